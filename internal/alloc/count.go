@@ -1,0 +1,47 @@
+package alloc
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"millrace/internal/device"
+)
+
+// Counted is a pool that counts its calls. The counters may be read at any time.
+type Counted struct {
+	device.Pool
+	allocations, frees, refused atomic.Uint64
+}
+
+// Count wraps pool.
+func Count(pool device.Pool) *Counted { return &Counted{Pool: pool} }
+
+// Alloc is as device.Pool.Alloc.
+func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	m, err := c.Pool.Alloc(s, bytes)
+	switch {
+	case err == nil:
+		c.allocations.Add(1)
+	case errors.Is(err, device.ErrOutOfMemory):
+		c.refused.Add(1)
+	}
+	return m, err
+}
+
+// Free is as device.Pool.Free.
+func (c *Counted) Free(s device.Stream, m device.Memory) error {
+	err := c.Pool.Free(s, m)
+	if err == nil {
+		c.frees.Add(1)
+	}
+	return err
+}
+
+// Allocations is how many Alloc calls gave memory.
+func (c *Counted) Allocations() uint64 { return c.allocations.Load() }
+
+// Refused is how many failed for want of memory.
+func (c *Counted) Refused() uint64 { return c.refused.Load() }
+
+// Outstanding is how many allocations have not been freed.
+func (c *Counted) Outstanding() uint64 { return c.allocations.Load() - c.frees.Load() }

@@ -1,0 +1,56 @@
+package alloc
+
+import (
+	"sync"
+
+	"millrace/internal/device"
+)
+
+// Limit caps what callers hold of a pool at once: bytes that were allocated and whose Free has not been
+// enqueued yet. It answers before the device is asked. The device's own cap, PoolConfig.Limit, is on what
+// the pool takes from the device; a pool wants both.
+func Limit(pool device.Pool, bytes int64) device.Pool {
+	return &limited{Pool: pool, limit: bytes}
+}
+
+type limited struct {
+	device.Pool
+	limit int64
+
+	mu   sync.Mutex
+	held int64
+}
+
+// Alloc fails with device.ErrOutOfMemory where bytes would pass the limit.
+func (l *limited) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	l.mu.Lock()
+	held := l.held
+	fits := int64(bytes) <= l.limit-held
+	if fits {
+		l.held += int64(bytes)
+	}
+	l.mu.Unlock()
+	if !fits {
+		return device.Memory{}, device.Errorf("allocate scratch", "", device.ErrOutOfMemory,
+			"%d bytes, with %d of %d held: raise MILLRACE_SCRATCH_LIMIT or lower MILLRACE_BATCH_BYTES", bytes, held, l.limit)
+	}
+	m, err := l.Pool.Alloc(s, bytes)
+	if err != nil {
+		l.release(bytes)
+	}
+	return m, err
+}
+
+func (l *limited) Free(s device.Stream, m device.Memory) error {
+	if err := l.Pool.Free(s, m); err != nil {
+		return err
+	}
+	l.release(m.Bytes)
+	return nil
+}
+
+func (l *limited) release(bytes int) {
+	l.mu.Lock()
+	l.held -= int64(bytes)
+	l.mu.Unlock()
+}

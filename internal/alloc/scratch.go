@@ -1,0 +1,19 @@
+package alloc
+
+import (
+	"fmt"
+
+	"millrace/internal/device"
+)
+
+// NewScratch makes a pool of dev's memory for scratch, apart from dev's default pool, that holds at most
+// limit bytes and keeps what it holds: giving memory back at every synchronization and asking for it again
+// at the next batch is what a release threshold of 0 does, and it costs more than the kernels of a small
+// batch. Trim gives memory back when the caller has time for it.
+func NewScratch(dev device.Device, limit int64) (*Counted, error) {
+	pool, err := dev.NewPool(device.PoolConfig{Limit: limit, ReleaseThreshold: limit})
+	if err != nil {
+		return nil, fmt.Errorf("scratch pool of %d bytes: %w", limit, err)
+	}
+	return Count(Limit(pool, limit)), nil
+}

@@ -1,0 +1,154 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/streams"
+)
+
+// batcher packs deliveries into the batches of one pipeline.
+type batcher struct {
+	pipe   *streams.Pipeline
+	in     <-chan delivery
+	linger time.Duration
+	timer  *time.Timer // stopped, or running for the batch that fills
+
+	carry    delivery // came for the last batch and did not fit
+	carrying bool
+}
+
+func newBatcher(pipe *streams.Pipeline, in <-chan delivery, linger time.Duration) *batcher {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &batcher{pipe: pipe, in: in, linger: linger, timer: t}
+}
+
+// run fills and submits batches until the deliveries end or the pipeline is over; then it returns nil or the
+// reason. Every delivery it took is in a group by then, submitted or given back.
+func (w *Worker) runBatcher(ctx context.Context, f *batcher) error {
+	for {
+		first, ok := f.first()
+		if !ok {
+			return nil
+		}
+		g, b, err := w.acquire(ctx, f.pipe)
+		if err != nil {
+			w.giveBack(&first, err)
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		f.add(b, g, first)
+		if err := w.submit(f, b, g, f.fill(b, g)); err != nil {
+			return err
+		}
+	}
+}
+
+// acquire waits until there is room for one more batch, with ctx as the end of intake.
+func (w *Worker) acquire(ctx context.Context, pipe *streams.Pipeline) (*group, *streams.Batch, error) {
+	select {
+	case g := <-w.freeGroups:
+		b, err := pipe.Acquire(ctx)
+		if err != nil {
+			w.freeGroups <- g
+			return nil, nil, err
+		}
+		return g, b, nil
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case <-pipe.Over():
+		return nil, nil, pipe.Err()
+	}
+}
+
+// submit hands a filled batch to the device. A batch that the device refuses is given back to the server;
+// only the loss of the device is an error.
+func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.CloseReason) error {
+	w.flying[f.pipe][b.Slot()] = g
+	err := b.Submit(why)
+	if err == nil {
+		return nil
+	}
+	w.nakGroup(g, err)
+	b.Release()
+	w.recycle(g)
+	if errors.Is(err, device.ErrLost) || errors.Is(err, streams.ErrClosed) {
+		return err
+	}
+	w.log.Error("the device refused a batch; its payloads are delivered again later", "error", err)
+	return nil
+}
+
+// first waits for the first payload of the next batch. It reports false when there will be none.
+func (f *batcher) first() (delivery, bool) {
+	if f.carrying {
+		f.carrying = false
+		return f.carry, true
+	}
+	d, ok := <-f.in
+	return d, ok
+}
+
+// add packs a delivery into the batch and notes it in the group. Every payload fits an empty batch: larger
+// ones are not admitted.
+func (f *batcher) add(b *streams.Batch, g *group, d delivery) {
+	if !b.Append(d.msg.Data()) {
+		panic(fmt.Sprintf("ingest: payload of %d bytes does not fit a batch that it was measured for", len(d.msg.Data())))
+	}
+	g.add(d)
+}
+
+// fill adds what comes until the batch is full, its oldest payload has waited for the linger, or nothing is
+// waiting and its lane is idle, so that waiting would only cost time.
+func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
+	lingering := false
+	defer f.timer.Stop()
+	for {
+		if why, full := b.Full(); full {
+			return why
+		}
+		select {
+		case d, ok := <-f.in:
+			if why, closed := f.place(b, g, d, ok); closed {
+				return why
+			}
+			continue
+		default:
+		}
+		if b.LaneIdle() {
+			return streams.ClosedByLinger
+		}
+		if !lingering {
+			f.timer.Reset(max(f.linger-b.Oldest(), 0))
+			lingering = true
+		}
+		select {
+		case d, ok := <-f.in:
+			if why, closed := f.place(b, g, d, ok); closed {
+				return why
+			}
+		case <-b.Idle(): // look again
+		case <-f.timer.C:
+			return streams.ClosedByLinger
+		}
+	}
+}
+
+// place adds a delivery, or keeps it for the next batch and closes this one.
+func (f *batcher) place(b *streams.Batch, g *group, d delivery, ok bool) (streams.CloseReason, bool) {
+	if !ok {
+		return streams.ClosedByDrain, true
+	}
+	if !b.Fits(len(d.msg.Data())) {
+		f.carry, f.carrying = d, true
+		return streams.ClosedByBytes, true
+	}
+	f.add(b, g, d)
+	return 0, false
+}

@@ -1,0 +1,101 @@
+package ingest
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// delivery is one input message in hand.
+type delivery struct {
+	msg        jetstream.Msg
+	stream     string
+	sequence   uint64 // in the stream
+	deliveries int    // 1 for the first
+	pending    uint64 // messages behind it
+	received   time.Time
+}
+
+// newDelivery reads where msg comes from. It fails for a message that is not from JetStream.
+func newDelivery(msg jetstream.Msg, now time.Time) (delivery, error) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return delivery{}, fmt.Errorf("message on %q has no JetStream metadata: %w", msg.Subject(), err)
+	}
+	return delivery{
+		msg: msg, stream: meta.Stream, sequence: meta.Sequence.Stream, deliveries: int(meta.NumDelivered),
+		pending: meta.NumPending, received: now,
+	}, nil
+}
+
+// nakDelay is how long a payload that could not be processed stays away: a second, doubled with every
+// delivery, a minute at most. The consumer's BackOff does not apply to naks.
+func (d *delivery) nakDelay() time.Duration {
+	return min(time.Second<<min(d.deliveries-1, 6), time.Minute)
+}
+
+// group is the deliveries of one batch, from its first payload until the last of them is settled. The server
+// counts AckWait down for each meanwhile, so the group is where they are kept alive.
+type group struct {
+	mu      sync.Mutex
+	items   []delivery
+	settled []bool
+	touched time.Time // when the server last heard of them
+	bodies  []byte    // encoded results, back to back
+	ends    []int     // where each ends
+}
+
+// add takes a delivery over.
+func (g *group) add(d delivery) {
+	g.mu.Lock()
+	if len(g.items) == 0 {
+		g.touched = d.received
+	}
+	g.items = append(g.items, d)
+	g.settled = append(g.settled, false)
+	g.mu.Unlock()
+}
+
+// settle marks a delivery as settled; from then on it is not kept alive.
+func (g *group) settle(i int) {
+	g.mu.Lock()
+	g.settled[i] = true
+	g.mu.Unlock()
+}
+
+// clear makes the group ready for the next batch.
+func (g *group) clear() {
+	g.mu.Lock()
+	clear(g.items) // let go of the messages
+	g.items, g.settled = g.items[:0], g.settled[:0]
+	g.bodies, g.ends = g.bodies[:0], g.ends[:0]
+	g.mu.Unlock()
+}
+
+// keepAlive tells the server that the unsettled deliveries are still being worked on, if it has not heard of
+// them for longer than every. It says how many it told of.
+func (g *group) keepAlive(now time.Time, every time.Duration) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.items) == 0 || now.Sub(g.touched) < every {
+		return 0
+	}
+	g.touched = now
+	told := 0
+	for i := range g.items {
+		// A failure means the connection is gone: AckWait passes and the server delivers again.
+		if !g.settled[i] && g.items[i].msg.InProgress() == nil {
+			told++
+		}
+	}
+	return told
+}
+
+// headroom is what is left of ackWait for the group's deliveries.
+func (g *group) headroom(now time.Time, ackWait time.Duration) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return ackWait - now.Sub(g.touched)
+}

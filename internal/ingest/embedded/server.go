@@ -1,0 +1,88 @@
+// Package embedded runs a NATS server with JetStream inside the process, for trying Millrace out with nothing
+// installed and for tests. Clients reach it over TCP like any other.
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// MaxPayload is the largest message the server takes, headers included, in bytes: what a default batch takes.
+const MaxPayload = 4 << 20
+
+// Options says where the server listens and stores.
+type Options struct {
+	Addr string // host:port; port 0 takes a free one
+	Dir  string // where JetStream keeps its files; created if missing
+}
+
+// Server is a running server.
+type Server struct {
+	s *server.Server
+}
+
+// startTimeout is how long recovery of the stored streams and the first listen may take.
+const startTimeout = 30 * time.Second
+
+// Start starts a server. It fails where the address is taken or the folder cannot be used.
+func Start(o Options) (*Server, error) {
+	host, portText, err := net.SplitHostPort(o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("embedded NATS server: address %q: %w", o.Addr, err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil || port < 0 || port > 65535 {
+		return nil, fmt.Errorf("embedded NATS server: port %q is not a number from 0 to 65535", portText)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	} else if err := probe(o.Addr); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("embedded NATS server: folder %q: %w", o.Dir, err)
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: "millrace-embedded", Host: host, Port: port,
+		JetStream: true, StoreDir: dir, MaxPayload: MaxPayload, NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("embedded NATS server: %w", err)
+	}
+	go s.Start()
+	if !s.ReadyForConnections(startTimeout) {
+		s.Shutdown()
+		return nil, fmt.Errorf("embedded NATS server did not come up on %s within %s: is %s writable, and used by no other server? "+
+			"Set MILLRACE_DATA_DIR, or MILLRACE_NATS_URL to use a server of yours", o.Addr, startTimeout, dir)
+	}
+	if !s.JetStreamEnabled() {
+		s.Shutdown()
+		return nil, errors.New("embedded NATS server came up without JetStream: check MILLRACE_DATA_DIR")
+	}
+	return &Server{s: s}, nil
+}
+
+// probe finds out whether the address is free, since the server itself would only log that it is not.
+func probe(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("embedded NATS server: %w: is one running already? Set MILLRACE_NATS_URL=nats://%s to use it", err, addr)
+	}
+	return l.Close()
+}
+
+// URL is where clients connect.
+func (s *Server) URL() string { return s.s.ClientURL() }
+
+// Close stops the server and waits until it has stopped. What it stored stays.
+func (s *Server) Close() {
+	s.s.Shutdown()
+	s.s.WaitForShutdown()
+}

@@ -1,0 +1,59 @@
+package ingest
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Headers of results and dead letters. Input headers pass through beside them, but those of the server's own
+// (Nats-...).
+const (
+	HeaderStream     = "Millrace-Stream"
+	HeaderSequence   = "Millrace-Sequence"
+	HeaderSubject    = "Millrace-Subject"
+	HeaderOperators  = "Millrace-Operators"
+	HeaderReason     = "Millrace-Reason"
+	HeaderError      = "Millrace-Error"
+	HeaderDeliveries = "Millrace-Deliveries"
+)
+
+// reservedPrefix marks headers that speak to the server. Passing them through would make it expect sequences
+// or drop messages that have nothing to do with the result.
+const reservedPrefix = "Nats-"
+
+// passThrough copies the input's headers that are not the server's, with room for extra more.
+func passThrough(in nats.Header, extra int) nats.Header {
+	out := make(nats.Header, len(in)+extra)
+	for key, values := range in {
+		if len(key) >= len(reservedPrefix) && strings.EqualFold(key[:len(reservedPrefix)], reservedPrefix) {
+			continue
+		}
+		out[key] = values
+	}
+	return out
+}
+
+// source names where the message came from.
+func (d *delivery) source(h nats.Header) {
+	h[HeaderStream] = []string{d.stream}
+	h[HeaderSequence] = []string{strconv.FormatUint(d.sequence, 10)}
+	h[HeaderSubject] = []string{d.msg.Subject()}
+}
+
+// messageID identifies the input for the result stream's duplicate window, so that the result of a second
+// delivery is dropped there.
+func (d *delivery) messageID() string {
+	return d.stream + ":" + strconv.FormatUint(d.sequence, 10)
+}
+
+// resultHeader is the header of the input's result.
+func (d *delivery) resultHeader(operators string) nats.Header {
+	h := passThrough(d.msg.Headers(), 5)
+	d.source(h)
+	h[HeaderOperators] = []string{operators}
+	h[jetstream.MsgIDHeader] = []string{d.messageID()}
+	return h
+}

@@ -1,0 +1,207 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Level says how much a finding matters.
+type Level int
+
+// The levels. The worker does not start with an Error.
+const (
+	OK Level = iota
+	Warning
+	Error
+)
+
+func (l Level) String() string { return [...]string{"ok", "warning", "error"}[l] }
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	Level  Level
+	What   string // "stream INGEST"
+	Found  string // what it is like
+	Advice string // what to do; empty for OK
+}
+
+func (f Finding) String() string {
+	s := f.What + ": " + f.Found
+	if f.Advice != "" {
+		s += ": " + f.Advice
+	}
+	return s
+}
+
+// Inspect looks at the server, the streams and the consumer as the worker is going to use them. inFlight is
+// how many payloads the pipelines can hold at once, batchBytes what one batch takes.
+func Inspect(ctx context.Context, nc *nats.Conn, o Options, inFlight, batchBytes int) []Finding {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return []Finding{{Error, "JetStream", err.Error(), "report this as a bug"}}
+	}
+	i := &inspection{ctx: ctx, js: js, o: o}
+	if !i.server(nc, batchBytes) {
+		return i.findings
+	}
+	i.inputStream()
+	i.resultStream()
+	i.deadLetters()
+	i.consumer(inFlight)
+	return i.findings
+}
+
+type inspection struct {
+	ctx      context.Context
+	js       jetstream.JetStream
+	o        Options
+	findings []Finding
+}
+
+func (i *inspection) say(l Level, what, found, advice string) {
+	i.findings = append(i.findings, Finding{l, what, found, advice})
+}
+
+const provisionAdvice = "create it, or set MILLRACE_PROVISION=true to have it created"
+
+func (i *inspection) server(nc *nats.Conn, batchBytes int) bool {
+	what := "server " + nc.ConnectedServerName()
+	if _, err := i.js.AccountInfo(i.ctx); err != nil {
+		i.say(Error, what, "JetStream does not answer: "+err.Error(),
+			"enable JetStream on the server and for this account")
+		return false
+	}
+	found := fmt.Sprintf("version %s, max_payload %d bytes", nc.ConnectedServerVersion(), nc.MaxPayload())
+	if nc.MaxPayload() > int64(batchBytes) {
+		i.say(Warning, what, found, fmt.Sprintf("payloads over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
+			"to at least max_payload", batchBytes))
+		return true
+	}
+	i.say(OK, what, found, "")
+	return true
+}
+
+// stream looks a stream up and reports it if it is not there.
+func (i *inspection) stream(name, role string) (jetstream.StreamConfig, bool) {
+	what := "stream " + name
+	s, err := i.js.Stream(i.ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		i.say(Error, what, "not there ("+role+")", provisionAdvice)
+		return jetstream.StreamConfig{}, false
+	case err != nil:
+		i.say(Error, what, err.Error(), "check the account's permissions on the JetStream API")
+		return jetstream.StreamConfig{}, false
+	}
+	return s.CachedInfo().Config, true
+}
+
+func (i *inspection) inputStream() {
+	c, ok := i.stream(i.o.Stream, "the input")
+	if !ok {
+		return
+	}
+	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
+	if c.Storage == jetstream.MemoryStorage {
+		i.say(Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
+		return
+	}
+	i.say(OK, what, found, "")
+}
+
+func (i *inspection) resultStream() {
+	c, ok := i.stream(i.o.ResultStream, "the results")
+	if !ok {
+		return
+	}
+	what, found := "stream "+c.Name, fmt.Sprintf("the results, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
+	name, err := streamOf(i.ctx, i.js, i.o.ResultPrefix)
+	switch {
+	case err != nil:
+		i.say(Error, what, err.Error(), "check the account's permissions on the JetStream API")
+	case name != c.Name:
+		i.say(Error, what, fmt.Sprintf("does not store %q (stream %q does)", i.o.ResultPrefix+".>", name),
+			"add the subject to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
+	case c.NoAck:
+		i.say(Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
+	case c.Storage == jetstream.MemoryStorage:
+		i.say(Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
+	default:
+		i.say(OK, what, found, "")
+	}
+}
+
+func (i *inspection) deadLetters() {
+	what := "dead letters " + i.o.DeadLetterPrefix + ".>"
+	name, err := streamOf(i.ctx, i.js, i.o.DeadLetterPrefix)
+	switch {
+	case err != nil:
+		i.say(Error, what, err.Error(), "check the account's permissions on the JetStream API")
+	case name == "":
+		i.say(Error, what, "no stream stores them", "add the subject to a stream; without it payloads that cannot be "+
+			"processed come again for ever")
+	default:
+		i.say(OK, what, "stored in stream "+name, "")
+	}
+}
+
+func (i *inspection) consumer(inFlight int) {
+	what := "consumer " + i.o.Consumer
+	c, err := i.js.Consumer(i.ctx, i.o.Stream, i.o.Consumer)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return // said already
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		i.say(Error, what, "not there", provisionAdvice)
+		return
+	case err != nil:
+		i.say(Error, what, err.Error(), "it must be a pull consumer, and the account must be allowed to read it")
+		return
+	}
+	i.consumerSettings(what, c.CachedInfo().Config, inFlight)
+}
+
+func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig, inFlight int) {
+	found := fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", c.AckWait, c.MaxAckPending, c.MaxDeliver)
+	worst := OK
+	say := func(l Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
+	if c.AckPolicy != jetstream.AckExplicitPolicy {
+		say(Error, fmt.Sprintf("ack policy %s", c.AckPolicy), "create it with explicit acknowledgement")
+	}
+	if c.Durable == "" {
+		say(Warning, "not durable", "create it with a durable name, or its place is lost when it goes")
+	}
+	if c.MaxDeliver == 1 {
+		say(Error, found, "with max deliver 1 a payload is lost with the first worker that dies; raise it or make it unlimited")
+	} else if c.MaxDeliver > 0 {
+		say(Warning, found, "a payload whose last delivery dies with a worker is never delivered again; make max deliver "+
+			"unlimited and let MILLRACE_MAX_DELIVER count")
+	}
+	if c.MaxAckPending > 0 && c.MaxAckPending < inFlight {
+		say(Warning, found, fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower "+
+			"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they are never full", inFlight))
+	}
+	filters := c.FilterSubjects
+	if c.FilterSubject != "" {
+		filters = []string{c.FilterSubject}
+	}
+	if !sameSubjects(filters, i.o.Subjects) {
+		say(Warning, fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, i.o.Subjects),
+			"the consumer's own filters hold; make them agree")
+	}
+	if worst == OK {
+		i.say(OK, what, found, "")
+	}
+}
+
+func sameSubjects(a, b []string) bool {
+	x, y := slices.Clone(a), slices.Clone(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}

@@ -1,0 +1,32 @@
+package ingest
+
+import "time"
+
+// Outcome is what became of an input message.
+type Outcome uint8
+
+// The outcomes. The names are those of the metrics.
+const (
+	Published    Outcome = iota // its result is stored and it is acknowledged
+	DeadLettered                // it is stored under the dead-letter subject and terminated
+	Nacked                      // it was given back to be delivered again
+	Duplicate                   // as Published, but the server had its result already
+	NumOutcomes
+)
+
+func (o Outcome) String() string {
+	return [...]string{"published", "deadlettered", "nacked", "duplicate"}[o]
+}
+
+// Observer is told what happens to messages. Calls come from several goroutines and must not block.
+type Observer interface {
+	// Settled: a message came to its end. in and out are the bytes of the payload and of the result body
+	// (0 where there is none), latency is from received to published, headroom what was left of AckWait.
+	Settled(o Outcome, in, out int, latency, headroom time.Duration)
+	// Redelivered: a message came that had been delivered before.
+	Redelivered()
+	// Pending: the consumer's backlog, as of the latest message.
+	Pending(messages uint64)
+	// Reconnected: a connection to NATS was lost and is back.
+	Reconnected()
+}

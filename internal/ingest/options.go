@@ -1,0 +1,33 @@
+package ingest
+
+import (
+	"log/slog"
+	"time"
+
+	"millrace/internal/operator"
+)
+
+// Options says what the worker reads, where its results go, and how it treats what goes wrong.
+type Options struct {
+	Stream   string   // the input stream
+	Subjects []string // subject filters of the consumer
+	Consumer string   // the durable pull consumer
+
+	ResultStream     string // where results are stored
+	ResultPrefix     string // takes the place of an input subject's first token
+	DeadLetterPrefix string // likewise, for payloads given up
+
+	Operators []operator.Operator // as the pipelines run them
+	Format    operator.Format     // of result bodies
+
+	Linger       time.Duration // how long the oldest payload of a batch waits for more
+	MaxDeliver   int           // a payload delivered more often than this is given up
+	DrainTimeout time.Duration // how long stopping may take until the rest is given back
+
+	Provision     bool          // create streams and consumer where missing
+	AckWait       time.Duration // of a consumer created
+	MaxAckPending int           // of a consumer created
+
+	Logger   *slog.Logger
+	Observer Observer
+}

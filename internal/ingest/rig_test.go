@@ -1,0 +1,316 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// patience bounds how long a test waits for something that must happen; it is never slept through.
+const patience = 30 * time.Second
+
+// tally is an Observer that counts.
+type tally struct {
+	mu        sync.Mutex
+	outcomes  [NumOutcomes]int
+	again     int
+	reconnect int
+	changed   chan struct{}
+}
+
+func newTally() *tally { return &tally{changed: make(chan struct{}, 1)} }
+
+func (c *tally) Settled(o Outcome, _, _ int, _, _ time.Duration) {
+	c.mu.Lock()
+	c.outcomes[o]++
+	c.mu.Unlock()
+	c.signal()
+}
+
+func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }
+
+func (c *tally) Pending(uint64) {}
+
+func (c *tally) Reconnected() { c.mu.Lock(); c.reconnect++; c.mu.Unlock(); c.signal() }
+
+func (c *tally) signal() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *tally) count(o Outcome) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outcomes[o]
+}
+
+// await returns once enough of an outcome were counted.
+func (c *tally) await(t *testing.T, o Outcome, n int) {
+	t.Helper()
+	deadline := time.After(patience)
+	for c.count(o) < n {
+		select {
+		case <-c.changed:
+		case <-deadline:
+			t.Fatalf("%d %v after %v, want %d", c.count(o), o, patience, n)
+		}
+	}
+}
+
+// testWriter sends the worker's log to the test's.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", p)
+	return len(p), nil
+}
+
+// rig is a server, a client of it, and what a worker needs.
+type rig struct {
+	t      *testing.T
+	server *embedded.Server
+	dir    string
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	opts   Options
+	tally  *tally
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, dir: t.TempDir(), tally: newTally()}
+	r.start("127.0.0.1:0")
+	t.Cleanup(func() { r.server.Close() })
+	log := slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	r.opts = Options{
+		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
+		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
+		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, MaxDeliver: 5,
+		DrainTimeout: 10 * time.Second, Provision: true, AckWait: 30 * time.Second, MaxAckPending: 100000,
+		Logger: log, Observer: r.tally,
+	}
+	r.nc = r.connect()
+	if r.js, err = jetstream.New(r.nc); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) start(addr string) {
+	r.t.Helper()
+	var err error
+	if r.server, err = embedded.Start(embedded.Options{Addr: addr, Dir: r.dir}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	r.t.Cleanup(cancel)
+	return ctx
+}
+
+func (r *rig) connect() *nats.Conn {
+	r.t.Helper()
+	nc, err := nats.Connect(r.server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(nc.Close)
+	return nc
+}
+
+func (r *rig) provision() {
+	r.t.Helper()
+	if err := Provision(r.ctx(), r.js, r.opts); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) publish(n int, payload func(i int) []byte) {
+	r.t.Helper()
+	for i := range n {
+		m := &nats.Msg{
+			Subject: fmt.Sprintf("ingest.web.%d", i%3),
+			Data:    payload(i),
+			Header:  nats.Header{"Trace": {strconv.Itoa(i)}},
+		}
+		if _, err := r.js.PublishMsgAsync(m); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	select {
+	case <-r.js.PublishAsyncComplete():
+	case <-time.After(patience):
+		r.t.Fatal("publishing did not complete")
+	}
+}
+
+// hostDevice opens a host device that is closed without leaks.
+func hostDevice(t *testing.T) device.Device {
+	t.Helper()
+	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d
+}
+
+// running is a worker at work.
+type running struct {
+	t      *testing.T
+	worker *Worker
+	nc     *nats.Conn
+	stop   context.CancelFunc
+	done   chan error
+}
+
+// run starts a worker with a connection of its own on a device.
+func (r *rig) run(d device.Device, cfg streams.Config) *running {
+	r.t.Helper()
+	cfg.Operators = r.opts.Operators
+	if cfg.Lanes == 0 {
+		cfg.Lanes = 2
+	}
+	if cfg.BatchBytes == 0 {
+		cfg.BatchBytes = 1 << 20
+	}
+	if cfg.BatchPayloads == 0 {
+		cfg.BatchPayloads = 1024
+	}
+	if cfg.ScratchLimit == 0 {
+		cfg.ScratchLimit = 64 << 20
+	}
+	p, err := streams.New(d, cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	nc, err := Connect(Connection{URL: r.server.URL()}, "millrace-test", r.opts.Logger, r.tally)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	w, err := NewWorker(r.ctx(), nc, []*streams.Pipeline{p}, r.opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	run := &running{t: r.t, worker: w, nc: nc, stop: stop, done: make(chan error, 1)}
+	go func() { run.done <- w.Run(ctx) }()
+	r.t.Cleanup(func() {
+		stop()
+		nc.Close()
+		if err := p.Close(); err != nil {
+			r.t.Errorf("closing the pipeline: %v", err)
+		}
+	})
+	return run
+}
+
+// drain stops the worker and waits for it.
+func (run *running) drain() error {
+	run.t.Helper()
+	run.stop()
+	return run.wait()
+}
+
+func (run *running) wait() error {
+	run.t.Helper()
+	select {
+	case err := <-run.done:
+		run.done <- err
+		return err
+	case <-time.After(patience):
+		run.t.Fatal("the worker did not stop")
+		return nil
+	}
+}
+
+// consumerInfo reads the consumer's state from the server.
+func (r *rig) consumerInfo() *jetstream.ConsumerInfo {
+	r.t.Helper()
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c.CachedInfo()
+}
+
+// stored reads everything a stream holds under a subject, by source sequence.
+func (r *rig) stored(subject string) map[uint64][]jetstream.Msg {
+	r.t.Helper()
+	stream, err := r.js.Stream(r.ctx(), r.opts.ResultStream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c, err := stream.CreateConsumer(r.ctx(), jetstream.ConsumerConfig{FilterSubject: subject, AckPolicy: jetstream.AckNonePolicy})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	left := int(c.CachedInfo().NumPending)
+	got := map[uint64][]jetstream.Msg{}
+	for left > 0 {
+		batch, err := c.Fetch(min(left, 500), jetstream.FetchMaxWait(patience))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			left--
+			seq, err := strconv.ParseUint(m.Headers().Get(HeaderSequence), 10, 64)
+			if err != nil {
+				r.t.Fatalf("message on %s has no source sequence: %v", m.Subject(), m.Headers())
+			}
+			got[seq] = append(got[seq], m)
+		}
+		if err := batch.Error(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return got
+}
+
+// wantAll checks that every input from 1 to n has exactly one result, and that it is right.
+func (r *rig) wantAll(n int, payload func(i int) []byte) {
+	r.t.Helper()
+	got := r.stored("results.>")
+	for i := range n {
+		seq := uint64(i + 1)
+		if len(got[seq]) != 1 {
+			r.t.Errorf("input %d has %d results, want 1", seq, len(got[seq]))
+			continue
+		}
+		m := got[seq][0]
+		if err := r.opts.Format.Check(r.opts.Operators, payload(i), m.Data()); err != nil {
+			r.t.Errorf("result of input %d: %v", seq, err)
+		}
+		if want := fmt.Sprintf("results.web.%d", i%3); m.Subject() != want {
+			r.t.Errorf("result of input %d is on %q, want %q", seq, m.Subject(), want)
+		}
+	}
+	if len(got) != n {
+		r.t.Errorf("results of %d inputs, want %d", len(got), n)
+	}
+}

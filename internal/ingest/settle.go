@@ -1,0 +1,159 @@
+package ingest
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/streams"
+)
+
+// settler brings completed batches to their end: encode, publish, and acknowledge each input once its result
+// is stored. Each runs in a goroutine of its own and keeps its memory from batch to batch.
+type settler struct {
+	w       *Worker
+	pipe    *streams.Pipeline
+	records [][]byte // of one payload, by operator
+	left    []int    // indices into the group not settled yet
+	sent    []pending
+	stored  []bool        // by position in left
+	copied  []bool        // likewise: the server had it already
+	acking  time.Duration // spent on acknowledging the inputs of this batch
+}
+
+// run settles batches until ctx ends, which is after the last one has been settled or is to be given back.
+func (s *settler) run(done <-chan struct{}, hard context.Context) {
+	for {
+		select {
+		case b := <-s.pipe.Completed():
+			s.settle(hard, b)
+		case <-done:
+			return
+		}
+	}
+}
+
+// settle takes a completed batch over.
+func (s *settler) settle(ctx context.Context, b *streams.Batch) {
+	g := s.w.flying[s.pipe][b.Slot()]
+	defer s.w.recycle(g)
+	record := *b.Record()
+	if err := b.Err(); err != nil {
+		b.Release()
+		s.w.nakGroup(g, err)
+		s.pipe.Report(&record)
+		return
+	}
+	start := s.pipe.Now()
+	s.encode(g, b)
+	b.Release() // its buffers may be used again: the results are in the group now
+	s.publishAll(ctx, g)
+	published := s.pipe.Now()
+	if len(s.left) > 0 {
+		s.w.nakSome(g, s.left, ctx.Err())
+	}
+	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.acking}
+	record.Stages[streams.Settle] = streams.Span{Start: published - s.acking, End: s.pipe.Now()}
+	s.pipe.Report(&record)
+}
+
+// encode writes the result bodies of all payloads into the group.
+func (s *settler) encode(g *group, b *streams.Batch) {
+	ops := s.w.opts.Operators
+	for row := range g.items {
+		s.records = s.records[:0]
+		for i, op := range ops {
+			stride := op.Stride()
+			s.records = append(s.records, b.Results(i)[row*stride:][:stride])
+		}
+		g.bodies = s.w.opts.Format.Append(g.bodies, ops, len(g.items[row].msg.Data()), s.records)
+		g.ends = append(g.ends, len(g.bodies))
+	}
+}
+
+// body is the encoded result of the i-th payload.
+func (g *group) body(i int) []byte {
+	start := 0
+	if i > 0 {
+		start = g.ends[i-1]
+	}
+	return g.bodies[start:g.ends[i]:g.ends[i]]
+}
+
+// publishAll publishes until every result of the group is stored and its input acknowledged, or ctx ends:
+// what is not settled then stays in s.left. A result that was not acknowledged is published again under the
+// same id, so the stream keeps one. A result stream that is full, missing or slow holds the batch here, and
+// with that, as batches run out, the pull.
+func (s *settler) publishAll(ctx context.Context, g *group) {
+	s.left = s.left[:0]
+	s.acking = 0
+	for i := range g.items {
+		s.left = append(s.left, i)
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.publishOnce(ctx, g)
+		s.ackStored(g)
+		if len(s.left) == 0 || ctx.Err() != nil {
+			return
+		}
+		s.w.publishFailed(err, len(s.left), attempt)
+		if !sleep(ctx, retryWait(attempt)) {
+			return
+		}
+	}
+}
+
+// publishOnce sends every result that is left and waits for the server's word on each. It returns the last
+// error.
+func (s *settler) publishOnce(ctx context.Context, g *group) (last error) {
+	s.sent, s.stored, s.copied = s.sent[:0], s.stored[:0], s.copied[:0]
+	for _, i := range s.left {
+		d := &g.items[i]
+		s.sent = append(s.sent, s.w.publisher.send(ctx, &nats.Msg{
+			Subject: mapSubject(s.w.opts.ResultPrefix, d.msg.Subject()),
+			Header:  d.resultHeader(s.w.operators),
+			Data:    g.body(i),
+		}))
+	}
+	for n, i := range s.left {
+		duplicate, err := s.w.publisher.wait(ctx, s.sent[n])
+		s.stored = append(s.stored, err == nil)
+		s.copied = append(s.copied, duplicate)
+		if err != nil {
+			last = err
+		}
+		if err != nil && unstorable(err) && s.w.deadLetter(ctx, &g.items[i], TooLarge, err) {
+			g.settle(i)
+		}
+	}
+	s.w.progressed()
+	return last
+}
+
+// ackStored acknowledges the inputs whose results are stored, and keeps the rest in left.
+func (s *settler) ackStored(g *group) {
+	start := s.pipe.Now()
+	now := time.Now()
+	headroom := g.headroom(now, s.w.ackWait)
+	rest := s.left[:0]
+	for n, i := range s.left {
+		d := &g.items[i]
+		switch {
+		case !s.stored[n]:
+			if !g.settled[i] {
+				rest = append(rest, i)
+			}
+		default:
+			outcome := Published
+			if s.copied[n] {
+				outcome = Duplicate
+			}
+			s.w.ack(d)
+			g.settle(i)
+			s.w.observer.Settled(outcome, len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
+		}
+	}
+	s.left = rest
+	s.acking += s.pipe.Now() - start
+}

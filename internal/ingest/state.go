@@ -1,0 +1,162 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Stage is where a worker is in its life.
+type Stage int32
+
+// The stages.
+const (
+	Starting Stage = iota
+	Running
+	Draining
+	Stopped
+)
+
+func (s Stage) String() string { return [...]string{"starting", "running", "draining", "stopped"}[s] }
+
+// Status is a worker's state at one moment. Reading it asks neither the server nor a device.
+type Status struct {
+	Stage     Stage
+	Connected bool
+	InHand    int           // batches being filled, computed or settled
+	Progress  time.Time     // when something last moved on
+	AckWait   time.Duration // the consumer's
+}
+
+// Status reads the worker's state.
+func (w *Worker) Status() Status {
+	moved := time.Unix(0, w.moved.Load())
+	for _, p := range w.pipes {
+		if at := p.Progress(); at.After(moved) {
+			moved = at
+		}
+	}
+	return Status{
+		Stage: Stage(w.stage.Load()), Connected: w.nc.IsConnected(),
+		InHand: len(w.groups) - len(w.freeGroups), Progress: moved, AckWait: w.ackWait,
+	}
+}
+
+// progressed notes that something moved on.
+func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
+
+// admit decides whether a delivery is to be processed. What never can be is dead-lettered here; where even
+// that fails it is given back, to come again.
+func (w *Worker) admit(ctx context.Context, d *delivery) bool {
+	var why Reason
+	var cause error
+	switch n := len(d.msg.Data()); {
+	case n > w.maxBytes:
+		why = TooLarge
+		cause = fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", n, w.maxBytes)
+	case d.deliveries > w.limit:
+		why = MaxDeliver
+		cause = fmt.Errorf("delivery %d, and a payload is tried %d times (MILLRACE_MAX_DELIVER)", d.deliveries, w.limit)
+	default:
+		return true
+	}
+	if !w.deadLetter(ctx, d, why, cause) {
+		w.nak(d, d.nakDelay())
+	}
+	return false
+}
+
+// ack acknowledges an input. Where that fails the input is delivered again and its result dropped as a
+// duplicate.
+func (w *Worker) ack(d *delivery) {
+	if err := d.msg.Ack(); err != nil {
+		w.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.sequence, "error", err)
+	}
+}
+
+// nak gives an input back for a while. Where that fails AckWait does the same.
+func (w *Worker) nak(d *delivery, delay time.Duration) {
+	if err := d.msg.NakWithDelay(delay); err != nil {
+		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.sequence, "error", err)
+	}
+	w.observer.Settled(Nacked, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
+}
+
+// giveBack gives back a delivery that no batch has taken.
+func (w *Worker) giveBack(d *delivery, why error) {
+	delay := d.nakDelay()
+	if errors.Is(why, context.Canceled) {
+		delay = 0 // nothing is wrong with it: this worker is stopping
+	}
+	w.nak(d, delay)
+}
+
+// nakGroup gives back everything of a group that is not settled.
+func (w *Worker) nakGroup(g *group, why error) {
+	for i := range g.items {
+		if !g.settled[i] {
+			g.settle(i)
+			w.giveBack(&g.items[i], why)
+		}
+	}
+	w.progressed()
+}
+
+// nakSome gives back the deliveries with those indices.
+func (w *Worker) nakSome(g *group, which []int, why error) {
+	for _, i := range which {
+		if !g.settled[i] {
+			g.settle(i)
+			w.giveBack(&g.items[i], why)
+		}
+	}
+}
+
+// giveUpUnfinished gives back what a drain that ran out of time left on the devices.
+func (w *Worker) giveUpUnfinished() {
+	for _, g := range w.groups {
+		w.nakGroup(g, context.Canceled)
+	}
+}
+
+// flush makes sure that the server has every acknowledgement.
+func (w *Worker) flush() error {
+	const patience = 5 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := w.nc.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("the last acknowledgements may not have reached the server; what they were for is delivered again: %w", err)
+	}
+	return nil
+}
+
+// publishFailed says, at most once a second, that results cannot be stored.
+func (w *Worker) publishFailed(err error, results, attempt int) {
+	now := time.Now().UnixNano()
+	last := w.badPub.Load()
+	if now-last < int64(time.Second) || !w.badPub.CompareAndSwap(last, now) {
+		return
+	}
+	w.log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
+		"results", results, "attempt", attempt, "stream", w.opts.ResultStream, "error", err)
+}
+
+// recycle takes a group whose deliveries are all settled.
+func (w *Worker) recycle(g *group) {
+	g.clear()
+	w.freeGroups <- g
+}
+
+// awaitGroups waits until every group is settled, or hard ends.
+func (w *Worker) awaitGroups(hard context.Context) {
+	held := 0
+	for held < len(w.groups) {
+		select {
+		case <-w.freeGroups:
+			held++
+		case <-hard.Done():
+			held = len(w.groups) // settlers give up by themselves now
+		}
+	}
+}

@@ -1,0 +1,222 @@
+// Package ingest is everything that speaks NATS: it pulls payloads from a JetStream stream, packs them into
+// batches for a pipeline, publishes the results, and settles each input when its result is stored, and not
+// before. Delivery is at least once: nothing is acknowledged whose result or dead letter the server has not
+// confirmed, whatever fails in between.
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/streams"
+)
+
+// Worker moves payloads from the input stream through pipelines to the result stream.
+type Worker struct {
+	nc        *nats.Conn
+	opts      Options
+	log       *slog.Logger
+	observer  Observer
+	pipes     []*streams.Pipeline
+	consumer  jetstream.Consumer
+	publisher *publisher
+	operators string        // the header's value
+	ackWait   time.Duration // the consumer's
+	maxBytes  int           // of a payload: what the smallest batch takes
+	limit     int           // deliveries of a payload before it is given up
+
+	groups     []*group
+	freeGroups chan *group
+	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
+
+	stage   atomic.Int32 // Stage
+	moved   atomic.Int64 // when something last moved on, UnixNano
+	badPub  atomic.Int64 // when a failure to publish was last logged, UnixNano
+	started sync.Once
+}
+
+// handOver is how many deliveries may wait between the pull and the batchers, so that neither wakes the
+// other for every single one.
+const handOver = 256
+
+// NewWorker makes a worker over an open connection and pipelines, which stay the caller's. The streams and
+// the consumer must be there (see Provision); what is wrong with them is in the error.
+func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, opts Options) (*Worker, error) {
+	if len(pipes) == 0 {
+		return nil, errors.New("ingest: no pipelines")
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := js.Consumer(ctx, opts.Stream, opts.Consumer)
+	if err != nil {
+		return nil, fmt.Errorf("consumer %q on stream %q: %w", opts.Consumer, opts.Stream, err)
+	}
+	pub, err := newPublisher(nc)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		nc: nc, opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
+		consumer: consumer, publisher: pub, flying: map[*streams.Pipeline][]*group{},
+		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(),
+	}
+	settings := consumer.CachedInfo().Config
+	w.ackWait = settings.AckWait
+	w.limit = deliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
+	w.prepareGroups()
+	w.progressed()
+	return w, nil
+}
+
+func operatorNames(opts Options) string {
+	names := make([]string, len(opts.Operators))
+	for i, op := range opts.Operators {
+		names[i] = op.String()
+	}
+	return strings.Join(names, ",")
+}
+
+// deliveryLimit is how often a payload is tried. The server stops delivering after its own MaxDeliver, so the
+// last of those deliveries is the last chance to dead-letter the payload and is not spent on trying.
+func deliveryLimit(ours, servers int) int {
+	if servers > 0 {
+		return min(ours, servers-1)
+	}
+	return ours
+}
+
+// prepareGroups makes a group for every batch that can be on a device, and as many again for those whose
+// results are being published when their buffers are in use already.
+func (w *Worker) prepareGroups() {
+	slots := 0
+	for _, p := range w.pipes {
+		slots += p.Slots()
+		w.flying[p] = make([]*group, p.Slots())
+		w.maxBytes = min(w.maxBytes, p.BatchBytes())
+	}
+	w.freeGroups = make(chan *group, 2*slots)
+	for range 2 * slots {
+		g := &group{}
+		w.groups = append(w.groups, g)
+		w.freeGroups <- g
+	}
+}
+
+// Run works until ctx is done, then drains: it stops pulling, finishes what is on the devices, publishes,
+// acknowledges, and after Options.DrainTimeout gives the rest back. It returns nil after a drain, or what
+// ended it before: an error that wraps device.ErrLost, or the loss of the connection for good. A worker runs
+// once.
+func (w *Worker) Run(ctx context.Context) error {
+	first := false
+	w.started.Do(func() { first = true })
+	if !first {
+		return errors.New("ingest: a worker runs once")
+	}
+	intake, stopIntake := context.WithCancelCause(ctx)
+	hard, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	context.AfterFunc(intake, func() {
+		w.stage.CompareAndSwap(int32(Running), int32(Draining))
+		time.AfterFunc(w.opts.DrainTimeout, giveUp)
+	})
+	w.stage.Store(int32(Running))
+	defer w.stage.Store(int32(Stopped))
+
+	settled := make(chan struct{})
+	var settlers, intakers sync.WaitGroup
+	w.startSettlers(&settlers, settled, hard)
+	stopKeeping := w.startKeeper()
+	defer stopKeeping()
+	w.startIntake(&intakers, intake, stopIntake)
+
+	intakers.Wait()
+	w.awaitGroups(hard)
+	close(settled)
+	settlers.Wait()
+	w.giveUpUnfinished()
+	if err := w.flush(); err != nil {
+		return errors.Join(ended(intake), err)
+	}
+	return ended(intake)
+}
+
+// ended is why intake stopped: nil where the caller asked for it.
+func ended(intake context.Context) error {
+	if cause := context.Cause(intake); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// startIntake runs the source and a batcher for each pipeline; whichever fails stops the intake of all.
+func (w *Worker) startIntake(wg *sync.WaitGroup, ctx context.Context, stop context.CancelCauseFunc) {
+	src := &source{
+		consumer: w.consumer, admit: w.admit, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
+		limit: newPullLimit(w.nc.MaxPayload()),
+	}
+	wg.Go(func() {
+		if err := src.run(ctx); err != nil {
+			stop(err)
+		}
+	})
+	for _, p := range w.pipes {
+		wg.Go(func() {
+			if err := w.runBatcher(ctx, newBatcher(p, src.out, w.opts.Linger)); err != nil {
+				stop(err)
+			}
+		})
+		wg.Go(func() {
+			select {
+			case <-p.Over():
+				stop(p.Err())
+			case <-ctx.Done():
+			}
+		})
+	}
+}
+
+// startSettlers runs as many settlers for each pipeline as it has batches, so that one batch whose results
+// wait for the server does not hold up the others.
+func (w *Worker) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, hard context.Context) {
+	for _, p := range w.pipes {
+		for range p.Slots() {
+			wg.Go(func() { (&settler{w: w, pipe: p}).run(done, hard) })
+		}
+	}
+}
+
+// startKeeper keeps deliveries alive whose batch runs long. It returns what stops it.
+func (w *Worker) startKeeper() (stop func()) {
+	every := w.ackWait / 3
+	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case now := <-ticker.C:
+				for _, g := range w.groups {
+					g.keepAlive(now, every)
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		ticker.Stop()
+		close(done)
+		wg.Wait()
+	}
+}

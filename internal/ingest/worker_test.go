@@ -1,0 +1,51 @@
+package ingest
+
+import (
+	"strconv"
+	"testing"
+
+	"millrace/internal/operator/payloads"
+	"millrace/internal/streams"
+)
+
+// document is a payload that a test can make again.
+func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
+
+func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
+	r := newRig(t)
+	r.provision()
+	const n = 3000
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.await(t, Published, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, document)
+	info := r.consumerInfo()
+	if info.NumAckPending != 0 || info.NumPending != 0 || info.NumRedelivered != 0 {
+		t.Errorf("the consumer has %d unacknowledged, %d pending, %d redelivered, want none",
+			info.NumAckPending, info.NumPending, info.NumRedelivered)
+	}
+}
+
+func TestResultHeaders(t *testing.T) {
+	r := newRig(t)
+	r.provision()
+	r.publish(1, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.await(t, Published, 1)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	m := r.stored("results.>")[1][0]
+	for header, want := range map[string]string{
+		HeaderStream: "INGEST", HeaderSequence: "1", HeaderSubject: "ingest.web.0",
+		HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=1",
+		"Nats-Msg-Id":   "INGEST:1", "Trace": strconv.Itoa(0),
+	} {
+		if got := m.Headers().Get(header); got != want {
+			t.Errorf("header %s is %q, want %q", header, got, want)
+		}
+	}
+}

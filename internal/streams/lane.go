@@ -1,0 +1,89 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"millrace/internal/device"
+)
+
+// phase is where a batch buffer is in its life.
+type phase uint8
+
+const (
+	free     phase = iota // nobody uses it
+	filling               // the caller packs payloads into it
+	inFlight              // the device works on it
+	done                  // its results, or its error, are being read by the caller
+)
+
+func (p phase) String() string {
+	return [...]string{"free", "filling", "in flight", "done"}[p]
+}
+
+// next lists, for each phase, the phases that may follow. A filling batch becomes free when it is given back
+// unsubmitted, and one in flight is filling again when its submission failed half way.
+var next = [...][]phase{
+	free:     {filling},
+	filling:  {inFlight, free},
+	inFlight: {done, filling},
+	done:     {free},
+}
+
+// lane is a stream with its device buffers and the one or two batches that take turns on it. Both may be in
+// flight: the second queues behind the first in stream order, which also protects the device buffers that
+// they share.
+type lane struct {
+	index         int
+	in, kern, out device.Stream // one and the same in StreamPerLane
+	input, result device.Memory // shared by the lane's batches, in stream order
+	batches       []*Batch
+	busy          atomic.Int32  // batches in flight
+	idle          chan struct{} // receives when busy falls to 0
+
+	submitting sync.Mutex // the work of two batches must not interleave on the lane's streams
+	last       *Batch     // submitted last: its events order the next batch. Guarded by submitting
+}
+
+// state is what the lane as a whole does, by the phases of its batches.
+func (l *lane) state() phase {
+	s := free
+	for _, b := range l.batches {
+		switch b.phase {
+		case inFlight:
+			return inFlight
+		case filling:
+			s = filling
+		}
+	}
+	return s
+}
+
+// move is the only place where a batch changes its phase. It panics on a step that the table forbids: that
+// is a bug of the pipeline or a batch used after it was given away. The pipeline's mutex is held.
+func (l *lane) move(b *Batch, to phase) {
+	for _, p := range next[b.phase] {
+		if p != to {
+			continue
+		}
+		if to == inFlight {
+			l.busy.Add(1)
+		}
+		if b.phase == inFlight && l.busy.Add(-1) == 0 {
+			select {
+			case l.idle <- struct{}{}:
+			default: // one is waiting to be read already
+			}
+		}
+		b.phase = to
+		return
+	}
+	panic(fmt.Sprintf("streams: batch %d on lane %d cannot go from %v to %v", b.record.Batch, l.index, b.phase, to))
+}
+
+// drain waits until nothing of the lane's work uses its buffers any more.
+func (l *lane) drain() error {
+	return errors.Join(l.in.Synchronize(), l.kern.Synchronize(), l.out.Synchronize())
+}

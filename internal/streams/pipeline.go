@@ -1,0 +1,228 @@
+// Package streams is the pipeline: it keeps batches in flight on a device so that copy in, kernels and copy
+// out of different batches overlap, and leaves a timeline of every batch. It knows neither NATS nor which kind
+// of device it drives.
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"millrace/internal/alloc"
+	"millrace/internal/device"
+	"millrace/internal/operator"
+)
+
+// ErrClosed is returned once the pipeline is closed.
+var ErrClosed = errors.New("streams: pipeline closed")
+
+// Config says what a pipeline runs and how much of everything it may hold.
+type Config struct {
+	Lanes         int   // lanes in flight; at least 1. A Schedule may fix its own
+	BatchBytes    int   // a batch's payload bytes at most, and so a payload's; at least 1, under 4 GiB
+	BatchPayloads int   // payloads a batch at most; at least 1
+	ScratchLimit  int64 // bytes the device's scratch pool may take
+
+	Operators []operator.Operator // run in this order over every batch; at least one
+	Schedule  Schedule            // the zero Schedule is Overlapped
+	Observer  Observer            // nil for none
+}
+
+// Pipeline runs batches on one device. All methods are safe for concurrent use.
+type Pipeline struct {
+	dev      device.Device
+	info     device.Info
+	cfg      Config
+	schedule Schedule
+	kernels  []device.Kernel
+	slab     *alloc.Slab
+	scratch  *alloc.Counted
+	lanes    []*lane
+	streams  []device.Stream // to close
+	slots    []*Batch        // by Batch.Slot
+	started  time.Duration
+
+	freeSlots chan struct{} // one token for each free batch
+	completed chan *Batch   // room for every slot, so sending never blocks
+	stop      context.CancelFunc
+	stopped   chan struct{} // closed when the completer has returned
+	over      chan struct{} // closed when nothing can be submitted any more
+
+	mu       sync.Mutex
+	moved    *sync.Cond // a batch came to an end, or the device was lost
+	err      error      // why nothing can be submitted any more
+	number   uint64     // batches acquired so far
+	inHand   int        // acquired and not released
+	inFlight int
+	starved  int    // of those in flight, waiting for scratch on the host
+	ended    uint64 // batches that left flight
+	progress time.Time
+	closed   bool
+
+	engineFree [NumEngines]time.Duration // when each engine was done with the latest batch known
+	activity   activity
+
+	observing sync.Mutex
+}
+
+// New makes a pipeline on dev and takes all its memory: pinned double buffers, device buffers, a scratch
+// pool. dev stays the caller's, who closes it after the pipeline. If New fails it holds nothing.
+func New(dev device.Device, cfg Config) (*Pipeline, error) {
+	p := &Pipeline{
+		dev: dev, info: dev.Info(), cfg: cfg, schedule: cfg.Schedule,
+		stopped: make(chan struct{}), over: make(chan struct{}),
+		started: dev.Now(), progress: time.Now(),
+	}
+	p.moved = sync.NewCond(&p.mu)
+	if p.schedule.Buffers == 0 {
+		p.schedule = Overlapped
+	}
+	if p.schedule.Lanes == 0 {
+		p.schedule.Lanes = cfg.Lanes
+	}
+	if err := cfg.check(p.schedule); err != nil {
+		return nil, err
+	}
+	if err := p.build(); err != nil {
+		close(p.stopped) // there is no completer to wait for
+		return nil, errors.Join(fmt.Errorf("pipeline on %s: %w", p.info.ID, err), p.free())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	go p.complete(ctx)
+	return p, nil
+}
+
+func (c Config) check(s Schedule) error {
+	var errs []error
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("streams: "+format, args...))
+		}
+	}
+	want(s.Lanes >= 1, "%d lanes, want at least 1", s.Lanes)
+	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
+	want(c.BatchBytes >= 1 && c.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", c.BatchBytes)
+	want(c.BatchPayloads >= 1 && c.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", c.BatchPayloads)
+	want(len(c.Operators) > 0, "no operators")
+	return errors.Join(errs...)
+}
+
+// Slots is how many batches there are, in all phases together.
+func (p *Pipeline) Slots() int { return len(p.slots) }
+
+// Device is what the pipeline runs on.
+func (p *Pipeline) Device() device.Info { return p.info }
+
+// BatchBytes is how many bytes a batch, and so a payload, can have.
+func (p *Pipeline) BatchBytes() int { return p.cfg.BatchBytes }
+
+// Now is the time on the device's clock: what records are measured on.
+func (p *Pipeline) Now() time.Duration { return p.dev.Now() }
+
+// Epoch is the wall-clock time at which the device's clock read zero.
+func (p *Pipeline) Epoch() time.Time { return p.dev.Epoch() }
+
+// Completed is where submitted batches come back, with results or an error, in the order in which the
+// device finished them. The receiver must Release each. It is never closed.
+func (p *Pipeline) Completed() <-chan *Batch { return p.completed }
+
+// Over is closed when nothing can be submitted any more: the device is lost or the pipeline closed. Err
+// says which.
+func (p *Pipeline) Over() <-chan struct{} { return p.over }
+
+// Err is why nothing can be submitted any more: ErrClosed or an error that wraps device.ErrLost. It is nil
+// while the pipeline works.
+func (p *Pipeline) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Acquire returns an empty batch to fill, on an idle lane if there is one. It waits until a batch is free,
+// ctx is done, or the pipeline has an Err. The batch is the caller's until Submit or Release.
+func (p *Pipeline) Acquire(ctx context.Context) (*Batch, error) {
+	select {
+	case <-p.freeSlots:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-p.over:
+		return nil, p.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		p.freeSlots <- struct{}{}
+		return nil, p.err
+	}
+	b := p.pick()
+	b.lane.move(b, filling)
+	p.number++
+	p.inHand++
+	p.progress = time.Now()
+	b.reset(p.number)
+	return b, nil
+}
+
+// pick chooses a free batch on the lane with least to do, in turn. There is one, by the token taken.
+func (p *Pipeline) pick() *Batch {
+	var best *Batch
+	bestBusy := 0
+	for i := range p.lanes {
+		l := p.lanes[(int(p.number)+i)%len(p.lanes)]
+		busy, candidate := 0, (*Batch)(nil)
+		for _, b := range l.batches {
+			if b.phase == free {
+				candidate = b
+			} else {
+				busy++
+			}
+		}
+		if candidate != nil && (best == nil || busy < bestBusy) {
+			best, bestBusy = candidate, busy
+		}
+	}
+	if best == nil {
+		panic("streams: a free batch was promised and there is none")
+	}
+	return best
+}
+
+// Release gives the batch's buffers back, completed or never submitted. The caller must not touch it
+// afterwards: who still has stages to mark takes a copy of the Record first and gives it to Report.
+func (b *Batch) Release() {
+	p := b.pipe
+	p.mu.Lock()
+	b.lane.move(b, free)
+	p.inHand--
+	p.progress = time.Now()
+	p.mu.Unlock()
+	p.freeSlots <- struct{}{}
+}
+
+// Report hands the record of a batch that is finished in every respect to the observer.
+func (p *Pipeline) Report(r *Record) {
+	if p.cfg.Observer == nil {
+		return
+	}
+	p.observing.Lock()
+	defer p.observing.Unlock()
+	p.cfg.Observer.BatchDone(r)
+}
+
+// Drain waits until no batch is in the caller's hand or in flight.
+func (p *Pipeline) Drain(ctx context.Context) error {
+	for range p.slots {
+		select {
+		case <-p.freeSlots:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for range p.slots {
+		p.freeSlots <- struct{}{}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package streams_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator/payloads"
+	"millrace/internal/streams"
+)
+
+// onEachDevice runs test on the host device and on a simulated GPU: the scheduling code is the same.
+func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
+	t.Run("host", func(t *testing.T) { test(t, openHost(t)) })
+	t.Run("sim", func(t *testing.T) { test(t, openSim(t, sim.Options{Cost: sim.H100()})) })
+}
+
+func TestEveryScheduleGivesTheReferencesResults(t *testing.T) {
+	for _, s := range streams.Schedules() {
+		t.Run(s.Name, func(t *testing.T) {
+			onEachDevice(t, func(t *testing.T, d device.Device) {
+				ops := operators(t, "crc32c,minhash?k=5&hashes=7")
+				p := newPipeline(t, d, streams.Config{Schedule: s, Operators: ops, BatchPayloads: 16384})
+				want := map[int][][]byte{}
+				taken := 0
+				take := func() {
+					b := <-p.Completed()
+					wantResults(t, b, ops, want[b.Slot()])
+					delete(want, b.Slot())
+					b.Release()
+					taken++
+				}
+				sets := [][][]byte{payloads.Adversarial(1), payloads.Empties(8192), payloads.Mixed(2)}
+				for n := range 3 * p.Slots() {
+					if len(want) == p.Slots() {
+						take()
+					}
+					rows := someRows(uint64(n), 50+n, 3000)
+					if n < len(sets) {
+						rows = sets[n]
+					}
+					b := acquire(t, p, rows)
+					want[b.Slot()] = rows
+					if err := b.Submit(streams.ClosedByBytes); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for len(want) > 0 {
+					take()
+				}
+				if taken != 3*p.Slots() {
+					t.Errorf("%d batches came back, %d were submitted", taken, 3*p.Slots())
+				}
+			})
+		})
+	}
+}
+
+func TestBatchBounds(t *testing.T) {
+	p := newPipeline(t, openHost(t), streams.Config{BatchBytes: 100, BatchPayloads: 3})
+	b := acquire(t, p, [][]byte{make([]byte, 60)})
+	if b.Append(make([]byte, 41)) {
+		t.Error("a payload past the byte bound was taken")
+	}
+	if b.Rows() != 1 || b.Bytes() != 60 {
+		t.Errorf("a refused payload left %d rows and %d bytes, want 1 and 60", b.Rows(), b.Bytes())
+	}
+	if _, full := b.Full(); full {
+		t.Error("full with room left")
+	}
+	if !b.Append(make([]byte, 40)) {
+		t.Error("a payload that fits exactly was refused")
+	}
+	if why, full := b.Full(); !full || why != streams.ClosedByBytes {
+		t.Errorf("Full() = %v, %v, want bytes", why, full)
+	}
+	b.Release()
+
+	b = acquire(t, p, [][]byte{{}, {1}, {}})
+	if b.Append(nil) {
+		t.Error("a payload past the count bound was taken")
+	}
+	if why, full := b.Full(); !full || why != streams.ClosedByCount {
+		t.Errorf("Full() = %v, %v, want count", why, full)
+	}
+	b.Release()
+}
+
+func TestEmptyBatchIsRefusedAndStaysTheCallers(t *testing.T) {
+	p := newPipeline(t, openHost(t), streams.Config{})
+	b := acquire(t, p, nil)
+	if err := b.Submit(streams.ClosedByLinger); !errors.Is(err, streams.ErrEmpty) {
+		t.Errorf("Submit = %v, want ErrEmpty", err)
+	}
+	b.Release()
+}
+
+func TestAcquireWaitsForARelease(t *testing.T) {
+	p := newPipeline(t, openHost(t), streams.Config{Lanes: 1, Schedule: streams.Serial})
+	held := acquire(t, p, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := p.Acquire(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Acquire with nothing free = %v, want the context's error", err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		b, err := p.Acquire(context.Background())
+		if err == nil {
+			b.Release()
+		}
+		got <- err
+	}()
+	held.Release()
+	if err := <-got; err != nil {
+		t.Errorf("Acquire after a release: %v", err)
+	}
+}
+
+func TestAcquirePrefersAnIdleLane(t *testing.T) {
+	d := openHost(t)
+	p := newPipeline(t, d, streams.Config{Lanes: 2})
+	first, second := acquire(t, p, nil), acquire(t, p, nil)
+	if a, b := first.Record().Lane, second.Record().Lane; a == b {
+		t.Errorf("both batches are on lane %d while the other is free", a)
+	}
+	first.Release()
+	second.Release()
+}
+
+func TestClosedPipelineSaysSo(t *testing.T) {
+	p := newPipeline(t, openHost(t), streams.Config{})
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Acquire(context.Background()); !errors.Is(err, streams.ErrClosed) {
+		t.Errorf("Acquire = %v, want ErrClosed", err)
+	}
+	select {
+	case <-p.Over():
+	default:
+		t.Error("Over is not closed")
+	}
+}
+
+func TestCloseWithWorkInFlight(t *testing.T) {
+	d := openHost(t)
+	p := newPipeline(t, d, streams.Config{})
+	for range p.Slots() {
+		submit(t, p, someRows(1, 100, 1000))
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func TestDrainWaitsForEveryBatch(t *testing.T) {
+	p := newPipeline(t, openHost(t), streams.Config{})
+	b := submit(t, p, someRows(1, 10, 1000))
+	drained := make(chan error, 1)
+	go func() { drained <- p.Drain(context.Background()) }()
+	if got := <-p.Completed(); got != b {
+		t.Fatal("another batch came back")
+	}
+	select {
+	case <-drained:
+		t.Error("drained with a batch in the caller's hand")
+	default:
+	}
+	b.Release()
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+	acquire(t, p, nil).Release() // and it works on
+}
+
+func TestBadConfigNamesEveryProblem(t *testing.T) {
+	_, err := streams.New(openHost(t), streams.Config{})
+	if err == nil {
+		t.Fatal("an empty configuration was taken")
+	}
+	for _, want := range []string{"0 lanes", "batch of 0 bytes", "batch of 0 payloads", "no operators"} {
+		if !contains(err.Error(), want) {
+			t.Errorf("%q does not name %q", err, want)
+		}
+	}
+}
+
+func TestFailedNewHoldsNothing(t *testing.T) {
+	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.PinnedOutOfMemory, Nth: 1}}})
+	_, err := streams.New(d, streams.Config{
+		Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 10, ScratchLimit: 4 << 20, Operators: operators(t, "crc32c"),
+	})
+	if !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("New = %v, want out of memory", err)
+	}
+	// openSim's cleanup fails the test if anything leaked.
+}

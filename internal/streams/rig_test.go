@@ -1,0 +1,139 @@
+package streams_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/operator/payloads"
+	"millrace/internal/streams"
+)
+
+// operators parses a list that is known to be good.
+func operators(t testing.TB, list string) []operator.Operator {
+	t.Helper()
+	ops, err := operator.ParseList(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+// openHost opens a host device that must be closed without leaks.
+func openHost(t testing.TB) device.Device {
+	t.Helper()
+	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeClean(t, d) })
+	return d
+}
+
+// openSim opens a simulated device. A lost one cannot be closed clean, so only a well one is checked.
+func openSim(t testing.TB, o sim.Options) *sim.Device {
+	t.Helper()
+	o.Kernels = operator.HostKernels()
+	d, err := sim.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if d.Err() == nil {
+			closeClean(t, d)
+		}
+	})
+	return d
+}
+
+func closeClean(t testing.TB, d device.Device) {
+	t.Helper()
+	if err := d.Close(); err != nil {
+		t.Errorf("closing the device: %v", err)
+	}
+}
+
+// newPipeline makes a pipeline that is closed before its device.
+func newPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pipeline {
+	t.Helper()
+	if cfg.Lanes == 0 {
+		cfg.Lanes = 3
+	}
+	if cfg.BatchBytes == 0 {
+		cfg.BatchBytes = 4 << 20
+	}
+	if cfg.BatchPayloads == 0 {
+		cfg.BatchPayloads = 8192
+	}
+	if cfg.ScratchLimit == 0 {
+		cfg.ScratchLimit = 64 << 20
+	}
+	if cfg.Operators == nil {
+		cfg.Operators = operators(t, "crc32c,minhash?hashes=8")
+	}
+	p, err := streams.New(d, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("closing the pipeline: %v", err)
+		}
+	})
+	return p
+}
+
+// acquire takes a batch and fills it.
+func acquire(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
+	t.Helper()
+	b, err := p.Acquire(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range rows {
+		if !b.Append(row) {
+			t.Fatalf("payload %d of %d bytes does not fit", i, len(row))
+		}
+	}
+	return b
+}
+
+// submit fills a batch and submits it.
+func submit(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
+	t.Helper()
+	b := acquire(t, p, rows)
+	if err := b.Submit(streams.ClosedByBytes); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// wantResults compares a completed batch with the reference.
+func wantResults(t testing.TB, b *streams.Batch, ops []operator.Operator, rows [][]byte) {
+	t.Helper()
+	if err := b.Err(); err != nil {
+		t.Fatalf("batch failed: %v", err)
+	}
+	for i, op := range ops {
+		var want []byte
+		for _, row := range rows {
+			want = op.AppendReference(want, row)
+		}
+		if got := b.Results(i); !bytes.Equal(got, want) {
+			t.Errorf("%s over %d payloads differs from the reference", op, len(rows))
+		}
+	}
+}
+
+// someRows are n random payloads of up to most bytes.
+func someRows(seed uint64, n, most int) [][]byte {
+	rows := make([][]byte, n)
+	for i := range rows {
+		rows[i] = payloads.Random(seed+uint64(i), (i*7919)%(most+1))
+	}
+	return rows
+}

@@ -1,0 +1,49 @@
+package streams
+
+// Schedule is how batches share a device: how many lanes, how many host buffers each, which streams they use
+// and when the host waits. It is a value; Serial, DoubleBuffered and Overlapped are the ones people know.
+type Schedule struct {
+	Name string
+
+	// Lanes fixes the number of lanes; 0 takes Config.Lanes.
+	Lanes int
+
+	// Buffers is the number of host buffers a lane has, 1 or 2. With 2, one fills while the device
+	// reads the other.
+	Buffers int
+
+	// Topology says which streams a lane's work goes to.
+	Topology Topology
+
+	// HostWaits makes the host wait after each stage, so that nothing overlaps anything.
+	HostWaits bool
+}
+
+// Topology says which streams the stages of a batch go to.
+type Topology uint8
+
+const (
+	// StreamPerLane puts all stages of a lane's batches on the lane's own stream. Lanes overlap because
+	// nothing orders their streams.
+	StreamPerLane Topology = iota
+
+	// StreamPerStage has one stream for copies in, one for kernels and one for copies out, shared by all
+	// lanes. Events order the stages of a batch, and a batch after the one that used its lane before.
+	StreamPerStage
+)
+
+var (
+	// Serial is no overlap: one lane, one buffer, and the host waits for each stage before the next.
+	Serial = Schedule{Name: "serial", Lanes: 1, Buffers: 1, HostWaits: true}
+
+	// DoubleBuffered copies batch i while batch i-1 computes: two host and two device buffers, a stream for each
+	// engine, events between them.
+	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage}
+
+	// Overlapped keeps every lane in flight on a stream of its own, with a second host buffer filling
+	// behind each. It is what the worker runs.
+	Overlapped = Schedule{Name: "overlapped", Buffers: 2}
+)
+
+// Schedules lists the schedules that can be asked for by name.
+func Schedules() []Schedule { return []Schedule{Serial, DoubleBuffered, Overlapped} }

@@ -1,0 +1,37 @@
+package streams
+
+import "time"
+
+// Stats reads the pipeline's state. It fails where the device cannot give its pool's counters; the rest is
+// valid then too.
+func (p *Pipeline) Stats() (Stats, error) {
+	s := Stats{Device: p.info.ID, Pinned: p.slab.Pinned(), Pageable: p.slab.Pageable()}
+	s.Scratch.Limit = p.cfg.ScratchLimit
+	s.Scratch.Allocations, s.Scratch.Failures = p.scratch.Allocations(), p.scratch.Refused()
+	pool, err := p.scratch.Stats()
+	s.Scratch.Used, s.Scratch.Reserved, s.Scratch.HighWater = pool.Used, pool.Reserved, pool.UsedHigh
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lanes {
+		switch l.state() {
+		case inFlight:
+			s.Lanes.InFlight++
+		case filling:
+			s.Lanes.Filling++
+		default:
+			s.Lanes.Free++
+		}
+	}
+	s.Engines, s.Busy, s.Overlap = p.activity.busy, p.activity.any, p.activity.several
+	s.Uptime = p.dev.Now() - p.started
+	s.InHand, s.Progress = p.inHand, p.progress
+	return s, err
+}
+
+// Progress is when a batch last moved on.
+func (p *Pipeline) Progress() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.progress
+}
