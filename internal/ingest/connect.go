@@ -36,8 +36,10 @@ func Connect(c Connection, name string, log *slog.Logger, observer Observer) (*n
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, time.Second),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			log.Warn("disconnected from NATS, reconnecting", "error", err)
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if !nc.IsClosed() { // closed by us otherwise
+				log.Warn("disconnected from NATS, reconnecting", "error", err)
+			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			log.Info("reconnected to NATS", "server", nc.ConnectedServerName())

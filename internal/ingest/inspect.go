@@ -28,6 +28,8 @@ type Finding struct {
 	What   string // "stream INGEST"
 	Found  string // what it is like
 	Advice string // what to do; empty for OK
+
+	Missing bool // it is not there, and provisioning would create it
 }
 
 func (f Finding) String() string {
@@ -43,7 +45,7 @@ func (f Finding) String() string {
 func Inspect(ctx context.Context, nc *nats.Conn, o Options, inFlight, batchBytes int) []Finding {
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return []Finding{{Error, "JetStream", err.Error(), "report this as a bug"}}
+		return []Finding{{Level: Error, What: "JetStream", Found: err.Error(), Advice: "report this as a bug"}}
 	}
 	i := &inspection{ctx: ctx, js: js, o: o}
 	if !i.server(nc, batchBytes) {
@@ -64,10 +66,14 @@ type inspection struct {
 }
 
 func (i *inspection) say(l Level, what, found, advice string) {
-	i.findings = append(i.findings, Finding{l, what, found, advice})
+	i.findings = append(i.findings, Finding{Level: l, What: what, Found: found, Advice: advice})
 }
 
-const provisionAdvice = "create it, or set MILLRACE_PROVISION=true to have it created"
+// missing reports what provisioning would create.
+func (i *inspection) missing(what, found string) {
+	i.findings = append(i.findings, Finding{Level: Error, What: what, Found: found, Missing: true,
+		Advice: "create it, or set MILLRACE_PROVISION=true to have it created"})
+}
 
 func (i *inspection) server(nc *nats.Conn, batchBytes int) bool {
 	what := "server " + nc.ConnectedServerName()
@@ -92,7 +98,7 @@ func (i *inspection) stream(name, role string) (jetstream.StreamConfig, bool) {
 	s, err := i.js.Stream(i.ctx, name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		i.say(Error, what, "not there ("+role+")", provisionAdvice)
+		i.missing(what, "not there ("+role+")")
 		return jetstream.StreamConfig{}, false
 	case err != nil:
 		i.say(Error, what, err.Error(), "check the account's permissions on the JetStream API")
@@ -143,8 +149,7 @@ func (i *inspection) deadLetters() {
 	case err != nil:
 		i.say(Error, what, err.Error(), "check the account's permissions on the JetStream API")
 	case name == "":
-		i.say(Error, what, "no stream stores them", "add the subject to a stream; without it payloads that cannot be "+
-			"processed come again for ever")
+		i.missing(what, "no stream stores them, so payloads that cannot be processed would come again for ever")
 	default:
 		i.say(OK, what, "stored in stream "+name, "")
 	}
@@ -157,7 +162,7 @@ func (i *inspection) consumer(inFlight int) {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return // said already
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		i.say(Error, what, "not there", provisionAdvice)
+		i.missing(what, "not there")
 		return
 	case err != nil:
 		i.say(Error, what, err.Error(), "it must be a pull consumer, and the account must be allowed to read it")

@@ -1,0 +1,226 @@
+package config_test
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/config"
+)
+
+// load reads the configuration from env alone: the variables of the environment that the test runs in are
+// taken away until it ends.
+func load(t *testing.T, env map[string]string, checks ...config.Check) (*config.Config, error) {
+	t.Helper()
+	for _, entry := range os.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "MILLRACE_") {
+			t.Setenv(name, value) // puts it back at the end
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, value := range env {
+		t.Setenv(name, value)
+	}
+	return config.Load(checks...)
+}
+
+// good is load for an environment that must be taken.
+func good(t *testing.T, env map[string]string) *config.Config {
+	t.Helper()
+	c, err := load(t, env)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	return c
+}
+
+func TestDefaultsAreTheContracts(t *testing.T) {
+	c := good(t, nil)
+	want := map[string]string{
+		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "",
+		"DATA_DIR": "millrace-data", "STREAM": "INGEST", "SUBJECTS": "ingest.>", "CONSUMER": "millrace",
+		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "PROVISION": "true",
+		"MAX_DELIVER": "5", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
+		"OPERATORS": "crc32c,minhash", "RESULT_FORMAT": "json", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "", "NVTX": "false",
+		"LANES": "4", "BATCH_BYTES": "4MiB", "BATCH_PAYLOADS": "8192", "LINGER": "2ms", "SCRATCH_LIMIT": "1GiB", "DRAIN_TIMEOUT": "25s",
+		"HTTP_ADDR": ":9464", "DEBUG_ADDR": "", "LOG_LEVEL": "info", "LOG_FORMAT": "auto",
+	}
+	got := map[string]string{}
+	for _, v := range c.Variables() {
+		got[strings.TrimPrefix(v.Name, "MILLRACE_")] = v.Value
+		if v.Form == "" || v.Meaning == "" {
+			t.Errorf("%s lacks a form or a meaning", v.Name)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("defaults are\n%v, want\n%v", got, want)
+	}
+	if w := c.Warnings(); len(w) != 0 {
+		t.Errorf("warnings with nothing set: %q", w)
+	}
+}
+
+// everything sets each variable to something that is not its default.
+func everything(t *testing.T) map[string]string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{
+		"MILLRACE_NATS_URL": "nats://a:4222, b:4223", "MILLRACE_NATS_CREDS": file,
+		"MILLRACE_NATS_TLS_CA": file, "MILLRACE_NATS_TLS_CERT": file, "MILLRACE_NATS_TLS_KEY": file,
+		"MILLRACE_DATA_DIR": "d", "MILLRACE_STREAM": "IN", "MILLRACE_SUBJECTS": "a.>, b.*.c", "MILLRACE_CONSUMER": "c",
+		"MILLRACE_RESULT_STREAM": "OUT", "MILLRACE_RESULT_PREFIX": "r.v2", "MILLRACE_DEADLETTER_PREFIX": "dead",
+		"MILLRACE_PROVISION": "true", "MILLRACE_MAX_DELIVER": "7", "MILLRACE_ACK_WAIT": "1m", "MILLRACE_MAX_ACK_PENDING": "500",
+		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_RESULT_FORMAT": "binary",
+		"MILLRACE_DEVICE": "cuda", "MILLRACE_DEVICES": "0,GPU-01234567-89ab-cdef-0123-456789abcdef", "MILLRACE_KERNELS": "k.so", "MILLRACE_NVTX": "true",
+		"MILLRACE_LANES": "8", "MILLRACE_BATCH_BYTES": "64KiB", "MILLRACE_BATCH_PAYLOADS": "100", "MILLRACE_LINGER": "0s",
+		"MILLRACE_SCRATCH_LIMIT": "2097152", "MILLRACE_DRAIN_TIMEOUT": "5s", "MILLRACE_HTTP_ADDR": "127.0.0.1:0", "MILLRACE_DEBUG_ADDR": "localhost:6060",
+		"MILLRACE_LOG_LEVEL": "WARN", "MILLRACE_LOG_FORMAT": "json",
+	}
+}
+
+func TestEveryVariableIsRead(t *testing.T) {
+	env := everything(t)
+	c := good(t, env)
+	for _, v := range c.Variables() {
+		if v.Name == "MILLRACE_NATS_NKEY" { // excludes NATS_CREDS
+			continue
+		}
+		if !v.Set || !c.IsSet(v.Name) {
+			t.Errorf("%s: not seen in the environment", v.Name)
+		}
+		if v.Value == v.Default {
+			t.Errorf("%s: still the default %q", v.Name, v.Default)
+		}
+	}
+	if !slices.Equal(c.Subjects, config.List{"a.>", "b.*.c"}) || c.BatchBytes != 64<<10 || c.ScratchLimit != 2<<20 ||
+		c.AckWait != time.Minute || c.LogLevel != slog.LevelWarn || c.NATS.TLS.Key != env["MILLRACE_NATS_TLS_KEY"] || !c.NVTX {
+		t.Errorf("values are not what was set: %+v", c)
+	}
+	if len(c.Warnings()) != 0 {
+		t.Errorf("warnings: %q", c.Warnings())
+	}
+}
+
+func TestNKeyAloneIsRead(t *testing.T) {
+	env := everything(t)
+	env["MILLRACE_NATS_NKEY"] = env["MILLRACE_NATS_CREDS"]
+	delete(env, "MILLRACE_NATS_CREDS")
+	if c := good(t, env); c.NATS.NKey != env["MILLRACE_NATS_NKEY"] {
+		t.Errorf("NKey is %q", c.NATS.NKey)
+	}
+}
+
+func TestNamesWithoutThePrefixAreNotRead(t *testing.T) {
+	env := map[string]string{"STREAM": "X", "DEVICE": "cuda", "LANES": "9", "NATS_URL": "nats://x:1", "URL": "nats://y:1"}
+	if c := good(t, env); c.Stream != "INGEST" || c.Device != "auto" || c.Lanes != 4 || !c.Embedded() {
+		t.Errorf("somebody else's variables were read: %+v", c)
+	}
+}
+
+func TestProvisionFollowsTheServer(t *testing.T) {
+	for _, tc := range []struct {
+		url, provision string
+		want           bool
+	}{
+		{"", "", true}, {"", "false", false}, {"nats://a:4222", "", false}, {"nats://a:4222", "true", true},
+	} {
+		env := map[string]string{"MILLRACE_NATS_URL": tc.url}
+		if tc.provision != "" {
+			env["MILLRACE_PROVISION"] = tc.provision
+		}
+		if c := good(t, env); c.Provision != tc.want || c.Embedded() != (tc.url == "") {
+			t.Errorf("url %q, provision %q: provision is %v", tc.url, tc.provision, c.Provision)
+		}
+	}
+}
+
+func TestEveryProblemIsNamedAtOnce(t *testing.T) {
+	env := map[string]string{
+		"MILLRACE_LANES": "many", "MILLRACE_BATCH_BYTES": "4MB", "MILLRACE_LINGER": "2", "MILLRACE_PROVISION": "maybe",
+		"MILLRACE_LOG_LEVEL": "loud", "MILLRACE_BATCH_PAYLOADS": "0", "MILLRACE_DEVICE": "gpu", "MILLRACE_STREAM": "a.b",
+		"MILLRACE_ACK_WAIT": "",
+	}
+	_, err := load(t, env)
+	var all *config.Error
+	if !errors.As(err, &all) {
+		t.Fatalf("Load: %v", err)
+	}
+	var names []string
+	for _, p := range all.Problems {
+		names = append(names, p.Variable)
+		if p.Value != env[p.Variable] {
+			t.Errorf("%s: value %q, want %q", p.Variable, p.Value, env[p.Variable])
+		}
+	}
+	want := []string{
+		"MILLRACE_STREAM", "MILLRACE_PROVISION", "MILLRACE_ACK_WAIT", "MILLRACE_DEVICE", "MILLRACE_LANES",
+		"MILLRACE_BATCH_BYTES", "MILLRACE_BATCH_PAYLOADS", "MILLRACE_LINGER", "MILLRACE_LOG_LEVEL",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("named %v, want %v", names, want)
+	}
+	if lines := strings.Count(err.Error(), "\n"); lines != len(want) {
+		t.Errorf("%d lines after the heading, want %d:\n%v", lines, len(want), err)
+	}
+	for name, value := range env {
+		if got, set := os.LookupEnv(name); !set || got != value {
+			t.Errorf("%s is %q after Load, was %q", name, got, value)
+		}
+	}
+}
+
+func TestChecksOfTheCaller(t *testing.T) {
+	check := config.Check{Variable: "MILLRACE_OPERATORS", Wrong: func(c *config.Config) error {
+		if slices.Contains(c.Operators, "sha1") {
+			return errors.New(`no operator "sha1"`)
+		}
+		return nil
+	}}
+	if _, err := load(t, nil, check); err != nil {
+		t.Errorf("the default fails the check: %v", err)
+	}
+	_, err := load(t, map[string]string{"MILLRACE_OPERATORS": "sha1", "MILLRACE_LANES": "0"}, check)
+	want := `2 problems in the configuration:
+  MILLRACE_OPERATORS="sha1": no operator "sha1"; set operators, comma separated, like crc32c,minhash?k=24
+  MILLRACE_LANES="0": less than 1; set a whole number from 1 to 64`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestMisspeltNamesAreWarnings(t *testing.T) {
+	c := good(t, map[string]string{
+		"MILLRACE_LANE": "8", "MILLRACE_BATCH_BYTS": "1", "MILLRACE_STRAEM": "x", "MILLRACE_RESULTS_FORMAT": "x",
+		// What Kubernetes adds for services called millrace and millrace-nats:
+		"MILLRACE_PORT": "tcp://10.0.0.1:9464", "MILLRACE_SERVICE_HOST": "10.0.0.1", "MILLRACE_SERVICE_PORT": "9464",
+		"MILLRACE_SERVICE_PORT_METRICS": "9464", "MILLRACE_PORT_9464_TCP": "x", "MILLRACE_PORT_9464_TCP_ADDR": "x",
+		"MILLRACE_PORT_9464_TCP_PORT": "x", "MILLRACE_PORT_9464_TCP_PROTO": "x",
+		"MILLRACE_NATS_PORT": "x", "MILLRACE_NATS_SERVICE_HOST": "x", "MILLRACE_NATS_SERVICE_PORT": "x",
+	})
+	want := map[string]string{
+		"MILLRACE_LANE": "MILLRACE_LANES", "MILLRACE_BATCH_BYTS": "MILLRACE_BATCH_BYTES",
+		"MILLRACE_STRAEM": "MILLRACE_STREAM", "MILLRACE_RESULTS_FORMAT": "MILLRACE_RESULT_FORMAT",
+	}
+	if len(c.Warnings()) != len(want) {
+		t.Errorf("%d warnings, want %d: %q", len(c.Warnings()), len(want), c.Warnings())
+	}
+	for wrong, right := range want {
+		if !slices.ContainsFunc(c.Warnings(), func(w string) bool {
+			return strings.HasPrefix(w, wrong+" ") && strings.HasSuffix(w, "did you mean "+right+"?")
+		}) {
+			t.Errorf("no warning for %s in %q", wrong, c.Warnings())
+		}
+	}
+}

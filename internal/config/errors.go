@@ -1,0 +1,38 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Problem is one thing that is wrong with one variable.
+type Problem struct {
+	Variable string // its whole name
+	Value    string // its value, masked if it is a secret
+	What     string // what is wrong
+	Do       string // what to do about it: "set ...", "unset ..."
+}
+
+// String is the problem on one line.
+func (p Problem) String() string {
+	return fmt.Sprintf("%s=%q: %s; %s", p.Variable, p.Value, p.What, p.Do)
+}
+
+// Error is everything that is wrong with the configuration, in the order of the variables.
+type Error struct {
+	Problems []Problem
+}
+
+// Error is a heading and a line for each problem.
+func (e *Error) Error() string {
+	var b strings.Builder
+	noun := "problems"
+	if len(e.Problems) == 1 {
+		noun = "problem"
+	}
+	fmt.Fprintf(&b, "%d %s in the configuration:", len(e.Problems), noun)
+	for _, p := range e.Problems {
+		b.WriteString("\n  " + p.String())
+	}
+	return b.String()
+}

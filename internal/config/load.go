@@ -1,0 +1,166 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// Check is a check that the caller adds, for what this package does not know, such as which operators
+// there are.
+type Check struct {
+	Variable string              // the whole name of the variable that it is about
+	Wrong    func(*Config) error // nil, or what is wrong, in words
+}
+
+// readings is what was seen of the environment while reading it.
+type readings struct {
+	set      map[string]string // variables that were set, as written
+	unread   map[string]bool   // those whose value could not be read at all
+	problems []Problem
+	warnings []string
+}
+
+// Load reads the environment, fills in defaults and validates. The error is an *Error that names every
+// problem; the Config is never nil, so that a command can show what was read, but with an error it is not
+// fit to run on.
+//
+// Variables that cannot be read are taken out of the environment while Load runs and put back before it
+// returns, so nothing else may be reading the environment meanwhile.
+func Load(checks ...Check) (*Config, error) {
+	c := &Config{}
+	c.lookAround()
+	if err := c.parse(); err != nil {
+		return c, err
+	}
+	if !c.IsSet(Prefix + "_PROVISION") {
+		c.Provision = c.Embedded()
+	}
+	c.validate()
+	for _, check := range checks {
+		if c.read.unread[check.Variable] {
+			continue
+		}
+		if err := check.Wrong(c); err != nil {
+			c.problem(check.Variable, err.Error())
+		}
+	}
+	if len(c.read.problems) == 0 {
+		return c, nil
+	}
+	c.sortProblems()
+	return c, &Error{Problems: c.read.problems}
+}
+
+// lookAround notes which variables are set, and which unknown ones look like a misspelt one.
+func (c *Config) lookAround() {
+	c.read.set = map[string]string{}
+	c.read.unread = map[string]bool{}
+	var known, strangers []string
+	for _, f := range c.fields() {
+		known = append(known, f.name)
+	}
+	for _, entry := range os.Environ() {
+		name, value, _ := strings.Cut(entry, "=")
+		switch {
+		case slices.Contains(known, name):
+			c.read.set[name] = value
+		case strings.HasPrefix(name, Prefix+"_"):
+			strangers = append(strangers, name)
+		}
+	}
+	slices.Sort(strangers)
+	for _, name := range strangers {
+		if meant := nearest(name, known); meant != "" {
+			c.warn("%s is not a variable of this worker and has no effect: did you mean %s?", name, meant)
+		}
+	}
+}
+
+// parse fills in the fields. envconfig stops at the first value that it cannot read, so that value is noted
+// and set aside, and envconfig starts again, at most once for each variable.
+func (c *Config) parse() error {
+	var aside []string
+	defer func() {
+		for _, name := range aside {
+			if err := os.Setenv(name, c.read.set[name]); err != nil {
+				c.warn("%s could not be put back into the environment: %v", name, err)
+			}
+		}
+	}()
+	for {
+		err := envconfig.Process(Prefix, c)
+		var bad *envconfig.ParseError
+		if err == nil {
+			return nil
+		}
+		if !errors.As(err, &bad) || !c.IsSet(bad.KeyName) || c.read.unread[bad.KeyName] {
+			return fmt.Errorf("configuration: %w", err) // a default that cannot be read: a bug, which a test looks for
+		}
+		c.problem(bad.KeyName, unreadable(bad))
+		c.read.unread[bad.KeyName] = true
+		aside = append(aside, bad.KeyName)
+		if err := os.Unsetenv(bad.KeyName); err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+	}
+}
+
+// unreadable says why a value could not be read, without the wording of the parser below.
+func unreadable(bad *envconfig.ParseError) string {
+	if strings.TrimSpace(bad.Value) == "" {
+		return "set to nothing"
+	}
+	switch bad.TypeName {
+	case "config.Size":
+		return bad.Err.Error()
+	case "time.Duration":
+		return "not a duration like 2ms, 30s or 1m"
+	case "slog.Level":
+		return "not a known word"
+	case "bool":
+		return "neither true nor false"
+	}
+	return "not a whole number"
+}
+
+// problem notes what is wrong with a variable; what to do is given by its tags.
+func (c *Config) problem(variable, what string) {
+	c.problemDo(variable, what, "set "+c.field(variable).form())
+}
+
+// problemDo is problem with its own words for what to do.
+func (c *Config) problemDo(variable, what, do string) {
+	value, set := c.read.set[variable]
+	if !set {
+		value = c.field(variable).text()
+	}
+	c.read.problems = append(c.read.problems, Problem{Variable: variable, Value: mask(variable, value), What: what, Do: do})
+}
+
+// field finds a variable by its whole name. There must be one: names come from this program's own code.
+func (c *Config) field(variable string) field {
+	for _, f := range c.fields() {
+		if f.name == variable {
+			return f
+		}
+	}
+	panic("config: no variable " + variable)
+}
+
+func (c *Config) warn(format string, args ...any) {
+	c.read.warnings = append(c.read.warnings, fmt.Sprintf(format, args...))
+}
+
+// sortProblems puts problems in the order of the variables, so that they read like the documentation.
+func (c *Config) sortProblems() {
+	order := map[string]int{}
+	for i, f := range c.fields() {
+		order[f.name] = i
+	}
+	slices.SortStableFunc(c.read.problems, func(a, b Problem) int { return order[a.Variable] - order[b.Variable] })
+}

@@ -1,0 +1,40 @@
+package config
+
+import (
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Print writes a table of every variable: its value now, where that comes from ("set" in the environment or
+// the "default"), its default and its meaning. Secrets are masked, and files are not read.
+func (c *Config) Print(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	lines := [][]string{{"VARIABLE", "VALUE", "FROM", "DEFAULT", "MEANING"}}
+	for _, v := range c.Variables() {
+		from := "default"
+		if v.Set {
+			from = "set"
+		}
+		lines = append(lines, []string{v.Name, orDash(v.Value), from, orDash(v.Default), v.Meaning})
+	}
+	for _, line := range lines {
+		if _, err := io.WriteString(table, strings.Join(line, "\t")+"\n"); err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}
+
+// orDash keeps an empty cell visible.
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' { // a tab or line feed in a value must not break the table
+			return ' '
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,219 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// validate notes every problem with the values that could be read.
+func (c *Config) validate() {
+	for _, f := range c.fields() {
+		if c.read.unread[f.name] {
+			continue
+		}
+		if what := f.wrong(); what != "" {
+			c.problem(f.name, what)
+		}
+	}
+	c.validateServer()
+	c.validateNames()
+	c.validateSubjects()
+	c.validateDevices()
+	c.validateAddresses()
+	c.validateTimes()
+	if len(c.Operators) == 0 {
+		c.problem(Prefix+"_OPERATORS", "empty")
+	}
+	if c.DataDir == "" && c.Embedded() {
+		c.problem(Prefix+"_DATA_DIR", "empty")
+	}
+}
+
+// validateServer checks how NATS is reached.
+func (c *Config) validateServer() {
+	sockets := 0
+	for _, server := range c.NATS.URL {
+		if isWebSocket(server) {
+			sockets++
+		}
+		if what := wrongServer(server); what != "" {
+			c.problem(Prefix+"_NATS_URL", what)
+			break
+		}
+	}
+	if sockets != 0 && sockets != len(c.NATS.URL) {
+		c.problemDo(Prefix+"_NATS_URL", "WebSocket addresses are mixed with others", "set all ws:// and wss://, or none")
+	}
+	files := map[string]string{
+		Prefix + "_NATS_CREDS": c.NATS.Creds, Prefix + "_NATS_NKEY": c.NATS.NKey,
+		Prefix + "_NATS_TLS_CA": c.NATS.TLS.CA, Prefix + "_NATS_TLS_CERT": c.NATS.TLS.Cert, Prefix + "_NATS_TLS_KEY": c.NATS.TLS.Key,
+	}
+	for _, f := range c.fields() {
+		path := files[f.name]
+		if path == "" {
+			continue
+		}
+		if what := wrongFile(path); what != "" {
+			c.problem(f.name, what)
+		}
+		if c.Embedded() {
+			c.warn("%s has no effect: %s_NATS_URL is empty, so the worker uses its embedded server.", f.name, Prefix)
+		}
+	}
+	if c.NATS.Creds != "" && c.NATS.NKey != "" {
+		c.problemDo(Prefix+"_NATS_NKEY", Prefix+"_NATS_CREDS is set too", "unset one of them")
+	}
+	c.validatePair(Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert, Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key)
+	c.validatePair(Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key, Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert)
+}
+
+// validatePair notes a variable that is of no use without another.
+func (c *Config) validatePair(variable, value, other, otherValue string) {
+	if value != "" && otherValue == "" {
+		c.problemDo(variable, "of no use without "+other, "set both or neither")
+	}
+}
+
+// wrongFile says why a file cannot be read; empty if it can.
+func wrongFile(path string) string {
+	if pasted(path) {
+		return "looks like a key itself"
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		var at *fs.PathError
+		if errors.As(err, &at) {
+			err = at.Err
+		}
+		return "cannot be read: " + err.Error()
+	}
+	defer func() { _ = file.Close() }() // read only: nothing to lose
+	if info, err := file.Stat(); err == nil && info.IsDir() {
+		return "is a directory"
+	}
+	return ""
+}
+
+// validateNames checks the names of streams and consumer.
+func (c *Config) validateNames() {
+	for _, n := range []struct{ variable, name string }{
+		{Prefix + "_STREAM", c.Stream}, {Prefix + "_CONSUMER", c.Consumer}, {Prefix + "_RESULT_STREAM", c.ResultStream},
+	} {
+		if what := wrongName(n.name); what != "" {
+			c.problem(n.variable, what)
+		}
+	}
+	if c.Provision && c.Stream == c.ResultStream {
+		c.problemDo(Prefix+"_RESULT_STREAM", "the same as "+Prefix+"_STREAM", "set another name: two streams are created")
+	}
+}
+
+// validateSubjects checks the input's filters and where results and dead letters go. A worker that is fed
+// its own results would never end.
+func (c *Config) validateSubjects() {
+	const subjects, results, dead = Prefix + "_SUBJECTS", Prefix + "_RESULT_PREFIX", Prefix + "_DEADLETTER_PREFIX"
+	if len(c.Subjects) == 0 {
+		c.problem(subjects, "empty")
+	}
+	sound := c.soundSubjects(subjects)
+	for _, p := range []struct{ variable, prefix, other string }{{results, c.ResultPrefix, c.DeadletterPrefix}, {dead, c.DeadletterPrefix, c.ResultPrefix}} {
+		if what := wrongPrefix(p.prefix); what != "" {
+			c.problem(p.variable, what)
+			continue
+		}
+		for _, filter := range sound {
+			if under(filter, p.prefix) {
+				c.problemDo(p.variable, fmt.Sprintf("the input %q of %s matches what is published there, so the worker would feed itself", filter, subjects),
+					"set another prefix or narrower subjects")
+			}
+		}
+		if wrongPrefix(p.other) == "" && p.variable == dead && (under(p.prefix, p.other) || under(p.other, p.prefix)) {
+			c.problemDo(dead, "dead letters and results would share subjects, since "+results+" is "+p.other, "set a prefix apart from it")
+		}
+	}
+}
+
+// soundSubjects notes what is wrong with the filters of the input and returns the others.
+func (c *Config) soundSubjects(variable string) (sound []string) {
+	for _, filter := range c.Subjects {
+		if what := wrongFilter(filter); what != "" {
+			c.problem(variable, what)
+			continue
+		}
+		for _, earlier := range sound {
+			if overlap(earlier, filter) {
+				c.problemDo(variable, fmt.Sprintf("%q and %q match the same subjects", earlier, filter), "keep the wider one: a consumer takes no overlapping filters")
+			}
+		}
+		sound = append(sound, filter)
+	}
+	return sound
+}
+
+// gpuUUID is the form in which nvidia-smi -L prints a GPU's UUID.
+var gpuUUID = regexp.MustCompile(`^GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// maxOrdinal bounds GPU ordinals: no machine has as many.
+const maxOrdinal = 1023
+
+// validateDevices checks which GPUs are named.
+func (c *Config) validateDevices() {
+	const devices = Prefix + "_DEVICES"
+	if len(c.Devices) == 0 {
+		c.problem(devices, "empty")
+	}
+	for i, d := range c.Devices {
+		ordinal, err := strconv.Atoi(d)
+		isOrdinal := err == nil && ordinal >= 0 && ordinal <= maxOrdinal && strconv.Itoa(ordinal) == d
+		switch {
+		case d == "all" && len(c.Devices) > 1:
+			c.problem(devices, "all stands alone")
+		case slices.Contains(c.Devices[:i], d):
+			c.problemDo(devices, fmt.Sprintf("%q is named twice", d), "name each GPU once")
+		case d != "all" && !isOrdinal && !gpuUUID.MatchString(d):
+			c.problem(devices, fmt.Sprintf("%q is neither an ordinal nor a GPU's UUID", d))
+		}
+	}
+	if c.Device == "host" && c.IsSet(devices) && !slices.Equal(c.Devices, List{"all"}) {
+		c.warn("%s has no effect: it names GPUs, and %s_DEVICE is host.", devices, Prefix)
+	}
+}
+
+// validateAddresses checks where HTTP is served.
+func (c *Config) validateAddresses() {
+	const public, debug = Prefix + "_HTTP_ADDR", Prefix + "_DEBUG_ADDR"
+	for _, a := range []struct{ variable, address string }{{public, c.HTTPAddr}, {debug, c.DebugAddr}} {
+		if a.address == "" {
+			continue
+		}
+		if what := wrongListen(a.address); what != "" {
+			c.problem(a.variable, what)
+		}
+	}
+	if c.DebugAddr == "" || wrongListen(c.DebugAddr) != "" {
+		return
+	}
+	if c.DebugAddr == c.HTTPAddr && !strings.HasSuffix(c.DebugAddr, ":0") {
+		c.problemDo(debug, "the same as "+public, "set another port")
+	}
+	if !isLoopback(c.DebugAddr) {
+		c.warn("%s is open to every machine that can reach %s, with profiles of this process: 127.0.0.1 keeps it to this one.", debug, c.DebugAddr)
+	}
+}
+
+// validateTimes checks durations and counts against each other.
+func (c *Config) validateTimes() {
+	if c.AckWait > 0 && c.Linger >= c.AckWait {
+		c.problemDo(Prefix+"_LINGER", fmt.Sprintf("not less than %s_ACK_WAIT, so payloads would be delivered again while they wait", Prefix), "set less than "+c.AckWait.String())
+	}
+	if c.MaxAckPending > 0 && c.MaxAckPending < c.BatchPayloads && c.Provision {
+		c.warn("%s_MAX_ACK_PENDING is %d, less than the %d payloads of %s_BATCH_PAYLOADS: no batch can fill up to that count.",
+			Prefix, c.MaxAckPending, c.BatchPayloads, Prefix)
+	}
+}

@@ -1,0 +1,162 @@
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/internal/config"
+)
+
+// TestBadValues sets a few variables and looks for one problem, by its variable and a part of its line.
+func TestBadValues(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(dir, "missing")
+	server := "NATS_URL=nats://a:4222"
+	for _, tc := range []struct {
+		env      string // NAME=value without the prefix, separated by spaces
+		variable string
+		what     string
+	}{
+		{"LANES=65", "LANES", "more than 64"},
+		{"LANES=-1", "LANES", "less than 1"},
+		{"LANES=4.5", "LANES", "not a whole number"},
+		{"BATCH_BYTES=4095", "BATCH_BYTES", "less than 4KiB; set a size from 4KiB to 1GiB"},
+		{"BATCH_BYTES=1025MiB", "BATCH_BYTES", "more than 1GiB"},
+		{"BATCH_BYTES=99999999999GiB", "BATCH_BYTES", "more than 9223372036854775807 bytes"},
+		{"BATCH_BYTES=1.5MiB", "BATCH_BYTES", "not a size"},
+		{"BATCH_PAYLOADS=1048577", "BATCH_PAYLOADS", "more than 1048576"},
+		{"SCRATCH_LIMIT=2097151", "SCRATCH_LIMIT", "less than 2MiB"},
+		{"LINGER=61s", "LINGER", "more than 1m"},
+		{"LINGER=-1ms", "LINGER", "less than 0s"},
+		{"LINGER=2", "LINGER", "not a duration"},
+		{"LINGER=1s ACK_WAIT=1s", "LINGER", "not less than MILLRACE_ACK_WAIT"},
+		{"DRAIN_TIMEOUT=0s", "DRAIN_TIMEOUT", "less than 1s"},
+		{"MAX_DELIVER=0", "MAX_DELIVER", "less than 1"},
+		{"MAX_ACK_PENDING=-1", "MAX_ACK_PENDING", "less than 0"},
+		{"NVTX=ja", "NVTX", "neither true nor false"},
+		{"RESULT_FORMAT=xml", "RESULT_FORMAT", "set json or binary"},
+		{"DEVICE=GPU", "DEVICE", "set auto, cuda or host"},
+		{"LOG_FORMAT=tint", "LOG_FORMAT", "set auto, text or json"},
+		{"LOG_LEVEL=info+1", "LOG_LEVEL", "set debug, info, warn or error"},
+		{"OPERATORS=", "OPERATORS", "empty"},
+		{"DATA_DIR=", "DATA_DIR", "empty"},
+
+		{"SUBJECTS=", "SUBJECTS", "empty"},
+		{"SUBJECTS=a,,b", "SUBJECTS", "a subject in the list is empty"},
+		{"SUBJECTS=a..b", "SUBJECTS", "empty token"},
+		{"SUBJECTS=a.>.b", "SUBJECTS", "only the last token"},
+		{"SUBJECTS=a.b*", "SUBJECTS", "a token by itself"},
+		{"SUBJECTS=$JS.API.>", "SUBJECTS", "the server's own"},
+		{"SUBJECTS=a.*,a.b", "SUBJECTS", "match the same subjects"},
+		{"SUBJECTS=>", "RESULT_PREFIX", "feed itself"},
+		{"SUBJECTS=>", "DEADLETTER_PREFIX", "feed itself"},
+		{"SUBJECTS=*.a", "RESULT_PREFIX", "feed itself"},
+		{"SUBJECTS=results", "RESULT_PREFIX", "feed itself"},
+		{"SUBJECTS=results.v2.> RESULT_PREFIX=results.v2", "RESULT_PREFIX", "feed itself"},
+		{"RESULT_PREFIX=ingest.done", "RESULT_PREFIX", "feed itself"},
+		{"RESULT_PREFIX=results.*", "RESULT_PREFIX", "no wildcards"},
+		{"RESULT_PREFIX=", "RESULT_PREFIX", "empty"},
+		{"DEADLETTER_PREFIX=a..b", "DEADLETTER_PREFIX", "empty token"},
+		{"DEADLETTER_PREFIX=results", "DEADLETTER_PREFIX", "share subjects"},
+		{"DEADLETTER_PREFIX=results.dead", "DEADLETTER_PREFIX", "share subjects"},
+		{"RESULT_PREFIX=deadletter.not", "DEADLETTER_PREFIX", "share subjects"},
+		{"STREAM=a.b", "STREAM", "names hold none of"},
+		{"CONSUMER=a/b", "CONSUMER", "names hold none of"},
+		{"CONSUMER=", "CONSUMER", "empty"},
+		{"RESULT_STREAM=a>", "RESULT_STREAM", "names hold none of"},
+		{"RESULT_STREAM=INGEST", "RESULT_STREAM", "the same as MILLRACE_STREAM"},
+
+		{"NATS_URL=http://a:4222", "NATS_URL", "not with http://"},
+		{"NATS_URL=nats://", "NATS_URL", "no host"},
+		{"NATS_URL=a", "NATS_URL", "not host:port"},
+		{"NATS_URL=a:0", "NATS_URL", "a port is a number from 1 to 65535"},
+		{"NATS_URL=nats://a:65536", "NATS_URL", "a port is a number from 1 to 65535"},
+		{"NATS_URL=nats://a:4222,", "NATS_URL", "an address in the list is empty"},
+		{"NATS_URL=nats://a:4222,ws://b:80", "NATS_URL", "mixed"},
+		{server + " NATS_CREDS=" + missing, "NATS_CREDS", "cannot be read: no such file or directory"},
+		{server + " NATS_TLS_CA=" + dir, "NATS_TLS_CA", "is a directory"},
+		{server + " NATS_TLS_CERT=" + file, "NATS_TLS_CERT", "of no use without MILLRACE_NATS_TLS_KEY"},
+		{server + " NATS_TLS_KEY=" + file, "NATS_TLS_KEY", "of no use without MILLRACE_NATS_TLS_CERT"},
+		{server + " NATS_NKEY=" + file + " NATS_CREDS=" + file, "NATS_NKEY", "MILLRACE_NATS_CREDS is set too; unset one of them"},
+
+		{"DEVICES=", "DEVICES", "empty"},
+		{"DEVICES=0,0", "DEVICES", "named twice"},
+		{"DEVICES=all,0", "DEVICES", "all stands alone"},
+		{"DEVICES=-1", "DEVICES", "neither an ordinal"},
+		{"DEVICES=GPU-1234", "DEVICES", "neither an ordinal"},
+		{"HTTP_ADDR=9464", "HTTP_ADDR", "not host:port"},
+		{"HTTP_ADDR=:http", "HTTP_ADDR", "a port is a number from 0 to 65535"},
+		{"HTTP_ADDR=a/b:80", "HTTP_ADDR", "not host:port"},
+		{"DEBUG_ADDR=:9464", "DEBUG_ADDR", "the same as MILLRACE_HTTP_ADDR"},
+	} {
+		t.Run(tc.env, func(t *testing.T) {
+			env := map[string]string{}
+			for pair := range strings.SplitSeq(tc.env, " ") {
+				name, value, _ := strings.Cut(pair, "=")
+				env["MILLRACE_"+name] = value
+			}
+			_, err := load(t, env)
+			var all *config.Error
+			if !errors.As(err, &all) {
+				t.Fatalf("taken, or another kind of error: %v", err)
+			}
+			for _, p := range all.Problems {
+				if p.Variable == "MILLRACE_"+tc.variable && strings.Contains(p.String(), tc.what) {
+					return
+				}
+			}
+			t.Errorf("no problem of %s with %q in:\n%v", tc.variable, tc.what, err)
+		})
+	}
+}
+
+func TestGoodValues(t *testing.T) {
+	for _, env := range []map[string]string{
+		{"LANES": "1", "BATCH_BYTES": "4KiB", "BATCH_PAYLOADS": "1", "LINGER": "0s", "SCRATCH_LIMIT": "2MiB"},
+		{"LANES": "64", "BATCH_BYTES": "1GiB", "BATCH_PAYLOADS": "1048576", "LINGER": "1m", "ACK_WAIT": "2m"},
+		{"NATS_URL": "nats://u:p@a:4222,tls://b,c:4222,[::1]:4222"},
+		{"NATS_URL": "wss://a/path,ws://b:80"},
+		{"SUBJECTS": "c.*.a,b.>,résumé.>", "RESULT_PREFIX": "a", "DEADLETTER_PREFIX": "b2.d"},
+		{"DEVICES": "0,1,15"},
+		{"HTTP_ADDR": "", "DEBUG_ADDR": "[::1]:6060"},
+		{"HTTP_ADDR": "127.0.0.1:0", "DEBUG_ADDR": "127.0.0.1:0"},
+		{"STREAM": "A-b_1", "RESULT_STREAM": "A-b_1", "NATS_URL": "nats://a:4222"},
+		{"MILLRACE_NATS_URL": ""},
+	} {
+		prefixed := map[string]string{}
+		for name, value := range env {
+			prefixed["MILLRACE_"+strings.TrimPrefix(name, "MILLRACE_")] = value
+		}
+		if _, err := load(t, prefixed); err != nil {
+			t.Errorf("%v: %v", env, err)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{"MILLRACE_NATS_CREDS": file}, "MILLRACE_NATS_CREDS has no effect"},
+		{map[string]string{"MILLRACE_DEVICE": "host", "MILLRACE_DEVICES": "0"}, "MILLRACE_DEVICES has no effect"},
+		{map[string]string{"MILLRACE_DEBUG_ADDR": ":6060"}, "MILLRACE_DEBUG_ADDR is open to every machine"},
+		{map[string]string{"MILLRACE_MAX_ACK_PENDING": "10"}, "no batch can fill up"},
+	} {
+		c := good(t, tc.env)
+		if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], tc.want) {
+			t.Errorf("%v: warnings are %q, want one with %q", tc.env, w, tc.want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Variable is one variable as people are shown it. Secrets are masked.
+type Variable struct {
+	Name    string // MILLRACE_BATCH_BYTES
+	Default string // the value when it is not set; may be empty
+	Value   string // the value now; as written if it could not be read
+	Set     bool   // the environment sets it
+	Form    string // what it takes, in words
+	Meaning string // what it does, in words
+}
+
+// Variables lists every variable in the order of Config's fields.
+func (c *Config) Variables() []Variable {
+	fields := c.fields()
+	list := make([]Variable, len(fields))
+	for i, f := range fields {
+		raw, set := c.read.set[f.name]
+		v := Variable{Name: f.name, Default: f.tag.Get("default") + f.tag.Get("but"), Set: set, Form: f.form(), Meaning: f.tag.Get("desc")}
+		v.Value = mask(f.name, f.text())
+		if c.read.unread[f.name] {
+			v.Value = mask(f.name, raw)
+		}
+		list[i] = v
+	}
+	return list
+}
+
+// field is one variable and the place that holds its value.
+type field struct {
+	name  string
+	value reflect.Value
+	tag   reflect.StructTag
+}
+
+// fields lists the variables of c, nested structs included.
+func (c *Config) fields() []field {
+	return appendFields(nil, Prefix, reflect.ValueOf(c).Elem())
+}
+
+func appendFields(list []field, prefix string, of reflect.Value) []field {
+	for i := range of.NumField() {
+		ft := of.Type().Field(i)
+		if !ft.IsExported() {
+			continue
+		}
+		name := prefix + "_" + variableName(ft.Name)
+		if ft.Type.Kind() == reflect.Struct {
+			list = appendFields(list, name, of.Field(i))
+			continue
+		}
+		list = append(list, field{name: name, value: of.Field(i), tag: ft.Tag})
+	}
+	return list
+}
+
+var (
+	wordEnd    = regexp.MustCompile(`([a-z])([A-Z])`)
+	acronymEnd = regexp.MustCompile(`([A-Z]{2,})([A-Z][a-z])`)
+)
+
+// variableName is the part of a variable's name that a field gives: HTTPAddr is HTTP_ADDR, NKey is NKEY.
+func variableName(fieldName string) string {
+	name := acronymEnd.ReplaceAllString(fieldName, "${1}_${2}")
+	return strings.ToUpper(wordEnd.ReplaceAllString(name, "${1}_${2}"))
+}
+
+// text is the field's value in the form in which it is written.
+func (f field) text() string {
+	if level, ok := f.value.Interface().(slog.Level); ok {
+		return strings.ToLower(level.String())
+	}
+	return fmt.Sprint(f.value.Interface())
+}
+
+// form says in words what the variable takes.
+func (f field) form() string {
+	lo, hi := f.tag.Get("min"), f.tag.Get("max")
+	switch f.value.Interface().(type) {
+	case bool:
+		return "true or false"
+	case int:
+		return fmt.Sprintf("a whole number from %s to %s", lo, hi)
+	case Size:
+		return fmt.Sprintf("a size from %s to %s", lo, hi)
+	case time.Duration:
+		return fmt.Sprintf("a duration from %s to %s", lo, hi)
+	}
+	if words := f.tag.Get("oneof"); words != "" {
+		return spoken(strings.Split(words, ","))
+	}
+	return f.tag.Get("form")
+}
+
+// spoken joins words as a sentence does: "a, b or c".
+func spoken(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// wrong says what is wrong with the field's value by its tags min, max and oneof; empty if nothing is.
+func (f field) wrong() string {
+	switch value := f.value.Interface().(type) {
+	case int:
+		return outside(value, f.tag, func(s string) int { return must(strconv.Atoi(s)) })
+	case Size:
+		return outside(value, f.tag, func(s string) (size Size) { must(0, size.UnmarshalText([]byte(s))); return size })
+	case time.Duration:
+		return outside(value, f.tag, func(s string) time.Duration { return must(time.ParseDuration(s)) })
+	}
+	words := f.tag.Get("oneof")
+	if words == "" {
+		return ""
+	}
+	for word := range strings.SplitSeq(words, ",") {
+		if f.text() == word {
+			return ""
+		}
+	}
+	return "not a known word"
+}
+
+// outside says on which side of the bounds in its tag a value lies.
+func outside[T int | Size | time.Duration](value T, tag reflect.StructTag, read func(string) T) string {
+	switch lo, hi := tag.Get("min"), tag.Get("max"); {
+	case value < read(lo):
+		return "less than " + lo
+	case value > read(hi):
+		return "more than " + hi
+	}
+	return ""
+}
+
+// must unwraps what a tag says: a tag that cannot be read is a bug of this package.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic("config: bad tag: " + err.Error())
+	}
+	return value
+}

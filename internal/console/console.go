@@ -1,0 +1,130 @@
+// Package console is what the worker shows a person on a terminal: progress while it works and tables
+// afterwards. Nothing here is for machines: those read metrics and logs.
+package console
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// IsTerminal says whether a person sees what is written to f.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// defaultWidth is used where the terminal's width is not known.
+const defaultWidth = 80
+
+// Width is the terminal's width in columns, at least 40; 80 where f is no terminal.
+func Width(f *os.File) int {
+	w, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return defaultWidth
+	}
+	return max(w, 40)
+}
+
+// Bytes writes a size in binary units: "4.0 MiB".
+func Bytes(n float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for n >= 1024 && i < len(units)-1 {
+		n /= 1024
+		i++
+	}
+	if i == 0 {
+		return fmt.Sprintf("%.0f B", n)
+	}
+	return fmt.Sprintf("%.1f %s", n, units[i])
+}
+
+// Count writes a whole number with its thousands apart: "200,000".
+func Count(n int64) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// Share writes part of whole as a percentage; "-" where there is no whole.
+func Share(part, whole time.Duration) string {
+	if whole <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
+}
+
+// Time writes a duration with three significant digits: "1.23 ms".
+func Time(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return fmt.Sprintf("%.3g s", d.Seconds())
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%.3g ms", float64(d)/1e6)
+	case d >= time.Microsecond:
+		return fmt.Sprintf("%.3g us", float64(d)/1e3)
+	}
+	return fmt.Sprintf("%d ns", d.Nanoseconds())
+}
+
+// Bar draws how much of a whole is done, width columns wide.
+func Bar(done, whole int64, width int) string {
+	full := 0
+	if whole > 0 {
+		full = int(min(done, whole) * int64(width) / whole)
+	}
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
+}
+
+// Table prints rows in columns as wide as their widest cell; the first row is the heading. Columns after the
+// first are aligned to the right.
+func Table(w io.Writer, rows [][]string) error {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for n, row := range rows {
+		if _, err := fmt.Fprintln(w, tableLine(row, widths)); err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		total := 2 * (len(widths) - 1)
+		for _, width := range widths {
+			total += width
+		}
+		if _, err := fmt.Fprintln(w, strings.Repeat("─", total)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tableLine(row []string, widths []int) string {
+	var line strings.Builder
+	for i, cell := range row {
+		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+		switch {
+		case i == 0:
+			line.WriteString(cell + pad)
+		default:
+			line.WriteString("  " + pad + cell)
+		}
+	}
+	return strings.TrimRight(line.String(), " ")
+}

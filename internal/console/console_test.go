@@ -1,0 +1,57 @@
+package console
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/ingest"
+)
+
+func TestFigures(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{Bytes(0), "0 B"}, {Bytes(1023), "1023 B"}, {Bytes(1024), "1.0 KiB"}, {Bytes(5 << 30), "5.0 GiB"},
+		{Count(0), "0"}, {Count(999), "999"}, {Count(1000), "1,000"}, {Count(200000), "200,000"}, {Count(-1234567), "-1,234,567"},
+		{Share(1, 4), "25.0 %"}, {Share(1, 0), "-"},
+		{Time(999), "999 ns"}, {Time(1500), "1.5 us"}, {Time(2340 * time.Microsecond), "2.34 ms"}, {Time(12 * time.Second), "12 s"},
+		{Bar(0, 10, 4), "░░░░"}, {Bar(5, 10, 4), "██░░"}, {Bar(20, 10, 4), "████"}, {Bar(0, 0, 4), "░░░░"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out strings.Builder
+	if err := Table(&out, [][]string{{"stage", "median"}, {"copy in", "10 us"}, {"x", "1.25 ms"}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "stage     median\n────────────────\ncopy in    10 us\nx        1.25 ms\n"
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// deaf is an observer that hears nothing.
+type deaf struct{}
+
+func (deaf) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
+func (deaf) Redelivered()                                                   {}
+func (deaf) Pending(uint64)                                                 {}
+func (deaf) Reconnected()                                                   {}
+
+func TestMeterLine(t *testing.T) {
+	m := NewMeter(deaf{})
+	before := m.Read()
+	for range 3000 {
+		m.Settled(ingest.Published, 1024, 10, 0, 0)
+	}
+	m.Settled(ingest.DeadLettered, 5, 0, 0, 0)
+	m.Pending(77)
+	got := Line(before, m.Read(), 2*time.Second)
+	want := "3,000 payloads  1,500/s  1.5 MiB/s  77 waiting  1 dead-lettered  0 given back"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

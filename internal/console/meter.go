@@ -1,0 +1,64 @@
+package console
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/ingest"
+)
+
+// Meter counts messages for progress lines. It is an ingest.Observer that hands on what it is told.
+type Meter struct {
+	next     ingest.Observer
+	outcomes [ingest.NumOutcomes]atomic.Int64
+	bytes    atomic.Int64
+	again    atomic.Int64
+	pending  atomic.Uint64
+}
+
+// NewMeter makes a meter in front of next.
+func NewMeter(next ingest.Observer) *Meter { return &Meter{next: next} }
+
+// Settled implements ingest.Observer.
+func (m *Meter) Settled(o ingest.Outcome, in, out int, latency, headroom time.Duration) {
+	m.outcomes[o].Add(1)
+	if o == ingest.Published {
+		m.bytes.Add(int64(in))
+	}
+	m.next.Settled(o, in, out, latency, headroom)
+}
+
+// Redelivered implements ingest.Observer.
+func (m *Meter) Redelivered() { m.again.Add(1); m.next.Redelivered() }
+
+// Pending implements ingest.Observer.
+func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
+
+// Reconnected implements ingest.Observer.
+func (m *Meter) Reconnected() { m.next.Reconnected() }
+
+// Reading is what a meter has counted so far.
+type Reading struct {
+	Published, DeadLettered, Nacked, Duplicates, Redelivered, Bytes int64
+	Pending                                                         uint64
+}
+
+// Read reads the meter.
+func (m *Meter) Read() Reading {
+	return Reading{
+		Published:    m.outcomes[ingest.Published].Load(),
+		DeadLettered: m.outcomes[ingest.DeadLettered].Load(),
+		Nacked:       m.outcomes[ingest.Nacked].Load(),
+		Duplicates:   m.outcomes[ingest.Duplicate].Load(),
+		Redelivered:  m.again.Load(), Bytes: m.bytes.Load(), Pending: m.pending.Load(),
+	}
+}
+
+// Line says in one line what happened between two readings.
+func Line(before, now Reading, elapsed time.Duration) string {
+	seconds := max(elapsed.Seconds(), 1e-9)
+	return fmt.Sprintf("%s payloads  %s/s  %s/s  %s waiting  %d dead-lettered  %d given back",
+		Count(now.Published), Count(int64(float64(now.Published-before.Published)/seconds)),
+		Bytes(float64(now.Bytes-before.Bytes)/seconds), Count(int64(now.Pending)), now.DeadLettered, now.Nacked)
+}

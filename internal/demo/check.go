@@ -1,0 +1,164 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest"
+	"millrace/internal/operator"
+)
+
+// checker reads results as any other client would and compares each with the reference, computed from the
+// document made anew.
+type checker struct {
+	nc       *nats.Conn
+	docs     *Documents
+	payloads int
+	ops      []operator.Operator
+	format   operator.Format
+	stream   string
+	filters  []string // subjects of results and of dead letters
+
+	verified atomic.Int64
+	bytes    atomic.Int64 // of result bodies
+
+	mu    sync.Mutex
+	seen  []uint8 // results by document
+	wrong []error // the first few
+	bad   int
+}
+
+// maxWrong is how many findings are kept for the report.
+const maxWrong = 10
+
+// stall is how long no result may come before the checker gives up.
+const stall = 2 * time.Minute
+
+// run returns when every document has a result, or something is wrong for good.
+func (c *checker) run(ctx context.Context) error {
+	js, err := jetstream.New(c.nc)
+	if err != nil {
+		return err
+	}
+	consumer, err := js.OrderedConsumer(ctx, c.stream, jetstream.OrderedConsumerConfig{FilterSubjects: c.filters})
+	if err != nil {
+		return fmt.Errorf("read results back: %w", err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(4096))
+	if err != nil {
+		return fmt.Errorf("read results back: %w", err)
+	}
+	defer messages.Stop()
+
+	work := make(chan jetstream.Msg, 1024)
+	var checkers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		checkers.Go(func() {
+			var doc []byte
+			for m := range work {
+				doc = c.check(doc, m)
+			}
+		})
+	}
+	err = c.read(ctx, messages, work)
+	close(work)
+	checkers.Wait()
+	return errors.Join(err, c.findings())
+}
+
+// read hands every message on until there is one for each document.
+func (c *checker) read(ctx context.Context, messages jetstream.MessagesContext, work chan<- jetstream.Msg) error {
+	for n := 0; n < c.payloads; n++ {
+		waiting, cancel := context.WithTimeout(ctx, stall)
+		m, err := messages.Next(jetstream.NextContext(waiting))
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("%d of %d results came, then none for %v", n, c.payloads, stall)
+		case err != nil:
+			return fmt.Errorf("read results back: %w", err)
+		}
+		work <- m
+	}
+	return nil
+}
+
+// check compares one result; doc is room for the document, and is returned to be used again.
+func (c *checker) check(doc []byte, m jetstream.Msg) []byte {
+	i, err := strconv.Atoi(m.Headers().Get(HeaderDocument))
+	switch {
+	case err != nil || i < 0 || i >= c.payloads:
+		c.found(fmt.Errorf("a message on %s is for no document: %v", m.Subject(), m.Headers()))
+		return doc
+	case m.Headers().Get(ingest.HeaderReason) != "":
+		c.found(fmt.Errorf("document %d is a dead letter: %s: %s", i, m.Headers().Get(ingest.HeaderReason), m.Headers().Get(ingest.HeaderError)))
+		return doc
+	}
+	if !c.first(i) {
+		c.found(fmt.Errorf("document %d has two results", i))
+		return doc
+	}
+	doc = c.docs.Append(doc[:0], i)
+	if err := c.format.Check(c.ops, doc, m.Data()); err != nil {
+		c.found(fmt.Errorf("document %d of %d bytes: %w", i, len(doc), err))
+		return doc
+	}
+	c.verified.Add(1)
+	c.bytes.Add(int64(len(m.Data())))
+	return doc
+}
+
+func (c *checker) first(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[i]++
+	return c.seen[i] == 1
+}
+
+func (c *checker) found(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bad++
+	if len(c.wrong) < maxWrong {
+		c.wrong = append(c.wrong, err)
+	}
+}
+
+// findings is everything that is wrong with the results, nil if nothing is.
+func (c *checker) findings() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bad == 0 {
+		return nil
+	}
+	return errors.Join(append([]error{fmt.Errorf("%d results are wrong; the first:", c.bad)}, c.wrong...)...)
+}
+
+// surplus counts results beyond one for each document, as the stream has them: what a second publish that
+// nobody dropped would leave. It is asked after the worker has stopped.
+func (c *checker) surplus(ctx context.Context) (int, error) {
+	js, err := jetstream.New(c.nc)
+	if err != nil {
+		return 0, err
+	}
+	s, err := js.Stream(ctx, c.stream)
+	if err != nil {
+		return 0, err
+	}
+	info, err := s.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return int(info.State.Msgs) - c.payloads, nil
+}

@@ -1,0 +1,205 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/console"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// Options says what to produce and where the worker reads and writes.
+type Options struct {
+	URL      string // of the server
+	Payloads int
+	Seed     uint64
+
+	InputPrefix      string // first token of the input's subjects
+	ResultStream     string
+	ResultPrefix     string
+	DeadLetterPrefix string
+	Operators        []operator.Operator
+	Format           operator.Format
+
+	Out   io.Writer
+	Bar   bool // draw a progress bar
+	Width int  // of the terminal, in columns
+}
+
+// Demo is a run: a producer and a checker, each with a connection of its own.
+type Demo struct {
+	o        Options
+	producer *producer
+	checker  *checker
+	started  time.Time
+	took     time.Duration
+}
+
+// New connects the clients.
+func New(o Options) (*Demo, error) {
+	docs := NewDocuments(o.Seed)
+	in, err := nats.Connect(o.URL, nats.Name("millrace-demo-producer"))
+	if err != nil {
+		return nil, fmt.Errorf("demo: producer: %w", err)
+	}
+	out, err := nats.Connect(o.URL, nats.Name("millrace-demo-checker"))
+	if err != nil {
+		in.Close()
+		return nil, fmt.Errorf("demo: checker: %w", err)
+	}
+	return &Demo{
+		o:        o,
+		producer: &producer{nc: in, docs: docs, payloads: o.Payloads, prefix: o.InputPrefix},
+		checker: &checker{
+			nc: out, docs: docs, payloads: o.Payloads, ops: o.Operators, format: o.Format, stream: o.ResultStream,
+			filters: []string{o.ResultPrefix + ".>", o.DeadLetterPrefix + ".>"},
+			seen:    make([]uint8, o.Payloads),
+		},
+	}, nil
+}
+
+// Close closes the clients.
+func (d *Demo) Close() {
+	d.producer.nc.Close()
+	d.checker.nc.Close()
+}
+
+// Run produces and checks while a worker works, and returns when every document has come back once and
+// right, or something is wrong.
+func (d *Demo) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.started = time.Now()
+	stop := d.showProgress()
+	var produced, checked error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if produced = d.producer.run(ctx); produced != nil {
+			cancel()
+		}
+	})
+	wg.Go(func() {
+		checked = d.checker.run(ctx)
+		cancel() // nothing more can come of it
+	})
+	wg.Wait()
+	d.took = time.Since(d.started)
+	stop()
+	if produced != nil && !errors.Is(produced, context.Canceled) {
+		return produced
+	}
+	return checked
+}
+
+// Surplus is an error if the result stream holds more than one result a document. Call it after the worker
+// has stopped.
+func (d *Demo) Surplus(ctx context.Context) error {
+	n, err := d.checker.surplus(ctx)
+	if err == nil && n != 0 {
+		err = fmt.Errorf("the result stream holds %d messages more than documents", n)
+	}
+	return err
+}
+
+// Verified is how many documents came back right.
+func (d *Demo) Verified() int { return int(d.checker.verified.Load()) }
+
+// showProgress redraws the bar until stop is called.
+func (d *Demo) showProgress() (stop func()) {
+	if !d.o.Bar {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			d.drawBar()
+			select {
+			case <-tick.C:
+			case <-done:
+				d.drawBar()
+				_, _ = fmt.Fprintln(d.o.Out)
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+func (d *Demo) drawBar() {
+	verified := d.checker.verified.Load()
+	text := fmt.Sprintf(" %s of %s verified, %s/s", console.Count(verified), console.Count(int64(d.o.Payloads)),
+		console.Count(int64(float64(verified)/max(time.Since(d.started).Seconds(), 1e-9))))
+	bar := console.Bar(verified, int64(d.o.Payloads), max(d.o.Width-len(text)-4, 10))
+	_, _ = fmt.Fprintf(d.o.Out, "\r%s%s   ", bar, text)
+}
+
+// Report prints the closing tables: what went through, and what each stage took.
+func (d *Demo) Report(p *Profile, pipes []streams.Stats, batchBytes int) error {
+	if err := console.Table(d.o.Out, d.totals(p, pipes, batchBytes)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(d.o.Out); err != nil {
+		return err
+	}
+	return console.Table(d.o.Out, stageRows(p))
+}
+
+func (d *Demo) totals(p *Profile, pipes []streams.Stats, batchBytes int) [][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seconds := d.took.Seconds()
+	in, out := d.producer.bytes.Load(), d.checker.bytes.Load()
+	rows := [][]string{
+		{"total", ""},
+		{"payloads", console.Count(int64(d.o.Payloads))},
+		{"payload bytes", console.Bytes(float64(in))},
+		{"result bytes", console.Bytes(float64(out))},
+		{"time", console.Time(d.took)},
+		{"payloads a second", console.Count(int64(float64(d.o.Payloads) / seconds))},
+		{"bytes a second", console.Bytes(float64(in)/seconds) + "/s"},
+	}
+	if p.batches > 0 {
+		mean := float64(p.bytes) / float64(p.batches)
+		rows = append(rows,
+			[]string{"batches", console.Count(int64(p.batches))},
+			[]string{"payloads a batch", fmt.Sprintf("%.1f", float64(p.payloads)/float64(p.batches))},
+			[]string{"bytes a batch", console.Bytes(mean)},
+			[]string{"batch fill", fmt.Sprintf("%.1f %%", 100*mean/float64(batchBytes))})
+		for why, n := range p.closed {
+			rows = append(rows, []string{"closed by " + streams.CloseReason(why).String(), console.Count(int64(n))})
+		}
+	}
+	for _, s := range pipes {
+		rows = append(rows,
+			[]string{"device", s.Device},
+			[]string{"device busy", console.Share(s.Busy, d.took)},
+			[]string{"overlap, of busy", console.Share(s.Overlap, s.Busy)})
+		for e, busy := range s.Engines {
+			rows = append(rows, []string{streams.Engine(e).String() + " busy", console.Share(busy, d.took)})
+		}
+		rows = append(rows,
+			[]string{"pinned memory", console.Bytes(float64(s.Pinned))},
+			[]string{"scratch, most at once", console.Bytes(float64(s.Scratch.HighWater))})
+	}
+	return rows
+}
+
+func stageRows(p *Profile) [][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rows := [][]string{{"stage of a batch", "p50", "p95", "p99"}}
+	for s := range streams.NumStages {
+		rows = append(rows, []string{s.String(), console.Time(p.quantile(s, .5)), console.Time(p.quantile(s, .95)), console.Time(p.quantile(s, .99))})
+	}
+	return rows
+}

@@ -1,0 +1,84 @@
+// Package demo is the whole job on one machine: documents produced at full speed into JetStream, results
+// read back by a second client outside the worker, and each checked against the Go reference.
+package demo
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Bounds and shape of the documents' sizes, in bytes: log-normal, as texts on the web are.
+const (
+	MinDocument    = 200
+	MedianDocument = 2 << 10
+	MaxDocument    = 1 << 20
+	sigma          = 1.3
+)
+
+// Documents is a set of texts in which document i is always the same for a seed, so that who checks
+// results need not keep the documents.
+type Documents struct {
+	seed  uint64
+	words [][]byte
+}
+
+// NewDocuments makes the set of that seed.
+func NewDocuments(seed uint64) *Documents {
+	return &Documents{seed: seed, words: vocabulary(seed)}
+}
+
+// vocabularySize is how many different words there are.
+const vocabularySize = 4096
+
+// letters are what words are made of: one, two and three bytes each in UTF-8.
+var letters = []rune("eeeeeetttttaaaaooooiiiinnnnsssshhhrrrddlluucmwfgypbvkjxqzäöüßéñçøåžлитера書語文")
+
+func vocabulary(seed uint64) [][]byte {
+	r := random{seed}
+	words := make([][]byte, vocabularySize)
+	for i := range words {
+		var word []rune
+		for range 2 + r.below(9) {
+			word = append(word, letters[r.below(len(letters))])
+		}
+		words[i] = append([]byte(string(word)), ' ')
+	}
+	return words
+}
+
+// Append appends document i to dst.
+func (d *Documents) Append(dst []byte, i int) []byte {
+	r := random{d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
+	size := r.size()
+	end := len(dst) + size
+	for len(dst) < end {
+		dst = append(dst, d.words[r.below(len(d.words))]...)
+	}
+	return dst[:end] // the last character may be cut: the operators take any bytes
+}
+
+// random is splitmix64 (Steele, Lea, Flood, 2014): a generator that may be started anywhere.
+type random struct{ state uint64 }
+
+func (r *random) next() uint64 {
+	r.state += 0x9e3779b97f4a7c15
+	z := r.state
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// below is a number from 0 to n-1.
+func (r *random) below(n int) int {
+	hi, _ := bits.Mul64(r.next(), uint64(n))
+	return int(hi)
+}
+
+// unit is a number in (0, 1].
+func (r *random) unit() float64 { return float64(r.next()>>11+1) / (1 << 53) }
+
+// size draws a document's size.
+func (r *random) size() int {
+	normal := math.Sqrt(-2*math.Log(r.unit())) * math.Cos(2*math.Pi*r.unit()) // Box and Muller, 1958
+	return int(min(max(MedianDocument*math.Exp(sigma*normal), MinDocument), MaxDocument))
+}

@@ -1,0 +1,88 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// HeaderDocument carries a document's number through the worker to the checker.
+const HeaderDocument = "Demo-Document"
+
+// languages give the subjects something to differ in.
+var languages = []string{"en", "de", "fr", "zh"}
+
+// produceWindow is how many documents may be on their way to the server at once.
+const produceWindow = 512
+
+// producer publishes documents as fast as the server takes them.
+type producer struct {
+	nc       *nats.Conn
+	docs     *Documents
+	payloads int
+	prefix   string // first token of the input's subjects
+
+	sent  atomic.Int64 // documents
+	bytes atomic.Int64
+}
+
+func (p *producer) run(ctx context.Context) error {
+	failed := make(chan error, 1)
+	window := make(chan struct{}, produceWindow)
+	js, err := jetstream.New(p.nc,
+		jetstream.WithPublishAsyncMaxPending(2*produceWindow),
+		jetstream.WithPublishAsyncAckHandler(func(jetstream.JetStream, *nats.Msg, *jetstream.PubAck) { <-window }),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, err error) {
+			<-window
+			select {
+			case failed <- fmt.Errorf("document %s was not stored: %w", m.Header.Get(HeaderDocument), err):
+			default:
+			}
+		}))
+	if err != nil {
+		return err
+	}
+	for i := range p.payloads {
+		select {
+		case window <- struct{}{}:
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		body := p.docs.Append(nil, i)
+		_, err := js.PublishMsgAsync(&nats.Msg{
+			Subject: p.prefix + ".docs." + languages[i%len(languages)],
+			Data:    body,
+			Header:  nats.Header{HeaderDocument: {strconv.Itoa(i)}},
+		})
+		if err != nil {
+			return fmt.Errorf("publish document %d: %w", i, err)
+		}
+		p.sent.Add(1)
+		p.bytes.Add(int64(len(body)))
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case err := <-failed:
+		return err
+	case <-time.After(publishPatience):
+		return fmt.Errorf("the server did not confirm the last documents within %v", publishPatience)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
+}
+
+// publishPatience is how long the server may take to confirm the last documents.
+const publishPatience = time.Minute

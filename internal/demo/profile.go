@@ -1,0 +1,50 @@
+package demo
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// maxSamples bounds the batches kept for medians: more than that many tell no more.
+const maxSamples = 1 << 14
+
+// Profile collects what the closing table says of the batches. It is a streams.Observer.
+type Profile struct {
+	mu       sync.Mutex
+	batches  int
+	payloads int
+	bytes    int
+	closed   [streams.NumCloseReasons]int
+	stages   [streams.NumStages][]time.Duration
+}
+
+// BatchDone implements streams.Observer.
+func (p *Profile) BatchDone(r *streams.Record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.batches++
+	p.payloads += r.Payloads
+	p.bytes += r.Bytes
+	p.closed[r.Closed]++
+	if p.batches > maxSamples {
+		return
+	}
+	for s, span := range r.Stages {
+		p.stages[s] = append(p.stages[s], span.Duration())
+	}
+}
+
+// DeviceError implements streams.Observer.
+func (p *Profile) DeviceError(string, string) {}
+
+// quantile of a stage's durations; 0 without any.
+func (p *Profile) quantile(s streams.Stage, q float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(p.stages[s]))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}

@@ -1,0 +1,108 @@
+package operator
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// Check computes a payload's results by the reference and says whether body is the message that ops give for
+// it. The error says which operator's result differs, and where.
+func (f Format) Check(ops []Operator, payload, body []byte) error {
+	records := make([][]byte, len(ops))
+	for i, op := range ops {
+		records[i] = op.AppendReference(make([]byte, 0, op.Stride()), payload)
+	}
+	want := f.Append(nil, ops, len(payload), records)
+	if bytes.Equal(body, want) {
+		return nil
+	}
+	var err error
+	if f == Binary {
+		err = differenceBinary(ops, uint64(len(payload)), records, body)
+	} else {
+		err = differenceJSON(ops, len(payload), records, body)
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the values are right, but they are written otherwise: %s", firstDifference(body, want))
+}
+
+func differenceBinary(ops []Operator, payloadBytes uint64, records [][]byte, body []byte) error {
+	message, err := DecodeBinary(body)
+	if err != nil {
+		return err
+	}
+	if message.PayloadBytes != payloadBytes {
+		return fmt.Errorf("payload bytes: got %d, want %d", message.PayloadBytes, payloadBytes)
+	}
+	if len(message.Results) != len(ops) {
+		return fmt.Errorf("results: got %d, want %d", len(message.Results), len(ops))
+	}
+	for i, op := range ops {
+		got := message.Results[i]
+		if got.Spec != op.String() {
+			return fmt.Errorf("operator %d: got %q, want %q", i+1, got.Spec, op)
+		}
+		if len(got.Record) != op.Stride() {
+			return fmt.Errorf("%s: got a record of %d bytes, want %d", op.Name(), len(got.Record), op.Stride())
+		}
+		if !bytes.Equal(got.Record, records[i]) {
+			return fmt.Errorf("%s: %s", op.Name(),
+				firstDifference(op.AppendJSON(nil, got.Record), op.AppendJSON(nil, records[i])))
+		}
+	}
+	return nil
+}
+
+func differenceJSON(ops []Operator, payloadBytes int, records [][]byte, body []byte) error {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(body, &values); err != nil {
+		return fmt.Errorf("not a JSON result: %w", err)
+	}
+	if err := differenceValue(values, "bytes", strconv.AppendInt(nil, int64(payloadBytes), 10)); err != nil {
+		return err
+	}
+	for i, op := range ops {
+		if err := differenceValue(values, op.Name(), op.AppendJSON(nil, records[i])); err != nil {
+			return err
+		}
+	}
+	if want := len(ops) + 1; len(values) != want {
+		return fmt.Errorf("got %d keys, want %d", len(values), want)
+	}
+	return nil
+}
+
+func differenceValue(values map[string]json.RawMessage, key string, want []byte) error {
+	got, ok := values[key]
+	if !ok {
+		return fmt.Errorf("%s: missing", key)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, got); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if !bytes.Equal(compact.Bytes(), want) {
+		return fmt.Errorf("%s: %s", key, firstDifference(compact.Bytes(), want))
+	}
+	return nil
+}
+
+// firstDifference shows where two different texts part, with a little of what stands around it.
+func firstDifference(got, want []byte) string {
+	at := 0
+	for at < len(got) && at < len(want) && got[at] == want[at] {
+		at++
+	}
+	return fmt.Sprintf("differs at byte %d: got %s, want %s", at, around(got, at), around(want, at))
+}
+
+// around quotes what stands near place at, at most 40 bytes.
+func around(text []byte, at int) string {
+	const before, behind = 12, 28
+	from, to := max(at-before, 0), min(at+behind, len(text))
+	return strconv.Quote(string(text[from:to]))
+}

@@ -1,0 +1,50 @@
+package operator
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+
+	"millrace/internal/device"
+)
+
+const crc32cName = "crc32c"
+
+// castagnoli is the polynomial of CRC-32C (RFC 3720, section 12.1) with its bits reversed: bit 31 is the
+// coefficient of x^0, and x^32 is left out.
+const castagnoli = 0x82F63B78
+
+// crc32c is CRC-32C of the payload, as RFC 3720 has it: initial value and final complement all ones. The
+// empty payload has 0.
+type crc32c struct{}
+
+func (crc32c) Name() string   { return crc32cName }
+func (crc32c) String() string { return crc32cName }
+func (crc32c) Params() []byte { return []byte{} }
+func (crc32c) Stride() int    { return crc32cStride }
+
+func (crc32c) Needs(s device.Shape) device.Needs { return crc32cKernel{crc32cPieceUnits}.Needs(s) }
+
+// AppendJSON writes the checksum as eight lower-case hex digits, the most significant first.
+func (crc32c) AppendJSON(dst, record []byte) []byte {
+	var bigEndian [crc32cStride]byte
+	binary.BigEndian.PutUint32(bigEndian[:], binary.LittleEndian.Uint32(fixed(record, crc32cStride)))
+	dst = append(dst, '"')
+	dst = hex.AppendEncode(dst, bigEndian[:])
+	return append(dst, '"')
+}
+
+// AppendReference divides bit by bit, as the definition has it.
+func (crc32c) AppendReference(dst, payload []byte) []byte {
+	remainder := ^uint32(0)
+	for _, b := range payload {
+		remainder ^= uint32(b)
+		for range 8 {
+			carry := remainder & 1
+			remainder >>= 1
+			if carry != 0 {
+				remainder ^= castagnoli
+			}
+		}
+	}
+	return binary.LittleEndian.AppendUint32(dst, ^remainder)
+}

@@ -1,0 +1,64 @@
+package operator
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Format is how a result message's body is written. docs/results.md is the specification of both.
+type Format uint8
+
+const (
+	JSON   Format = iota // one compact object, keys in the operators' order
+	Binary               // fixed little-endian layout, see DecodeBinary
+)
+
+// ParseFormat reads "json" or "binary".
+func ParseFormat(name string) (Format, error) {
+	for _, f := range []Format{JSON, Binary} {
+		if f.String() == name {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown result format %q: known are %v, %v", name, JSON, Binary)
+}
+
+// String is the name that ParseFormat reads.
+func (f Format) String() string {
+	switch f {
+	case JSON:
+		return "json"
+	case Binary:
+		return "binary"
+	}
+	return fmt.Sprintf("Format(%d)", uint8(f))
+}
+
+// Append appends the body of one result message: the payload's length in bytes and its record for each
+// operator, records[i] for ops[i]. It allocates nothing but dst's growth. It panics if records and ops do not
+// go together, or f is no format.
+func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
+	if len(ops) != len(records) || payloadBytes < 0 {
+		panic(fmt.Sprintf("operator: %d records of %d operators for a payload of %d bytes", len(records), len(ops), payloadBytes))
+	}
+	switch f {
+	case JSON:
+		return appendJSON(dst, ops, payloadBytes, records)
+	case Binary:
+		return appendBinary(dst, ops, payloadBytes, records)
+	}
+	panic("operator: no such format: " + f.String())
+}
+
+// appendJSON quotes no names: an operator's name is lower-case letters and digits.
+func appendJSON(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
+	dst = append(dst, `{"bytes":`...)
+	dst = strconv.AppendInt(dst, int64(payloadBytes), 10)
+	for i, op := range ops {
+		dst = append(dst, `,"`...)
+		dst = append(dst, op.Name()...)
+		dst = append(dst, `":`...)
+		dst = op.AppendJSON(dst, records[i])
+	}
+	return append(dst, '}')
+}

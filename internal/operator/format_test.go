@@ -1,0 +1,250 @@
+package operator
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"millrace/internal/operator/payloads"
+)
+
+func parseList(t testing.TB, list string) []Operator {
+	t.Helper()
+	ops, err := ParseList(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+// message is the body that ops give for payload.
+func message(f Format, ops []Operator, payload []byte) []byte {
+	var records [][]byte
+	for _, op := range ops {
+		records = append(records, op.AppendReference(nil, payload))
+	}
+	return f.Append(nil, ops, len(payload), records)
+}
+
+func TestParseFormat(t *testing.T) {
+	for _, f := range []Format{JSON, Binary} {
+		if got, err := ParseFormat(f.String()); err != nil || got != f {
+			t.Errorf("%v: got %v, %v", f, got, err)
+		}
+	}
+	if _, err := ParseFormat("xml"); err == nil || !strings.Contains(err.Error(), "json, binary") {
+		t.Errorf("xml: error %v does not name the known formats", err)
+	}
+}
+
+func TestJSONBytes(t *testing.T) {
+	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
+	for payload, want := range map[string]string{
+		"123456789": `{"bytes":9,"crc32c":"e3069283","minhash":{"k":4,"seed":1,"signature":[194990712,1669869904]}}`,
+		"":          `{"bytes":0,"crc32c":"00000000","minhash":{"k":4,"seed":1,"signature":[4294967295,4294967295]}}`,
+	} {
+		if got := string(message(JSON, ops, []byte(payload))); got != want {
+			t.Errorf("%q: %s, want %s", payload, got, want)
+		}
+	}
+	if got, want := string(message(JSON, ops[1:], nil)), `{"bytes":0,"minhash":{"k":4,"seed":1,"signature":[4294967295,4294967295]}}`; got != want {
+		t.Errorf("minhash alone: %s, want %s", got, want)
+	}
+}
+
+func TestJSONAsOthersReadIt(t *testing.T) {
+	ops := parseList(t, "minhash?seed=18446744073709551615&hashes=33,crc32c")
+	for _, payload := range payloads.InvalidUTF8(61) {
+		var got struct {
+			Bytes   int
+			CRC32C  string
+			Minhash struct {
+				K         int
+				Seed      uint64
+				Signature []uint32
+			}
+		}
+		if err := json.Unmarshal(message(JSON, ops, payload), &got); err != nil {
+			t.Fatal(err)
+		}
+		checksum, err := hex.DecodeString(got.CRC32C)
+		if err != nil || len(checksum) != 4 {
+			t.Fatalf("crc32c %q is not eight hex digits (%v)", got.CRC32C, err)
+		}
+		if want := binary.LittleEndian.Uint32(ops[1].AppendReference(nil, payload)); binary.BigEndian.Uint32(checksum) != want {
+			t.Errorf("crc32c is %q, want %08x", got.CRC32C, want)
+		}
+		if got.Bytes != len(payload) || got.Minhash.K != 24 || got.Minhash.Seed != 1<<64-1 {
+			t.Errorf("bytes, k and seed are %d, %d and %d", got.Bytes, got.Minhash.K, got.Minhash.Seed)
+		}
+		if want := signature(t, ops[0].String(), payload); !reflect.DeepEqual(got.Minhash.Signature, want) {
+			t.Errorf("signature %v, want %v", got.Minhash.Signature, want)
+		}
+	}
+}
+
+func TestBinaryRoundTrip(t *testing.T) {
+	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=7&hashes=3", "minhash?hashes=1&seed=123456,crc32c"} {
+		ops := parseList(t, list)
+		for _, payload := range payloads.Lengths(71, 40) {
+			got, err := DecodeBinary(message(Binary, ops, payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Message{PayloadBytes: uint64(len(payload))}
+			for _, op := range ops {
+				want.Results = append(want.Results, Result{Spec: op.String(), Record: op.AppendReference(nil, payload)})
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s of %d bytes came back as %+v, want %+v", list, len(payload), got, want)
+			}
+		}
+	}
+}
+
+func TestDecodeBinaryRefusesWhatIsNotWhole(t *testing.T) {
+	body := message(Binary, parseList(t, "crc32c,minhash?k=7&hashes=3"), []byte("payload"))
+	for n := range len(body) {
+		if got, err := DecodeBinary(body[:n]); err == nil {
+			t.Errorf("the first %d of %d bytes decode to %+v", n, len(body), got)
+		}
+	}
+	for name, c := range map[string]struct {
+		at   int
+		by   byte
+		want string
+	}{
+		"magic":         {0, 'X', `start with "MILL"`},
+		"version":       {4, 2, "version 2"},
+		"more results":  {6, 3, "operator 3 of 3"},
+		"fewer results": {6, 1, "too many"},
+		"padding":       {16 + 8 + len("crc32c"), 1, "padding is not zero"},
+		"spec length":   {19, 0xFF, "spec: cut off"},
+		"record length": {23, 0xFF, "record: cut off"},
+	} {
+		broken := append([]byte(nil), body...)
+		broken[c.at] = c.by
+		if _, err := DecodeBinary(broken); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v does not say %q", name, err, c.want)
+		}
+	}
+}
+
+func TestAppendAllocatesNothing(t *testing.T) {
+	ops := parseList(t, "crc32c,minhash")
+	payload := payloads.Text(1, 2048)
+	records := [][]byte{ops[0].AppendReference(nil, payload), ops[1].AppendReference(nil, payload)}
+	for _, f := range []Format{JSON, Binary} {
+		body := f.Append(nil, ops, len(payload), records)
+		if n := testing.AllocsPerRun(100, func() { body = f.Append(body[:0], ops, len(payload), records) }); n != 0 {
+			t.Errorf("%v: %v allocations a message", f, n)
+		}
+	}
+}
+
+func TestAppendPanicsOnRecordsOfOthers(t *testing.T) {
+	ops := parseList(t, "crc32c,minhash?hashes=2")
+	for name, records := range map[string][][]byte{
+		"one record":    {make([]byte, 4)},
+		"wrong strides": {make([]byte, 8), make([]byte, 8)},
+		"swapped":       {make([]byte, 8), make([]byte, 4)},
+	} {
+		for _, f := range []Format{JSON, Binary} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%v, %s: no panic", f, name)
+					}
+				}()
+				f.Append(nil, ops, 1, records)
+			}()
+		}
+	}
+}
+
+// The documentation's example must be what the code writes.
+func TestResultsDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/results.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := parseList(t, "crc32c,minhash?k=4&hashes=2&seed=1")
+	payload := []byte("123456789")
+
+	block := regexp.MustCompile("(?s)```hexdump\n(.*?)```").FindSubmatch(text)
+	if block == nil {
+		t.Fatal("docs/results.md has no hexdump block")
+	}
+	var digits strings.Builder
+	for line := range strings.Lines(string(block[1])) {
+		bytesOnly, _, _ := strings.Cut(line[4:], "|") // four columns of offset, then bytes, then what they mean
+		digits.WriteString(strings.Join(strings.Fields(bytesOnly), ""))
+	}
+	if got, want := digits.String(), fmt.Sprintf("%x", message(Binary, ops, payload)); got != want {
+		t.Errorf("the worked example is\n%s\nbut the code writes\n%s", got, want)
+	}
+	if want := string(message(JSON, ops, payload)); !strings.Contains(string(text), want) {
+		t.Errorf("docs/results.md does not show\n%s", want)
+	}
+}
+
+func FuzzDecodeBinary(f *testing.F) {
+	whole := message(Binary, parseList(f, "crc32c,minhash?k=7&hashes=3"), []byte("payload"))
+	f.Add(whole)
+	f.Add(whole[:len(whole)-1])
+	f.Add(append(whole[:len(whole):len(whole)], 0))
+	f.Add(message(Binary, nil, nil))
+	f.Add([]byte("MILL"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, err := DecodeBinary(body)
+		if err != nil {
+			return
+		}
+		var (
+			ops     []Operator
+			records [][]byte
+		)
+		for _, result := range got.Results {
+			ops = append(ops, opaque{spec: result.Spec, stride: len(result.Record)})
+			records = append(records, result.Record)
+		}
+		if got.PayloadBytes > 1<<62 {
+			return // no payload has so many, and Append takes an int
+		}
+		if again := Binary.Append(nil, ops, int(got.PayloadBytes), records); string(again) != string(body) {
+			t.Fatalf("%x was decoded and encoded to %x", body, again)
+		}
+	})
+}
+
+// opaque is an operator of which only what the binary format asks for is known.
+type opaque struct {
+	Operator
+	spec   string
+	stride int
+}
+
+func (o opaque) String() string { return o.spec }
+func (o opaque) Stride() int    { return o.stride }
+
+func BenchmarkAppend(b *testing.B) {
+	ops := parseList(b, "crc32c,minhash")
+	payload := payloads.Text(1, 2048)
+	records := [][]byte{ops[0].AppendReference(nil, payload), ops[1].AppendReference(nil, payload)}
+	for _, f := range []Format{JSON, Binary} {
+		b.Run(f.String(), func(b *testing.B) {
+			body := f.Append(nil, ops, len(payload), records)
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				body = f.Append(body[:0], ops, len(payload), records)
+			}
+		})
+	}
+}

@@ -1,0 +1,349 @@
+package operator
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/operator/payloads"
+)
+
+// The ways in which a device may carry out device.Parallel.
+var parallels = map[string]device.Parallel{
+	"in order":  inOrder,
+	"backwards": backwards,
+	"at once":   atOnce,
+}
+
+func inOrder(n int, fn func(int)) {
+	for i := range n {
+		fn(i)
+	}
+}
+
+func backwards(n int, fn func(int)) {
+	for i := n - 1; i >= 0; i-- {
+		fn(i)
+	}
+}
+
+func atOnce(n int, fn func(int)) {
+	var group sync.WaitGroup
+	for worker := range min(8, n) {
+		group.Go(func() {
+			for i := worker; i < n; i += 8 {
+				fn(i)
+			}
+		})
+	}
+	group.Wait()
+}
+
+func parse(t testing.TB, spec string) Operator {
+	t.Helper()
+	op, err := Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return op
+}
+
+// bind finds the host kernel of op and gives it op's parameters.
+func bind(t testing.TB, op Operator) device.BoundHostKernel {
+	t.Helper()
+	for _, kernel := range HostKernels() {
+		if kernel.Name() == op.Name() {
+			bound, err := kernel.Bind(op.Params())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return bound
+		}
+	}
+	t.Fatalf("no host kernel is called %q", op.Name())
+	return nil
+}
+
+// cutAt is k with another size of piece, so that rows of a few bytes are split too.
+func cutAt(k device.BoundHostKernel, pieceUnits int) device.BoundHostKernel {
+	switch k := k.(type) {
+	case crc32cKernel:
+		k.pieceUnits = pieceUnits
+		return k
+	case minhashKernel:
+		k.pieceUnits = pieceUnits
+		return k
+	}
+	panic(fmt.Sprintf("no pieces to cut in a %T", k))
+}
+
+// reference is the records of all payloads, back to back.
+func reference(op Operator, set [][]byte) []byte {
+	var records []byte
+	for _, payload := range set {
+		records = op.AppendReference(records, payload)
+	}
+	return records
+}
+
+// compute runs k over a batch in memory of exactly the size it asked for, full of garbage.
+func compute(t testing.TB, k device.BoundHostKernel, set [][]byte, parallel device.Parallel) []byte {
+	t.Helper()
+	rows, offsets := payloads.Pack(set)
+	needs := k.Needs(shapeOf(set))
+	scratch := bytes.Repeat([]byte{0xA5}, needs.Scratch)
+	result := bytes.Repeat([]byte{0x01}, needs.Result)
+	if err := k.Run(rows, offsets, scratch, result, parallel); err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func shapeOf(set [][]byte) device.Shape {
+	s := device.Shape{Rows: len(set)}
+	for _, payload := range set {
+		s.Bytes += len(payload)
+		s.Longest = max(s.Longest, len(payload))
+	}
+	return s
+}
+
+// compare says which payload's record differs.
+func compare(t testing.TB, op Operator, set [][]byte, got, want []byte) {
+	t.Helper()
+	if len(got) != len(set)*op.Stride() {
+		t.Fatalf("%s: %d result bytes for %d payloads, want %d", op, len(got), len(set), len(set)*op.Stride())
+	}
+	for i, payload := range set {
+		record := got[i*op.Stride():][:op.Stride()]
+		if wanted := want[i*op.Stride():][:op.Stride()]; !bytes.Equal(record, wanted) {
+			t.Fatalf("%s: payload %d of %d bytes: %s", op, i, len(payload),
+				firstDifference(op.AppendJSON(nil, record), op.AppendJSON(nil, wanted)))
+		}
+	}
+}
+
+// Every set of payloads, with the pieces of real batches.
+func TestHostKernelsOnAllSets(t *testing.T) {
+	for _, spec := range []string{"crc32c", "minhash?hashes=32", "minhash?k=1&hashes=1", "minhash?k=256&hashes=3&seed=0"} {
+		op := parse(t, spec)
+		for _, set := range payloads.Sets(11) {
+			t.Run(spec+"/"+set.Name, func(t *testing.T) {
+				want := reference(op, set.Payloads)
+				compare(t, op, set.Payloads, compute(t, bind(t, op), set.Payloads, atOnce), want)
+			})
+		}
+	}
+}
+
+// Small rows cut into tiny pieces: every boundary falls everywhere, within characters, shingles and between
+// empty rows.
+func TestHostKernelsSplitAnywhere(t *testing.T) {
+	set := payloads.InvalidUTF8(21)[:40]
+	set = append(set, payloads.Empties(9)...)
+	set = append(set, payloads.TextLengths(22, 60)...)
+	set = append(set, payloads.Empties(1)...)
+	for _, spec := range []string{"crc32c", "minhash?k=1&hashes=2", "minhash?k=5&hashes=3", "minhash?k=24&hashes=1"} {
+		op := parse(t, spec)
+		want := reference(op, set)
+		for pieceUnits := 1; pieceUnits < 70; pieceUnits += 1 + pieceUnits/8 {
+			for name, parallel := range parallels {
+				t.Run(fmt.Sprintf("%s/%d units/%s", spec, pieceUnits, name), func(t *testing.T) {
+					kernel := cutAt(bind(t, op), pieceUnits)
+					compare(t, op, set, compute(t, kernel, set, parallel), want)
+				})
+			}
+		}
+	}
+}
+
+func TestMinhashHostKernelParameters(t *testing.T) {
+	set := append(payloads.TextLengths(31, 50), payloads.Text(32, 500), payloads.Random(33, 500))
+	for _, k := range []int{1, 2, 3, 4, 23, 24, 25, 255, 256} {
+		for _, hashes := range []int{1, 2, 3, 127, 128, 1023, 1024} {
+			if k > 3 && hashes > 128 && k != 256 {
+				continue // corners are enough: each costs some milliseconds
+			}
+			op := parse(t, fmt.Sprintf("minhash?k=%d&hashes=%d&seed=%d", k, hashes, k*hashes))
+			kernel := cutAt(bind(t, op), 200)
+			compare(t, op, set, compute(t, kernel, set, atOnce), reference(op, set))
+		}
+	}
+}
+
+// A batch may start anywhere in memory, and memory may be larger than needed: nothing else is written.
+func TestHostKernelsKeepToTheirMemory(t *testing.T) {
+	set := payloads.TextLengths(41, 100)
+	rows, offsets := payloads.Pack(set)
+	rows = append(bytes.Repeat([]byte{'x'}, 1000), rows...)
+	for i := range offsets {
+		offsets[i] += 1000
+	}
+	for _, spec := range []string{"crc32c", "minhash?hashes=16"} {
+		op := parse(t, spec)
+		kernel := cutAt(bind(t, op), 128)
+		needs := kernel.Needs(shapeOf(set))
+		scratch := bytes.Repeat([]byte{0xA5}, needs.Scratch+64)
+		result := bytes.Repeat([]byte{0xA5}, needs.Result+64)
+		if err := kernel.Run(append(rows, "behind"...), offsets, scratch, result, inOrder); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, op, set, result[:needs.Result], reference(op, set))
+		untouched := bytes.Repeat([]byte{0xA5}, 64)
+		if !bytes.Equal(scratch[needs.Scratch:], untouched) || !bytes.Equal(result[needs.Result:], untouched) {
+			t.Errorf("%s wrote behind the memory it asked for", spec)
+		}
+	}
+}
+
+func TestHostKernelsOfNoRows(t *testing.T) {
+	for _, spec := range []string{"crc32c", "minhash"} {
+		kernel := bind(t, parse(t, spec))
+		if needs := kernel.Needs(device.Shape{}); needs != (device.Needs{}) {
+			t.Errorf("%s needs %+v for nothing", spec, needs)
+		}
+		if err := kernel.Run(nil, []uint32{0}, nil, nil, inOrder); err != nil {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}
+
+func TestNeedsGrowWithTheBatch(t *testing.T) {
+	op := parse(t, "minhash?hashes=64")
+	small := op.Needs(device.Shape{Rows: 3, Bytes: 300, Longest: 200})
+	if want := (device.Needs{Scratch: 1200, Result: 3 * 256}); small != want {
+		t.Errorf("a small batch needs %+v, want %+v", small, want)
+	}
+	large := op.Needs(device.Shape{Rows: 3, Bytes: 1 << 20, Longest: 1 << 19})
+	if large.Scratch <= 4<<20 || large.Result != small.Result {
+		t.Errorf("a large batch needs %+v, want more than %d bytes of scratch, and %d of result", large, 4<<20, small.Result)
+	}
+	if got := parse(t, "crc32c").Needs(device.Shape{Rows: 5, Bytes: 100}); got != (device.Needs{Result: 20}) {
+		t.Errorf("crc32c of five small rows needs %+v, want 20 bytes of result alone", got)
+	}
+}
+
+func TestHostKernelsRefuseBadBatches(t *testing.T) {
+	rows, scratch, result := make([]byte, 10), make([]byte, 1<<12), make([]byte, 1<<12)
+	for name, offsets := range map[string][]uint32{
+		"no offsets":        {},
+		"falling offsets":   {0, 6, 5},
+		"offset behind end": {0, 11},
+	} {
+		for _, spec := range []string{"crc32c", "minhash"} {
+			if err := bind(t, parse(t, spec)).Run(rows, offsets, scratch, result, inOrder); !errors.Is(err, device.ErrInvalid) {
+				t.Errorf("%s, %s: error %v, want ErrInvalid", spec, name, err)
+			}
+		}
+	}
+	for _, spec := range []string{"crc32c", "minhash"} {
+		kernel := cutAt(bind(t, parse(t, spec)), 4)
+		needs := kernel.Needs(device.Shape{Rows: 1, Bytes: 10, Longest: 10})
+		for name, err := range map[string]error{
+			"scratch": kernel.Run(rows, []uint32{0, 10}, scratch[:needs.Scratch-1], result, inOrder),
+			"result":  kernel.Run(rows, []uint32{0, 10}, scratch, result[:needs.Result-1], inOrder),
+		} {
+			if !errors.Is(err, device.ErrInvalid) {
+				t.Errorf("%s with short %s: error %v, want ErrInvalid", spec, name, err)
+			}
+		}
+	}
+	if err := bind(t, parse(t, "minhash")).Run(rows, []uint32{0, 10}, scratch[1:], result, inOrder); !errors.Is(err, device.ErrInvalid) {
+		t.Errorf("minhash with unaligned scratch: error %v, want ErrInvalid", err)
+	}
+}
+
+func TestBindRefusesBadBlocks(t *testing.T) {
+	block := func(k, hashes byte) []byte { return []byte{k, 0, 0, 0, hashes, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0} }
+	tooLong := block(0, 0)
+	tooLong[1], tooLong[4] = 2, 1 // k is 512
+	for name, bad := range map[string]struct {
+		kernel device.HostKernel
+		block  []byte
+	}{
+		"crc32c takes nothing":  {crc32cHost{}, []byte{0}},
+		"minhash wants a block": {minhashHost{}, nil},
+		"a byte too many":       {minhashHost{}, append(block(1, 1), 0)},
+		"k of 0":                {minhashHost{}, block(0, 1)},
+		"k of 512":              {minhashHost{}, tooLong},
+		"hashes of 0":           {minhashHost{}, block(1, 0)},
+	} {
+		if _, err := bad.kernel.Bind(bad.block); !errors.Is(err, device.ErrInvalid) {
+			t.Errorf("%s: error %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+// What a batch allocates must not grow with its payloads.
+func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
+	for _, spec := range []string{"crc32c", "minhash?hashes=4"} {
+		kernel := bind(t, parse(t, spec))
+		allocations := func(set [][]byte) float64 {
+			rows, offsets := payloads.Pack(set)
+			needs := kernel.Needs(shapeOf(set))
+			scratch, result := make([]byte, needs.Scratch), make([]byte, needs.Result)
+			return testing.AllocsPerRun(10, func() {
+				if err := kernel.Run(rows, offsets, scratch, result, inOrder); err != nil {
+					panic(err)
+				}
+			})
+		}
+		one, many := allocations(payloads.Lengths(51, 0)), allocations(payloads.Lengths(51, 400))
+		if many > one || one > 4 {
+			t.Errorf("%s: %v allocations for a batch of 1 payload, %v for 401", spec, one, many)
+		}
+	}
+}
+
+func BenchmarkHostMinhash(b *testing.B) { benchmarkOperator(b, "minhash") }
+func BenchmarkHostCRC32C(b *testing.B)  { benchmarkOperator(b, "crc32c") }
+
+// benchmarkOperator runs batches of 512 KiB: the host kernel on one core and on all, and the reference on one.
+func benchmarkOperator(b *testing.B, spec string) {
+	const batchBytes = 512 << 10
+	for _, rowBytes := range []int{2 << 10, 64 << 10} {
+		var set [][]byte
+		for i := range batchBytes / rowBytes {
+			set = append(set, asciiText(uint64(i), rowBytes))
+		}
+		rows, offsets := payloads.Pack(set)
+		op := parse(b, spec)
+		kernel := bind(b, op)
+		needs := kernel.Needs(shapeOf(set))
+		scratch, result := make([]byte, needs.Scratch), make([]byte, needs.Result)
+		run := func(parallel device.Parallel) func(*testing.B) {
+			return func(b *testing.B) {
+				b.SetBytes(batchBytes)
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := kernel.Run(rows, offsets, scratch, result, parallel); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		}
+		b.Run(fmt.Sprintf("%dKiB/kernel/1core", rowBytes>>10), run(inOrder))
+		b.Run(fmt.Sprintf("%dKiB/kernel/%dcores", rowBytes>>10, runtime.GOMAXPROCS(0)), run(atOnce))
+		b.Run(fmt.Sprintf("%dKiB/reference/1core", rowBytes>>10), func(b *testing.B) {
+			b.SetBytes(batchBytes)
+			for b.Loop() {
+				for i, payload := range set {
+					op.AppendReference(result[:i*op.Stride()], payload)
+				}
+			}
+		})
+	}
+}
+
+// asciiText is text in which every byte is a character: the most shingles a byte.
+func asciiText(seed uint64, n int) []byte {
+	text := payloads.Text(seed, n)
+	for i := range text {
+		text[i] &= 0x7F
+	}
+	return text
+}

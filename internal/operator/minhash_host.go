@@ -1,0 +1,200 @@
+package operator
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+
+	"millrace/internal/device"
+)
+
+const minhashBlockBytes = 16
+
+// minhashPieceUnits is the size of a piece: its shingles' hashes, 4 bytes each, then stay in a core's L1 cache
+// while every permutation walks over them.
+const minhashPieceUnits = 4 << 10
+
+// minhashHost is the host kernel. It hashes the shingles of a piece once, into scratch, and then walks over
+// the hashes for two permutations at a time, with both minima in registers.
+type minhashHost struct{}
+
+func (minhashHost) Name() string { return minhashName }
+
+func (minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
+	if len(params) != minhashBlockBytes {
+		return nil, device.Errorf("bind minhash", "", device.ErrInvalid,
+			"the parameter block has %d bytes: give %d (uint32 k, uint32 hashes, uint64 seed)", len(params), minhashBlockBytes)
+	}
+	values := [...]uint64{
+		uint64(binary.LittleEndian.Uint32(params)),
+		uint64(binary.LittleEndian.Uint32(params[4:])),
+		binary.LittleEndian.Uint64(params[8:]),
+	}
+	for i, p := range minhashParameters {
+		if values[i] < p.low || values[i] > p.high {
+			return nil, device.Errorf("bind minhash", "", device.ErrInvalid,
+				"parameter %q is %d: give %d to %d", p.name, values[i], p.low, p.high)
+		}
+	}
+	c := minhashConfig{k: int(values[0]), hashes: int(values[1]), seed: values[2]}
+	scaled := permutations(c.seed, c.hashes)
+	for i := range scaled {
+		scaled[i].a <<= 3
+		scaled[i].b <<= 3
+	}
+	return minhashKernel{minhashConfig: c, scaled: scaled, pieceUnits: minhashPieceUnits}, nil
+}
+
+// minhashKernel is the kernel with its parameters.
+type minhashKernel struct {
+	minhashConfig
+	scaled     []permutation // a and b times 8, for lowestPermuted
+	pieceUnits int
+}
+
+// Needs asks for scratch for a hash for each byte, as at most one shingle starts there, and for the signature
+// of each piece's first part, which may go on with a row that another piece begins.
+func (k minhashKernel) Needs(s device.Shape) device.Needs {
+	n := device.Needs{Scratch: 4 * s.Bytes, Result: s.Rows * 4 * k.hashes}
+	if pieces := pieceCount(s.Rows, s.Bytes, k.pieceUnits); pieces > 1 {
+		n.Scratch += pieces * 4 * k.hashes
+	}
+	return n
+}
+
+func (k minhashKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	b, err := prepare(minhashName, k, rows, offsets, scratch, result, k.pieceUnits)
+	if err != nil {
+		return err
+	}
+	var (
+		stride    = 4 * k.hashes
+		hashBytes = 4 * b.shape().Bytes
+		aside     = scratch[hashBytes:]
+	)
+	hashes, err := asUint32(scratch[:hashBytes])
+	if err != nil {
+		return err
+	}
+	parallel(b.pieces(), func(piece int) {
+		for p, ok := b.first(piece); ok; p, ok = b.next(p) {
+			record := result[p.row*stride:][:stride]
+			if !p.begins {
+				record = aside[piece*stride:][:stride]
+			}
+			k.sign(record, b, p, hashes)
+		}
+	})
+	for piece := range b.pieces() {
+		if p, ok := b.first(piece); ok && !p.begins {
+			mergeSignature(result[p.row*stride:][:stride], aside[piece*stride:])
+		}
+	}
+	return nil
+}
+
+// sign writes to record the signature of the shingles that start in part p. Their hashes go where scratch has
+// room for those of the part's bytes.
+func (k minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
+	var (
+		start = int(b.offsets[p.row])
+		row   = b.rows[start:b.offsets[p.row+1]]
+		base  = int(b.offsets[0])
+	)
+	hashes = appendShingleHashes(hashes[p.low-base:p.low-base:p.high-base], row, p.low-start, p.high-start, k.k)
+	for i := 0; i < k.hashes; i += 2 {
+		j := min(i+1, k.hashes-1) // an odd number of hashes has the last one done twice
+		first, second := lowestPermuted(hashes, k.scaled[i], k.scaled[j])
+		binary.LittleEndian.PutUint32(record[4*i:], first)
+		binary.LittleEndian.PutUint32(record[4*j:], second)
+	}
+}
+
+// appendShingleHashes hashes the shingles of row that start in row[low:high]; they may end behind high. Two
+// places walk over the row together, a shingle's start and its end, so each byte is looked at twice.
+func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
+	start := characterStart(row, low)
+	if start >= high {
+		return dst
+	}
+	end, characters := start, 0
+	for characters < k && end < len(row) {
+		end = characterStart(row, end+1)
+		characters++
+	}
+	if characters < k {
+		if start == 0 {
+			dst = append(dst, murmur3(row, 0)) // the row is too short: one shingle
+		}
+		return dst
+	}
+	for {
+		dst = append(dst, murmur3(row[start:end], 0))
+		if end == len(row) {
+			return dst
+		}
+		start = characterStart(row, start+1)
+		if start >= high {
+			return dst
+		}
+		end = characterStart(row, end+1)
+	}
+}
+
+// characterStart is the first start of a character at i or behind it, or the row's end.
+func characterStart(row []byte, i int) int {
+	for i > 0 && i < len(row) && row[i]&0xC0 == 0x80 {
+		i++
+	}
+	return i
+}
+
+// lowestPermuted is the least value, low 32 bits, that each of two permutations takes over the hashes;
+// noShingle without any. The permutations are scaled by 8: then x = a*h + b comes as 8x, whose upper 64 bits
+// are x's bits from 61 on and whose lower 64 bits are 8 times the others, with no bits to be put together.
+//
+// With x = high*2^61 + low, x mod p is high + low, less p = 2^61-1 if that is p or more. Modulo 2^32, less p is
+// plus one, and high + low >= p says that 8*low + 8*high + 8 carries out of 64 bits. So the correction is a
+// carry, without a branch. Carries go through bits.Add64 alone, which the compiler makes ADC of.
+func lowestPermuted(hashes []uint32, p, q permutation) (first, second uint32) {
+	first, second = noShingle, noShingle
+	for _, hash := range hashes {
+		high, low8 := bits.Mul64(p.a, uint64(hash))
+		low8, carry := bits.Add64(low8, p.b, 0)
+		high, _ = bits.Add64(high, 0, carry)
+		low := low8 >> 3
+		_, carry = bits.Add64(low8, high<<3+8, 0)
+		sum, _ := bits.Add64(high, low, carry)
+		first = min(first, uint32(sum))
+
+		high, low8 = bits.Mul64(q.a, uint64(hash))
+		low8, carry = bits.Add64(low8, q.b, 0)
+		high, _ = bits.Add64(high, 0, carry)
+		low = low8 >> 3
+		_, carry = bits.Add64(low8, high<<3+8, 0)
+		sum, _ = bits.Add64(high, low, carry)
+		second = min(second, uint32(sum))
+	}
+	return first, second
+}
+
+// mergeSignature lowers each entry of record to that of other.
+func mergeSignature(record, other []byte) {
+	for i := 0; i < len(record); i += 4 {
+		lower := min(binary.LittleEndian.Uint32(record[i:]), binary.LittleEndian.Uint32(other[i:]))
+		binary.LittleEndian.PutUint32(record[i:], lower)
+	}
+}
+
+// asUint32 is the same memory as numbers of the machine's own byte order. Only this kernel reads them, so the
+// order does not matter.
+func asUint32(memory []byte) ([]uint32, error) {
+	if len(memory) == 0 {
+		return nil, nil
+	}
+	start := unsafe.Pointer(unsafe.SliceData(memory))
+	if uintptr(start)%unsafe.Alignof(uint32(0)) != 0 {
+		return nil, device.Errorf("run minhash", "", device.ErrInvalid, "scratch is not aligned: give memory aligned to 8 bytes")
+	}
+	return unsafe.Slice((*uint32)(start), len(memory)/4), nil
+}

@@ -1,0 +1,153 @@
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// kind is an operator as Parse knows it.
+type kind struct {
+	name       string
+	parameters []parameter
+	build      func(values []uint64) Operator // values[i] belongs to parameters[i] and is in range
+}
+
+// parameter is an unsigned number in the range from low to high.
+type parameter struct {
+	name      string
+	low, high uint64
+	preset    uint64 // the value where the spec gives none
+}
+
+var kinds = []kind{
+	{name: crc32cName, build: func([]uint64) Operator { return crc32c{} }},
+	{name: minhashName, parameters: minhashParameters, build: func(values []uint64) Operator {
+		return newMinhash(minhashConfig{k: int(values[0]), hashes: int(values[1]), seed: values[2]})
+	}},
+}
+
+// Parse reads one operator: its name, and behind a question mark its parameters, in any order, each at most
+// once, "minhash?k=24&hashes=128&seed=1". What is left out has its default. The error names every problem
+// of the spec and what is allowed.
+func Parse(spec string) (Operator, error) {
+	name, query, hasQuery := strings.Cut(spec, "?")
+	for _, k := range kinds {
+		if k.name != name {
+			continue
+		}
+		if !hasQuery {
+			return k.build(k.presets()), nil
+		}
+		values, err := k.values(query)
+		if err != nil {
+			return nil, fmt.Errorf("operator %q: %w", name, err)
+		}
+		return k.build(values), nil
+	}
+	return nil, fmt.Errorf("unknown operator %q: known are %s", name, kindNames())
+}
+
+// ParseList reads operators separated by commas, keeping their order; spaces around each are dropped. An
+// empty list and a name given twice are errors. The error joins every problem of the list.
+func ParseList(list string) ([]Operator, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, fmt.Errorf("no operator given: name at least one of %s", kindNames())
+	}
+	var (
+		ops  []Operator
+		errs []error
+		seen = make(map[string]bool)
+	)
+	for spec := range strings.SplitSeq(list, ",") {
+		op, err := Parse(strings.TrimSpace(spec))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if seen[op.Name()] {
+			errs = append(errs, fmt.Errorf("operator %q is given twice: a result has one value for each name", op.Name()))
+			continue
+		}
+		seen[op.Name()] = true
+		ops = append(ops, op)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return ops, nil
+}
+
+func (k kind) presets() []uint64 {
+	values := make([]uint64, len(k.parameters))
+	for i, p := range k.parameters {
+		values[i] = p.preset
+	}
+	return values
+}
+
+// values reads "k=24&hashes=128" over the presets.
+func (k kind) values(query string) ([]uint64, error) {
+	if len(k.parameters) == 0 {
+		return nil, fmt.Errorf("it takes no parameters, got %q", query)
+	}
+	var (
+		values = k.presets()
+		given  = make([]bool, len(values))
+		errs   []error
+	)
+	for pair := range strings.SplitSeq(query, "&") {
+		name, text, _ := strings.Cut(pair, "=")
+		i := k.index(name)
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("unknown parameter %q: known are %s", name, k.parameterNames()))
+			continue
+		}
+		if given[i] {
+			errs = append(errs, fmt.Errorf("parameter %q is given twice", name))
+			continue
+		}
+		given[i] = true
+		value, err := k.parameters[i].parse(text)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		values[i] = value
+	}
+	return values, errors.Join(errs...)
+}
+
+func (p parameter) parse(text string) (uint64, error) {
+	value, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || value < p.low || value > p.high {
+		return 0, fmt.Errorf("parameter %q is %q: give a whole number from %d to %d", p.name, text, p.low, p.high)
+	}
+	return value, nil
+}
+
+func (k kind) index(parameter string) int {
+	for i, p := range k.parameters {
+		if p.name == parameter {
+			return i
+		}
+	}
+	return -1
+}
+
+func (k kind) parameterNames() string {
+	names := make([]string, len(k.parameters))
+	for i, p := range k.parameters {
+		names[i] = p.name
+	}
+	return strings.Join(names, ", ")
+}
+
+func kindNames() string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,102 @@
+package payloads
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"testing"
+	"unicode/utf8"
+)
+
+// The bytes must never change: a result on one device is compared with another's from another day.
+func TestSetsNeverChange(t *testing.T) {
+	hash := sha256.New()
+	total := 0
+	for _, set := range Sets(1) {
+		rows, _ := Pack(set.Payloads)
+		hash.Write(rows)
+		total += len(rows)
+	}
+	const want = "4aa32f23e5fb2612841596807b64ef394cf71f2da691eb2712893809db1bfb31"
+	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
+		t.Errorf("the sets of seed 1 are %s, %d bytes, want %s", got, total, want)
+	}
+}
+
+func TestSeedsDiffer(t *testing.T) {
+	if bytes.Equal(Random(1, 100), Random(2, 100)) || bytes.Equal(Text(1, 100), Text(2, 100)) {
+		t.Error("seeds 1 and 2 give the same bytes")
+	}
+}
+
+// Each set must hold what it is named for, or the tests that use it test nothing.
+func TestSetsHoldWhatTheyPromise(t *testing.T) {
+	if n := len(Empties(8192)); n != 8192 {
+		t.Errorf("%d empties", n)
+	}
+	for n, payload := range Lengths(3, 300) {
+		if len(payload) != n {
+			t.Errorf("payload %d has %d bytes", n, len(payload))
+		}
+	}
+	for i, payload := range InvalidUTF8(3)[:19] {
+		if utf8.Valid(payload) != (string(payload) == "\x00\x00\x00") {
+			t.Errorf("mistake %d, %q, is valid UTF-8", i, payload)
+		}
+	}
+	long, short := 0, 0
+	for _, payload := range LongAmongShort(3, 1<<20, 512) {
+		if len(payload) == 1<<20 {
+			long++
+		} else if len(payload) < 64 {
+			short++
+		}
+	}
+	if long != 1 || short != 512 {
+		t.Errorf("%d long and %d short payloads", long, short)
+	}
+	widths := make(map[int]bool)
+	for _, r := range string(Text(3, 5000)) {
+		widths[utf8.RuneLen(r)] = true
+	}
+	for width := 1; width <= 4; width++ {
+		if !widths[width] {
+			t.Errorf("the text has no character of %d bytes", width)
+		}
+	}
+}
+
+func TestAdversarialHasEverythingShort(t *testing.T) {
+	empty, bytes := 0, 0
+	for _, payload := range Adversarial(5) {
+		if len(payload) == 0 {
+			empty++
+		}
+		if len(payload) >= 1<<20 {
+			t.Errorf("a payload of %d bytes", len(payload))
+		}
+		bytes += len(payload)
+	}
+	if empty < 8192 || bytes < 1<<20 || bytes > 4<<20 {
+		t.Errorf("%d empty payloads and %d bytes", empty, bytes)
+	}
+}
+
+func TestPack(t *testing.T) {
+	rows, offsets := Pack([][]byte{[]byte("ab"), nil, []byte("c")})
+	if string(rows) != "abc" {
+		t.Errorf("rows are %q", rows)
+	}
+	want := []uint32{0, 2, 2, 3}
+	if len(offsets) != len(want) {
+		t.Fatalf("offsets are %v, want %v", offsets, want)
+	}
+	for i := range want {
+		if offsets[i] != want[i] {
+			t.Errorf("offsets are %v, want %v", offsets, want)
+		}
+	}
+	if rows, offsets := Pack(nil); len(rows) != 0 || len(offsets) != 1 || offsets[0] != 0 {
+		t.Errorf("nothing packs to %q and %v", rows, offsets)
+	}
+}

@@ -1,0 +1,67 @@
+package telemetry_test
+
+import (
+	"time"
+
+	"millrace/internal/streams"
+	"millrace/internal/telemetry"
+)
+
+const (
+	us = time.Microsecond
+	ms = time.Millisecond
+)
+
+// pipelined gives the records of n batches on lanes lanes of a device, each engine serving one batch at a
+// time: copy in takes 1 ms, compute 1.2 ms, copy out 0.8 ms. A lane fills its next batch as soon as it has
+// submitted one, and takes the next to the device once the one before has left it.
+func pipelined(device string, n, lanes int) []*streams.Record {
+	times := [streams.NumEngines]time.Duration{1 * ms, 1200 * us, 800 * us}
+	var engineFree [streams.NumEngines]time.Duration
+	laneFree := make([]time.Duration, lanes)
+	submitted := make([]time.Duration, lanes)
+	records := make([]*streams.Record, n)
+	for i := range records {
+		lane := i % lanes
+		r := &streams.Record{
+			Device: device, Batch: uint64(i + 1), Lane: lane, Payloads: 100 + i, Bytes: 1 << 20, ResultBytes: 3200, Scratch: 4096,
+			Closed: streams.CloseReason(i) % streams.NumCloseReasons,
+		}
+		at := max(laneFree[lane], submitted[lane]+500*us)
+		r.Stages[streams.Fill] = streams.Span{Start: submitted[lane], End: at}
+		submitted[lane] = at
+		for e, length := range times {
+			start := max(at, engineFree[e])
+			at = start + length
+			engineFree[e] = at
+			r.Stages[streams.CopyIn+streams.Stage(e)] = streams.Span{Start: start, End: at}
+		}
+		laneFree[lane] = at
+		r.Stages[streams.Publish] = streams.Span{Start: at, End: at + 300*us}
+		r.Stages[streams.Settle] = streams.Span{Start: at + 300*us, End: at + 350*us}
+		records[i] = r
+	}
+	return records
+}
+
+// epoch is when the clocks of the tests' devices read zero.
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// timelineOf is a timeline that has seen the records.
+func timelineOf(records ...*streams.Record) *telemetry.Timeline {
+	t := telemetry.NewTimeline(telemetry.TimelineBatches)
+	for _, r := range records {
+		t.BatchDone(r)
+	}
+	return t
+}
+
+// someStats are a pipeline's counters, all of them different.
+func someStats(device string) streams.Stats {
+	return streams.Stats{
+		Device: device, Lanes: streams.LaneCounts{Free: 1, Filling: 2, InFlight: 3}, Pinned: 64 << 20, Pageable: 4096,
+		Scratch: streams.ScratchStats{Used: 10, Reserved: 20, HighWater: 15, Limit: 1 << 30, Allocations: 7, Failures: 2},
+		Engines: [streams.NumEngines]time.Duration{2 * time.Second, 3 * time.Second, time.Second},
+		Busy:    4 * time.Second, Overlap: 1500 * ms, Uptime: time.Minute, InHand: 3,
+	}
+}

@@ -1,0 +1,191 @@
+package telemetry
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// The drawing's width in characters: least, most, and what of it the names of the rows take.
+const (
+	minGanttWidth  = 40
+	maxGanttWidth  = 500
+	ganttNameWidth = 10
+)
+
+// ganttMarks are what batches are drawn with, in turn, so that neighbours differ.
+const ganttMarks = "123456789abcdefghijklmnopqrstuvwxyz"
+
+// The marks of time that no batch takes, and of the row that counts busy engines.
+const (
+	idleMark  = '.'
+	twoMark   = '='
+	threeMark = '#'
+)
+
+// RenderGantt draws, in plain characters and at most width columns (kept within 40 and 500), the stretch of
+// the timeline in which the engines of a device overlapped most: a row for each engine, a batch as a run of
+// one digit or letter, a row that marks overlap, and a time axis. It writes one line saying so when no batch
+// has been on a device yet.
+func (t *Timeline) RenderGantt(w io.Writer, width int) error {
+	s, ok := t.busiest()
+	if !ok {
+		_, err := io.WriteString(w, "no batch has been on a device yet\n")
+		return err
+	}
+	columns := min(max(width, minGanttWidth), maxGanttWidth) - ganttNameWidth - 2
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%s, the %v with the most overlap\n", s.device, roundTo3(s.span.Duration()))
+	fmt.Fprintf(&out, "%s\n\n", s.legend())
+	rows := s.draw(columns)
+	for e := range streams.NumEngines {
+		writeRow(&out, e.String(), rows[e])
+	}
+	writeRow(&out, "overlap", s.overlapMarks(columns))
+	writeAxis(&out, s.span.Duration(), columns)
+	fmt.Fprintf(&out, "\n%c two engines busy, %c all three\n", twoMark, threeMark)
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// legend says which mark stands for which batch.
+func (s stretch) legend() string {
+	n := len(s.records)
+	first, last := s.records[0].Batch, s.records[n-1].Batch
+	switch {
+	case n == 1:
+		return fmt.Sprintf("batch %d drawn as 1", first)
+	case n > len(ganttMarks):
+		return fmt.Sprintf("batches %d to %d drawn as 1 to z, again and again", first, last)
+	}
+	return fmt.Sprintf("batches %d to %d drawn as 1 to %c", first, last, ganttMarks[n-1])
+}
+
+// draw fills a row of columns for each engine: each column with the batch that has most of it.
+func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
+	for e, stage := range engineStages {
+		row := bytes.Repeat([]byte{idleMark}, columns)
+		most := make([]time.Duration, columns)
+		for i := range s.records {
+			s.mark(row, most, s.records[i].Stages[stage], ganttMarks[i%len(ganttMarks)])
+		}
+		rows[e] = row
+	}
+	return rows
+}
+
+// mark draws one span. most holds, for each column, how much of it the batch drawn there has.
+func (s stretch) mark(row []byte, most []time.Duration, span streams.Span, with byte) {
+	start, end := max(span.Start, s.span.Start), min(span.End, s.span.End)
+	if start >= end {
+		return
+	}
+	columns := len(row)
+	for c := s.column(start, columns); c < columns && s.edge(c, columns) < end; c++ {
+		share := min(end, s.edge(c+1, columns)) - max(start, s.edge(c, columns))
+		if share > most[c] {
+			most[c], row[c] = share, with
+		}
+	}
+}
+
+// edge is when a column begins.
+func (s stretch) edge(column, columns int) time.Duration {
+	return s.span.Start + time.Duration(float64(s.span.Duration())*float64(column)/float64(columns))
+}
+
+// column is the one in which a moment lies, or the one before it, by rounding.
+func (s stretch) column(at time.Duration, columns int) int {
+	c := int(float64(at-s.span.Start) / float64(s.span.Duration()) * float64(columns))
+	return min(max(c, 0), columns-1)
+}
+
+// overlapMarks says how many engines are busy in the middle of each column. It goes by the times and not by
+// what is drawn, where two batches one after another can share a column.
+func (s stretch) overlapMarks(columns int) []byte {
+	marks := bytes.Repeat([]byte{' '}, columns)
+	for c := range marks {
+		middle := (s.edge(c, columns) + s.edge(c+1, columns)) / 2
+		switch s.busyAt(middle) {
+		case 2:
+			marks[c] = twoMark
+		case 3:
+			marks[c] = threeMark
+		}
+	}
+	return marks
+}
+
+// busyAt counts the engines that are busy at a moment.
+func (s stretch) busyAt(at time.Duration) (engines int) {
+	for _, stage := range engineStages {
+		if slices.ContainsFunc(s.records, func(r streams.Record) bool {
+			span := r.Stages[stage]
+			return span.Start <= at && at < span.End
+		}) {
+			engines++
+		}
+	}
+	return engines
+}
+
+func writeRow(out *bytes.Buffer, name string, row []byte) {
+	fmt.Fprintf(out, "%-*s|%s|\n", ganttNameWidth, name, row)
+}
+
+// ganttTick is the least number of columns between two ticks of the axis: room for a figure.
+const ganttTick = 8
+
+// writeAxis draws the time from the start of the stretch, with ticks at round figures.
+func writeAxis(out *bytes.Buffer, length time.Duration, columns int) {
+	line := bytes.Repeat([]byte{'-'}, columns)
+	figures := bytes.Repeat([]byte{' '}, columns)
+	step := roundStep(length * ganttTick / time.Duration(columns))
+	unit, name := axisUnit(step)
+	for at := time.Duration(0); at < length; at += step {
+		c := min(int(float64(at)/float64(length)*float64(columns)+0.5), columns-1)
+		line[c] = '+'
+		if figure := fmt.Sprint(int64(at / unit)); len(figure) <= columns-c { // one cut off would read as another
+			copy(figures[c:], figure)
+		}
+	}
+	fmt.Fprintf(out, "%-*s %s\n", ganttNameWidth, "", line)
+	fmt.Fprintf(out, "%-*s %s\n", ganttNameWidth, name, bytes.TrimRight(figures, " "))
+}
+
+// roundStep is the least of 1, 2, 5, 10, 20, 50 ... nanoseconds that is at least d.
+func roundStep(d time.Duration) time.Duration {
+	for decade := time.Duration(1); ; decade *= 10 {
+		for _, digit := range []time.Duration{1, 2, 5} {
+			if digit*decade >= d {
+				return digit * decade
+			}
+		}
+	}
+}
+
+// axisUnit is the largest unit in which the step is a whole number.
+func axisUnit(step time.Duration) (time.Duration, string) {
+	switch {
+	case step >= time.Second:
+		return time.Second, "s"
+	case step >= time.Millisecond:
+		return time.Millisecond, "ms"
+	case step >= time.Microsecond:
+		return time.Microsecond, "us"
+	}
+	return time.Nanosecond, "ns"
+}
+
+// roundTo3 keeps three digits of a duration.
+func roundTo3(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

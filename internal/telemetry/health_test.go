@@ -1,0 +1,141 @@
+package telemetry_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/telemetry"
+)
+
+// patient is a worker whose state the test sets.
+type patient struct {
+	now       time.Time
+	connected bool
+	work      []telemetry.Work
+}
+
+func (p *patient) health() *telemetry.Health {
+	p.now, p.connected = epoch, true
+	return telemetry.NewHealth(telemetry.HealthConfig{
+		Work:      func() []telemetry.Work { return p.work },
+		Connected: func() bool { return p.connected },
+		Now:       func() time.Time { return p.now },
+	})
+}
+
+// ackWait is that of all work in these tests.
+const ackWait = 30 * time.Second
+
+// answers checks both probes: empty for nil, else a part of the error.
+func answers(t *testing.T, h *telemetry.Health, live, ready string) {
+	t.Helper()
+	for _, probe := range []struct {
+		name, want string
+		got        error
+	}{{"live", live, h.Live()}, {"ready", ready, h.Ready()}} {
+		switch {
+		case probe.want == "" && probe.got != nil:
+			t.Errorf("%s: %v, want nil", probe.name, probe.got)
+		case probe.want != "" && (probe.got == nil || !strings.Contains(probe.got.Error(), probe.want)):
+			t.Errorf("%s: %v, want %q", probe.name, probe.got, probe.want)
+		}
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	var p patient
+	h := p.health()
+	answers(t, h, "", "starting")
+	h.Started()
+	answers(t, h, "", "")
+	p.connected = false
+	answers(t, h, "", "not connected to NATS")
+	p.connected = true
+	answers(t, h, "", "")
+	h.Draining()
+	answers(t, h, "", "draining")
+}
+
+func TestALostDeviceIsNotLive(t *testing.T) {
+	var p patient
+	h := p.health()
+	h.Started()
+	p.work = []telemetry.Work{{Name: "GPU-1"}, {Name: "GPU-2", Lost: device.ErrLost}}
+	answers(t, h, "GPU-2: device lost", "GPU-2: device lost")
+	if !errors.Is(h.Live(), device.ErrLost) {
+		t.Error("the error does not wrap the device's")
+	}
+}
+
+func TestAStallIsNotLiveUntilItMovesOn(t *testing.T) {
+	var p patient
+	h := p.health()
+	h.Started()
+	p.work = []telemetry.Work{{Name: "a", AckWait: ackWait, InHand: 2, Progress: p.now}, {Name: "b", AckWait: ackWait, InHand: 1, Progress: p.now}}
+	answers(t, h, "", "")
+	p.now = p.now.Add(30 * time.Second)
+	answers(t, h, "", "")
+	p.work[1].Progress = p.now // the other pipeline's progress must not hide the stall
+	p.now = p.now.Add(ms)
+	answers(t, h, "a: 2 batches in hand and no progress for 30.001s", "no progress")
+	p.work[0].Progress = p.now
+	answers(t, h, "", "")
+}
+
+// TestIdleTimeIsNoStall: a batch that comes after an hour without work has its whole AckWait.
+func TestIdleTimeIsNoStall(t *testing.T) {
+	var p patient
+	h := p.health()
+	h.Started()
+	p.work = []telemetry.Work{{Name: "a", AckWait: ackWait, Progress: p.now}}
+	p.now = p.now.Add(time.Hour)
+	answers(t, h, "", "")
+	p.work[0].InHand = 1
+	p.now = p.now.Add(time.Second)
+	answers(t, h, "", "")
+	p.now = p.now.Add(30 * time.Second)
+	answers(t, h, "no progress", "no progress")
+}
+
+// TestTheFirstProbeSeesNoStall: what was before the first probe is not known to be a stall.
+func TestTheFirstProbeSeesNoStall(t *testing.T) {
+	var p patient
+	h := p.health()
+	p.work = []telemetry.Work{{Name: "a", AckWait: ackWait, InHand: 1, Progress: p.now.Add(-time.Hour)}}
+	answers(t, h, "", "starting")
+	p.now = p.now.Add(31 * time.Second)
+	answers(t, h, "no progress", "starting")
+}
+
+// TestAnUnknownAckWaitIsNotJudged: before the consumer is known nothing says how long is too long.
+func TestAnUnknownAckWaitIsNotJudged(t *testing.T) {
+	var p patient
+	h := p.health()
+	p.work = []telemetry.Work{{Name: "a", InHand: 1, Progress: p.now}}
+	answers(t, h, "", "starting")
+	p.now = p.now.Add(24 * time.Hour)
+	answers(t, h, "", "starting")
+	p.work[0].AckWait = ackWait
+	answers(t, h, "no progress", "starting")
+}
+
+// TestAnOutageIsNoStall: while NATS is away batches wait for it, and a restart would not help.
+func TestAnOutageIsNoStall(t *testing.T) {
+	var p patient
+	h := p.health()
+	h.Started()
+	p.work = []telemetry.Work{{Name: "a", AckWait: ackWait, InHand: 1, Progress: p.now}}
+	p.connected = false
+	for range 10 {
+		p.now = p.now.Add(10 * time.Second)
+		answers(t, h, "", "not connected")
+	}
+	p.connected = true
+	p.now = p.now.Add(30 * time.Second)
+	answers(t, h, "", "")
+	p.now = p.now.Add(ms)
+	answers(t, h, "no progress", "no progress")
+}

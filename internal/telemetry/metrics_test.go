@@ -1,0 +1,349 @@
+package telemetry_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"millrace/internal/ingest"
+	"millrace/internal/streams"
+	"millrace/internal/telemetry"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md and testdata anew")
+
+var build = telemetry.Build{Version: "v0.0.0", Commit: "abc", GoVersion: "go1.26"}
+
+// observed is a Metrics after one observation of each kind, with its families by name.
+func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
+	t.Helper()
+	m := telemetry.NewMetrics(build)
+	m.SetFallback(true)
+	m.BatchDone(pipelined("host", 1, 1)[0])
+	m.DeviceError("host", "out_of_memory")
+	m.Settled(ingest.Published, 100, 40, 3*ms, 20*time.Second)
+	m.Redelivered()
+	m.Pending(42)
+	m.Reconnected()
+	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("host")} })
+	return m, gather(t, m)
+}
+
+// family is a metric family as it is scraped.
+type family struct {
+	kind, help string // kind is "counter", "gauge" or "histogram"
+	samples    []sample
+}
+
+// sample is one metric of a family. Of a histogram, value is the sum and count the number of observations.
+type sample struct {
+	labels []label
+	value  float64
+	count  uint64
+	bounds []float64
+}
+
+type label struct{ name, value string }
+
+func gather(t *testing.T, m *telemetry.Metrics) map[string]family {
+	t.Helper()
+	scraped, err := m.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	families := map[string]family{}
+	for _, s := range scraped {
+		f := family{kind: strings.ToLower(s.GetType().String()), help: s.GetHelp()}
+		for _, m := range s.GetMetric() {
+			h := m.GetHistogram() // nil for the others; its methods are zero then
+			one := sample{value: m.GetCounter().GetValue() + m.GetGauge().GetValue() + h.GetSampleSum(), count: h.GetSampleCount()}
+			for _, l := range m.GetLabel() {
+				one.labels = append(one.labels, label{l.GetName(), l.GetValue()})
+			}
+			for _, b := range h.GetBucket() {
+				one.bounds = append(one.bounds, b.GetUpperBound())
+			}
+			f.samples = append(f.samples, one)
+		}
+		families[s.GetName()] = f
+	}
+	return families
+}
+
+// value finds a metric by the labels as "name=value,...", sorted by name, and gives its value and count.
+func value(t *testing.T, families map[string]family, name, labels string) (v float64, count uint64) {
+	t.Helper()
+	for _, s := range families[name].samples {
+		var pairs []string
+		for _, l := range s.labels {
+			pairs = append(pairs, l.name+"="+l.value)
+		}
+		if strings.Join(pairs, ",") == labels {
+			return s.value, s.count
+		}
+	}
+	t.Errorf("no %s{%s}", name, labels)
+	return 0, 0
+}
+
+func TestEveryMetricOfTheContract(t *testing.T) {
+	_, families := observed(t)
+	for _, tc := range []struct {
+		name, labels string
+		want         float64 // the value; of a histogram the sum of its one observation
+	}{
+		{"messages_total", "outcome=published", 1}, {"messages_total", "outcome=deadlettered", 0},
+		{"messages_total", "outcome=nacked", 0}, {"messages_total", "outcome=duplicate", 0},
+		{"payload_bytes_total", "direction=in", 100}, {"payload_bytes_total", "direction=out", 40},
+		{"batches_total", "device=host", 1}, {"batch_payloads", "device=host", 100}, {"batch_bytes", "device=host", 1 << 20},
+		{"batch_close_total", "device=host,reason=bytes", 1}, {"batch_close_total", "device=host,reason=count", 0},
+		{"batch_close_total", "device=host,reason=linger", 0}, {"batch_close_total", "device=host,reason=drain", 0},
+		{"stage_seconds", "device=host,stage=fill", 0.0005}, {"stage_seconds", "device=host,stage=copy_in", 0.001},
+		{"stage_seconds", "device=host,stage=compute", 0.0012}, {"stage_seconds", "device=host,stage=copy_out", 0.0008},
+		{"stage_seconds", "device=host,stage=publish", 0.0003}, {"stage_seconds", "device=host,stage=settle", 0.00005},
+		{"payload_latency_seconds", "", 0.003}, {"ack_headroom_seconds", "", 20},
+		{"engine_busy_seconds_total", "device=host,engine=copy_in", 2}, {"engine_busy_seconds_total", "device=host,engine=compute", 3},
+		{"engine_busy_seconds_total", "device=host,engine=copy_out", 1},
+		{"overlap_seconds_total", "device=host", 1.5}, {"device_busy_seconds_total", "device=host", 4},
+		{"lanes", "device=host,state=free", 1}, {"lanes", "device=host,state=filling", 2}, {"lanes", "device=host,state=in_flight", 3},
+		{"scratch_pool_bytes", "device=host,state=used", 10}, {"scratch_pool_bytes", "device=host,state=reserved", 20},
+		{"scratch_pool_bytes", "device=host,state=high_water", 15}, {"pinned_bytes", "device=host", 64 << 20},
+		{"scratch_allocations_total", "device=host", 7}, {"redeliveries_total", "", 1}, {"consumer_pending", "", 42},
+		{"device_errors_total", "device=host,kind=out_of_memory", 1}, {"device_errors_total", "device=host,kind=lost", 0},
+		{"device_fallback", "", 1}, {"nats_reconnects_total", "", 1}, {"build_info", "commit=abc,goversion=go1.26,version=v0.0.0", 1},
+		// Ours:
+		{"pageable_bytes", "device=host", 4096}, {"scratch_limit_bytes", "device=host", 1 << 30},
+		{"scratch_allocation_failures_total", "device=host", 2},
+	} {
+		got, count := value(t, families, "millrace_"+tc.name, tc.labels)
+		if diff := got - tc.want; diff > 1e-12 || diff < -1e-12 {
+			t.Errorf("%s{%s} is %v, want %v", tc.name, tc.labels, got, tc.want)
+		}
+		if families["millrace_"+tc.name].kind == "histogram" && count != 1 {
+			t.Errorf("%s{%s} has %d observations, want 1", tc.name, tc.labels, count)
+		}
+	}
+	for _, name := range []string{"go_goroutines", "process_cpu_seconds_total"} {
+		if len(families[name].samples) == 0 {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	m, _ := observed(t)
+	problems, err := testutil.GatherAndLint(m.Registry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestNoPipelineYet(t *testing.T) {
+	families := gather(t, telemetry.NewMetrics(build))
+	if len(families["millrace_lanes"].samples) != 0 {
+		t.Error("lanes of no pipeline")
+	}
+	if len(families["millrace_messages_total"].samples) == 0 {
+		t.Error("messages are not counted from zero")
+	}
+}
+
+func TestAddDeviceStartsAtZero(t *testing.T) {
+	m := telemetry.NewMetrics(build)
+	m.AddDevice("GPU-1")
+	m.AddDevice("GPU-1")
+	if v, _ := value(t, gather(t, m), "millrace_batches_total", "device=GPU-1"); v != 0 {
+		t.Errorf("%v batches before the first", v)
+	}
+}
+
+func TestStagesThatDidNotHappenAreNotObserved(t *testing.T) {
+	m := telemetry.NewMetrics(build)
+	r := pipelined("host", 1, 1)[0]
+	r.Stages[streams.Publish] = streams.Span{}
+	r.Err = errors.New("failed")
+	m.BatchDone(r)
+	families := gather(t, m)
+	if _, n := value(t, families, "millrace_stage_seconds", "device=host,stage=publish"); n != 0 {
+		t.Errorf("publish observed %d times", n)
+	}
+	if _, n := value(t, families, "millrace_stage_seconds", "device=host,stage=compute"); n != 1 {
+		t.Errorf("compute observed %d times", n)
+	}
+}
+
+func TestOnlyStoredResultsHaveALatency(t *testing.T) {
+	m := telemetry.NewMetrics(build)
+	for o := range ingest.NumOutcomes {
+		m.Settled(o, 1, 1, ms, -ms)
+	}
+	families := gather(t, m)
+	if _, n := value(t, families, "millrace_payload_latency_seconds", ""); n != 2 {
+		t.Errorf("%d latencies, want those of published and duplicate", n)
+	}
+	if sum, n := value(t, families, "millrace_ack_headroom_seconds", ""); n != uint64(ingest.NumOutcomes) || sum >= 0 {
+		t.Errorf("headroom: %d observations, sum %v; want %d below zero", n, sum, ingest.NumOutcomes)
+	}
+}
+
+func TestUnknownErrorKindIsOther(t *testing.T) {
+	m := telemetry.NewMetrics(build)
+	m.DeviceError("host", "brand new")
+	if v, _ := value(t, gather(t, m), "millrace_device_errors_total", "device=host,kind=other"); v != 1 {
+		t.Errorf("other is %v", v)
+	}
+}
+
+func TestFallbackClears(t *testing.T) {
+	m, _ := observed(t)
+	m.SetFallback(false)
+	if v, _ := value(t, gather(t, m), "millrace_device_fallback", ""); v != 0 {
+		t.Errorf("device_fallback is %v after it cleared", v)
+	}
+}
+
+// TestObserversAllocateNothing holds the observers to what the pipeline's hot path asks of them.
+func TestObserversAllocateNothing(t *testing.T) {
+	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(8)
+	both := telemetry.Observers{m, line}
+	r := pipelined("GPU-1", 1, 1)[0]
+	for name, call := range map[string]func(){
+		"BatchDone":   func() { both.BatchDone(r) },
+		"DeviceError": func() { both.DeviceError("GPU-1", "launch") },
+		"Settled":     func() { m.Settled(ingest.Published, 2048, 300, ms, time.Second) },
+		"Redelivered": m.Redelivered,
+		"Pending":     func() { m.Pending(7) },
+		"Reconnected": m.Reconnected,
+	} {
+		if n := testing.AllocsPerRun(100, call); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// TestConcurrentUse is for the race detector: everything at once, from several goroutines.
+func TestConcurrentUse(t *testing.T) {
+	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(16)
+	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("a"), someStats("b")} })
+	const goroutines, rounds = 4, 50
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for _, r := range pipelined(string(rune('a'+g%2)), rounds, 2) {
+				telemetry.Observers{m, line}.BatchDone(r)
+				m.Settled(ingest.Nacked, 1, 0, 0, 0)
+			}
+			gather(t, m)
+			if err := line.WriteTrace(&strings.Builder{}, 0); err != nil {
+				t.Error(err)
+			}
+			if err := line.RenderGantt(&strings.Builder{}, 80); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if v, _ := value(t, gather(t, m), "millrace_messages_total", "outcome=nacked"); v != goroutines*rounds {
+		t.Errorf("%v messages, want %d", v, goroutines*rounds)
+	}
+}
+
+// The table in docs/metrics.md stands between these lines.
+const (
+	tableBegin = "<!-- table: made by go test ./internal/telemetry -update -->\n"
+	tableEnd   = "<!-- end of table -->\n"
+	docFile    = "../../docs/metrics.md"
+)
+
+func TestDocumentation(t *testing.T) {
+	_, families := observed(t)
+	var table strings.Builder
+	table.WriteString("\n| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
+	var names []string
+	for name := range families {
+		if strings.HasPrefix(name, "millrace_") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		f := families[name]
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, f.kind, describeLabels(name, f), f.help)
+	}
+	table.WriteString("\nBuckets:\n\n| histogram | upper bounds |\n| --- | --- |\n")
+	for _, name := range names {
+		if bounds := families[name].samples[0].bounds; bounds != nil {
+			fmt.Fprintf(&table, "| `%s` | %s |\n", name, describeBuckets(bounds))
+		}
+	}
+	doc, err := os.ReadFile(docFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(doc), tableBegin)
+	_, after, ok2 := strings.Cut(rest, tableEnd)
+	if !ok || !ok2 {
+		t.Fatalf("%s lacks the lines around the table:\n%s%s", docFile, tableBegin, tableEnd)
+	}
+	golden(t, docFile, before+tableBegin+table.String()+"\n"+tableEnd+after)
+}
+
+// describeLabels lists a family's labels, with their values where those are fixed.
+func describeLabels(metric string, f family) string {
+	values := map[string][]string{}
+	var names []string
+	for _, s := range f.samples {
+		for _, l := range s.labels {
+			if _, seen := values[l.name]; !seen {
+				names = append(names, l.name)
+			}
+			if !slices.Contains(values[l.name], l.value) {
+				values[l.name] = append(values[l.name], l.value)
+			}
+		}
+	}
+	for i, name := range names {
+		names[i] = "`" + name + "`"
+		if name != "device" && metric != "millrace_build_info" {
+			names[i] += ": " + strings.Join(values[name], ", ")
+		}
+	}
+	return strings.Join(names, "; ")
+}
+
+func describeBuckets(bounds []float64) string {
+	texts := make([]string, len(bounds))
+	for i, b := range bounds {
+		texts[i] = strconv.FormatFloat(b, 'f', -1, 64)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// golden compares a file with what it should hold, and writes it anew when asked.
+func golden(t *testing.T, file, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is out of date (go test ./internal/telemetry -update writes it); want\n%s", file, want)
+	}
+}

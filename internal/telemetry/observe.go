@@ -1,0 +1,125 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/internal/ingest"
+	"millrace/internal/streams"
+)
+
+// errorKinds are the kinds that device.Kind gives.
+var errorKinds = [...]string{"lost", "out_of_memory", "launch", "invalid", "unavailable", "abi", "other"}
+
+// batchVectors are the metrics of batches, of all devices.
+type batchVectors struct {
+	done     *prometheus.CounterVec
+	payloads *prometheus.HistogramVec
+	bytes    *prometheus.HistogramVec
+	closed   *prometheus.CounterVec
+	stages   *prometheus.HistogramVec
+	errors   *prometheus.CounterVec
+}
+
+func newBatchVectors(r prometheus.Registerer) *batchVectors {
+	return &batchVectors{
+		done:     counterVec(r, "batches_total", "Batches that were released, failed ones included.", "device"),
+		payloads: histogramVec(r, "batch_payloads", "Payloads in a batch.", batchPayloadBuckets, "device"),
+		bytes:    histogramVec(r, "batch_bytes", "Bytes of a batch's payloads together.", batchByteBuckets, "device"),
+		closed:   counterVec(r, "batch_close_total", "Batches by why they stopped filling.", "device", "reason"),
+		stages:   histogramVec(r, "stage_seconds", "Time a batch spent in each stage of its way.", stageBuckets, "device", "stage"),
+		errors:   counterVec(r, "device_errors_total", "Calls to the device that failed, by kind of failure.", "device", "kind"),
+	}
+}
+
+// deviceMetrics are one device's children of batchVectors.
+type deviceMetrics struct {
+	done     prometheus.Counter
+	payloads prometheus.Observer
+	bytes    prometheus.Observer
+	closed   [streams.NumCloseReasons]prometheus.Counter
+	stages   [streams.NumStages]prometheus.Observer
+	errors   [len(errorKinds)]prometheus.Counter
+}
+
+func (v *batchVectors) forDevice(id string) *deviceMetrics {
+	d := &deviceMetrics{
+		done:     v.done.WithLabelValues(id),
+		payloads: v.payloads.WithLabelValues(id),
+		bytes:    v.bytes.WithLabelValues(id),
+	}
+	for r := range streams.NumCloseReasons {
+		d.closed[r] = v.closed.WithLabelValues(id, r.String())
+	}
+	for s := range streams.NumStages {
+		d.stages[s] = v.stages.WithLabelValues(id, s.String())
+	}
+	for i, kind := range errorKinds {
+		d.errors[i] = v.errors.WithLabelValues(id, kind)
+	}
+	return d
+}
+
+// device finds a device's metrics, and makes them at its first call.
+func (m *Metrics) device(id string) *deviceMetrics {
+	m.mu.RLock()
+	d := m.devices[id]
+	m.mu.RUnlock()
+	if d != nil {
+		return d
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d = m.devices[id]; d == nil {
+		d = m.batches.forDevice(id)
+		m.devices[id] = d
+	}
+	return d
+}
+
+// BatchDone implements streams.Observer. A stage that did not happen is not observed.
+func (m *Metrics) BatchDone(r *streams.Record) {
+	d := m.device(r.Device)
+	d.done.Inc()
+	d.payloads.Observe(float64(r.Payloads))
+	d.bytes.Observe(float64(r.Bytes))
+	d.closed[r.Closed].Inc()
+	for stage, span := range r.Stages {
+		if span != (streams.Span{}) {
+			d.stages[stage].Observe(span.Duration().Seconds())
+		}
+	}
+}
+
+// DeviceError implements streams.Observer. A kind that is not known counts as "other".
+func (m *Metrics) DeviceError(deviceID, kind string) {
+	d := m.device(deviceID)
+	for i, known := range errorKinds {
+		if kind == known {
+			d.errors[i].Inc()
+			return
+		}
+	}
+	d.errors[len(errorKinds)-1].Inc()
+}
+
+// Settled implements ingest.Observer. Only a result that is stored has a latency.
+func (m *Metrics) Settled(o ingest.Outcome, in, out int, latency, headroom time.Duration) {
+	m.outcomes[o].Inc()
+	m.in.Add(float64(in))
+	m.out.Add(float64(out))
+	m.headroom.Observe(headroom.Seconds())
+	if o == ingest.Published || o == ingest.Duplicate {
+		m.latency.Observe(latency.Seconds())
+	}
+}
+
+// Redelivered implements ingest.Observer.
+func (m *Metrics) Redelivered() { m.redelivery.Inc() }
+
+// Pending implements ingest.Observer.
+func (m *Metrics) Pending(messages uint64) { m.pending.Set(float64(messages)) }
+
+// Reconnected implements ingest.Observer.
+func (m *Metrics) Reconnected() { m.reconnects.Inc() }

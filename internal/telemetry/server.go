@@ -1,0 +1,85 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// Bounds on what one client can take of a server. Profiles and traces that take longer to make move the
+// write deadline themselves.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 10 * time.Second
+	writeTimeout      = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 16 << 10
+)
+
+// Server serves HTTP on one address.
+type Server struct {
+	http    *http.Server
+	address net.Addr
+	done    chan struct{}
+	err     error // valid once done is closed
+}
+
+// Listen binds address (host:port; port 0 lets the system pick) and serves handler from then on. variable is
+// the configuration variable that holds the address, for the error to name.
+func Listen(address, variable string, handler http.Handler) (*Server, error) {
+	listener, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is in use by another program: stop that, or set %s to another address", address, variable)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w: set %s to an address of this machine", address, err, variable)
+	}
+	s := &Server{
+		http: &http.Server{
+			Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
+			WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		},
+		address: listener.Addr(),
+		done:    make(chan struct{}),
+	}
+	go s.serve(listener)
+	return s, nil
+}
+
+func (s *Server) serve(listener net.Listener) {
+	defer close(s.done)
+	if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		s.err = fmt.Errorf("serving HTTP on %s: %w", s.address, err)
+	}
+}
+
+// Addr is the address that is really bound.
+func (s *Server) Addr() net.Addr { return s.address }
+
+// Done is closed when the server no longer serves. Err then says why.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err is nil while the server serves and after Close, and otherwise why it stopped by itself.
+func (s *Server) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// Close stops listening at once and lets requests finish until ctx is done; then they are cut off and the
+// error is ctx's. A second Close returns nil.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("closing HTTP on %s: %w", s.address, err), s.http.Close())
+	}
+	<-s.done
+	return err
+}

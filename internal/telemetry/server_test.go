@@ -1,0 +1,190 @@
+package telemetry_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/telemetry"
+)
+
+// serve starts a server on a free port and returns its address with the scheme.
+func serve(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", handler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + s.Addr().String()
+}
+
+func get(t *testing.T, url string) (status int, header http.Header, body string) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, response.Header, string(text)
+}
+
+// has checks an answer's status and that its body holds a text.
+func has(t *testing.T, url string, status int, part string) {
+	t.Helper()
+	if got, _, body := get(t, url); got != status || !strings.Contains(body, part) {
+		t.Errorf("%s: %d %.300q, want %d with %q", url, got, body, status, part)
+	}
+}
+
+func TestPublicServer(t *testing.T) {
+	m, _ := observed(t)
+	var p patient
+	h := p.health()
+	url := serve(t, telemetry.Handler(m, h))
+	has(t, url+"/metrics", 200, `millrace_stage_seconds_count{device="host",stage="copy_in"} 1`)
+	has(t, url+"/metrics", 200, `millrace_overlap_seconds_total{device="host"} 1.5`)
+	has(t, url+"/healthz", 200, "ok")
+	has(t, url+"/readyz", 503, "starting")
+	h.Started()
+	has(t, url+"/readyz", 200, "ok")
+	p.work = []telemetry.Work{{Name: "GPU-1", Lost: device.ErrLost}}
+	has(t, url+"/healthz", 503, "GPU-1: device lost")
+	has(t, url+"/debug/pprof/", 404, "")
+	has(t, url+"/trace", 404, "")
+}
+
+func TestDebugServer(t *testing.T) {
+	url := serve(t, telemetry.DebugHandler(timelineOf(pipelined("host", 20, 4)...), build))
+	has(t, url+"/", 200, "v0.0.0, commit <code>abc</code>")
+	has(t, url+"/debug/pprof/", 200, "goroutine")
+	has(t, url+"/debug/pprof/goroutine?debug=1", 200, "goroutine profile")
+	has(t, url+"/debug/pprof/cmdline", 200, "telemetry")
+	has(t, url+"/elsewhere", 404, "")
+	for _, seconds := range []string{"0", "-1", "3601", "ten", "1.5"} {
+		has(t, url+"/trace?seconds="+seconds, 400, "want a whole number from 1 to 3600")
+	}
+	for _, query := range []string{"", "?seconds=1"} {
+		status, header, body := get(t, url+"/trace"+query)
+		if status != 200 || header.Get("Content-Type") != "application/json" || !json.Valid([]byte(body)) {
+			t.Errorf("/trace%s: %d, %s, %.200q", query, status, header.Get("Content-Type"), body)
+		}
+	}
+}
+
+func TestIndexLinksWork(t *testing.T) {
+	url := serve(t, telemetry.DebugHandler(timelineOf(), build))
+	_, _, page := get(t, url+"/")
+	links := 0
+	for _, part := range strings.Split(page, `href="/`)[1:] {
+		path, _, _ := strings.Cut(part, `"`)
+		if strings.HasPrefix(path, "debug/pprof/profile") {
+			continue // it would profile for as long as it says
+		}
+		links++
+		has(t, url+"/"+path, 200, "")
+	}
+	if links < 3 {
+		t.Errorf("%d links on the index", links)
+	}
+}
+
+func TestAPortInUseIsNamed(t *testing.T) {
+	taken := strings.TrimPrefix(serve(t, http.NotFoundHandler()), "http://")
+	_, err := telemetry.Listen(taken, "MILLRACE_HTTP_ADDR", http.NotFoundHandler())
+	want := taken + " is in use by another program: stop that, or set MILLRACE_HTTP_ADDR to another address"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestAnAddressOfAnotherMachineIsRefused(t *testing.T) {
+	_, err := telemetry.Listen("192.0.2.1:1", "MILLRACE_DEBUG_ADDR", http.NotFoundHandler()) // TEST-NET-1, RFC 5737
+	if err == nil || !strings.Contains(err.Error(), "set MILLRACE_DEBUG_ADDR to an address of this machine") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestCloseLetsRequestsFinish holds a request back while the server closes: new connections are refused,
+// and the one under way gets its answer.
+func TestCloseLetsRequestsFinish(t *testing.T) {
+	entered, finish := make(chan struct{}), make(chan struct{})
+	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(entered)
+		<-finish
+		_, _ = io.WriteString(w, "finished")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, closed := make(chan string), make(chan error)
+	go func() {
+		response, err := http.Get("http://" + s.Addr().String())
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		text, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		answer <- string(text)
+	}()
+	<-entered
+	if s.Err() != nil {
+		t.Errorf("while serving: %v", s.Err())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	go func() { closed <- s.Close(ctx) }()
+	<-s.Done()
+	if c, err := net.Dial("tcp", s.Addr().String()); err == nil {
+		_ = c.Close()
+		t.Error("still listening after Close began")
+	}
+	close(finish)
+	if got := <-answer; got != "finished" {
+		t.Errorf("the request under way got %q", got)
+	}
+	if err := errors.Join(<-closed, s.Err(), s.Close(ctx)); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// TestCloseCutsOffAtItsDeadline: a request that never ends does not hold the worker.
+func TestCloseCutsOffAtItsDeadline(t *testing.T) {
+	entered := make(chan struct{})
+	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan error)
+	go func() {
+		_, err := http.Get("http://" + s.Addr().String())
+		cut <- err
+	}()
+	<-entered
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Close: %v, want context.Canceled", err)
+	}
+	if err := <-cut; err == nil {
+		t.Error("the request was answered")
+	}
+}

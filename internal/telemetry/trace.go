@@ -1,0 +1,165 @@
+package telemetry
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// traceEvent is an event of the Chrome trace-event format, which Perfetto and chrome://tracing open. Source:
+// "Trace Event Format", the Chromium project. Phase M names processes and threads, X is a complete event.
+type traceEvent struct {
+	Name     string `json:"name"`
+	Category string `json:"cat,omitempty"`
+	Phase    string `json:"ph"`
+	Process  int    `json:"pid"`
+	Thread   int    `json:"tid"`
+	Start    micros `json:"ts"`
+	Length   micros `json:"dur"`
+	Args     any    `json:"args"`
+}
+
+// micros is a time that is written in microseconds, to the nanosecond.
+type micros time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (m micros) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, float64(m)/1e3, 'f', 3, 64), nil
+}
+
+// batchArgs are what a viewer shows of a batch.
+type batchArgs struct {
+	Payloads int    `json:"payloads"`
+	Bytes    int    `json:"bytes"`
+	Results  int    `json:"result_bytes"`
+	Scratch  int    `json:"scratch_bytes"`
+	Lane     int    `json:"lane"`
+	Closed   string `json:"closed_by"`
+	Err      string `json:"error,omitempty"`
+}
+
+// WriteTrace writes the part of the timeline that ends with the newest batch and is last long, or all of it
+// if last is 0, as Chrome trace-event JSON. Each device is a process; each of its engines and lanes is a
+// track. Times count from the epoch of the device that has the earliest.
+func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
+	devices := t.snapshot()
+	base := earliestEpoch(devices)
+	keepLast(devices, base, last)
+	out := bufio.NewWriter(w)
+	if _, err := out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`); err != nil {
+		return err
+	}
+	separator := "\n"
+	for i, d := range devices {
+		for _, e := range d.events(i+1, d.epoch.Sub(base)) {
+			text, err := json.Marshal(e)
+			if err != nil {
+				return fmt.Errorf("writing the trace: %w", err)
+			}
+			if _, err := out.WriteString(separator + string(text)); err != nil {
+				return err
+			}
+			separator = ",\n"
+		}
+	}
+	if _, err := out.WriteString("\n]}\n"); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+func earliestEpoch(devices []deviceTimeline) (base time.Time) {
+	for i, d := range devices {
+		if i == 0 || d.epoch.Before(base) {
+			base = d.epoch
+		}
+	}
+	return base
+}
+
+// keepLast drops the batches that had ended before the time wanted.
+func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
+	if last <= 0 {
+		return
+	}
+	end := func(d *deviceTimeline, r *streams.Record) time.Duration { return extent(r).End + d.epoch.Sub(base) }
+	var newest time.Duration
+	for i := range devices {
+		for j := range devices[i].records {
+			newest = max(newest, end(&devices[i], &devices[i].records[j]))
+		}
+	}
+	for i := range devices {
+		d := &devices[i]
+		d.records = slices.DeleteFunc(d.records, func(r streams.Record) bool { return end(d, &r) < newest-last })
+	}
+}
+
+// events gives a device's part of the trace: names first, then events by time, an outer one before those
+// inside it. offset brings its clock onto the trace's.
+func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
+	title := d.name
+	if d.id != d.name {
+		title = d.name + " " + d.id
+	}
+	names := []traceEvent{named("process_name", process, 0, title)}
+	var events []traceEvent
+	for _, t := range append(engineTracks(d.records), laneTracks(d.records)...) {
+		rows := t.rows()
+		for row := range max(len(rows), 1) { // an engine that did nothing is shown all the same
+			name := t.name
+			if row > 0 {
+				name = fmt.Sprintf("%s (%d)", t.name, row+1)
+			}
+			order := traceEvent{Name: "thread_sort_index", Phase: "M", Process: process, Thread: t.id + row,
+				Args: map[string]int{"sort_index": t.id + row}}
+			names = append(names, named("thread_name", process, t.id+row, name), order)
+		}
+		for row, bars := range rows {
+			for _, b := range bars {
+				events = append(events, b.events(process, t.id+row, offset)...)
+			}
+		}
+	}
+	slices.SortStableFunc(events, func(a, b traceEvent) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Length, a.Length))
+	})
+	return append(names, events...)
+}
+
+func named(what string, process, thread int, name string) traceEvent {
+	return traceEvent{Name: what, Phase: "M", Process: process, Thread: thread, Args: map[string]string{"name": name}}
+}
+
+// events gives the bar's event, and those inside it if it stands for a whole batch.
+func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
+	r := b.batch
+	args := batchArgs{
+		Payloads: r.Payloads, Bytes: r.Bytes, Results: r.ResultBytes, Scratch: r.Scratch, Lane: r.Lane, Closed: r.Closed.String(),
+	}
+	if r.Err != nil {
+		args.Err = r.Err.Error()
+	}
+	event := traceEvent{
+		Name: fmt.Sprintf("batch %d", r.Batch), Category: b.stage.String(), Phase: "X", Process: process, Thread: thread,
+		Start: micros(b.span.Start + offset), Length: micros(b.span.Duration()), Args: args,
+	}
+	if !b.whole {
+		return []traceEvent{event}
+	}
+	event.Category = "batch"
+	events := []traceEvent{event}
+	for _, part := range b.stagesWithin() {
+		inner := part.events(process, thread, offset)[0]
+		inner.Name = part.stage.String()
+		events = append(events, inner)
+	}
+	return events
+}

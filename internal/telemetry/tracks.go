@@ -1,0 +1,112 @@
+package telemetry
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// A trace viewer draws one track for each thread and takes an event that overlaps another on its track for
+// a part of it. So work that really overlaps, such as a lane's next batch filling while the one before
+// computes, goes to further rows of the track.
+
+// bar is one rectangle on a track.
+type bar struct {
+	span  streams.Span
+	batch *streams.Record
+	stage streams.Stage // meaningful unless whole
+	whole bool          // stands for the batch, with its stages inside
+}
+
+// track is a named group of bars that is drawn in as many rows as it takes.
+type track struct {
+	name string
+	id   int // thread id of the first row; the next rows follow
+	bars []bar
+}
+
+// maxRows is how many rows a track's thread ids leave room for: there are two batches to a lane, and a few
+// more may be on their way to the broker.
+const maxRows = 1000
+
+// engineTracks gives the device stages of each engine.
+func engineTracks(records []streams.Record) []track {
+	tracks := make([]track, streams.NumEngines)
+	for e := range streams.NumEngines {
+		tracks[e] = track{name: e.String(), id: 1 + int(e)*maxRows}
+		for i := range records {
+			stage := engineStages[e]
+			if span := records[i].Stages[stage]; span != (streams.Span{}) {
+				tracks[e].bars = append(tracks[e].bars, bar{span: span, batch: &records[i], stage: stage})
+			}
+		}
+	}
+	return tracks
+}
+
+// engineStages says which stage runs on each engine.
+var engineStages = [streams.NumEngines]streams.Stage{
+	streams.CopyInEngine: streams.CopyIn, streams.ComputeEngine: streams.Compute, streams.CopyOutEngine: streams.CopyOut,
+}
+
+// laneTracks gives the batches of each lane from filled to settled.
+func laneTracks(records []streams.Record) []track {
+	var tracks []track
+	byLane := map[int]int{}
+	for i := range records {
+		whole := extent(&records[i])
+		if whole == (streams.Span{}) {
+			continue
+		}
+		lane := records[i].Lane
+		at, known := byLane[lane]
+		if !known {
+			at = len(tracks)
+			byLane[lane] = at
+			tracks = append(tracks, track{name: fmt.Sprintf("lane %d", lane), id: 1 + (int(streams.NumEngines)+lane)*maxRows})
+		}
+		tracks[at].bars = append(tracks[at].bars, bar{span: whole, batch: &records[i], whole: true})
+	}
+	slices.SortFunc(tracks, func(a, b track) int { return a.id - b.id })
+	return tracks
+}
+
+// rows spreads the bars over as few rows as keep those of one row apart, each row in order of time. What
+// does not fit into maxRows rows is left out.
+func (t track) rows() [][]bar {
+	bars := slices.Clone(t.bars)
+	slices.SortStableFunc(bars, func(a, b bar) int {
+		return cmp.Or(cmp.Compare(a.span.Start, b.span.Start), cmp.Compare(a.span.End, b.span.End))
+	})
+	var rows [][]bar
+	for _, b := range bars {
+		row := slices.IndexFunc(rows, func(r []bar) bool { return r[len(r)-1].span.End <= b.span.Start })
+		switch {
+		case row >= 0:
+			rows[row] = append(rows[row], b)
+		case len(rows) < maxRows:
+			rows = append(rows, []bar{b})
+		}
+	}
+	return rows
+}
+
+// stagesWithin gives the stages of a whole bar one after another: what a later stage shares with an earlier
+// one is left to the earlier.
+func (b bar) stagesWithin() []bar {
+	var parts []bar
+	var from time.Duration
+	for s, span := range b.batch.Stages {
+		if span == (streams.Span{}) {
+			continue
+		}
+		span.Start = max(span.Start, from)
+		span.End = max(span.End, span.Start)
+		from = span.End
+		parts = append(parts, bar{span: span, batch: b.batch, stage: streams.Stage(s)})
+	}
+	return parts
+}
