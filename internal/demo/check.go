@@ -28,8 +28,10 @@ type checker struct {
 	stream   string
 	filters  []string // subjects of results and of dead letters
 
-	verified atomic.Int64
-	bytes    atomic.Int64 // of result bodies
+	verified    atomic.Int64
+	bytes       atomic.Int64 // of result bodies
+	started     time.Time
+	storedAfter atomic.Int64 // nanoseconds from started until every result was stored
 
 	mu    sync.Mutex
 	seen  []uint8 // results by document
@@ -60,19 +62,66 @@ func (c *checker) run(ctx context.Context) error {
 	defer messages.Stop()
 
 	work := make(chan jetstream.Msg, 1024)
-	var checkers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		checkers.Go(func() {
-			var doc []byte
-			for m := range work {
-				doc = c.check(doc, m)
-			}
-		})
-	}
+	wait := c.startCheckers(ctx, js, work)
 	err = c.read(ctx, messages, work)
 	close(work)
-	checkers.Wait()
+	wait()
 	return errors.Join(err, c.findings())
+}
+
+// startCheckers starts what takes messages off work, and returns what waits for all of it. The reference is
+// slow by design, so checking takes more of the machine than the worker itself: until every result is stored,
+// three quarters of the cores are left to the worker, the server and the producer.
+func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan jetstream.Msg) (wait func()) {
+	var checkers sync.WaitGroup
+	start := func(n int) {
+		for range n {
+			checkers.Go(func() {
+				var doc []byte
+				for m := range work {
+					doc = c.check(doc, m)
+				}
+			})
+		}
+	}
+	cores := runtime.GOMAXPROCS(0)
+	few := max(cores/4, 1)
+	start(few)
+	checkers.Go(func() {
+		if c.awaitStored(ctx, js) {
+			start(cores - few)
+		}
+	})
+	return checkers.Wait
+}
+
+// awaitStored returns true once the stream holds as many results as there are documents, and false where
+// there is nobody left to wait for.
+func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream) bool {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for c.verified.Load() < int64(c.payloads) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+		stored, err := stored(ctx, js, c.stream)
+		if err == nil && stored >= c.payloads {
+			c.storedAfter.Store(int64(time.Since(c.started)))
+			return true
+		}
+	}
+	return false
+}
+
+// stored is how many messages a stream holds.
+func stored(ctx context.Context, js jetstream.JetStream, stream string) (int, error) {
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return 0, err
+	}
+	return int(s.CachedInfo().State.Msgs), nil
 }
 
 // read hands every message on until there is one for each document.
@@ -152,13 +201,6 @@ func (c *checker) surplus(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s, err := js.Stream(ctx, c.stream)
-	if err != nil {
-		return 0, err
-	}
-	info, err := s.Info(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return int(info.State.Msgs) - c.payloads, nil
+	n, err := stored(ctx, js, c.stream)
+	return n - c.payloads, err
 }

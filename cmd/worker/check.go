@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"millrace/internal/config"
+	"millrace/internal/device"
+	"millrace/internal/ingest"
+	"millrace/internal/streams"
+)
+
+// checkPatience bounds how long the server may take to answer all questions.
+const checkPatience = 15 * time.Second
+
+func runCheck(ctx context.Context, args []string) error {
+	if err := parse(flags("check", "Looks at configuration, device, kernel library, streams and consumer, and reports each finding as ok,\n"+
+		"warning or error with what to do. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
+		return err
+	}
+	cfg, err := loadConfig()
+	findings := checkConfig(cfg, err)
+	if err == nil {
+		devices, more := checkDevices(cfg)
+		findings = append(findings, more...)
+		ctx, cancel := context.WithTimeout(ctx, checkPatience)
+		defer cancel()
+		findings = append(findings, checkNATS(ctx, cfg, devices)...)
+	}
+	return report(findings)
+}
+
+func report(findings []ingest.Finding) error {
+	errs, warnings := 0, 0
+	for _, f := range findings {
+		fmt.Printf("%-8s %s: %s\n", f.Level, f.What, f.Found)
+		if f.Advice != "" {
+			fmt.Printf("%-8s -> %s\n", "", f.Advice)
+		}
+		switch f.Level {
+		case ingest.Error:
+			errs++
+		case ingest.Warning:
+			warnings++
+		}
+	}
+	fmt.Printf("\n%d findings: %d errors, %d warnings\n", len(findings), errs, warnings)
+	if errs > 0 {
+		return errReported
+	}
+	return nil
+}
+
+func checkConfig(cfg *config.Config, err error) []ingest.Finding {
+	var findings []ingest.Finding
+	var bad *config.Error
+	switch {
+	case errors.As(err, &bad):
+		for _, p := range bad.Problems {
+			findings = append(findings, ingest.Finding{
+				Level: ingest.Error, What: p.Variable, Found: fmt.Sprintf("%q: %s", p.Value, p.What), Advice: p.Do,
+			})
+		}
+	case err != nil:
+		findings = append(findings, ingest.Finding{Level: ingest.Error, What: "configuration", Found: err.Error(), Advice: "see worker config"})
+	default:
+		findings = append(findings, ingest.Finding{What: "configuration", Found: "every variable is valid"})
+	}
+	for _, w := range cfg.Warnings() {
+		findings = append(findings, ingest.Finding{Level: ingest.Warning, What: "configuration", Found: w, Advice: "see worker config"})
+	}
+	return findings
+}
+
+// checkDevices opens the devices as the worker would, makes a pipeline on each, and closes all again.
+func checkDevices(cfg *config.Config) (count int, findings []ingest.Finding) {
+	devices, fellBack, err := openDevices(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return 1, []ingest.Finding{{Level: ingest.Error, What: "device " + cfg.Device, Found: err.Error(),
+			Advice: "install the driver and set MILLRACE_KERNELS, or set MILLRACE_DEVICE=host"}}
+	}
+	if fellBack {
+		_, reason := openGPUs(cfg)
+		findings = append(findings, ingest.Finding{Level: ingest.Warning, What: "device auto",
+			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is meant"})
+	}
+	for _, d := range devices {
+		findings = append(findings, checkPipeline(cfg, d))
+	}
+	return len(devices), findings
+}
+
+func checkPipeline(cfg *config.Config, d device.Device) ingest.Finding {
+	info := d.Info()
+	what := "device " + info.ID
+	p := &plant{cfg: cfg}
+	pipe, err := streams.New(d, streams.Config{
+		Lanes: cfg.Lanes, BatchBytes: int(cfg.BatchBytes), BatchPayloads: cfg.BatchPayloads,
+		ScratchLimit: int64(cfg.ScratchLimit), Operators: ingestOptions(cfg, nil, nil, p.pipes).Operators,
+	})
+	if err != nil {
+		return ingest.Finding{Level: ingest.Error, What: what, Found: errors.Join(err, d.Close()).Error(),
+			Advice: "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}
+	}
+	stats, err := pipe.Stats()
+	if err = errors.Join(err, pipe.Close(), d.Close()); err != nil {
+		return ingest.Finding{Level: ingest.Error, What: what, Found: err.Error(), Advice: "report this as a bug"}
+	}
+	return ingest.Finding{What: what, Found: fmt.Sprintf("%s, %d lanes, %d MiB pinned", info.Name, cfg.Lanes, stats.Pinned>>20)}
+}
+
+func checkNATS(ctx context.Context, cfg *config.Config, devices int) []ingest.Finding {
+	if cfg.Embedded() {
+		return []ingest.Finding{checkEmbedded(cfg)}
+	}
+	log := slog.New(slog.DiscardHandler)
+	nc, err := ingest.Connect(connection(cfg, cfg.NATS.URL.String()), "millrace-check", log, nobody{})
+	if err != nil {
+		return []ingest.Finding{{Level: ingest.Error, What: "NATS", Found: err.Error(), Advice: "start the server or set MILLRACE_NATS_URL"}}
+	}
+	defer nc.Close()
+	findings := ingest.Inspect(ctx, nc, ingestOptions(cfg, log, nobody{}, nil), inFlight(cfg, devices), int(cfg.BatchBytes))
+	if cfg.Provision {
+		for i := range findings {
+			if findings[i].Missing {
+				findings[i].Level, findings[i].Advice = ingest.Warning, "MILLRACE_PROVISION is set: the worker creates it at its start"
+			}
+		}
+	}
+	return findings
+}
+
+// checkEmbedded looks whether the embedded server could start.
+func checkEmbedded(cfg *config.Config) ingest.Finding {
+	what := "embedded NATS server"
+	l, err := net.Listen("tcp", embeddedAddr)
+	if err != nil {
+		return ingest.Finding{Level: ingest.Error, What: what, Found: err.Error(),
+			Advice: "something listens there: set MILLRACE_NATS_URL=nats://" + embeddedAddr + " to use it"}
+	}
+	dir, err := filepath.Abs(cfg.DataDir)
+	err = errors.Join(err, l.Close())
+	if err == nil {
+		err = writable(dir)
+	}
+	if err != nil {
+		return ingest.Finding{Level: ingest.Error, What: what, Found: err.Error(), Advice: "set MILLRACE_DATA_DIR to a folder that can be written to"}
+	}
+	return ingest.Finding{What: what, Found: fmt.Sprintf("MILLRACE_NATS_URL is not set: one would start on %s with its files in %s", embeddedAddr, dir)}
+}
+
+// writable looks whether dir, or the nearest folder above it that is there, can be written to.
+func writable(dir string) error {
+	for {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			break
+		}
+		dir = parent
+	}
+	f, err := os.CreateTemp(dir, ".millrace-check-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// nobody is an ingest.Observer that hears nothing.
+type nobody struct{}
+
+func (nobody) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
+func (nobody) Redelivered()                                                   {}
+func (nobody) Pending(uint64)                                                 {}
+func (nobody) Reconnected()                                                   {}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+
+	"millrace/internal/config"
+	"millrace/internal/device"
+	"millrace/internal/device/cuda"
+	"millrace/internal/device/host"
+	"millrace/internal/operator"
+)
+
+// openDevices opens what MILLRACE_DEVICE and MILLRACE_DEVICES ask for. fellBack says that GPUs would have
+// been taken and none could be had. If it fails nothing is open.
+func openDevices(cfg *config.Config, log *slog.Logger) (devices []device.Device, fellBack bool, err error) {
+	if cfg.Device != "host" {
+		devices, err = openGPUs(cfg)
+		if err == nil || cfg.Device == "cuda" || !canFallBack(cfg, err) {
+			return devices, false, err
+		}
+		log.Warn("NO GPU: FALLING BACK TO THE CPU, which is slower by orders of magnitude "+
+			"(set MILLRACE_DEVICE=cuda to refuse to start instead, or host to ask for it)", "reason", err)
+		fellBack = true
+	}
+	d, err := openHost(cfg)
+	if err != nil {
+		return nil, fellBack, err
+	}
+	return []device.Device{d}, fellBack, nil
+}
+
+// canFallBack says whether the CPU may stand in: not where somebody named the GPUs to use, or the library.
+func canFallBack(cfg *config.Config, err error) bool {
+	named := cfg.Devices.String() != "all"
+	return !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "")
+}
+
+// hostMemory is what the host device may take for its device memory and, again, for its pinned memory: room
+// for the lanes, their results and the scratch pool.
+func hostMemory(cfg *config.Config) int64 {
+	const lane = 4 // input and results, and as much again for rounding
+	return int64(cfg.ScratchLimit) + int64(cfg.Lanes)*2*lane*(int64(cfg.BatchBytes)+int64(cfg.BatchPayloads)*maxRecord(cfg))
+}
+
+// maxRecord is the bytes of results that one payload makes.
+func maxRecord(cfg *config.Config) int64 {
+	ops, err := operator.ParseList(cfg.Operators.String())
+	if err != nil {
+		return 0 // the configuration was refused before
+	}
+	bytes := int64(4) // its entry in the offsets table
+	for _, op := range ops {
+		bytes += int64(op.Stride())
+	}
+	return bytes
+}
+
+func openHost(cfg *config.Config) (device.Device, error) {
+	memory := hostMemory(cfg)
+	return host.Open(host.Options{Kernels: operator.HostKernels(), MemoryLimit: memory, HostMemoryLimit: memory})
+}
+
+// openGPUs opens the GPUs that MILLRACE_DEVICES names.
+func openGPUs(cfg *config.Config) ([]device.Device, error) {
+	found, err := cuda.List(cfg.Kernels)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := choose(found, cfg.Devices)
+	if err != nil {
+		return nil, err
+	}
+	var open []device.Device
+	for _, info := range chosen {
+		d, err := cuda.Open(cuda.Options{Library: cfg.Kernels, Ordinal: info.Ordinal})
+		if err != nil {
+			errs := []error{fmt.Errorf("open GPU %d (%s): %w", info.Ordinal, info.ID, err)}
+			for _, d := range open {
+				errs = append(errs, d.Close())
+			}
+			return nil, errors.Join(errs...)
+		}
+		open = append(open, d)
+	}
+	return open, nil
+}
+
+// choose picks the GPUs that names name, by ordinal or UUID, in that order and each once.
+func choose(found []device.Info, names []string) ([]device.Info, error) {
+	if len(names) == 0 || len(names) == 1 && names[0] == "all" {
+		return found, nil
+	}
+	var chosen []device.Info
+	var missing []string
+	for _, name := range names {
+		i := slices.IndexFunc(found, func(d device.Info) bool {
+			return strings.EqualFold(d.ID, name) || strconv.Itoa(d.Ordinal) == name
+		})
+		switch {
+		case i < 0:
+			missing = append(missing, name)
+		case !slices.Contains(chosen, found[i]):
+			chosen = append(chosen, found[i])
+		}
+	}
+	if len(missing) > 0 {
+		var have []string
+		for _, d := range found {
+			have = append(have, fmt.Sprintf("%d (%s)", d.Ordinal, d.ID))
+		}
+		return nil, device.Errorf("choose GPUs", "", device.ErrNotFound, "MILLRACE_DEVICES names %s, and there are: %s",
+			strings.Join(missing, ", "), strings.Join(have, ", "))
+	}
+	return chosen, nil
+}

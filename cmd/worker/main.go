@@ -1,0 +1,141 @@
+// Command worker feeds a GPU from NATS: it pulls payloads from a JetStream stream, runs them through
+// overlapping GPU pipelines, and publishes the results. See `worker help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"millrace/internal/config"
+	"millrace/internal/device"
+)
+
+// Exit codes, for supervisors and scripts.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2  // bad usage or configuration; nothing was started
+	exitLost   = 70 // the device is lost: start the process again
+)
+
+// command is one thing the worker can be told to do.
+type command struct {
+	name, short string
+	run         func(ctx context.Context, args []string) error
+}
+
+// commands in the order in which help lists them.
+func commands() []command {
+	return []command{
+		{"run", "work: pull payloads, compute, publish results (what no command means)", runWorker},
+		{"demo", "show the whole job on this machine, with nothing installed", runDemo},
+		{"check", "look at configuration, device, streams and consumer, and say what to do", runCheck},
+		{"config", "list every variable, its default, its value now and its meaning", runConfig},
+		{"version", "say which versions are at work", runVersion},
+	}
+}
+
+func main() {
+	// The first signal asks for a drain; a second one ends the process at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	err := dispatch(ctx, os.Args[1:])
+	if err != nil && !errors.Is(err, flag.ErrHelp) && !errors.Is(err, errReported) {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+	}
+	os.Exit(exitCode(err))
+}
+
+// errReported ends a command that has said already what is wrong.
+var errReported = errors.New("reported")
+
+// usageError is a call that cannot be understood.
+type usageError struct{ error }
+
+func exitCode(err error) int {
+	var usage usageError
+	var bad *config.Error
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return exitDone
+	case errors.As(err, &usage), errors.As(err, &bad):
+		return exitUsage
+	case errors.Is(err, device.ErrLost):
+		return exitLost
+	}
+	return exitFailed
+}
+
+func dispatch(ctx context.Context, args []string) error {
+	name := "run"
+	if len(args) > 0 && (len(args[0]) == 0 || args[0][0] != '-') {
+		name, args = args[0], args[1:]
+	} else if len(args) > 0 && (args[0] == "-h" || args[0] == "--help" || args[0] == "-help") {
+		name, args = "help", nil
+	}
+	if name == "help" {
+		help(os.Stdout)
+		return nil
+	}
+	for _, c := range commands() {
+		if c.name == name {
+			return c.run(ctx, args)
+		}
+	}
+	help(os.Stderr)
+	return usageError{fmt.Errorf("there is no command %q", name)}
+}
+
+func help(w io.Writer) {
+	_, _ = fmt.Fprint(w, `Millrace feeds a GPU from NATS: payloads from a JetStream stream go through
+overlapping GPU pipelines and come back as results.
+
+Usage: worker [command] [flags]
+
+`)
+	for _, c := range commands() {
+		_, _ = fmt.Fprintf(w, "  %-9s %s\n", c.name, c.short)
+	}
+	_, _ = fmt.Fprint(w, `
+worker COMMAND -h says more of one. Everything else is set by environment
+variables that begin with MILLRACE_: see worker config.
+
+Without MILLRACE_NATS_URL the worker starts a NATS server of its own.
+Exit status: 0 done, 1 failed, 2 bad usage or configuration, 70 device lost.
+`)
+}
+
+// flags makes the flag set of a command; about says what it does beyond its flags.
+func flags(name, about string) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.Usage = func() {
+		_, _ = fmt.Fprintf(f.Output(), "Usage: worker %s [flags]\n\n%s\n", name, about)
+		any := false
+		f.VisitAll(func(*flag.Flag) { any = true })
+		if any {
+			_, _ = fmt.Fprintln(f.Output(), "\nFlags:")
+			f.PrintDefaults()
+		}
+	}
+	return f
+}
+
+// parse reads a command's flags; anything left over is an error.
+func parse(f *flag.FlagSet, args []string) error {
+	err := f.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err != nil:
+		return usageError{fmt.Errorf("%s: %w", f.Name(), err)}
+	case f.NArg() > 0:
+		return usageError{fmt.Errorf("%s takes flags only, not %q: see worker %s -h", f.Name(), f.Arg(0), f.Name())}
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/config"
+	"millrace/internal/console"
+	"millrace/internal/device"
+	"millrace/internal/ingest"
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+	"millrace/internal/telemetry"
+)
+
+// embeddedAddr is where the embedded server listens for `worker run`.
+const embeddedAddr = "127.0.0.1:4222"
+
+// plant is the whole worker put together. Its parts are closed in the reverse order of their making.
+type plant struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	metrics  *telemetry.Metrics
+	timeline *telemetry.Timeline
+	health   *telemetry.Health
+	meter    *console.Meter
+	extra    streams.Observer // of the command, nil for none
+	devices  []device.Device
+	pipes    []*streams.Pipeline
+	server   *embedded.Server
+	url      string
+	nc       *nats.Conn
+	worker   *ingest.Worker
+	options  ingest.Options
+
+	closers []func() error
+}
+
+// newPlant makes what needs nothing running: metrics, timeline, meter.
+func newPlant(cfg *config.Config, log *slog.Logger) *plant {
+	m := telemetry.NewMetrics(build())
+	return &plant{
+		cfg: cfg, log: log, metrics: m, meter: console.NewMeter(m),
+		timeline: telemetry.NewTimeline(telemetry.TimelineBatches),
+	}
+}
+
+// onClose has f called by close, before what was given earlier.
+func (p *plant) onClose(f func() error) { p.closers = append(p.closers, f) }
+
+// close takes everything down again.
+func (p *plant) close() error {
+	var errs []error
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		errs = append(errs, p.closers[i]())
+	}
+	p.closers = nil
+	return errors.Join(errs...)
+}
+
+// openPipelines opens the devices and makes a pipeline on each.
+func (p *plant) openPipelines() error {
+	ops, err := operator.ParseList(p.cfg.Operators.String())
+	if err != nil {
+		return err
+	}
+	devices, fellBack, err := openDevices(p.cfg, p.log)
+	if err != nil {
+		return err
+	}
+	p.devices = devices
+	p.metrics.SetFallback(fellBack)
+	for _, d := range devices {
+		p.onClose(func() error { return closeDevice(d) })
+	}
+	observers := telemetry.Observers{p.metrics, p.timeline}
+	if p.extra != nil {
+		observers = append(observers, p.extra)
+	}
+	for _, d := range devices {
+		info := d.Info()
+		p.metrics.AddDevice(info.ID)
+		p.timeline.AddDevice(info.ID, info.Name, d.Epoch())
+		pipe, err := streams.New(d, streams.Config{
+			Lanes: p.cfg.Lanes, BatchBytes: int(p.cfg.BatchBytes), BatchPayloads: p.cfg.BatchPayloads,
+			ScratchLimit: int64(p.cfg.ScratchLimit), Operators: ops, Observer: observers,
+		})
+		if err != nil {
+			return err
+		}
+		p.pipes = append(p.pipes, pipe)
+		p.onClose(pipe.Close)
+		p.log.Info("device ready", "device", info.ID, "name", info.Name, "lanes", p.cfg.Lanes,
+			"batch_bytes", p.cfg.BatchBytes, "batch_payloads", p.cfg.BatchPayloads)
+	}
+	p.metrics.Watch(p.stats)
+	return nil
+}
+
+// closeDevice closes a device; one that is lost has nothing left to say.
+func closeDevice(d device.Device) error {
+	err := d.Close()
+	if errors.Is(err, device.ErrLost) || d.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// stats reads every pipeline. The counters of a pool that cannot be read stay at zero: the loss of its
+// device has metrics of its own.
+func (p *plant) stats() []streams.Stats {
+	all := make([]streams.Stats, 0, len(p.pipes))
+	for _, pipe := range p.pipes {
+		s, err := pipe.Stats()
+		if err != nil {
+			p.log.Debug("reading a pipeline's counters", "device", s.Device, "error", err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// startServer starts the embedded NATS server if the configuration asks for none else.
+func (p *plant) startServer(addr, dir string) error {
+	if !p.cfg.Embedded() {
+		p.url = strings.Join(p.cfg.NATS.URL, ",")
+		return nil
+	}
+	s, err := embedded.Start(embedded.Options{Addr: addr, Dir: dir})
+	if err != nil {
+		return err
+	}
+	p.server, p.url = s, s.URL()
+	p.onClose(func() error { s.Close(); return nil })
+	p.log.Info("started an embedded NATS server with JetStream, for this machine alone (MILLRACE_NATS_URL sets another)",
+		"url", p.url, "storage", dir)
+	return nil
+}
+
+// connect opens the connection and makes the worker on it.
+func (p *plant) connect(ctx context.Context) error {
+	p.options = ingestOptions(p.cfg, p.log, p.meter, p.pipes)
+	nc, err := ingest.Connect(connection(p.cfg, p.url), "millrace", p.log, p.meter)
+	if err != nil {
+		return err
+	}
+	p.nc = nc
+	p.onClose(func() error { nc.Close(); return nil })
+	if p.options.Provision {
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+		if err := ingest.Provision(ctx, js, p.options); err != nil {
+			return err
+		}
+	}
+	if err := p.inspect(ctx); err != nil {
+		return err
+	}
+	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
+	return err
+}
+
+// inspect looks at server, streams and consumer before the worker touches them.
+func (p *plant) inspect(ctx context.Context) error {
+	var errs []error
+	for _, f := range ingest.Inspect(ctx, p.nc, p.options, inFlight(p.cfg, len(p.pipes)), int(p.cfg.BatchBytes)) {
+		switch f.Level {
+		case ingest.Error:
+			errs = append(errs, errors.New(f.String()))
+		case ingest.Warning:
+			p.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
+		default:
+			p.log.Debug(f.What, "found", f.Found)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inFlight is how many payloads the worker can hold at once: two batches a lane on the device, and as many
+// being published.
+func inFlight(cfg *config.Config, devices int) int {
+	return devices * cfg.Lanes * 4 * cfg.BatchPayloads
+}
+
+func connection(cfg *config.Config, url string) ingest.Connection {
+	return ingest.Connection{
+		URL: url, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey,
+		CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key,
+	}
+}
+
+func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observer, pipes []*streams.Pipeline) ingest.Options {
+	ops, _ := operator.ParseList(cfg.Operators.String()) // checked by loadConfig
+	format, _ := operator.ParseFormat(cfg.ResultFormat)  // likewise
+	maxAckPending := cfg.MaxAckPending
+	if maxAckPending == 0 {
+		maxAckPending = 2 * inFlight(cfg, max(len(pipes), 1))
+	}
+	return ingest.Options{
+		Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
+		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
+		Operators: ops, Format: format, Linger: cfg.Linger, MaxDeliver: cfg.MaxDeliver, DrainTimeout: cfg.DrainTimeout,
+		Provision: cfg.Provision, AckWait: cfg.AckWait, MaxAckPending: maxAckPending,
+		Logger: log, Observer: observer,
+	}
+}
+
+// serve starts the HTTP servers, which say that the worker is starting until it runs.
+func (p *plant) serve() error {
+	p.health = telemetry.NewHealth(telemetry.HealthConfig{Work: p.work, Connected: p.nc.IsConnected})
+	for _, s := range []struct {
+		what, addr, variable string
+		local                bool
+	}{
+		{"metrics and health", p.cfg.HTTPAddr, "MILLRACE_HTTP_ADDR", false},
+		{"debug pages", p.cfg.DebugAddr, "MILLRACE_DEBUG_ADDR", true},
+	} {
+		if s.addr == "" {
+			continue
+		}
+		handler := telemetry.Handler(p.metrics, p.health)
+		if s.local {
+			handler = telemetry.DebugHandler(p.timeline, build())
+		}
+		server, err := telemetry.Listen(s.addr, s.variable, handler)
+		if err != nil {
+			return err
+		}
+		p.onClose(func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			return server.Close(ctx)
+		})
+		p.log.Info("serving "+s.what, "address", httpURL(server.Addr()))
+	}
+	return nil
+}
+
+func httpURL(a net.Addr) string { return fmt.Sprintf("http://%s/", a) }
+
+// work is what health judges: what the worker has in hand, and for each device whether it is lost.
+func (p *plant) work() []telemetry.Work {
+	status := p.worker.Status()
+	work := []telemetry.Work{{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait}}
+	for _, d := range p.devices {
+		work = append(work, telemetry.Work{Name: d.Info().ID, Lost: d.Err()})
+	}
+	return work
+}

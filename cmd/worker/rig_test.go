@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds how long a test waits for the worker.
+const patience = time.Minute
+
+// binary is the worker, built once for all tests.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "millrace-worker-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "worker")
+	out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// environment is that of a shell without any Millrace variables, on the host device, plus env.
+func environment(env ...string) []string {
+	var clean []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "MILLRACE_") {
+			clean = append(clean, e)
+		}
+	}
+	clean = append(clean, "MILLRACE_DEVICE=host", "MILLRACE_HTTP_ADDR=")
+	return append(clean, env...)
+}
+
+// result is how a worker ended.
+type result struct {
+	code        int
+	out, errors string
+}
+
+// call runs the worker to its end.
+func call(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	cmd.Env, cmd.Dir = environment(env...), t.TempDir()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// want checks an exit code and that the output holds every one of texts.
+func (r result) want(t *testing.T, code int, texts ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit status %d, want %d", r.code, code)
+	}
+	for _, text := range texts {
+		if !strings.Contains(r.out+r.errors, text) {
+			t.Errorf("the output does not say %q", text)
+		}
+	}
+	if t.Failed() {
+		t.Logf("standard output:\n%s\nstandard error:\n%s", r.out, r.errors)
+	}
+}
+
+// process is a worker at work.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{}
+	done  chan error
+}
+
+// start starts the worker and collects what it says.
+func start(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(binary, args...), more: make(chan struct{}, 1), done: make(chan error, 1)}
+	p.cmd.Env, p.cmd.Dir = environment(env...), t.TempDir()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = w, w
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	go p.collect(r)
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it has ended already in most tests
+		<-p.done
+		if t.Failed() {
+			t.Log(p.text())
+		}
+	})
+	return p
+}
+
+func (p *process) collect(r io.ReadCloser) {
+	scanner := bufio.NewScanner(r)
+	for scanner.Scan() {
+		p.mu.Lock()
+		p.lines = append(p.lines, scanner.Text())
+		p.mu.Unlock()
+		select {
+		case p.more <- struct{}{}:
+		default:
+		}
+	}
+	_ = r.Close()
+	p.done <- p.cmd.Wait()
+	close(p.done)
+}
+
+func (p *process) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
+
+// await returns once the worker has said text.
+func (p *process) await(text string) {
+	p.t.Helper()
+	deadline := time.After(patience)
+	for !strings.Contains(p.text(), text) {
+		select {
+		case <-p.more:
+		case err := <-p.done:
+			if !strings.Contains(p.text(), text) {
+				p.t.Fatalf("the worker ended (%v) before it said %q", err, text)
+			}
+			return
+		case <-deadline:
+			p.t.Fatalf("the worker did not say %q within %v", text, patience)
+		}
+	}
+}
+
+// terminate asks the worker to stop and returns its exit status.
+func (p *process) terminate() int {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatalf("the worker did not stop within %v", patience)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// freeAddr is an address on this machine where nothing listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // nothing was ever accepted
+	return l.Addr().String()
+}

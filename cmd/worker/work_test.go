@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestDemoVerifiesEveryPayload(t *testing.T) {
+	trace := filepath.Join(t.TempDir(), "trace.json")
+	r := call(t, []string{"MILLRACE_DEBUG_ADDR=127.0.0.1:0"}, "demo", "--payloads", "300", "--seed", "7", "--timeline", trace)
+	r.want(t, exitDone, "overlap, of busy", "copy_in", "payloads a second")
+	if last := lastLine(r.out); last != "verified 300 of 300 results" {
+		t.Errorf("the last line is %q", last)
+	}
+	data, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed struct {
+		TraceEvents []struct{ Name string } `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(data, &parsed); err != nil || len(parsed.TraceEvents) < 10 {
+		t.Errorf("the timeline has %d events, error %v", len(parsed.TraceEvents), err)
+	}
+}
+
+func TestDemoWithOtherOperatorsAndBinaryResults(t *testing.T) {
+	r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATORS=minhash?k=3&hashes=5,crc32c", "MILLRACE_RESULT_FORMAT=binary",
+		"MILLRACE_BATCH_BYTES=1MiB", "MILLRACE_LANES=2"}, "demo", "--payloads", "200")
+	r.want(t, exitDone)
+	if last := lastLine(r.out); last != "verified 200 of 200 results" {
+		t.Errorf("the last line is %q", last)
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+func TestRunWorksUntilItIsToldToStop(t *testing.T) {
+	s := serve(t)
+	js := client(t, s)
+	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=127.0.0.1:0",
+		"MILLRACE_DEBUG_ADDR=127.0.0.1:0", "MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json"}, "run", "--progress")
+	p.await(`"msg":"working"`)
+	const n = 200
+	for i := range n {
+		if _, err := js.Publish(context.Background(), "ingest.test", fmt.Append(nil, "payload ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.await("200 payloads  ") // the progress line
+	public := address(t, p, "serving metrics and health")
+	if body := get(t, public+"metrics"); !strings.Contains(body, `millrace_messages_total{outcome="published"} 200`) {
+		t.Errorf("the metrics do not count %d published:\n%s", n, grep(body, "millrace_messages_total"))
+	}
+	for _, path := range []string{"healthz", "readyz"} {
+		if body := get(t, public+path); body != "ok\n" {
+			t.Errorf("/%s says %q", path, body)
+		}
+	}
+	if body := get(t, address(t, p, "serving debug pages")+"trace?seconds=60"); !strings.Contains(body, "copy_in") {
+		t.Errorf("/trace has no copy_in track: %.300s", body)
+	}
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
+	if got := streamMessages(t, js, "RESULTS"); got != n {
+		t.Errorf("%d results, want %d", got, n)
+	}
+}
+
+func TestRunWithoutServerStartsOne(t *testing.T) {
+	p := start(t, []string{"MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c"})
+	p.await(`"msg":"working"`)
+	for _, want := range []string{"embedded NATS server", "nats://127.0.0.1:4222", "created stream", "INGEST", "RESULTS"} {
+		if !strings.Contains(p.text(), want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
+}
+
+// address is the one that a log line names.
+func address(t *testing.T, p *process, message string) string {
+	t.Helper()
+	m := regexp.MustCompile(`"msg":"` + message + `","address":"([^"]+)"`).FindStringSubmatch(p.text())
+	if m == nil {
+		t.Fatalf("no line %q with an address", message)
+	}
+	return m[1]
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // the body has been read
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func grep(text, what string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, what) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}

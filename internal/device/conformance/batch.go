@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"millrace/internal/device"
+)
+
+// surplus is how much more memory a launch gets than it needs, in bytes, to see that it leaves it alone.
+const surplus = 256
+
+// batch is a ragged batch in place on the device, with room for scratch and result.
+type batch struct {
+	r               *rig
+	kernel          device.Kernel
+	args            device.LaunchArgs
+	needs           device.Needs
+	offsets, rows   device.HostBuffer
+	result, scratch device.Memory // with surplus
+	out             device.HostBuffer
+	poison          byte
+}
+
+// newBatch allocates all that a launch over rows takes. It must not be called behind a gate.
+func (r *rig) newBatch(k device.Kernel, rows [][]byte) *batch {
+	r.Helper()
+	b := &batch{r: r, kernel: k}
+	shape := shapeOf(rows)
+	b.needs = k.Needs(shape)
+	if b.needs.Scratch < 0 || b.needs.Result < 0 {
+		r.Fatalf("%s needs %+v for %+v", k.Name(), b.needs, shape)
+	}
+	b.offsets = r.host(4*(len(rows)+1), 0)
+	b.rows = r.host(shape.Bytes+1, 0).Slice(1, shape.Bytes)
+	table, data := b.offsets.Bytes(), b.rows.Bytes()
+	at := 0
+	for i, row := range rows {
+		at += copy(data[at:], row)
+		binary.LittleEndian.PutUint32(table[4*(i+1):], uint32(at))
+	}
+	b.result, b.scratch = r.memory(b.needs.Result+surplus), r.memory(b.needs.Scratch+surplus)
+	b.out = r.host(b.needs.Result+2*surplus, 0)
+	b.args = device.LaunchArgs{
+		Shape:   shape,
+		Rows:    r.memory(shape.Bytes+1).Slice(1, shape.Bytes), // rows may start at any address
+		Offsets: r.memory(b.offsets.Len()),
+		Scratch: b.scratch.Slice(0, b.needs.Scratch),
+		Result:  b.result.Slice(0, b.needs.Result),
+	}
+	return b
+}
+
+func shapeOf(rows [][]byte) device.Shape {
+	shape := device.Shape{Rows: len(rows)}
+	for _, row := range rows {
+		shape.Bytes += len(row)
+		shape.Longest = max(shape.Longest, len(row))
+	}
+	return shape
+}
+
+// enqueue puts the batch's whole way on s. Scratch and result are full of poison before the launch.
+func (b *batch) enqueue(s device.Stream, poison byte) {
+	b.r.Helper()
+	b.poison = poison
+	b.r.ok("fill scratch", s.Fill(b.scratch, poison))
+	b.r.ok("fill result", s.Fill(b.result, poison))
+	b.r.ok("copy in offsets", s.CopyIn(b.args.Offsets, b.offsets))
+	b.r.ok("copy in rows", s.CopyIn(b.args.Rows, b.rows))
+	b.r.ok("launch", s.Launch(b.kernel, b.args))
+	b.r.ok("copy out result", s.CopyOut(b.out.Slice(0, b.result.Bytes), b.result))
+	edge := b.scratch.Slice(b.needs.Scratch, surplus)
+	b.r.ok("copy out scratch's edge", s.CopyOut(b.out.Slice(b.result.Bytes, surplus), edge))
+}
+
+// records are the results of a batch that is done, after a look at the memory behind scratch and result.
+func (b *batch) records(what string) []byte {
+	b.r.Helper()
+	all := b.out.Bytes()
+	edges := bytes.Repeat([]byte{b.poison}, 2*surplus)
+	b.r.wantBytes(what+": memory behind result and scratch", all[b.needs.Result:], edges)
+	return bytes.Clone(all[:b.needs.Result])
+}
+
+// check compares the results of a batch that is done.
+func (b *batch) check(what string, want []byte) {
+	b.r.Helper()
+	b.r.wantRecords(what, b.records(what), want, b.args.Shape.Rows)
+}
+
+// launch runs a batch on s and returns its records.
+func (r *rig) launch(s device.Stream, k device.Kernel, rows [][]byte, poison byte) []byte {
+	r.Helper()
+	b := r.newBatch(k, rows)
+	b.enqueue(s, poison)
+	r.sync(s)
+	return b.records(k.Name())
+}
+
+// wantRecords compares results and names the first row that differs.
+func (r *rig) wantRecords(what string, got, want []byte, rows int) {
+	r.Helper()
+	if bytes.Equal(got, want) {
+		return
+	}
+	if len(got) != len(want) || rows == 0 {
+		r.Fatalf("%s: got %d bytes of results, want %d", what, len(got), len(want))
+	}
+	record := len(want) / rows
+	for i := range rows {
+		if g, w := got[i*record:(i+1)*record], want[i*record:(i+1)*record]; !bytes.Equal(g, w) {
+			r.Fatalf("%s: row %d of %d gives %x, want %x", what, i, rows, g, w)
+		}
+	}
+}
+
+// crcRecords is what crc32c gives, by the standard library: four bytes a row, little-endian.
+func crcRecords(rows [][]byte) []byte {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	var all []byte
+	for _, row := range rows {
+		all = binary.LittleEndian.AppendUint32(all, crc32.Checksum(row, table))
+	}
+	return all
+}
+
+// minhashParams is minhash's parameter block: k and hashes as uint32, seed as uint64, little-endian.
+func minhashParams(k, hashes uint32, seed uint64) []byte {
+	block := binary.LittleEndian.AppendUint32(nil, k)
+	block = binary.LittleEndian.AppendUint32(block, hashes)
+	return binary.LittleEndian.AppendUint64(block, seed)
+}
+
+// text makes rows of that many bytes each, of lower-case words.
+func text(seed uint64, lengths ...int) [][]byte {
+	rows := make([][]byte, len(lengths))
+	for i, n := range lengths {
+		rows[i] = make([]byte, n)
+		pattern(rows[i], seed+uint64(i))
+		for j, c := range rows[i] {
+			rows[i][j] = "abcdefghijklmnopqrstuvwxyz      "[c%32]
+		}
+	}
+	return rows
+}
+
+// bytesOf makes rows of that many bytes each, of any value.
+func bytesOf(seed uint64, lengths ...int) [][]byte {
+	rows := make([][]byte, len(lengths))
+	for i, n := range lengths {
+		rows[i] = make([]byte, n)
+		pattern(rows[i], seed+uint64(i))
+	}
+	return rows
+}
+
+// caseTests are the caller's batches, each run over two poisons, so that a byte left unwritten shows.
+func caseTests(cases []Case) []test {
+	var all []test
+	for _, c := range cases {
+		all = append(all, test{fmt.Sprintf("%s/%s", c.Name, c.Label), func(r *rig) {
+			s, k := r.stream("case"), r.kernel(c.Name, c.Params)
+			b := r.newBatch(k, c.Rows)
+			for _, poison := range []byte{0x00, 0xFF} {
+				b.enqueue(s, poison)
+				r.sync(s)
+				b.check(c.Label, c.Want)
+			}
+		}})
+	}
+	return all
+}

@@ -1,0 +1,130 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"millrace/internal/device"
+)
+
+var completionTests = []test{
+	{"OrderWithinStream", notifyWithinStream},
+	{"OrderAcrossStreams", notifyAcrossStreams},
+	{"ManyStreams", notifyManyStreams},
+	{"AnyToken", notifyAnyToken},
+	{"AfterTheWork", notifyAfterWork},
+	{"ContextDone", waitContextDone},
+}
+
+// notifyWithinStream: thousands of tokens of one stream come once each, in its order, while it goes on.
+func notifyWithinStream(r *rig) {
+	const count = 5000
+	s := r.stream("s")
+	sent := make(chan error, 1)
+	go func() { sent <- notifyRange(s, 0, count) }()
+	for i := range uint64(count) {
+		r.wantTokens(i)
+	}
+	r.ok("notify", <-sent)
+}
+
+// notifyRange notifies count tokens from first on.
+func notifyRange(s device.Stream, first uint64, count int) error {
+	for i := range uint64(count) {
+		if err := s.Notify(first + i); err != nil {
+			return fmt.Errorf("notify %d: %w", first+i, err)
+		}
+	}
+	return nil
+}
+
+// notifyAcrossStreams: tokens come in the order in which the streams got there, whatever the order of the
+// calls.
+func notifyAcrossStreams(r *rig) {
+	a, b, c := r.stream("a"), r.stream("b"), r.stream("c")
+	afterA, afterB := r.event(), r.event()
+	open := r.gate(a)
+	r.ok("notify", a.Notify(1))
+	r.ok("record", a.Record(afterA))
+	r.ok("wait", b.Wait(afterA))
+	r.ok("notify", b.Notify(2))
+	r.ok("record", b.Record(afterB))
+	r.ok("notify", c.Notify(3)) // nothing holds C up
+	r.ok("wait", c.Wait(afterB))
+	r.ok("notify", c.Notify(4))
+	r.wantTokens(3)
+	open()
+	r.wantTokens(1, 2, 4)
+}
+
+// notifyManyStreams: with many streams at it, each token comes once and each stream's in order.
+func notifyManyStreams(r *rig) {
+	const lanes, count = 8, 600
+	sent := make(chan error, lanes)
+	for lane := range uint64(lanes) {
+		s := r.stream(fmt.Sprintf("lane-%d", lane))
+		go func() { sent <- notifyRange(s, lane<<32, count) }()
+	}
+	var next [lanes]uint64
+	for range lanes * count {
+		token := r.nextToken()
+		lane := token >> 32
+		if lane >= lanes || token&math.MaxUint32 != next[lane] {
+			r.Fatalf("token %#x: not the next one of any stream, which are %v", token, next)
+		}
+		next[lane]++
+	}
+	for range lanes {
+		r.ok("notify", <-sent)
+	}
+}
+
+func notifyAnyToken(r *rig) {
+	s := r.stream("s")
+	tokens := []uint64{0, math.MaxUint64, 1 << 63, 0, 7, 7} // none is special, and they may repeat
+	for _, token := range tokens {
+		r.ok("notify", s.Notify(token))
+	}
+	r.wantTokens(tokens...)
+}
+
+// notifyAfterWork: when the token is there, the work before it is done and its result may be read.
+func notifyAfterWork(r *rig) {
+	const length = 1 << 20
+	s := r.stream("s")
+	m, in, out, e := r.memory(length), r.host(length, 0), r.host(length, 0), r.event()
+	for round := range byte(10) {
+		paint(in.Bytes(), round+1)
+		r.ok("copy in", s.CopyIn(m, in))
+		r.ok("copy out", s.CopyOut(out, m))
+		r.ok("record", s.Record(e))
+		r.ok("notify", s.Notify(uint64(round)))
+		r.wantTokens(uint64(round))
+		if !r.done(e) {
+			r.Error("the token came before the event that was recorded first")
+		}
+		r.wantAll("result at its token", out, round+1)
+	}
+}
+
+// waitContextDone: a wait ends with its context, and takes no token with it.
+func waitContextDone(r *rig) {
+	s := r.stream("s")
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		_, err := r.dev.WaitCompletion(ctx)
+		ended <- err
+	}()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		r.Errorf("wait with a canceled context: got %v, want %v", err, context.Canceled)
+	}
+	if _, err := r.dev.WaitCompletion(ctx); !errors.Is(err, context.Canceled) {
+		r.Errorf("wait with a context canceled before: got %v, want %v", err, context.Canceled)
+	}
+	r.ok("notify", s.Notify(5))
+	r.wantTokens(5)
+}

@@ -1,0 +1,170 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+
+	"millrace/internal/device"
+)
+
+var concurrentTests = []test{
+	{"Lanes", concurrentLanes},
+	{"OneStream", concurrentOneStream},
+	{"Objects", concurrentObjects},
+}
+
+// atOnce runs fn in n goroutines and ends the test at the first error.
+func (r *rig) atOnce(n int, fn func(i int) error) {
+	r.Helper()
+	failed := make(chan error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			if err := fn(i); err != nil {
+				failed <- fmt.Errorf("goroutine %d: %w", i, err)
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	for err := range failed {
+		r.Error(err)
+	}
+}
+
+// concurrentLanes: goroutines with a stream each share a pool and a kernel, as a pipeline's lanes do.
+func concurrentLanes(r *rig) {
+	const lanes, rounds, length = 6, 30, 256 << 10
+	p, k := r.pool(keepAll), r.kernel("crc32c", nil)
+	work := make([]lane, lanes)
+	for i := range work {
+		rows := bytesOf(uint64(i)*10, 1000*i, 0, 33, 5000)
+		work[i] = lane{r.stream(fmt.Sprintf("lane-%d", i)), p, r.host(length, byte(i+1)), r.host(length, 0), r.newBatch(k, rows), crcRecords(rows)}
+	}
+	r.atOnce(lanes, func(i int) error {
+		for round := range rounds {
+			if err := work[i].round(length >> (round % 8)); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+		}
+		return nil
+	})
+}
+
+// lane is what one goroutine of concurrentLanes works with.
+type lane struct {
+	s       device.Stream
+	p       device.Pool
+	in, out device.HostBuffer
+	batch   *batch
+	want    []byte
+}
+
+// round copies length bytes through memory of the pool, and launches a batch.
+func (l *lane) round(length int) error {
+	m, err := l.p.Alloc(l.s, length)
+	if err != nil {
+		return err
+	}
+	b := l.batch
+	for _, step := range []func() error{
+		func() error { return l.s.CopyIn(m, l.in.Slice(0, length)) },
+		func() error { return l.s.CopyOut(l.out, m) },
+		func() error { return l.p.Free(l.s, m) },
+		func() error { return l.s.CopyIn(b.args.Offsets, b.offsets) },
+		func() error { return l.s.CopyIn(b.args.Rows, b.rows) },
+		func() error { return l.s.Launch(b.kernel, b.args) },
+		func() error { return l.s.CopyOut(b.out, b.args.Result) },
+		l.s.Synchronize,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(l.out.Bytes()[:length], l.in.Bytes()[:length]) {
+		return fmt.Errorf("%d bytes came back changed", length)
+	}
+	if got := b.out.Bytes()[:len(l.want)]; !bytes.Equal(got, l.want) {
+		return fmt.Errorf("crc32c gives %x, want %x", got, l.want)
+	}
+	return nil
+}
+
+// concurrentOneStream: many goroutines may put work on one stream; each one's calls keep their order.
+func concurrentOneStream(r *rig) {
+	const writers, rounds, length = 6, 50, 4096
+	s := r.stream("shared")
+	memory, out := r.memory(writers*length), r.host(writers*length, 0)
+	r.atOnce(writers, func(i int) error {
+		part := memory.Slice(i*length, length)
+		for round := range rounds {
+			if err := s.Fill(part, byte(round)); err != nil {
+				return err
+			}
+			if err := s.Fill(part, byte(100+i)); err != nil {
+				return err
+			}
+			if err := s.CopyOut(out.Slice(i*length, length), part); err != nil {
+				return err
+			}
+		}
+		return s.Synchronize()
+	})
+	for i := range writers {
+		r.wantAll("a writer's part", out.Slice(i*length, length), byte(100+i))
+	}
+}
+
+// concurrentObjects: objects may be made and closed from many goroutines while others work.
+func concurrentObjects(r *rig) {
+	p := r.pool(keepAll)
+	r.atOnce(6, func(i int) error {
+		for range 20 {
+			if err := r.shortLife(p, byte(i+1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// shortLife makes a stream, an event, a buffer and memory, uses them, and closes them.
+func (r *rig) shortLife(p device.Pool, value byte) error {
+	s, err := r.dev.NewStream("short")
+	if err != nil {
+		return err
+	}
+	e, err := r.dev.NewEvent(false)
+	if err != nil {
+		return err
+	}
+	b, err := r.dev.AllocHost(4096)
+	if err != nil {
+		return err
+	}
+	m, err := p.Alloc(s, 4096)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { return s.Fill(m, value) },
+		func() error { return s.CopyOut(b, m) },
+		func() error { return p.Free(s, m) },
+		func() error { return s.Record(e) },
+		s.Synchronize,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(b.Bytes(), bytes.Repeat([]byte{value}, 4096)) {
+		return fmt.Errorf("4096 bytes of %#x came back changed", value)
+	}
+	for _, release := range []func() error{e.Close, s.Close, func() error { return r.dev.FreeHost(b) }} {
+		if err := release(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"millrace/internal/device"
+)
+
+var copyTests = []test{
+	{"RoundTrip", copyRoundTrip},
+	{"Empty", copyEmpty},
+	{"Fill", fillSpans},
+	{"AllocationsApart", allocationsApart},
+}
+
+// margin is how far around a copy its surroundings are checked, in bytes.
+const margin = 64
+
+// copyRoundTrip: what goes in comes out, at any length and offset, and nothing beside it changes, neither on
+// the device nor on the host.
+func copyRoundTrip(r *rig) {
+	const largest = 8 << 20
+	const length = largest + 4*margin
+	s := r.stream("copy")
+	in, out, m := r.host(length, 0), r.host(length, 0), r.memory(length)
+	pattern(in.Bytes(), 1)
+	lengths := []int{1, 2, 3, 7, 8, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65535, 65537, 1<<20 + 13}
+	offsets := []int{0, 1, 3, 7, 63, 64}
+	for _, n := range lengths {
+		for i, from := range offsets {
+			r.oneRoundTrip(s, in.Slice(from, n), m, margin+offsets[(i+1)%len(offsets)], out, margin+offsets[(i+2)%len(offsets)])
+		}
+	}
+	r.oneRoundTrip(s, in.Slice(0, largest), m, margin, out, margin)
+	r.oneRoundTrip(s, in.Slice(5, largest), m, margin+3, out, margin+1)
+}
+
+// oneRoundTrip copies src to offset at of m and from there to offset to of out.
+func (r *rig) oneRoundTrip(s device.Stream, src device.HostBuffer, m device.Memory, at int, out device.HostBuffer, to int) {
+	r.Helper()
+	n := src.Len()
+	what := fmt.Sprintf("%d bytes by offset %d on the device to %d on the host", n, at, to)
+	whole := m.Slice(at-margin, n+2*margin)
+	seen := out.Slice(to-margin, n+2*margin+margin)
+	paint(seen.Bytes(), 0xEE)
+	r.ok(what, s.Fill(whole, 0xAA))
+	r.ok(what, s.CopyIn(m.Slice(at, n), src))
+	r.ok(what, s.CopyOut(seen, whole)) // shorter than its destination, by a margin
+	r.sync(s)
+	edge := bytes.Repeat([]byte{0xAA}, margin)
+	want := slices.Concat(edge, src.Bytes(), edge, bytes.Repeat([]byte{0xEE}, margin))
+	r.wantBytes(what, seen.Bytes(), want)
+}
+
+// copyEmpty: no bytes are no work, and need no memory.
+func copyEmpty(r *rig) {
+	s := r.stream("copy")
+	r.ok("copy in of nothing to nowhere", s.CopyIn(device.Memory{}, device.HostBuffer{}))
+	r.ok("copy out of nothing to nowhere", s.CopyOut(device.HostBuffer{}, device.Memory{}))
+	m, b := r.memory(64), r.host(64, 5)
+	r.ok("fill", s.Fill(m, 9))
+	r.ok("copy in of nothing", s.CopyIn(m, b.Slice(10, 0)))
+	r.ok("copy out of nothing", s.CopyOut(b, m.Slice(10, 0)))
+	r.sync(s)
+	r.wantAll("a buffer after an empty copy out", b, 5)
+	r.ok("copy out", s.CopyOut(b, m))
+	r.sync(s)
+	r.wantAll("memory after an empty copy in", b, 9)
+}
+
+// fillSpans: Fill sets its span and nothing else.
+func fillSpans(r *rig) {
+	const length = 1 << 16
+	s := r.stream("fill")
+	m, b := r.memory(length), r.host(length, 0)
+	want := make([]byte, length)
+	r.ok("fill", s.Fill(m, 0))
+	for i, span := range [][2]int{{0, 1}, {1, 3}, {255, 2}, {1000, 4096}, {65535, 1}, {33333, 7777}} {
+		value := byte(0x10 + i)
+		r.ok("fill", s.Fill(m.Slice(span[0], span[1]), value))
+		paint(want[span[0]:span[0]+span[1]], value)
+	}
+	r.ok("copy out", s.CopyOut(b, m))
+	r.sync(s)
+	r.wantBytes("filled memory", b.Bytes(), want)
+}
+
+// allocationsApart: live allocations share no byte, and begin where a kernel's results may.
+func allocationsApart(r *rig) {
+	s := r.stream("alloc")
+	sizes := []int{1, 255, 256, 257, 4096, 100_000, 1, 3 << 20}
+	var all []device.Memory
+	for i, n := range sizes {
+		m := r.memory(n)
+		if m.Bytes != n {
+			r.Fatalf("asked for %d bytes, got %d", n, m.Bytes)
+		}
+		if m.Addr%256 != 0 {
+			r.Errorf("%d bytes at %#x: not aligned to 256", n, m.Addr)
+		}
+		r.ok("fill", s.Fill(m, byte(i+1)))
+		all = append(all, m)
+	}
+	for i, m := range all {
+		b := r.host(m.Bytes, 0)
+		r.ok("copy out", s.CopyOut(b, m))
+		r.sync(s)
+		r.wantAll(fmt.Sprintf("allocation %d of %d bytes", i, m.Bytes), b, byte(i+1))
+	}
+}

@@ -1,0 +1,186 @@
+package conformance
+
+import (
+	"time"
+
+	"millrace/internal/device"
+)
+
+var eventTests = []test{
+	{"NeverRecorded", neverRecorded},
+	{"Done", eventDone},
+	{"TimeErrors", timeErrors},
+	{"TimeWithinNow", timeWithinNow},
+	{"TimeAcrossStreams", timeAcrossStreams},
+	{"TimeOfLatestRecord", timeOfLatestRecord},
+	{"CloseWhilePending", closePendingEvent},
+}
+
+// clockSlack is how far off a device may be that maps its own clock onto Now.
+const clockSlack = time.Millisecond
+
+// orderSlack is how far off it may be between two events of its own.
+const orderSlack = 5 * time.Microsecond
+
+// neverRecorded: such an event is done and holds nothing up. The invariants build takes waiting for it as the
+// bug that it is.
+func neverRecorded(r *rig) {
+	s, e := r.stream("s"), r.event()
+	if !r.done(e) {
+		r.Error("an event that was never recorded is not done")
+	}
+	if device.Invariants {
+		defer func() {
+			if recover() == nil {
+				r.Error("under the invariants tag, waiting for an event that was never recorded must panic")
+			}
+		}()
+		err := s.Wait(e)
+		r.Errorf("Wait returned %v", err)
+		return
+	}
+	r.ok("wait", s.Wait(e))
+	r.ok("notify", s.Notify(1))
+	r.wantTokens(1)
+}
+
+func eventDone(r *rig) {
+	s, e := r.stream("s"), r.event()
+	for range 3 { // an event can be recorded again and again
+		open := r.gate(s)
+		r.ok("record", s.Record(e))
+		if r.done(e) {
+			r.Error("an event is done before its stream got there")
+		}
+		open()
+		r.sync(s)
+		if !r.done(e) {
+			r.Error("an event is not done though its stream is")
+		}
+	}
+}
+
+func timeErrors(r *rig) {
+	s, timed, untimed := r.stream("s"), r.timedEvent(), r.event()
+	_, err := timed.Time()
+	r.fails("time of an event never recorded", err, device.ErrInvalid)
+	open := r.gate(s)
+	r.ok("record", s.Record(timed))
+	r.ok("record", s.Record(untimed))
+	_, err = timed.Time()
+	r.fails("time of an event not reached", err, device.ErrNotReady)
+	_, err = untimed.Time()
+	r.fails("time of an untimed event", err, device.ErrInvalid)
+	open()
+	r.sync(s)
+	_, err = untimed.Time()
+	r.fails("time of an untimed event that was reached", err, device.ErrInvalid)
+}
+
+// age lets a device's clock move on by more than it may be off, so that an event's time that is wrong shows.
+// A virtual clock on which nothing takes any time stands still, and then every time must be the same anyway.
+func (r *rig) age(s device.Stream, b device.HostBuffer, m device.Memory) {
+	r.Helper()
+	start := r.dev.Now()
+	for now := start; now-start < 5*clockSlack; {
+		r.roundTrips(s, b, m)
+		last := now
+		if now = r.dev.Now(); now == last {
+			return
+		}
+	}
+}
+
+// timeOf reads an event that has been reached.
+func (r *rig) timeOf(e device.Event) time.Duration {
+	r.Helper()
+	at, err := e.Time()
+	r.ok("event time", err)
+	return at
+}
+
+// timeWithinNow: events' times are on the scale of Now, in the order of their stream.
+func timeWithinNow(r *rig) {
+	s := r.stream("s")
+	m, b := r.memory(1<<20), r.host(1<<20, 1)
+	events := make([]device.Event, 10)
+	r.age(s, b, m)
+	before := r.dev.Now()
+	for i := range events {
+		events[i] = r.timedEvent()
+		r.ok("copy in", s.CopyIn(m, b))
+		r.ok("record", s.Record(events[i]))
+	}
+	r.sync(s)
+	after := r.dev.Now()
+	last := before - clockSlack
+	for i, e := range events {
+		at := r.timeOf(e)
+		if at < last-orderSlack {
+			r.Errorf("event %d at %v is before %v, what came first", i, at, last)
+		}
+		last = at
+	}
+	if last > after+clockSlack {
+		r.Errorf("the last event was at %v, but it was over at %v", last, after)
+	}
+}
+
+// timeAcrossStreams: what waits is later than what it waits for, and both are later than what held them up.
+func timeAcrossStreams(r *rig) {
+	a, b := r.stream("a"), r.stream("b")
+	other, buf, m := r.stream("other"), r.host(1<<20, 1), r.memory(1<<20)
+	first, second := r.timedEvent(), r.timedEvent()
+	open := r.gate(a)
+	r.ok("record", a.Record(first))
+	r.ok("wait", b.Wait(first))
+	r.ok("record", b.Record(second))
+	r.age(other, buf, m)
+	opened := r.dev.Now()
+	open()
+	r.sync(b)
+	after := r.dev.Now()
+	one, two := r.timeOf(first), r.timeOf(second)
+	if one < opened-clockSlack {
+		r.Errorf("a record behind a gate was reached at %v, before the gate was opened at %v", one, opened)
+	}
+	if two > after+clockSlack {
+		r.Errorf("B was there at %v, but it was over at %v", two, after)
+	}
+	if two < one-orderSlack {
+		r.Errorf("B, which waits for A, was at %v, before A at %v", two, one)
+	}
+}
+
+// timeOfLatestRecord: recording an event again forgets its time.
+func timeOfLatestRecord(r *rig) {
+	s, e := r.stream("s"), r.timedEvent()
+	r.ok("record", s.Record(e))
+	r.sync(s)
+	first := r.timeOf(e)
+	open := r.gate(s)
+	r.ok("record", s.Record(e))
+	_, err := e.Time()
+	r.fails("time of an event recorded again and not reached", err, device.ErrNotReady)
+	open()
+	r.sync(s)
+	if second := r.timeOf(e); second < first-orderSlack {
+		r.Errorf("the second record was at %v, before the first at %v", second, first)
+	}
+}
+
+// closePendingEvent: an event may be given back before its stream gets there, and who waits for it still
+// waits.
+func closePendingEvent(r *rig) {
+	a, b := r.stream("a"), r.stream("b")
+	e, err := r.dev.NewEvent(false)
+	r.ok("new event", err)
+	open := r.gate(a)
+	r.ok("record", a.Record(e))
+	r.ok("wait", b.Wait(e))
+	r.ok("close event", e.Close())
+	r.ok("notify", a.Notify(1))
+	open()
+	r.sync(b)
+	r.wantTokens(1)
+}

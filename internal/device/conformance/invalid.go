@@ -1,0 +1,147 @@
+package conformance
+
+import (
+	"time"
+
+	"millrace/internal/device"
+)
+
+var invalidTests = []test{
+	{"Sizes", invalidSizes},
+	{"TooMuch", tooMuchMemory},
+	{"Copies", invalidCopies},
+	{"Kernels", invalidKernels},
+	{"Launches", invalidLaunches},
+	{"Foreign", foreignObjects},
+}
+
+// invalidSizes: sizes below what makes sense are refused.
+func invalidSizes(r *rig) {
+	s, p := r.stream("s"), r.pool(keepAll)
+	for _, n := range []int{0, -1, -1 << 62} {
+		_, err := r.dev.Alloc(n)
+		r.fails("alloc", err, device.ErrInvalid)
+		_, err = r.dev.AllocHost(n)
+		r.fails("alloc host", err, device.ErrInvalid)
+		_, err = p.Alloc(s, n)
+		r.fails("pool alloc", err, device.ErrInvalid)
+	}
+	_, err := r.dev.NewPool(device.PoolConfig{Limit: -1})
+	r.fails("a pool with a negative limit", err, device.ErrInvalid)
+	_, err = r.dev.NewPool(device.PoolConfig{ReleaseThreshold: -1})
+	r.fails("a pool with a negative release threshold", err, device.ErrInvalid)
+	r.fails("a negative release threshold", p.SetReleaseThreshold(-1), device.ErrInvalid)
+	r.fails("trim to a negative size", p.Trim(-1), device.ErrInvalid)
+}
+
+// tooMuchMemory: what nobody has room for is refused, and everything goes on.
+func tooMuchMemory(r *rig) {
+	const wholeRack = 1 << 46 // 64 TiB
+	s, p := r.stream("s"), r.pool(device.PoolConfig{})
+	_, err := r.dev.Alloc(wholeRack)
+	r.fails("alloc", err, device.ErrOutOfMemory)
+	_, err = r.dev.Alloc(int(2 * r.dev.Info().Memory))
+	r.fails("alloc of twice the device's memory", err, device.ErrOutOfMemory)
+	_, err = r.dev.AllocHost(wholeRack)
+	r.fails("alloc host", err, device.ErrOutOfMemory)
+	_, err = p.Alloc(s, wholeRack)
+	r.fails("pool alloc", err, device.ErrOutOfMemory)
+
+	m, b := r.memory(4096), r.host(4096, 1)
+	r.ok("copy in", s.CopyIn(m, b))
+	r.freeAll(p, s, []device.Memory{r.take(p, s, 4096)})
+}
+
+// invalidCopies: a destination too short is refused before anything is written.
+func invalidCopies(r *rig) {
+	s, m, b := r.stream("s"), r.memory(4096), r.host(4096, 1)
+	r.fails("copy in of 11 bytes into 10", s.CopyIn(m.Slice(0, 10), b.Slice(0, 11)), device.ErrInvalid)
+	r.fails("copy out of 11 bytes into 10", s.CopyOut(b.Slice(0, 10), m.Slice(0, 11)), device.ErrInvalid)
+	r.fails("copy in to no memory", s.CopyIn(device.Memory{}, b), device.ErrInvalid)
+	r.fails("copy out to no memory", s.CopyOut(device.HostBuffer{}, m), device.ErrInvalid)
+	r.sync(s)
+	r.wantAll("a buffer after refused copies", b, 1)
+}
+
+func invalidKernels(r *rig) {
+	for _, name := range []string{"", "nosuch", "CRC32C", "crc32c "} {
+		_, err := r.dev.Kernel(name, nil)
+		r.fails("kernel "+name, err, device.ErrNotFound)
+	}
+	_, err := r.dev.Kernel("crc32c", []byte{0})
+	r.fails("crc32c with a parameter", err, device.ErrInvalid)
+	good := minhashParams(24, 128, 1)
+	for what, block := range map[string][]byte{
+		"no parameters": nil, "half a block": good[:8], "a byte short": good[:15], "a byte long": append(good[:16:16], 0),
+		"k 0": minhashParams(0, 128, 1), "k 257": minhashParams(257, 128, 1),
+		"hashes 0": minhashParams(24, 0, 1), "hashes 1025": minhashParams(24, 1025, 1),
+	} {
+		_, err := r.dev.Kernel("minhash", block)
+		r.fails("minhash with "+what, err, device.ErrInvalid)
+	}
+	r.kernel("minhash", minhashParams(256, 1024, 1<<63)) // the largest that are allowed
+}
+
+// invalidLaunches: too little memory is refused, part by part, and the launch works once it is enough.
+func invalidLaunches(r *rig) {
+	s, k := r.stream("s"), r.kernel("minhash", minhashParams(24, 16, 1))
+	rows := text(8, 100, 0, 70_000, 17)
+	b := r.newBatch(k, rows)
+	want := r.launch(s, k, rows, 1)
+	short := func(what string, change func(a *device.LaunchArgs) *device.Memory) {
+		args := b.args
+		part := change(&args)
+		if part.Bytes == 0 {
+			return // it needs none
+		}
+		part.Bytes--
+		r.fails("launch with "+what+" a byte short", s.Launch(k, args), device.ErrInvalid)
+		*part = device.Memory{}
+		r.fails("launch with no "+what, s.Launch(k, args), device.ErrInvalid)
+	}
+	short("rows", func(a *device.LaunchArgs) *device.Memory { return &a.Rows })
+	short("offsets", func(a *device.LaunchArgs) *device.Memory { return &a.Offsets })
+	short("scratch", func(a *device.LaunchArgs) *device.Memory { return &a.Scratch })
+	short("result", func(a *device.LaunchArgs) *device.Memory { return &a.Result })
+	for _, shape := range []device.Shape{{Rows: -1}, {Rows: 4, Bytes: -1}} {
+		args := b.args
+		args.Shape = shape
+		r.fails("launch of a negative shape", s.Launch(k, args), device.ErrInvalid)
+	}
+	b.enqueue(s, 2)
+	r.sync(s)
+	b.check("the launch after the refused ones", want)
+}
+
+// Objects that no device made.
+type (
+	foreignStream struct{ device.Stream }
+	foreignEvent  struct{ device.Event }
+	foreignKernel struct{ device.Kernel }
+)
+
+func (foreignStream) Name() string                        { return "foreign" }
+func (foreignEvent) Time() (time.Duration, error)         { return 0, nil }
+func (foreignKernel) Name() string                        { return "foreign" }
+func (foreignKernel) Needs(device.Shape) (n device.Needs) { return n }
+
+// foreignObjects: what another device made is refused, and so is nothing at all.
+func foreignObjects(r *rig) {
+	s, p := r.stream("s"), r.pool(keepAll)
+	m := r.take(p, s, 4096)
+	for _, e := range []device.Event{foreignEvent{}, nil} {
+		r.fails("record of a foreign event", s.Record(e), device.ErrInvalid)
+		r.fails("wait for a foreign event", s.Wait(e), device.ErrInvalid)
+	}
+	for _, k := range []device.Kernel{foreignKernel{}, nil} {
+		r.fails("launch of a foreign kernel", s.Launch(k, device.LaunchArgs{}), device.ErrInvalid)
+	}
+	for _, other := range []device.Stream{foreignStream{}, nil} {
+		_, err := p.Alloc(other, 4096)
+		r.fails("pool alloc on a foreign stream", err, device.ErrInvalid)
+		r.fails("pool free on a foreign stream", p.Free(other, m), device.ErrInvalid)
+		_, err = r.dev.(device.Gater).Gate(other)
+		r.fails("gate on a foreign stream", err, device.ErrInvalid)
+	}
+	r.freeAll(p, s, []device.Memory{m})
+}

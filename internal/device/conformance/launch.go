@@ -1,0 +1,191 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"millrace/internal/device"
+)
+
+var launchTests = []test{
+	{"KnownAnswers", knownAnswers},
+	{"NoRows", launchNoRows},
+	{"EmptyRows", launchEmptyRows},
+	{"AllLengths", launchAllLengths},
+	{"ManyRows", launchManyRows},
+	{"LongRowAmongShort", launchLongRow},
+	{"Needs", kernelNeeds},
+	{"MemoryUndefined", launchMemoryUndefined},
+	{"RowsIndependent", launchRowsIndependent},
+	{"MemoryReused", launchMemoryReused},
+	{"ScratchFromPool", launchScratchFromPool},
+	{"TwoStreams", launchTwoStreams},
+}
+
+// wantCRC runs crc32c and compares with the standard library.
+func (r *rig) wantCRC(what string, rows [][]byte) {
+	r.Helper()
+	got := r.launch(r.stream("crc"), r.kernel("crc32c", nil), rows, 0xA5)
+	r.wantRecords(what, got, crcRecords(rows), len(rows))
+}
+
+// knownAnswers: the check value of RFC 3720's CRC-32C, and the empty string.
+func knownAnswers(r *rig) {
+	got := r.launch(r.stream("s"), r.kernel("crc32c", nil), [][]byte{[]byte("123456789"), nil}, 0x77)
+	want := binary.LittleEndian.AppendUint32(nil, 0xE3069283)
+	want = binary.LittleEndian.AppendUint32(want, 0)
+	r.wantRecords("crc32c", got, want, 2)
+}
+
+// launchNoRows: a batch of no rows has no results, and writes none.
+func launchNoRows(r *rig) {
+	s := r.stream("s")
+	for _, k := range []device.Kernel{r.kernel("crc32c", nil), r.kernel("minhash", minhashParams(24, 128, 1))} {
+		if got := r.launch(s, k, nil, 0x5A); len(got) != 0 {
+			r.Errorf("%s gives %d bytes for no rows", k.Name(), len(got))
+		}
+	}
+}
+
+// launchEmptyRows: rows of no bytes have results all the same.
+func launchEmptyRows(r *rig) {
+	const hashes = 16
+	s, minhash := r.stream("s"), r.kernel("minhash", minhashParams(24, hashes, 1))
+	for _, count := range []int{1, 2, 31, 8192} {
+		rows := make([][]byte, count)
+		r.wantCRC("empty rows", rows)
+		none := bytes.Repeat([]byte{0xFF}, count*hashes*4) // no shingle: all ones
+		r.wantRecords("minhash of empty rows", r.launch(s, minhash, rows, 0), none, count)
+	}
+}
+
+func launchAllLengths(r *rig) {
+	lengths := make([]int, 301)
+	for i := range lengths {
+		lengths[i] = i
+	}
+	r.wantCRC("rows of 0 to 300 bytes", bytesOf(1, lengths...))
+}
+
+// launchManyRows: as many rows as a batch may have, of 0 to 4 KiB, most of them short.
+func launchManyRows(r *rig) {
+	draws := make([]byte, 2*8192)
+	pattern(draws, 3)
+	lengths := make([]int, 8192)
+	for i := range lengths {
+		lengths[i] = int(binary.LittleEndian.Uint16(draws[2*i:])) >> (4 + draws[2*i]%9)
+	}
+	r.wantCRC("8192 rows", bytesOf(2, lengths...))
+}
+
+func launchLongRow(r *rig) {
+	lengths := make([]int, 2000)
+	for i := range lengths {
+		lengths[i] = i % 97
+	}
+	for _, at := range []int{0, 1000, 1999} { // first, in the middle, last
+		long := append([]int{}, lengths...)
+		long[at] = 4<<20 + 3
+		r.wantCRC("one long row among short ones", bytesOf(4, long...))
+	}
+}
+
+// kernelNeeds: results are of the size the operators promise, and asking again gives the same answer.
+func kernelNeeds(r *rig) {
+	crc, minhash := r.kernel("crc32c", nil), r.kernel("minhash", minhashParams(5, 100, 9))
+	for _, shape := range []device.Shape{{}, {Rows: 1}, {Rows: 7, Bytes: 1000, Longest: 900}, {Rows: 8192, Bytes: 4 << 20, Longest: 1 << 20}} {
+		for k, record := range map[device.Kernel]int{crc: 4, minhash: 400} {
+			needs := k.Needs(shape)
+			if needs.Result != shape.Rows*record || needs.Scratch < 0 {
+				r.Errorf("%s needs %+v for %+v, want %d bytes of result a row", k.Name(), needs, shape, record)
+			}
+			if again := k.Needs(shape); again != needs {
+				r.Errorf("%s needs %+v for %+v, and then %+v", k.Name(), needs, shape, again)
+			}
+		}
+	}
+}
+
+// launchMemoryUndefined: whatever scratch and result hold before, the results are the same.
+func launchMemoryUndefined(r *rig) {
+	s := r.stream("s")
+	rows := text(5, 0, 1, 23, 24, 25, 2000, 0, 70_000, 3)
+	for _, k := range []device.Kernel{r.kernel("crc32c", nil), r.kernel("minhash", minhashParams(24, 32, 1))} {
+		first := r.launch(s, k, rows, 0x00)
+		for _, poison := range []byte{0x01, 0x80, 0xFF} {
+			r.wantRecords(k.Name()+" over other memory", r.launch(s, k, rows, poison), first, len(rows))
+		}
+	}
+}
+
+// launchRowsIndependent: a row's result does not depend on the rows beside it.
+func launchRowsIndependent(r *rig) {
+	s, k := r.stream("s"), r.kernel("minhash", minhashParams(8, 16, 42))
+	rows := text(6, 0, 5, 8, 100, 3000, 40_000, 1)
+	var alone []byte
+	for _, row := range rows {
+		alone = append(alone, r.launch(s, k, [][]byte{row}, 0xC3)...)
+	}
+	r.wantRecords("minhash of rows together and alone", r.launch(s, k, rows, 0x3C), alone, len(rows))
+}
+
+// launchMemoryReused: launches on one stream may use the same memory one after the other, without a wait.
+func launchMemoryReused(r *rig) {
+	s, k := r.stream("s"), r.kernel("crc32c", nil)
+	var all []*batch
+	var wants [][]byte
+	for i := range 8 {
+		rows := bytesOf(uint64(i)*100, 300, 0, 77, 4096)
+		b := r.newBatch(k, rows)
+		if i > 0 {
+			b.args, b.scratch, b.result = all[0].args, all[0].scratch, all[0].result
+		}
+		all, wants = append(all, b), append(wants, crcRecords(rows))
+	}
+	open := r.gate(s)
+	for i, b := range all {
+		b.enqueue(s, byte(i))
+	}
+	open()
+	r.sync(s)
+	for i, b := range all {
+		b.check("a launch in shared memory", wants[i])
+	}
+}
+
+// launchScratchFromPool: a pipeline's way. Scratch is allocated and freed in stream order around each
+// launch.
+func launchScratchFromPool(r *rig) {
+	s, k, p := r.stream("s"), r.kernel("minhash", minhashParams(24, 16, 1)), r.pool(keepAll)
+	rows := text(7, 10, 5000, 0, 300)
+	b := r.newBatch(k, rows)
+	want := r.launch(s, k, rows, 0)
+	for i := range 5 {
+		b.scratch = r.take(p, s, b.needs.Scratch+surplus)
+		b.args.Scratch = b.scratch.Slice(0, b.needs.Scratch)
+		b.enqueue(s, byte(i))
+		r.freeAll(p, s, []device.Memory{b.scratch})
+		b.check("minhash with scratch from a pool", want)
+	}
+}
+
+// launchTwoStreams: one kernel may run on several streams at once.
+func launchTwoStreams(r *rig) {
+	k := r.kernel("crc32c", nil)
+	streams := []device.Stream{r.stream("a"), r.stream("b"), r.stream("c")}
+	var all []*batch
+	var wants [][]byte
+	for i := range streams {
+		rows := bytesOf(uint64(i)*1000, 1<<20, 0, 5, 3000+i)
+		all, wants = append(all, r.newBatch(k, rows)), append(wants, crcRecords(rows))
+	}
+	for round := range 5 {
+		for i, s := range streams {
+			all[i].enqueue(s, byte(round))
+		}
+		for i, s := range streams {
+			r.sync(s)
+			all[i].check("a kernel on several streams", wants[i])
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package conformance
+
+import "millrace/internal/device"
+
+var reuseTests = []test{
+	{"SameStream", reuseSameStream},
+	{"SameStreamGated", reuseSameStreamGated},
+	{"NotBeforeFree", noReuseBeforeFree},
+	{"AfterFree", reuseAfterFree},
+	{"AfterEvent", reuseAfterEvent},
+	{"FreeOnOtherStream", freeOnOtherStream},
+}
+
+func overlap(a, b device.Memory) bool {
+	return a.Addr < b.Addr+uint64(b.Bytes) && b.Addr < a.Addr+uint64(a.Bytes)
+}
+
+// reuseSameStream: a stream that frees and allocates in turn needs memory for one allocation, not for all.
+func reuseSameStream(r *rig) {
+	s, p := r.stream("s"), r.pool(keepAll)
+	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
+	first := r.stats(p)
+	for range 100 {
+		m := r.take(p, s, piece)
+		r.ok("fill", s.Fill(m.Slice(0, 4096), 1))
+		r.ok("pool free", p.Free(s, m))
+	}
+	r.sync(s)
+	if st := r.stats(p); st.ReservedHigh != first.ReservedHigh {
+		r.Errorf("100 allocations, one at a time on one stream, took %d bytes; the first took %d", st.ReservedHigh, first.ReservedHigh)
+	}
+}
+
+// reuseSameStreamGated: the stream may have its memory again before it got to the Free, and then each owner
+// still sees its own bytes.
+func reuseSameStreamGated(r *rig) {
+	const rounds, length = 10, 1 << 20
+	s, p, out := r.stream("s"), r.pool(keepAll), r.host(rounds*length, 0)
+	open := r.gate(s)
+	for i := range rounds {
+		m := r.take(p, s, length)
+		r.ok("fill", s.Fill(m, byte(i+1)))
+		r.ok("copy out", s.CopyOut(out.Slice(i*length, length), m))
+		r.ok("pool free", p.Free(s, m))
+	}
+	open()
+	r.sync(s)
+	for i := range rounds {
+		r.wantAll("an owner's bytes", out.Slice(i*length, length), byte(i+1))
+	}
+}
+
+// noReuseBeforeFree: while A, held back, has not come to its Free, B's work must not touch that memory. B may
+// get other memory and run, or, as CUDA may choose, the same and wait for A.
+func noReuseBeforeFree(r *rig) {
+	const length = 64 << 10 // so little that B is done with it long before the round trips are
+	a, b, other := r.stream("a"), r.stream("b"), r.stream("other")
+	p := r.pool(keepAll)
+	outA, outB := r.host(length, 0), r.host(length, 0)
+	aside, asideMemory := r.host(1<<20, 0), r.memory(1<<20)
+	freed, wrote := r.timedEvent(), r.timedEvent()
+	mine := r.take(p, a, length)
+	r.ok("fill", a.Fill(mine, 1))
+	r.sync(a)
+
+	open := r.gate(a)
+	r.ok("copy out", a.CopyOut(outA, mine))
+	r.ok("record", a.Record(freed))
+	r.ok("pool free", p.Free(a, mine))
+	theirs := r.take(p, b, length)
+	r.ok("fill", b.Fill(theirs, 2))
+	r.ok("copy out", b.CopyOut(outB, theirs))
+	r.ok("record", b.Record(wrote))
+	shared := overlap(mine, theirs)
+	if !shared {
+		r.sync(b) // memory of its own: nothing holds B up
+		r.wantAll("B's memory, while A is held back", outB, 2)
+	}
+	r.roundTrips(other, aside, asideMemory)
+	if shared && r.done(wrote) {
+		r.Error("B was given A's memory and wrote to it, though A has not come to its Free")
+	}
+	open()
+	r.sync(a)
+	r.sync(b)
+	r.wantAll("A's memory, which it read after B wrote its own", outA, 1)
+	r.wantAll("B's memory", outB, 2)
+	if one, two := r.timeOf(freed), r.timeOf(wrote); shared && two < one-orderSlack {
+		r.Errorf("B was given A's memory and was done with it at %v, before A freed it at %v", two, one)
+	}
+	r.freeAll(p, b, []device.Memory{theirs})
+}
+
+// reuseAfterFree: once A got to its Free, B is given that memory and the pool does not grow.
+func reuseAfterFree(r *rig) {
+	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
+	r.freeAll(p, a, []device.Memory{r.take(p, a, poolLimit/2)})
+	before := r.stats(p)
+	for range 10 {
+		m := r.take(p, b, poolLimit/2)
+		r.ok("fill", b.Fill(m.Slice(0, 4096), 1))
+		r.freeAll(p, b, []device.Memory{m})
+		a, b = b, a
+	}
+	if st := r.stats(p); st.ReservedHigh != before.ReservedHigh {
+		r.Errorf("two streams, one after the other, took %d bytes; one alone took %d", st.ReservedHigh, before.ReservedHigh)
+	}
+}
+
+// reuseAfterEvent: B waits for A's Free through an event. Whatever memory B gets then, nobody's bytes are
+// lost.
+func reuseAfterEvent(r *rig) {
+	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
+	outA, outB, freed := r.host(piece, 0), r.host(piece, 0), r.event()
+	open := r.gate(a)
+	mine := r.take(p, a, piece)
+	r.ok("fill", a.Fill(mine, 1))
+	r.ok("copy out", a.CopyOut(outA, mine))
+	r.ok("pool free", p.Free(a, mine))
+	r.ok("record", a.Record(freed))
+	r.ok("wait", b.Wait(freed))
+	theirs := r.take(p, b, piece)
+	r.ok("fill", b.Fill(theirs, 2))
+	r.ok("copy out", b.CopyOut(outB, theirs))
+	r.ok("pool free", p.Free(b, theirs))
+	open()
+	r.sync(b)
+	r.wantAll("A's bytes", outA, 1)
+	r.wantAll("B's bytes", outB, 2)
+}
+
+// freeOnOtherStream: memory may be freed on another stream than it was allocated on, if that one comes after
+// its use.
+func freeOnOtherStream(r *rig) {
+	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
+	out, used := r.host(piece, 0), r.event()
+	open := r.gate(a)
+	m := r.take(p, a, piece)
+	r.ok("fill", a.Fill(m, 1))
+	r.ok("copy out", a.CopyOut(out, m))
+	r.ok("record", a.Record(used))
+	r.ok("wait", b.Wait(used))
+	r.ok("pool free", p.Free(b, m))
+	again := r.take(p, b, piece)
+	r.ok("fill", b.Fill(again, 2))
+	open()
+	r.freeAll(p, b, []device.Memory{again})
+	r.wantAll("bytes read before another stream's Free", out, 1)
+	if st := r.stats(p); st.Used != 0 {
+		r.Errorf("all is freed, but %d bytes count as used", st.Used)
+	}
+}

@@ -1,0 +1,232 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+)
+
+// patience is how long a completion may take before a test gives up on it. It only bounds a test that fails.
+const patience = time.Minute
+
+// rig is a fresh device and what a test makes on it. Everything is closed at the end of the test, in reverse
+// order, and then the device must close without a leak.
+type rig struct {
+	*testing.T
+	dev    device.Device
+	warmed bool
+}
+
+func newRig(t *testing.T, open func(t *testing.T) device.Device) *rig {
+	t.Helper()
+	r := &rig{T: t, dev: open(t)}
+	t.Cleanup(func() { r.ok("close the device", r.dev.Close()) })
+	return r
+}
+
+// ok ends the test if a call that must succeed did not.
+func (r *rig) ok(what string, err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf("%s: %v", what, err)
+	}
+}
+
+// fails checks that a call was refused with an error of that kind, and that the device outlived it.
+func (r *rig) fails(what string, err, kind error) {
+	r.Helper()
+	if !errors.Is(err, kind) {
+		r.Errorf("%s: got error %v, want one that wraps %q", what, err, kind)
+	}
+	if lost := r.dev.Err(); lost != nil {
+		r.Fatalf("%s: the device must outlive it, but: %v", what, lost)
+	}
+}
+
+// closeLater closes what a test made once it is over.
+func (r *rig) closeLater(what string, release func() error) {
+	r.Cleanup(func() {
+		if err := release(); err != nil {
+			r.Errorf("%s: %v", what, err)
+		}
+	})
+}
+
+func (r *rig) stream(name string) device.Stream {
+	r.Helper()
+	s, err := r.dev.NewStream(name)
+	r.ok("new stream", err)
+	r.closeLater("close stream", s.Close)
+	return s
+}
+
+func (r *rig) event() device.Event      { r.Helper(); return r.newEvent(false) }
+func (r *rig) timedEvent() device.Event { r.Helper(); return r.newEvent(true) }
+
+func (r *rig) newEvent(timed bool) device.Event {
+	r.Helper()
+	e, err := r.dev.NewEvent(timed)
+	r.ok("new event", err)
+	r.closeLater("close event", e.Close)
+	return e
+}
+
+// host allocates host memory and sets every byte of it.
+func (r *rig) host(length int, value byte) device.HostBuffer {
+	r.Helper()
+	b, err := r.dev.AllocHost(length)
+	r.ok("alloc host", err)
+	r.closeLater("free host", func() error { return r.dev.FreeHost(b) })
+	paint(b.Bytes(), value)
+	return b
+}
+
+func (r *rig) memory(length int) device.Memory {
+	r.Helper()
+	m, err := r.dev.Alloc(length)
+	r.ok("alloc", err)
+	r.closeLater("free", func() error { return r.dev.Free(m) })
+	return m
+}
+
+func (r *rig) pool(c device.PoolConfig) device.Pool {
+	r.Helper()
+	p, err := r.dev.NewPool(c)
+	r.ok("new pool", err)
+	r.closeLater("close pool", p.Close)
+	return p
+}
+
+func (r *rig) kernel(name string, params []byte) device.Kernel {
+	r.Helper()
+	k, err := r.dev.Kernel(name, params)
+	r.ok("kernel "+name, err)
+	r.closeLater("close kernel", k.Close)
+	return k
+}
+
+func (r *rig) stats(p device.Pool) device.PoolStats {
+	r.Helper()
+	st, err := p.Stats()
+	r.ok("pool stats", err)
+	return st
+}
+
+func (r *rig) sync(s device.Stream) {
+	r.Helper()
+	r.ok("synchronize "+s.Name(), s.Synchronize())
+}
+
+// done is Event.Done of an event that must not fail.
+func (r *rig) done(e device.Event) bool {
+	r.Helper()
+	done, err := e.Done()
+	r.ok("event done", err)
+	return done
+}
+
+// gate holds s back until the function it returns is called, or the test is over.
+func (r *rig) gate(s device.Stream) (open func()) {
+	r.Helper()
+	gater, ok := r.dev.(device.Gater)
+	if !ok {
+		r.Fatalf("a %s device does not implement device.Gater, which this suite needs", r.dev.Info().Kind)
+	}
+	r.warm()
+	open, err := gater.Gate(s)
+	r.ok("gate", err)
+	open = sync.OnceFunc(open)
+	r.Cleanup(open)
+	return open
+}
+
+// warm does one of everything. A GPU may load a kernel at its first launch and wait for all work as it does,
+// which must not happen behind a gate.
+func (r *rig) warm() {
+	r.Helper()
+	if r.warmed {
+		return
+	}
+	r.warmed = true
+	s := r.stream("warm")
+	r.launch(s, r.kernel("crc32c", nil), [][]byte{[]byte("warm")}, 0)
+	e := r.timedEvent()
+	r.ok("record", s.Record(e))
+	r.ok("notify", s.Notify(0))
+	r.wantTokens(0)
+}
+
+// wantTokens waits for completions and checks that they are these, in this order.
+func (r *rig) wantTokens(want ...uint64) {
+	r.Helper()
+	for i, token := range want {
+		if got := r.nextToken(); got != token {
+			r.Fatalf("completion %d of %d: got token %d, want %d", i+1, len(want), got, token)
+		}
+	}
+}
+
+func (r *rig) nextToken() uint64 {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	token, err := r.dev.WaitCompletion(ctx)
+	r.ok("wait completion", err)
+	return token
+}
+
+// roundTrips gives the device every chance to do, meanwhile, what it must not do: other streams' work goes
+// all the way through it, many times.
+func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory) {
+	r.Helper()
+	for range 20 {
+		r.ok("copy in", s.CopyIn(m, buf))
+		r.ok("copy out", s.CopyOut(buf, m))
+		r.sync(s)
+	}
+}
+
+// wantAll checks that every byte of a buffer has that value.
+func (r *rig) wantAll(what string, b device.HostBuffer, value byte) {
+	r.Helper()
+	r.wantBytes(what, b.Bytes(), bytes.Repeat([]byte{value}, b.Len()))
+}
+
+// wantBytes compares, and names the first byte that differs.
+func (r *rig) wantBytes(what string, got, want []byte) {
+	r.Helper()
+	if bytes.Equal(got, want) {
+		return
+	}
+	if len(got) != len(want) {
+		r.Fatalf("%s: got %d bytes, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			r.Fatalf("%s: byte %d of %d is %#02x, want %#02x", what, i, len(got), got[i], want[i])
+		}
+	}
+}
+
+// paint sets every byte.
+func paint(mem []byte, value byte) {
+	for i := range mem {
+		mem[i] = value
+	}
+}
+
+// pattern fills mem with bytes that depend on seed and position, with no short period.
+func pattern(mem []byte, seed uint64) {
+	state := seed*0x9E3779B97F4A7C15 + 1
+	for i := range mem {
+		state ^= state << 13
+		state ^= state >> 7
+		state ^= state << 17
+		mem[i] = byte(state >> 32)
+	}
+}

@@ -1,0 +1,92 @@
+// Calls through the table of the kernel library, one function each: cgo cannot call function pointers.
+#ifndef MILLRACE_BRIDGE_H
+#define MILLRACE_BRIDGE_H
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "millrace.h"
+
+
+// What came of opening a library.
+enum { mr_loaded, mr_not_opened, mr_no_symbols, mr_other_abi };
+
+// Opens the library and fetches its table. On failure `message` says what dlopen or dlsym said. A library that was
+// opened stays open: the CUDA runtime in it cannot be unloaded.
+static inline int mr_load(const char *path, const millrace_api **table, uint32_t *abi, char *message, size_t room) {
+    message[0] = 0;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        snprintf(message, room, "%s", dlerror());
+        return mr_not_opened;
+    }
+    uint32_t (*version)(void);
+    const millrace_api *(*get)(uint32_t);
+    *(void **)&version = dlsym(library, "millrace_abi_version");
+    *(void **)&get = dlsym(library, "millrace_api_get");
+    if (version == NULL || get == NULL) {
+        snprintf(message, room, "%s", version == NULL ? "millrace_abi_version" : "millrace_api_get");
+        return mr_no_symbols;
+    }
+    *abi = version();
+    *table = *abi == MILLRACE_ABI_VERSION ? get(MILLRACE_ABI_VERSION) : NULL;
+    return *table == NULL ? mr_other_abi : mr_loaded;
+}
+
+static inline const millrace_operator *mr_find_operator(const millrace_api *a, const char *name, size_t bytes) {
+    for (uint32_t i = 0; i < a->operator_count; i++) {
+        const char *candidate = a->operators[i].name;
+        if (strlen(candidate) == bytes && memcmp(candidate, name, bytes) == 0) return &a->operators[i];
+    }
+    return NULL;
+}
+
+static inline int32_t mr_versions(const millrace_api *a, int32_t *runtime, int32_t *driver, millrace_error *e) { return a->versions(runtime, driver, e); }
+static inline int32_t mr_device_count(const millrace_api *a, int32_t *count, millrace_error *e) { return a->device_count(count, e); }
+static inline int32_t mr_device_info(const millrace_api *a, int32_t ordinal, millrace_device_info *info, millrace_error *e) { return a->device_info(ordinal, info, e); }
+static inline int32_t mr_device_open(const millrace_api *a, int32_t ordinal, uint32_t completions, millrace_device **d, millrace_error *e) { return a->device_open(ordinal, completions, d, e); }
+static inline int32_t mr_device_close(const millrace_api *a, millrace_device *d, millrace_error *e) { return a->device_close(d, e); }
+static inline int32_t mr_device_check(const millrace_api *a, millrace_device *d, millrace_error *e) { return a->device_check(d, e); }
+
+static inline int32_t mr_stream_create(const millrace_api *a, millrace_device *d, millrace_stream **s, millrace_error *e) { return a->stream_create(d, s, e); }
+static inline int32_t mr_stream_destroy(const millrace_api *a, millrace_stream *s, millrace_error *e) { return a->stream_destroy(s, e); }
+static inline int32_t mr_stream_synchronize(const millrace_api *a, millrace_stream *s, millrace_error *e) { return a->stream_synchronize(s, e); }
+static inline int32_t mr_stream_wait(const millrace_api *a, millrace_stream *s, millrace_event *v, millrace_error *e) { return a->stream_wait(s, v, e); }
+static inline int32_t mr_event_create(const millrace_api *a, millrace_device *d, int32_t timed, millrace_event **v, millrace_error *e) { return a->event_create(d, timed, v, e); }
+static inline int32_t mr_event_destroy(const millrace_api *a, millrace_event *v, millrace_error *e) { return a->event_destroy(v, e); }
+static inline int32_t mr_event_record(const millrace_api *a, millrace_event *v, millrace_stream *s, millrace_error *e) { return a->event_record(v, s, e); }
+static inline int32_t mr_event_query(const millrace_api *a, millrace_event *v, millrace_error *e) { return a->event_query(v, e); }
+static inline int32_t mr_event_synchronize(const millrace_api *a, millrace_event *v, millrace_error *e) { return a->event_synchronize(v, e); }
+static inline int32_t mr_event_elapsed(const millrace_api *a, millrace_event *from, millrace_event *to, float *ms, millrace_error *e) { return a->event_elapsed(from, to, ms, e); }
+
+static inline int32_t mr_host_alloc(const millrace_api *a, millrace_device *d, uint64_t n, void **m, millrace_error *e) { return a->host_alloc(d, n, m, e); }
+static inline int32_t mr_host_free(const millrace_api *a, millrace_device *d, void *m, millrace_error *e) { return a->host_free(d, m, e); }
+static inline int32_t mr_device_alloc(const millrace_api *a, millrace_device *d, uint64_t n, uint64_t *m, millrace_error *e) { return a->device_alloc(d, n, m, e); }
+static inline int32_t mr_device_free(const millrace_api *a, millrace_device *d, uint64_t m, millrace_error *e) { return a->device_free(d, m, e); }
+static inline int32_t mr_pool_create(const millrace_api *a, millrace_device *d, uint64_t limit, uint64_t threshold, millrace_pool **p, millrace_error *e) { return a->pool_create(d, limit, threshold, p, e); }
+static inline int32_t mr_pool_destroy(const millrace_api *a, millrace_pool *p, millrace_error *e) { return a->pool_destroy(p, e); }
+static inline int32_t mr_pool_alloc(const millrace_api *a, millrace_pool *p, millrace_stream *s, uint64_t n, uint64_t *m, millrace_error *e) { return a->pool_alloc(p, s, n, m, e); }
+static inline int32_t mr_pool_free(const millrace_api *a, millrace_pool *p, millrace_stream *s, uint64_t m, millrace_error *e) { return a->pool_free(p, s, m, e); }
+static inline int32_t mr_pool_trim(const millrace_api *a, millrace_pool *p, uint64_t keep, millrace_error *e) { return a->pool_trim(p, keep, e); }
+static inline int32_t mr_pool_set_threshold(const millrace_api *a, millrace_pool *p, uint64_t n, millrace_error *e) { return a->pool_set_threshold(p, n, e); }
+static inline int32_t mr_pool_stats(const millrace_api *a, millrace_pool *p, millrace_pool_stats *s, millrace_error *e) { return a->pool_stats(p, s, e); }
+
+static inline int32_t mr_copy_in(const millrace_api *a, millrace_stream *s, uint64_t to, const void *from, uint64_t n, millrace_error *e) { return a->copy_in(s, to, from, n, e); }
+static inline int32_t mr_copy_out(const millrace_api *a, millrace_stream *s, void *to, uint64_t from, uint64_t n, millrace_error *e) { return a->copy_out(s, to, from, n, e); }
+static inline int32_t mr_fill(const millrace_api *a, millrace_stream *s, uint64_t to, uint8_t value, uint64_t n, millrace_error *e) { return a->fill(s, to, value, n, e); }
+
+static inline int32_t mr_create(const millrace_operator *op, int32_t ordinal, const void *params, size_t n, void **instance, millrace_error *e) { return op->create(ordinal, params, n, instance, e); }
+static inline int32_t mr_destroy(const millrace_operator *op, void *instance, millrace_error *e) { return op->destroy(instance, e); }
+static inline int32_t mr_needs(const millrace_operator *op, const void *instance, const millrace_shape *shape, millrace_needs *needs, millrace_error *e) { return op->needs(instance, shape, needs, e); }
+static inline int32_t mr_launch(const millrace_api *a, millrace_stream *s, const millrace_operator *op, const void *instance, const millrace_launch *l, millrace_error *e) { return a->launch(s, op, instance, l, e); }
+
+static inline int32_t mr_notify(const millrace_api *a, millrace_stream *s, uint64_t token, millrace_error *e) { return a->notify(s, token, e); }
+static inline int32_t mr_completion_fd(const millrace_api *a, millrace_device *d) { return a->completion_fd(d); }
+static inline uint32_t mr_completion_drain(const millrace_api *a, millrace_device *d, uint64_t *tokens, uint32_t room) { return a->completion_drain(d, tokens, room); }
+static inline int32_t mr_gate_enqueue(const millrace_api *a, millrace_stream *s, uint64_t *ticket, millrace_error *e) { return a->gate_enqueue(s, ticket, e); }
+static inline void mr_gate_open(const millrace_api *a, millrace_device *d, uint64_t ticket) { a->gate_open(d, ticket); }
+static inline uint64_t mr_range_start(const millrace_api *a, const char *name, size_t n) { return a->range_start(name, n); }
+static inline void mr_range_end(const millrace_api *a, uint64_t range) { a->range_end(range); }
+
+#endif

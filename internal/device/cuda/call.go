@@ -1,0 +1,268 @@
+//go:build cgo
+
+package cuda
+
+// One Go method a C call. Nothing here decides anything: it turns arguments into C's and statuses into errors.
+//
+// The directives say that the functions keep no pointer and do not call back into Go (completions reach Go through
+// a file descriptor), so arguments such as the error buffer stay on the stack and no call allocates.
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/../../../kernels/include
+#cgo linux LDFLAGS: -ldl
+#include <stdlib.h>
+#include "bridge.h"
+
+#cgo noescape mr_stream_synchronize
+#cgo nocallback mr_stream_synchronize
+#cgo noescape mr_stream_wait
+#cgo nocallback mr_stream_wait
+#cgo noescape mr_event_record
+#cgo nocallback mr_event_record
+#cgo noescape mr_event_query
+#cgo nocallback mr_event_query
+#cgo noescape mr_event_synchronize
+#cgo nocallback mr_event_synchronize
+#cgo noescape mr_event_elapsed
+#cgo nocallback mr_event_elapsed
+#cgo noescape mr_pool_alloc
+#cgo nocallback mr_pool_alloc
+#cgo noescape mr_pool_free
+#cgo nocallback mr_pool_free
+#cgo noescape mr_pool_stats
+#cgo nocallback mr_pool_stats
+#cgo noescape mr_copy_in
+#cgo nocallback mr_copy_in
+#cgo noescape mr_copy_out
+#cgo nocallback mr_copy_out
+#cgo noescape mr_fill
+#cgo nocallback mr_fill
+#cgo noescape mr_needs
+#cgo nocallback mr_needs
+#cgo noescape mr_launch
+#cgo nocallback mr_launch
+#cgo noescape mr_notify
+#cgo nocallback mr_notify
+#cgo noescape mr_completion_drain
+#cgo nocallback mr_completion_drain
+#cgo noescape mr_device_check
+#cgo nocallback mr_device_check
+#cgo noescape mr_range_start
+#cgo nocallback mr_range_start
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"millrace/internal/device"
+)
+
+// Handles of the library's objects.
+type (
+	deviceHandle   = *C.millrace_device
+	streamHandle   = *C.millrace_stream
+	eventHandle    = *C.millrace_event
+	poolHandle     = *C.millrace_pool
+	operatorHandle = *C.millrace_operator
+)
+
+// library is an opened kernel library.
+type library struct {
+	path string
+	abi  uint32
+	api  *C.millrace_api
+}
+
+// What came of opening a library; the values of bridge.h.
+const (
+	loaded    = C.mr_loaded
+	notOpened = C.mr_not_opened
+	noSymbols = C.mr_no_symbols
+	otherABI  = C.mr_other_abi
+)
+
+// wantABI is the ABI version that this package speaks.
+const wantABI = uint32(C.MILLRACE_ABI_VERSION)
+
+// loadLibrary opens the library at path; a path without a slash is looked up on the system's search path. said
+// is what the dynamic linker said.
+func loadLibrary(path string) (l *library, outcome int, abi uint32, said string) {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	var api *C.millrace_api
+	var version C.uint32_t
+	var message [512]C.char
+	outcome = int(C.mr_load(name, &api, &version, &message[0], C.size_t(len(message))))
+	return &library{path: path, abi: uint32(version), api: api}, outcome, uint32(version), text(message[:])
+}
+
+// kinds maps the statuses of the ABI to the kinds of package device.
+var kinds = map[C.int32_t]error{
+	C.MILLRACE_NOT_READY:     device.ErrNotReady,
+	C.MILLRACE_OUT_OF_MEMORY: device.ErrOutOfMemory,
+	C.MILLRACE_LAUNCH:        device.ErrLaunch,
+	C.MILLRACE_INVALID:       device.ErrInvalid,
+	C.MILLRACE_LOST:          device.ErrLost,
+	C.MILLRACE_UNAVAILABLE:   device.ErrUnavailable,
+	C.MILLRACE_NOT_FOUND:     device.ErrNotFound,
+}
+
+// failed is nil for MILLRACE_OK, and what the library said otherwise.
+func failed(op string, status C.int32_t, e *C.millrace_error) error {
+	if status == C.MILLRACE_OK {
+		return nil
+	}
+	kind, ok := kinds[status]
+	if !ok {
+		kind = device.ErrLost // a status that this ABI version does not have: nothing can be trusted
+	}
+	return &device.Error{Op: op, Kind: kind, Code: int(e.code), Detail: text(e.message[:])}
+}
+
+// text is a zero-terminated string. Unlike C.GoString it does not make its argument escape to the heap.
+func text(chars []C.char) string {
+	b := make([]byte, 0, len(chars))
+	for _, c := range chars {
+		if c == 0 {
+			break
+		}
+		b = append(b, byte(c))
+	}
+	return string(b)
+}
+
+func (l *library) versions() (runtime, driver int, err error) {
+	var e C.millrace_error
+	var r, d C.int32_t
+	err = failed("read versions", C.mr_versions(l.api, &r, &d, &e), &e)
+	return int(r), int(d), err
+}
+
+func (l *library) deviceCount() (int, error) {
+	var e C.millrace_error
+	var n C.int32_t
+	err := failed("count devices", C.mr_device_count(l.api, &n, &e), &e)
+	return int(n), err
+}
+
+func (l *library) deviceInfo(ordinal int) (device.Info, error) {
+	var e C.millrace_error
+	var i C.millrace_device_info
+	if err := failed("describe device", C.mr_device_info(l.api, C.int32_t(ordinal), &i, &e), &e); err != nil {
+		return device.Info{}, err
+	}
+	return device.Info{
+		Kind: "cuda", ID: text(i.uuid[:]), Name: text(i.name[:]), Ordinal: ordinal, Memory: int64(i.memory),
+		Compute: fmt.Sprintf("%d.%d", i.compute_major, i.compute_minor),
+		Driver:  versionText(int(i.driver_version)), Runtime: versionText(int(i.runtime_version)),
+		Units: int(i.multiprocessors),
+	}, nil
+}
+
+func (l *library) deviceOpen(ordinal, completions int) (deviceHandle, error) {
+	var e C.millrace_error
+	var d deviceHandle
+	err := failed("open", C.mr_device_open(l.api, C.int32_t(ordinal), C.uint32_t(completions), &d, &e), &e)
+	return d, err
+}
+
+func (l *library) deviceClose(d deviceHandle) error {
+	var e C.millrace_error
+	return failed("close", C.mr_device_close(l.api, d, &e), &e)
+}
+
+func (l *library) deviceCheck(d deviceHandle) error {
+	var e C.millrace_error
+	return failed("check device", C.mr_device_check(l.api, d, &e), &e)
+}
+
+func (l *library) streamCreate(d deviceHandle) (streamHandle, error) {
+	var e C.millrace_error
+	var s streamHandle
+	err := failed("new stream", C.mr_stream_create(l.api, d, &s, &e), &e)
+	return s, err
+}
+
+func (l *library) streamDestroy(s streamHandle) error {
+	var e C.millrace_error
+	return failed("close stream", C.mr_stream_destroy(l.api, s, &e), &e)
+}
+
+func (l *library) streamSynchronize(s streamHandle) error {
+	var e C.millrace_error
+	return failed("synchronize", C.mr_stream_synchronize(l.api, s, &e), &e)
+}
+
+func (l *library) streamWait(s streamHandle, v eventHandle) error {
+	var e C.millrace_error
+	return failed("wait", C.mr_stream_wait(l.api, s, v, &e), &e)
+}
+
+func (l *library) eventCreate(d deviceHandle, timed bool) (eventHandle, error) {
+	var e C.millrace_error
+	var v eventHandle
+	var flag C.int32_t
+	if timed {
+		flag = 1
+	}
+	err := failed("new event", C.mr_event_create(l.api, d, flag, &v, &e), &e)
+	return v, err
+}
+
+func (l *library) eventDestroy(v eventHandle) error {
+	var e C.millrace_error
+	return failed("close event", C.mr_event_destroy(l.api, v, &e), &e)
+}
+
+func (l *library) eventRecord(v eventHandle, s streamHandle) error {
+	var e C.millrace_error
+	return failed("record", C.mr_event_record(l.api, v, s, &e), &e)
+}
+
+// eventReached says whether the device has reached the event; unlike eventQuery's status, not yet is no error.
+func (l *library) eventReached(v eventHandle) (bool, error) {
+	var e C.millrace_error
+	status := C.mr_event_query(l.api, v, &e)
+	if status == C.MILLRACE_NOT_READY {
+		return false, nil
+	}
+	return status == C.MILLRACE_OK, failed("query event", status, &e)
+}
+
+func (l *library) eventSynchronize(v eventHandle) error {
+	var e C.millrace_error
+	return failed("await event", C.mr_event_synchronize(l.api, v, &e), &e)
+}
+
+func (l *library) eventElapsed(from, to eventHandle) (milliseconds float32, err error) {
+	var e C.millrace_error
+	var ms C.float
+	err = failed("event time", C.mr_event_elapsed(l.api, from, to, &ms, &e), &e)
+	return float32(ms), err
+}
+
+func (l *library) hostAlloc(d deviceHandle, bytes int) (unsafe.Pointer, error) {
+	var e C.millrace_error
+	var m unsafe.Pointer
+	err := failed("alloc host", C.mr_host_alloc(l.api, d, C.uint64_t(bytes), &m, &e), &e)
+	return m, err
+}
+
+func (l *library) hostFree(d deviceHandle, m unsafe.Pointer) error {
+	var e C.millrace_error
+	return failed("free host", C.mr_host_free(l.api, d, m, &e), &e)
+}
+
+func (l *library) deviceAlloc(d deviceHandle, bytes int) (uint64, error) {
+	var e C.millrace_error
+	var m C.uint64_t
+	err := failed("alloc", C.mr_device_alloc(l.api, d, C.uint64_t(bytes), &m, &e), &e)
+	return uint64(m), err
+}
+
+func (l *library) deviceFree(d deviceHandle, address uint64) error {
+	var e C.millrace_error
+	return failed("free", C.mr_device_free(l.api, d, C.uint64_t(address), &e), &e)
+}

@@ -1,0 +1,21 @@
+//go:build !cgo
+
+package cuda
+
+import "millrace/internal/device"
+
+func withoutCgo(op string) error {
+	return device.Errorf(op, "", device.ErrUnavailable,
+		"this binary was built without cgo: build with CGO_ENABLED=1 to use a GPU, or use the host device")
+}
+
+// Open opens a GPU. Without cgo it fails with device.ErrUnavailable.
+func Open(Options) (device.Device, error) { return nil, withoutCgo("open") }
+
+// List describes the GPUs that the process can see. Without cgo it fails with device.ErrUnavailable.
+func List(string) ([]device.Info, error) { return nil, withoutCgo("list devices") }
+
+// LibraryVersions says what the kernel library is. Without cgo it fails with device.ErrUnavailable.
+func LibraryVersions(string) (Versions, error) {
+	return Versions{}, withoutCgo("read library versions")
+}

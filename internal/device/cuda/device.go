@@ -1,0 +1,235 @@
+//go:build cgo
+
+package cuda
+
+import (
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"millrace/internal/device"
+)
+
+// maxCompletions is how many Notify calls may be outstanding at once.
+const maxCompletions = 1 << 16
+
+// gpu is a GPU. It implements device.Device, device.Gater and device.Ranger.
+type gpu struct {
+	lib    *library
+	info   device.Info
+	epoch  time.Time
+	handle deviceHandle
+
+	// mu is held for reading by every call into the library, so that Close, which holds it for writing as it
+	// sets closed, knows that no call is under way and none will follow.
+	mu     sync.RWMutex
+	closed bool
+
+	lost  atomic.Pointer[device.Error] // the first sticky fault
+	clock clock
+
+	// gateMu lets gates be opened while Close waits for their streams; gatesGone is set before they are freed.
+	gateMu    sync.Mutex
+	gatesGone bool
+
+	waiter
+	registry
+
+	unreported runtime.Cleanup // says so if the device is dropped without Close
+}
+
+// resource is what Close must free if the caller did not.
+type resource interface {
+	describe() string
+	free() error // frees it without a look at whether the device is closed
+	stage() int  // resources of a lower stage are freed first
+}
+
+// registry is what is open on a device.
+type registry struct {
+	regMu sync.Mutex
+	open  map[resource]struct{}
+	// Memory and host buffers are plain values, so they are kept by address, with their size in bytes.
+	memory  map[uint64]int
+	buffers map[unsafe.Pointer]int
+}
+
+func (r *registry) add(o resource) {
+	r.regMu.Lock()
+	defer r.regMu.Unlock()
+	r.open[o] = struct{}{}
+}
+
+func (r *registry) remove(o resource) {
+	r.regMu.Lock()
+	defer r.regMu.Unlock()
+	delete(r.open, o)
+}
+
+// Open opens a GPU. The caller closes it. Fails with device.ErrUnavailable if there is no library, driver or GPU,
+// device.ErrABI if the library cannot be used, and device.ErrNotFound if the GPU that the options select is not there.
+func Open(o Options) (device.Device, error) {
+	lib, err := openLibrary(o.Library)
+	if err != nil {
+		return nil, err
+	}
+	info, err := lib.find(o)
+	if err != nil {
+		return nil, err
+	}
+	d := &gpu{lib: lib, info: info, epoch: time.Now()}
+	d.open = map[resource]struct{}{}
+	d.memory, d.buffers = map[uint64]int{}, map[unsafe.Pointer]int{}
+	if d.handle, err = lib.deviceOpen(info.Ordinal, maxCompletions); err != nil {
+		return nil, d.checked(err)
+	}
+	if err := d.openParts(); err != nil {
+		d.clock.close(d)
+		d.waiter.close()
+		_ = lib.deviceClose(d.handle) // the first failure is the one to report
+		return nil, err
+	}
+	d.unreported = runtime.AddCleanup(d, reportDropped, info.ID)
+	return d, nil
+}
+
+func (d *gpu) openParts() error {
+	if err := d.waiter.init(d.lib.completionFD(d.handle)); err != nil {
+		return device.Errorf("open", d.info.ID, device.ErrUnavailable, "completion descriptor: %v", err)
+	}
+	return d.checked(d.clock.init(d))
+}
+
+// reportDropped runs when a device is collected that was never closed. It frees nothing: that is the owner's part.
+func reportDropped(id string) {
+	slog.Error("a CUDA device was dropped without Close; its memory stays taken", "device", id)
+}
+
+func (d *gpu) Info() device.Info  { return d.info }
+func (d *gpu) Now() time.Duration { return time.Since(d.epoch) }
+func (d *gpu) Epoch() time.Time   { return d.epoch }
+
+func (d *gpu) Err() error {
+	if e := d.lost.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (d *gpu) errorf(op string, kind error, format string, args ...any) error {
+	return device.Errorf(op, d.info.ID, kind, format, args...)
+}
+
+func (d *gpu) errClosed(op, what string) error {
+	return d.errorf(op, device.ErrClosed, "the %s has been closed", what)
+}
+
+// checked puts the device's name into an error of the library, and notes a loss.
+func (d *gpu) checked(err error) error {
+	if err == nil {
+		return nil
+	}
+	e, ok := err.(*device.Error)
+	if !ok {
+		return err
+	}
+	e.Device = d.info.ID
+	if e.Kind == device.ErrLost && d.lost.CompareAndSwap(nil, e) {
+		d.waiter.wake() // what it waits for may never come
+	}
+	return e
+}
+
+// hold keeps the device from being closed until release; false if it has been.
+func (d *gpu) hold() bool {
+	d.mu.RLock()
+	if d.closed {
+		d.mu.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (d *gpu) release() { d.mu.RUnlock() }
+
+// enter begins a call: it fails if the device is closed or lost, and otherwise holds it until release.
+func (d *gpu) enter(op string) error {
+	if !d.hold() {
+		return d.errClosed(op, "device")
+	}
+	if err := d.Err(); err != nil {
+		d.release()
+		return err
+	}
+	return nil
+}
+
+// Close implements device.Device.
+func (d *gpu) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	d.unreported.Stop()
+	d.waiter.close()
+
+	leaks := d.freeAll()
+	d.clock.close(d)
+	d.gateMu.Lock()
+	d.gatesGone = true
+	d.gateMu.Unlock()
+	err := d.checked(d.lib.deviceClose(d.handle))
+	if lost := d.Err(); lost != nil {
+		err = lost
+	}
+	if len(leaks) == 0 {
+		return err
+	}
+	leak := &device.LeakError{Device: d.info.ID, Open: leaks}
+	if err != nil {
+		return &closeError{LeakError: leak, cause: err}
+	}
+	return leak
+}
+
+// closeError is a device that had leaks and could not be closed cleanly either.
+type closeError struct {
+	*device.LeakError
+	cause error
+}
+
+func (e *closeError) Error() string   { return e.cause.Error() + "; " + e.LeakError.Error() }
+func (e *closeError) Unwrap() []error { return []error{e.LeakError, e.cause} }
+
+// freeAll waits for all streams, frees what is still open, and describes it.
+func (d *gpu) freeAll() (leaks []string) {
+	var open []resource
+	for o := range d.open {
+		open = append(open, o)
+		leaks = append(leaks, o.describe())
+		if s, ok := o.(*stream); ok {
+			_ = d.checked(d.lib.streamSynchronize(s.handle)) // a loss is noted; freeing goes on
+		}
+	}
+	slices.SortFunc(open, func(a, b resource) int { return a.stage() - b.stage() })
+	for _, o := range open {
+		_ = d.checked(o.free())
+	}
+	for address, bytes := range d.memory {
+		leaks = append(leaks, describeBytes("memory", bytes))
+		_ = d.checked(d.lib.deviceFree(d.handle, address))
+	}
+	for address, bytes := range d.buffers {
+		leaks = append(leaks, describeBytes("host buffer", bytes))
+		_ = d.checked(d.lib.hostFree(d.handle, address))
+	}
+	slices.Sort(leaks)
+	return leaks
+}

@@ -1,0 +1,125 @@
+//go:build cgo
+
+package cuda
+
+import (
+	"sync"
+	"unsafe"
+
+	"millrace/internal/device"
+)
+
+// kernel is an operator of the library with its parameters.
+type kernel struct {
+	d        *gpu
+	name     string
+	op       operatorHandle
+	instance unsafe.Pointer
+
+	mu     sync.RWMutex // held for reading by calls, for writing by Close
+	closed bool
+}
+
+// Kernel implements device.Device.
+func (d *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
+	const op = "kernel"
+	if err := d.enter(op); err != nil {
+		return nil, err
+	}
+	defer d.release()
+	operator := d.lib.findOperator(name)
+	if operator == nil {
+		return nil, d.errorf(op, device.ErrNotFound, "%s has no operator %q", d.lib.path, name)
+	}
+	instance, err := d.lib.create(operator, d.info.Ordinal, params)
+	if err != nil {
+		return nil, d.checked(err)
+	}
+	k := &kernel{d: d, name: name, op: operator, instance: instance}
+	d.add(k)
+	return k, nil
+}
+
+func (k *kernel) Name() string { return k.name }
+
+// Needs implements device.Kernel. It is zero for a shape that no batch can have; launching it fails.
+func (k *kernel) Needs(shape device.Shape) device.Needs {
+	if !k.d.hold() {
+		return device.Needs{}
+	}
+	defer k.d.release()
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.closed || shape.Rows < 0 || shape.Bytes < 0 || shape.Longest < 0 {
+		return device.Needs{}
+	}
+	needs, err := k.d.lib.needs(k.op, k.instance, shape)
+	if err != nil {
+		return device.Needs{}
+	}
+	return needs
+}
+
+// launch enqueues the kernel. The caller has entered the stream.
+func (k *kernel) launch(s *stream, args device.LaunchArgs) error {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if k.closed {
+		return k.d.errClosed("launch", "kernel "+k.name)
+	}
+	if err := k.checkLaunch(args); err != nil {
+		return err
+	}
+	return k.d.checked(k.d.lib.launch(s.handle, k.op, k.instance, args))
+}
+
+// checkLaunch refuses memory that is too small or askew: on the GPU that would lose the device, or worse, not.
+func (k *kernel) checkLaunch(args device.LaunchArgs) error {
+	shape := args.Shape
+	if shape.Rows < 0 || shape.Bytes < 0 || shape.Longest < 0 {
+		return k.d.errorf("launch", device.ErrInvalid, "%s: a batch of shape %+v", k.name, shape)
+	}
+	needs, err := k.d.lib.needs(k.op, k.instance, shape)
+	if err != nil {
+		return k.d.checked(err)
+	}
+	for _, part := range [...]struct {
+		name  string
+		m     device.Memory
+		bytes int
+		align uint64
+	}{
+		{"rows", args.Rows, shape.Bytes, 1},
+		{"offsets", args.Offsets, 4 * (shape.Rows + 1), 4},
+		{"scratch", args.Scratch, needs.Scratch, 256},
+		{"result", args.Result, needs.Result, 256},
+	} {
+		if part.m.Bytes < part.bytes {
+			return k.d.errorf("launch", device.ErrInvalid, "%s: %d bytes of %s, %d needed", k.name, part.m.Bytes, part.name, part.bytes)
+		}
+		if part.bytes > 0 && part.m.Addr%part.align != 0 {
+			return k.d.errorf("launch", device.ErrInvalid, "%s: %s at %#x, not aligned to %d", k.name, part.name, part.m.Addr, part.align)
+		}
+	}
+	return nil
+}
+
+// Close implements device.Kernel.
+func (k *kernel) Close() error {
+	if !k.d.hold() {
+		return nil // the device's Close has given it back
+	}
+	defer k.d.release()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return nil
+	}
+	k.closed = true
+	k.d.remove(k)
+	return k.d.checked(k.free())
+}
+
+func (k *kernel) describe() string { return "kernel " + k.name }
+func (k *kernel) free() error      { return k.d.lib.destroy(k.op, k.instance) }
+func (k *kernel) stage() int       { return 0 }

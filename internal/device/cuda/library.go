@@ -1,0 +1,134 @@
+//go:build cgo
+
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"millrace/internal/device"
+)
+
+// libraryName is the kernel library's file name.
+const libraryName = "libmillrace.so"
+
+// libraries are those opened so far, by path. They are never closed: the CUDA runtime in them cannot be.
+var libraries = struct {
+	sync.Mutex
+	byPath map[string]*library
+}{byPath: map[string]*library{}}
+
+// candidates are the paths to try, in order: the one that was named, or else beside the executable and then the
+// system's search path.
+func candidates(named string) []string {
+	if named != "" {
+		if !strings.ContainsRune(named, filepath.Separator) {
+			named = "." + string(filepath.Separator) + named // a path, not a name to search for
+		}
+		return []string{named}
+	}
+	var paths []string
+	if executable, err := os.Executable(); err == nil {
+		paths = append(paths, filepath.Join(filepath.Dir(executable), libraryName))
+	}
+	return append(paths, libraryName)
+}
+
+// openLibrary opens the first candidate that can be opened. A library that is there and cannot be used is an error,
+// not a reason to try the next: it is what somebody installed.
+func openLibrary(named string) (*library, error) {
+	libraries.Lock()
+	defer libraries.Unlock()
+	var tried []string
+	for _, path := range candidates(named) {
+		if l := libraries.byPath[path]; l != nil {
+			return l, nil
+		}
+		l, outcome, abi, message := loadLibrary(path)
+		switch outcome {
+		case loaded:
+			libraries.byPath[path] = l
+			return l, nil
+		case noSymbols:
+			return nil, device.Errorf("open kernel library", "", device.ErrABI,
+				"%s is not a Millrace kernel library: it has no %s; name one built with `make -C kernels` in MILLRACE_KERNELS",
+				path, message)
+		case otherABI:
+			return nil, device.Errorf("open kernel library", "", device.ErrABI,
+				"%s speaks ABI version %d and this program version %d: build both from one commit (`make -C kernels`), or name the right one in MILLRACE_KERNELS",
+				path, abi, wantABI)
+		}
+		tried = append(tried, fmt.Sprintf("%s (%s)", path, message))
+	}
+	return nil, device.Errorf("open kernel library", "", device.ErrUnavailable,
+		"tried %s; build it with `make -C kernels` and name it in MILLRACE_KERNELS", strings.Join(tried, ", "))
+}
+
+// versionText writes CUDA's form of a version, 1000 * major + 10 * minor; empty for 0.
+func versionText(version int) string {
+	if version == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", version/1000, version%1000/10)
+}
+
+// LibraryVersions says what the kernel library is; library is as Options.Library. It needs no GPU and no driver.
+// Fails with device.ErrUnavailable if there is no library and device.ErrABI if it cannot be used.
+func LibraryVersions(library string) (Versions, error) {
+	l, err := openLibrary(library)
+	if err != nil {
+		return Versions{}, err
+	}
+	runtime, driver, err := l.versions()
+	if err != nil {
+		return Versions{}, err
+	}
+	return Versions{Library: l.path, ABI: l.abi, Runtime: versionText(runtime), Driver: versionText(driver)}, nil
+}
+
+// List describes the GPUs that the process can see, in order of ordinal; library is as Options.Library. Fails with
+// device.ErrUnavailable if there is no library, driver or GPU, and device.ErrABI if the library cannot be used.
+func List(library string) ([]device.Info, error) {
+	l, err := openLibrary(library)
+	if err != nil {
+		return nil, err
+	}
+	return l.list()
+}
+
+func (l *library) list() ([]device.Info, error) {
+	n, err := l.deviceCount()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]device.Info, n)
+	for i := range all {
+		if all[i], err = l.deviceInfo(i); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// find returns the GPU that the options select.
+func (l *library) find(o Options) (device.Info, error) {
+	all, err := l.list()
+	if err != nil {
+		return device.Info{}, err
+	}
+	var there []string
+	for _, info := range all {
+		if o.UUID == info.ID || o.UUID == "" && o.Ordinal == info.Ordinal {
+			return info, nil
+		}
+		there = append(there, fmt.Sprintf("%d (%s)", info.Ordinal, info.ID))
+	}
+	wanted := o.UUID
+	if wanted == "" {
+		wanted = fmt.Sprint(o.Ordinal)
+	}
+	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %s: there are %s", wanted, strings.Join(there, ", "))
+}

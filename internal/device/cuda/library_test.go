@@ -1,0 +1,145 @@
+//go:build cgo
+
+package cuda_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/device/cuda"
+)
+
+// buildLibrary compiles a shared library from C.
+func buildLibrary(t *testing.T, source string, flags ...string) string {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("NOT TESTED: THERE IS NO C COMPILER (cc) TO BUILD A LIBRARY WITH")
+	}
+	dir := t.TempDir()
+	file, library := filepath.Join(dir, "library.c"), filepath.Join(dir, "library.so")
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-shared", "-fPIC", "-Wall", "-Werror", "-o", library, file}, flags...)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, out)
+	}
+	return library
+}
+
+// wantRefusal checks that everything that opens the library fails in the same way, in words that say what to do.
+func wantRefusal(t *testing.T, library string, kind error, words ...string) {
+	t.Helper()
+	_, open := cuda.Open(cuda.Options{Library: library})
+	_, list := cuda.List(library)
+	_, versions := cuda.LibraryVersions(library)
+	for what, err := range map[string]error{"Open": open, "List": list, "LibraryVersions": versions} {
+		if !errors.Is(err, kind) {
+			t.Errorf("%s: got %v, want an error that wraps %q", what, err, kind)
+			continue
+		}
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: the message does not say %q: %v", what, word, err)
+			}
+		}
+	}
+}
+
+func TestNamedLibraryMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "nosuch.so")
+	wantRefusal(t, path, device.ErrUnavailable, path, "make -C kernels", "MILLRACE_KERNELS")
+}
+
+// A name without a slash is a file in the working directory, never one that the system finds elsewhere.
+func TestNamedLibraryIsAPath(t *testing.T) {
+	wantRefusal(t, "libc.so.6", device.ErrUnavailable, "./libc.so.6")
+}
+
+func TestLibraryFoundNowhere(t *testing.T) {
+	t.Setenv("MILLRACE_KERNELS", "") // the package itself reads no environment
+	if _, err := cuda.LibraryVersions(""); err == nil {
+		t.Skip("NOT TESTED: LIBMILLRACE.SO IS INSTALLED ON THIS MACHINE, SO IT IS FOUND")
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := filepath.Join(filepath.Dir(executable), "libmillrace.so")
+	wantRefusal(t, "", device.ErrUnavailable, beside, ", libmillrace.so", "make -C kernels", "MILLRACE_KERNELS")
+}
+
+func TestNotALibrary(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "text.so")
+	if err := os.WriteFile(path, []byte("no library"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, path, device.ErrUnavailable, path, "make -C kernels")
+}
+
+func TestLibraryWithoutSymbols(t *testing.T) {
+	path := buildLibrary(t, "int something_else(void) { return 1; }")
+	wantRefusal(t, path, device.ErrABI, path, "millrace_abi_version", "not a Millrace kernel library")
+
+	half := buildLibrary(t, "unsigned millrace_abi_version(void) { return 1; }")
+	wantRefusal(t, half, device.ErrABI, half, "millrace_api_get", "not a Millrace kernel library")
+}
+
+func TestLibraryOfOtherABI(t *testing.T) {
+	path := buildLibrary(t, `
+		#include <stddef.h>
+		unsigned millrace_abi_version(void) { return 4711; }
+		const void *millrace_api_get(unsigned version) { return version == 4711 ? "table" : NULL; }`)
+	wantRefusal(t, path, device.ErrABI, path, "version 4711", "this program version 1", "make -C kernels")
+}
+
+// builtLibrary is the library under test: MILLRACE_KERNELS, or what `make -C kernels` built in this checkout; empty if
+// there is none.
+func builtLibrary() string {
+	if path := os.Getenv("MILLRACE_KERNELS"); path != "" {
+		return path
+	}
+	path := filepath.Join("..", "..", "..", "kernels", "build", "libmillrace.so")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+// The real library says what it is on any machine, and without a GPU everything else is unavailable.
+func TestRealLibrary(t *testing.T) {
+	library := builtLibrary()
+	if library == "" {
+		t.Skip("NOT TESTED: THERE IS NO LIBMILLRACE.SO: BUILD IT WITH `make -C kernels` OR NAME IT IN MILLRACE_KERNELS")
+	}
+	v, err := cuda.LibraryVersions(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Library != library || v.ABI != 1 || !strings.Contains(v.Runtime, ".") {
+		t.Errorf("versions of %s: %+v", library, v)
+	}
+	gpus, err := cuda.List(library)
+	if err == nil {
+		if len(gpus) == 0 || v.Driver == "" {
+			t.Errorf("no error, but %d GPUs and driver %q", len(gpus), v.Driver)
+		}
+		_, err := cuda.Open(cuda.Options{Library: library, UUID: "GPU-nosuch"})
+		if !errors.Is(err, device.ErrNotFound) || !strings.Contains(err.Error(), gpus[0].ID) {
+			t.Errorf("a UUID that is not there: got %v, want an error that wraps %q and names the GPUs", err, device.ErrNotFound)
+		}
+		return
+	}
+	if !errors.Is(err, device.ErrUnavailable) || !strings.Contains(err.Error(), "driver") {
+		t.Errorf("without a GPU: got %v, want an error that wraps %q and names the driver", err, device.ErrUnavailable)
+	}
+	if _, err := cuda.Open(cuda.Options{Library: library}); !errors.Is(err, device.ErrUnavailable) {
+		t.Errorf("open without a GPU: got %v, want an error that wraps %q", err, device.ErrUnavailable)
+	}
+}

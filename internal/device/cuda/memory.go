@@ -1,0 +1,103 @@
+//go:build cgo
+
+package cuda
+
+import (
+	"fmt"
+	"unsafe"
+
+	"millrace/internal/device"
+)
+
+func describeBytes(what string, bytes int) string { return fmt.Sprintf("%s %d bytes", what, bytes) }
+
+// AllocHost implements device.Device. What it gives is always pinned.
+func (d *gpu) AllocHost(bytes int) (device.HostBuffer, error) {
+	const op = "alloc host"
+	if err := d.enter(op); err != nil {
+		return device.HostBuffer{}, err
+	}
+	defer d.release()
+	if bytes <= 0 {
+		return device.HostBuffer{}, d.errorf(op, device.ErrInvalid, "%d bytes: give more than 0", bytes)
+	}
+	m, err := d.lib.hostAlloc(d.handle, bytes)
+	if err != nil {
+		return device.HostBuffer{}, d.checked(err)
+	}
+	d.regMu.Lock()
+	d.buffers[m] = bytes
+	d.regMu.Unlock()
+	return device.NewHostBuffer(unsafe.Slice((*byte)(m), bytes), device.Pinned, nil), nil
+}
+
+// FreeHost implements device.Device.
+func (d *gpu) FreeHost(b device.HostBuffer) error {
+	const op = "free host"
+	if err := d.enter(op); err != nil {
+		return err
+	}
+	defer d.release()
+	m := unsafe.Pointer(unsafe.SliceData(b.Raw()))
+	if !take(&d.registry, d.buffers, m, b.Len()) {
+		return d.errorf(op, device.ErrInvalid, "%d bytes that AllocHost did not return, or that were freed", b.Len())
+	}
+	if err := d.lib.hostFree(d.handle, m); err != nil {
+		put(&d.registry, d.buffers, m, b.Len())
+		return d.checked(err)
+	}
+	return nil
+}
+
+// Alloc implements device.Device.
+func (d *gpu) Alloc(bytes int) (device.Memory, error) {
+	const op = "alloc"
+	if err := d.enter(op); err != nil {
+		return device.Memory{}, err
+	}
+	defer d.release()
+	if bytes <= 0 {
+		return device.Memory{}, d.errorf(op, device.ErrInvalid, "%d bytes: give more than 0", bytes)
+	}
+	address, err := d.lib.deviceAlloc(d.handle, bytes)
+	if err != nil {
+		return device.Memory{}, d.checked(err)
+	}
+	put(&d.registry, d.memory, address, bytes)
+	return device.Memory{Addr: address, Bytes: bytes}, nil
+}
+
+// Free implements device.Device.
+func (d *gpu) Free(m device.Memory) error {
+	const op = "free"
+	if err := d.enter(op); err != nil {
+		return err
+	}
+	defer d.release()
+	if !take(&d.registry, d.memory, m.Addr, m.Bytes) {
+		return d.errorf(op, device.ErrInvalid, "%d bytes at %#x, which Alloc did not return, or which were freed", m.Bytes, m.Addr)
+	}
+	if err := d.lib.deviceFree(d.handle, m.Addr); err != nil {
+		put(&d.registry, d.memory, m.Addr, m.Bytes)
+		return d.checked(err)
+	}
+	return nil
+}
+
+// put notes an allocation.
+func put[K comparable](r *registry, live map[K]int, at K, bytes int) {
+	r.regMu.Lock()
+	defer r.regMu.Unlock()
+	live[at] = bytes
+}
+
+// take strikes an allocation out, if there is one at that address and of that size.
+func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
+	r.regMu.Lock()
+	defer r.regMu.Unlock()
+	if size, ok := live[at]; !ok || size != bytes {
+		return false
+	}
+	delete(live, at)
+	return true
+}

@@ -1,0 +1,92 @@
+package host
+
+import (
+	"fmt"
+	"sync"
+
+	"millrace/internal/device"
+)
+
+// loss is the fault that lost the device, if one has.
+type loss struct {
+	mu     sync.Mutex
+	err    error
+	signal chan struct{} // closed once err is set
+}
+
+// Err implements device.Device.
+func (d *Device) Err() error {
+	d.loss.mu.Lock()
+	defer d.loss.mu.Unlock()
+	return d.loss.err
+}
+
+// fault loses the device, for good. The first fault is the one that is kept. Streams throw away what they
+// have queued, and whoever waits for them returns.
+func (d *Device) fault(cause error) {
+	d.loss.mu.Lock()
+	if d.loss.err != nil {
+		d.loss.mu.Unlock()
+		return
+	}
+	d.loss.err = cause
+	close(d.loss.signal)
+	d.loss.mu.Unlock()
+
+	for _, s := range d.openStreams() {
+		s.wake()
+	}
+}
+
+// lost says whether the device has had a fault, without a lock.
+func (d *Device) lost() bool {
+	select {
+	case <-d.loss.signal:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *Device) openStreams() []*stream {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []*stream
+	for o := range d.open {
+		if s, ok := o.(*stream); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// usable is nil while the device takes calls.
+func (d *Device) usable(call string) error {
+	if d.closing.Load() {
+		return d.errorf(call, device.ErrClosed, "the device was closed")
+	}
+	if d.lost() {
+		return d.Err()
+	}
+	return nil
+}
+
+func (d *Device) errorf(call string, kind error, format string, args ...any) error {
+	return device.Errorf(call, d.info.ID, kind, format, args...)
+}
+
+// misuse is an error that can only be a bug of the caller: ErrInvalid, or a panic under the invariants tag.
+func (d *Device) misuse(call, format string, args ...any) error {
+	err := d.errorf(call, device.ErrInvalid, format, args...)
+	if device.Invariants {
+		panic(err)
+	}
+	return err
+}
+
+// span prints device memory as the range of addresses it covers.
+type span device.Memory
+
+func (m span) String() string {
+	return fmt.Sprintf("device memory %#x+%d", m.Addr, m.Bytes)
+}

@@ -1,0 +1,126 @@
+package host
+
+import (
+	"sync"
+	"time"
+
+	"millrace/internal/device"
+)
+
+// mark is a point in a stream: the end of its operation number seq. The zero mark is none.
+type mark struct {
+	stream *stream
+	seq    uint64
+}
+
+// reached says whether the stream has got there; true for no mark.
+func (m mark) reached() bool { return m.stream == nil || m.stream.done.Load() >= m.seq }
+
+// event holds the mark of its latest Record. Who waits copies the mark, so that a later Record does not
+// move what is waited for.
+type event struct {
+	dev   *Device
+	timed bool
+
+	mu     sync.Mutex
+	latest mark
+	time   time.Duration // when latest was reached, once it was; only if timed
+	order  order         // what latest comes after, under the invariants tag
+	closed bool
+}
+
+// NewEvent implements device.Device.
+func (d *Device) NewEvent(timed bool) (device.Event, error) {
+	e := &event{dev: d, timed: timed}
+	if err := d.register("new event", e); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *event) leak() string { return "event" }
+
+// usable is nil while the event takes calls.
+func (e *event) usable(call string) error {
+	if err := e.dev.usable(call); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return e.dev.errorf(call, device.ErrClosed, "the event was closed")
+	}
+	return nil
+}
+
+// move makes m the latest mark, at the time Record is called.
+func (e *event) move(m mark) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.latest = m
+	if device.Invariants {
+		e.order = m.stream.order.clone()
+		e.order[m.stream] = m.seq
+	}
+}
+
+// stamp notes the time at which m was reached, unless a later Record has taken its place.
+func (e *event) stamp(m mark) {
+	if !e.timed {
+		return
+	}
+	now := e.dev.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.latest == m {
+		e.time = now
+	}
+}
+
+// current is the latest mark and what it comes after.
+func (e *event) current() (mark, order) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.latest, e.order
+}
+
+// Done implements device.Event.
+func (e *event) Done() (bool, error) {
+	if err := e.usable("event done"); err != nil {
+		return false, err
+	}
+	latest, _ := e.current()
+	return latest.reached(), nil
+}
+
+// Time implements device.Event.
+func (e *event) Time() (time.Duration, error) {
+	const call = "event time"
+	if err := e.usable(call); err != nil {
+		return 0, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case !e.timed:
+		return 0, e.dev.errorf(call, device.ErrInvalid, "the event is untimed: make it with NewEvent(true)")
+	case e.latest.stream == nil:
+		return 0, e.dev.errorf(call, device.ErrInvalid, "the event was never recorded")
+	case !e.latest.reached():
+		return 0, e.dev.errorf(call, device.ErrNotReady, "stream %s has not got there", e.latest.stream.name)
+	}
+	return e.time, nil
+}
+
+// Close implements device.Event. Waits already enqueued keep the mark they took.
+func (e *event) Close() error {
+	e.mu.Lock()
+	again := e.closed
+	e.closed = true
+	e.mu.Unlock()
+	if again {
+		return nil
+	}
+	e.dev.unregister(e)
+	return e.dev.Err()
+}

@@ -1,0 +1,178 @@
+package host_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"millrace/internal/device"
+)
+
+// poolModel is what a pool should look like, kept in the plainest way.
+type poolModel struct {
+	*rig
+	pool    device.Pool
+	streams []device.Stream
+	open    []func() // opens the stream's gate; nil while it is open
+	live    []device.Memory
+	pending [][]device.Memory // freed on a stream whose gate is closed
+	used    int64
+}
+
+const modelLimit = 8 << 20
+
+// TestPoolAgainstModel drives a pool at random and checks every answer: live memory is never handed out
+// again, memory whose Free is behind a closed gate goes to that stream alone, Used is the sum of what is out,
+// and the limit holds.
+func TestPoolAgainstModel(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			m := newPoolModel(t)
+			rng := rand.New(rand.NewPCG(seed, 1))
+			for range 1500 {
+				m.step(rng)
+				m.checkStats()
+			}
+			m.finish()
+		})
+	}
+}
+
+func newPoolModel(t *testing.T) *poolModel {
+	r := newRig(t)
+	p, err := r.dev.NewPool(device.PoolConfig{Limit: modelLimit, ReleaseThreshold: 3 << 20})
+	r.ok(err)
+	m := &poolModel{rig: r, pool: p, open: make([]func(), 3), pending: make([][]device.Memory, 3)}
+	for range 3 {
+		m.streams = append(m.streams, r.stream("model"))
+	}
+	return m
+}
+
+func (m *poolModel) step(rng *rand.Rand) {
+	i := rng.IntN(len(m.streams))
+	switch rng.IntN(10) {
+	case 0: // close or open the gate
+		if m.open[i] == nil {
+			m.open[i] = m.gate(m.streams[i])
+		} else {
+			m.passGate(i)
+		}
+	case 1:
+		if m.open[i] == nil {
+			m.ok(m.streams[i].Synchronize())
+		}
+	case 2:
+		m.ok(m.pool.Trim(rng.Int64N(modelLimit)))
+	case 3, 4, 5:
+		if len(m.live) > 0 {
+			m.free(i, rng.IntN(len(m.live)))
+		}
+	default:
+		m.alloc(i, 1+rng.IntN(1<<rng.IntN(23)))
+	}
+}
+
+func (m *poolModel) alloc(i, length int) {
+	got, err := m.pool.Alloc(m.streams[i], length)
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return // the limit, or a fragment of it behind a gate
+	}
+	m.ok(err)
+	if got.Bytes != length || got.Addr%256 != 0 {
+		m.Fatalf("asked for %d bytes, got %+v", length, got)
+	}
+	m.mustBeApart("live memory", got, m.live)
+	for other, freed := range m.pending {
+		if other != i {
+			m.mustBeApart("memory that a gated stream has yet to free", got, freed)
+		}
+	}
+	m.ok(m.streams[i].Fill(got.Slice(0, 1), byte(i)))
+	m.live = append(m.live, got)
+	m.used += blockBytes(got)
+	// What the stream was given of its own is no longer free on it.
+	m.pending[i] = m.without(m.pending[i], got)
+}
+
+// free frees on any stream. All of them must be past the Fill first, or there would be no order.
+func (m *poolModel) free(i, which int) {
+	for j := range m.streams {
+		if j != i && m.open[j] != nil {
+			m.passGate(j)
+		}
+		if j != i {
+			m.ok(m.streams[j].Synchronize())
+		}
+	}
+	gone := m.live[which]
+	m.live[which] = m.live[len(m.live)-1]
+	m.live = m.live[:len(m.live)-1]
+	m.ok(m.pool.Free(m.streams[i], gone))
+	m.used -= blockBytes(gone)
+	if m.open[i] != nil {
+		m.pending[i] = append(m.pending[i], gone)
+	}
+}
+
+func (m *poolModel) passGate(i int) {
+	m.open[i]()
+	m.open[i] = nil
+	m.ok(m.streams[i].Synchronize())
+	m.pending[i] = nil
+}
+
+// finish frees everything and checks that nothing is left.
+func (m *poolModel) finish() {
+	for i := range m.streams {
+		if m.open[i] != nil {
+			m.passGate(i)
+		}
+	}
+	for len(m.live) > 0 {
+		m.free(0, 0)
+	}
+	m.ok(m.streams[0].Synchronize())
+	m.ok(m.pool.Trim(0))
+	m.checkStats()
+	if st := m.stats(); st.Reserved != 0 {
+		m.Errorf("all is free and trimmed: %+v", st)
+	}
+}
+
+func (m *poolModel) stats() device.PoolStats {
+	m.Helper()
+	st, err := m.pool.Stats()
+	m.ok(err)
+	return st
+}
+
+func (m *poolModel) checkStats() {
+	m.Helper()
+	st := m.stats()
+	if st.Used != m.used || st.Reserved < st.Used || st.Reserved > modelLimit || st.UsedHigh < st.Used || st.ReservedHigh < st.Reserved {
+		m.Fatalf("with %d bytes out and a limit of %d: %+v", m.used, modelLimit, st)
+	}
+}
+
+func (m *poolModel) mustBeApart(what string, got device.Memory, all []device.Memory) {
+	m.Helper()
+	if len(m.without(all, got)) != len(all) {
+		m.Fatalf("%+v was handed out: it overlaps %s, %+v", got, what, all)
+	}
+}
+
+// without is those of all that do not overlap got.
+func (m *poolModel) without(all []device.Memory, got device.Memory) []device.Memory {
+	var apart []device.Memory
+	for _, one := range all {
+		if one.Addr+uint64(one.Bytes) <= got.Addr || got.Addr+uint64(got.Bytes) <= one.Addr {
+			apart = append(apart, one)
+		}
+	}
+	return apart
+}
+
+// blockBytes is what an allocation counts for in Used.
+func blockBytes(m device.Memory) int64 { return int64(m.Bytes+255) / 256 * 256 }

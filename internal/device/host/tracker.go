@@ -1,0 +1,195 @@
+package host
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"unsafe"
+
+	"millrace/internal/device"
+)
+
+// tracker knows, under the invariants tag, what memory queued operations use and which of them are ordered
+// by streams and events, and panics at the call that makes a mistake:
+//
+//   - a look at a host buffer, or FreeHost of it, while a queued copy uses it
+//   - Free, or Pool.Free, of device memory that an operation uses which is not ordered before it
+//   - device memory used after it was freed, or that was never allocated
+//   - two operations on different streams of which one writes what the other uses, in no order
+//
+// The order is a vector clock: for each stream, how much of every other stream comes before its next
+// operation. It is what a data race detector keeps for threads.
+type tracker struct {
+	mu   sync.Mutex
+	uses []use
+}
+
+// order says for each stream up to which operation it comes first.
+type order map[*stream]uint64
+
+func (o order) clone() order {
+	if o == nil {
+		return make(order)
+	}
+	return maps.Clone(o)
+}
+
+// merge makes o come after everything that other comes after.
+func (o order) merge(other order) {
+	for s, seq := range other {
+		o[s] = max(o[s], seq)
+	}
+}
+
+// addressRange is lo to hi-1. Device addresses and host pointers never meet in one comparison.
+type addressRange struct{ lo, hi uint64 }
+
+func (r addressRange) overlaps(o addressRange) bool { return r.lo < o.hi && o.lo < r.hi }
+
+func hostRange(mem []byte) addressRange {
+	lo := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	return addressRange{lo, lo + uint64(len(mem))}
+}
+
+func deviceRange(m device.Memory) addressRange {
+	return addressRange{m.Addr, m.Addr + uint64(m.Bytes)}
+}
+
+// use is one operation's use of one span of memory.
+type use struct {
+	at    mark
+	host  bool // host memory; device memory otherwise
+	write bool
+	span  addressRange
+}
+
+// admit checks an operation that is about to be enqueued as m, and remembers what it uses. The caller
+// holds the stream's lock. It panics on misuse, and then nothing is remembered.
+func (t *tracker) admit(m mark, o *op) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget()
+	if o.kind == opWait {
+		m.stream.order.merge(o.after)
+		return
+	}
+	if o.kind == opFree {
+		t.mustComeFirst(m.stream, deviceRange(o.dst))
+		return
+	}
+	uses := usesOf(m, o)
+	for _, u := range uses {
+		if !u.host {
+			m.stream.dev.mustBeLive(u.span)
+		}
+		t.mustBeOrdered(u)
+	}
+	if o.kind == opCopyOut && !t.copies(hostRange(o.host)) {
+		fill(o.host, poison) // whoever looks before the copy is done sees no old result
+	}
+	t.uses = append(t.uses, uses...)
+}
+
+// usesOf lists the memory an operation uses.
+func usesOf(m mark, o *op) []use {
+	switch o.kind {
+	case opCopyIn:
+		return []use{{m, true, false, hostRange(o.host)}, {m, false, true, deviceRange(o.dst)}}
+	case opCopyOut:
+		return []use{{m, false, false, deviceRange(o.src)}, {m, true, true, hostRange(o.host)}}
+	case opFill:
+		return []use{{m, false, true, deviceRange(o.dst)}}
+	case opLaunch:
+		return nonEmpty(
+			use{m, false, false, deviceRange(o.args.Rows)}, use{m, false, false, deviceRange(o.args.Offsets)},
+			use{m, false, true, deviceRange(o.args.Scratch)}, use{m, false, true, deviceRange(o.args.Result)})
+	}
+	return nil
+}
+
+func nonEmpty(all ...use) []use {
+	kept := all[:0]
+	for _, u := range all {
+		if u.span.lo < u.span.hi {
+			kept = append(kept, u)
+		}
+	}
+	return kept
+}
+
+// forget drops the uses of operations that are done. The caller holds mu.
+func (t *tracker) forget() {
+	kept := t.uses[:0]
+	for _, u := range t.uses {
+		if !u.at.reached() {
+			kept = append(kept, u)
+		}
+	}
+	clear(t.uses[len(kept):])
+	t.uses = kept
+}
+
+// before says whether u is done before what is enqueued on s next.
+func (u use) before(s *stream) bool {
+	return u.at.stream == s || s.order[u.at.stream] >= u.at.seq || u.at.reached()
+}
+
+// mustBeOrdered panics if another stream uses the same memory at the same time, and one of them writes.
+func (t *tracker) mustBeOrdered(next use) {
+	for _, u := range t.uses {
+		if u.host == next.host && u.span.overlaps(next.span) && (u.write || next.write) && !u.before(next.at.stream) {
+			panic(fmt.Sprintf("host device: streams %s and %s use the same memory in no order: record an event and wait for it",
+				u.at.stream.name, next.at.stream.name))
+		}
+	}
+}
+
+// mustComeFirst panics if an operation uses device memory that s frees, and need not be done by then.
+func (t *tracker) mustComeFirst(s *stream, freed addressRange) {
+	for _, u := range t.uses {
+		if !u.host && u.span.overlaps(freed) && !u.before(s) {
+			panic(fmt.Sprintf("host device: stream %s frees memory in use by stream %s", s.name, u.at.stream.name))
+		}
+	}
+}
+
+// mustBeIdle panics if any queued operation uses device memory.
+func (t *tracker) mustBeIdle(m device.Memory, call string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget()
+	for _, u := range t.uses {
+		if !u.host && u.span.overlaps(deviceRange(m)) {
+			panic(fmt.Sprintf("host device: %s: %v is in use by stream %s", call, span(m), u.at.stream.name))
+		}
+	}
+}
+
+// mustNotCopy panics if a queued copy uses host memory.
+func (t *tracker) mustNotCopy(mem []byte, what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget()
+	if t.copies(hostRange(mem)) {
+		panic(fmt.Sprintf("host device: host buffer %s before the copy that uses it is done", what))
+	}
+}
+
+// copies says whether a queued copy uses host memory. The caller holds mu.
+func (t *tracker) copies(r addressRange) bool {
+	for _, u := range t.uses {
+		if u.host && !u.at.reached() && u.span.overlaps(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// mustBeLive panics if device memory is not all in one allocation that nobody has freed.
+func (d *Device) mustBeLive(r addressRange) {
+	m := device.Memory{Addr: r.lo, Bytes: int(r.hi - r.lo)}
+	seg := d.memory.lookup(m)
+	if seg == nil || (seg.pool != nil && !seg.pool.live(m)) {
+		panic(fmt.Sprintf("host device: %v is used after it was freed, or was never allocated", span(m)))
+	}
+}

@@ -1,0 +1,153 @@
+package host
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// workers are the goroutines that help streams with their launches. Whoever calls run works along, so a
+// call always gets done, though every worker be busy elsewhere, or the call come from inside another.
+type workers struct {
+	mu     sync.Mutex
+	ready  sync.Cond // workers wait here for jobs
+	count  int
+	jobs   []*job // those that may have an index nobody has taken
+	turn   int    // which job the next worker helps
+	closed bool
+	exited sync.WaitGroup
+
+	spare sync.Pool // of *job
+}
+
+// job is one call of run.
+type job struct {
+	fn   func(int)
+	n    int64
+	next atomic.Int64 // the next index to take
+
+	helpers int       // workers at it, under workers.mu
+	idle    sync.Cond // the caller waits here for helpers to be 0
+
+	panicked atomic.Pointer[kernelPanic]
+}
+
+// startWorkers starts count goroutines.
+func startWorkers(count int) *workers {
+	w := &workers{count: count}
+	w.ready.L = &w.mu
+	w.spare.New = func() any { return &job{idle: sync.Cond{L: &w.mu}} }
+	for range count {
+		w.exited.Go(w.serve)
+	}
+	return w
+}
+
+// stop waits for the workers to return. No run may be in progress.
+func (w *workers) stop() {
+	w.mu.Lock()
+	w.closed = true
+	w.ready.Broadcast()
+	w.mu.Unlock()
+	w.exited.Wait()
+}
+
+// run is the device.Parallel that kernels get. A panic of fn is raised here again as a *kernelPanic, once no
+// other call of fn runs.
+func (w *workers) run(n int, fn func(i int)) {
+	if n == 1 || w.count == 0 {
+		for i := range n {
+			fn(i)
+		}
+		return
+	}
+	if n <= 0 {
+		return
+	}
+	j := w.spare.Get().(*job)
+	j.fn, j.n = fn, int64(n)
+	j.next.Store(0)
+	w.offer(j)
+	j.work()
+	w.retire(j)
+
+	p := j.panicked.Swap(nil)
+	j.fn = nil
+	w.spare.Put(j)
+	if p != nil {
+		panic(p)
+	}
+}
+
+// offer calls workers to a job.
+func (w *workers) offer(j *job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.jobs = append(w.jobs, j)
+	for range min(j.n-1, int64(w.count)) {
+		w.ready.Signal()
+	}
+}
+
+// retire returns once nobody works at the job any more. All its indexes have been taken.
+func (w *workers) retire(j *job) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.remove(j)
+	for j.helpers > 0 {
+		j.idle.Wait()
+	}
+}
+
+// remove takes a job off the list, if it is still on it. The caller holds mu.
+func (w *workers) remove(j *job) {
+	for i, other := range w.jobs {
+		if other == j {
+			last := len(w.jobs) - 1
+			w.jobs[i], w.jobs[last] = w.jobs[last], nil
+			w.jobs = w.jobs[:last]
+			return
+		}
+	}
+}
+
+// serve is a worker: it helps the jobs in turn.
+func (w *workers) serve() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		for len(w.jobs) == 0 && !w.closed {
+			w.ready.Wait()
+		}
+		if w.closed {
+			return
+		}
+		w.turn++
+		j := w.jobs[w.turn%len(w.jobs)]
+		j.helpers++
+		w.mu.Unlock()
+		j.work()
+		w.mu.Lock()
+		w.remove(j)
+		j.helpers--
+		if j.helpers == 0 {
+			j.idle.Signal()
+		}
+	}
+}
+
+// work takes indexes until there are none left. After a panic there are none left.
+func (j *job) work() {
+	defer func() {
+		if v := recover(); v != nil {
+			j.panicked.CompareAndSwap(nil, asPanic(v))
+			j.next.Store(j.n)
+		}
+	}()
+	for {
+		i := j.next.Add(1) - 1
+		if i >= j.n {
+			return
+		}
+		j.fn(int(i))
+	}
+}

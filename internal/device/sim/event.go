@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"time"
+
+	"millrace/internal/device"
+)
+
+// mark is one recording of an event. A wait holds on to the mark it found, so recording the event again
+// does not move what the wait is for.
+type mark struct {
+	reached bool
+	at      time.Duration
+	waiting []*op // waits at the head of their streams
+}
+
+// Event is a device.Event.
+type Event struct {
+	dev    *Device
+	timed  bool
+	mark   *mark // nil before the first Record
+	closed bool
+}
+
+// NewEvent implements device.Device.
+func (d *Device) NewEvent(timed bool) (device.Event, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable("new event"); err != nil {
+		return nil, err
+	}
+	e := &Event{dev: d, timed: timed}
+	d.events[e] = struct{}{}
+	return e, nil
+}
+
+// event checks that e is an open event of this device. The lock is held.
+func (d *Device) event(call string, e device.Event) (*Event, error) {
+	mine, ok := e.(*Event)
+	if !ok || mine == nil || mine.dev != d {
+		return nil, d.invalid(call, "the event is not of this device")
+	}
+	return mine, mine.usable(call)
+}
+
+// usable returns why the event cannot be used, nil if it can. The lock is held.
+func (e *Event) usable(call string) error {
+	if err := e.dev.usable(call); err != nil {
+		return err
+	}
+	if e.closed {
+		return device.Errorf(call, e.dev.info.ID, device.ErrClosed, "the event was closed")
+	}
+	return nil
+}
+
+// Record implements device.Stream.
+func (s *Stream) Record(e device.Event) error {
+	d := s.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := s.usable("record"); err != nil {
+		return err
+	}
+	ev, err := d.event("record", e)
+	if err != nil {
+		return err
+	}
+	m := &mark{}
+	ev.mark = m
+	s.enqueue(&op{kind: Record, mark: m})
+	return nil
+}
+
+// reach lets the waits for m pass. The lock is held.
+func (d *Device) reach(m *mark) {
+	m.reached, m.at = true, d.now
+	for _, o := range m.waiting {
+		d.carryOut(o)
+	}
+	m.waiting = nil
+}
+
+// Wait implements device.Stream.
+func (s *Stream) Wait(e device.Event) error {
+	d := s.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := s.usable("wait"); err != nil {
+		return err
+	}
+	ev, err := d.event("wait", e)
+	if err != nil {
+		return err
+	}
+	if ev.mark == nil {
+		if device.Invariants {
+			panic("sim: stream " + s.name + " waits on an event that was never recorded: it would hold nothing up")
+		}
+		return nil
+	}
+	s.enqueue(&op{kind: Wait, mark: ev.mark})
+	return nil
+}
+
+// Done implements device.Event. It moves the clock by PollCost. While nothing is under way, a gate whose
+// ten seconds have passed gives way, so that polling behind it ends too.
+func (e *Event) Done() (bool, error) {
+	d := e.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := e.usable("query event"); err != nil {
+		return false, err
+	}
+	d.advance(d.now + PollCost)
+	if len(d.running) == 0 && d.gateOverdue() {
+		d.giveWay()
+	}
+	if err := e.usable("query event"); err != nil {
+		return false, err
+	}
+	return e.mark == nil || e.mark.reached, nil
+}
+
+// Time implements device.Event. It does not move the clock.
+func (e *Event) Time() (time.Duration, error) {
+	const call = "event time"
+	d := e.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := e.usable(call); err != nil {
+		return 0, err
+	}
+	switch {
+	case !e.timed:
+		return 0, d.invalid(call, "the event was made without timing")
+	case e.mark == nil:
+		return 0, d.invalid(call, "the event was never recorded")
+	case !e.mark.reached:
+		return 0, device.Errorf(call, d.info.ID, device.ErrNotReady, "the stream has not got there")
+	}
+	return e.mark.at, nil
+}
+
+// Close implements device.Event. On a lost device it gives the event back and returns ErrLost.
+func (e *Event) Close() error {
+	d := e.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e.closed || d.closed {
+		return nil
+	}
+	e.closed = true
+	delete(d.events, e)
+	return d.usable("close event")
+}

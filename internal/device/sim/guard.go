@@ -1,0 +1,51 @@
+package sim
+
+import (
+	"fmt"
+
+	"millrace/internal/device"
+)
+
+// guard is the device.Guard of every host buffer of a device.
+type guard struct{ dev *Device }
+
+// Access implements device.Guard.
+func (g guard) Access(mem []byte) {
+	if len(mem) == 0 {
+		return
+	}
+	g.dev.mu.Lock()
+	defer g.dev.mu.Unlock()
+	lo := address(mem)
+	hi := lo + uint64(len(mem))
+	g.dev.eachUse(func(o *op, u use) {
+		if at := address(u.data); at < hi && lo < at+uint64(len(u.data)) {
+			panic(fmt.Sprintf("sim: the host looks at a buffer of %d bytes before the %v has completed", len(mem), o))
+		}
+	})
+}
+
+// checkUnused panics in the invariants build if queued work uses a, which is about to be freed.
+func (d *Device) checkUnused(call string, a *allocation) {
+	if !device.Invariants {
+		return
+	}
+	d.eachUse(func(o *op, u use) {
+		if u.alloc == a {
+			panic(fmt.Sprintf("sim: %s of %d bytes that the %v still uses", call, len(a.data), o))
+		}
+	})
+}
+
+// eachUse calls fn for every access to memory by work that has not been carried out. The lock is held.
+func (d *Device) eachUse(fn func(o *op, u use)) {
+	for _, s := range d.streams {
+		for _, o := range s.queue {
+			for _, u := range o.uses {
+				if len(u.data) > 0 {
+					fn(o, u)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"container/heap"
+	"time"
+)
+
+// op is one operation of a stream.
+type op struct {
+	seq      uint64
+	kind     Kind
+	stream   *Stream
+	name     string // the kernel of a launch
+	bytes    int
+	enqueued time.Duration
+	start    time.Duration
+	cost     time.Duration // time on its engine
+	due      time.Duration // while it waits for an engine: when it became ready; in service: when it ends
+	uses     []use
+	token    uint64 // of a notify
+	mark     *mark  // of a record or a wait
+	opened   bool   // of a gate
+
+	// effect is what the operation does to memory and state at its end. An error loses the device.
+	effect func() error
+}
+
+// opHeap orders operations by due, then by sequence. It implements heap.Interface.
+type opHeap []*op
+
+func (h opHeap) Len() int { return len(h) }
+func (h opHeap) Less(i, j int) bool {
+	if h[i].due != h[j].due {
+		return h[i].due < h[j].due
+	}
+	return h[i].seq < h[j].seq
+}
+func (h opHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *opHeap) Push(x any)   { *h = append(*h, x.(*op)) }
+func (h *opHeap) Pop() any {
+	last := len(*h) - 1
+	o := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return o
+}
+
+// engine serves as many operations at once as it has slots.
+type engine struct {
+	slots, busy int
+	ready       opHeap
+}
+
+// loop is the state of the simulation. The device's lock guards it.
+type loop struct {
+	now      time.Duration
+	seq      uint64 // of the last operation enqueued
+	queued   int    // operations not yet carried out
+	streams  []*Stream
+	runnable []*Stream // streams whose head may be able to move
+	engines  [engineCount]engine
+	running  opHeap // in service on an engine, and late completions, by when they end
+	gates    []*op  // gates that hold a stream up now
+}
+
+func newLoop(computeSlots int) loop {
+	var l loop
+	l.engines[CopyInEngine].slots = 1
+	l.engines[CopyOutEngine].slots = 1
+	l.engines[ComputeEngine].slots = computeSlots
+	return l
+}
+
+// step lets free engines take ready operations and moves the clock to the next instant at which
+// something ends. It returns false if nothing is under way: then only the host can change anything.
+func (d *Device) step() bool {
+	if d.lost != nil {
+		return false
+	}
+	d.dispatch()
+	if len(d.running) == 0 {
+		return false
+	}
+	d.moveTo(d.running[0].due)
+	for len(d.running) > 0 && d.running[0].due <= d.now {
+		d.end(heap.Pop(&d.running).(*op))
+	}
+	d.settle()
+	return true
+}
+
+// advance runs the simulation until the clock reads t.
+func (d *Device) advance(t time.Duration) {
+	for d.lost == nil {
+		d.dispatch()
+		if len(d.running) == 0 || d.running[0].due > t {
+			d.moveTo(t)
+			return
+		}
+		d.step()
+	}
+}
+
+// drive runs the simulation until done or the device is lost. When nothing is under way the gates are
+// all that is left to wait for, and they give way. A wait needs a record enqueued before it, so streams
+// cannot wait for each other in a circle: one of the two always moves.
+func (d *Device) drive(done func() bool) {
+	for d.lost == nil && !done() {
+		if !d.step() && !d.giveWay() {
+			panic("sim: work is queued that nothing can bring to an end")
+		}
+	}
+}
+
+// moveTo sets the clock, unless a loss of the device is due before.
+func (d *Device) moveTo(t time.Duration) {
+	if f, ok := lossBy(d.faults, t); ok {
+		d.now = f.At
+		d.lose("device", "injected loss at %v", f.At)
+		return
+	}
+	d.now = t
+}
+
+// dispatch gives each free engine the operation that has been ready longest.
+func (d *Device) dispatch() {
+	for i := range d.engines {
+		e := &d.engines[i]
+		for e.busy < e.slots && len(e.ready) > 0 {
+			o := heap.Pop(&e.ready).(*op)
+			e.busy++
+			o.start = d.now
+			o.due = d.now + o.cost
+			heap.Push(&d.running, o)
+		}
+	}
+}
+
+// end is the instant at which an operation leaves its engine, or a late completion comes.
+func (d *Device) end(o *op) {
+	if o.kind == Notify {
+		d.complete(o.token)
+		return
+	}
+	d.engines[o.kind.engine()].busy--
+	d.carryOut(o)
+}
+
+// carryOut lets o, the head of its stream, take effect and leave the queue.
+func (d *Device) carryOut(o *op) {
+	if err := o.touch(); err != nil {
+		d.lose(o.String(), "%v", err)
+		return
+	}
+	if o.effect != nil {
+		if err := o.effect(); err != nil {
+			d.lose(o.String(), "%v", err)
+			return
+		}
+	}
+	s := o.stream
+	s.queue[0] = nil
+	s.queue = s.queue[1:]
+	s.issued = false
+	s.done = o.seq
+	d.queued--
+	d.runnable = append(d.runnable, s)
+	d.trace.add(o, d.now)
+	if o.kind == Record {
+		d.reach(o.mark)
+	}
+}
+
+// settle issues what can be issued at this instant.
+func (d *Device) settle() {
+	for len(d.runnable) > 0 {
+		s := d.runnable[0]
+		d.runnable = d.runnable[1:]
+		if len(s.queue) > 0 && !s.issued {
+			d.issue(s.queue[0])
+		}
+	}
+	d.runnable = nil
+}
+
+// issue brings the head of a stream on its way: to its engine, to what it waits for, or, if it takes no
+// time, to its end.
+func (d *Device) issue(o *op) {
+	o.stream.issued = true
+	o.start = d.now
+	switch {
+	case o.kind.engine() != NoEngine:
+		o.due = d.now
+		heap.Push(&d.engines[o.kind.engine()].ready, o)
+	case o.kind == Wait && !o.mark.reached:
+		o.mark.waiting = append(o.mark.waiting, o)
+	case o.kind == Gate && !o.opened:
+		d.gates = append(d.gates, o)
+	default:
+		d.carryOut(o)
+	}
+}
+
+// abandon drops everything queued: the device is lost.
+func (d *Device) abandon() {
+	for _, s := range d.streams {
+		s.queue = nil
+	}
+	for i := range d.engines {
+		d.engines[i].ready = nil
+	}
+	d.running, d.gates, d.runnable, d.queued = nil, nil, nil, 0
+}
+
+func (o *op) String() string {
+	what := o.kind.String()
+	if o.name != "" {
+		what += " of " + o.name
+	}
+	return what + " on stream " + o.stream.name
+}

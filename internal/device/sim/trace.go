@@ -1,0 +1,94 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// Engine is what serves an operation.
+type Engine uint8
+
+// The engines. Operations of NoEngine only order others.
+const (
+	NoEngine Engine = iota
+	CopyInEngine
+	ComputeEngine
+	CopyOutEngine
+	engineCount
+)
+
+func (e Engine) String() string {
+	return [...]string{"none", "copy in", "compute", "copy out"}[e]
+}
+
+// Kind is what an operation does.
+type Kind uint8
+
+// The kinds of operations, each named after the call that enqueues it.
+const (
+	CopyIn Kind = iota + 1
+	CopyOut
+	Fill
+	Launch
+	Record
+	Wait
+	Notify
+	Free
+	Gate
+)
+
+func (k Kind) String() string {
+	return [...]string{"none", "copy in", "copy out", "fill", "launch", "record", "wait", "notify", "free", "gate"}[k]
+}
+
+// engine is the one that serves operations of kind k.
+func (k Kind) engine() Engine {
+	switch k {
+	case CopyIn:
+		return CopyInEngine
+	case CopyOut:
+		return CopyOutEngine
+	case Fill, Launch:
+		return ComputeEngine
+	}
+	return NoEngine
+}
+
+// Span is one operation that the device has carried out. Times are on the scale of Device.Now.
+type Span struct {
+	Seq      uint64 // place in the sequence of enqueueing calls, from 1
+	Kind     Kind
+	Engine   Engine
+	Stream   string
+	Kernel   string // the operator of a launch; empty for other kinds
+	Bytes    int    // moved, filled, or in the rows of a launch; of the allocation for a free
+	Enqueued time.Duration
+	Start    time.Duration // when an engine took it; for NoEngine when its stream got there
+	End      time.Duration
+}
+
+// trace keeps the first limit spans.
+type trace struct {
+	limit   int
+	spans   []Span
+	dropped int64
+}
+
+func (t *trace) add(o *op, end time.Duration) {
+	if len(t.spans) >= t.limit {
+		t.dropped++
+		return
+	}
+	t.spans = append(t.spans, Span{
+		Seq: o.seq, Kind: o.kind, Engine: o.kind.engine(), Stream: o.stream.name, Kernel: o.name,
+		Bytes: o.bytes, Enqueued: o.enqueued, Start: o.start, End: end,
+	})
+}
+
+// Trace returns what the device has carried out so far, in the order in which it ended, and how many
+// spans there was no room for (see Options.TraceLimit).
+func (d *Device) Trace() (spans []Span, dropped int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.trace.spans), d.trace.dropped
+}

@@ -1,0 +1,95 @@
+// crc32c: the CRC-32C of every row of a ragged batch.
+//
+// Parameter block: none (0 bytes). Result record: 4 bytes, the CRC as a little-endian uint32.
+// Scratch: the tile index (ragged.cuh).
+#include <new>
+
+#include "crc32c_kernels.cuh"
+#include "runtime/operator.hpp"
+
+namespace millrace {
+
+namespace {
+
+constexpr uint32_t kBlocksPerMultiprocessor = 16; // what fits: 2048 threads, 12 KiB of shared memory each
+
+struct Crc32c {
+    int32_t ordinal;
+    uint32_t multiprocessors;
+    const Crc32cTables *tables; // on the device
+};
+
+int32_t crc32c_load(millrace_error *error) {
+    if (int32_t s = load_kernel(crc32c_prepare, "loading crc32c_prepare", error)) return s;
+    return load_kernel(crc32c_tiles, "loading crc32c_tiles", error);
+}
+
+int32_t make_instance(Crc32c *instance, millrace_error *error) {
+    if (int32_t s = check(error, cudaSetDevice(instance->ordinal), "cudaSetDevice")) return s;
+    if (int32_t s = crc32c_load(error)) return s;
+    if (int32_t s = multiprocessors(instance->ordinal, &instance->multiprocessors, error)) return s;
+    Crc32cTables tables;
+    crc32c_make_tables(&tables);
+    void *copy = nullptr;
+    if (int32_t s = upload(&tables, sizeof tables, &copy, error)) return s;
+    instance->tables = static_cast<const Crc32cTables *>(copy);
+    return MILLRACE_OK;
+}
+
+int32_t crc32c_create(int32_t ordinal, const void *, size_t bytes, void **out, millrace_error *error) {
+    if (bytes != 0) {
+        return fail(error, MILLRACE_INVALID, 0, "crc32c: a parameter block of %zu bytes: it takes none", bytes);
+    }
+    Crc32c *instance = new (std::nothrow) Crc32c{ordinal, 0, nullptr};
+    if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for crc32c");
+    if (int32_t s = make_instance(instance, error)) {
+        delete instance;
+        return s;
+    }
+    *out = instance;
+    return MILLRACE_OK;
+}
+
+int32_t crc32c_destroy(void *self, millrace_error *error) {
+    Crc32c *instance = static_cast<Crc32c *>(self);
+    int32_t status = check(error, cudaSetDevice(instance->ordinal), "cudaSetDevice");
+    if (status == MILLRACE_OK) {
+        status = check(error, cudaFree(const_cast<Crc32cTables *>(instance->tables)), "cudaFree");
+    }
+    delete instance;
+    return status;
+}
+
+int32_t crc32c_needs(const void *, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
+    if (int32_t s = check_shape(shape, error)) return s;
+    needs->scratch = tile_index_bytes(static_cast<uint32_t>(shape->bytes), kCrc32cTileBytes);
+    needs->result = shape->rows * sizeof(uint32_t);
+    return MILLRACE_OK;
+}
+
+int32_t crc32c_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
+    const Crc32c *instance = static_cast<const Crc32c *>(self);
+    if (int32_t s = check_shape(&args->shape, error)) return s;
+    if (args->shape.rows == 0) return MILLRACE_OK;
+    cudaStream_t stream = static_cast<cudaStream_t>(cuda_stream);
+    uint32_t rows = static_cast<uint32_t>(args->shape.rows), bytes = static_cast<uint32_t>(args->shape.bytes);
+    const uint32_t *offsets = reinterpret_cast<const uint32_t *>(args->offsets);
+    uint32_t *index = reinterpret_cast<uint32_t *>(args->scratch);
+    uint32_t *result = reinterpret_cast<uint32_t *>(args->result);
+    uint32_t tiles = tile_count(bytes, kCrc32cTileBytes), entries = bytes == 0 ? 0 : tiles + 1;
+    uint32_t most = instance->multiprocessors * kBlocksPerMultiprocessor;
+
+    crc32c_prepare<<<blocks_for(rows > entries ? rows : entries, kCrc32cThreads, most), kCrc32cThreads, 0, stream>>>(
+        instance->tables, offsets, rows, bytes, entries, index, result);
+    if (int32_t s = check_launch(error, "crc32c_prepare")) return s;
+    if (bytes == 0) return MILLRACE_OK;
+    crc32c_tiles<<<tiles < most ? tiles : most, kCrc32cThreads, 0, stream>>>(
+        instance->tables, reinterpret_cast<const uint8_t *>(args->batch), offsets, bytes, index, result);
+    return check_launch(error, "crc32c_tiles");
+}
+
+} // namespace
+
+extern const OperatorEntry kCrc32c = {{"crc32c", 1, crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch}, crc32c_load};
+
+} // namespace millrace

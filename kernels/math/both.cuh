@@ -1,0 +1,10 @@
+// Marks functions that run on the GPU and on the host, so that `make check` tests them with a plain compiler.
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define MILLRACE_BOTH __host__ __device__ __forceinline__
+#else
+#define MILLRACE_BOTH inline
+#endif

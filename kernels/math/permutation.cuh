@@ -1,0 +1,157 @@
+// The permutations of MinHash: h -> ((a * h + b) mod p) mod 2^32 with p = 2^61 - 1, for 32-bit h.
+//
+// This is the inner loop of the minhash kernel, once for each shingle and permutation, so every instruction counts.
+// With x = a * h + b < 2^93, cut at bit 61 into x = high * 2^61 + low, 2^61 = 1 (mod p) gives x = high + low (mod p),
+// where high < 2^32 and low < 2^61. That sum is below p + 2^32, so the remainder is it or it less p, and of
+// the remainder only the low 32 bits are wanted:
+//
+//     result = low32(x) + high + carry  (mod 2^32),   carry = 1 if high + low >= p, else 0
+//
+// because low32(low) = low32(x), and subtracting p adds 1 to the low 32 bits. Three things make it cheap:
+//
+//  1. high is found without shifting by using 8x instead of x: its bits 64 to 95 are `high`. With 8a and 8b cut
+//     into 32-bit words, 8x = (8a)_1 * h * 2^32 + (8a)_0 * h + 8b, which takes two 32 x 32 + 32 -> 64 bit
+//     multiply-adds that cannot overflow, and one addition of their middle words. Shifting words 1 and 0 right by 3
+//     gives low32(x) back.
+//  2. carry is nearly always 0. It can be 1 only if low >= p - high >= 2^61 - 2^32, that is if bits 32 to 60 of
+//     low are all ones: once in 2^29. So the loop leaves carry out and keeps the greatest word 1 of 8x (bits 29
+//     to 60 of low) that it meets; only if that ever reached 0xfffffff8 is the stretch done again with
+//     permute_exact.
+//  3. Minimum and maximum of three take one instruction on sm_90.
+#pragma once
+
+#include "both.cuh"
+
+namespace millrace {
+
+constexpr uint64_t kMersenne61 = (1ull << 61) - 1;
+
+// splitmix64 (Steele, Lea, Flood 2014): the next number of the generator in *state.
+MILLRACE_BOTH uint64_t splitmix64(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+// a in [1, p - 1], b in [0, p - 1].
+struct Permutation {
+    uint64_t a, b;
+};
+
+// The next permutation of the generator.
+MILLRACE_BOTH Permutation next_permutation(uint64_t *state) {
+    Permutation permutation;
+    permutation.a = splitmix64(state) % (kMersenne61 - 1) + 1;
+    permutation.b = splitmix64(state) % kMersenne61;
+    return permutation;
+}
+
+// A permutation as the loop wants it in registers. The host makes it and the kernel loads it, so that the compiler
+// does not know that the upper halves of the addends are 0: it would take the multiply-adds apart.
+struct alignas(8) PermutationWords {
+    uint32_t a8_low, a8_high; // the words of 8a
+    uint64_t b8_low, b8_high; // the words of 8b, as the 64-bit addends of a multiply-add
+};
+
+inline PermutationWords permutation_words(Permutation p) {
+    return {static_cast<uint32_t>(p.a << 3), static_cast<uint32_t>(p.a >> 29), static_cast<uint32_t>(p.b << 3), p.b >> 29};
+}
+
+// From this value of word 1 on, permute_fast may be one too small.
+constexpr uint32_t kCarryPossible = 0xfffffff8u;
+
+// The permuted h without the carry, and word 1 of 8x. Two IMAD.WIDE, an IADD3, an SHF and an IMAD.X.
+MILLRACE_BOTH uint32_t permute_fast(const PermutationWords &p, uint32_t h, uint32_t *word1) {
+    uint64_t t = static_cast<uint64_t>(p.a8_low) * h + p.b8_low;   // words 0 and 1 of 8x
+    uint64_t u = static_cast<uint64_t>(p.a8_high) * h + p.b8_high; // words 1 and 2
+    uint32_t result;
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+l"(t), "+l"(u)); // computed here, whole: the compiler would mix these sums with the next
+    asm("{ .reg .u32 low;\n\t"
+        "add.cc.u32 %0, %2, %3;\n\t"
+        "shf.r.clamp.b32 low, %4, %0, 3;\n\t"
+        "addc.u32 %1, %5, low; }"
+        : "=&r"(*word1), "=r"(result)
+        : "r"(static_cast<uint32_t>(u)), "r"(static_cast<uint32_t>(t >> 32)), "r"(static_cast<uint32_t>(t)),
+          "r"(static_cast<uint32_t>(u >> 32)));
+#else
+    *word1 = static_cast<uint32_t>(u) + static_cast<uint32_t>(t >> 32);
+    uint32_t carried = *word1 < static_cast<uint32_t>(u);
+    result = static_cast<uint32_t>(u >> 32) + (*word1 << 29 | static_cast<uint32_t>(t) >> 3) + carried;
+#endif
+    return result;
+}
+
+// The permuted h, carry and all.
+MILLRACE_BOTH uint32_t permute_exact(const PermutationWords &p, uint32_t h) {
+    uint32_t word1;
+    uint32_t fast = permute_fast(p, h, &word1);
+    // low and high again: words 0 and 1 of 8x without the lowest three bits, which are 0, and word 2.
+    uint32_t word0 = static_cast<uint32_t>(static_cast<uint64_t>(p.a8_low) * h + p.b8_low);
+    uint64_t low = (static_cast<uint64_t>(word1) << 32 | word0) >> 3;
+    uint32_t high = fast - static_cast<uint32_t>(low);
+    return fast + (low + high >= kMersenne61);
+}
+
+MILLRACE_BOTH uint32_t min2(uint32_t a, uint32_t b) { return a < b ? a : b; }
+MILLRACE_BOTH uint32_t max2(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+MILLRACE_BOTH uint32_t min3(uint32_t a, uint32_t b, uint32_t c) {
+#ifdef __CUDA_ARCH__
+    return __vimin3_u32(a, b, c);
+#else
+    return min2(min2(a, b), c);
+#endif
+}
+
+MILLRACE_BOTH uint32_t max3(uint32_t a, uint32_t b, uint32_t c) {
+#ifdef __CUDA_ARCH__
+    return __vimax3_u32(a, b, c);
+#else
+    return max2(max2(a, b), c);
+#endif
+}
+
+// Four hashes at once: the minimum of their permuted values and `least`, and the greatest word 1 in *worst.
+MILLRACE_BOTH uint32_t permute_four(const PermutationWords &p, const uint32_t (&h)[4], uint32_t least,
+                                    uint32_t *worst) {
+    uint32_t value[4], word1[4];
+    for (int i = 0; i < 4; i++) value[i] = permute_fast(p, h[i], &word1[i]);
+    *worst = max3(max3(*worst, word1[0], word1[1]), word1[2], word1[3]);
+    return min3(min3(least, value[0], value[1]), value[2], value[3]);
+}
+
+// The minimum of the permuted hashes[first, limit), 0xffffffff if there are none. hashes is aligned to 16 bytes; the
+// middle of the range is read 16 bytes at a time.
+MILLRACE_BOTH uint32_t permute_least(const PermutationWords &p, const uint32_t *hashes, uint32_t first,
+                                     uint32_t limit) {
+    uint32_t least = 0xffffffffu, worst = 0, word1;
+    uint32_t i = first;
+    for (; i < limit && i % 4 != 0; i++) {
+        least = min2(least, permute_fast(p, hashes[i], &word1));
+        worst = max2(worst, word1);
+    }
+#ifdef __CUDA_ARCH__
+#pragma unroll 2
+#endif
+    for (; i + 4 <= limit; i += 4) {
+#ifdef __CUDA_ARCH__
+        uint4 four = *reinterpret_cast<const uint4 *>(hashes + i);
+        const uint32_t h[4] = {four.x, four.y, four.z, four.w};
+#else
+        const uint32_t h[4] = {hashes[i], hashes[i + 1], hashes[i + 2], hashes[i + 3]};
+#endif
+        least = permute_four(p, h, least, &worst);
+    }
+    for (; i < limit; i++) {
+        least = min2(least, permute_fast(p, hashes[i], &word1));
+        worst = max2(worst, word1);
+    }
+    if (worst < kCarryPossible) return least;
+    least = 0xffffffffu;
+    for (i = first; i < limit; i++) least = min2(least, permute_exact(p, hashes[i]));
+    return least;
+}
+
+} // namespace millrace

@@ -1,0 +1,245 @@
+// One tile of minhash: from bytes to the hashes of the shingles that start in it.
+//
+// A block stages the tile and a halo behind it in shared memory, finds where rows and characters start, and
+// hashes every shingle that starts in the tile. Positions count from the tile's start. The bytes of a shingle of
+// valid UTF-8 end within the halo (k characters of at most four bytes); those that do not, in input that is mostly
+// 10xxxxxx bytes, are found and hashed from global memory: slower, and as right.
+#pragma once
+
+#include "load.cuh"
+#include "math/murmur3.cuh"
+#include "math/ragged.cuh"
+#include "math/shingle.cuh"
+
+namespace millrace {
+
+constexpr uint32_t kMinhashThreads = 256;
+constexpr uint32_t kMinhashTileBytes = 2048;
+constexpr uint32_t kMostShingleCharacters = 256;
+
+constexpr uint32_t kMostHaloBytes = 4 * kMostShingleCharacters;
+
+// Bytes staged behind a tile.
+inline uint32_t halo_bytes(uint32_t k) { return (4 * k + 15) / 16 * 16; }
+
+// The batch and the tile's place in it. The same for all threads of a block.
+struct TileInput {
+    const uint8_t *batch;
+    const uint32_t *offsets;
+    uint32_t bytes;               // of the batch
+    uint32_t k;
+    uint32_t start;               // of the tile, in the batch
+    uint32_t length;              // of the tile
+    uint32_t staged;              // bytes of tile and halo
+    uint32_t first_row, last_row; // the tile's rows are among these
+};
+
+// What a block keeps of its tile. A segment is the part of a non-empty row that lies in the tile; segments are
+// numbered in order.
+struct TileState {
+    alignas(16) uint32_t hashes[kMinhashTileBytes];   // of the shingle that starts with character c
+    uint32_t segment_row[kMinhashTileBytes];
+    uint16_t segment_first[kMinhashTileBytes];        // its shingles start with the characters first to
+    uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; none if limit <= first
+    PositionSet<kMinhashTileBytes> row_starts;        // of non-empty rows
+    uint32_t far[kMostShingleCharacters];             // characters behind the halo, if any are needed
+    uint32_t far_characters;
+    uint32_t characters;                              // that start in tile and halo
+    uint32_t tile_characters;                         // that start in the tile
+    uint32_t warp_totals[kMinhashThreads / 32];
+};
+
+// The staged bytes, and where the characters in them start. Sixteen bytes more, so that a word past the end can be
+// read.
+struct TileBytes {
+    alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
+    uint16_t positions[kMinhashTileBytes + kMostHaloBytes];
+};
+
+// The sum of the values of the threads before this one; *total is the sum of all.
+__device__ inline uint32_t block_scan(uint32_t value, uint32_t *warp_totals, uint32_t *total) {
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t sum = value;
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        uint32_t before = __shfl_up_sync(0xffffffffu, sum, distance);
+        if (lane >= distance) sum += before;
+    }
+    if (lane == 31) warp_totals[warp] = sum;
+    __syncthreads();
+    uint32_t preceding = 0, all = 0;
+    for (uint32_t w = 0; w < kMinhashThreads / 32; w++) {
+        if (w < warp) preceding += warp_totals[w];
+        all += warp_totals[w];
+    }
+    __syncthreads(); // before warp_totals is used again
+    *total = all;
+    return preceding + sum - value;
+}
+
+__device__ inline void stage_bytes(const TileInput &in, TileBytes *tile, TileState *state) {
+    for (uint32_t at = threadIdx.x * 16; at < in.staged + 16; at += kMinhashThreads * 16) {
+        uint32_t words[4];
+        load_16(in.batch, in.start + at, in.start + in.staged, words);
+        *reinterpret_cast<uint4 *>(tile->words + at / 4) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+    for (uint32_t w = threadIdx.x; w < state->row_starts.kWords; w += kMinhashThreads) state->row_starts.bits[w] = 0;
+}
+
+// Marks where the tile's non-empty rows start. Empty rows are passed by, 256 at a time.
+__device__ inline void mark_rows(const TileInput &in, TileState *state) {
+    for (uint32_t row = in.first_row + threadIdx.x; row <= in.last_row; row += kMinhashThreads) {
+        uint32_t from = in.offsets[row];
+        if (from < in.start || from - in.start >= in.length || in.offsets[row + 1] == from) continue;
+        uint32_t position = from - in.start;
+        atomicOr(&state->row_starts.bits[position / 32], 1u << position % 32);
+    }
+}
+
+// Where characters start in a staged word: bits 7, 15, 23 and 31. Rows that start make characters start.
+__device__ inline uint32_t word_starts(const TileInput &in, const TileBytes &tile, const TileState *state,
+                                       uint32_t word) {
+    uint32_t starts = character_starts(tile.words[word]);
+    uint32_t position = word * 4;
+    if (position < kMinhashTileBytes) {
+        uint32_t rows = state->row_starts.bits[position / 32] >> (position % 32) & 15;
+        starts |= (rows & 1) << 7 | (rows & 2) << 14 | (rows & 4) << 21 | (rows & 8) << 28;
+    }
+    uint32_t left = in.staged - position;
+    return left >= 4 ? starts : starts & ((1u << 8 * left) - 1);
+}
+
+// Lists where characters start in tile and halo, and counts row starts up to each word of their set.
+__device__ inline void find_characters(const TileInput &in, TileBytes *tile, TileState *state) {
+    uint32_t words = (in.staged + 3) / 4, each = (words + kMinhashThreads - 1) / kMinhashThreads;
+    uint32_t from = threadIdx.x * each, to = min(from + each, words);
+    uint32_t characters = 0;
+    for (uint32_t w = from; w < to; w++) characters += __popc(word_starts(in, *tile, state, w));
+    uint32_t rows = threadIdx.x < state->row_starts.kWords ? __popc(state->row_starts.bits[threadIdx.x]) : 0;
+
+    // One scan for both: neither count passes 16 bits.
+    uint32_t total;
+    uint32_t before = block_scan(characters | rows << 16, state->warp_totals, &total);
+    if (threadIdx.x < state->row_starts.kWords) state->row_starts.before[threadIdx.x] = before >> 16;
+    uint32_t next = before & 0xffff;
+    for (uint32_t w = from; w < to; w++) {
+        if (w == kMinhashTileBytes / 4) state->tile_characters = next;
+        for (uint32_t starts = word_starts(in, *tile, state, w); starts != 0; starts &= starts - 1) {
+            uint32_t byte = static_cast<uint32_t>(__ffs(static_cast<int>(starts)) - 1) / 8;
+            tile->positions[next++] = static_cast<uint16_t>(w * 4 + byte);
+        }
+    }
+    if (threadIdx.x == 0) {
+        state->characters = total & 0xffff;
+        state->far_characters = 0;
+        if (words <= kMinhashTileBytes / 4) state->tile_characters = total & 0xffff;
+    }
+}
+
+// The segment that a position of the tile lies in. Segment 0 has no row start if its row began in an earlier tile.
+__device__ inline uint32_t segment_at(const TileState *state, uint32_t position) {
+    return state->row_starts.rank(position) - (state->row_starts.has(0) ? 1 : 0);
+}
+
+__device__ inline void list_segments(const TileInput &in, TileState *state) {
+    for (uint32_t row = in.first_row + threadIdx.x; row <= in.last_row; row += kMinhashThreads) {
+        uint32_t from = in.offsets[row], to = in.offsets[row + 1];
+        if (from == to || to <= in.start || from >= in.start + in.length) continue;
+        uint32_t segment = from < in.start ? 0 : segment_at(state, from - in.start);
+        state->segment_row[segment] = row;
+        state->segment_first[segment] = 0;
+        state->segment_limit[segment] = 0;
+    }
+}
+
+// Where the row that holds the tile's last byte ends, in the batch. The last of the tile's rows may begin in the next.
+__device__ inline uint32_t end_of_last_row(const TileInput &in) {
+    uint32_t tile_end = in.start + in.length;
+    return in.offsets[in.last_row] < tile_end ? in.offsets[in.last_row + 1] : tile_end;
+}
+
+// Finds characters behind the halo, as many as the tile's last shingle needs. All threads call it.
+__device__ inline void find_far_characters(const TileInput &in, TileState *state) {
+    uint32_t row_end = end_of_last_row(in);
+    uint32_t at = in.start + in.staged;
+    uint32_t wanted = state->tile_characters + in.k;
+    if (state->tile_characters == 0 || row_end <= at || state->characters >= wanted) return;
+    uint32_t need = wanted - state->characters, found = 0;
+    for (; at < row_end && found < need; at += kMinhashThreads * 16) {
+        uint32_t position = at + threadIdx.x * 16;
+        uint32_t words[4] = {0, 0, 0, 0}, starts[4] = {0, 0, 0, 0}, count = 0;
+        if (position < row_end) load_16(in.batch, position, row_end, words);
+        for (uint32_t w = 0; w < 4 && position + w * 4 < row_end; w++) {
+            uint32_t left = row_end - position - w * 4;
+            starts[w] = character_starts(words[w]) & (left >= 4 ? 0xffffffffu : (1u << 8 * left) - 1);
+            count += __popc(starts[w]);
+        }
+        uint32_t total;
+        uint32_t next = found + block_scan(count, state->warp_totals, &total);
+        for (uint32_t i = 0; i < 16; i++) {
+            if (starts[i / 4] >> (i % 4 * 8 + 7) & 1) {
+                if (next < need) state->far[next] = position + i - in.start;
+                next++;
+            }
+        }
+        found += total;
+    }
+    if (threadIdx.x == 0) state->far_characters = min(found, need);
+}
+
+// The blocks of a shingle in shared memory. They are asked for in order, so each word is read once.
+struct StagedBlocks {
+    const uint32_t *next;
+    uint32_t shift, word;
+
+    __device__ StagedBlocks(const uint32_t *words, uint32_t position)
+        : next(words + position / 4 + 1), shift(position % 4 * 8), word(words[position / 4]) {}
+
+    __device__ uint32_t operator()(uint32_t) {
+        uint32_t low = word;
+        word = *next++;
+        return __funnelshift_r(low, word, shift);
+    }
+};
+
+// The blocks of a shingle that goes on behind the halo, from global memory and not a byte past its end.
+struct FarBlocks {
+    const uint8_t *batch;
+    uint32_t position, end;
+
+    __device__ uint32_t operator()(uint32_t i) const {
+        uint32_t block = 0, from = position + i * 4;
+        for (uint32_t j = 0; j < 4; j++) {
+            if (from + j < end) block |= static_cast<uint32_t>(batch[from + j]) << (j * 8);
+        }
+        return block;
+    }
+};
+
+__device__ inline uint32_t hash_shingle(const TileInput &in, const TileBytes &tile, uint32_t from, uint32_t to) {
+    if (to <= in.staged) return murmur3(to - from, StagedBlocks(tile.words, from));
+    return murmur3(to - from, FarBlocks{in.batch, in.start + from, in.start + to});
+}
+
+// Hashes the shingles that start in the tile, and notes which of them are each segment's.
+__device__ inline void hash_shingles(const TileInput &in, const TileBytes &tile, TileState *state) {
+    auto start_of = [&](uint32_t character) -> uint32_t {
+        if (character < state->characters) return tile.positions[character];
+        uint32_t far = character - state->characters;
+        return far < state->far_characters ? state->far[far] : kNoCharacter;
+    };
+    for (uint32_t c = threadIdx.x; c < state->tile_characters; c += kMinhashThreads) {
+        uint32_t position = tile.positions[c], segment = segment_at(state, position);
+        uint32_t row_end = in.offsets[state->segment_row[segment] + 1] - in.start;
+        bool first = state->row_starts.has(position);
+        if (first || c == 0) state->segment_first[segment] = static_cast<uint16_t>(c);
+        uint32_t end = shingle_end(start_of, c, in.k, row_end, first);
+        if (end == kNoCharacter) continue;
+        state->hashes[c] = hash_shingle(in, tile, position, end);
+        // A shingle that ends with its row is the row's last.
+        if (end == row_end || c + 1 == state->tile_characters) {
+            state->segment_limit[segment] = static_cast<uint16_t>(c + 1);
+        }
+    }
+}
+
+} // namespace millrace

@@ -1,0 +1,33 @@
+// The table: the only thing that leaves the library.
+#include "runtime.hpp"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using namespace millrace;
+
+// Filled in on first use, not as a constant: the operators' entries are constants of other files.
+const millrace_api *table() {
+    static const millrace_operator operators[] = {kCrc32c.op, kMinhash.op};
+    static const millrace_api api = {
+        MILLRACE_ABI_VERSION, sizeof operators / sizeof operators[0], operators,
+        versions, device_count, device_info, device_open, device_close, device_check,
+        stream_create, stream_destroy, stream_synchronize, stream_wait,
+        event_create, event_destroy, event_record, event_query, event_synchronize, event_elapsed,
+        host_alloc, host_free, device_alloc, device_free,
+        pool_create, pool_destroy, pool_alloc, pool_free, pool_trim, pool_set_threshold, pool_stats,
+        copy_in, copy_out, fill, launch,
+        notify, completion_fd, completion_drain,
+        gate_enqueue, gate_open, range_start, range_end,
+    };
+    return &api;
+}
+
+} // namespace
+
+EXPORTED uint32_t millrace_abi_version(void) { return MILLRACE_ABI_VERSION; }
+
+EXPORTED const millrace_api *millrace_api_get(uint32_t abi_version) {
+    return abi_version == MILLRACE_ABI_VERSION ? table() : nullptr;
+}

@@ -1,0 +1,40 @@
+// What the built-in operators share.
+#pragma once
+
+#include "../math/ragged.cuh"
+#include "runtime.hpp"
+
+namespace millrace {
+
+// Refuses a shape that no batch can have.
+inline int32_t check_shape(const millrace_shape *shape, millrace_error *error) {
+    if (shape->rows <= kMostInBatch && shape->bytes <= kMostInBatch && (shape->rows != 0 || shape->bytes == 0)) {
+        return MILLRACE_OK;
+    }
+    return fail(error, MILLRACE_INVALID, 0, "a batch of %llu rows and %llu bytes: at most %llu of each, and no bytes without a row",
+                static_cast<unsigned long long>(shape->rows), static_cast<unsigned long long>(shape->bytes),
+                static_cast<unsigned long long>(kMostInBatch));
+}
+
+// Blocks of so many threads for so many items, `most` at the most: kernels stride over what is left.
+inline uint32_t blocks_for(uint64_t items, uint32_t threads, uint32_t most) {
+    uint64_t blocks = (items + threads - 1) / threads;
+    return blocks < most ? static_cast<uint32_t>(blocks) : most;
+}
+
+// How many multiprocessors the current device has.
+inline int32_t multiprocessors(int32_t ordinal, uint32_t *count, millrace_error *error) {
+    int value = 0;
+    if (int32_t s = check(error, cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, ordinal),
+                          "cudaDeviceGetAttribute")) {
+        return s;
+    }
+    *count = static_cast<uint32_t>(value);
+    return MILLRACE_OK;
+}
+
+// Copies a table of constants to device memory of its own and waits until it is there. It uses a stream of its own,
+// so that it waits for no other.
+int32_t upload(const void *table, size_t bytes, void **copy, millrace_error *error);
+
+} // namespace millrace

@@ -1,0 +1,179 @@
+// What the parts of the runtime share: the objects behind the ABI's opaque names, and errors.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <pthread.h>
+
+#include "millrace.h"
+
+namespace millrace {
+
+// ---- errors (error.cpp) ----
+
+// Fills in *error and returns status.
+int32_t fail(millrace_error *error, int32_t status, int32_t code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+// Turns what a CUDA call returned into a status, in the words of that call, and takes the error out of the
+// runtime so that it cannot be found by a later call that has nothing to do with it.
+int32_t fail_cuda(millrace_error *error, cudaError_t result, const char *call);
+
+inline int32_t check(millrace_error *error, cudaError_t result, const char *call) {
+    return result == cudaSuccess ? MILLRACE_OK : fail_cuda(error, result, call);
+}
+
+// Like check, for what a kernel launch left behind: a refusal is MILLRACE_LAUNCH whatever CUDA calls it.
+int32_t check_launch(millrace_error *error, const char *kernel);
+
+// ---- completion (completion.cpp) ----
+
+struct Completions;
+
+// One notification on its way. The host function gets a pointer to it.
+struct Notification {
+    Completions *queue;
+    uint64_t token;
+    uint32_t next_free;
+};
+
+// A bounded queue of tokens, and an eventfd that says there are some. A notification holds a place from
+// notify until it is drained, so the host function always finds room and never allocates.
+struct Completions {
+    pthread_mutex_t mutex;
+    int fd;
+    uint32_t capacity;
+    Notification *notifications; // capacity of them
+    uint32_t free;               // head of the list of free ones; capacity if there is none
+    uint32_t outstanding;        // handed to CUDA or queued
+    uint64_t *tokens;            // a ring of capacity
+    uint32_t head, queued;
+};
+
+int32_t completions_open(Completions *queue, uint32_t capacity, millrace_error *error);
+void completions_close(Completions *queue);
+
+// ---- gates (gate.cu) ----
+
+constexpr uint32_t kGates = 64;
+
+// A gate's two words in mapped memory. The kernel waits for opened == ticket, then sets done = ticket.
+struct GateSlot {
+    uint64_t opened;
+    uint64_t done;
+};
+
+struct Gates {
+    pthread_mutex_t mutex;
+    GateSlot *slots;           // kGates of them, pinned
+    GateSlot *device_slots;    // the same memory, as the GPU addresses it
+    uint64_t tickets[kGates];  // the last gate that took the slot; 0 if none has
+    uint64_t last_ticket;
+};
+
+int32_t gates_open(Gates *gates, millrace_error *error);
+void gates_close(Gates *gates);
+
+// ---- operators (one .cu each) ----
+
+struct OperatorEntry {
+    millrace_operator op;
+    // Loads the operator's kernels onto the current device.
+    int32_t (*load)(millrace_error *error);
+};
+
+extern const OperatorEntry kCrc32c;
+extern const OperatorEntry kMinhash;
+
+// Loads one kernel onto the current device. CUDA loads lazily otherwise, at the first launch, and that may wait
+// for the kernels that are running: for ever, if one of those waits for this one.
+template <class Kernel>
+int32_t load_kernel(Kernel *kernel, const char *name, millrace_error *error) {
+    cudaFuncAttributes attributes;
+    return check(error, cudaFuncGetAttributes(&attributes, kernel), name);
+}
+
+} // namespace millrace
+
+// ---- the ABI's objects ----
+
+struct millrace_device {
+    int ordinal;
+    cudaStream_t probe; // an idle stream: device_check asks it for sticky errors
+    millrace::Completions completions;
+    millrace::Gates gates;
+};
+
+struct millrace_stream {
+    millrace_device *device;
+    cudaStream_t stream;
+};
+
+struct millrace_event {
+    millrace_device *device;
+    cudaEvent_t event;
+};
+
+struct millrace_pool {
+    millrace_device *device;
+    cudaMemPool_t pool;
+};
+
+namespace millrace {
+
+// Makes the device current for the calling thread. Go moves its goroutines between threads, so every function
+// begins with this; it costs some tens of nanoseconds when nothing changes.
+inline int32_t use(const millrace_device *device, millrace_error *error) {
+    return check(error, cudaSetDevice(device->ordinal), "cudaSetDevice");
+}
+
+// The table's functions, one file an idea.
+int32_t versions(int32_t *runtime, int32_t *driver, millrace_error *error);
+int32_t device_count(int32_t *count, millrace_error *error);
+int32_t device_info(int32_t ordinal, millrace_device_info *info, millrace_error *error);
+int32_t device_open(int32_t ordinal, uint32_t completions, millrace_device **device, millrace_error *error);
+int32_t device_close(millrace_device *device, millrace_error *error);
+int32_t device_check(millrace_device *device, millrace_error *error);
+
+int32_t stream_create(millrace_device *device, millrace_stream **stream, millrace_error *error);
+int32_t stream_destroy(millrace_stream *stream, millrace_error *error);
+int32_t stream_synchronize(millrace_stream *stream, millrace_error *error);
+int32_t stream_wait(millrace_stream *stream, millrace_event *event, millrace_error *error);
+int32_t launch(millrace_stream *stream, const millrace_operator *op, const void *instance,
+               const millrace_launch *args, millrace_error *error);
+
+int32_t event_create(millrace_device *device, int32_t timed, millrace_event **event, millrace_error *error);
+int32_t event_destroy(millrace_event *event, millrace_error *error);
+int32_t event_record(millrace_event *event, millrace_stream *stream, millrace_error *error);
+int32_t event_query(millrace_event *event, millrace_error *error);
+int32_t event_synchronize(millrace_event *event, millrace_error *error);
+int32_t event_elapsed(millrace_event *from, millrace_event *to, float *milliseconds, millrace_error *error);
+
+int32_t host_alloc(millrace_device *device, uint64_t bytes, void **memory, millrace_error *error);
+int32_t host_free(millrace_device *device, void *memory, millrace_error *error);
+int32_t device_alloc(millrace_device *device, uint64_t bytes, uint64_t *address, millrace_error *error);
+int32_t device_free(millrace_device *device, uint64_t address, millrace_error *error);
+int32_t copy_in(millrace_stream *stream, uint64_t to, const void *from, uint64_t bytes, millrace_error *error);
+int32_t copy_out(millrace_stream *stream, void *to, uint64_t from, uint64_t bytes, millrace_error *error);
+int32_t fill(millrace_stream *stream, uint64_t to, uint8_t value, uint64_t bytes, millrace_error *error);
+
+int32_t pool_create(millrace_device *device, uint64_t limit, uint64_t threshold, millrace_pool **pool,
+                    millrace_error *error);
+int32_t pool_destroy(millrace_pool *pool, millrace_error *error);
+int32_t pool_alloc(millrace_pool *pool, millrace_stream *stream, uint64_t bytes, uint64_t *address,
+                   millrace_error *error);
+int32_t pool_free(millrace_pool *pool, millrace_stream *stream, uint64_t address, millrace_error *error);
+int32_t pool_trim(millrace_pool *pool, uint64_t keep, millrace_error *error);
+int32_t pool_set_threshold(millrace_pool *pool, uint64_t threshold, millrace_error *error);
+int32_t pool_stats(millrace_pool *pool, millrace_pool_stats *stats, millrace_error *error);
+
+int32_t notify(millrace_stream *stream, uint64_t token, millrace_error *error);
+int32_t completion_fd(millrace_device *device);
+uint32_t completion_drain(millrace_device *device, uint64_t *tokens, uint32_t room);
+
+int32_t gate_enqueue(millrace_stream *stream, uint64_t *ticket, millrace_error *error);
+void gate_open(millrace_device *device, uint64_t ticket);
+
+uint64_t range_start(const char *name, size_t bytes);
+void range_end(uint64_t range);
+
+} // namespace millrace

@@ -1,0 +1,147 @@
+// The kernels themselves, on the host, over batches made to find mistakes in cutting and combining.
+#include <string.h>
+
+#include "cuda_on_host.hpp"
+
+#include "../crc32c_kernels.cuh"
+#include "../minhash_kernels.cuh"
+#include "check.hpp"
+
+using namespace millrace;
+
+Batch::Batch(const Rows &all, uint32_t lead) : offsets{0}, rows(static_cast<uint32_t>(all.size())) {
+    for (const std::string &row : all) offsets.push_back(offsets.back() + static_cast<uint32_t>(row.size()));
+    length = offsets.back();
+    memory.resize(lead + length + 1); // one, so that it is never empty
+    memory.shrink_to_fit();
+    for (uint32_t r = 0; r < rows; r++) memcpy(memory.data() + lead + 1 + offsets[r], all[r].data(), all[r].size());
+    bytes = memory.data() + lead + 1;
+}
+
+// Scratch and results begin as noise: the kernels must not depend on what was there.
+static std::vector<uint32_t> noise(uint64_t count) { return std::vector<uint32_t>(count, 0xdeadbeefu); }
+
+static void run_crc32c(const char *what, const Rows &all, uint32_t lead) {
+    static Crc32cTables tables;
+    crc32c_make_tables(&tables);
+    Batch batch(all, lead);
+    std::vector<uint32_t> result = noise(batch.rows), index = noise(tile_index_bytes(batch.length, kCrc32cTileBytes) / 4);
+    emulator::launch(2, kCrc32cThreads, crc32c_prepare, &tables, batch.offsets.data(), batch.rows, batch.length,
+                     static_cast<uint32_t>(index.size()), index.data(), result.data());
+    if (batch.length != 0) { // fewer blocks than tiles, so that blocks take several
+        emulator::launch(min(3u, tile_count(batch.length, kCrc32cTileBytes)), kCrc32cThreads, crc32c_tiles, &tables,
+                         batch.bytes, batch.offsets.data(), batch.length, index.data(), result.data());
+    }
+    for (uint32_t r = 0; r < batch.rows; r++) {
+        CHECK_EQUAL(result[r], slow_crc32c(all[r]), "crc32c of %s: row %u of %zu bytes, lead %u", what, r, all[r].size(), lead);
+    }
+}
+
+static void run_minhash(const char *what, const Rows &all, uint32_t lead, uint32_t k, uint32_t hashes, uint64_t seed) {
+    Batch batch(all, lead);
+    uint64_t state = seed;
+    std::vector<PermutationWords> permutations;
+    for (uint32_t i = 0; i < hashes; i++) permutations.push_back(permutation_words(next_permutation(&state)));
+    std::vector<uint32_t> result = noise(static_cast<uint64_t>(batch.rows) * hashes);
+    std::vector<uint32_t> index = noise(tile_index_bytes(batch.length, kMinhashTileBytes) / 4);
+    emulator::launch(2, kMinhashThreads, minhash_prepare, batch.offsets.data(), batch.rows, batch.length,
+                     static_cast<uint32_t>(index.size()), static_cast<uint64_t>(result.size()), index.data(), result.data());
+    if (batch.length != 0) {
+        emulator::launch(tile_count(batch.length, kMinhashTileBytes), kMinhashThreads, minhash_tiles, batch.bytes,
+                         batch.offsets.data(), batch.length, k, halo_bytes(k), permutations.data(), hashes, index.data(),
+                         result.data());
+    }
+    for (uint32_t r = 0; r < batch.rows; r++) {
+        std::vector<uint32_t> want = slow_minhash(all[r], k, hashes, seed);
+        for (uint32_t i = 0; i < hashes; i++) {
+            CHECK_EQUAL(result[static_cast<uint64_t>(r) * hashes + i], want[i],
+                        "minhash of %s: k=%u hashes=%u row %u of %zu bytes, value %u, lead %u", what, k, hashes, r,
+                        all[r].size(), i, lead);
+        }
+    }
+}
+
+// A character of one to four bytes.
+static void append_character(Random &random, std::string &text) {
+    switch (random.below(6)) {
+    case 0: text += "\xc3\xa9"; break;
+    case 1: text += "\xe2\x82\xac"; break;
+    case 2: text += "\xf0\x9f\x98\x80"; break;
+    default: text += static_cast<char>('a' + random.below(26));
+    }
+}
+
+static std::string text(Random &random, uint32_t bytes) {
+    std::string s;
+    while (s.size() < bytes) append_character(random, s);
+    s.resize(bytes); // may cut a character: that is input, too
+    return s;
+}
+
+// Bytes of which one in `rarity` starts a character.
+static std::string broken(Random &random, uint32_t bytes, uint32_t rarity) {
+    std::string s(bytes, 0);
+    for (char &c : s) c = static_cast<char>(random.below(rarity) ? 0x80 | random.below(64) : random.below(128));
+    return s;
+}
+
+static void run_all(const char *what, const Rows &all, uint32_t lead = 15) {
+    run_crc32c(what, all, lead);
+    run_minhash(what, all, lead, 24, 128, 1);
+    run_minhash(what, all, lead, 1, 1, 0);
+    run_minhash(what, all, lead, 5, 300, 7);
+    run_minhash(what, all, lead, 256, 3, ~0ull);
+}
+
+static Rows every_length(Random &random) {
+    Rows all;
+    for (uint32_t n = 0; n <= 130; n++) all.push_back(text(random, n));
+    return all;
+}
+
+static Rows ragged(Random &random) {
+    Rows all;
+    for (int r = 0; r < 60; r++) {
+        uint32_t bytes = random.below(3) == 0 ? 0 : 1 + random.below(random.below(10) == 0 ? 12000 : 300);
+        all.push_back(random.below(4) ? text(random, bytes) : broken(random, bytes, 1 + random.below(400)));
+    }
+    return all;
+}
+
+// Rows that begin and end right at the edges of tiles and of halos.
+static Rows edges(Random &random) {
+    Rows all;
+    for (uint32_t tile : {kMinhashTileBytes, kCrc32cTileBytes}) {
+        for (uint32_t bytes : {tile, tile - 1, 1u, tile + 1, tile - 1, 0u, tile * 2, tile - 96, 96u, tile + 96}) {
+            all.push_back(text(random, bytes));
+        }
+    }
+    return all;
+}
+
+void check_kernels() {
+    Random random(5);
+    run_all("nothing", {""});
+    run_all("one byte", {"x"});
+    run_all("every length", every_length(random));
+    run_all("edges", edges(random));
+    for (uint32_t lead : {15u, 3u, 0u}) { // the batch starts 16, 4 and 1 byte behind an aligned address
+        for (int round = 0; round < 2; round++) run_all("ragged rows", ragged(random), lead);
+    }
+    Rows empties(3000);
+    run_all("empty rows", empties);
+    empties[1234] = text(random, 5000), empties[1500] = "y", empties[2999] = text(random, 40);
+    run_all("rows among empty ones", empties);
+    run_all("rows of a byte", Rows(2500, "z"));
+    run_all("one long row", {text(random, 40000)});
+    run_all("one character", {"a" + std::string(30000, '\x80')});
+    run_all("continuation bytes alone", {std::string(9000, '\xbf'), std::string(100, '\x80')});
+    run_all("long characters", {broken(random, 30000, 700), broken(random, 20000, 100)});
+    run_all("a long character late", {text(random, 2000) + std::string(7000, '\x9f') + text(random, 3000), "next"});
+}
+
+int main() {
+    check_arithmetic();
+    check_kernels();
+    printf("kernels: arithmetic and tiling are right\n");
+}
