@@ -99,10 +99,9 @@ func checkDevices(cfg *config.Config) (count int, findings []ingest.Finding) {
 func checkPipeline(cfg *config.Config, d device.Device) ingest.Finding {
 	info := d.Info()
 	what := "device " + info.ID
-	p := &plant{cfg: cfg}
 	pipe, err := streams.New(d, streams.Config{
 		Lanes: cfg.Lanes, BatchBytes: int(cfg.BatchBytes), BatchPayloads: cfg.BatchPayloads,
-		ScratchLimit: int64(cfg.ScratchLimit), Operators: ingestOptions(cfg, nil, nil, p.pipes).Operators,
+		ScratchLimit: int64(cfg.ScratchLimit), Operators: ingestOptions(cfg, nil, nil, nil).Operators,
 	})
 	if err != nil {
 		return ingest.Finding{Level: ingest.Error, What: what, Found: errors.Join(err, d.Close()).Error(),

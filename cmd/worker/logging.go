@@ -17,7 +17,7 @@ func newLogger(cfg *config.Config) *slog.Logger {
 	if cfg.LogFormat == "json" || cfg.LogFormat == "auto" && !terminal {
 		return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
 	}
-	return slog.New(tint.NewHandler(os.Stderr, &tint.Options{
+	return slog.New(tint.NewTextHandler(os.Stderr, &tint.Options{
 		Level: cfg.LogLevel, TimeFormat: time.TimeOnly + ".000", NoColor: !terminal,
 	}))
 }

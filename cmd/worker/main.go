@@ -116,9 +116,9 @@ func flags(name, about string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.Usage = func() {
 		_, _ = fmt.Fprintf(f.Output(), "Usage: worker %s [flags]\n\n%s\n", name, about)
-		any := false
-		f.VisitAll(func(*flag.Flag) { any = true })
-		if any {
+		some := false
+		f.VisitAll(func(*flag.Flag) { some = true })
+		if some {
 			_, _ = fmt.Fprintln(f.Output(), "\nFlags:")
 			f.PrintDefaults()
 		}

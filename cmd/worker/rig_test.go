@@ -100,13 +100,13 @@ type process struct {
 	mu    sync.Mutex
 	lines []string
 	more  chan struct{}
-	done  chan error
+	done  chan struct{} // closed once the process has ended
 }
 
 // start starts the worker and collects what it says.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(binary, args...), more: make(chan struct{}, 1), done: make(chan error, 1)}
+	p := &process{t: t, cmd: exec.Command(binary, args...), more: make(chan struct{}, 1), done: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = environment(env...), t.TempDir()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -122,7 +122,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	go p.collect(r)
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // it has ended already in most tests
-		<-p.done
+		p.ended()
 		if t.Failed() {
 			t.Log(p.text())
 		}
@@ -142,7 +142,7 @@ func (p *process) collect(r io.ReadCloser) {
 		}
 	}
 	_ = r.Close()
-	p.done <- p.cmd.Wait()
+	_ = p.cmd.Wait() // the exit status says it
 	close(p.done)
 }
 
@@ -159,9 +159,9 @@ func (p *process) await(text string) {
 	for !strings.Contains(p.text(), text) {
 		select {
 		case <-p.more:
-		case err := <-p.done:
+		case <-p.done:
 			if !strings.Contains(p.text(), text) {
-				p.t.Fatalf("the worker ended (%v) before it said %q", err, text)
+				p.t.Fatalf("the worker ended (%v) before it said %q", p.cmd.ProcessState, text)
 			}
 			return
 		case <-deadline:
@@ -176,12 +176,20 @@ func (p *process) terminate() int {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		p.t.Fatal(err)
 	}
-	select {
-	case <-p.done:
-	case <-time.After(patience):
+	if !p.ended() {
 		p.t.Fatalf("the worker did not stop within %v", patience)
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// ended waits for the end of the process.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	case <-time.After(patience):
+		return false
+	}
 }
 
 // freeAddr is an address on this machine where nothing listens.

@@ -126,7 +126,7 @@ func stored(ctx context.Context, js jetstream.JetStream, stream string) (int, er
 
 // read hands every message on until there is one for each document.
 func (c *checker) read(ctx context.Context, messages jetstream.MessagesContext, work chan<- jetstream.Msg) error {
-	for n := 0; n < c.payloads; n++ {
+	for n := range c.payloads {
 		waiting, cancel := context.WithTimeout(ctx, stall)
 		m, err := messages.Next(jetstream.NextContext(waiting))
 		cancel()
@@ -191,7 +191,7 @@ func (c *checker) findings() error {
 	if c.bad == 0 {
 		return nil
 	}
-	return errors.Join(append([]error{fmt.Errorf("%d results are wrong; the first:", c.bad)}, c.wrong...)...)
+	return errors.Join(append([]error{fmt.Errorf("%d results are wrong, the first of them", c.bad)}, c.wrong...)...)
 }
 
 // surplus counts results beyond one for each document, as the stream has them: what a second publish that

@@ -40,12 +40,12 @@ func TestCheckSeesEveryByte(t *testing.T) {
 func TestCheckSaysWhatDiffers(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
 	payload := []byte("123456789")
-	change := func(f Format, old, new string) []byte {
+	change := func(f Format, old, other string) []byte {
 		body := string(message(f, ops, payload))
 		if !strings.Contains(body, old) {
 			t.Fatalf("%v: no %q to change", f, old)
 		}
-		return []byte(strings.Replace(body, old, new, 1))
+		return []byte(strings.Replace(body, old, other, 1))
 	}
 	for _, c := range []struct {
 		name string

@@ -110,7 +110,7 @@ func TestBinaryRoundTrip(t *testing.T) {
 
 func TestDecodeBinaryRefusesWhatIsNotWhole(t *testing.T) {
 	body := message(Binary, parseList(t, "crc32c,minhash?k=7&hashes=3"), []byte("payload"))
-	for n := range len(body) {
+	for n := range body {
 		if got, err := DecodeBinary(body[:n]); err == nil {
 			t.Errorf("the first %d of %d bytes decode to %+v", n, len(body), got)
 		}

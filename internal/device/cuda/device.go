@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -133,12 +134,12 @@ func (d *gpu) checked(err error) error {
 	if err == nil {
 		return nil
 	}
-	e, ok := err.(*device.Error)
-	if !ok {
+	var e *device.Error
+	if !errors.As(err, &e) {
 		return err
 	}
 	e.Device = d.info.ID
-	if e.Kind == device.ErrLost && d.lost.CompareAndSwap(nil, e) {
+	if errors.Is(e, device.ErrLost) && d.lost.CompareAndSwap(nil, e) {
 		d.waiter.wake() // what it waits for may never come
 	}
 	return e

@@ -1,0 +1,78 @@
+# Everything a newcomer can do here. `make help` lists it.
+
+VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
+COMMIT  ?= $(or $(shell git rev-parse --short=12 HEAD 2>/dev/null),unknown)
+LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+# Nothing has to be installed for linting: go builds the linter, once, outside this module.
+LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# Where misuse that a GPU would punish is looked for.
+INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
+
+# What a GPU machine gets beside the sources: it has no Go. See tools/gpu-check.
+BUNDLE       := .gpu
+BUNDLE_TESTS := device/cuda streams ingest
+BUNDLE_MIB   := 60
+
+FUZZTIME ?= 10s
+
+.DEFAULT_GOAL := help
+.PHONY: help build test race invariants nocgo lint fuzz-short kernels kernels-check gpu-bundle gpu-check ci clean
+
+help: ## List what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build the worker into bin/
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker ./cmd/worker
+
+test: ## Run every test; none needs a GPU or a server
+	go test ./...
+
+race: ## Run every test with the race detector
+	go test -race ./...
+
+invariants: ## Run the device, pipeline and ingest tests with misuse of buffers and events caught
+	go test -tags invariants $(INVARIANTS)
+
+nocgo: ## Build the worker without cgo, and run the device tests so
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker-nocgo ./cmd/worker
+	CGO_ENABLED=0 go test ./internal/device/...
+
+lint: ## Run golangci-lint (the first time builds it: a minute or two)
+	go run $(LINTER) run ./...
+
+fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
+	@set -e; for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+kernels: ## Build kernels/build/libmillrace.so (needs nvcc, no GPU)
+	$(MAKE) -C kernels all symbols
+
+kernels-check: ## Test the kernels' arithmetic on the CPU (needs a C++ compiler alone)
+	$(MAKE) -C kernels check
+
+gpu-bundle: ## Build into .gpu/ what a GPU machine without Go needs
+	rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)
+	CGO_ENABLED=1 go build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BUNDLE)/worker ./cmd/worker
+	set -e; for room in $(BUNDLE_TESTS); do \
+		CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BUNDLE)/$${room##*/}.test ./internal/$$room; \
+	done
+	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(BUNDLE)/; \
+	else echo "kernels/build/libmillrace.so is not there (make kernels): the bundle goes without it" >&2; fi
+	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \
+		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }
+
+gpu-check: ## Check everything that needs a GPU, with the bundle (STEPS names some of the steps)
+	tools/gpu-check $(STEPS)
+
+ci: ## Run what continuous integration runs
+	.ci/run
+
+clean: ## Remove what was built
+	rm -rf bin $(BUNDLE) gpu-out
+	$(MAKE) -C kernels clean

@@ -1,0 +1,163 @@
+package house
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// anything is what a room may import that wires the others.
+const anything = "*"
+
+// rooms says for each package what it may import of this repository outside its tests. Imports run one way:
+// cmd -> ingest -> streams -> alloc, operator -> device. What is not listed does not exist: a new room is
+// entered here, with what it may know.
+var rooms = map[string][]string{
+	"cmd/worker":    {anything},
+	"internal/demo": {"internal/console", "internal/ingest", "internal/operator", "internal/streams"},
+
+	"internal/config":    nil,
+	"internal/console":   {"internal/ingest"},
+	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
+
+	"internal/ingest":          {"internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/ingest/embedded": nil,
+	"internal/streams":         {"internal/alloc", "internal/operator", "internal/device"},
+	"internal/alloc":           {"internal/device"},
+	"internal/operator":        {"internal/device"},
+
+	"internal/device":      nil,
+	"internal/device/cuda": {"internal/device"},
+	"internal/device/host": {"internal/device"},
+	"internal/device/sim":  {"internal/device"},
+
+	// What tests are written with.
+	"internal/device/conformance":           {"internal/device"},
+	"internal/device/conformance/operators": {"internal/device/conformance", "internal/operator", "internal/operator/payloads"},
+	"internal/operator/payloads":            nil,
+	"internal/house":                        nil,
+}
+
+var importsRunOneWay = rule{
+	name: "imports run one way",
+	check: func(tr *tree) (found []string) {
+		for _, f := range tr.goFiles() {
+			allowed, known := rooms[f.dir()]
+			if !known {
+				found = append(found, fmt.Sprintf("%s: package %s is no room that internal/house knows: enter it in rooms", f.path, f.dir()))
+				continue
+			}
+			for _, target := range f.imports() {
+				target, ours := strings.CutPrefix(target, module+"/")
+				if ours && !mayImport(f, allowed, target) {
+					found = append(found, fmt.Sprintf("%s: %s may not import %s: imports run one way", f.path, f.dir(), target))
+				}
+			}
+		}
+		return found
+	},
+	broken: map[string]string{
+		"internal/streams/a.go":      "package streams\nimport _ \"millrace/internal/ingest\"",
+		"internal/streams/b.go":      "package streams\nimport _ \"millrace/internal/device\"",
+		"internal/streams/c_test.go": "package streams\nimport _ \"millrace/internal/device/sim\"",
+		"internal/streams/d_test.go": "package streams\nimport _ \"millrace/cmd/worker\"",
+		"internal/ingest/a.go":       "package ingest\nimport _ \"millrace/internal/device/host\"",
+		"internal/attic/a.go":        "package attic",
+		"cmd/worker/main.go":         "package main\nimport _ \"millrace/internal/config\"",
+	},
+	findings: []string{
+		"internal/attic/a.go: package internal/attic is no room that internal/house knows: enter it in rooms",
+		"internal/ingest/a.go: internal/ingest may not import internal/device/host: imports run one way",
+		"internal/streams/a.go: internal/streams may not import internal/ingest: imports run one way",
+		"internal/streams/d_test.go: internal/streams may not import cmd/worker: imports run one way",
+	},
+}
+
+// mayImport lets tests have whatever they need but the commands.
+func mayImport(f textFile, allowed []string, target string) bool {
+	if f.isTest() {
+		return !strings.HasPrefix(target, "cmd/")
+	}
+	return slices.Contains(allowed, anything) || slices.Contains(allowed, target)
+}
+
+var cStaysInCUDA = rule{
+	name: "one package speaks C",
+	check: func(tr *tree) (found []string) {
+		for _, f := range tr.goFiles() {
+			if slices.Contains(f.imports(), "C") && f.dir() != "internal/device/cuda" {
+				found = append(found, f.path+`: imports "C", which internal/device/cuda alone does: put the call there`)
+			}
+		}
+		return found
+	},
+	broken: map[string]string{
+		"internal/device/cuda/a.go": "package cuda\nimport \"C\"",
+		"internal/alloc/a.go":       "package alloc\nimport \"C\"",
+	},
+	findings: []string{`internal/alloc/a.go: imports "C", which internal/device/cuda alone does: put the call there`},
+}
+
+// clients says which rooms know a module from outside. The commands wire them, and tests may use them.
+var clients = map[string][]string{
+	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/embedded", "internal/demo"},
+	"github.com/prometheus/":          {"internal/telemetry"},
+	"github.com/kelseyhightower/":     {"internal/config"},
+	"github.com/lmittmann/tint":       nil,
+	"golang.org/x/term":               {"internal/console"},
+	"golang.org/x/sys":                {"internal/device/cuda"},
+	"github.com/nats-io/nats-server/": {"internal/ingest/embedded"},
+}
+
+var clientsStayInTheirRoom = rule{
+	name: "outside modules stay in the room that is for them",
+	check: func(tr *tree) (found []string) {
+		for _, f := range tr.goFiles() {
+			if f.isTest() || strings.HasPrefix(f.path, "cmd/") {
+				continue
+			}
+			for _, target := range f.imports() {
+				if !isOutside(target) {
+					continue
+				}
+				client := longestClient(target)
+				if client == "" {
+					found = append(found, fmt.Sprintf("%s: imports %s, which no room is named for: enter it in clients", f.path, target))
+				} else if !slices.Contains(clients[client], f.dir()) {
+					found = append(found, fmt.Sprintf("%s: %s may not import %s: see clients in internal/house", f.path, f.dir(), target))
+				}
+			}
+		}
+		return found
+	},
+	broken: map[string]string{
+		"internal/streams/a.go":      "package streams\nimport _ \"github.com/nats-io/nats.go\"",
+		"internal/streams/b.go":      "package streams\nimport _ \"example.com/somebody/something\"",
+		"internal/streams/c_test.go": "package streams\nimport _ \"github.com/nats-io/nats.go\"",
+		"internal/ingest/a.go":       "package ingest\nimport _ \"github.com/nats-io/nats.go\"",
+		"internal/ingest/b.go":       "package ingest\nimport _ \"github.com/nats-io/nats-server/v2/server\"",
+	},
+	findings: []string{
+		"internal/ingest/b.go: internal/ingest may not import github.com/nats-io/nats-server/v2/server: see clients in internal/house",
+		"internal/streams/a.go: internal/streams may not import github.com/nats-io/nats.go: see clients in internal/house",
+		"internal/streams/b.go: imports example.com/somebody/something, which no room is named for: enter it in clients",
+	},
+}
+
+// isOutside says whether a path is neither the standard library's nor this repository's: its first element is
+// then a host's name.
+func isOutside(target string) bool {
+	first, _, _ := strings.Cut(target, "/")
+	return strings.Contains(first, ".")
+}
+
+// longestClient is the entry of clients that fits target best; empty for none.
+func longestClient(target string) string {
+	best := ""
+	for prefix := range clients {
+		if strings.HasPrefix(target, prefix) && len(prefix) > len(best) {
+			best = prefix
+		}
+	}
+	return best
+}
