@@ -48,13 +48,18 @@ func vocabulary(seed uint64) [][]byte {
 
 // Append appends document i to dst.
 func (d *Documents) Append(dst []byte, i int) []byte {
-	r := random{d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
+	r := d.generator(i)
 	size := r.size()
 	end := len(dst) + size
 	for len(dst) < end {
 		dst = append(dst, d.words[r.below(len(d.words))]...)
 	}
 	return dst[:end] // the last character may be cut: the operators take any bytes
+}
+
+// generator is what document i is drawn from, its size first.
+func (d *Documents) generator(i int) random {
+	return random{d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
 }
 
 // random is splitmix64 (Steele, Lea, Flood, 2014): a generator that may be started anywhere.

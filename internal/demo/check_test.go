@@ -1,0 +1,162 @@
+package demo
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest"
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/operator"
+)
+
+// stand is a server with a result stream, a demo, and somebody who plays the worker.
+type stand struct {
+	t    *testing.T
+	demo *Demo
+	js   jetstream.JetStream
+}
+
+func newStand(t *testing.T, payloads int) *stand {
+	t.Helper()
+	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, subjects := range map[string][]string{"IN": {"in.>"}, "RESULTS": {"results.>", "dead.>"}} {
+		if _, err := js.CreateStream(context.Background(), jetstream.StreamConfig{Name: name, Subjects: subjects}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ops, err := operator.ParseList("crc32c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Options{
+		URL: s.URL(), Payloads: payloads, Seed: 3, InputPrefix: "in", ResultStream: "RESULTS", ResultPrefix: "results",
+		DeadLetterPrefix: "dead", Operators: ops, Format: operator.JSON, Out: io.Discard, Width: 80,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return &stand{t: t, demo: d, js: js}
+}
+
+// body is the right result of a document.
+func (s *stand) body(i int) []byte {
+	doc := s.demo.producer.docs.Append(nil, i)
+	op := s.demo.o.Operators[0]
+	return operator.JSON.Append(nil, s.demo.o.Operators, len(doc), [][]byte{op.AppendReference(nil, doc)})
+}
+
+func (s *stand) publish(subject string, i int, body []byte, header nats.Header) {
+	s.t.Helper()
+	if header == nil {
+		header = nats.Header{}
+	}
+	header.Set(HeaderDocument, strconv.Itoa(i))
+	if _, err := s.js.PublishMsg(context.Background(), &nats.Msg{Subject: subject, Data: body, Header: header}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stand) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return s.demo.Run(ctx)
+}
+
+func TestRightResultsAreVerified(t *testing.T) {
+	s := newStand(t, 20)
+	for i := range 20 {
+		s.publish("results.docs.en", i, s.body(i), nil)
+	}
+	if err := s.run(); err != nil {
+		t.Fatal(err)
+	}
+	if s.demo.Verified() != 20 {
+		t.Errorf("%d verified, want 20", s.demo.Verified())
+	}
+	if err := s.demo.Surplus(context.Background()); err != nil {
+		t.Error(err)
+	}
+	in, err := s.js.Stream(context.Background(), "IN")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := in.CachedInfo().State.Msgs; n != 20 {
+		t.Errorf("%d documents were produced, want 20", n)
+	}
+}
+
+func TestWhatIsWrongIsFound(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		last       func(s *stand) // plays the worker for the last document of 5
+	}{
+		{"wrong result", "document 4", func(s *stand) { s.publish("results.docs.en", 4, s.body(3), nil) }},
+		{"two results", "document 2 has two results", func(s *stand) { s.publish("results.docs.en", 2, s.body(2), nil) }},
+		{"dead letter", "document 4 is a dead letter: too_large", func(s *stand) {
+			s.publish("dead.docs.en", 4, nil, nats.Header{ingest.HeaderReason: {"too_large"}, ingest.HeaderError: {"why"}})
+		}},
+		{"nobody's", "is for no document", func(s *stand) { s.publish("results.docs.en", 99, s.body(4), nil) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStand(t, 5)
+			for i := range 4 {
+				s.publish("results.docs.en", i, s.body(i), nil)
+			}
+			c.last(s)
+			err := s.run()
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Run = %v, want it to say %q", err, c.want)
+			}
+			if s.demo.Verified() != 4 {
+				t.Errorf("%d verified, want 4", s.demo.Verified())
+			}
+		})
+	}
+}
+
+func TestSurplusIsFound(t *testing.T) {
+	s := newStand(t, 2)
+	for _, i := range []int{0, 1, 1} {
+		s.publish("results.docs.en", i, s.body(i), nil)
+	}
+	if err := s.demo.Surplus(context.Background()); err == nil {
+		t.Error("a result too many was not found")
+	}
+}
+
+func TestInterruptedDemoEnds(t *testing.T) {
+	s := newStand(t, 5)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.demo.Run(ctx) }()
+	cancel()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("an interrupted demo ended well")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it did not end")
+	}
+}
