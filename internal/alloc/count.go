@@ -43,5 +43,9 @@ func (c *Counted) Allocations() uint64 { return c.allocations.Load() }
 // Refused is how many failed for want of memory.
 func (c *Counted) Refused() uint64 { return c.refused.Load() }
 
-// Outstanding is how many allocations have not been freed.
-func (c *Counted) Outstanding() uint64 { return c.allocations.Load() - c.frees.Load() }
+// Outstanding is how many allocations have not been freed. While others allocate and free it may count one that
+// is freed already, but never fewer than none: frees are read first, and an allocation is counted before its free.
+func (c *Counted) Outstanding() uint64 {
+	frees := c.frees.Load()
+	return c.allocations.Load() - frees
+}

@@ -6,7 +6,7 @@ import (
 	"millrace/internal/device"
 )
 
-// Limit caps what callers hold of a pool at once: bytes that were allocated and whose Free has not been
+// Limit caps what callers hold of a pool at once, at bytes: what was allocated and whose Free has not been
 // enqueued yet. It answers before the device is asked. The device's own cap, PoolConfig.Limit, is on what
 // the pool takes from the device; a pool wants both.
 func Limit(pool device.Pool, bytes int64) device.Pool {
@@ -23,14 +23,11 @@ type limited struct {
 
 // Alloc fails with device.ErrOutOfMemory where bytes would pass the limit.
 func (l *limited) Alloc(s device.Stream, bytes int) (device.Memory, error) {
-	l.mu.Lock()
-	held := l.held
-	fits := int64(bytes) <= l.limit-held
-	if fits {
-		l.held += int64(bytes)
+	if bytes <= 0 {
+		return l.Pool.Alloc(s, bytes) // the device says what is wrong with it, and nothing is held
 	}
-	l.mu.Unlock()
-	if !fits {
+	held, ok := l.hold(bytes)
+	if !ok {
 		return device.Memory{}, device.Errorf("allocate scratch", "", device.ErrOutOfMemory,
 			"%d bytes, with %d of %d held: raise MILLRACE_SCRATCH_LIMIT or lower MILLRACE_BATCH_BYTES", bytes, held, l.limit)
 	}
@@ -41,6 +38,19 @@ func (l *limited) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return m, err
 }
 
+// hold takes bytes of the limit if there are as many. held is what was taken before.
+func (l *limited) hold(bytes int) (held int64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held = l.held
+	if int64(bytes) > l.limit-held {
+		return held, false
+	}
+	l.held += int64(bytes)
+	return held, true
+}
+
+// Free takes m off what is held once the device has taken it back.
 func (l *limited) Free(s device.Stream, m device.Memory) error {
 	if err := l.Pool.Free(s, m); err != nil {
 		return err

@@ -5,6 +5,7 @@ package alloc
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"millrace/internal/device"
 )
@@ -19,25 +20,41 @@ type Layout struct {
 	OutBytes int // of each result buffer; at least 1
 }
 
+// maxSlab bounds a slab, in bytes: more than any host has, and far from where sizes overflow.
+const maxSlab = 1 << 46
+
+// check says what is wrong with a layout.
+func (l Layout) check() error {
+	switch {
+	case l.Buffers < 1 || l.InBytes < 1 || l.OutBytes < 1:
+		return fmt.Errorf("layout %+v: every number must be at least 1", l)
+	case l.InBytes > maxSlab || l.OutBytes > maxSlab || l.Buffers > maxSlab/(roundUp(l.InBytes)+roundUp(l.OutBytes)):
+		return fmt.Errorf("layout %+v takes more than %d bytes", l, maxSlab)
+	}
+	return nil
+}
+
 // total is the slab's size in bytes.
 func (l Layout) total() int { return l.Buffers * (roundUp(l.InBytes) + roundUp(l.OutBytes)) }
 
 func roundUp(n int) int { return (n + align - 1) &^ (align - 1) }
 
 // Slab is one allocation of pinned host memory, cut once. Pinning costs most of a second a GiB, so nothing
-// is pinned after the start.
+// is pinned after the start. Methods are safe for concurrent use.
 type Slab struct {
 	dev    device.Device
 	layout Layout
-	whole  device.HostBuffer
+
+	mu    sync.Mutex
+	whole device.HostBuffer // no memory once closed
 }
 
 // NewSlab takes the memory that l asks for from dev. It fails with device.ErrOutOfMemory when the host will
-// not pin that much, and with device.ErrInvalid for a layout without room; it never hands out less than was
+// not pin that much, and with device.ErrInvalid for a layout that makes no sense; it never hands out less than was
 // asked. Memory that dev could not pin is a slab all the same, and counted by Pageable.
 func NewSlab(dev device.Device, l Layout) (*Slab, error) {
-	if l.Buffers < 1 || l.InBytes < 1 || l.OutBytes < 1 {
-		return nil, device.Errorf("pin memory", dev.Info().ID, device.ErrInvalid, "layout %+v has no room", l)
+	if err := l.check(); err != nil {
+		return nil, device.Errorf("pin memory", dev.Info().ID, device.ErrInvalid, "%v", err)
 	}
 	whole, err := dev.AllocHost(l.total())
 	if err != nil {
@@ -52,32 +69,45 @@ func NewSlab(dev device.Device, l Layout) (*Slab, error) {
 	return &Slab{dev: dev, layout: l, whole: whole}, nil
 }
 
-// In is the i-th input buffer, Layout.InBytes long. It belongs to the slab.
-func (s *Slab) In(i int) device.HostBuffer {
-	return s.whole.Slice(i*roundUp(s.layout.InBytes), s.layout.InBytes)
-}
+// In is the i-th input buffer, from 0, Layout.InBytes long. It belongs to the slab. It panics for a buffer that
+// the layout does not have, and once the slab is closed.
+func (s *Slab) In(i int) device.HostBuffer { return s.cut(i, 0, s.layout.InBytes) }
 
-// Out is the i-th result buffer, Layout.OutBytes long. It belongs to the slab.
+// Out is the i-th result buffer, Layout.OutBytes long, else as In.
 func (s *Slab) Out(i int) device.HostBuffer {
-	ins := s.layout.Buffers * roundUp(s.layout.InBytes)
-	return s.whole.Slice(ins+i*roundUp(s.layout.OutBytes), s.layout.OutBytes)
+	return s.cut(i, s.layout.Buffers*roundUp(s.layout.InBytes), s.layout.OutBytes)
 }
 
-// Pinned is the bytes of page-locked memory the slab holds.
+// cut is buffer i of those of bytes each that lie from off.
+func (s *Slab) cut(i, off, bytes int) device.HostBuffer {
+	if i < 0 || i >= s.layout.Buffers {
+		panic(fmt.Sprintf("alloc: buffer %d of a slab of %d", i, s.layout.Buffers))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whole.Slice(off+i*roundUp(bytes), bytes)
+}
+
+// Pinned is the bytes of page-locked memory the slab holds; 0 once it is closed.
 func (s *Slab) Pinned() int64 { return s.bytesOf(device.Pinned) }
 
 // Pageable is the bytes it holds that the device could not pin: copies from there are slow.
 func (s *Slab) Pageable() int64 { return s.bytesOf(device.Pageable) }
 
 func (s *Slab) bytesOf(k device.HostKind) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.whole.Kind() != k {
 		return 0
 	}
 	return int64(s.whole.Len())
 }
 
-// Close gives the memory back. No buffer of the slab may be in use. A second Close returns nil.
+// Close gives the memory back. No buffer of the slab may be in use. It keeps the memory if it fails. A second
+// Close returns nil.
 func (s *Slab) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.whole.Len() == 0 {
 		return nil
 	}

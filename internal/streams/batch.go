@@ -26,7 +26,9 @@ type Batch struct {
 	slot  int
 	phase phase // changed by lane.move alone; guarded by the pipeline's mutex
 
-	submitting bool // in flight, but Submit may still fail; guarded likewise
+	submitting bool   // in flight, but Submit may still fail; guarded likewise
+	token      uint64 // of the flight it is on or was on last; guarded likewise
+	copied     bool   // its copy in has been placed in the timeline; guarded likewise
 
 	in, out device.HostBuffer
 	offsets []uint32 // rows+1 entries; capacity for the payload bound

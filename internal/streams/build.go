@@ -3,6 +3,7 @@ package streams
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"millrace/internal/alloc"
 	"millrace/internal/device"
@@ -22,7 +23,13 @@ func (p *Pipeline) build() error {
 		return err
 	}
 	region := alignUp(p.cfg.BatchBytes, tableAlign) + 4*(p.cfg.BatchPayloads+1)
-	results := p.largestResult()
+	largest := p.largestNeeds()
+	if int64(largest.Scratch) > p.cfg.ScratchLimit {
+		return device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
+			"the largest batch takes %d bytes of scratch and the limit is %d: raise MILLRACE_SCRATCH_LIMIT or lower "+
+				"MILLRACE_BATCH_BYTES", largest.Scratch, p.cfg.ScratchLimit)
+	}
+	results := max(largest.Result, resultAlign)
 	batches := p.schedule.Lanes * p.schedule.Buffers
 	p.slab, err = alloc.NewSlab(p.dev, alloc.Layout{Buffers: batches, InBytes: region, OutBytes: results})
 	if err != nil {
@@ -45,14 +52,15 @@ func (p *Pipeline) build() error {
 	return nil
 }
 
-// largestResult is the result room of the largest batch the bounds allow, in bytes.
-func (p *Pipeline) largestResult() int {
-	bytes := 0
+// largestNeeds is the scratch and the result room of the largest batch the bounds allow.
+func (p *Pipeline) largestNeeds() (all device.Needs) {
 	shape := device.Shape{Rows: p.cfg.BatchPayloads, Bytes: p.cfg.BatchBytes, Longest: p.cfg.BatchBytes}
 	for _, k := range p.kernels {
-		bytes = alignUp(bytes+k.Needs(shape).Result, resultAlign)
+		n := k.Needs(shape)
+		all.Scratch = max(all.Scratch, n.Scratch)
+		all.Result = alignUp(all.Result+n.Result, resultAlign)
 	}
-	return max(bytes, resultAlign)
+	return all
 }
 
 // stageStreams makes the streams that lanes share, in the topology that has such.
@@ -78,11 +86,13 @@ func (p *Pipeline) newStream(name string) (device.Stream, error) {
 
 func (p *Pipeline) addLane(i int, stages [NumEngines]device.Stream, region, results int) error {
 	l := &lane{
-		index: i, idle: make(chan struct{}, 1),
+		index: i, idle: make(chan struct{}, 1), submitting: &sync.Mutex{},
 		in: stages[CopyInEngine], kern: stages[ComputeEngine], out: stages[CopyOutEngine],
 	}
 	p.lanes = append(p.lanes, l)
-	if l.in == nil {
+	if l.in != nil {
+		l.submitting = p.lanes[0].submitting
+	} else {
 		s, err := p.newStream(fmt.Sprintf("lane-%d", i))
 		if err != nil {
 			return err
@@ -114,10 +124,11 @@ func (p *Pipeline) addBatch(l *lane) error {
 	p.slots = append(p.slots, b)
 	l.batches = append(l.batches, b)
 	for _, e := range b.events() {
-		var err error
-		if *e, err = p.dev.NewEvent(true); err != nil {
+		event, err := p.dev.NewEvent(true)
+		if err != nil {
 			return err
 		}
+		*e = event
 	}
 	return nil
 }
@@ -127,15 +138,17 @@ func (b *Batch) events() [4]*device.Event {
 	return [...]*device.Event{&b.start, &b.copiedIn, &b.computed, &b.copiedOut}
 }
 
-// Close ends the pipeline: it waits for work on the device, whose batches do not come back any more, and
-// gives all memory back. Batches in the caller's hand must not be touched afterwards. Errors of a device
-// that is lost are left out, since Err has told them. A second Close returns nil.
-func (p *Pipeline) Close() error {
+// Close ends the pipeline: it waits for work on the device, whose batches do not come back any more, and gives all
+// memory back. Nobody may fill a batch or read its results from then on: the memory is gone. Submit says ErrClosed,
+// one that is under way too, and leaves the batch to the caller, who can still release it. Errors of a device that
+// was lost before are left out, since Err has told them. A second Close waits for the first and returns nil.
+func (p *Pipeline) Close() (err error) {
+	p.closing.Do(func() { err = p.close() })
+	return err
+}
+
+func (p *Pipeline) close() error {
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return nil
-	}
 	p.closed = true
 	lost := p.err != nil
 	if !lost {
@@ -147,7 +160,7 @@ func (p *Pipeline) Close() error {
 
 	var errs []error
 	for _, l := range p.lanes {
-		errs = append(errs, l.drain())
+		errs = append(errs, l.quiet())
 	}
 	p.stop()
 	<-p.stopped
@@ -156,6 +169,14 @@ func (p *Pipeline) Close() error {
 		return nil
 	}
 	return errors.Join(errs...)
+}
+
+// quiet waits until a submission that is under way has ended, and the lane's work with it. No other can begin,
+// since the pipeline is over.
+func (l *lane) quiet() error {
+	l.submitting.Lock()
+	defer l.submitting.Unlock()
+	return l.drain()
 }
 
 // free gives back whatever build took. Nothing may be in flight.

@@ -3,7 +3,6 @@ package streams
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"millrace/internal/device"
@@ -21,52 +20,43 @@ func (p *Pipeline) complete(ctx context.Context) {
 			}
 			return
 		}
-		p.batchCompleted(p.slots[token])
+		p.batchCompleted(token)
 	}
 }
 
-// batchCompleted gives a batch back with its times.
-func (p *Pipeline) batchCompleted(b *Batch) {
-	times, err := b.deviceTimes()
+// batchCompleted gives the batch back whose completion came, with its times. A token of no batch in flight is
+// passed over: its batch was given back as failed, or its pipeline was closed with work in flight and this one
+// made on the same device.
+func (p *Pipeline) batchCompleted(token uint64) {
+	b := p.landing(token)
+	if b == nil {
+		return
+	}
+	last, err := p.readMarks(b)
 	if errors.Is(err, device.ErrLost) {
 		p.fail(err)
 		return
 	}
+	if p.land(b, last, err) && err != nil {
+		p.reportError(err)
+	}
+}
+
+// land ends the flight of b, whose copy out ended last, or whose marks could not be read for the reason err. It
+// reports false if the device was lost meanwhile and the batch given back as failed.
+func (p *Pipeline) land(b *Batch, last lastMarks, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.phase != inFlight {
-		return // the device was lost meanwhile and the batch given back as failed
+		return false
 	}
+	p.placeCopies()
 	if err == nil {
-		p.place(b, times)
+		p.place(b, last)
 	}
 	b.record.Err = err
 	p.end(b)
-}
-
-// deviceTimes reads the marks between the three device stages.
-func (b *Batch) deviceTimes() (at [4]time.Duration, err error) {
-	for i, e := range [...]device.Event{b.start, b.copiedIn, b.computed, b.copiedOut} {
-		if at[i], err = e.Time(); err != nil {
-			return at, fmt.Errorf("batch %d: reading its times: %w", b.record.Batch, err)
-		}
-	}
-	return at, nil
-}
-
-// place turns the marks into stages. A copy engine serves one copy at a time, so a copy that its stream
-// reached earlier started when the engine was done with the one before. p.mu is held.
-func (p *Pipeline) place(b *Batch, at [4]time.Duration) {
-	for i, stage := range [...]Stage{CopyIn, Compute, CopyOut} {
-		engine := Engine(i)
-		span := Span{at[i], at[i+1]}
-		if before := p.engineFree[engine]; engine != ComputeEngine && before > span.Start && before < span.End {
-			span.Start = before
-		}
-		p.engineFree[engine] = max(p.engineFree[engine], span.End)
-		b.record.Stages[stage] = span
-		p.activity.add(engine, span)
-	}
+	return true
 }
 
 // end takes the batch out of flight and hands it to the receiver of Completed. p.mu is held.

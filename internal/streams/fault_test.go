@@ -122,14 +122,15 @@ func TestBatchWithoutScratchWaitsForAnother(t *testing.T) {
 }
 
 func TestBatchThatNeverGetsScratchFails(t *testing.T) {
-	d := openSim(t, sim.Options{})
-	p := newPipeline(t, d, streams.Config{ScratchLimit: 4096, Operators: operators(t, "minhash?hashes=4")})
+	// The second refusal is of the last word, when nobody is left to wait for.
+	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 1}, {Kind: sim.OutOfMemory, Nth: 2}}})
+	p := newPipeline(t, d, streams.Config{Operators: operators(t, "minhash?hashes=4")})
 	b := acquire(t, p, someRows(5, 200, 2000))
 	if err := b.Submit(streams.ClosedByBytes); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("Submit = %v, want out of memory", err)
 	}
 	b.Release()
-	ok := submit(t, p, [][]byte{[]byte("small enough")}) // the pipeline is well
+	ok := submit(t, p, [][]byte{[]byte("the next one")}) // the pipeline is well
 	if got := <-p.Completed(); got != ok || got.Err() != nil {
 		t.Errorf("the next batch failed: %v", got.Err())
 	}

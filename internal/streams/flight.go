@@ -1,33 +1,46 @@
 package streams
 
+import "sync/atomic"
+
 // What moves batches into flight and out of it again when a submission fails, and what lets a submission wait
 // for others' memory. complete.go has the ordinary way out.
 
+// flights numbers the flights of all pipelines of the process. A completion that outlives its pipeline, because
+// the device had it when the pipeline was closed, can so never be taken for one of the next pipeline.
+var flights atomic.Uint64
+
+// maxLanes bounds Schedule.Lanes, so that a slot fits the low bits of a token.
+const (
+	slotBits = 16
+	maxLanes = 1024
+)
+
+// newToken makes the completion token of a new flight of the batch in slot.
+func newToken(slot int) uint64 { return flights.Add(1)<<slotBits | uint64(slot) }
+
 // submitted takes a filling batch into flight.
-func (p *Pipeline) submitted(b *Batch) error {
+func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
 		return p.err
 	}
 	b.lane.move(b, inFlight)
-	b.submitting = true
+	b.submitting, b.copied = true, false
+	b.token = newToken(b.slot)
+	b.record.Closed = why
+	b.record.Stages = [NumStages]Span{Fill: {b.record.Stages[Fill].Start, p.dev.Now()}}
 	p.inFlight++
 	return nil
 }
 
 // notify enqueues the batch's completion, and with that lets the batch go.
 func (p *Pipeline) notify(b *Batch) error {
-	p.mu.Lock()
-	if p.err != nil {
-		p.mu.Unlock()
-		return p.err
+	token, err := p.letGo(b)
+	if err != nil {
+		return err
 	}
-	b.submitting = false
-	p.mu.Unlock()
-
-	err := b.lane.out.Notify(uint64(b.slot))
-	if err == nil {
+	if err = b.lane.out.Notify(token); err == nil {
 		return nil
 	}
 	p.mu.Lock()
@@ -39,18 +52,30 @@ func (p *Pipeline) notify(b *Batch) error {
 	return err
 }
 
+// letGo ends the time in which only Submit gives the batch back, unless the pipeline is over.
+func (p *Pipeline) letGo(b *Batch) (token uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return 0, p.err
+	}
+	b.submitting = false
+	return b.token, nil
+}
+
 // withdrawn gives a batch whose submission failed back to the caller, and ends the pipeline where the device
 // is lost.
 func (p *Pipeline) withdrawn(b *Batch, err error) {
 	p.mu.Lock()
 	b.submitting = false
 	p.leaveFlight(b, filling)
+	over := p.err != nil // and has been reported, or is no failure
 	p.mu.Unlock()
 	if lost := p.dev.Err(); lost != nil {
 		p.fail(lost)
-		return
+	} else if !over {
+		p.reportError(err)
 	}
-	p.reportError(err)
 }
 
 // completions counts the batches that have left flight.
@@ -61,8 +86,8 @@ func (p *Pipeline) completions() uint64 {
 }
 
 // awaitCompletion waits until a batch has left flight since completions said seen. It returns false where
-// waiting is in vain: every batch in flight waits here too, or the device is lost.
-func (p *Pipeline) awaitCompletion(seen uint64) bool {
+// waiting is in vain because every batch in flight waits here too, and an error once the pipeline is over.
+func (p *Pipeline) awaitCompletion(seen uint64) (came bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.starved++
@@ -71,5 +96,5 @@ func (p *Pipeline) awaitCompletion(seen uint64) bool {
 	for p.ended == seen && p.inFlight > p.starved && p.err == nil {
 		p.moved.Wait()
 	}
-	return p.ended != seen
+	return p.ended != seen, p.err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"millrace/internal/device"
 )
@@ -43,8 +44,13 @@ type lane struct {
 	busy          atomic.Int32  // batches in flight
 	idle          chan struct{} // receives when busy falls to 0
 
-	submitting sync.Mutex // the work of two batches must not interleave on the lane's streams
-	last       *Batch     // submitted last: its events order the next batch. Guarded by submitting
+	// submitting keeps the work of two batches from interleaving on a stream: lanes that share streams
+	// share it too.
+	submitting *sync.Mutex
+	last       *Batch // submitted last: its events order the next batch. Guarded by submitting
+
+	copiedOut time.Duration // when the latest batch known had been copied out. Guarded by the pipeline's mutex
+	behind    uint64        // token of the completion at which the lane's next copy in had not ended; the completer's
 }
 
 // state is what the lane as a whole does, by the phases of its batches.

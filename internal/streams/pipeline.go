@@ -51,7 +51,7 @@ type Pipeline struct {
 	over      chan struct{} // closed when nothing can be submitted any more
 
 	mu       sync.Mutex
-	moved    *sync.Cond // a batch came to an end, or the device was lost
+	moved    *sync.Cond // a batch came to an end or was released, or the pipeline is over
 	err      error      // why nothing can be submitted any more
 	number   uint64     // batches acquired so far
 	inHand   int        // acquired and not released
@@ -61,14 +61,17 @@ type Pipeline struct {
 	progress time.Time
 	closed   bool
 
-	engineFree [NumEngines]time.Duration // when each engine was done with the latest batch known
+	engineFree [NumEngines]time.Duration // when each engine was done with the latest work placed
 	activity   activity
+	copies     []copyIn // the completer's; see place.go
 
+	closing   sync.Once
 	observing sync.Mutex
 }
 
 // New makes a pipeline on dev and takes all its memory: pinned double buffers, device buffers, a scratch
-// pool. dev stays the caller's, who closes it after the pipeline. If New fails it holds nothing.
+// pool. dev stays the caller's, who closes it after the pipeline. A device has one pipeline at a time, since
+// its completions go to one place. If New fails it holds nothing.
 func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	p := &Pipeline{
 		dev: dev, info: dev.Info(), cfg: cfg, schedule: cfg.Schedule,
@@ -102,10 +105,11 @@ func (c Config) check(s Schedule) error {
 			errs = append(errs, fmt.Errorf("streams: "+format, args...))
 		}
 	}
-	want(s.Lanes >= 1, "%d lanes, want at least 1", s.Lanes)
+	want(s.Lanes >= 1 && s.Lanes <= maxLanes, "%d lanes, want 1 to %d", s.Lanes, maxLanes)
 	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
 	want(c.BatchBytes >= 1 && c.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", c.BatchBytes)
 	want(c.BatchPayloads >= 1 && c.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", c.BatchPayloads)
+	want(c.ScratchLimit >= 1, "scratch limit of %d bytes, want at least 1", c.ScratchLimit)
 	want(len(c.Operators) > 0, "no operators")
 	return errors.Join(errs...)
 }
@@ -195,11 +199,12 @@ func (p *Pipeline) pick() *Batch {
 func (b *Batch) Release() {
 	p := b.pipe
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	b.lane.move(b, free)
 	p.inHand--
 	p.progress = time.Now()
-	p.mu.Unlock()
-	p.freeSlots <- struct{}{}
+	p.moved.Broadcast()
+	p.freeSlots <- struct{}{} // there is room for every batch, so this never blocks
 }
 
 // Report hands the record of a batch that is finished in every respect to the observer.
@@ -212,17 +217,25 @@ func (p *Pipeline) Report(r *Record) {
 	p.cfg.Observer.BatchDone(r)
 }
 
-// Drain waits until no batch is in the caller's hand or in flight.
+// Drain waits until no batch is in the caller's hand or in flight. It fails with ctx's error, and with ErrClosed
+// where the pipeline is closed with batches out. Acquire works meanwhile: who drains stops acquiring first.
 func (p *Pipeline) Drain(ctx context.Context) error {
-	for range p.slots {
-		select {
-		case <-p.freeSlots:
-		case <-ctx.Done():
-			return ctx.Err()
+	stop := context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.moved.Broadcast()
+	})
+	defer stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.inHand > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-	}
-	for range p.slots {
-		p.freeSlots <- struct{}{}
+		if p.closed {
+			return ErrClosed
+		}
+		p.moved.Wait()
 	}
 	return nil
 }

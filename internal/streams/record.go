@@ -70,9 +70,12 @@ type Record struct {
 	Scratch     int // bytes of scratch it took
 	Closed      CloseReason
 
-	// Stages holds when each stage ran, on the device's clock. The three device stages come from device
-	// events: each starts when its stream reached it or when its engine was done with the batch before,
-	// whichever is later. A stage that did not happen is the zero Span.
+	// Stages holds when each stage ran, on the device's clock, in order: none starts before the one before
+	// it ended. The three device stages come from device events. A copy starts when its stream reached it or
+	// when its engine was done with the copy before, whichever is later. Compute starts when its stream
+	// reached it: kernels of several lanes share the multiprocessors, so a stretch in which one waited for
+	// others' is part of it, and compute stages of batches on different lanes overlap. A stage that did not
+	// happen is the zero Span.
 	Stages [NumStages]Span
 
 	// Err is nil for a batch whose results were valid.
@@ -89,7 +92,8 @@ type Observer interface {
 }
 
 // Stats is a pipeline's state at one moment. Reading it makes no call to the hardware but the pool's
-// counters.
+// counters. The times of engines are added up to a moment before which nothing can be reported any more, so
+// they lag behind by the batches in flight; Overlap <= Busy <= Uptime always holds.
 type Stats struct {
 	Device   string // device.Info.ID
 	Lanes    LaneCounts
@@ -106,7 +110,7 @@ type Stats struct {
 
 // LaneCounts counts lanes by what they do.
 type LaneCounts struct {
-	Free     int // neither buffer in use
+	Free     int // nothing fills and nothing is on the device; results may still be read
 	Filling  int // a buffer fills and nothing is on the device
 	InFlight int // a batch is on the device
 }

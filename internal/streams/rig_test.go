@@ -3,9 +3,12 @@ package streams_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"os"
 	"testing"
 
 	"millrace/internal/device"
+	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/operator"
@@ -47,6 +50,21 @@ func openSim(t testing.TB, o sim.Options) *sim.Device {
 			closeClean(t, d)
 		}
 	})
+	return d
+}
+
+// openCUDA opens the first GPU that the process can see, likewise. Without one the test is skipped, unless
+// MILLRACE_REQUIRE_GPU=1 says that there must be one.
+func openCUDA(t testing.TB) device.Device {
+	t.Helper()
+	d, err := cuda.Open(cuda.Options{Library: os.Getenv("MILLRACE_KERNELS")})
+	if errors.Is(err, device.ErrUnavailable) && os.Getenv("MILLRACE_REQUIRE_GPU") != "1" {
+		t.Skipf("SKIPPED, NO GPU: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeClean(t, d) })
 	return d
 }
 

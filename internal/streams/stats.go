@@ -2,8 +2,8 @@ package streams
 
 import "time"
 
-// Stats reads the pipeline's state. It fails where the device cannot give its pool's counters; the rest is
-// valid then too.
+// Stats reads the pipeline's state, at any time. It fails where the device cannot give its pool's counters,
+// because the pipeline is closed or the device lost; the rest is valid then too.
 func (p *Pipeline) Stats() (Stats, error) {
 	s := Stats{Device: p.info.ID, Pinned: p.slab.Pinned(), Pageable: p.slab.Pageable()}
 	s.Scratch.Limit = p.cfg.ScratchLimit
@@ -24,7 +24,7 @@ func (p *Pipeline) Stats() (Stats, error) {
 		}
 	}
 	s.Engines, s.Busy, s.Overlap = p.activity.busy, p.activity.any, p.activity.several
-	s.Uptime = p.dev.Now() - p.started
+	s.Uptime = max(p.dev.Now()-p.started, s.Busy) // the clocks of host and device agree only so well
 	s.InHand, s.Progress = p.inHand, p.progress
 	return s, err
 }

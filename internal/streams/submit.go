@@ -15,7 +15,7 @@ const resultAlign = 256
 // comes back through Pipeline.Completed.
 //
 // If Submit fails the batch stays with the caller, filled as it was, nothing of it in flight; the caller may
-// submit it again unless the error wraps device.ErrLost, or must release it.
+// submit it again unless the error wraps device.ErrLost or ErrClosed, or must release it.
 //
 // A batch that gets no scratch waits for others in flight to give theirs back, and fails with
 // device.ErrOutOfMemory only when there are none.
@@ -24,24 +24,12 @@ func (b *Batch) Submit(why CloseReason) error {
 		return ErrEmpty
 	}
 	p, l := b.pipe, b.lane
-	region, table := b.seal()
-	needs := b.plan()
-
-	b.record.Closed = why
-	b.record.Payloads, b.record.Bytes = b.Rows(), b.bytes
-	b.record.ResultBytes, b.record.Scratch = needs.Result, needs.Scratch
-	if needs.Result > l.result.Bytes {
-		return device.Errorf("plan batch", p.info.ID, device.ErrInvalid,
-			"its results take %d bytes and the largest batch was said to take %d", needs.Result, l.result.Bytes)
-	}
-
 	l.submitting.Lock()
 	defer l.submitting.Unlock()
-	b.record.Stages[Fill].End = p.dev.Now()
-	if err := p.submitted(b); err != nil {
+	if err := p.submitted(b, why); err != nil {
 		return err
 	}
-	err := b.enqueue(region, table, needs)
+	err := b.enqueue()
 	if err == nil {
 		l.last = b
 		// From the next call on the batch may come back at any moment and is not ours to touch.
@@ -58,7 +46,7 @@ func (b *Batch) Submit(why CloseReason) error {
 
 // plan lays out the operators' results and says what the launches need: scratch for the one that needs
 // most, since they run one after another, and result room for all.
-func (b *Batch) plan() device.Needs {
+func (b *Batch) plan() (device.Needs, error) {
 	var all device.Needs
 	shape := b.shape()
 	b.results = b.results[:0]
@@ -68,11 +56,22 @@ func (b *Batch) plan() device.Needs {
 		b.results = append(b.results, resultSpan{off: all.Result, len: n.Result})
 		all.Result = alignUp(all.Result+n.Result, resultAlign)
 	}
-	return all
+	b.record.Payloads, b.record.Bytes = b.Rows(), b.bytes
+	b.record.ResultBytes, b.record.Scratch = all.Result, all.Scratch
+	if room := b.lane.result.Bytes; all.Result > room {
+		return all, device.Errorf("plan batch", b.pipe.info.ID, device.ErrInvalid,
+			"its results take %d bytes and the largest batch was said to take %d", all.Result, room)
+	}
+	return all, nil
 }
 
 // enqueue puts the stages on the lane's streams.
-func (b *Batch) enqueue(region device.HostBuffer, table int, needs device.Needs) error {
+func (b *Batch) enqueue() error {
+	needs, err := b.plan()
+	if err != nil {
+		return err
+	}
+	region, table := b.seal()
 	if err := b.copyIn(region); err != nil {
 		return err
 	}
@@ -174,7 +173,7 @@ func after(s, other device.Stream, e device.Event) error {
 }
 
 // allocScratch takes bytes in the order of the kernels' stream, waiting for other batches to give theirs
-// back where there is no room.
+// back where there is no room. It keeps the lane's turn meanwhile, so at most one batch a lane waits.
 func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 	if bytes == 0 {
 		return device.Memory{}, nil
@@ -186,8 +185,21 @@ func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 		if err == nil || !errors.Is(err, device.ErrOutOfMemory) {
 			return m, err
 		}
-		if !p.awaitCompletion(seen) {
-			return p.scratch.Alloc(b.lane.kern, bytes) // nobody is left to give anything back: the last word
+		came, err := p.awaitCompletion(seen)
+		if err != nil {
+			return device.Memory{}, err
+		}
+		if !came {
+			return b.lastScratch(bytes)
 		}
 	}
+}
+
+// lastScratch is the last word on a batch for which nobody is left to give scratch back. The pool may be full of
+// unused pieces of other sizes, so it gives them to the device first.
+func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
+	if err := b.pipe.scratch.Trim(0); err != nil {
+		return device.Memory{}, err
+	}
+	return b.pipe.scratch.Alloc(b.lane.kern, bytes)
 }

@@ -1,0 +1,227 @@
+package alloc_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"millrace/internal/alloc"
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+)
+
+func newScratch(t *testing.T, d device.Device, limit int64) *alloc.Counted {
+	t.Helper()
+	p, err := alloc.NewScratch(d, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ok(t, p.Close()) })
+	return p
+}
+
+func poolStats(t *testing.T, p device.Pool) device.PoolStats {
+	t.Helper()
+	s, err := p.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Memory stays with the pool through synchronizations until Trim, and serves the next allocation.
+func TestScratchKeepsWhatItHolds(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, d device.Device) {
+		s, p := newStream(t, d), newScratch(t, d, 64<<20)
+		m, err := p.Alloc(s, 10<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok(t, p.Free(s, m))
+		ok(t, s.Synchronize())
+		kept := poolStats(t, p)
+		if kept.Used != 0 || kept.Reserved < 10<<20 {
+			t.Errorf("after a synchronization %d bytes are used and %d reserved, want none and at least %d", kept.Used, kept.Reserved, 10<<20)
+		}
+		m, err = p.Alloc(s, 10<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now := poolStats(t, p); now.Reserved != kept.Reserved {
+			t.Errorf("the same again took %d bytes more from the device", now.Reserved-kept.Reserved)
+		}
+		ok(t, p.Free(s, m))
+		ok(t, s.Synchronize())
+		ok(t, p.Trim(0))
+		if now := poolStats(t, p); now.Reserved != 0 || now.UsedHigh < 10<<20 {
+			t.Errorf("after Trim %d bytes are reserved, with a high water of %d", now.Reserved, now.UsedHigh)
+		}
+	})
+}
+
+func TestScratchIsCapped(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, d device.Device) {
+		s, p := newStream(t, d), newScratch(t, d, 4<<20)
+		if _, err := p.Alloc(s, 4<<20+1); !errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("Alloc past the limit = %v, want out of memory", err)
+		}
+		m, err := p.Alloc(s, 3<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Alloc(s, 1<<20+1); !errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("Alloc past what is left = %v, want out of memory", err)
+		}
+		ok(t, p.Free(s, m))
+		m, err = p.Alloc(s, 4<<20) // on the stream that freed it, at once
+		ok(t, err)
+		ok(t, p.Free(s, m))
+		if p.Allocations() != 2 || p.Refused() != 2 || p.Outstanding() != 0 {
+			t.Errorf("%d allocations, %d refused, %d outstanding; want 2, 2, 0", p.Allocations(), p.Refused(), p.Outstanding())
+		}
+	})
+}
+
+func TestScratchWantsALimit(t *testing.T) {
+	d := openSim(t, sim.Options{})
+	for _, limit := range []int64{0, -1} {
+		if _, err := alloc.NewScratch(d, limit); !errors.Is(err, device.ErrInvalid) {
+			t.Errorf("NewScratch with a limit of %d = %v, want invalid", limit, err)
+		}
+	}
+}
+
+// ledger is a pool that gives what is asked but for some calls, and knows what is held. It fails the test where
+// more is held than the limit, or a call breaks the rules.
+type ledger struct {
+	device.Pool
+	t      *testing.T
+	limit  int64
+	refuse func() bool
+
+	mu   sync.Mutex
+	held int64
+	next uint64
+}
+
+var errWill = errors.New("would not")
+
+func (l *ledger) Alloc(_ device.Stream, bytes int) (device.Memory, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refuse() {
+		return device.Memory{}, errWill
+	}
+	if l.held += int64(bytes); l.held > l.limit {
+		l.t.Errorf("%d bytes are held past the limit of %d", l.held, l.limit)
+	}
+	l.next += 1 << 32
+	return device.Memory{Addr: l.next, Bytes: bytes}, nil
+}
+
+func (l *ledger) Free(_ device.Stream, m device.Memory) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refuse() {
+		return errWill
+	}
+	if l.held -= int64(m.Bytes); l.held < 0 {
+		l.t.Errorf("%d bytes are held", l.held)
+	}
+	return nil
+}
+
+// Many streams allocate and free at random through the decorators, on a pool that fails at random: the limit is
+// never passed, failed calls change nothing, and at the end everything is to be had again.
+func TestLimitAndCountUnderLoad(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			const limit = 1000
+			refusals := rand.New(rand.NewPCG(seed, 0)) // guarded by the ledger's mutex
+			well := false
+			l := &ledger{t: t, limit: limit, refuse: func() bool { return !well && refusals.IntN(4) == 0 }}
+			p := alloc.Count(alloc.Limit(l, limit))
+			var users sync.WaitGroup
+			for i := range uint64(4) {
+				users.Go(func() { useAtRandom(t, p, rand.New(rand.NewPCG(seed, 1+i))) })
+			}
+			users.Wait()
+			well = true
+			if p.Outstanding() != 0 || l.held != 0 {
+				t.Errorf("%d allocations and %d bytes outstanding at the end", p.Outstanding(), l.held)
+			}
+			if _, err := p.Alloc(nil, limit); err != nil {
+				t.Errorf("with nothing held: %v", err)
+			}
+		})
+	}
+}
+
+// useAtRandom makes a few hundred calls, and frees all that it got.
+func useAtRandom(t *testing.T, p device.Pool, random *rand.Rand) {
+	var mine []device.Memory
+	for range 500 {
+		if len(mine) < 20 && random.IntN(2) == 0 {
+			m, err := p.Alloc(nil, 1+random.IntN(300))
+			if err == nil {
+				mine = append(mine, m)
+			} else if !errors.Is(err, errWill) && !errors.Is(err, device.ErrOutOfMemory) {
+				t.Error(err)
+			}
+		} else if len(mine) > 0 {
+			if i := len(mine) - 1; p.Free(nil, mine[i]) == nil {
+				mine = mine[:i]
+			}
+		}
+	}
+	for len(mine) > 0 {
+		if i := len(mine) - 1; p.Free(nil, mine[i]) == nil {
+			mine = mine[:i]
+		}
+	}
+}
+
+// Reading the counter while it moves must not give a difference below zero, which would be a huge number.
+func TestOutstandingWhileItMoves(t *testing.T) {
+	const calls = 300000
+	p := alloc.Count(&ledger{t: t, limit: 1, refuse: func() bool { return false }})
+	var user sync.WaitGroup
+	user.Go(func() {
+		for range calls {
+			useOnce(t, p)
+		}
+	})
+	defer user.Wait()
+	for before := uint64(0); before < calls; {
+		before = p.Allocations()
+		if n, most := p.Outstanding(), 1+p.Allocations()-before; n > most {
+			t.Errorf("%d allocations outstanding, there can be %d", n, most)
+			return
+		}
+	}
+}
+
+func useOnce(t *testing.T, p device.Pool) {
+	m, err := p.Alloc(nil, 1)
+	ok(t, err)
+	ok(t, p.Free(nil, m))
+}
+
+// The device says what is wrong with a size, and it counts against nothing.
+func TestLimitLeavesBadSizesToTheDevice(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, d device.Device) {
+		s, p := newStream(t, d), newScratch(t, d, 4096)
+		for _, n := range []int{0, -1, -1 << 40} {
+			if _, err := p.Alloc(s, n); !errors.Is(err, device.ErrInvalid) {
+				t.Errorf("Alloc of %d bytes = %v, want invalid", n, err)
+			}
+		}
+		m, err := p.Alloc(s, 4096)
+		if err != nil {
+			t.Fatalf("the whole limit: %v", err)
+		}
+		ok(t, p.Free(s, m))
+	})
+}

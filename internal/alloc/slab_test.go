@@ -1,0 +1,158 @@
+package alloc_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"millrace/internal/alloc"
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+)
+
+// Every buffer of a slab is as long as was asked, and what is written to one shows in no other.
+func TestBuffersOfASlabDoNotOverlap(t *testing.T) {
+	d := openSim(t, sim.Options{})
+	random := rand.New(rand.NewPCG(1, 1))
+	layouts := []alloc.Layout{{1, 1, 1}, {3, 4096, 4096}, {2, 4097, 1}, {2, 4095, 8192}}
+	for range 20 {
+		layouts = append(layouts, alloc.Layout{Buffers: 1 + random.IntN(8), InBytes: 1 + random.IntN(20000), OutBytes: 1 + random.IntN(20000)})
+	}
+	for _, l := range layouts {
+		s, err := alloc.NewSlab(d, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []device.HostBuffer
+		for i := range l.Buffers {
+			in, out := s.In(i), s.Out(i)
+			if in.Len() != l.InBytes || out.Len() != l.OutBytes {
+				t.Fatalf("%+v: buffers of %d and %d bytes", l, in.Len(), out.Len())
+			}
+			all = append(all, in, out)
+		}
+		for i, b := range all {
+			copy(b.Bytes(), bytes.Repeat([]byte{byte(i + 1)}, b.Len()))
+		}
+		for i, b := range all {
+			if n := bytes.Count(b.Bytes(), []byte{byte(i + 1)}); n != b.Len() {
+				t.Fatalf("%+v: %d bytes of buffer %d were overwritten through another", l, b.Len()-n, i)
+			}
+		}
+		ok(t, s.Close())
+	}
+}
+
+func TestSlabSaysWhatMemoryItIs(t *testing.T) {
+	l := alloc.Layout{Buffers: 2, InBytes: 100, OutBytes: 5000}
+	onEachDevice(t, func(t *testing.T, d device.Device) {
+		s, err := alloc.NewSlab(d, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := [2]int64{2 * (4096 + 8192), 0} // whole pages
+		if d.Info().Kind == "host" {
+			want[0], want[1] = want[1], want[0]
+		}
+		if got := [2]int64{s.Pinned(), s.Pageable()}; got != want {
+			t.Errorf("pinned and pageable: %d, want %d", got, want)
+		}
+		var readers sync.WaitGroup
+		for range 2 {
+			readers.Go(func() {
+				for s.Pinned()+s.Pageable() > 0 { // scrapes come while it closes
+				}
+			})
+		}
+		ok(t, s.Close())
+		readers.Wait()
+		ok(t, s.Close())
+	})
+}
+
+func TestSlabThatCannotBePinned(t *testing.T) {
+	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.PinnedOutOfMemory, Nth: 1}}})
+	l := alloc.Layout{Buffers: 4, InBytes: 1 << 20, OutBytes: 1 << 20}
+	_, err := alloc.NewSlab(d, l)
+	if !errors.Is(err, device.ErrOutOfMemory) || !strings.Contains(err.Error(), "8 MiB") || !strings.Contains(err.Error(), "MILLRACE_LANES") {
+		t.Errorf("NewSlab = %v, want out of memory, the size and what to do", err)
+	}
+	s, err := alloc.NewSlab(d, l)
+	if err != nil {
+		t.Fatalf("the next time: %v", err)
+	}
+	ok(t, s.Close())
+}
+
+func TestSlabOfALayoutThatMakesNoSense(t *testing.T) {
+	d := openSim(t, sim.Options{})
+	for _, l := range []alloc.Layout{
+		{0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {-1, 10, 10}, {1, -5, 10},
+		{math.MaxInt, 1, 1}, {1, math.MaxInt, 1}, {1, 1, math.MaxInt}, {1 << 40, 1 << 40, 1 << 40},
+	} {
+		if _, err := alloc.NewSlab(d, l); !errors.Is(err, device.ErrInvalid) {
+			t.Errorf("NewSlab(%+v) = %v, want invalid", l, err)
+		}
+	}
+}
+
+// stingy is a device that gives less host memory than was asked, or will not take it back.
+type stingy struct {
+	device.Device
+	less  int
+	keeps error
+}
+
+func (s *stingy) AllocHost(n int) (device.HostBuffer, error) { return s.Device.AllocHost(n - s.less) }
+
+func (s *stingy) FreeHost(b device.HostBuffer) error {
+	if s.keeps != nil {
+		return s.keeps
+	}
+	return s.Device.FreeHost(b)
+}
+
+func TestPartialAllocationIsAnError(t *testing.T) {
+	d := openSim(t, sim.Options{}) // its Close finds what was not given back
+	if _, err := alloc.NewSlab(&stingy{Device: d, less: 1}, alloc.Layout{Buffers: 1, InBytes: 10, OutBytes: 10}); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("NewSlab with a byte too few = %v, want out of memory", err)
+	}
+}
+
+func TestSlabThatCannotBeFreedIsKept(t *testing.T) {
+	d := &stingy{Device: openSim(t, sim.Options{})}
+	s, err := alloc.NewSlab(d, alloc.Layout{Buffers: 1, InBytes: 10, OutBytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.keeps = errors.New("not now")
+	if err := s.Close(); !errors.Is(err, d.keeps) || s.Pinned() == 0 {
+		t.Errorf("Close = %v with %d bytes held, want the device's error and the memory kept", err, s.Pinned())
+	}
+	d.keeps = nil
+	ok(t, s.Close())
+}
+
+func TestBufferThatTheLayoutDoesNotHave(t *testing.T) {
+	s, err := alloc.NewSlab(openSim(t, sim.Options{}), alloc.Layout{Buffers: 2, InBytes: 10, OutBytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { ok(t, s.Close()) }()
+	for name, take := range map[string]func(){
+		"In(2)": func() { s.In(2) }, "In(-1)": func() { s.In(-1) }, "Out(2)": func() { s.Out(2) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s gave somebody else's memory", name)
+				}
+			}()
+			take()
+		}()
+	}
+}

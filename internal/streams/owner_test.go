@@ -1,0 +1,285 @@
+package streams_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// owner is who has a batch.
+const (
+	ownedByPool int32 = iota
+	ownedByFiller
+	ownedByDevice
+	ownedByReceiver
+)
+
+// traffic is many goroutines on one pipeline at once, with a ledger of who owns each batch. Every change of owner
+// is entered before the call that gives the batch away, or after the one that brings it.
+type traffic struct {
+	t       *testing.T
+	pipe    *streams.Pipeline
+	ops     []operator.Operator
+	rows    [][]byte   // what payloads are drawn from
+	results [][][]byte // of each row, by operator
+
+	owner  []atomic.Int32 // by slot
+	chosen [][]int        // by slot: the rows in the batch; its owner's
+	begun  atomic.Int64   // batches acquired
+	total  int64          // to acquire
+
+	good    atomic.Int64 // completed with results
+	enough  int64        // of those, after which reached is closed; 0 for never
+	reached chan struct{}
+
+	hands   sync.RWMutex // held for reading by who touches a batch's memory
+	closing bool         // nobody may any more, since the pipeline is about to be closed
+}
+
+func newTraffic(t *testing.T, p *streams.Pipeline, ops []operator.Operator, total int) *traffic {
+	tr := &traffic{t: t, pipe: p, ops: ops, rows: someRows(9, 40, 300), total: int64(total)}
+	for _, row := range tr.rows {
+		var all [][]byte
+		for _, op := range ops {
+			all = append(all, op.AppendReference(nil, row))
+		}
+		tr.results = append(tr.results, all)
+	}
+	tr.owner = make([]atomic.Int32, p.Slots())
+	tr.chosen = make([][]int, p.Slots())
+	return tr
+}
+
+func (tr *traffic) hand(b *streams.Batch, from, to int32) {
+	if !tr.owner[b.Slot()].CompareAndSwap(from, to) {
+		tr.t.Errorf("the batch in slot %d goes from owner %d to %d, but %d has it", b.Slot(), from, to, tr.owner[b.Slot()].Load())
+	}
+}
+
+// fill acquires, fills and submits batches until there have been enough or the pipeline is over.
+func (tr *traffic) fill(random *rand.Rand) {
+	for tr.begun.Add(1) <= tr.total {
+		b, err := tr.pipe.Acquire(context.Background())
+		if err != nil {
+			tr.mustBeOver(err)
+			return
+		}
+		tr.hand(b, ownedByPool, ownedByFiller)
+		tr.touch(func() { tr.pack(b, random) })
+		if random.IntN(10) == 0 || !tr.submit(b) {
+			tr.hand(b, ownedByFiller, ownedByPool)
+			b.Release()
+		}
+	}
+}
+
+// touch calls f unless the pipeline is about to be closed: who closes a pipeline makes sure that nobody fills or
+// reads batches.
+func (tr *traffic) touch(f func()) {
+	tr.hands.RLock()
+	defer tr.hands.RUnlock()
+	if !tr.closing {
+		f()
+	}
+}
+
+// pack fills a batch with random rows.
+func (tr *traffic) pack(b *streams.Batch, random *rand.Rand) {
+	chosen := tr.chosen[b.Slot()][:0]
+	for range 1 + random.IntN(6) {
+		row := random.IntN(len(tr.rows))
+		if !b.Append(tr.rows[row]) {
+			tr.t.Error("a small payload does not fit")
+		}
+		chosen = append(chosen, row)
+	}
+	tr.chosen[b.Slot()] = chosen
+}
+
+// submit tries thrice. It reports false if the batch is still the filler's.
+func (tr *traffic) submit(b *streams.Batch) bool {
+	for range 3 {
+		rows := b.Rows()
+		tr.hand(b, ownedByFiller, ownedByDevice)
+		err := b.Submit(streams.ClosedByCount)
+		if err == nil {
+			return true
+		}
+		tr.hand(b, ownedByDevice, ownedByFiller)
+		if b.Rows() != rows {
+			tr.t.Errorf("a refused batch has %d rows, it had %d", b.Rows(), rows)
+		}
+		if !errors.Is(err, device.ErrLaunch) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, streams.ErrEmpty) {
+			tr.mustBeOver(err)
+			return false
+		}
+	}
+	return false
+}
+
+func (tr *traffic) mustBeOver(err error) {
+	if !errors.Is(err, device.ErrLost) && !errors.Is(err, streams.ErrClosed) {
+		tr.t.Errorf("refused with %v", err)
+	}
+}
+
+// receive checks what comes back, until stop.
+func (tr *traffic) receive(stop <-chan struct{}) {
+	for {
+		select {
+		case b := <-tr.pipe.Completed():
+			tr.hand(b, ownedByDevice, ownedByReceiver)
+			tr.touch(func() { tr.check(b) })
+			tr.hand(b, ownedByReceiver, ownedByPool)
+			b.Release()
+		case <-stop:
+			return
+		}
+	}
+}
+
+func (tr *traffic) check(b *streams.Batch) {
+	if err := b.Err(); err != nil {
+		if !errors.Is(err, device.ErrLost) {
+			tr.t.Errorf("batch %d failed: %v", b.Record().Batch, err)
+		}
+		return
+	}
+	if tr.good.Add(1) == tr.enough {
+		close(tr.reached)
+	}
+	stages := b.Record().Stages
+	for s := streams.CopyIn; s <= streams.CopyOut; s++ {
+		if stages[s].Start < stages[s-1].End || stages[s].End < stages[s].Start {
+			tr.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.Record().Batch, s, stages[s], s-1, stages[s-1])
+		}
+	}
+	for i, op := range tr.ops {
+		got, stride := b.Results(i), op.Stride()
+		if len(got) != stride*b.Rows() {
+			tr.t.Errorf("%d bytes of results of %s for %d rows", len(got), op, b.Rows())
+			continue
+		}
+		for n, row := range tr.chosen[b.Slot()] {
+			if !bytes.Equal(got[n*stride:][:stride], tr.results[row][i]) {
+				tr.t.Errorf("batch %d, row %d: %s differs from the reference", b.Record().Batch, n, op)
+			}
+		}
+	}
+}
+
+// run lets the traffic flow until every batch is back, or closes the pipeline in the middle of it once closeAfter
+// batches came back with results.
+func (tr *traffic) run(seed uint64, closeAfter int64) {
+	tr.enough, tr.reached = closeAfter, make(chan struct{})
+	var fillers, receivers sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range uint64(3) {
+		fillers.Go(func() { tr.fill(rand.New(rand.NewPCG(seed, i))) })
+	}
+	for range 2 {
+		receivers.Go(func() { tr.receive(stop) })
+	}
+	receivers.Go(func() { checkFigures(tr.t, tr.pipe, stop) })
+	if closeAfter > 0 {
+		<-tr.reached
+		tr.hands.Lock()
+		tr.closing = true
+		tr.hands.Unlock()
+		if err := tr.pipe.Close(); err != nil {
+			tr.t.Errorf("Close: %v", err)
+		}
+	}
+	fillers.Wait()
+	if closeAfter == 0 {
+		if err := tr.pipe.Drain(context.Background()); err != nil {
+			tr.t.Errorf("Drain: %v", err)
+		}
+	}
+	close(stop)
+	receivers.Wait()
+}
+
+// settled finds every batch where it belongs at the end.
+func (tr *traffic) settled(closed bool) {
+	stuck := 0
+	for slot := range tr.owner {
+		switch o := tr.owner[slot].Load(); {
+		case o == ownedByDevice && closed: // its batch does not come back any more
+			stuck++
+		case o != ownedByPool:
+			tr.t.Errorf("the batch in slot %d ends up with owner %d", slot, o)
+		}
+	}
+	s, err := tr.pipe.Stats()
+	if err != nil && !closed && !errors.Is(err, device.ErrLost) {
+		tr.t.Error(err)
+	}
+	if s.InHand != stuck {
+		tr.t.Errorf("%d batches in hand at the end, want %d", s.InHand, stuck)
+	}
+	if !closed && (s.Lanes.Filling != 0 || s.Lanes.InFlight != 0 || s.Scratch.Used != 0) {
+		tr.t.Errorf("at the end: lanes %+v, %d bytes of scratch used", s.Lanes, s.Scratch.Used)
+	}
+}
+
+// uneven is a simulated GPU on which calls are refused and completions late, at random.
+func uneven(seed uint64, more ...sim.Fault) sim.Options {
+	cost := sim.H100()
+	cost.Jitter, cost.ComputeSlots = 1, 2
+	return sim.Options{Seed: seed, Cost: cost, TraceLimit: -1, Faults: append(more,
+		sim.Fault{Kind: sim.OutOfMemory, Probability: 0.1},
+		sim.Fault{Kind: sim.LaunchFailure, Probability: 0.05},
+		sim.Fault{Kind: sim.LateCompletion, Probability: 0.1, Delay: 50 * time.Microsecond},
+	)}
+}
+
+// Whatever schedule, fault or end: a batch has one owner at any time, comes back once, with the reference's results
+// or an error, and nothing leaks.
+func TestEveryBatchHasOneOwner(t *testing.T) {
+	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
+	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}
+	for seed := range uint64(10) {
+		for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared} {
+			cfg := streams.Config{Schedule: s, Lanes: 1 + int(seed%5), BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops}
+			run := func(name string, d device.Device, total int, closeAfter int64) {
+				t.Run(fmt.Sprintf("%s, %s, seed %d", s.Name, name, seed), func(t *testing.T) {
+					p := newPipeline(t, d, cfg)
+					tr := newTraffic(t, p, ops, total)
+					tr.run(seed, closeAfter)
+					tr.settled(closeAfter > 0)
+				})
+			}
+			run("faults", openSim(t, uneven(seed)), 100, 0)
+			run("loss", openSim(t, uneven(seed, sim.Fault{Kind: sim.DeviceLoss, Nth: int(40 + 7*seed)})), 100, 0)
+			run("closed", openSim(t, uneven(seed)), 10000, int64(1+3*seed))
+			run("host", openHost(t), 50, 0)
+		}
+	}
+}
+
+// On a GPU too. Its batches leave stages in order, and the figures add up, whatever its clock says.
+func TestEveryBatchHasOneOwnerOnAGPU(t *testing.T) {
+	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
+	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}
+	for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared} {
+		t.Run(s.Name, func(t *testing.T) {
+			d := openCUDA(t)
+			p := newPipeline(t, d, streams.Config{Schedule: s, Lanes: 4, BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops})
+			tr := newTraffic(t, p, ops, 2000)
+			tr.run(1, 0)
+			tr.settled(false)
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package streams_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"millrace/internal/device/sim"
+	"millrace/internal/streams"
+)
+
+// The stages in the records are compared with what the simulated engines really did, over random batches whose
+// copies and kernels take random times, so that batches overtake each other.
+func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
+	perStage := streams.DoubleBuffered
+	perStage.Name, perStage.Lanes, perStage.Buffers = "stream per stage, two buffers", 3, 2
+	for _, schedule := range []streams.Schedule{streams.Overlapped, streams.DoubleBuffered, perStage} {
+		for seed := range uint64(8) {
+			t.Run(fmt.Sprintf("%s, seed %d", schedule.Name, seed), func(t *testing.T) {
+				d, p := unevenPipeline(t, seed, schedule)
+				records := randomRun(t, d, p, rand.New(rand.NewPCG(seed, 2)), 50)
+				trace, dropped := d.Trace()
+				if dropped > 0 {
+					t.Fatalf("the trace lacks %d spans", dropped)
+				}
+				compareStages(t, records, trace, schedule.Topology)
+				compareFigures(t, stats(t, p), trace)
+			})
+		}
+	}
+}
+
+// unevenPipeline is a pipeline on which a batch's stages take from next to nothing to long.
+func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule) (*sim.Device, *streams.Pipeline) {
+	slow := sim.Cost{Latency: time.Microsecond, BytesPerSecond: 2e8}
+	d := openSim(t, sim.Options{Seed: seed, Cost: sim.Model{
+		CopyIn: slow, CopyOut: sim.Cost{Latency: 3 * time.Microsecond, BytesPerSecond: 5e7},
+		Kernel: sim.Cost{Latency: time.Microsecond, BytesPerSecond: 1e8}, Jitter: 1, ComputeSlots: 1 + int(seed%2)*3, // with more than one, batches overtake each other
+	}})
+	return d, newPipeline(t, d, streams.Config{Lanes: 4, Schedule: schedule, Operators: operators(t, "crc32c,minhash?hashes=2")})
+}
+
+// randomRun submits n batches of random sizes, some at one instant, and returns their records in the order in
+// which they were submitted.
+func randomRun(t *testing.T, d *sim.Device, p *streams.Pipeline, random *rand.Rand, n int) []streams.Record {
+	t.Helper()
+	var records []streams.Record
+	for submitted := 0; len(records) < n; {
+		release := d.Hold() // so that no time passes between the first and the last call of a submission
+		for free := p.Slots() - (submitted - len(records)); free > 0 && submitted < n && random.IntN(5) > 0; free-- {
+			submit(t, p, someRows(random.Uint64(), 1+random.IntN(6), 1+random.IntN(3000)))
+			submitted++
+		}
+		release()
+		for out := submitted - len(records); out > 0 && random.IntN(3) > 0; out-- {
+			b := <-p.Completed()
+			if b.Err() != nil {
+				t.Fatal(b.Err())
+			}
+			records = append(records, *b.Record())
+			b.Release()
+		}
+	}
+	slices.SortFunc(records, func(x, y streams.Record) int { return int(x.Batch) - int(y.Batch) })
+	return records
+}
+
+// stageSpans finds, for each batch in the order of submission, the spans of one kind of operation; the operators'
+// launches of a batch become one.
+func stageSpans(trace []sim.Span, records []streams.Record, kind sim.Kind, topology streams.Topology) []streams.Span {
+	each := 1
+	if kind == sim.Launch {
+		each = 2
+	}
+	trace = slices.DeleteFunc(slices.Clone(trace), func(s sim.Span) bool { return s.Kind != kind })
+	slices.SortFunc(trace, func(x, y sim.Span) int { return int(x.Seq) - int(y.Seq) }) // as they were submitted
+	var spans []streams.Span
+	for i := range records {
+		first, last := trace[i*each], trace[(i+1)*each-1]
+		spans = append(spans, streams.Span{Start: first.Start, End: last.End})
+	}
+	return spans
+}
+
+func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, topology streams.Topology) {
+	t.Helper()
+	in := stageSpans(trace, records, sim.CopyIn, topology)
+	kernels := stageSpans(trace, records, sim.Launch, topology)
+	out := stageSpans(trace, records, sim.CopyOut, topology)
+	for i, r := range records {
+		if topology == streams.StreamPerLane {
+			kernels[i].Start = in[i].End // Compute counts the wait for others' kernels
+		}
+		for stage, want := range map[streams.Stage]streams.Span{
+			streams.CopyIn: in[i], streams.Compute: kernels[i], streams.CopyOut: out[i],
+		} {
+			if got := r.Stages[stage]; got != want {
+				t.Errorf("batch %d on lane %d: %v was %v, the engine worked on it %v", r.Batch, r.Lane, stage, got, want)
+			}
+		}
+		for s := streams.CopyIn; s <= streams.CopyOut; s++ {
+			if before, at := r.Stages[s-1], r.Stages[s]; at.Start < before.End || at.End < at.Start {
+				t.Errorf("batch %d: %v at %v comes before %v at %v has ended", r.Batch, s, at, s-1, before)
+			}
+		}
+	}
+}
+
+// compareFigures adds up the trace of an idle device, one edge after another, and compares.
+func compareFigures(t *testing.T, got streams.Stats, trace []sim.Span) {
+	t.Helper()
+	var edges []time.Duration
+	for _, s := range trace {
+		edges = append(edges, s.Start, s.End)
+	}
+	slices.Sort(edges)
+	var engines [streams.NumEngines]time.Duration
+	var busy, overlap time.Duration
+	for i := 1; i < len(edges); i++ {
+		on := [streams.NumEngines]bool{}
+		for _, s := range trace {
+			if s.Engine != sim.NoEngine && s.Start <= edges[i-1] && edges[i] <= s.End {
+				on[s.Engine-sim.CopyInEngine] = true
+			}
+		}
+		running := 0
+		for e := range on {
+			if on[e] {
+				running++
+				engines[e] += edges[i] - edges[i-1]
+			}
+		}
+		if running > 0 {
+			busy += edges[i] - edges[i-1]
+		}
+		if running > 1 {
+			overlap += edges[i] - edges[i-1]
+		}
+	}
+	if got.Engines != engines || got.Busy != busy || got.Overlap != overlap {
+		t.Errorf("engines %v, busy %v, overlap %v; the trace says %v, %v, %v",
+			got.Engines, got.Busy, got.Overlap, engines, busy, overlap)
+	}
+	if got.Busy > got.Uptime {
+		t.Errorf("busy for %v of %v", got.Busy, got.Uptime)
+	}
+}

@@ -1,0 +1,212 @@
+package streams_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/streams"
+)
+
+// starved is a pipeline on which one batch has all scratch and stands still, and others wait for it.
+type starved struct {
+	*streams.Pipeline
+	open    func() // lets the first batch go on
+	first   *streams.Batch
+	waiting []*streams.Batch
+	said    chan error // from each Submit that waits
+}
+
+// starve brings about n batches that wait for scratch; it must run in a bubble of synctest, which knows when they do.
+func starve(t *testing.T, d *spy, n int, cfg streams.Config) *starved {
+	t.Helper()
+	rows := [][]byte{make([]byte, 100<<10)}
+	cfg.Lanes, cfg.Operators = n+1, operators(t, "minhash?hashes=2")
+	cfg.BatchBytes, cfg.BatchPayloads = 100<<10, 8
+	cfg.ScratchLimit = 600 << 10 // of the 400 KiB and a bit that one batch takes
+	s := &starved{Pipeline: newPipeline(t, d, cfg), said: make(chan error, n)}
+	s.open = d.gate(t, "lane-0")
+	t.Cleanup(s.open)
+	s.first = submit(t, s.Pipeline, rows)
+	for range n {
+		b := acquire(t, s.Pipeline, rows)
+		s.waiting = append(s.waiting, b)
+		go func() { s.said <- b.Submit(streams.ClosedByBytes) }()
+	}
+	synctest.Wait()
+	select {
+	case err := <-s.said:
+		t.Fatalf("a batch did not wait for scratch: %v", err)
+	default:
+	}
+	return s
+}
+
+// results collects what every waiting Submit says.
+func (s *starved) results() (all []error) {
+	for range s.waiting {
+		all = append(all, <-s.said)
+	}
+	return all
+}
+
+func TestSeveralBatchesWaitForScratchOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
+		s := starve(t, d, 3, streams.Config{})
+		s.open()
+		for range 4 {
+			b := <-s.Completed()
+			if b.Err() != nil {
+				t.Errorf("batch %d: %v", b.Record().Batch, b.Err())
+			}
+			b.Release()
+		}
+		for _, err := range s.results() {
+			if err != nil {
+				t.Errorf("Submit: %v", err)
+			}
+		}
+		if got := stats(t, s.Pipeline); got.Scratch.Failures < 3 || got.Scratch.Used != 0 {
+			t.Errorf("%d refused, %d bytes still used; want 3 or more and none", got.Scratch.Failures, got.Scratch.Used)
+		}
+	})
+}
+
+// The batch that holds all scratch never comes back, because the device is lost: who waits must hear of it.
+func TestDeviceLostWhileBatchesWaitForScratch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.DeviceLoss, Nth: 1}}}))
+		s := starve(t, d, 3, streams.Config{})
+		s.open()
+		for _, err := range s.results() {
+			if !errors.Is(err, device.ErrLost) {
+				t.Errorf("Submit = %v, want a lost device", err)
+			}
+		}
+		if b := <-s.Completed(); b != s.first || !errors.Is(b.Err(), device.ErrLost) {
+			t.Errorf("batch %d came back with %v, want the first and a lost device", b.Record().Batch, b.Err())
+		}
+		for _, b := range append(s.waiting, s.first) {
+			b.Release()
+		}
+		if got, _ := s.Stats(); got.InHand != 0 || got.Lanes.InFlight != 0 {
+			t.Errorf("%d in hand and %d lanes in flight after every batch was released", got.InHand, got.Lanes.InFlight)
+		}
+	})
+}
+
+func TestCloseWhileBatchesWaitForScratch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
+		s := starve(t, d, 3, streams.Config{})
+		if err := s.Close(); err != nil { // the gate gives way to it
+			t.Errorf("Close: %v", err)
+		}
+		for _, err := range s.results() {
+			if !errors.Is(err, streams.ErrClosed) {
+				t.Errorf("Submit = %v, want ErrClosed", err)
+			}
+		}
+		for _, b := range s.waiting {
+			b.Release()
+		}
+	})
+}
+
+// With lanes that share streams, a batch that waits for scratch must not keep those from ending that have it.
+func TestWaitingForScratchOnSharedStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 2}, {Kind: sim.OutOfMemory, Nth: 3}}})
+		p := newPipeline(t, d, streams.Config{Schedule: streams.DoubleBuffered, Operators: operators(t, "minhash?hashes=2")})
+		rows := someRows(1, 5, 500)
+		submit(t, p, rows)
+		second := acquire(t, p, rows)
+		said := make(chan error, 1)
+		go func() { said <- second.Submit(streams.ClosedByBytes) }()
+		first := <-p.Completed()
+		first.Release()
+		switch err := <-said; {
+		case err == nil:
+			(<-p.Completed()).Release()
+		case errors.Is(err, device.ErrOutOfMemory): // both refusals fell on it with nobody else left in flight
+			second.Release()
+		default:
+			t.Errorf("Submit = %v", err)
+		}
+		synctest.Wait()
+		if n := stats(t, p).InHand; n != 0 {
+			t.Errorf("%d batches in hand at the end", n)
+		}
+	})
+}
+
+// Scratch follows the batch: what each took is freed on its stream behind its kernels, before its copy out.
+func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
+	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
+	ops := operators(t, "minhash?hashes=4")
+	p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: ops})
+	sizes := []int{10, 5000, 70000, 0, 300}
+	for _, n := range sizes {
+		submit(t, p, [][]byte{make([]byte, n)})
+		b := <-p.Completed()
+		needs := ops[0].Needs(device.Shape{Rows: 1, Bytes: n, Longest: n})
+		if got := b.Record().Scratch; got != needs.Scratch {
+			t.Errorf("a batch of %d bytes took %d bytes of scratch, its operator asks for %d", n, got, needs.Scratch)
+		}
+		b.Release()
+	}
+	trace, _ := d.Trace()
+	var frees, launches int
+	for i, s := range trace {
+		if s.Kind == sim.Launch {
+			launches++
+		}
+		if s.Kind != sim.Free {
+			continue
+		}
+		want := ops[0].Needs(device.Shape{Rows: 1, Bytes: sizes[launches-1], Longest: sizes[launches-1]}).Scratch
+		before := trace[i-1]
+		if s.Bytes != want || before.Kind != sim.Launch || before.Stream != s.Stream {
+			t.Errorf("after %v on %s, %d bytes were freed on %s; want %d, behind the launch", before.Kind, before.Stream, s.Bytes, s.Stream, want)
+		}
+		frees++
+	}
+	got := stats(t, p).Scratch
+	if frees != 4 || got.Allocations != 4 || got.Used != 0 { // the empty payload takes none
+		t.Errorf("%d frees, %d allocations, %d bytes used at the end; want 4, 4 and 0", frees, got.Allocations, got.Used)
+	}
+	if got.Reserved == 0 || got.Reserved > got.Limit {
+		t.Errorf("the pool keeps %d bytes between batches, want some and at most %d", got.Reserved, got.Limit)
+	}
+}
+
+func TestScratchLimitBelowTheLargestBatchIsSaidAtOnce(t *testing.T) {
+	_, err := streams.New(openSim(t, sim.Options{}), streams.Config{
+		Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 10, ScratchLimit: 1 << 20, Operators: operators(t, "minhash"),
+	})
+	if !errors.Is(err, device.ErrInvalid) || !contains(err.Error(), "MILLRACE_SCRATCH_LIMIT") {
+		t.Errorf("New = %v, want an error that names MILLRACE_SCRATCH_LIMIT", err)
+	}
+}
+
+// A pool full of unused pieces that are all too small must not fail a batch that fits the limit.
+func TestLargeBatchAfterManySmallOnes(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, d device.Device) {
+		p := newPipeline(t, d, streams.Config{Lanes: 4, BatchBytes: 400 << 10, ScratchLimit: 2 << 20, Operators: operators(t, "minhash?hashes=1&k=4")})
+		for _, n := range []int{10, 50 << 10, 150 << 10, 400 << 10, 20, 400 << 10} {
+			for range p.Slots() {
+				submit(t, p, [][]byte{make([]byte, n)})
+			}
+			for range p.Slots() {
+				b := <-p.Completed()
+				if b.Err() != nil {
+					t.Fatalf("a batch of %d bytes: %v", n, b.Err())
+				}
+				b.Release()
+			}
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package streams_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/streams"
+)
+
+// spy is a device that lets a test reach what a pipeline takes from it.
+type spy struct {
+	device.Device
+
+	mu      sync.Mutex
+	streams map[string]device.Stream // by name
+
+	inAlloc func()      // is called in the pool's Alloc; nil for nothing
+	tokens  chan uint64 // come before the device's own; nil for none
+	twice   bool        // every token comes twice
+	again   *uint64     // the token to come again
+}
+
+func spyOn(d device.Device) *spy { return &spy{Device: d, streams: map[string]device.Stream{}} }
+
+func (s *spy) NewStream(name string) (device.Stream, error) {
+	made, err := s.Device.NewStream(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams[name] = made
+	return made, err
+}
+
+func (s *spy) NewPool(c device.PoolConfig) (device.Pool, error) {
+	pool, err := s.Device.NewPool(c)
+	return &spiedPool{pool, s}, err
+}
+
+type spiedPool struct {
+	device.Pool
+	spy *spy
+}
+
+func (p *spiedPool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	if p.spy.inAlloc != nil {
+		p.spy.inAlloc()
+	}
+	return p.Pool.Alloc(s, bytes)
+}
+
+func (s *spy) WaitCompletion(ctx context.Context) (uint64, error) {
+	select {
+	case token := <-s.tokens:
+		return token, nil
+	default:
+	}
+	if s.again != nil {
+		token := *s.again
+		s.again = nil
+		return token, nil
+	}
+	token, err := s.Device.WaitCompletion(ctx)
+	if err == nil && s.twice {
+		s.again = &token
+	}
+	return token, err
+}
+
+// gate stalls a stream of the pipeline until open is called.
+func (s *spy) gate(t *testing.T, stream string) (open func()) {
+	t.Helper()
+	open, err := s.Device.(device.Gater).Gate(s.streams[stream])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sync.OnceFunc(open)
+}
+
+// stats reads a pipeline that is well.
+func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
+	t.Helper()
+	s, err := p.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
