@@ -27,8 +27,8 @@ func newBatcher(pipe *streams.Pipeline, in <-chan delivery, linger time.Duration
 	return &batcher{pipe: pipe, in: in, linger: linger, timer: t}
 }
 
-// run fills and submits batches until the deliveries end or the pipeline is over; then it returns nil or the
-// reason. Every delivery it took is in a group by then, submitted or given back.
+// runBatcher fills and submits batches until the deliveries end or the pipeline is over; then it returns nil or
+// the reason. What it took and did not submit is left unread, but for a payload it carries: see leaveUnread.
 func (w *Worker) runBatcher(ctx context.Context, f *batcher) error {
 	for {
 		first, ok := f.first()
@@ -37,7 +37,7 @@ func (w *Worker) runBatcher(ctx context.Context, f *batcher) error {
 		}
 		g, b, err := w.acquire(ctx, f.pipe)
 		if err != nil {
-			w.giveBack(&first, err)
+			w.unread.add(first)
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -59,11 +59,23 @@ func (w *Worker) acquire(ctx context.Context, pipe *streams.Pipeline) (*group, *
 			w.freeGroups <- g
 			return nil, nil, err
 		}
+		w.inHand.Add(1)
 		return g, b, nil
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	case <-pipe.Over():
 		return nil, nil, pipe.Err()
+	}
+}
+
+// leaveUnread takes what is still on its way to a batcher that has ended, until the source ends too.
+func (w *Worker) leaveUnread(f *batcher) {
+	for {
+		d, ok := f.first()
+		if !ok {
+			return
+		}
+		w.unread.add(d)
 	}
 }
 

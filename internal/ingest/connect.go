@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -55,13 +56,16 @@ func Connect(c Connection, name string, log *slog.Logger, observer Observer) (*n
 	)
 	nc, err := nats.Connect(c.URL, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), err, advice(err))
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), withoutAddress(err), advice(err))
 	}
 	return nc, nil
 }
 
 func (c Connection) options(name string) ([]nats.Option, error) {
 	opts := []nats.Option{nats.Name(name)}
+	if err := c.readable(); err != nil {
+		return nil, err
+	}
 	if c.Creds != "" {
 		opts = append(opts, nats.UserCredentials(c.Creds))
 	}
@@ -81,6 +85,27 @@ func (c Connection) options(name string) ([]nats.Option, error) {
 	return opts, nil
 }
 
+// readable finds out whether the files are there and can be read, and names every one that cannot.
+func (c Connection) readable() error {
+	var errs []error
+	for _, f := range []struct{ variable, path string }{
+		{"MILLRACE_NATS_CREDS", c.Creds}, {"MILLRACE_NATS_NKEY", c.NKey}, {"MILLRACE_NATS_TLS_CA", c.CA},
+		{"MILLRACE_NATS_TLS_CERT", c.Cert}, {"MILLRACE_NATS_TLS_KEY", c.Key},
+	} {
+		if f.path == "" {
+			continue
+		}
+		file, err := os.Open(f.path)
+		if err == nil {
+			err = file.Close()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w: name a file that the worker can read", f.variable, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // advice says what to look at after a connection that failed.
 func advice(err error) string {
 	switch {
@@ -88,10 +113,20 @@ func advice(err error) string {
 		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts a server of its own"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
 		return "check MILLRACE_NATS_CREDS, MILLRACE_NATS_NKEY or the user in MILLRACE_NATS_URL"
-	case strings.Contains(err.Error(), "tls"), strings.Contains(err.Error(), "x509"):
+	case errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted),
+		strings.Contains(err.Error(), "tls"), strings.Contains(err.Error(), "x509"), strings.Contains(err.Error(), "certificate"):
 		return "check MILLRACE_NATS_TLS_CA, MILLRACE_NATS_TLS_CERT and MILLRACE_NATS_TLS_KEY"
 	}
 	return "check MILLRACE_NATS_URL and the MILLRACE_NATS_ files"
+}
+
+// withoutAddress takes the address out of an error of net/url, which quotes it with its password.
+func withoutAddress(err error) error {
+	var bad *url.Error
+	if errors.As(err, &bad) {
+		return fmt.Errorf("bad address: %w", bad.Err)
+	}
+	return err
 }
 
 // Redact takes user, password and token out of a list of server addresses.

@@ -2,8 +2,10 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,8 +23,42 @@ const (
 	DeviceFault   Reason = "device_fault"   // it breaks the device
 )
 
-// deadLetterAttempts is how often storing a dead letter is tried before the payload is given back instead.
-const deadLetterAttempts = 5
+const (
+	// deadLetterAttempts is how often storing a dead letter is tried before the payload is given back: the
+	// server's redelivery is the longer way to try again.
+	deadLetterAttempts = 3
+
+	// deadLetterWindow is how many dead letters may be on their way at once.
+	deadLetterWindow = 64
+)
+
+// deadLetters are those being stored. Each has a goroutine, so that payloads nobody can process do not hold up
+// the others.
+type deadLetters struct {
+	places chan struct{}
+	stored sync.WaitGroup
+}
+
+func newDeadLetters() *deadLetters {
+	return &deadLetters{places: make(chan struct{}, deadLetterWindow)}
+}
+
+// giveUp takes over a delivery that is not to be processed: it becomes a dead letter, or is given back to come
+// again later where that fails. It waits for nothing but room, and with the end of ctx gives back at once.
+func (w *Worker) giveUp(ctx context.Context, d delivery, why Reason, cause error) {
+	select {
+	case w.dead.places <- struct{}{}:
+	case <-ctx.Done():
+		w.nak(&d, 0)
+		return
+	}
+	w.dead.stored.Go(func() {
+		defer func() { <-w.dead.places }()
+		if !w.deadLetter(ctx, &d, why, cause) {
+			w.nak(&d, d.nakDelay())
+		}
+	})
+}
 
 // deadLetter stores the payload under the dead-letter subject and then terminates the input. It reports
 // false, and has settled nothing, when the dead letter could not be stored.
@@ -43,28 +79,26 @@ func (w *Worker) deadLetter(ctx context.Context, d *delivery, why Reason, cause 
 	return true
 }
 
+// storeDeadLetter returns once the server has stored the dead letter. The input's own headers and ours together
+// may be more than the server takes; then it goes without the input's, since the payload matters more.
 func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, cause error) error {
-	whole := &nats.Msg{
-		Subject: mapSubject(w.opts.DeadLetterPrefix, d.msg.Subject()),
-		Header:  d.deadLetterHeader(why, cause, true),
-		Data:    d.msg.Data(),
-	}
-	var err error
-	for attempt := 1; attempt <= deadLetterAttempts; attempt++ {
-		if _, err = w.publisher.wait(ctx, w.publisher.send(ctx, whole)); err == nil {
+	subject := mapSubject(w.opts.DeadLetterPrefix, d.msg.Subject())
+	own := true
+	for attempt := 1; ; attempt++ {
+		_, err := w.publisher.wait(ctx, w.publisher.send(ctx, &nats.Msg{
+			Subject: subject, Header: d.deadLetterHeader(why, cause, own), Data: d.msg.Data(),
+		}))
+		switch {
+		case err == nil:
 			return nil
-		}
-		if unstorable(err) && attempt == 1 {
-			// The input's own headers and ours together may be more than the server takes. The
-			// payload matters more than the headers.
-			whole.Header = d.deadLetterHeader(why, cause, false)
+		case unstorable(err) && own:
+			own = false
 			continue
-		}
-		if unstorable(err) || !sleep(ctx, retryWait(attempt)) {
-			break
+		case unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
+			!sleep(ctx, retryWait(attempt)):
+			return fmt.Errorf("dead letter on %q: %w", subject, err)
 		}
 	}
-	return fmt.Errorf("dead letter on %q: %w", whole.Subject, err)
 }
 
 // deadLetterHeader says what happened to the payload. Its message id differs from the result's, or a result

@@ -113,11 +113,20 @@ func (i *inspection) inputStream() {
 		return
 	}
 	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
-	if c.Storage == jetstream.MemoryStorage {
-		i.say(Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
-		return
+	worst := OK
+	warn := func(found, advice string) { worst = Warning; i.say(Warning, what, found, advice) }
+	for _, filter := range i.o.Subjects {
+		meets := func(subject string) bool { return covers(subject, filter) || covers(filter, subject) }
+		if len(c.Subjects) > 0 && !slices.ContainsFunc(c.Subjects, meets) { // a mirror has none of its own
+			warn(fmt.Sprintf("stores nothing under %q, only %v", filter, c.Subjects), "add the subject to it, or set MILLRACE_SUBJECTS")
+		}
 	}
-	i.say(OK, what, found, "")
+	if c.Storage == jetstream.MemoryStorage {
+		warn(found, "memory storage loses everything when the server restarts; use file storage")
+	}
+	if worst == OK {
+		i.say(OK, what, found, "")
+	}
 }
 
 func (i *inspection) resultStream() {
@@ -126,13 +135,17 @@ func (i *inspection) resultStream() {
 		return
 	}
 	what, found := "stream "+c.Name, fmt.Sprintf("the results, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
-	name, err := streamOf(i.ctx, i.js, i.o.ResultPrefix)
+	name, err := streamOf(i.ctx, i.js, i.o.ResultPrefix, i.o.Subjects)
 	switch {
 	case err != nil:
-		i.say(Error, what, err.Error(), "check the account's permissions on the JetStream API")
+		i.sayStreamOf(what, err, "MILLRACE_RESULT_PREFIX")
 	case name != c.Name:
-		i.say(Error, what, fmt.Sprintf("does not store %q (stream %q does)", i.o.ResultPrefix+".>", name),
-			"add the subject to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
+		who := "no stream does"
+		if name != "" {
+			who = "stream " + name + " does"
+		}
+		i.say(Error, what, fmt.Sprintf("does not store %q (%s)", mappedFilters(i.o.ResultPrefix, i.o.Subjects), who),
+			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
 	case c.NoAck:
 		i.say(Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
 	case c.Storage == jetstream.MemoryStorage:
@@ -142,12 +155,21 @@ func (i *inspection) resultStream() {
 	}
 }
 
+// sayStreamOf reports an error of streamOf.
+func (i *inspection) sayStreamOf(what string, err error, variable string) {
+	advice := "check the account's permissions on the JetStream API"
+	if partly := (*partlyStored)(nil); errors.As(err, &partly) {
+		advice = "set " + variable + " to choose another prefix"
+	}
+	i.say(Error, what, err.Error(), advice)
+}
+
 func (i *inspection) deadLetters() {
 	what := "dead letters " + i.o.DeadLetterPrefix + ".>"
-	name, err := streamOf(i.ctx, i.js, i.o.DeadLetterPrefix)
+	name, err := streamOf(i.ctx, i.js, i.o.DeadLetterPrefix, i.o.Subjects)
 	switch {
 	case err != nil:
-		i.say(Error, what, err.Error(), "check the account's permissions on the JetStream API")
+		i.sayStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
 	case name == "":
 		i.missing(what, "no stream stores them, so payloads that cannot be processed would come again for ever")
 	default:

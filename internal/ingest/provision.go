@@ -10,39 +10,60 @@ import (
 )
 
 // Provision creates the input stream, the result stream (which takes the dead letters too, unless another
-// stream already does) and the consumer, each only where it is missing. What is there is left as it is.
+// stream already does), a stream for the dead letters where the result stream is there already without them,
+// and the consumer, each only where it is missing. What is there is left as it is.
 func Provision(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if err := createStream(ctx, js, o.Logger, o.Stream, o.Subjects); err != nil {
 		return err
 	}
-	results := mappedSubjects(o.ResultPrefix)
-	dead, err := streamOf(ctx, js, o.DeadLetterPrefix)
+	deadLetters := mappedSubjects(o.DeadLetterPrefix)
+	dead, err := streamOf(ctx, js, o.DeadLetterPrefix, o.Subjects)
 	if err != nil {
 		return err
 	}
-	if dead == "" {
-		results = append(results, mappedSubjects(o.DeadLetterPrefix)...)
+	there, err := streamExists(ctx, js, o.ResultStream)
+	switch {
+	case err != nil:
+		return err
+	case !there && dead == "":
+		err = createStream(ctx, js, o.Logger, o.ResultStream, append(mappedSubjects(o.ResultPrefix), deadLetters...))
+	case !there:
+		err = createStream(ctx, js, o.Logger, o.ResultStream, mappedSubjects(o.ResultPrefix))
+	case dead == "":
+		err = createStream(ctx, js, o.Logger, o.ResultStream+deadLetterSuffix, deadLetters)
 	}
-	if err := createStream(ctx, js, o.Logger, o.ResultStream, results); err != nil {
+	if err != nil {
 		return err
 	}
 	return createConsumer(ctx, js, o)
 }
 
-func createStream(ctx context.Context, js jetstream.JetStream, log *slog.Logger, name string, subjects []string) error {
+// deadLetterSuffix names the stream for dead letters after the result stream that does not take them.
+const deadLetterSuffix = "_DEADLETTER"
+
+func streamExists(ctx context.Context, js jetstream.JetStream, name string) (bool, error) {
 	_, err := js.Stream(ctx, name)
-	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("look up stream %q: %w", name, err)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up stream %q: %w", name, err)
+	}
+	return true, nil
+}
+
+func createStream(ctx context.Context, js jetstream.JetStream, log *slog.Logger, name string, subjects []string) error {
+	there, err := streamExists(ctx, js, name)
+	if err != nil || there {
+		return err
 	}
 	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: subjects, Storage: jetstream.FileStorage,
 		Description: "created by Millrace (MILLRACE_PROVISION)",
 	})
 	if err != nil {
-		return fmt.Errorf("create stream %q on %v: %w", name, subjects, err)
+		return fmt.Errorf("create stream %q on %v: %w: where another stream has these subjects, name it or choose others "+
+			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX)", name, subjects, err)
 	}
 	log.Info("created stream", "stream", name, "subjects", subjects)
 	return nil
@@ -64,20 +85,61 @@ func createConsumer(ctx context.Context, js jetstream.JetStream, o Options) erro
 		Description: "created by Millrace (MILLRACE_PROVISION)",
 	})
 	if err != nil {
-		return fmt.Errorf("create consumer %q on stream %q for %v: %w", o.Consumer, o.Stream, o.Subjects, err)
+		return fmt.Errorf("create consumer %q on stream %q for %v: %w: check that the stream has these subjects "+
+			"(MILLRACE_SUBJECTS) and what consumers it allows", o.Consumer, o.Stream, o.Subjects, err)
 	}
 	o.Logger.Info("created consumer", "consumer", o.Consumer, "stream", o.Stream, "ack_wait", o.AckWait)
 	return nil
 }
 
-// streamOf is the stream that stores what is published with that prefix; empty if there is none.
-func streamOf(ctx context.Context, js jetstream.JetStream, prefix string) (string, error) {
-	name, err := js.StreamNameBySubject(ctx, prefix+".>")
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return "", nil
+// streamOf is the stream that stores what is published with that prefix for inputs of these subjects; empty if
+// there is none. Where streams store only some of it the error is a *partlyStored: no other stream can have
+// the rest under subjects that overlap.
+func streamOf(ctx context.Context, js jetstream.JetStream, prefix string, inputs []string) (string, error) {
+	first, none := "", ""
+	for _, wanted := range mappedFilters(prefix, inputs) {
+		switch name, err := streamCovering(ctx, js, wanted); {
+		case err != nil:
+			return "", err
+		case name == "":
+			none = wanted
+		case first == "":
+			first = name
+		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("find the stream for %q: %w", prefix+".>", err)
+	if first != "" && none != "" {
+		return "", &partlyStored{stream: first, subject: none}
 	}
-	return name, nil
+	return first, nil
+}
+
+// streamCovering is the stream that stores every subject that matches wanted.
+func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) (string, error) {
+	ctx, cancel := context.WithCancel(ctx) // ends the listing when the stream is found
+	defer cancel()
+	partly := ""
+	streams := js.ListStreams(ctx, jetstream.WithStreamListSubject(wanted))
+	for info := range streams.Info() {
+		for _, subject := range info.Config.Subjects {
+			if covers(subject, wanted) {
+				return info.Config.Name, nil
+			}
+		}
+		partly = info.Config.Name
+	}
+	if err := streams.Err(); err != nil {
+		return "", fmt.Errorf("find the stream for %q: %w", wanted, err)
+	}
+	if partly != "" {
+		return "", &partlyStored{stream: partly, subject: wanted}
+	}
+	return "", nil
+}
+
+// partlyStored says that a stream stores some of what is needed and nothing stores the rest.
+type partlyStored struct{ stream, subject string }
+
+func (e *partlyStored) Error() string {
+	return fmt.Sprintf("stream %q does not store all of %q, and no other stream does: add the subject to it, or choose another prefix",
+		e.stream, e.subject)
 }

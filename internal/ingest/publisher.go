@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,22 +22,55 @@ const (
 // publisher stores messages, many at a time, within a window.
 type publisher struct {
 	js     jetstream.JetStream
-	window chan struct{}
+	window chan struct{} // a token for each message on its way
+
+	mu      sync.Mutex
+	waiting map[*nats.Msg]struct{} // the messages that hold those tokens
 }
 
 // newPublisher makes a publisher with a JetStream context of its own on nc.
-func newPublisher(nc *nats.Conn) (*publisher, error) {
-	p := &publisher{window: make(chan struct{}, publishWindow)}
+func newPublisher(nc *nats.Conn) (*publisher, error) { return newPatientPublisher(nc, publishTimeout) }
+
+// newPatientPublisher is newPublisher where an acknowledgement counts as lost after timeout.
+func newPatientPublisher(nc *nats.Conn, timeout time.Duration) (*publisher, error) {
+	p := &publisher{
+		window:  make(chan struct{}, publishWindow),
+		waiting: make(map[*nats.Msg]struct{}, publishWindow),
+	}
 	// A place in the window is free again when the server has answered, not when somebody waits for the
 	// answer: who sends a batch larger than the window would otherwise wait for himself.
-	answered := func() { <-p.window }
 	var err error
 	p.js, err = jetstream.New(nc,
 		jetstream.WithPublishAsyncMaxPending(2*publishWindow), // never reached: the window is smaller
-		jetstream.WithPublishAsyncTimeout(publishTimeout),
-		jetstream.WithPublishAsyncAckHandler(func(jetstream.JetStream, *nats.Msg, *jetstream.PubAck) { answered() }),
-		jetstream.WithPublishAsyncErrHandler(func(jetstream.JetStream, *nats.Msg, error) { answered() }))
+		jetstream.WithPublishAsyncTimeout(timeout),
+		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, m *nats.Msg, _ *jetstream.PubAck) { p.leave(m) }),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, _ error) { p.leave(m) }))
 	return p, err
+}
+
+// enter takes a place in the window for m, and says whether there was one before ctx ended.
+func (p *publisher) enter(ctx context.Context, m *nats.Msg) bool {
+	select {
+	case p.window <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	p.mu.Lock()
+	p.waiting[m] = struct{}{}
+	p.mu.Unlock()
+	return true
+}
+
+// leave gives m's place back. The client may answer a publish twice, once with an error from the call and once
+// through a handler, when the connection goes in between; the second time does nothing.
+func (p *publisher) leave(m *nats.Msg) {
+	p.mu.Lock()
+	_, held := p.waiting[m]
+	delete(p.waiting, m)
+	p.mu.Unlock()
+	if held {
+		<-p.window
+	}
 }
 
 // pending is a message on its way to the server.
@@ -45,16 +79,15 @@ type pending struct {
 	err error // why it was not sent
 }
 
-// send starts storing m, once there is room in the window.
+// send starts storing m, once there is room in the window. m must not have been sent before: the window knows
+// messages by their address.
 func (p *publisher) send(ctx context.Context, m *nats.Msg) pending {
-	select {
-	case p.window <- struct{}{}:
-	case <-ctx.Done():
+	if !p.enter(ctx, m) {
 		return pending{err: ctx.Err()}
 	}
 	ack, err := p.js.PublishMsgAsync(m)
 	if err != nil {
-		<-p.window
+		p.leave(m)
 		return pending{err: err}
 	}
 	return pending{ack: ack}
@@ -72,6 +105,11 @@ func (p *publisher) wait(ctx context.Context, s pending) (duplicate bool, err er
 	case err := <-s.ack.Err():
 		return false, err
 	case <-ctx.Done():
+	}
+	select {
+	case ack := <-s.ack.Ok(): // it had come already
+		return ack.Duplicate, nil
+	default:
 		return false, ctx.Err()
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,62 +22,16 @@ import (
 // patience bounds how long a test waits for something that must happen; it is never slept through.
 const patience = 30 * time.Second
 
-// tally is an Observer that counts.
-type tally struct {
-	mu        sync.Mutex
-	outcomes  [NumOutcomes]int
-	again     int
-	reconnect int
-	changed   chan struct{}
-}
-
-func newTally() *tally { return &tally{changed: make(chan struct{}, 1)} }
-
-func (c *tally) Settled(o Outcome, _, _ int, _, _ time.Duration) {
-	c.mu.Lock()
-	c.outcomes[o]++
-	c.mu.Unlock()
-	c.signal()
-}
-
-func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }
-
-func (c *tally) Pending(uint64) {}
-
-func (c *tally) Reconnected() { c.mu.Lock(); c.reconnect++; c.mu.Unlock(); c.signal() }
-
-func (c *tally) signal() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-}
-
-func (c *tally) count(o Outcome) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.outcomes[o]
-}
-
-// await returns once enough of an outcome were counted.
-func (c *tally) await(t *testing.T, o Outcome, n int) {
+// until returns once cond holds. It spins: use it for states that nothing announces, and that are near.
+func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
-	for c.count(o) < n {
-		select {
-		case <-c.changed:
-		case <-deadline:
-			t.Fatalf("%d %v after %v, want %d", c.count(o), o, patience, n)
+	deadline := time.Now().Add(patience)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v still not: %s", patience, what)
 		}
+		runtime.Gosched()
 	}
-}
-
-// testWriter sends the worker's log to the test's.
-type testWriter struct{ t *testing.T }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Logf("%s", p)
-	return len(p), nil
 }
 
 // rig is a server, a client of it, and what a worker needs.
@@ -85,10 +39,12 @@ type rig struct {
 	t      *testing.T
 	server *embedded.Server
 	dir    string
+	url    string // where workers connect; the server's own unless a proxy stands before it
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	opts   Options
 	tally  *tally
+	log    *logSink
 }
 
 func newRig(t *testing.T) *rig {
@@ -97,16 +53,16 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, dir: t.TempDir(), tally: newTally()}
+	r := &rig{t: t, dir: t.TempDir(), tally: newTally(), log: newLogSink(t)}
 	r.start("127.0.0.1:0")
+	r.url = r.server.URL()
 	t.Cleanup(func() { r.server.Close() })
-	log := slog.New(slog.NewTextHandler(testWriter{t}, nil))
 	r.opts = Options{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
 		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
 		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, MaxDeliver: 5,
-		DrainTimeout: 10 * time.Second, Provision: true, AckWait: 30 * time.Second, MaxAckPending: 100000,
-		Logger: log, Observer: r.tally,
+		DrainTimeout: 10 * time.Second, Provision: true, AckWait: 5 * time.Minute, MaxAckPending: 100000,
+		Logger: slog.New(slog.NewTextHandler(r.log, nil)), Observer: r.tally,
 	}
 	r.nc = r.connect()
 	if r.js, err = jetstream.New(r.nc); err != nil {
@@ -146,9 +102,16 @@ func (r *rig) provision() {
 	}
 }
 
+// publish stores n inputs.
 func (r *rig) publish(n int, payload func(i int) []byte) {
 	r.t.Helper()
-	for i := range n {
+	r.publishFrom(0, n, payload)
+}
+
+// publishFrom stores the inputs from number first to before number end.
+func (r *rig) publishFrom(first, end int, payload func(i int) []byte) {
+	r.t.Helper()
+	for i := first; i < end; i++ {
 		m := &nats.Msg{
 			Subject: fmt.Sprintf("ingest.web.%d", i%3),
 			Data:    payload(i),
@@ -168,7 +131,12 @@ func (r *rig) publish(n int, payload func(i int) []byte) {
 // hostDevice opens a host device that is closed without leaks.
 func hostDevice(t *testing.T) device.Device {
 	t.Helper()
-	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
+	return openHost(t, operator.HostKernels())
+}
+
+func openHost(t *testing.T, kernels []device.HostKernel) device.Device {
+	t.Helper()
+	d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,12 +153,39 @@ type running struct {
 	t      *testing.T
 	worker *Worker
 	nc     *nats.Conn
+	ctx    context.Context
 	stop   context.CancelFunc
 	done   chan error
 }
 
 // run starts a worker with a connection of its own on a device.
 func (r *rig) run(d device.Device, cfg streams.Config) *running {
+	r.t.Helper()
+	run := r.prepare(d, cfg)
+	run.start()
+	return run
+}
+
+// prepare makes a worker that start starts.
+func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
+	r.t.Helper()
+	p := r.pipeline(d, cfg)
+	nc, err := Connect(Connection{URL: r.url}, "millrace-test", r.opts.Logger, r.tally)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	w, err := NewWorker(r.ctx(), nc, []*streams.Pipeline{p}, r.opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	run := &running{t: r.t, worker: w, nc: nc, ctx: ctx, stop: stop, done: make(chan error, 1)}
+	r.t.Cleanup(nc.Close)
+	return run
+}
+
+// pipeline makes a small pipeline that is closed before its device.
+func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
 	r.t.Helper()
 	cfg.Operators = r.opts.Operators
 	if cfg.Lanes == 0 {
@@ -209,25 +204,31 @@ func (r *rig) run(d device.Device, cfg streams.Config) *running {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	nc, err := Connect(Connection{URL: r.server.URL()}, "millrace-test", r.opts.Logger, r.tally)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	w, err := NewWorker(r.ctx(), nc, []*streams.Pipeline{p}, r.opts)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	run := &running{t: r.t, worker: w, nc: nc, stop: stop, done: make(chan error, 1)}
-	go func() { run.done <- w.Run(ctx) }()
 	r.t.Cleanup(func() {
-		stop()
-		nc.Close()
 		if err := p.Close(); err != nil {
 			r.t.Errorf("closing the pipeline: %v", err)
 		}
 	})
-	return run
+	return p
+}
+
+// start lets the worker run. It has returned before anything it uses is taken down.
+func (run *running) start() {
+	go func() { run.done <- run.worker.Run(run.ctx) }()
+	run.t.Cleanup(func() {
+		run.stop()
+		_ = run.wait() // the test has judged it, or failed before
+	})
+}
+
+// startAndReceive starts the worker and returns once its client has n deliveries, which nothing may be published
+// for yet. What the server is about to deliver when a worker unsubscribes is lost on it, and comes only after
+// AckWait: tests that wait less must not have any.
+func (run *running) startAndReceive(n uint64) {
+	run.t.Helper()
+	base := run.nc.Stats().InMsgs
+	run.start()
+	until(run.t, "all deliveries are in the client", func() bool { return run.nc.Stats().InMsgs-base >= n })
 }
 
 // drain stops the worker and waits for it.
@@ -259,10 +260,15 @@ func (r *rig) consumerInfo() *jetstream.ConsumerInfo {
 	return c.CachedInfo()
 }
 
-// stored reads everything a stream holds under a subject, by source sequence.
+// stored reads everything the result stream holds under a subject, by source sequence.
 func (r *rig) stored(subject string) map[uint64][]jetstream.Msg {
 	r.t.Helper()
-	stream, err := r.js.Stream(r.ctx(), r.opts.ResultStream)
+	return r.storedIn(r.opts.ResultStream, subject)
+}
+
+func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
+	r.t.Helper()
+	stream, err := r.js.Stream(r.ctx(), name)
 	if err != nil {
 		r.t.Fatal(err)
 	}

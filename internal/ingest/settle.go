@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,9 +18,21 @@ type settler struct {
 	records [][]byte // of one payload, by operator
 	left    []int    // indices into the group not settled yet
 	sent    []pending
-	stored  []bool        // by position in left
-	copied  []bool        // likewise: the server had it already
+	answers []answer      // by position in left
 	acking  time.Duration // spent on acknowledging the inputs of this batch
+}
+
+// answer is the server's word on a result.
+type answer struct {
+	duplicate bool  // the stream had it already
+	err       error // nil: it is stored
+}
+
+func (a answer) outcome() Outcome {
+	if a.duplicate {
+		return Duplicate
+	}
+	return Published
 }
 
 // run settles batches until ctx ends, which is after the last one has been settled or is to be given back.
@@ -50,9 +63,7 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 	b.Release() // its buffers may be used again: the results are in the group now
 	s.publishAll(ctx, g)
 	published := s.pipe.Now()
-	if len(s.left) > 0 {
-		s.w.nakSome(g, s.left, ctx.Err())
-	}
+	s.w.nakGroup(g, context.Canceled) // what could not be published before the drain ran out of time
 	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.acking}
 	record.Stages[streams.Settle] = streams.Span{Start: published - s.acking, End: s.pipe.Now()}
 	s.pipe.Report(&record)
@@ -81,10 +92,11 @@ func (g *group) body(i int) []byte {
 	return g.bodies[start:g.ends[i]:g.ends[i]]
 }
 
-// publishAll publishes until every result of the group is stored and its input acknowledged, or ctx ends:
-// what is not settled then stays in s.left. A result that was not acknowledged is published again under the
-// same id, so the stream keeps one. A result stream that is full, missing or slow holds the batch here, and
-// with that, as batches run out, the pull.
+// publishAll publishes until every result of the group is stored and its input acknowledged, or ctx ends or the
+// connection is closed for good: what is not settled then stays in s.left. A result that was not acknowledged
+// is published again under the same id, so the stream keeps one. A result stream that is full, missing or slow
+// holds the batch here, and with that, as batches run out, the pull. A result that can never be stored takes
+// its input to the dead letters.
 func (s *settler) publishAll(ctx context.Context, g *group) {
 	s.left = s.left[:0]
 	s.acking = 0
@@ -93,8 +105,8 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 	}
 	for attempt := 1; ; attempt++ {
 		err := s.publishOnce(ctx, g)
-		s.ackStored(g)
-		if len(s.left) == 0 || ctx.Err() != nil {
+		s.settleAnswered(ctx, g)
+		if len(s.left) == 0 || ctx.Err() != nil || s.w.nc.IsClosed() {
 			return
 		}
 		s.w.publishFailed(err, len(s.left), attempt)
@@ -107,7 +119,7 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 // publishOnce sends every result that is left and waits for the server's word on each. It returns the last
 // error.
 func (s *settler) publishOnce(ctx context.Context, g *group) (last error) {
-	s.sent, s.stored, s.copied = s.sent[:0], s.stored[:0], s.copied[:0]
+	s.sent, s.answers = s.sent[:0], s.answers[:0]
 	for _, i := range s.left {
 		d := &g.items[i]
 		s.sent = append(s.sent, s.w.publisher.send(ctx, &nats.Msg{
@@ -116,42 +128,36 @@ func (s *settler) publishOnce(ctx context.Context, g *group) (last error) {
 			Data:    g.body(i),
 		}))
 	}
-	for n, i := range s.left {
+	for n := range s.left {
 		duplicate, err := s.w.publisher.wait(ctx, s.sent[n])
-		s.stored = append(s.stored, err == nil)
-		s.copied = append(s.copied, duplicate)
+		s.answers = append(s.answers, answer{duplicate, err})
 		if err != nil {
 			last = err
-		}
-		if err != nil && unstorable(err) && s.w.deadLetter(ctx, &g.items[i], TooLarge, err) {
-			g.settle(i)
 		}
 	}
 	s.w.progressed()
 	return last
 }
 
-// ackStored acknowledges the inputs whose results are stored, and keeps the rest in left.
-func (s *settler) ackStored(g *group) {
+// settleAnswered acknowledges the inputs whose results are stored, gives up those whose results never can be,
+// and keeps the rest in left.
+func (s *settler) settleAnswered(ctx context.Context, g *group) {
 	start := s.pipe.Now()
 	now := time.Now()
 	headroom := g.headroom(now, s.w.ackWait)
 	rest := s.left[:0]
 	for n, i := range s.left {
 		d := &g.items[i]
-		switch {
-		case !s.stored[n]:
-			if !g.settled[i] {
-				rest = append(rest, i)
-			}
-		default:
-			outcome := Published
-			if s.copied[n] {
-				outcome = Duplicate
-			}
+		switch a := s.answers[n]; {
+		case a.err == nil:
 			s.w.ack(d)
 			g.settle(i)
-			s.w.observer.Settled(outcome, len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
+			s.w.observer.Settled(a.outcome(), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
+		case unstorable(a.err):
+			g.settle(i)
+			s.w.giveUp(ctx, *d, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.err))
+		default:
+			rest = append(rest, i)
 		}
 	}
 	s.left = rest

@@ -1,12 +1,14 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -15,8 +17,10 @@ import (
 type source struct {
 	consumer jetstream.Consumer
 	limit    pullLimit
-	admit    func(context.Context, *delivery) bool // false: settled otherwise, not to be processed
+	admit    func(*delivery) bool // false: not to be processed, and taken care of
+	unread   func(delivery)       // takes what nobody reads any more
 	out      chan delivery
+	beat     time.Duration // how often the server says that the pull is alive
 	log      *slog.Logger
 	observer Observer
 }
@@ -35,8 +39,8 @@ const (
 	// maxPullMessages bounds the client's queue of small messages.
 	maxPullMessages = 8192
 
-	// heartbeat is how often the server says that a pull is still alive; after two that did not come
-	// the pull is made anew.
+	// heartbeat is how often the server says that a pull is still alive; after two that did not come the
+	// pull is made anew.
 	heartbeat = 5 * time.Second
 
 	// recreateWait is the pause before a pull that failed is made anew.
@@ -49,54 +53,73 @@ func newPullLimit(maxPayload int64) pullLimit {
 	return pullLimit{messages: maxPullMessages, bytes: max(pullBytes, int(maxPayload)+subjects)}
 }
 
-// run pulls until ctx is done, then gives back what the client still holds. It closes out.
-func (s *source) run(ctx context.Context) error {
+// run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
+func (s *source) run(ctx, hard context.Context) error {
 	defer close(s.out)
 	for ctx.Err() == nil {
-		err := s.pull(ctx)
-		switch {
-		case ctx.Err() != nil:
+		err := s.pull(ctx, hard)
+		if ctx.Err() != nil {
 			return nil
-		case errors.Is(err, jetstream.ErrConnectionClosed):
+		}
+		if errors.Is(err, jetstream.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionClosed) {
 			return fmt.Errorf("pulling from the consumer: %w", err)
-		case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound):
-			s.log.Error("the consumer is gone; waiting for it to come back (create it again, or restart with "+
-				"MILLRACE_PROVISION=true)", "error", err)
-		default:
-			s.log.Warn("pull interrupted, starting it again", "error", err)
 		}
-		select {
-		case <-time.After(recreateWait):
-		case <-ctx.Done():
-		}
+		s.log.Warn("pull interrupted, starting it again", "error", err)
+		s.awaitConsumer(ctx)
 	}
 	return nil
 }
 
 // pull runs one pull subscription until it fails or ctx is done.
-func (s *source) pull(ctx context.Context) error {
+func (s *source) pull(ctx, hard context.Context) error {
 	messages, err := s.consumer.Messages(
 		jetstream.PullMaxMessagesWithBytesLimit(s.limit.messages, s.limit.bytes),
-		jetstream.PullExpiry(3*heartbeat),
-		jetstream.PullHeartbeat(heartbeat),
+		jetstream.PullExpiry(3*s.beat),
+		jetstream.PullHeartbeat(s.beat),
 	)
 	if err != nil {
 		return err
 	}
-	stopping := context.AfterFunc(ctx, messages.Drain) // Next then gives what is buffered, and ends
+	// A drained subscription gives what is buffered, and ends. With the connection down it ends late, so
+	// there is a bound on waiting for that. What the server is just about to send when it hears of it is
+	// lost here, and comes again after AckWait.
+	stopping := context.AfterFunc(ctx, messages.Drain)
 	defer stopping()
+	bounded := []jetstream.NextOpt{jetstream.NextContext(hard)}
+	var failed error
 	for {
-		msg, err := messages.Next()
-		if err != nil {
-			// Not Drain: who reads what would be buffered is gone. The server delivers it again.
+		msg, err := messages.Next(bounded...)
+		switch {
+		case err == nil:
+			s.take(ctx, msg)
+		case failed != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed) || hard.Err() != nil:
 			messages.Stop()
-			return err
+			return cmp.Or(failed, err)
+		default:
+			failed = err
+			messages.Drain()
 		}
-		s.take(ctx, msg)
 	}
 }
 
-// take hands one message on, or gives it back where nobody takes it any more.
+// awaitConsumer returns when the consumer answers, the connection is closed for good, or ctx is done. Who pulls
+// from a consumer that is not there hears nothing.
+func (s *source) awaitConsumer(ctx context.Context) {
+	said := false
+	for sleep(ctx, recreateWait) {
+		_, err := s.consumer.Info(ctx)
+		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
+			return
+		}
+		if missing := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound); missing && !said {
+			said = true
+			s.log.Error("the consumer is gone; waiting for it to come back (create it again, or restart with "+
+				"MILLRACE_PROVISION=true)", "error", err)
+		}
+	}
+}
+
+// take hands one message on, or leaves it where nobody takes it any more.
 func (s *source) take(ctx context.Context, msg jetstream.Msg) {
 	d, err := newDelivery(msg, time.Now())
 	if err != nil {
@@ -104,28 +127,19 @@ func (s *source) take(ctx context.Context, msg jetstream.Msg) {
 		return
 	}
 	if ctx.Err() != nil {
-		s.giveBack(&d)
+		s.unread(d)
 		return
 	}
 	s.observer.Pending(d.pending)
 	if d.deliveries > 1 {
 		s.observer.Redelivered()
 	}
-	if !s.admit(ctx, &d) {
+	if !s.admit(&d) {
 		return
 	}
 	select {
 	case s.out <- d:
 	case <-ctx.Done():
-		s.giveBack(&d)
+		s.unread(d)
 	}
-}
-
-// giveBack lets another worker have the message at once.
-func (s *source) giveBack(d *delivery) {
-	if err := d.msg.Nak(); err != nil {
-		s.log.Warn("could not give a message back; it is delivered again after AckWait", "sequence", d.sequence, "error", err)
-		return
-	}
-	s.observer.Settled(Nacked, len(d.msg.Data()), 0, time.Since(d.received), 0)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -39,15 +41,14 @@ func (w *Worker) Status() Status {
 	}
 	return Status{
 		Stage: Stage(w.stage.Load()), Connected: w.nc.IsConnected(),
-		InHand: len(w.groups) - len(w.freeGroups), Progress: moved, AckWait: w.ackWait,
+		InHand: int(w.inHand.Load()), Progress: moved, AckWait: w.ackWait,
 	}
 }
 
 // progressed notes that something moved on.
 func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
 
-// admit decides whether a delivery is to be processed. What never can be is dead-lettered here; where even
-// that fails it is given back, to come again.
+// admit decides whether a delivery is to be processed. What never can be is given up here.
 func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 	var why Reason
 	var cause error
@@ -61,35 +62,55 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 	default:
 		return true
 	}
-	if !w.deadLetter(ctx, d, why, cause) {
-		w.nak(d, d.nakDelay())
-	}
+	w.giveUp(ctx, *d, why, cause)
 	return false
 }
 
 // ack acknowledges an input. Where that fails the input is delivered again and its result dropped as a
 // duplicate.
 func (w *Worker) ack(d *delivery) {
-	if err := d.msg.Ack(); err != nil {
+	if err := d.msg.Ack(); err != nil && w.badSettle.due() {
 		w.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.sequence, "error", err)
 	}
 }
 
 // nak gives an input back for a while. Where that fails AckWait does the same.
 func (w *Worker) nak(d *delivery, delay time.Duration) {
-	if err := d.msg.NakWithDelay(delay); err != nil {
+	if err := d.msg.NakWithDelay(delay); err != nil && w.badSettle.due() {
 		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.sequence, "error", err)
 	}
 	w.observer.Settled(Nacked, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
 }
 
-// giveBack gives back a delivery that no batch has taken.
+// giveBack gives back a delivery that a batch has taken.
 func (w *Worker) giveBack(d *delivery, why error) {
 	delay := d.nakDelay()
 	if errors.Is(why, context.Canceled) {
 		delay = 0 // nothing is wrong with it: this worker is stopping
 	}
 	w.nak(d, delay)
+}
+
+// unread collects deliveries that were taken from the server and that no batch takes any more. They go back
+// only when the pull has ended: given back sooner, the server would deliver them to this worker again. What
+// the client and the worker may hold before a batch bounds it.
+type unread struct {
+	mu   sync.Mutex
+	list []delivery
+}
+
+func (u *unread) add(d delivery) {
+	u.mu.Lock()
+	u.list = append(u.list, d)
+	u.mu.Unlock()
+}
+
+// giveBackUnread lets another worker have, at once, what this one has not touched.
+func (w *Worker) giveBackUnread() {
+	for i := range w.unread.list {
+		w.nak(&w.unread.list[i], 0)
+	}
+	w.unread.list = nil
 }
 
 // nakGroup gives back everything of a group that is not settled.
@@ -103,39 +124,42 @@ func (w *Worker) nakGroup(g *group, why error) {
 	w.progressed()
 }
 
-// nakSome gives back the deliveries with those indices.
-func (w *Worker) nakSome(g *group, which []int, why error) {
-	for _, i := range which {
-		if !g.settled[i] {
-			g.settle(i)
-			w.giveBack(&g.items[i], why)
-		}
-	}
-}
-
 // giveUpUnfinished gives back what a drain that ran out of time left on the devices.
 func (w *Worker) giveUpUnfinished() {
 	for _, g := range w.groups {
 		w.nakGroup(g, context.Canceled)
+		g.clear()
 	}
+	w.inHand.Store(0)
 }
 
-// flush makes sure that the server has every acknowledgement.
-func (w *Worker) flush() error {
-	const patience = 5 * time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// lastFlush is how long sending the last acknowledgements may take when the time for draining is over.
+const lastFlush = time.Second
+
+// flush makes sure that the server has every acknowledgement, as long as hard lasts and lastFlush longer.
+func (w *Worker) flush(hard context.Context) error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.opts.DrainTimeout+lastFlush)
 	defer cancel()
+	defer context.AfterFunc(hard, func() { time.AfterFunc(lastFlush, cancel) })()
 	if err := w.nc.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("the last acknowledgements may not have reached the server; what they were for is delivered again: %w", err)
 	}
 	return nil
 }
 
-// publishFailed says, at most once a second, that results cannot be stored.
-func (w *Worker) publishFailed(err error, results, attempt int) {
+// throttle lets one of many log lines through a second: with the connection gone every input has the same to
+// say.
+type throttle struct{ last atomic.Int64 } // UnixNano
+
+func (t *throttle) due() bool {
 	now := time.Now().UnixNano()
-	last := w.badPub.Load()
-	if now-last < int64(time.Second) || !w.badPub.CompareAndSwap(last, now) {
+	last := t.last.Load()
+	return now-last >= int64(time.Second) && t.last.CompareAndSwap(last, now)
+}
+
+// publishFailed says that results cannot be stored.
+func (w *Worker) publishFailed(err error, results, attempt int) {
+	if !w.badPublish.due() {
 		return
 	}
 	w.log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
@@ -145,6 +169,7 @@ func (w *Worker) publishFailed(err error, results, attempt int) {
 // recycle takes a group whose deliveries are all settled.
 func (w *Worker) recycle(g *group) {
 	g.clear()
+	w.inHand.Add(-1)
 	w.freeGroups <- g
 }
 

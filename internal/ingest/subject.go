@@ -15,3 +15,32 @@ func mapSubject(prefix, subject string) string {
 func mappedSubjects(prefix string) []string {
 	return []string{prefix, prefix + ".>"}
 }
+
+// mappedFilters are the filters that match what mapSubject gives for subjects that match those of inputs.
+func mappedFilters(prefix string, inputs []string) []string {
+	mapped := make([]string, len(inputs))
+	for i, filter := range inputs {
+		if mapped[i] = mapSubject(prefix, filter); filter == ">" {
+			mapped[i] = prefix + ".>"
+		}
+	}
+	return mapped
+}
+
+// covers says whether every subject that matches the filter wanted matches pattern too. Both may have the
+// wildcards of NATS: * for one token, > for all that follow.
+func covers(pattern, wanted string) bool {
+	for {
+		p, patternRest, patternMore := strings.Cut(pattern, ".")
+		w, wantedRest, wantedMore := strings.Cut(wanted, ".")
+		switch {
+		case p == ">":
+			return true
+		case w == ">", p != "*" && p != w, patternMore != wantedMore:
+			return false
+		case !patternMore:
+			return true
+		}
+		pattern, wanted = patternRest, wantedRest
+	}
+}

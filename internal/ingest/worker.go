@@ -37,10 +37,16 @@ type Worker struct {
 	groups     []*group
 	freeGroups chan *group
 	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
+	inHand     atomic.Int32                   // groups that are not free
+
+	unread unread // taken from the server and not processed when intake ended
+	dead   *deadLetters
+
+	badPublish throttle // of the log, on results that cannot be stored
+	badSettle  throttle // likewise, on inputs that cannot be settled
 
 	stage   atomic.Int32 // Stage
 	moved   atomic.Int64 // when something last moved on, UnixNano
-	badPub  atomic.Int64 // when a failure to publish was last logged, UnixNano
 	started sync.Once
 }
 
@@ -69,7 +75,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w := &Worker{
 		nc: nc, opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
 		consumer: consumer, publisher: pub, flying: map[*streams.Pipeline][]*group{},
-		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(),
+		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(),
 	}
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
@@ -88,10 +94,11 @@ func operatorNames(opts Options) string {
 }
 
 // deliveryLimit is how often a payload is tried. The server stops delivering after its own MaxDeliver, so the
-// last of those deliveries is the last chance to dead-letter the payload and is not spent on trying.
+// last of those deliveries is the last chance to dead-letter the payload and is not spent on trying, unless it
+// is the only one.
 func deliveryLimit(ours, servers int) int {
 	if servers > 0 {
-		return min(ours, servers-1)
+		return min(ours, max(servers-1, 1))
 	}
 	return ours
 }
@@ -114,9 +121,9 @@ func (w *Worker) prepareGroups() {
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what is on the devices, publishes,
-// acknowledges, and after Options.DrainTimeout gives the rest back. It returns nil after a drain, or what
-// ended it before: an error that wraps device.ErrLost, or the loss of the connection for good. A worker runs
-// once.
+// acknowledges, and after Options.DrainTimeout gives the rest back, for which a second more may pass. It returns
+// nil after a drain whose acknowledgements the server has, or what ended it before: an error that wraps
+// device.ErrLost, or the loss of the connection for good. A worker runs once.
 func (w *Worker) Run(ctx context.Context) error {
 	first := false
 	w.started.Do(func() { first = true })
@@ -138,14 +145,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.startSettlers(&settlers, settled, hard)
 	stopKeeping := w.startKeeper()
 	defer stopKeeping()
-	w.startIntake(&intakers, intake, stopIntake)
+	w.startIntake(&intakers, intake, hard, stopIntake)
 
 	intakers.Wait()
+	w.giveBackUnread()
 	w.awaitGroups(hard)
 	close(settled)
 	settlers.Wait()
+	w.dead.stored.Wait()
 	w.giveUpUnfinished()
-	if err := w.flush(); err != nil {
+	if err := w.flush(hard); err != nil {
 		return errors.Join(ended(intake), err)
 	}
 	return ended(intake)
@@ -160,21 +169,24 @@ func ended(intake context.Context) error {
 }
 
 // startIntake runs the source and a batcher for each pipeline; whichever fails stops the intake of all.
-func (w *Worker) startIntake(wg *sync.WaitGroup, ctx context.Context, stop context.CancelCauseFunc) {
+func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, stop context.CancelCauseFunc) {
 	src := &source{
-		consumer: w.consumer, admit: w.admit, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
-		limit: newPullLimit(w.nc.MaxPayload()),
+		consumer: w.consumer, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
+		limit: newPullLimit(w.nc.MaxPayload()), beat: heartbeat, unread: w.unread.add,
+		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
 	wg.Go(func() {
-		if err := src.run(ctx); err != nil {
+		if err := src.run(ctx, hard); err != nil {
 			stop(err)
 		}
 	})
 	for _, p := range w.pipes {
 		wg.Go(func() {
-			if err := w.runBatcher(ctx, newBatcher(p, src.out, w.opts.Linger)); err != nil {
+			f := newBatcher(p, src.out, w.opts.Linger)
+			if err := w.runBatcher(ctx, f); err != nil {
 				stop(err)
 			}
+			w.leaveUnread(f)
 		})
 		wg.Go(func() {
 			select {

@@ -12,6 +12,7 @@ import (
 func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
 
 func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.provision()
 	const n = 3000
@@ -22,14 +23,11 @@ func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, document)
-	info := r.consumerInfo()
-	if info.NumAckPending != 0 || info.NumPending != 0 || info.NumRedelivered != 0 {
-		t.Errorf("the consumer has %d unacknowledged, %d pending, %d redelivered, want none",
-			info.NumAckPending, info.NumPending, info.NumRedelivered)
-	}
+	r.wantSettled(n)
 }
 
 func TestResultHeaders(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.provision()
 	r.publish(1, document)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -27,8 +28,13 @@ type Server struct {
 	s *server.Server
 }
 
-// startTimeout is how long recovery of the stored streams and the first listen may take.
-const startTimeout = 30 * time.Second
+const (
+	// startTimeout is how long recovery of the stored streams may take.
+	startTimeout = 30 * time.Second
+
+	// listenTimeout is how long a server that has started may take until it listens.
+	listenTimeout = time.Second
+)
 
 // Start starts a server. It fails where the address is taken or the folder cannot be used.
 func Start(o Options) (*Server, error) {
@@ -45,9 +51,9 @@ func Start(o Options) (*Server, error) {
 	} else if err := probe(o.Addr); err != nil {
 		return nil, err
 	}
-	dir, err := filepath.Abs(o.Dir)
+	dir, err := prepare(o.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("embedded NATS server: folder %q: %w", o.Dir, err)
+		return nil, err
 	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: "millrace-embedded", Host: host, Port: port,
@@ -56,17 +62,40 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded NATS server: %w", err)
 	}
-	go s.Start()
-	if !s.ReadyForConnections(startTimeout) {
-		s.Shutdown()
-		return nil, fmt.Errorf("embedded NATS server did not come up on %s within %s: is %s writable, and used by no other server? "+
-			"Set MILLRACE_DATA_DIR, or MILLRACE_NATS_URL to use a server of yours", o.Addr, startTimeout, dir)
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		s.Start() // returns once it listens, or early, with nothing said, when it cannot
+	}()
+	select {
+	case <-started:
+	case <-time.After(startTimeout):
 	}
-	if !s.JetStreamEnabled() {
-		s.Shutdown()
-		return nil, errors.New("embedded NATS server came up without JetStream: check MILLRACE_DATA_DIR")
+	if s.JetStreamEnabled() && s.ReadyForConnections(listenTimeout) {
+		return &Server{s: s}, nil
 	}
-	return &Server{s: s}, nil
+	s.Shutdown()
+	return nil, fmt.Errorf("embedded NATS server did not come up on %s with its files in %s: is the folder whole, and used by "+
+		"no other server? Set MILLRACE_DATA_DIR to another, or MILLRACE_NATS_URL to use a server of yours", o.Addr, dir)
+}
+
+// prepare makes the folder and finds out whether it can be written to, since the server itself would not say.
+func prepare(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		err = os.MkdirAll(abs, 0o750)
+	}
+	var trial *os.File
+	if err == nil {
+		trial, err = os.CreateTemp(abs, "trial-*")
+	}
+	if err == nil {
+		err = errors.Join(trial.Close(), os.Remove(trial.Name()))
+	}
+	if err != nil {
+		return "", fmt.Errorf("embedded NATS server: folder %q: %w: set MILLRACE_DATA_DIR to one that can be written to", dir, err)
+	}
+	return abs, nil
 }
 
 // probe finds out whether the address is free, since the server itself would only log that it is not.

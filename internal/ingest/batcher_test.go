@@ -1,0 +1,167 @@
+package ingest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/streams"
+)
+
+// someBytes makes payloads of exactly those sizes, over and over.
+func someBytes(sizes ...int) func(i int) []byte {
+	return func(i int) []byte {
+		b := make([]byte, sizes[i%len(sizes)])
+		for k := range b {
+			b[k] = byte(i + k)
+		}
+		return b
+	}
+}
+
+func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.opts.Linger = 2 * patience
+	seen := &ledger{}
+	run := r.run(hostDevice(t), streams.Config{Observer: seen})
+	r.publish(1, document)
+	r.tally.await(t, Published, 1) // fails after half the linger
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantAll(1, document)
+	if b := seen.batch(t, 1); b.Payloads != 1 || b.Closed != streams.ClosedByLinger {
+		t.Errorf("the batch has %d payloads, closed by %v, want 1 and linger", b.Payloads, b.Closed)
+	}
+}
+
+// TestBusyLaneFillsItsBatch holds one payload on the only lane, so that the next batch has a reason to wait for
+// more, and looks at what ends that.
+func TestBusyLaneFillsItsBatch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		sizes  []int // of the payloads after the first
+		rows   int   // of them in the second batch
+		bytes  int   // of those
+		linger time.Duration
+		want   streams.CloseReason
+	}{
+		{"count", []int{1, 0, 3, 4, 5, 6, 7}, 5, 13, 2 * patience, streams.ClosedByCount},
+		{"bytes reached", []int{400, 600, 1}, 2, 1000, 2 * patience, streams.ClosedByBytes},
+		{"bytes exceeded", []int{400, 601, 1}, 1, 400, 2 * patience, streams.ClosedByBytes},
+		{"one payload of the whole batch", []int{1000, 1000}, 1, 1000, 2 * patience, streams.ClosedByBytes},
+		{"linger", []int{400}, 1, 400, 20 * time.Millisecond, streams.ClosedByLinger},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.provision()
+			r.opts.Linger = c.linger
+			sizes := append([]int{10}, c.sizes...)
+			seen := &ledger{}
+			d, w := watchedDevice(t)
+			run := r.prepare(d, streams.Config{Lanes: 1, BatchBytes: 1000, BatchPayloads: 5, Observer: seen})
+			open := w.hold(t)
+			r.publish(1, someBytes(sizes...))
+			run.start()
+			w.await(t, 1, 10)
+			r.publishFrom(1, len(sizes), someBytes(sizes...))
+			w.await(t, c.rows, c.bytes)
+			open()
+			r.tally.await(t, Published, len(sizes))
+			if err := run.drain(); err != nil {
+				t.Fatal(err)
+			}
+			if b := seen.batch(t, 2); b.Payloads != c.rows || b.Closed != c.want {
+				t.Errorf("the second batch has %d payloads, closed by %v, want %d and %v", b.Payloads, b.Closed, c.rows, c.want)
+			}
+			r.wantAll(len(sizes), someBytes(sizes...))
+			r.wantSettled(len(sizes))
+		})
+	}
+}
+
+func TestDrainClosesTheFillingBatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.opts.Linger = 2 * patience
+	seen := &ledger{}
+	d, w := watchedDevice(t)
+	run := r.prepare(d, streams.Config{Lanes: 1, Observer: seen})
+	open := w.hold(t)
+	payload := someBytes(10, 20)
+	r.publish(1, payload)
+	run.start()
+	w.await(t, 1, 10)
+	r.publishFrom(1, 2, payload)
+	until(t, "the second batch is begun", func() bool { return run.worker.Status().InHand == 2 })
+	run.stop()
+	w.await(t, 1, 20)
+	open()
+	if err := run.wait(); err != nil {
+		t.Fatal(err)
+	}
+	if b := seen.batch(t, 2); b.Payloads != 1 || b.Closed != streams.ClosedByDrain {
+		t.Errorf("the second batch has %d payloads, closed by %v, want 1 and drain", b.Payloads, b.Closed)
+	}
+	r.wantAll(2, payload)
+	r.wantSettled(2)
+}
+
+func TestEmptyPayloads(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.publish(200, someBytes(0))
+	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1, BatchPayloads: 64})
+	r.tally.await(t, Published, 200)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantAll(200, someBytes(0))
+	r.wantSettled(200)
+}
+
+// paperMsg is a message that was never sent.
+type paperMsg struct {
+	jetstream.Msg
+	data []byte
+}
+
+func (m *paperMsg) Data() []byte { return m.data }
+
+func TestBatcherDoesNotAllocate(t *testing.T) {
+	r := newRig(t)
+	const payloads = 4000
+	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 2 * payloads})
+	f := newBatcher(p, nil, time.Minute)
+	g := &group{}
+	d := delivery{msg: &paperMsg{data: make([]byte, 100)}, received: time.Now()}
+	fill := func() float64 {
+		b, err := p.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Release()
+		defer g.clear()
+		f.add(b, g, d)
+		allocs := testing.AllocsPerRun(payloads, func() {
+			if why, closed := f.place(b, g, d, true); closed {
+				t.Fatalf("the batch closed by %v", why)
+			}
+		})
+		if b.Rows() != payloads+2 { // AllocsPerRun runs once more to warm up
+			t.Fatalf("%d payloads in the batch, want %d", b.Rows(), payloads+2)
+		}
+		return allocs
+	}
+	fill() // grows the group, once
+	if allocs := fill(); allocs != 0 {
+		t.Errorf("%v allocations for each payload, want none", allocs)
+	}
+}

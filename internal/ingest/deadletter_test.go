@@ -1,0 +1,221 @@
+package ingest
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// deadLetter is the only dead letter there is for an input.
+func (r *rig) deadLetter(stream string, sequence uint64) jetstream.Msg {
+	r.t.Helper()
+	all := r.storedIn(stream, "deadletter.>")[sequence]
+	if len(all) != 1 {
+		r.t.Fatalf("%d dead letters of input %d, want 1", len(all), sequence)
+	}
+	return all[0]
+}
+
+func wantHeaders(t *testing.T, h nats.Header, want map[string]string) {
+	t.Helper()
+	for key, value := range want {
+		if got := h.Get(key); got != value {
+			t.Errorf("header %s is %q, want %q", key, got, value)
+		}
+	}
+}
+
+func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	payload := someBytes(1000, 1001, 999)
+	r.publish(3, payload)
+	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, Published, 2)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	m := r.deadLetter("RESULTS", 2)
+	if !bytes.Equal(m.Data(), payload(1)) {
+		t.Errorf("the dead letter has %d bytes that are not the payload's 1001", len(m.Data()))
+	}
+	wantHeaders(t, m.Headers(), map[string]string{
+		HeaderReason: "too_large", HeaderDeliveries: "1", HeaderStream: "INGEST", HeaderSequence: "2",
+		HeaderSubject: "ingest.web.1", HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
+		"Trace": "1", "Nats-Msg-Id": "INGEST:2:too_large",
+	})
+	if m.Subject() != "deadletter.web.1" {
+		t.Errorf("the dead letter is on %q", m.Subject())
+	}
+	r.wantSettled(3)
+}
+
+// TestPayloadTriedTooOftenIsDeadLettered has the device refuse a payload on every delivery but the last.
+func TestPayloadTriedTooOftenIsDeadLettered(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name          string
+		ours, servers int
+	}{
+		{"by the worker's count", 1, -1},
+		{"before the server stops delivering", 5, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.provision()
+			r.opts.MaxDeliver = c.ours
+			r.limitConsumer(c.servers)
+			r.publish(1, document)
+			run := r.run(simDevice(t, sim.Fault{Kind: sim.LaunchFailure, Nth: 1}), streams.Config{})
+			r.tally.await(t, DeadLettered, 1)
+			if err := run.drain(); err != nil {
+				t.Fatal(err)
+			}
+			wantHeaders(t, r.deadLetter("RESULTS", 1).Headers(), map[string]string{
+				HeaderReason: "max_deliver", HeaderDeliveries: "2", "Trace": "0",
+				HeaderError: "delivery 2, and a payload is tried 1 times (MILLRACE_MAX_DELIVER)",
+			})
+			r.awaitFinished(1)
+			if r.tally.count(Nacked) != 1 || len(r.stored("results.>")) != 0 {
+				t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(Nacked), len(r.stored("results.>")))
+			}
+		})
+	}
+}
+
+func TestDeliveryLimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ ours, servers, want int }{
+		{5, -1, 5}, {5, 0, 5}, {5, 10, 5}, {5, 6, 5}, {5, 5, 4}, {5, 2, 1},
+		{5, 1, 1}, // the only delivery is not wasted
+	} {
+		if got := deliveryLimit(c.ours, c.servers); got != c.want {
+			t.Errorf("deliveryLimit(%d, %d) = %d, want %d", c.ours, c.servers, got, c.want)
+		}
+	}
+}
+
+// TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that is larger than its stream takes.
+func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
+	r.provision()
+	heavy := nats.Header{"Heavy": {strings.Repeat("h", 700)}}
+	r.publishMsg(nil, []byte("first"))
+	r.publishMsg(heavy, []byte("second"))
+	r.publishMsg(nil, []byte("third"))
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.await(t, Published, 2)
+	r.tally.await(t, DeadLettered, 1)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	m := r.deadLetter("RESULTS_DEADLETTER", 2)
+	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
+	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(HeaderError), "its result cannot be stored") {
+		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(HeaderError))
+	}
+	if got := r.stored("results.>"); len(got[1]) != 1 || len(got[2]) != 0 || len(got[3]) != 1 {
+		t.Errorf("%d, %d, %d results of the three inputs, want 1, 0, 1", len(got[1]), len(got[2]), len(got[3]))
+	}
+	r.wantSettled(3)
+}
+
+// TestDeadLetterSavesThePayloadBeforeTheHeaders has an input whose headers leave no room for ours in the 64 KiB
+// that JetStream takes.
+func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.publishMsg(nats.Header{"Heavy": {strings.Repeat("h", 65450)}}, []byte("payload"))
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.await(t, DeadLettered, 1)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	m := r.deadLetter("RESULTS", 1)
+	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", HeaderSequence: "1", "Heavy": ""})
+	if string(m.Data()) != "payload" {
+		t.Errorf("the dead letter is %q", m.Data())
+	}
+	r.wantSettled(1)
+}
+
+func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
+	r.provision()
+	config := r.streamConfig("RESULTS_DEADLETTER")
+	r.deleteStream("RESULTS_DEADLETTER")
+	payload := someBytes(1001, 5)
+	r.publish(2, payload)
+	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+	r.tally.await(t, Published, 1) // others are not held up
+	r.tally.await(t, Nacked, 1)
+	if info := r.consumerInfo(); info.NumAckPending == 0 || info.AckFloor.Stream != 0 {
+		t.Errorf("the payload without a dead letter is settled: %d unacknowledged, floor %d", info.NumAckPending, info.AckFloor.Stream)
+	}
+	r.createStream(config)
+	r.tally.await(t, DeadLettered, 1)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	if m := r.deadLetter("RESULTS_DEADLETTER", 1); !bytes.Equal(m.Data(), payload(0)) {
+		t.Errorf("the dead letter has %d bytes that are not the payload's", len(m.Data()))
+	}
+	r.awaitFinished(2)
+}
+
+func TestHeaderTextIsOneBoundedLine(t *testing.T) {
+	t.Parallel()
+	got := headerText(errors.New("one\r\ntwo" + strings.Repeat("x", 1000)))
+	if len(got) != 512 || !strings.HasPrefix(got, "one  twoxxx") {
+		t.Errorf("%d bytes, %q", len(got), got[:20])
+	}
+}
+
+// publishMsg stores one input with those headers.
+func (r *rig) publishMsg(h nats.Header, data []byte) {
+	r.t.Helper()
+	if _, err := r.js.PublishMsg(r.ctx(), &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// limitConsumer has the server stop delivering a message after so many times.
+func (r *rig) limitConsumer(deliveries int) {
+	r.t.Helper()
+	c := r.consumerInfo().Config
+	c.MaxDeliver = deliveries
+	if _, err := r.js.UpdateConsumer(r.ctx(), r.opts.Stream, c); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// simDevice opens a simulated device on which nothing takes time and some things fail.
+func simDevice(t *testing.T, faults ...sim.Fault) *sim.Device {
+	t.Helper()
+	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels(), Faults: faults})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed clean
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d
+}

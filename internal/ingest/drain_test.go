@@ -1,0 +1,222 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/streams"
+)
+
+// AckWait is minutes in these tests. An input that a worker has neither settled nor given back when it stops does
+// not come to the next one in time, and the test fails.
+
+func TestDrainUnderLoadLeavesTheRestToTheNextWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 1200 // 3 MB: one pull brings all of it
+	r.publish(n, document)
+	d, w := watchedDevice(t)
+	open := w.hold(t)
+	first := r.prepare(d, streams.Config{BatchPayloads: 50, BatchBytes: 50000})
+	first.startAndReceive(n)
+	open()
+	r.tally.awaitStored(t, 200)
+	if err := first.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	before := r.tally.stored()
+	if got := len(r.stored("results.>")); got != before {
+		t.Errorf("%d results after the drain, and %d inputs were acknowledged", got, before)
+	}
+	if s := first.worker.Status(); s.Stage != Stopped || s.InHand != 0 {
+		t.Errorf("after the drain the worker is %v with %d batches in hand", s.Stage, s.InHand)
+	}
+	second := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	if err := second.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.awaitFinished(n)
+	r.wantAll(n, document)
+	if again := r.tally.count(Duplicate); again != 0 {
+		t.Errorf("%d inputs were computed twice", again)
+	}
+	if back := r.tally.count(Nacked); r.tally.redelivered() != back {
+		t.Errorf("%d redelivered, want the %d that were given back", r.tally.redelivered(), back)
+	}
+}
+
+func TestDrainGivesBackWhatCannotBePublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	config := r.streamConfig("RESULTS")
+	r.deleteStream("RESULTS")
+	r.opts.DrainTimeout = 100 * time.Millisecond
+	const n = 60
+	r.publish(n, document)
+	first := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 10, Lanes: 1})
+	first.startAndReceive(n)
+	r.log.await(t, notStored)
+	if err := first.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if r.tally.stored() != 0 || r.tally.count(Nacked) == 0 {
+		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(Nacked))
+	}
+	r.createStream(config)
+	second := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	if err := second.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.awaitFinished(n)
+	r.wantAll(n, document)
+}
+
+func TestDrainGivesBackWhatTheDeviceHolds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.opts.DrainTimeout = 100 * time.Millisecond
+	d, w := watchedDevice(t)
+	first := r.prepare(d, streams.Config{Lanes: 1})
+	open := w.hold(t)
+	payload := someBytes(10, 20, 30)
+	r.publish(1, payload)
+	first.start()
+	w.await(t, 1, 10)
+	if s := first.worker.Status(); s.Stage != Running || !s.Connected || s.InHand != 1 || s.AckWait != r.opts.AckWait {
+		t.Errorf("with a batch on the device the status is %+v", s)
+	}
+	if err := first.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if n := r.tally.count(Nacked); n != 1 {
+		t.Errorf("%d given back, want 1", n)
+	}
+	if s := first.worker.Status(); s.InHand != 0 {
+		t.Errorf("%d batches in hand after the end", s.InHand)
+	}
+	open()
+	second := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, 1)
+	if err := second.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.awaitFinished(1)
+	r.wantAll(1, payload)
+}
+
+func TestDrainWhileDisconnectedEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	proxy := r.behindProxy()
+	r.opts.DrainTimeout = 200 * time.Millisecond
+	d, w := watchedDevice(t)
+	run := r.prepare(d, streams.Config{Lanes: 1})
+	open := w.hold(t)
+	payload := someBytes(10)
+	r.publish(1, payload)
+	run.start()
+	w.await(t, 1, 10)
+	proxy.refuse(true)
+	until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
+	open()
+	start := time.Now()
+	err := run.drain()
+	if took, most := time.Since(start), nats.DefaultTimeout+5*time.Second; took > most {
+		t.Errorf("stopping took %v, over %v: the client's own patience, not the worker's", took, most)
+	}
+	if err == nil || !strings.Contains(err.Error(), "may not have reached the server") {
+		t.Errorf("Run = %v, want that acknowledgements may be lost", err)
+	}
+	if r.tally.stored() != 0 {
+		t.Errorf("%d inputs acknowledged with no connection", r.tally.stored())
+	}
+}
+
+func TestClosedConnectionEndsTheWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	d, w := watchedDevice(t)
+	r.opts.DrainTimeout = 10 * patience // what cannot succeed any more is not tried for so long
+	run := r.prepare(d, streams.Config{Lanes: 1})
+	open := w.hold(t)
+	r.publish(1, someBytes(10))
+	run.start()
+	w.await(t, 1, 10)
+	run.nc.Close()
+	open()
+	err := run.wait()
+	if err == nil || !strings.Contains(err.Error(), "connection closed") {
+		t.Errorf("Run = %v, want that the connection is closed", err)
+	}
+}
+
+func TestAWorkerRunsOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	run := r.run(hostDevice(t), streams.Config{})
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.worker.Run(t.Context()); err == nil {
+		t.Error("a second Run gave no error")
+	}
+	if _, err := NewWorker(r.ctx(), r.nc, nil, r.opts); err == nil {
+		t.Error("a worker without pipelines gave no error")
+	}
+}
+
+// TestRunLeavesNoGoroutines is alone, so that the goroutines it finds are its own.
+func TestRunLeavesNoGoroutines(t *testing.T) {
+	r := newRig(t)
+	r.provision()
+	r.publish(500, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, 500)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	if left := goroutines("millrace/internal/ingest.(*"); len(left) != 0 {
+		t.Errorf("%d goroutines of the worker are left after Run:\n%s", len(left), strings.Join(left, "\n\n"))
+	}
+	run.nc.Close()
+	r.nc.Close()
+	until(t, "the client's goroutines are gone", func() bool { return len(goroutines("nats.go/jetstream.")) == 0 })
+}
+
+// goroutines are the stacks that have text in them, but for the caller's.
+func goroutines(text string) (found []string) {
+	all := make([]byte, 1<<22)
+	all = all[:runtime.Stack(all, true)]
+	for _, stack := range strings.Split(string(all), "\n\n")[1:] {
+		if strings.Contains(stack, text) {
+			found = append(found, stack)
+		}
+	}
+	return found
+}
+
+func TestConsumerThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, err := NewWorker(r.ctx(), r.nc, []*streams.Pipeline{r.pipeline(hostDevice(t), streams.Config{})}, r.opts)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("consumer %q on stream %q", r.opts.Consumer, r.opts.Stream)) {
+		t.Errorf("NewWorker = %v, want which consumer is missing", err)
+	}
+	if errors.Is(err, nats.ErrTimeout) {
+		t.Errorf("NewWorker waited for a consumer that the server says is not there: %v", err)
+	}
+}

@@ -1,0 +1,138 @@
+package embedded_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/embedded"
+)
+
+func start(t *testing.T, addr, dir string) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(embedded.Options{Addr: addr, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// connect opens a client that is closed before the server.
+func connect(t *testing.T, s *embedded.Server) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestStreamsOutliveTheServer(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "by", "the", "server")
+	first := start(t, "127.0.0.1:0", dir)
+	js := connect(t, first)
+	_, err := js.CreateStream(within(t), jetstream.StreamConfig{Name: "KEPT", Subjects: []string{"kept.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(within(t), "kept.a", []byte("payload")); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	first.Close() // does nothing
+
+	second := start(t, strings.TrimPrefix(first.URL(), "nats://"), dir)
+	if second.URL() != first.URL() {
+		t.Errorf("the second server is at %s, want %s", second.URL(), first.URL())
+	}
+	stream, err := connect(t, second).Stream(within(t), "KEPT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.GetMsg(within(t), 1)
+	if err != nil || string(m.Data) != "payload" {
+		t.Errorf("after the restart message 1 is %v, error %v", m, err)
+	}
+}
+
+func TestMaxPayloadIsWhatClientsAreTold(t *testing.T) {
+	s := start(t, "127.0.0.1:0", t.TempDir())
+	if got := connect(t, s).Conn().MaxPayload(); got != embedded.MaxPayload {
+		t.Errorf("the server takes %d bytes, want %d", got, embedded.MaxPayload)
+	}
+}
+
+func TestStartSaysWhatIsWrong(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := taken.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, addr, dir string
+		want            []string
+	}{
+		{"port taken", taken.Addr().String(), t.TempDir(), []string{taken.Addr().String(), "is one running already", "MILLRACE_NATS_URL"}},
+		{"no folder can be there", "127.0.0.1:0", filepath.Join(file, "below"), []string{file, "MILLRACE_DATA_DIR"}},
+		{"file in its place", "127.0.0.1:0", file, []string{file, "MILLRACE_DATA_DIR"}},
+		{"no port", "127.0.0.1", t.TempDir(), []string{`address "127.0.0.1"`}},
+		{"bad port", "127.0.0.1:99999", t.TempDir(), []string{`port "99999"`, "0 to 65535"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := embedded.Start(embedded.Options{Addr: c.addr, Dir: c.dir})
+			if err == nil {
+				s.Close()
+				t.Fatal("it started")
+			}
+			for _, part := range c.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+// TestSpoiltFolder has a file where the server keeps its streams: only the server itself finds that out.
+func TestSpoiltFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir})
+	if err == nil {
+		s.Close()
+		t.Fatal("it started")
+	}
+	if !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "MILLRACE_DATA_DIR") {
+		t.Errorf("%q does not say which folder, or what to do", err)
+	}
+}

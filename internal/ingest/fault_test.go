@@ -1,0 +1,106 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/streams"
+)
+
+func TestLostDeviceGivesEverythingBack(t *testing.T) {
+	t.Parallel()
+	for _, nth := range []int{1, 2, 7} { // a batch is two launches
+		t.Run(fmt.Sprintf("launch %d", nth), func(t *testing.T) {
+			t.Parallel()
+			loseDevice(t, nth)
+		})
+	}
+}
+
+// loseDevice loses a worker's device at that launch and looks at what it leaves to the next worker.
+func loseDevice(t *testing.T, launch int) {
+	r := newRig(t)
+	r.provision()
+	const n = 400
+	r.publish(n, document)
+	// Some payload is always carried from one batch to the next: documents have up to 5000 bytes.
+	d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: launch})
+	release := d.Hold()
+	first := r.prepare(d, streams.Config{BatchBytes: 10000})
+	first.startAndReceive(n)
+	release()
+	if err := first.wait(); !errors.Is(err, device.ErrLost) {
+		t.Fatalf("Run = %v, want a lost device", err)
+	}
+	acked := r.tally.stored()
+	if got := len(r.stored("results.>")); got != acked {
+		t.Errorf("%d results when the device was lost, and %d inputs were acknowledged", got, acked)
+	}
+	if r.tally.count(Nacked) == 0 {
+		t.Error("nothing was given back when the device was lost")
+	}
+	second := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	if err := second.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.awaitFinished(n)
+	r.wantAll(n, document)
+}
+
+func TestOneLostDeviceStopsTheWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 400
+	r.publish(n, document)
+	run := r.prepare(hostDevice(t), streams.Config{BatchBytes: 10000})
+	d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 3})
+	release := d.Hold()
+	lost := r.pipeline(d, streams.Config{BatchBytes: 10000})
+	w, err := NewWorker(r.ctx(), run.nc, append(run.worker.pipes, lost), r.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.worker = w
+	run.start()
+	until(t, "the worker has taken everything", r.tally.tookLast)
+	release()
+	if err := run.wait(); !errors.Is(err, device.ErrLost) {
+		t.Fatalf("Run = %v, want a lost device", err)
+	}
+	second := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	if err := second.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.awaitFinished(n)
+	r.wantAll(n, document)
+}
+
+func TestRefusedBatchComesBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 100
+	r.publish(n, document)
+	seen := &ledger{}
+	d := simDevice(t, sim.Fault{Kind: sim.LaunchFailure, Nth: 1}, sim.Fault{Kind: sim.LaunchFailure, Nth: 4})
+	run := r.run(d, streams.Config{BatchPayloads: 10, Observer: seen})
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	back := r.tally.count(Nacked)
+	if back == 0 || back > 20 || r.tally.redelivered() != back {
+		t.Errorf("%d given back and %d redelivered, want the same, from two batches of up to 10", back, r.tally.redelivered())
+	}
+	if len(seen.kinds) != 2 || seen.kinds[0] != "launch" || seen.kinds[1] != "launch" {
+		t.Errorf("device errors %v, want two of launch", seen.kinds)
+	}
+	r.awaitFinished(n)
+	r.wantAll(n, document)
+}

@@ -1,0 +1,64 @@
+package ingest
+
+import (
+	"testing"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// In these tests acknowledgements are lost with connections, and the server delivers their inputs again after
+// AckWait. That is what at least once means; the results are there once all the same.
+
+func TestServerRestartUnderLoad(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.AckWait = 2 * time.Second
+	r.provision()
+	d, w := watchedDevice(t)
+	const n = 1000
+	r.publish(n, document)
+	run := r.prepare(d, streams.Config{BatchPayloads: 50})
+	run.publishWithin(time.Second)
+	run.start()
+	r.tally.awaitStored(t, 100)
+	r.restart()
+	r.tally.awaitFunc(t, "connections", 1, r.tally.reconnects)
+
+	// Once more, with batches on the device and nothing being published.
+	open := w.hold(t)
+	r.publishFrom(n, n+100, document)
+	r.restart()
+	open()
+	r.tally.awaitFunc(t, "connections", 2, r.tally.reconnects)
+	r.tally.awaitStored(t, n+100)
+	r.awaitFinished(n + 100)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n+100, document)
+}
+
+func TestConnectionCutUnderLoad(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.AckWait = 2 * time.Second
+	r.provision()
+	proxy := r.behindProxy()
+	const n = 2000
+	r.publish(n, document)
+	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 50})
+	run.publishWithin(time.Second)
+	run.start()
+	for cut := range 3 {
+		r.tally.awaitStored(t, 200*(cut+1))
+		proxy.cut()
+		r.tally.awaitFunc(t, "connections", cut+1, r.tally.reconnects)
+	}
+	r.tally.awaitStored(t, n)
+	r.awaitFinished(n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, document)
+}

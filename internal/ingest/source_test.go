@@ -1,0 +1,204 @@
+package ingest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/streams"
+)
+
+// pulling is a source at work with nothing behind it.
+type pulling struct {
+	*source
+	nc   *nats.Conn
+	base uint64 // messages that came before those of the pull
+	stop context.CancelFunc
+	done chan error
+	left chan delivery // what it could not hand on
+}
+
+// pull runs a source within that limit, on a connection of its own. Nobody takes what it hands on but the test.
+func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
+	r.t.Helper()
+	nc, err := Connect(Connection{URL: r.url}, "source", r.opts.Logger, r.tally)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	consumer, err := js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p := &pulling{nc: nc, stop: stop, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
+	p.source = &source{
+		consumer: consumer, limit: limit, beat: beat, out: make(chan delivery), log: r.opts.Logger, observer: r.tally,
+		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
+	}
+	p.base = nc.Stats().InMsgs
+	go func() { p.done <- p.run(ctx, r.ctx()) }()
+	r.t.Cleanup(func() {
+		stop()
+		if err := <-p.done; err != nil {
+			r.t.Errorf("the source ended with %v", err)
+		}
+	})
+	return p
+}
+
+// next is the next delivery.
+func (p *pulling) next(t *testing.T) delivery {
+	t.Helper()
+	select {
+	case d := <-p.out:
+		return d
+	case <-time.After(patience):
+		t.Fatalf("no delivery in %v", patience)
+		return delivery{}
+	}
+}
+
+func TestPullIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		payload func(int) []byte
+		limit   pullLimit
+		most    int // deliveries while nobody reads
+	}{
+		{"by messages", someBytes(10), pullLimit{messages: 50, bytes: 1 << 20}, 50},
+		{"by bytes", someBytes(10000), pullLimit{messages: 8192, bytes: 200000}, 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.provision()
+			const n = 300
+			r.publish(n, c.payload)
+			p := r.pull(c.limit, time.Second)
+			// The server answers a pull in one go, so when the fifth delivery is there it has counted all.
+			var got []delivery
+			for range 5 {
+				got = append(got, p.next(t))
+			}
+			if pending := r.consumerInfo().NumAckPending; pending < 5 || pending > c.most {
+				t.Errorf("%d delivered while nobody reads, want 5 to %d", pending, c.most)
+			}
+			for len(got) < n {
+				got = append(got, p.next(t))
+			}
+			for i, d := range got {
+				if d.sequence != uint64(i+1) || d.deliveries != 1 {
+					t.Fatalf("delivery %d is input %d for the %d. time", i, d.sequence, d.deliveries)
+				}
+			}
+		})
+	}
+}
+
+func TestPullLimitTakesTheLargestMessage(t *testing.T) {
+	t.Parallel()
+	for _, maxPayload := range []int64{1 << 20, 4 << 20, 64 << 20} {
+		if l := newPullLimit(maxPayload); int64(l.bytes) < maxPayload || l.bytes < pullBytes || l.messages < 1 {
+			t.Errorf("with messages up to %d bytes the limit is %+v: the consumer would stall", maxPayload, l)
+		}
+	}
+}
+
+func TestStoppedSourceLeavesWhatTheClientHolds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 100
+	r.publish(n, document)
+	p := r.pull(pullLimit{messages: n, bytes: 1 << 20}, time.Second)
+	first := p.next(t)
+	until(t, "all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
+	p.stop()
+	err := <-p.done
+	p.done <- err
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(p.left)
+	seen := map[uint64]bool{first.sequence: true}
+	for d := range p.left {
+		seen[d.sequence] = true
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d deliveries are accounted for", len(seen), n)
+	}
+	if _, open := <-p.out; open {
+		t.Error("a delivery was handed on after the end")
+	}
+}
+
+func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.publish(10, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, 10)
+	r.awaitFinished(10)
+	if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
+		t.Fatal(err)
+	}
+	r.log.await(t, "the consumer is gone")
+	r.publishFrom(10, 20, document)
+	r.provision() // a new consumer, which begins at the beginning
+	r.tally.awaitStored(t, 30)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if again := r.tally.count(Duplicate); again != 10 {
+		t.Errorf("%d results were there already, want the first 10", again)
+	}
+	r.wantAll(20, document)
+}
+
+// TestPullIsMadeAnewWhenTheServerFallsSilent loses everything that belongs to the pull, while the connection stays.
+func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.AckWait = time.Second
+	r.provision()
+	proxy := r.behindProxy()
+	p := r.pull(pullLimit{messages: 10, bytes: 1 << 20}, 500*time.Millisecond)
+	r.publish(1, document)
+	if d := p.next(t); d.sequence != 1 || d.msg.Ack() != nil {
+		t.Fatalf("input %d came first, or could not be acknowledged", d.sequence)
+	}
+	proxy.losing(func(string, []byte) bool { return true })
+	r.publishFrom(1, 2, document)
+	r.log.await(t, "pull interrupted")
+	proxy.losing(nil)
+	d := p.next(t)
+	if d.sequence != 2 || d.deliveries < 2 {
+		t.Errorf("input %d came for the %d. time, want the second input, again", d.sequence, d.deliveries)
+	}
+	if r.tally.redelivered() == 0 || r.tally.reconnects() != 0 {
+		t.Errorf("%d redelivered and %d reconnections, want some and none", r.tally.redelivered(), r.tally.reconnects())
+	}
+}
+
+func TestMessageFromElsewhereIsIgnored(t *testing.T) {
+	t.Parallel()
+	if _, err := newDelivery(&strayMsg{}, time.Now()); err == nil {
+		t.Error("a message without metadata gave no error")
+	}
+}
+
+// strayMsg is a message that JetStream did not send.
+type strayMsg struct{ paperMsg }
+
+func (*strayMsg) Metadata() (*jetstream.MsgMetadata, error) { return nil, jetstream.ErrNotJSMessage }
+func (*strayMsg) Subject() string                           { return "stray" }

@@ -1,0 +1,180 @@
+package ingest
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// tally is an Observer that counts.
+type tally struct {
+	mu        sync.Mutex
+	outcomes  [NumOutcomes]int
+	again     int
+	reconnect int
+	last      bool // the latest message was the last there was
+	changed   chan struct{}
+}
+
+func newTally() *tally { return &tally{changed: make(chan struct{}, 1)} }
+
+func (c *tally) Settled(o Outcome, _, _ int, _, _ time.Duration) {
+	c.mu.Lock()
+	c.outcomes[o]++
+	c.mu.Unlock()
+	c.signal()
+}
+
+func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }
+
+func (c *tally) Pending(n uint64) { c.mu.Lock(); c.last = n == 0; c.mu.Unlock() }
+
+// tookLast says whether the worker has taken the last message there was.
+func (c *tally) tookLast() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+func (c *tally) Reconnected() { c.mu.Lock(); c.reconnect++; c.mu.Unlock(); c.signal() }
+
+func (c *tally) signal() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *tally) count(o Outcome) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outcomes[o]
+}
+
+// redelivered is how many deliveries were not the first.
+func (c *tally) redelivered() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.again
+}
+
+// reconnects is how often a connection was lost and came back.
+func (c *tally) reconnects() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reconnect
+}
+
+// stored is how many inputs were acknowledged for their result.
+func (c *tally) stored() int { return c.count(Published) + c.count(Duplicate) }
+
+// await returns once enough of an outcome were counted.
+func (c *tally) await(t *testing.T, o Outcome, n int) {
+	t.Helper()
+	c.awaitFunc(t, o.String(), n, func() int { return c.count(o) })
+}
+
+// awaitStored returns once n inputs were acknowledged for their result.
+func (c *tally) awaitStored(t *testing.T, n int) {
+	t.Helper()
+	c.awaitFunc(t, "stored", n, c.stored)
+}
+
+func (c *tally) awaitFunc(t *testing.T, what string, n int, count func() int) {
+	t.Helper()
+	deadline := time.After(patience)
+	for count() < n {
+		select {
+		case <-c.changed:
+		case <-deadline:
+			t.Fatalf("%d %s after %v, want %d", count(), what, patience, n)
+		}
+	}
+}
+
+// logSink sends the worker's log to the test's, as long as there is one, and remembers it.
+type logSink struct {
+	mu      sync.Mutex
+	t       *testing.T // nil once the test is over
+	text    strings.Builder
+	changed chan struct{}
+}
+
+func newLogSink(t *testing.T) *logSink {
+	s := &logSink{t: t, changed: make(chan struct{}, 1)}
+	t.Cleanup(func() {
+		s.mu.Lock()
+		s.t = nil
+		s.mu.Unlock()
+	})
+	return s
+}
+
+func (s *logSink) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.Write(p)
+	if s.t != nil {
+		s.t.Logf("%s", p)
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+func (s *logSink) has(text string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.text.String(), text)
+}
+
+// await returns once the log has text in it.
+func (s *logSink) await(t *testing.T, text string) {
+	t.Helper()
+	deadline := time.After(patience)
+	for !s.has(text) {
+		select {
+		case <-s.changed:
+		case <-deadline:
+			t.Fatalf("after %v the log has nothing like %q", patience, text)
+		}
+	}
+}
+
+// ledger is a streams.Observer that keeps what batches leave behind.
+type ledger struct {
+	mu      sync.Mutex
+	records []streams.Record
+	kinds   []string
+}
+
+func (l *ledger) BatchDone(r *streams.Record) {
+	l.mu.Lock()
+	l.records = append(l.records, *r)
+	l.mu.Unlock()
+}
+
+func (l *ledger) DeviceError(_, kind string) {
+	l.mu.Lock()
+	l.kinds = append(l.kinds, kind)
+	l.mu.Unlock()
+}
+
+// batch is the record of the n-th batch, from 1. It must be done.
+func (l *ledger) batch(t *testing.T, n uint64) streams.Record {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.records {
+		if r.Batch == n {
+			return r
+		}
+	}
+	t.Fatalf("no record of batch %d among %d", n, len(l.records))
+	return streams.Record{}
+}

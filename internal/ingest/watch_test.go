@@ -1,0 +1,87 @@
+package ingest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/operator"
+)
+
+// watch is a device's first operator with a window and a gate: tests see batches being submitted and can hold
+// their computation up.
+type watch struct {
+	device.HostKernel
+	submitted chan device.Shape // of each submission; at first that of the largest batch too
+
+	mu   sync.Mutex
+	gate chan struct{} // closed: open
+}
+
+// watchedDevice opens a host device and returns the watch in it.
+func watchedDevice(t *testing.T) (device.Device, *watch) {
+	t.Helper()
+	kernels := operator.HostKernels()
+	w := &watch{HostKernel: kernels[0], submitted: make(chan device.Shape, 1024), gate: make(chan struct{})}
+	close(w.gate)
+	kernels[0] = w
+	return openHost(t, kernels), w
+}
+
+func (w *watch) Bind(params []byte) (device.BoundHostKernel, error) {
+	b, err := w.HostKernel.Bind(params)
+	return &watchedKernel{b, w}, err
+}
+
+// hold keeps batches from being computed until open is called. It forgets submissions seen so far.
+func (w *watch) hold(t *testing.T) (open func()) {
+	gate := make(chan struct{})
+	w.mu.Lock()
+	w.gate = gate
+	w.mu.Unlock()
+	for len(w.submitted) > 0 {
+		<-w.submitted
+	}
+	open = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	return open
+}
+
+// await returns once a batch of that many payloads and bytes has been submitted. A device may look at one batch
+// more than once, so batches that a test tells apart must differ.
+func (w *watch) await(t *testing.T, rows, bytes int) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case shape := <-w.submitted:
+			if shape.Rows == rows && shape.Bytes == bytes {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("no batch of %d payloads and %d bytes was submitted in %v", rows, bytes, patience)
+		}
+	}
+}
+
+type watchedKernel struct {
+	device.BoundHostKernel
+	w *watch
+}
+
+func (k *watchedKernel) Needs(s device.Shape) device.Needs {
+	select {
+	case k.w.submitted <- s:
+	default: // nobody looks
+	}
+	return k.BoundHostKernel.Needs(s)
+}
+
+func (k *watchedKernel) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	k.w.mu.Lock()
+	gate := k.w.gate
+	k.w.mu.Unlock()
+	<-gate
+	return k.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+}
