@@ -187,8 +187,8 @@ func (p *plant) inspect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inFlight is how many payloads the worker can hold at once: two batches a lane on the device, and as many
-// being published.
+// inFlight is how many payloads full batches hold at once: two batches a lane on the device, and as many being
+// published.
 func inFlight(cfg *config.Config, devices int) int {
 	return devices * cfg.Lanes * 4 * cfg.BatchPayloads
 }

@@ -52,6 +52,9 @@ func (w *Worker) runBatcher(ctx context.Context, f *batcher) error {
 
 // acquire waits until there is room for one more batch, with ctx as the end of intake.
 func (w *Worker) acquire(ctx context.Context, pipe *streams.Pipeline) (*group, *streams.Batch, error) {
+	if err := w.budget.await(ctx, pipe.Over()); err != nil {
+		return nil, nil, err
+	}
 	select {
 	case g := <-w.freeGroups:
 		b, err := pipe.Acquire(ctx)
@@ -83,6 +86,8 @@ func (w *Worker) leaveUnread(f *batcher) {
 // only the loss of the device is an error.
 func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.CloseReason) error {
 	w.flying[f.pipe][b.Slot()] = g
+	g.bytes = b.Bytes()
+	w.budget.take(g.bytes)
 	err := b.Submit(why)
 	if err == nil {
 		return nil

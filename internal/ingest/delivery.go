@@ -43,6 +43,7 @@ type group struct {
 	items   []delivery
 	settled []bool
 	touched time.Time // when the server last heard of them
+	bytes   int       // of the payloads, once the batch is submitted
 	bodies  []byte    // encoded results, back to back
 	ends    []int     // where each ends
 }

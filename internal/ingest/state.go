@@ -168,6 +168,7 @@ func (w *Worker) publishFailed(err error, results, attempt int) {
 
 // recycle takes a group whose deliveries are all settled.
 func (w *Worker) recycle(g *group) {
+	w.budget.give(g.bytes)
 	g.clear()
 	w.inHand.Add(-1)
 	w.freeGroups <- g

@@ -38,6 +38,7 @@ type Worker struct {
 	freeGroups chan *group
 	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
 	inHand     atomic.Int32                   // groups that are not free
+	budget     budget                         // bytes of the payloads in them
 
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
@@ -103,8 +104,16 @@ func deliveryLimit(ours, servers int) int {
 	return ours
 }
 
-// prepareGroups makes a group for every batch that can be on a device, and as many again for those whose
-// results are being published when their buffers are in use already.
+// groupsPerBatch is how many batches may be between pull and acknowledgement for each that can be on a device.
+// Publishing takes milliseconds where a device takes a fraction of one, so most batches in hand are being
+// published, and with too few groups the device would wait for the server.
+const groupsPerBatch = 8
+
+// bytesPerBatch is how many full batches' payloads may be in hand for each that can be on a device: one there,
+// and one being published.
+const bytesPerBatch = 2
+
+// prepareGroups makes the groups and the budget that bound what is in hand.
 func (w *Worker) prepareGroups() {
 	slots := 0
 	for _, p := range w.pipes {
@@ -112,8 +121,9 @@ func (w *Worker) prepareGroups() {
 		w.flying[p] = make([]*group, p.Slots())
 		w.maxBytes = min(w.maxBytes, p.BatchBytes())
 	}
-	w.freeGroups = make(chan *group, 2*slots)
-	for range 2 * slots {
+	w.budget.left = bytesPerBatch * int64(slots) * int64(w.maxBytes)
+	w.freeGroups = make(chan *group, groupsPerBatch*slots)
+	for range groupsPerBatch * slots {
 		g := &group{}
 		w.groups = append(w.groups, g)
 		w.freeGroups <- g
@@ -198,11 +208,11 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, stop
 	}
 }
 
-// startSettlers runs as many settlers for each pipeline as it has batches, so that one batch whose results
-// wait for the server does not hold up the others.
+// startSettlers runs as many settlers for each pipeline as there can be batches in hand, so that no batch keeps
+// its buffers while the results of others wait for the server.
 func (w *Worker) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, hard context.Context) {
 	for _, p := range w.pipes {
-		for range p.Slots() {
+		for range groupsPerBatch * p.Slots() {
 			wg.Go(func() { (&settler{w: w, pipe: p}).run(done, hard) })
 		}
 	}
