@@ -10,7 +10,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// batcher packs deliveries into the batches of one pipeline.
+// batcher packs deliveries into batches of a pipeline. Several take turns at the deliveries of one.
 type batcher struct {
 	pipe   *streams.Pipeline
 	in     <-chan delivery

@@ -8,7 +8,7 @@ import (
 // budget bounds the payload bytes that a worker holds from batch to acknowledgement. Batches whose results are
 // on their way to the server are bounded in number too, but small ones are many and cost little, and large
 // ones few: so bytes are what is counted. It is overdrawn by what is filling when it runs out, a batch for
-// each pipeline at most.
+// each batcher at most.
 type budget struct {
 	mu   sync.Mutex
 	left int64

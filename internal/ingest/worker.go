@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,7 +179,14 @@ func ended(intake context.Context) error {
 	return nil
 }
 
-// startIntake runs the source and a batcher for each pipeline; whichever fails stops the intake of all.
+// batchers is how many goroutines pack and submit batches for a pipeline. One copies payloads at the rate of one
+// core, and a submission takes as long as a small batch is on a GPU: one alone would keep lanes waiting that
+// could overlap. More than half of the cores would take them from the server's and the client's work.
+func batchers(p *streams.Pipeline) int {
+	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
+}
+
+// startIntake runs the source and the batchers of each pipeline; whichever fails stops the intake of all.
 func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, stop context.CancelCauseFunc) {
 	src := &source{
 		consumer: w.consumer, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
@@ -191,13 +199,15 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, stop
 		}
 	})
 	for _, p := range w.pipes {
-		wg.Go(func() {
-			f := newBatcher(p, src.out, w.opts.Linger)
-			if err := w.runBatcher(ctx, f); err != nil {
-				stop(err)
-			}
-			w.leaveUnread(f)
-		})
+		for range batchers(p) {
+			wg.Go(func() {
+				f := newBatcher(p, src.out, w.opts.Linger)
+				if err := w.runBatcher(ctx, f); err != nil {
+					stop(err)
+				}
+				w.leaveUnread(f)
+			})
+		}
 		wg.Go(func() {
 			select {
 			case <-p.Over():

@@ -36,6 +36,7 @@ type Batch struct {
 	longest int
 
 	start, copiedIn, computed, copiedOut device.Event
+	called                               [NumEngines]time.Duration // when the host asked for each stage, on the device's clock
 
 	results []resultSpan // one for each operator
 	record  Record

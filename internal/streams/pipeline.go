@@ -117,6 +117,9 @@ func (c Config) check(s Schedule) error {
 // Slots is how many batches there are, in all phases together.
 func (p *Pipeline) Slots() int { return len(p.slots) }
 
+// Lanes is how many lanes there are.
+func (p *Pipeline) Lanes() int { return len(p.lanes) }
+
 // Device is what the pipeline runs on.
 func (p *Pipeline) Device() device.Info { return p.info }
 

@@ -17,6 +17,10 @@ import (
 // whichever is later. To know the copy before, copies must be placed in the order of their ends; but batches do
 // not complete in the order in which they were copied in. So whenever a batch completes, the copies in of the
 // batches still in flight are asked for too.
+//
+// Nor does a stage begin before the host has asked for it. On a machine short of CPU the host may be away for long
+// between two calls, and a device that has nothing else to do must not be counted as busy with what it does not
+// know of yet. (An end can still come late: the mark behind a stage is a call of its own.)
 
 // copyIn is a copy in whose marks are read, or are to be read.
 type copyIn struct {
@@ -105,21 +109,21 @@ func (p *Pipeline) placeCopies() {
 			continue // given back meanwhile
 		}
 		b.copied = true
-		span := ordered(b.record.Stages[Fill].End, c.span)
+		span := ordered(max(b.record.Stages[Fill].End, b.called[CopyInEngine]), c.span)
 		p.note(b, CopyIn, p.serve(CopyInEngine, span))
 	}
 }
 
 // place fills in the stages after the copy in. p.mu is held.
 func (p *Pipeline) place(b *Batch, last lastMarks) {
-	compute := ordered(b.record.Stages[CopyIn].End, Span{End: last.computed})
+	compute := ordered(max(b.record.Stages[CopyIn].End, b.called[ComputeEngine]), Span{End: last.computed})
 	if p.schedule.Topology == StreamPerStage {
 		// One stream has all kernels, and this batch's waited there for the lane's result buffer.
 		compute = p.serve(ComputeEngine, compute)
 		compute.Start = max(compute.Start, min(b.lane.copiedOut, compute.End))
 	}
 	p.note(b, Compute, compute)
-	out := p.serve(CopyOutEngine, ordered(compute.End, Span{End: last.copiedOut}))
+	out := p.serve(CopyOutEngine, ordered(max(compute.End, b.called[CopyOutEngine]), Span{End: last.copiedOut}))
 	p.note(b, CopyOut, out)
 	b.lane.copiedOut = max(b.lane.copiedOut, out.End)
 }

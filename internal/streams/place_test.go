@@ -32,6 +32,48 @@ func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	}
 }
 
+// The host leaves between the copy in and the kernels, as a goroutine does that lost its processor: the device
+// has nothing to do meanwhile, and is not to be counted as computing.
+func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
+	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
+	spied := spyOn(d)
+	p := newPipeline(t, spied, streams.Config{Lanes: 1, Operators: operators(t, "minhash?hashes=2")})
+	away, back := time.Duration(0), time.Duration(0)
+	spied.inAlloc = func() {
+		if err := spied.streams["lane-0"].Synchronize(); err != nil {
+			t.Error(err)
+		}
+		away = d.Now()
+		e, err := d.NewEvent(false)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for range 50 {
+			if _, err := e.Done(); err != nil { // each look takes a microsecond of the simulated host's
+				t.Error(err)
+			}
+		}
+		back = d.Now()
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	submit(t, p, someRows(1, 5, 100))
+	b := <-p.Completed()
+	defer b.Release()
+	if back <= away {
+		t.Fatalf("no time passed while the host was away: from %v to %v", away, back)
+	}
+	compute := b.Record().Stages[streams.Compute]
+	if want := (streams.Span{Start: back, End: back + unit}); compute != want {
+		t.Errorf("computing was placed at %v, want %v: the host was away until then", compute, want)
+	}
+	if busy := stats(t, p).Busy; busy != 3*unit {
+		t.Errorf("the device was busy for %v, want %v", busy, 3*unit)
+	}
+}
+
 // unevenPipeline is a pipeline on which a batch's stages take from next to nothing to long.
 func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule) (*sim.Device, *streams.Pipeline) {
 	slow := sim.Cost{Latency: time.Microsecond, BytesPerSecond: 2e8}
