@@ -166,8 +166,8 @@ func TestDrainWaitsForEveryBatch(t *testing.T) {
 		t.Fatal("another batch came back")
 	}
 	select {
-	case <-drained:
-		t.Error("drained with a batch in the caller's hand")
+	case err := <-drained:
+		t.Errorf("drained with a batch in the caller's hand (error %v)", err)
 	default:
 	}
 	b.Release()
