@@ -35,8 +35,8 @@ type Batch struct {
 	bytes   int
 	longest int
 
-	start, copiedIn, computed, copiedOut device.Event
-	called                               [NumEngines]time.Duration // when the host asked for each stage, on the device's clock
+	// The marks before and behind each stage.
+	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
 
 	results []resultSpan // one for each operator
 	record  Record

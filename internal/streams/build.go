@@ -133,9 +133,9 @@ func (p *Pipeline) addBatch(l *lane) error {
 	return nil
 }
 
-// events are the marks between the stages, in order.
-func (b *Batch) events() [4]*device.Event {
-	return [...]*device.Event{&b.start, &b.copiedIn, &b.computed, &b.copiedOut}
+// events are the marks before and behind the stages, in order.
+func (b *Batch) events() [6]*device.Event {
+	return [...]*device.Event{&b.start, &b.copiedIn, &b.computing, &b.computed, &b.copyingOut, &b.copiedOut}
 }
 
 // Close ends the pipeline: it waits for work on the device, whose batches do not come back any more, and gives all

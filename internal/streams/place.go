@@ -18,9 +18,10 @@ import (
 // not complete in the order in which they were copied in. So whenever a batch completes, the copies in of the
 // batches still in flight are asked for too.
 //
-// Nor does a stage begin before the host has asked for it. On a machine short of CPU the host may be away for long
-// between two calls, and a device that has nothing else to do must not be counted as busy with what it does not
-// know of yet. (An end can still come late: the mark behind a stage is a call of its own.)
+// Each stage has a mark before it too, though the mark behind the stage before would do where the host never
+// pauses: on a machine short of CPU it may be away for long between two calls, and a device that has nothing to
+// do meanwhile must not be counted as busy with what it does not know of yet. (An end can still come late: the
+// mark behind a stage is a call of its own.)
 
 // copyIn is a copy in whose marks are read, or are to be read.
 type copyIn struct {
@@ -29,8 +30,8 @@ type copyIn struct {
 	span  Span   // from mark to mark
 }
 
-// lastMarks are when a batch's kernels and its copy out were done.
-type lastMarks struct{ computed, copiedOut time.Duration }
+// lastMarks are the marks about a batch's kernels and its copy out.
+type lastMarks struct{ compute, copyOut Span }
 
 // landing finds the batch that token completes, nil for none, and lists in p.copies the copies in that may have
 // ended, in the order in which they were submitted.
@@ -65,7 +66,7 @@ func (p *Pipeline) readMarks(b *Batch) (lastMarks, error) {
 			continue // the one before it on this lane has not ended
 		}
 		var err error
-		switch c.span, err = c.batch.copyMarks(); {
+		switch c.span, err = marks(c.batch.start, c.batch.copiedIn); {
 		case err == nil:
 			ended = append(ended, c)
 		case c.batch == b || errors.Is(err, device.ErrLost):
@@ -76,27 +77,27 @@ func (p *Pipeline) readMarks(b *Batch) (lastMarks, error) {
 		}
 	}
 	p.copies = ended
-	computed, err := b.computed.Time()
+	compute, err := marks(b.computing, b.computed)
 	if err != nil {
 		return lastMarks{}, b.unread(err)
 	}
-	copiedOut, err := b.copiedOut.Time()
+	copyOut, err := marks(b.copyingOut, b.copiedOut)
 	if err != nil {
 		return lastMarks{}, b.unread(err)
 	}
-	return lastMarks{computed, copiedOut}, nil
+	return lastMarks{compute, copyOut}, nil
 }
 
 func (b *Batch) unread(err error) error {
 	return fmt.Errorf("batch %d: reading its times: %w", b.record.Batch, err)
 }
 
-// copyMarks reads the marks about the copy in.
-func (b *Batch) copyMarks() (s Span, err error) {
-	if s.End, err = b.copiedIn.Time(); err != nil {
+// marks reads the marks before and behind a stage.
+func marks(before, behind device.Event) (s Span, err error) {
+	if s.End, err = behind.Time(); err != nil {
 		return s, err
 	}
-	s.Start, err = b.start.Time()
+	s.Start, err = before.Time()
 	return s, err
 }
 
@@ -109,21 +110,24 @@ func (p *Pipeline) placeCopies() {
 			continue // given back meanwhile
 		}
 		b.copied = true
-		span := ordered(max(b.record.Stages[Fill].End, b.called[CopyInEngine]), c.span)
-		p.note(b, CopyIn, p.serve(CopyInEngine, span))
+		p.note(b, CopyIn, p.serve(CopyInEngine, c.span))
+		// Filling is timed by the host, whose clock agrees with the device's to some microseconds only.
+		fill := &b.record.Stages[Fill]
+		fill.End = min(fill.End, c.span.Start)
+		fill.Start = min(fill.Start, fill.End)
 	}
 }
 
 // place fills in the stages after the copy in. p.mu is held.
 func (p *Pipeline) place(b *Batch, last lastMarks) {
-	compute := ordered(max(b.record.Stages[CopyIn].End, b.called[ComputeEngine]), Span{End: last.computed})
+	compute := ordered(b.record.Stages[CopyIn].End, last.compute)
 	if p.schedule.Topology == StreamPerStage {
 		// One stream has all kernels, and this batch's waited there for the lane's result buffer.
 		compute = p.serve(ComputeEngine, compute)
 		compute.Start = max(compute.Start, min(b.lane.copiedOut, compute.End))
 	}
 	p.note(b, Compute, compute)
-	out := p.serve(CopyOutEngine, ordered(max(compute.End, b.called[CopyOutEngine]), Span{End: last.copiedOut}))
+	out := p.serve(CopyOutEngine, ordered(compute.End, last.copyOut))
 	p.note(b, CopyOut, out)
 	b.lane.copiedOut = max(b.lane.copiedOut, out.End)
 }
@@ -134,8 +138,7 @@ func (p *Pipeline) note(b *Batch, stage Stage, span Span) {
 	p.activity.add(Engine(stage-CopyIn), span)
 }
 
-// ordered is s, not before the end of the stage before it, nor ending before it starts: the clocks of host and
-// device agree only so well.
+// ordered is s, not before the end of the stage before it, nor ending before it starts.
 func ordered(before time.Duration, s Span) Span {
 	s.Start = max(s.Start, before)
 	s.End = max(s.End, s.Start)

@@ -92,7 +92,6 @@ func (b *Batch) copyIn(region device.HostBuffer) error {
 	if err := l.in.Record(b.start); err != nil {
 		return err
 	}
-	b.called[CopyInEngine] = b.pipe.dev.Now()
 	if err := l.in.CopyIn(l.input, region); err != nil {
 		return err
 	}
@@ -114,8 +113,10 @@ func (b *Batch) compute(table int, needs device.Needs) error {
 	if err != nil {
 		return err
 	}
-	b.called[ComputeEngine] = b.pipe.dev.Now()
-	err = b.launchAll(table, scratch)
+	err = l.kern.Record(b.computing)
+	if err == nil {
+		err = b.launchAll(table, scratch)
+	}
 	if scratch.Bytes > 0 {
 		err = errors.Join(err, b.pipe.scratch.Free(l.kern, scratch))
 	}
@@ -149,7 +150,9 @@ func (b *Batch) copyOut(needs device.Needs) error {
 	if err := after(l.out, l.kern, b.computed); err != nil {
 		return err
 	}
-	b.called[CopyOutEngine] = b.pipe.dev.Now()
+	if err := l.out.Record(b.copyingOut); err != nil {
+		return err
+	}
 	if err := l.out.CopyOut(b.out, l.result.Slice(0, needs.Result)); err != nil {
 		return err
 	}

@@ -19,8 +19,9 @@ type stretch struct {
 	records []streams.Record // those with an engine busy within it, by start of their copy in
 }
 
-// busiest finds the stretch with the most overlap of engines, over all devices. It says false if no batch
-// has been on a device yet.
+// busiest finds the stretch with the most overlap of engines, over all devices: three engines at once count more
+// than two, and stages that took far longer than usual count for nothing, since they show a pause of the host and
+// not the rhythm. It says false if no batch has been on a device yet.
 func (t *Timeline) busiest() (stretch, bool) {
 	var best stretch
 	most := -1.0
@@ -29,7 +30,7 @@ func (t *Timeline) busiest() (stretch, bool) {
 		if len(bars) == 0 {
 			continue
 		}
-		curve := overlapCurve(bars)
+		curve := overlapCurve(usual(bars))
 		length := min(stretchLength(d.records), curve[len(curve)-1].at-curve[0].at)
 		for _, b := range bars {
 			s := streams.Span{Start: b.span.Start, End: b.span.Start + length}
@@ -55,6 +56,24 @@ func (d deviceTimeline) engineBars() (bars []bar) {
 	bars = slices.DeleteFunc(bars, func(b bar) bool { return b.span.Duration() <= 0 })
 	slices.SortStableFunc(bars, func(a, b bar) int { return cmp.Compare(a.span.Start, b.span.Start) })
 	return bars
+}
+
+// unusual is how many times its stage's median a bar takes that is left out of the choice.
+const unusual = 4
+
+// usual is the bars that took about as long as their stage's do.
+func usual(bars []bar) []bar {
+	var times [streams.NumStages][]time.Duration
+	for _, b := range bars {
+		times[b.stage] = append(times[b.stage], b.span.Duration())
+	}
+	for _, t := range times {
+		slices.Sort(t)
+	}
+	return slices.DeleteFunc(slices.Clone(bars), func(b bar) bool {
+		t := times[b.stage]
+		return b.span.Duration() > unusual*t[len(t)/2]
+	})
 }
 
 // stretchLength is stretchBatches times the median time that batches spend on the device.
@@ -95,9 +114,17 @@ func within(records []streams.Record, span streams.Span) []streams.Record {
 	return in
 }
 
-// curve is how long two engines or more had been busy at once by each moment at which that changes. It
-// serves to choose what to draw; the figures that are published are the pipeline's own.
-type curve []struct{ at, overlap time.Duration }
+// curve is how much engines had overlapped by each moment at which the number of busy ones changes. It serves to
+// choose what to draw; the figures that are published are the pipeline's own.
+type curve []point
+
+type point struct {
+	at, overlap time.Duration
+	weight      time.Duration // how fast overlap grows from here on
+}
+
+// weights is what a moment with so many busy engines counts.
+var weights = [streams.NumEngines + 1]time.Duration{2: 1, 3: 4}
 
 // overlapCurve follows the engines through the bars.
 func overlapCurve(bars []bar) curve {
@@ -120,9 +147,7 @@ func overlapCurve(bars []bar) curve {
 	)
 	c[0].at = changes[0].at
 	for _, now := range changes {
-		if busy > 1 {
-			overlap += now.at - before
-		}
+		overlap += weights[busy] * (now.at - before)
 		before = now.at
 		was := running[now.engine]
 		running[now.engine] += now.step
@@ -132,23 +157,20 @@ func overlapCurve(bars []bar) curve {
 		case running[now.engine] == 0:
 			busy--
 		}
-		c = append(c, struct{ at, overlap time.Duration }{now.at, overlap})
+		c = append(c, point{now.at, overlap, weights[busy]})
 	}
 	return c
 }
 
 // before is the overlap up to a moment.
 func (c curve) before(at time.Duration) time.Duration {
-	i, exact := slices.BinarySearchFunc(c, at, func(p struct{ at, overlap time.Duration }, at time.Duration) int { return cmp.Compare(p.at, at) })
+	i, exact := slices.BinarySearchFunc(c, at, func(p point, at time.Duration) int { return cmp.Compare(p.at, at) })
 	switch {
 	case exact || i == 0:
 		return c[min(i, len(c)-1)].overlap
 	case i == len(c):
 		return c[i-1].overlap
 	}
-	from, to := c[i-1], c[i]
-	if to.overlap == from.overlap {
-		return from.overlap
-	}
-	return from.overlap + at - from.at // it grows with time or not at all
+	from := c[i-1]
+	return from.overlap + from.weight*(at-from.at)
 }

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// anchorAge is how old an anchor may be before it is set anew. CUDA gives the time between two events as a float of
-// milliseconds, whose 24 bits over one second are 60 ns; and the two clocks drift apart by some microseconds a second.
-const anchorAge = time.Second
+// anchorAge is how old an anchor may be before it is set anew, which takes about as long as one empty stream
+// synchronization. The host's clock and the GPU's drift apart meanwhile; and CUDA gives the time between two events as
+// a float of milliseconds, which is exact to nanoseconds only over short times.
+const anchorAge = 100 * time.Millisecond
 
 // firstAnchors is how many anchors are tried at first. The one that was awaited in the least time is the best known.
 const firstAnchors = 8
