@@ -25,7 +25,7 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.opts.Linger = 2 * patience
-	seen := &ledger{}
+	seen := &records{}
 	run := r.run(hostDevice(t), streams.Config{Observer: seen})
 	r.publish(1, document)
 	r.tally.await(t, Published, 1) // fails after half the linger
@@ -62,7 +62,7 @@ func TestBusyLaneFillsItsBatch(t *testing.T) {
 			r.provision()
 			r.opts.Linger = c.linger
 			sizes := append([]int{10}, c.sizes...)
-			seen := &ledger{}
+			seen := &records{}
 			d, w := watchedDevice(t)
 			run := r.prepare(d, streams.Config{Lanes: 1, BatchBytes: 1000, BatchPayloads: 5, Observer: seen})
 			open := w.hold(t)
@@ -90,7 +90,7 @@ func TestDrainClosesTheFillingBatch(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.opts.Linger = 2 * patience
-	seen := &ledger{}
+	seen := &records{}
 	d, w := watchedDevice(t)
 	run := r.prepare(d, streams.Config{Lanes: 1, Observer: seen})
 	open := w.hold(t)

@@ -165,7 +165,7 @@ func nullWorker(b *testing.B, nc *nats.Conn, opts Options, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	limit := newPullLimit(nc.MaxPayload())
+	limit := newPullLimit(nc.MaxPayload(), jetstream.ConsumerConfig{})
 	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(limit.messages, limit.bytes))
 	if err != nil {
 		b.Fatal(err)

@@ -69,6 +69,7 @@ func (w *Worker) deadLetter(ctx context.Context, d *delivery, why Reason, cause 
 			"stream", d.stream, "sequence", d.sequence, "reason", why, "error", err)
 		return false
 	}
+	w.ledger.settle(d)
 	if err := d.msg.TermWithReason(string(why)); err != nil {
 		w.log.Warn("a payload was dead-lettered but could not be terminated; it comes again", "sequence", d.sequence, "error", err)
 	}

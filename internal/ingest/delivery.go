@@ -12,9 +12,10 @@ import (
 type delivery struct {
 	msg        jetstream.Msg
 	stream     string
-	sequence   uint64 // in the stream
-	deliveries int    // 1 for the first
-	pending    uint64 // messages behind it
+	sequence   uint64    // in the stream
+	deliveries int       // 1 for the first
+	pending    uint64    // messages behind it
+	stored     time.Time // when the stream stored it
 	received   time.Time
 }
 
@@ -26,7 +27,7 @@ func newDelivery(msg jetstream.Msg, now time.Time) (delivery, error) {
 	}
 	return delivery{
 		msg: msg, stream: meta.Stream, sequence: meta.Sequence.Stream, deliveries: int(meta.NumDelivered),
-		pending: meta.NumPending, received: now,
+		pending: meta.NumPending, stored: meta.Timestamp, received: now,
 	}, nil
 }
 

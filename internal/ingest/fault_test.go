@@ -87,7 +87,7 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	r.provision()
 	const n = 100
 	r.publish(n, document)
-	seen := &ledger{}
+	seen := &records{}
 	d := simDevice(t, sim.Fault{Kind: sim.LaunchFailure, Nth: 1}, sim.Fault{Kind: sim.LaunchFailure, Nth: 4})
 	run := r.run(d, streams.Config{BatchPayloads: 10, Observer: seen})
 	r.tally.awaitStored(t, n)

@@ -20,20 +20,27 @@ const (
 	HeaderDeliveries = "Millrace-Deliveries"
 )
 
-// reservedPrefix marks headers that speak to the server. Passing them through would make it expect sequences
-// or drop messages that have nothing to do with the result.
-const reservedPrefix = "Nats-"
+// Prefixes of headers that do not pass through. Those of the server would make it expect sequences or drop
+// messages that have nothing to do with the result; ours, on a dead letter that somebody feeds in again, would
+// make its result look like one.
+const (
+	serversPrefix = "Nats-"
+	ownPrefix     = "Millrace-"
+)
 
-// passThrough copies the input's headers that are not the server's, with room for extra more.
+// passThrough copies the input's headers but those, with room for extra more.
 func passThrough(in nats.Header, extra int) nats.Header {
 	out := make(nats.Header, len(in)+extra)
 	for key, values := range in {
-		if len(key) >= len(reservedPrefix) && strings.EqualFold(key[:len(reservedPrefix)], reservedPrefix) {
-			continue
+		if !hasPrefixFold(key, serversPrefix) && !hasPrefixFold(key, ownPrefix) {
+			out[key] = values
 		}
-		out[key] = values
 	}
 	return out
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // source names where the message came from.

@@ -47,7 +47,7 @@ func Inspect(ctx context.Context, nc *nats.Conn, o Options, inFlight, batchBytes
 	if err != nil {
 		return []Finding{{Level: Error, What: "JetStream", Found: err.Error(), Advice: "report this as a bug"}}
 	}
-	i := &inspection{ctx: ctx, js: js, o: o}
+	i := &inspection{ctx: ctx, js: js, o: o, maxPayload: nc.MaxPayload()}
 	if !i.server(nc, batchBytes) {
 		return i.findings
 	}
@@ -63,6 +63,8 @@ type inspection struct {
 	js       jetstream.JetStream
 	o        Options
 	findings []Finding
+
+	maxPayload int64 // of the server
 }
 
 func (i *inspection) say(l Level, what, found, advice string) {
@@ -213,11 +215,18 @@ func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig, i
 		say(Warning, found, fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower "+
 			"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they are never full", inFlight))
 	}
+	if c.HeadersOnly {
+		say(Error, "headers only", "the payloads do not come with it, so every result would be that of an empty payload; create it without headers_only")
+	}
+	if limit := int(i.maxPayload); c.MaxRequestMaxBytes > 0 && c.MaxRequestMaxBytes < limit {
+		say(Warning, fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", c.MaxRequestMaxBytes, limit),
+			"a message larger than that bound stops the consumer; raise or clear it")
+	}
 	filters := c.FilterSubjects
 	if c.FilterSubject != "" {
 		filters = []string{c.FilterSubject}
 	}
-	if !sameSubjects(filters, i.o.Subjects) {
+	if len(filters) > 0 && !sameSubjects(filters, i.o.Subjects) {
 		say(Warning, fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, i.o.Subjects),
 			"the consumer's own filters hold; make them agree")
 	}

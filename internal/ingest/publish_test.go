@@ -74,6 +74,36 @@ func TestNothingIsAckedWhileTheResultStreamIsFull(t *testing.T) {
 	r.wantSettled(n)
 }
 
+// What waits in the client's queue while results cannot be stored is delivered again after every AckWait, though
+// nobody has tried it: that must not take it to the dead letters.
+func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.MaxDeliver, r.opts.AckWait = 1, time.Second
+	r.provision()
+	config := r.streamConfig("RESULTS")
+	config.MaxMsgs, config.Discard = 10, jetstream.DiscardNew
+	r.updateStream(config)
+	const n = 2000
+	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] } // one pull request holds them all, and more
+	r.publish(n, short)
+	run := r.run(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
+	until(t, "some of what waits is delivered again", func() bool {
+		return r.consumerInfo().Delivered.Consumer > n+200
+	})
+
+	config.MaxMsgs = -1
+	r.updateStream(config)
+	r.tally.await(t, Published, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, short)
+	if given := r.tally.count(DeadLettered); given != 0 {
+		t.Errorf("%d payloads were dead-lettered that had only waited", given)
+	}
+}
+
 func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

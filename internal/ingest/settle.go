@@ -133,9 +133,10 @@ func (s *settler) publishOnce(ctx context.Context, g *group) (last error) {
 		s.answers = append(s.answers, answer{duplicate, err})
 		if err != nil {
 			last = err
+		} else {
+			s.w.progressed()
 		}
 	}
-	s.w.progressed()
 	return last
 }
 

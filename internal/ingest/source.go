@@ -20,7 +20,6 @@ type source struct {
 	admit    func(*delivery) bool // false: not to be processed, and taken care of
 	unread   func(delivery)       // takes what nobody reads any more
 	out      chan delivery
-	beat     time.Duration // how often the server says that the pull is alive
 	log      *slog.Logger
 	observer Observer
 }
@@ -28,7 +27,8 @@ type source struct {
 // pullLimit bounds what one pull request brings.
 type pullLimit struct {
 	messages int
-	bytes    int // at least the largest message, or the consumer stalls
+	bytes    int           // at least the largest message, or the consumer stalls
+	beat     time.Duration // how often the server says that the pull is alive
 }
 
 const (
@@ -41,17 +41,31 @@ const (
 
 	// heartbeat is how often the server says that a pull is still alive; after two that did not come the
 	// pull is made anew.
-	heartbeat = 5 * time.Second
+	heartbeat = 2 * time.Second
 
 	// recreateWait is the pause before a pull that failed is made anew.
 	recreateWait = 250 * time.Millisecond
 )
 
-// newPullLimit is the limit for a server that takes messages of maxPayload bytes.
-func newPullLimit(maxPayload int64) pullLimit {
+// newPullLimit is the limit for a server that takes messages of maxPayload bytes, and for a consumer with bounds
+// of its own: it refuses a pull that asks for more, and says so to nobody.
+func newPullLimit(maxPayload int64, c jetstream.ConsumerConfig) pullLimit {
 	const subjects = 64 << 10 // the server counts subject and reply subject too
-	return pullLimit{messages: maxPullMessages, bytes: max(pullBytes, int(maxPayload)+subjects)}
+	l := pullLimit{messages: maxPullMessages, bytes: max(pullBytes, int(maxPayload)+subjects), beat: heartbeat}
+	if c.MaxRequestBatch > 0 {
+		l.messages = min(l.messages, c.MaxRequestBatch)
+	}
+	if c.MaxRequestMaxBytes > 0 {
+		l.bytes = min(l.bytes, c.MaxRequestMaxBytes)
+	}
+	if c.MaxRequestExpires > 0 {
+		l.beat = min(l.beat, c.MaxRequestExpires/beatsPerPull)
+	}
+	return l
 }
+
+// beatsPerPull is how many heartbeats a pull request lasts.
+const beatsPerPull = 3
 
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
 func (s *source) run(ctx, hard context.Context) error {
@@ -74,8 +88,8 @@ func (s *source) run(ctx, hard context.Context) error {
 func (s *source) pull(ctx, hard context.Context) error {
 	messages, err := s.consumer.Messages(
 		jetstream.PullMaxMessagesWithBytesLimit(s.limit.messages, s.limit.bytes),
-		jetstream.PullExpiry(3*s.beat),
-		jetstream.PullHeartbeat(s.beat),
+		jetstream.PullExpiry(beatsPerPull*s.limit.beat),
+		jetstream.PullHeartbeat(s.limit.beat),
 	)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ type pulling struct {
 // pull runs a source within that limit, on a connection of its own. Nobody takes what it hands on but the test.
 func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	r.t.Helper()
+	limit.beat = beat
 	nc, err := Connect(Connection{URL: r.url}, "source", r.opts.Logger, r.tally)
 	if err != nil {
 		r.t.Fatal(err)
@@ -40,7 +41,7 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &pulling{nc: nc, stop: stop, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
 	p.source = &source{
-		consumer: consumer, limit: limit, beat: beat, out: make(chan delivery), log: r.opts.Logger, observer: r.tally,
+		consumer: consumer, limit: limit, out: make(chan delivery), log: r.opts.Logger, observer: r.tally,
 		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs
@@ -107,10 +108,34 @@ func TestPullIsBounded(t *testing.T) {
 func TestPullLimitTakesTheLargestMessage(t *testing.T) {
 	t.Parallel()
 	for _, maxPayload := range []int64{1 << 20, 4 << 20, 64 << 20} {
-		if l := newPullLimit(maxPayload); int64(l.bytes) < maxPayload || l.bytes < pullBytes || l.messages < 1 {
+		if l := newPullLimit(maxPayload, jetstream.ConsumerConfig{}); int64(l.bytes) < maxPayload || l.bytes < pullBytes || l.messages < 1 {
 			t.Errorf("with messages up to %d bytes the limit is %+v: the consumer would stall", maxPayload, l)
 		}
 	}
+}
+
+// The server refuses a pull that asks for more than the consumer allows, without a word to the client.
+func TestConsumersOwnBoundsAreKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := c.CachedInfo().Config
+	settings.MaxRequestBatch, settings.MaxRequestMaxBytes, settings.MaxRequestExpires = 7, 64<<10, 3*time.Second
+	if _, err := r.js.UpdateConsumer(r.ctx(), r.opts.Stream, settings); err != nil {
+		t.Fatal(err)
+	}
+	const n = 50
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.await(t, Published, n)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantAll(n, document)
 }
 
 func TestStoppedSourceLeavesWhatTheClientHolds(t *testing.T) {

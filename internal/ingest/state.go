@@ -48,8 +48,17 @@ func (w *Worker) Status() Status {
 // progressed notes that something moved on.
 func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
 
-// admit decides whether a delivery is to be processed. What never can be is given up here.
+// admit decides whether a delivery is to be processed. What never can be is given up here; what was processed
+// already, though the server did not hear of it in time, is acknowledged again.
 func (w *Worker) admit(ctx context.Context, d *delivery) bool {
+	switch w.ledger.take(d) {
+	case inHand:
+		return false
+	case done:
+		w.ack(d)
+		w.observer.Settled(Duplicate, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
+		return false
+	}
 	var why Reason
 	var cause error
 	switch n := len(d.msg.Data()); {
@@ -69,6 +78,7 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 // ack acknowledges an input. Where that fails the input is delivered again and its result dropped as a
 // duplicate.
 func (w *Worker) ack(d *delivery) {
+	w.ledger.settle(d)
 	if err := d.msg.Ack(); err != nil && w.badSettle.due() {
 		w.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.sequence, "error", err)
 	}
@@ -76,6 +86,7 @@ func (w *Worker) ack(d *delivery) {
 
 // nak gives an input back for a while. Where that fails AckWait does the same.
 func (w *Worker) nak(d *delivery, delay time.Duration) {
+	w.ledger.giveBack(d)
 	if err := d.msg.NakWithDelay(delay); err != nil && w.badSettle.due() {
 		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.sequence, "error", err)
 	}

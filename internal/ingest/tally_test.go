@@ -146,35 +146,35 @@ func (s *logSink) await(t *testing.T, text string) {
 	}
 }
 
-// ledger is a streams.Observer that keeps what batches leave behind.
-type ledger struct {
-	mu      sync.Mutex
-	records []streams.Record
-	kinds   []string
+// records is a streams.Observer that keeps what batches leave behind.
+type records struct {
+	mu    sync.Mutex
+	list  []streams.Record
+	kinds []string
 }
 
-func (l *ledger) BatchDone(r *streams.Record) {
+func (l *records) BatchDone(r *streams.Record) {
 	l.mu.Lock()
-	l.records = append(l.records, *r)
+	l.list = append(l.list, *r)
 	l.mu.Unlock()
 }
 
-func (l *ledger) DeviceError(_, kind string) {
+func (l *records) DeviceError(_, kind string) {
 	l.mu.Lock()
 	l.kinds = append(l.kinds, kind)
 	l.mu.Unlock()
 }
 
 // batch is the record of the n-th batch, from 1. It must be done.
-func (l *ledger) batch(t *testing.T, n uint64) streams.Record {
+func (l *records) batch(t *testing.T, n uint64) streams.Record {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range l.records {
+	for _, r := range l.list {
 		if r.Batch == n {
 			return r
 		}
 	}
-	t.Fatalf("no record of batch %d among %d", n, len(l.records))
+	t.Fatalf("no record of batch %d among %d", n, len(l.list))
 	return streams.Record{}
 }

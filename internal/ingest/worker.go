@@ -40,6 +40,7 @@ type Worker struct {
 	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
 	inHand     atomic.Int32                   // groups that are not free
 	budget     budget                         // bytes of the payloads in them
+	ledger     *ledger
 
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
@@ -77,7 +78,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w := &Worker{
 		nc: nc, opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
 		consumer: consumer, publisher: pub, flying: map[*streams.Pipeline][]*group{},
-		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(),
+		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(), ledger: newLedger(),
 	}
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
@@ -190,7 +191,7 @@ func batchers(p *streams.Pipeline) int {
 func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, stop context.CancelCauseFunc) {
 	src := &source{
 		consumer: w.consumer, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
-		limit: newPullLimit(w.nc.MaxPayload()), beat: heartbeat, unread: w.unread.add,
+		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
 	wg.Go(func() {

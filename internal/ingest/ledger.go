@@ -1,0 +1,72 @@
+package ingest
+
+import (
+	"sync"
+	"time"
+)
+
+// remembered is how many settled inputs a ledger knows: what a worker settles in a second or so, and far more than
+// it can have in hand without having read it.
+const remembered = 1 << 16
+
+// ledger knows which inputs this worker has in hand and which it has settled lately. The server delivers again
+// whatever waited longer than AckWait, in the client's queue too; such a delivery says nothing against the
+// payload, must not count as another try, and need not be computed again.
+type ledger struct {
+	mu      sync.Mutex
+	held    map[uint64]time.Time // by sequence: when the stream stored it, since a stream made anew starts over
+	settled map[uint64]time.Time
+	order   []uint64 // the keys of settled, oldest first from next on
+	next    int
+}
+
+func newLedger() *ledger {
+	return &ledger{held: map[uint64]time.Time{}, settled: make(map[uint64]time.Time, remembered)}
+}
+
+// standing is what a ledger knows of a delivery.
+type standing uint8
+
+const (
+	unknown standing = iota // not in hand: it is now
+	inHand                  // an earlier delivery of it is in hand
+	done                    // its result or its dead letter is stored
+)
+
+// take enters a delivery, unless its input is known.
+func (l *ledger) take(d *delivery) standing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, ok := l.held[d.sequence]; ok && at.Equal(d.stored) {
+		return inHand
+	}
+	if at, ok := l.settled[d.sequence]; ok && at.Equal(d.stored) {
+		return done
+	}
+	l.held[d.sequence] = d.stored
+	return unknown
+}
+
+// giveBack forgets a delivery that was not settled.
+func (l *ledger) giveBack(d *delivery) {
+	l.mu.Lock()
+	delete(l.held, d.sequence)
+	l.mu.Unlock()
+}
+
+// settle notes that the result or the dead letter of a delivery is stored.
+func (l *ledger) settle(d *delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, d.sequence)
+	if _, again := l.settled[d.sequence]; !again {
+		if len(l.order) < remembered {
+			l.order = append(l.order, d.sequence)
+		} else {
+			delete(l.settled, l.order[l.next])
+			l.order[l.next] = d.sequence
+			l.next = (l.next + 1) % remembered
+		}
+	}
+	l.settled[d.sequence] = d.stored
+}

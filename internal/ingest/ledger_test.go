@@ -1,0 +1,50 @@
+package ingest
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
+	l := newLedger()
+	at := time.Unix(1000, 0)
+	first := &delivery{sequence: 7, stored: at, deliveries: 1}
+	again := &delivery{sequence: 7, stored: at, deliveries: 9}
+	// A stream that was deleted and made anew starts over with its sequences.
+	other := &delivery{sequence: 7, stored: at.Add(time.Hour), deliveries: 2}
+
+	want := func(d *delivery, s standing, when string) {
+		t.Helper()
+		if got := l.take(d); got != s {
+			t.Errorf("%s: standing %d, want %d", when, got, s)
+		}
+	}
+	want(first, unknown, "a first delivery")
+	want(again, inHand, "a second while the first is in hand")
+	l.giveBack(first)
+	want(again, unknown, "after it was given back")
+	l.settle(again)
+	want(first, done, "after it was settled")
+	want(other, unknown, "of another stream's message with that sequence")
+	l.settle(other)
+	want(other, done, "after that was settled")
+}
+
+func TestLedgerIsBounded(t *testing.T) {
+	l := newLedger()
+	const n = 3 * remembered
+	for i := range uint64(n) {
+		d := &delivery{sequence: i}
+		l.take(d)
+		l.settle(d)
+	}
+	if len(l.settled) != remembered || len(l.order) != remembered || len(l.held) != 0 {
+		t.Errorf("%d settled, %d in order, %d held, want %d, %d, 0", len(l.settled), len(l.order), len(l.held), remembered, remembered)
+	}
+	if l.take(&delivery{sequence: n - remembered}) != done {
+		t.Error("the oldest that should be remembered is not")
+	}
+	if l.take(&delivery{sequence: n - remembered - 1}) != unknown {
+		t.Error("one more than should be remembered is")
+	}
+}
