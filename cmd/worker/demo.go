@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 
@@ -43,7 +44,11 @@ func runDemo(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	p := newPlant(cfg, newLogger(cfg))
+	log := newLogger(cfg)
+	for _, w := range cfg.Warnings() {
+		log.Warn(w)
+	}
+	p := newPlant(cfg, log)
 	profile := &demo.Profile{}
 	p.extra = profile
 	defer func() { err = errors.Join(err, p.close()) }()
@@ -84,10 +89,25 @@ func demoConfig() (*config.Config, error) {
 		cfg.HTTPAddr = ""
 	}
 	if !cfg.IsSet("MILLRACE_DEBUG_ADDR") {
-		cfg.DebugAddr = demoDebugAddr
+		cfg.DebugAddr = freeOr(demoDebugAddr)
 	}
 	cfg.Provision = true
+	if !strings.HasSuffix(cfg.Subjects[0], ".>") {
+		return nil, usageError{fmt.Errorf("demo: MILLRACE_SUBJECTS is %s, and the demo publishes on several subjects: unset it, "+
+			"or let its first end in .>", cfg.Subjects)}
+	}
 	return cfg, nil
+}
+
+// freeOr is addr, or any free port of its host where another program has it: another demo, say.
+func freeOr(addr string) string {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		host, _, _ := net.SplitHostPort(addr)
+		return net.JoinHostPort(host, "0")
+	}
+	_ = l.Close() // nothing was ever accepted
+	return addr
 }
 
 func (p *plant) demoOptions(payloads int, seed uint64) demo.Options {

@@ -34,7 +34,9 @@ func openDevices(cfg *config.Config, log *slog.Logger) (devices []device.Device,
 	return []device.Device{d}, fellBack, nil
 }
 
-// canFallBack says whether the CPU may stand in: not where somebody named the GPUs to use, or the library.
+// canFallBack says whether the CPU may stand in: not where somebody named the GPUs to use, nor where the library
+// that somebody named is one that cannot be used. One that is not there is like no library: an image may name
+// it and be used without.
 func canFallBack(cfg *config.Config, err error) bool {
 	named := cfg.Devices.String() != "all"
 	return !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "")

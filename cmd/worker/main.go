@@ -128,12 +128,15 @@ func flags(name, about string) *flag.FlagSet {
 
 // parse reads a command's flags; anything left over is an error.
 func parse(f *flag.FlagSet, args []string) error {
+	f.SetOutput(io.Discard) // an error is told once, by main
 	err := f.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+		f.SetOutput(os.Stdout)
+		f.Usage()
 		return err
 	case err != nil:
-		return usageError{fmt.Errorf("%s: %w", f.Name(), err)}
+		return usageError{fmt.Errorf("%s: %w: see worker %s -h", f.Name(), err, f.Name())}
 	case f.NArg() > 0:
 		return usageError{fmt.Errorf("%s takes flags only, not %q: see worker %s -h", f.Name(), f.Arg(0), f.Name())}
 	}

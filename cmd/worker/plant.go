@@ -94,6 +94,9 @@ func (p *plant) openPipelines() error {
 			Lanes: p.cfg.Lanes, BatchBytes: int(p.cfg.BatchBytes), BatchPayloads: p.cfg.BatchPayloads,
 			ScratchLimit: int64(p.cfg.ScratchLimit), Operators: ops, Observer: observers,
 		})
+		if errors.Is(err, device.ErrInvalid) {
+			return usageError{err} // bounds that do not go together
+		}
 		if err != nil {
 			return err
 		}
@@ -181,7 +184,7 @@ func (p *plant) inspect(ctx context.Context) error {
 		case ingest.Warning:
 			p.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
 		default:
-			p.log.Debug(f.What, "found", f.Found)
+			p.log.Info(f.What, "found", f.Found)
 		}
 	}
 	return errors.Join(errs...)
@@ -216,7 +219,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	}
 }
 
-// serve starts the HTTP servers, which say that the worker is starting until it runs.
+// serve starts the HTTP servers. Until the worker runs they say that it is starting.
 func (p *plant) serve() error {
 	p.health = telemetry.NewHealth(telemetry.HealthConfig{Work: p.work, Connected: p.nc.IsConnected})
 	for _, s := range []struct {

@@ -28,6 +28,10 @@ func runWorker(ctx context.Context, args []string) (err error) {
 	p := newPlant(cfg, log)
 	defer func() { err = errors.Join(err, p.close()) }()
 	if err := p.start(ctx, embeddedAddr, cfg.DataDir); err != nil {
+		if ctx.Err() != nil {
+			log.Info("stopped before the work began")
+			return nil
+		}
 		return err
 	}
 	if *progress {
@@ -60,7 +64,7 @@ func (p *plant) run(ctx context.Context) error {
 	p.health.Started()
 	context.AfterFunc(ctx, func() {
 		p.health.Draining()
-		p.log.Info("stopping: finishing what is in hand", "timeout", p.cfg.DrainTimeout)
+		p.log.Info("stopping: finishing what is in hand", "timeout", p.cfg.DrainTimeout.String())
 	})
 	return p.worker.Run(ctx)
 }

@@ -46,19 +46,26 @@ func runVersion(_ context.Context, args []string) error {
 	}
 	b := build()
 	rows := [][]string{{"part", "version"}, {"millrace", b.Version}, {"commit", b.Commit}, {"go", b.GoVersion}}
-	return console.Table(os.Stdout, append(rows, libraryRows()...))
+	library, missing := libraryRows()
+	if err := console.Table(os.Stdout, append(rows, library...)); err != nil {
+		return err
+	}
+	if missing != nil {
+		fmt.Printf("\nno kernel library, so the CPU computes: %v\n", missing)
+	}
+	return nil
 }
 
 // libraryRows say what the kernel library is, or why there is none. A worker without one is whole: it
 // computes on the CPU.
-func libraryRows() [][]string {
+func libraryRows() (rows [][]string, missing error) {
 	cfg, _ := loadConfig() // a bad configuration does not keep anybody from reading a version
 	v, err := cuda.LibraryVersions(cfg.Kernels)
 	if err != nil {
-		return [][]string{{"kernel library", fmt.Sprintf("none: %v", err)}}
+		return [][]string{{"kernel library", "none"}}, err
 	}
 	return [][]string{
 		{"kernel library", v.Library}, {"kernel ABI", fmt.Sprint(v.ABI)},
 		{"CUDA runtime", v.Runtime}, {"CUDA driver", v.Driver},
-	}
+	}, nil
 }

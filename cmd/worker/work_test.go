@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -80,6 +81,13 @@ func TestRunWorksUntilItIsToldToStop(t *testing.T) {
 }
 
 func TestRunWithoutServerStartsOne(t *testing.T) {
+	l, err := net.Listen("tcp", embeddedAddr)
+	if err != nil {
+		t.Skipf("SKIPPED: %s IS TAKEN, AND THE WORKER'S OWN SERVER LISTENS THERE: %v", embeddedAddr, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
 	p := start(t, []string{"MILLRACE_LOG_FORMAT=json", "MILLRACE_OPERATORS=crc32c"})
 	p.await(`"msg":"working"`)
 	for _, want := range []string{"embedded NATS server", "nats://127.0.0.1:4222", "created stream", "INGEST", "RESULTS"} {

@@ -33,7 +33,7 @@ type Config struct {
 	DeadletterPrefix string `split_words:"true" default:"deadletter" form:"subject tokens without wildcards, like deadletter" desc:"likewise, for payloads that are given up"`
 	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"create the streams and the consumer if they are missing"`
 
-	MaxDeliver    int           `split_words:"true" default:"5" min:"1" max:"1000" desc:"a payload delivered more often goes to the dead-letter subject"`
+	MaxDeliver    int           `split_words:"true" default:"10" min:"1" max:"1000" desc:"a payload delivered more often goes to the dead-letter subject"`
 	AckWait       time.Duration `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"how long the server waits for an acknowledgement before it delivers again; of the consumer when it is provisioned"`
 	MaxAckPending int           `split_words:"true" default:"0" min:"0" max:"10000000" desc:"payloads delivered and not yet acknowledged, of the consumer when it is provisioned; 0: as many as the lanes hold"`
 
@@ -43,7 +43,6 @@ type Config struct {
 	Device  string `split_words:"true" default:"auto" oneof:"auto,cuda,host" desc:"what computes: cuda is a GPU, host the CPU cores, auto a GPU if there is one"`
 	Devices List   `split_words:"true" default:"all" form:"all, or GPU ordinals and UUIDs, like 0,1 or GPU-..." desc:"the GPUs to drive: all, or ordinals and UUIDs, comma separated"`
 	Kernels string `split_words:"true" form:"the path of libmillrace.so" desc:"path of libmillrace.so; empty: beside the executable, then the system's path"`
-	NVTX    bool   `split_words:"true" default:"false" desc:"name batches and stages in NVIDIA's profilers"`
 
 	Lanes         int           `split_words:"true" default:"4" min:"1" max:"64" desc:"streams in flight for each device"`
 	BatchBytes    Size          `split_words:"true" default:"4MiB" min:"4KiB" max:"1GiB" desc:"a batch closes at this size"`

@@ -49,8 +49,8 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "",
 		"DATA_DIR": "millrace-data", "STREAM": "INGEST", "SUBJECTS": "ingest.>", "CONSUMER": "millrace",
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "PROVISION": "true",
-		"MAX_DELIVER": "5", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
-		"OPERATORS": "crc32c,minhash", "RESULT_FORMAT": "json", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "", "NVTX": "false",
+		"MAX_DELIVER": "10", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
+		"OPERATORS": "crc32c,minhash", "RESULT_FORMAT": "json", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "",
 		"LANES": "4", "BATCH_BYTES": "4MiB", "BATCH_PAYLOADS": "8192", "LINGER": "2ms", "SCRATCH_LIMIT": "1GiB", "DRAIN_TIMEOUT": "25s",
 		"HTTP_ADDR": ":9464", "DEBUG_ADDR": "", "LOG_LEVEL": "info", "LOG_FORMAT": "auto",
 	}
@@ -83,7 +83,7 @@ func everything(t *testing.T) map[string]string {
 		"MILLRACE_RESULT_STREAM": "OUT", "MILLRACE_RESULT_PREFIX": "r.v2", "MILLRACE_DEADLETTER_PREFIX": "dead",
 		"MILLRACE_PROVISION": "true", "MILLRACE_MAX_DELIVER": "7", "MILLRACE_ACK_WAIT": "1m", "MILLRACE_MAX_ACK_PENDING": "500",
 		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_RESULT_FORMAT": "binary",
-		"MILLRACE_DEVICE": "cuda", "MILLRACE_DEVICES": "0,GPU-01234567-89ab-cdef-0123-456789abcdef", "MILLRACE_KERNELS": "k.so", "MILLRACE_NVTX": "true",
+		"MILLRACE_DEVICE": "cuda", "MILLRACE_DEVICES": "0,GPU-01234567-89ab-cdef-0123-456789abcdef", "MILLRACE_KERNELS": "k.so",
 		"MILLRACE_LANES": "8", "MILLRACE_BATCH_BYTES": "64KiB", "MILLRACE_BATCH_PAYLOADS": "100", "MILLRACE_LINGER": "0s",
 		"MILLRACE_SCRATCH_LIMIT": "2097152", "MILLRACE_DRAIN_TIMEOUT": "5s", "MILLRACE_HTTP_ADDR": "127.0.0.1:0", "MILLRACE_DEBUG_ADDR": "localhost:6060",
 		"MILLRACE_LOG_LEVEL": "WARN", "MILLRACE_LOG_FORMAT": "json",
@@ -105,7 +105,7 @@ func TestEveryVariableIsRead(t *testing.T) {
 		}
 	}
 	if !slices.Equal(c.Subjects, config.List{"a.>", "b.*.c"}) || c.BatchBytes != 64<<10 || c.ScratchLimit != 2<<20 ||
-		c.AckWait != time.Minute || c.LogLevel != slog.LevelWarn || c.NATS.TLS.Key != env["MILLRACE_NATS_TLS_KEY"] || !c.NVTX {
+		c.AckWait != time.Minute || c.LogLevel != slog.LevelWarn || c.NATS.TLS.Key != env["MILLRACE_NATS_TLS_KEY"] {
 		t.Errorf("values are not what was set: %+v", c)
 	}
 	if len(c.Warnings()) != 0 {

@@ -40,7 +40,7 @@ func TestBadValues(t *testing.T) {
 		{"DRAIN_TIMEOUT=0s", "DRAIN_TIMEOUT", "less than 1s"},
 		{"MAX_DELIVER=0", "MAX_DELIVER", "less than 1"},
 		{"MAX_ACK_PENDING=-1", "MAX_ACK_PENDING", "less than 0"},
-		{"NVTX=ja", "NVTX", "neither true nor false"},
+		{"PROVISION=ja", "PROVISION", "neither true nor false"},
 		{"RESULT_FORMAT=xml", "RESULT_FORMAT", "set json or binary"},
 		{"DEVICE=GPU", "DEVICE", "set auto, cuda or host"},
 		{"LOG_FORMAT=tint", "LOG_FORMAT", "set auto, text or json"},

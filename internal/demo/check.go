@@ -27,6 +27,7 @@ type checker struct {
 	format   operator.Format
 	stream   string
 	filters  []string // subjects of results and of dead letters
+	stall    time.Duration
 
 	verified    atomic.Int64
 	bytes       atomic.Int64 // of result bodies
@@ -42,8 +43,8 @@ type checker struct {
 // maxWrong is how many findings are kept for the report.
 const maxWrong = 10
 
-// stall is how long no result may come before the checker gives up.
-const stall = 2 * time.Minute
+// stallLimit is how long no result may come before the checker gives up.
+const stallLimit = 2 * time.Minute
 
 // run returns when every document has a result, or something is wrong for good.
 func (c *checker) run(ctx context.Context) error {
@@ -61,10 +62,15 @@ func (c *checker) run(ctx context.Context) error {
 	}
 	defer messages.Stop()
 
+	checking, stop := context.WithCancel(ctx)
+	defer stop()
 	work := make(chan jetstream.Msg, 1024)
-	wait := c.startCheckers(ctx, js, work)
+	wait := c.startCheckers(checking, js, work)
 	err = c.read(ctx, messages, work)
 	close(work)
+	if err != nil {
+		stop() // not every result is going to be stored
+	}
 	wait()
 	return errors.Join(err, c.findings())
 }
@@ -127,14 +133,14 @@ func stored(ctx context.Context, js jetstream.JetStream, stream string) (int, er
 // read hands every message on until there is one for each document.
 func (c *checker) read(ctx context.Context, messages jetstream.MessagesContext, work chan<- jetstream.Msg) error {
 	for n := range c.payloads {
-		waiting, cancel := context.WithTimeout(ctx, stall)
+		waiting, cancel := context.WithTimeout(ctx, c.stall)
 		m, err := messages.Next(jetstream.NextContext(waiting))
 		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("%d of %d results came, then none for %v", n, c.payloads, stall)
+			return fmt.Errorf("%d of %d results came, then none for %v", n, c.payloads, c.stall)
 		case err != nil:
 			return fmt.Errorf("read results back: %w", err)
 		}

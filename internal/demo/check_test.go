@@ -135,6 +135,16 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	}
 }
 
+func TestMissingResultsEndTheDemo(t *testing.T) {
+	s := newStand(t, 5)
+	s.demo.checker.stall = 200 * time.Millisecond
+	s.publish("results.docs.en", 0, s.body(0), nil)
+	err := s.run()
+	if err == nil || !strings.Contains(err.Error(), "1 of 5 results came") {
+		t.Errorf("Run = %v, want it to say how many results came", err)
+	}
+}
+
 func TestSurplusIsFound(t *testing.T) {
 	s := newStand(t, 2)
 	for _, i := range []int{0, 1, 1} {

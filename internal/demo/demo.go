@@ -60,7 +60,7 @@ func New(o Options) (*Demo, error) {
 		checker: &checker{
 			nc: out, docs: docs, payloads: o.Payloads, ops: o.Operators, format: o.Format, stream: o.ResultStream,
 			filters: []string{o.ResultPrefix + ".>", o.DeadLetterPrefix + ".>"},
-			seen:    make([]uint8, o.Payloads),
+			seen:    make([]uint8, o.Payloads), stall: stallLimit,
 		},
 	}, nil
 }

@@ -84,7 +84,8 @@ func (i *inspection) server(nc *nats.Conn, batchBytes int) bool {
 			"enable JetStream on the server and for this account")
 		return false
 	}
-	found := fmt.Sprintf("version %s, max_payload %d bytes", nc.ConnectedServerVersion(), nc.MaxPayload())
+	found := fmt.Sprintf("version %s, max_payload %d bytes; unless its sync_interval is \"always\" JetStream confirms before it "+
+		"syncs to disk, so with one replica a power cut can lose what it confirmed last", nc.ConnectedServerVersion(), nc.MaxPayload())
 	if nc.MaxPayload() > int64(batchBytes) {
 		i.say(Warning, what, found, fmt.Sprintf("payloads over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
 			"to at least max_payload", batchBytes))

@@ -88,7 +88,7 @@ func createConsumer(ctx context.Context, js jetstream.JetStream, o Options) erro
 		return fmt.Errorf("create consumer %q on stream %q for %v: %w: check that the stream has these subjects "+
 			"(MILLRACE_SUBJECTS) and what consumers it allows", o.Consumer, o.Stream, o.Subjects, err)
 	}
-	o.Logger.Info("created consumer", "consumer", o.Consumer, "stream", o.Stream, "ack_wait", o.AckWait)
+	o.Logger.Info("created consumer", "consumer", o.Consumer, "stream", o.Stream, "ack_wait", o.AckWait.String())
 	return nil
 }
 
