@@ -13,7 +13,6 @@ type Meter struct {
 	next     ingest.Observer
 	outcomes [ingest.NumOutcomes]atomic.Int64
 	bytes    atomic.Int64
-	again    atomic.Int64
 	pending  atomic.Uint64
 }
 
@@ -30,7 +29,7 @@ func (m *Meter) Settled(o ingest.Outcome, in, out int, latency, headroom time.Du
 }
 
 // Redelivered implements ingest.Observer.
-func (m *Meter) Redelivered() { m.again.Add(1); m.next.Redelivered() }
+func (m *Meter) Redelivered() { m.next.Redelivered() }
 
 // Pending implements ingest.Observer.
 func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
@@ -40,8 +39,8 @@ func (m *Meter) Reconnected() { m.next.Reconnected() }
 
 // Reading is what a meter has counted so far.
 type Reading struct {
-	Published, DeadLettered, Nacked, Duplicates, Redelivered, Bytes int64
-	Pending                                                         uint64
+	Published, DeadLettered, Nacked, Bytes int64
+	Pending                                uint64
 }
 
 // Read reads the meter.
@@ -50,8 +49,8 @@ func (m *Meter) Read() Reading {
 		Published:    m.outcomes[ingest.Published].Load(),
 		DeadLettered: m.outcomes[ingest.DeadLettered].Load(),
 		Nacked:       m.outcomes[ingest.Nacked].Load(),
-		Duplicates:   m.outcomes[ingest.Duplicate].Load(),
-		Redelivered:  m.again.Load(), Bytes: m.bytes.Load(), Pending: m.pending.Load(),
+		Bytes:        m.bytes.Load(),
+		Pending:      m.pending.Load(),
 	}
 }
 

@@ -33,14 +33,15 @@ const (
 	done                    // its result or its dead letter is stored
 )
 
-// take enters a delivery, unless its input is known.
+// take enters a delivery, unless its input is known. A first delivery of what is settled is a replay: somebody made
+// the consumer anew to have it computed again, and it is.
 func (l *ledger) take(d *delivery) standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at, ok := l.held[d.sequence]; ok && at.Equal(d.stored) {
 		return inHand
 	}
-	if at, ok := l.settled[d.sequence]; ok && at.Equal(d.stored) {
+	if at, ok := l.settled[d.sequence]; ok && at.Equal(d.stored) && d.deliveries > 1 {
 		return done
 	}
 	l.held[d.sequence] = d.stored

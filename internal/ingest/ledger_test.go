@@ -24,7 +24,9 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	l.giveBack(first)
 	want(again, unknown, "after it was given back")
 	l.settle(again)
-	want(first, done, "after it was settled")
+	want(again, done, "after it was settled")
+	want(first, unknown, "a first delivery after that, by a consumer made anew")
+	l.giveBack(first)
 	want(other, unknown, "of another stream's message with that sequence")
 	l.settle(other)
 	want(other, done, "after that was settled")
@@ -41,10 +43,10 @@ func TestLedgerIsBounded(t *testing.T) {
 	if len(l.settled) != remembered || len(l.order) != remembered || len(l.held) != 0 {
 		t.Errorf("%d settled, %d in order, %d held, want %d, %d, 0", len(l.settled), len(l.order), len(l.held), remembered, remembered)
 	}
-	if l.take(&delivery{sequence: n - remembered}) != done {
+	if l.take(&delivery{sequence: n - remembered, deliveries: 2}) != done {
 		t.Error("the oldest that should be remembered is not")
 	}
-	if l.take(&delivery{sequence: n - remembered - 1}) != unknown {
+	if l.take(&delivery{sequence: n - remembered - 1, deliveries: 2}) != unknown {
 		t.Error("one more than should be remembered is")
 	}
 }
