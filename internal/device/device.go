@@ -26,8 +26,13 @@ type Device interface {
 	// traces and errors.
 	NewStream(name string) (Stream, error)
 
-	// NewEvent makes an event. Only a timed event has a Time; an untimed one is cheaper.
-	NewEvent(timed bool) (Event, error)
+	// NewEvent makes an event. Only a Timed event has a Time; an untimed one is cheaper.
+	NewEvent(flags EventFlags) (Event, error)
+
+	// Enqueue carries out commands in order, each as the method of its stream would, in one call: on a
+	// GPU that costs less, and the host is less likely to be interrupted between two of them. Where one
+	// fails, the error is that method's, those before it are enqueued and those behind it are not.
+	Enqueue(commands []Command) error
 
 	// AllocHost allocates bytes (> 0) of host memory that copies can read and write while the caller
 	// does something else: pinned memory. It is expensive (0.6 to 0.8 s a GiB on a GPU): allocate once
@@ -93,6 +98,29 @@ type Gater interface {
 	// Gate enqueues work on s that finishes only once open is called. A gate nobody opens gives way
 	// by itself after ten seconds of the device's time, so that a failing test ends.
 	Gate(s Stream) (open func(), err error)
+}
+
+// DefaultKind is one of CUDA's default streams.
+type DefaultKind uint8
+
+// The default streams.
+const (
+	// LegacyDefault is the one that work goes to unasked. It joins all streams that are not
+	// non-blocking: what is on it runs after everything enqueued before and before everything after.
+	LegacyDefault DefaultKind = iota + 1
+
+	// PerThreadDefault is the calling thread's own. It joins the legacy default stream and no other.
+	PerThreadDefault
+)
+
+// DefaultStreamer is implemented by devices that have default streams. They are there to show what they
+// cost; everything else uses streams of its own.
+type DefaultStreamer interface {
+	// DefaultStream returns a default stream. All LegacyDefault streams are one queue. A PerThreadDefault
+	// stream is the queue of whichever thread calls one of its methods, so a goroutine that uses it must be
+	// locked to its thread; on a device that knows no threads it is a queue of its own. It is closed as often
+	// as it was returned.
+	DefaultStream(name string, kind DefaultKind) (Stream, error)
 }
 
 // Ranger is implemented by devices whose profiler shows named ranges (NVTX).

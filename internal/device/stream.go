@@ -42,10 +42,23 @@ type Stream interface {
 	Close() error
 }
 
+// EventFlags say what an event can do, joined by |. 0 is the cheapest event.
+type EventFlags uint8
+
+// The flags.
+const (
+	Timed        EventFlags = 1 << iota // has a Time
+	BlockingSync                        // Synchronize gives the processor away while it waits, and returns later for it
+)
+
 // Event marks a point in a stream.
 type Event interface {
 	// Done says whether the device has reached the mark; true for an event never recorded.
 	Done() (bool, error)
+
+	// Synchronize blocks the caller until the device has reached the mark; not at all for an event never
+	// recorded.
+	Synchronize() error
 
 	// Time is when the device reached the mark, on the scale of Device.Now. ErrNotReady before it did,
 	// ErrInvalid if the event is untimed or never recorded.

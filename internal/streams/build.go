@@ -124,7 +124,7 @@ func (p *Pipeline) addBatch(l *lane) error {
 	p.slots = append(p.slots, b)
 	l.batches = append(l.batches, b)
 	for _, e := range b.events() {
-		event, err := p.dev.NewEvent(true)
+		event, err := p.dev.NewEvent(device.Timed)
 		if err != nil {
 			return err
 		}

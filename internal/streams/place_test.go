@@ -44,7 +44,7 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 			t.Error(err)
 		}
 		away = d.Now()
-		e, err := d.NewEvent(false)
+		e, err := d.NewEvent(0)
 		if err != nil {
 			t.Error(err)
 			return

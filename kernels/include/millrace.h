@@ -26,7 +26,7 @@ extern "C" {
 
 /* The version of everything in this header. It rises with every change, and there is no compatibility between
  * versions: the loader refuses a library whose version is not its own. */
-#define MILLRACE_ABI_VERSION 1u
+#define MILLRACE_ABI_VERSION 2u
 
 /* Bytes of millrace_error.message, the closing zero included. Longer messages are cut. */
 #define MILLRACE_MESSAGE_BYTES 248
@@ -49,6 +49,18 @@ typedef struct millrace_error {
     int32_t code;                         /* the cudaError_t behind it; 0 where there is none */
     char message[MILLRACE_MESSAGE_BYTES]; /* zero-terminated, for people */
 } millrace_error;
+
+/* What an event can do, joined by |. */
+enum {
+    MILLRACE_EVENT_TIMED = 1,   /* take part in event_elapsed */
+    MILLRACE_EVENT_BLOCKING = 2 /* event_synchronize gives the processor away instead of spinning */
+};
+
+/* CUDA's default streams. */
+typedef enum millrace_default_stream {
+    MILLRACE_LEGACY_DEFAULT = 1,    /* joins every stream that stream_create did not make */
+    MILLRACE_PER_THREAD_DEFAULT = 2 /* of whichever thread makes the call */
+} millrace_default_stream;
 
 /* Opaque objects. */
 typedef struct millrace_device millrace_device;
@@ -156,6 +168,9 @@ typedef struct millrace_api {
     /* Makes a stream that synchronizes with no other, not even the default one. */
     int32_t (*stream_create)(millrace_device *device, millrace_stream **stream, millrace_error *error);
 
+    /* Gives a default stream, to measure what it costs. stream_destroy frees the object only. */
+    int32_t (*stream_default)(millrace_device *device, int32_t kind, millrace_stream **stream, millrace_error *error);
+
     /* Frees a stream. Its work must be done, or the device lost. */
     int32_t (*stream_destroy)(millrace_stream *stream, millrace_error *error);
 
@@ -165,8 +180,8 @@ typedef struct millrace_api {
     /* Makes later work of the stream wait for what the event marks now; nothing if it was never recorded. */
     int32_t (*stream_wait)(millrace_stream *stream, millrace_event *event, millrace_error *error);
 
-    /* Makes an event; only one with timed != 0 can take part in event_elapsed. */
-    int32_t (*event_create)(millrace_device *device, int32_t timed, millrace_event **event, millrace_error *error);
+    /* Makes an event with flags MILLRACE_EVENT_*. */
+    int32_t (*event_create)(millrace_device *device, int32_t flags, millrace_event **event, millrace_error *error);
     int32_t (*event_destroy)(millrace_event *event, millrace_error *error);
 
     /* Marks this point of the stream in the event, and forgets what it marked before. */

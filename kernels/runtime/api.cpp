@@ -13,7 +13,7 @@ const millrace_api *table() {
     static const millrace_api api = {
         MILLRACE_ABI_VERSION, sizeof operators / sizeof operators[0], operators,
         versions, device_count, device_info, device_open, device_close, device_check,
-        stream_create, stream_destroy, stream_synchronize, stream_wait,
+        stream_create, stream_default, stream_destroy, stream_synchronize, stream_wait,
         event_create, event_destroy, event_record, event_query, event_synchronize, event_elapsed,
         host_alloc, host_free, device_alloc, device_free,
         pool_create, pool_destroy, pool_alloc, pool_free, pool_trim, pool_set_threshold, pool_stats,

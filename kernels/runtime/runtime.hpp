@@ -106,6 +106,7 @@ struct millrace_device {
 struct millrace_stream {
     millrace_device *device;
     cudaStream_t stream;
+    bool own; // made by stream_create
 };
 
 struct millrace_event {
@@ -135,13 +136,14 @@ int32_t device_close(millrace_device *device, millrace_error *error);
 int32_t device_check(millrace_device *device, millrace_error *error);
 
 int32_t stream_create(millrace_device *device, millrace_stream **stream, millrace_error *error);
+int32_t stream_default(millrace_device *device, int32_t kind, millrace_stream **stream, millrace_error *error);
 int32_t stream_destroy(millrace_stream *stream, millrace_error *error);
 int32_t stream_synchronize(millrace_stream *stream, millrace_error *error);
 int32_t stream_wait(millrace_stream *stream, millrace_event *event, millrace_error *error);
 int32_t launch(millrace_stream *stream, const millrace_operator *op, const void *instance,
                const millrace_launch *args, millrace_error *error);
 
-int32_t event_create(millrace_device *device, int32_t timed, millrace_event **event, millrace_error *error);
+int32_t event_create(millrace_device *device, int32_t flags, millrace_event **event, millrace_error *error);
 int32_t event_destroy(millrace_event *event, millrace_error *error);
 int32_t event_record(millrace_event *event, millrace_stream *stream, millrace_error *error);
 int32_t event_query(millrace_event *event, millrace_error *error);

@@ -7,7 +7,7 @@ namespace millrace {
 
 int32_t stream_create(millrace_device *device, millrace_stream **out, millrace_error *error) {
     if (int32_t s = use(device, error)) return s;
-    millrace_stream *stream = new (std::nothrow) millrace_stream{device, nullptr};
+    millrace_stream *stream = new (std::nothrow) millrace_stream{device, nullptr, true};
     if (stream == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for a stream object");
     if (int32_t s = check(error, cudaStreamCreateWithFlags(&stream->stream, cudaStreamNonBlocking),
                           "cudaStreamCreateWithFlags")) {
@@ -18,9 +18,20 @@ int32_t stream_create(millrace_device *device, millrace_stream **out, millrace_e
     return MILLRACE_OK;
 }
 
+int32_t stream_default(millrace_device *device, int32_t kind, millrace_stream **out, millrace_error *error) {
+    if (kind != MILLRACE_LEGACY_DEFAULT && kind != MILLRACE_PER_THREAD_DEFAULT) {
+        return fail(error, MILLRACE_INVALID, 0, "there is no default stream %d", kind);
+    }
+    cudaStream_t handle = kind == MILLRACE_LEGACY_DEFAULT ? cudaStreamLegacy : cudaStreamPerThread;
+    millrace_stream *stream = new (std::nothrow) millrace_stream{device, handle, false};
+    if (stream == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for a stream object");
+    *out = stream;
+    return MILLRACE_OK;
+}
+
 int32_t stream_destroy(millrace_stream *stream, millrace_error *error) {
     int32_t status = use(stream->device, error);
-    if (status == MILLRACE_OK) status = check(error, cudaStreamDestroy(stream->stream), "cudaStreamDestroy");
+    if (status == MILLRACE_OK && stream->own) status = check(error, cudaStreamDestroy(stream->stream), "cudaStreamDestroy");
     delete stream;
     return status;
 }
@@ -41,12 +52,13 @@ int32_t launch(millrace_stream *stream, const millrace_operator *op, const void 
     return op->launch(instance, stream->stream, args, error);
 }
 
-int32_t event_create(millrace_device *device, int32_t timed, millrace_event **out, millrace_error *error) {
+int32_t event_create(millrace_device *device, int32_t flags, millrace_event **out, millrace_error *error) {
     if (int32_t s = use(device, error)) return s;
     millrace_event *event = new (std::nothrow) millrace_event{device, nullptr};
     if (event == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for an event object");
-    unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
-    if (int32_t s = check(error, cudaEventCreateWithFlags(&event->event, flags), "cudaEventCreateWithFlags")) {
+    unsigned cuda_flags = flags & MILLRACE_EVENT_TIMED ? cudaEventDefault : cudaEventDisableTiming;
+    if (flags & MILLRACE_EVENT_BLOCKING) cuda_flags |= cudaEventBlockingSync;
+    if (int32_t s = check(error, cudaEventCreateWithFlags(&event->event, cuda_flags), "cudaEventCreateWithFlags")) {
         delete event;
         return s;
     }

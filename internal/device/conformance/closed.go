@@ -40,7 +40,7 @@ func closedStream(r *rig) {
 
 func closedEvent(r *rig) {
 	s := r.stream("s")
-	e, err := r.dev.NewEvent(true)
+	e, err := r.dev.NewEvent(device.Timed)
 	r.ok("new event", err)
 	r.ok("record", s.Record(e))
 	r.sync(s)
@@ -79,7 +79,7 @@ func closedDevice(r *rig) {
 	r.ok("close", r.dev.Close())
 	r.ok("second close", r.dev.Close())
 	_, stream := r.dev.NewStream("s")
-	_, event := r.dev.NewEvent(false)
+	_, event := r.dev.NewEvent(0)
 	_, host := r.dev.AllocHost(1)
 	_, memory := r.dev.Alloc(1)
 	_, pool := r.dev.NewPool(keepAll)

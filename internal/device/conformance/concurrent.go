@@ -135,7 +135,7 @@ func (r *rig) shortLife(p device.Pool, value byte) error {
 	if err != nil {
 		return err
 	}
-	e, err := r.dev.NewEvent(false)
+	e, err := r.dev.NewEvent(0)
 	if err != nil {
 		return err
 	}

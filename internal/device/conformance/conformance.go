@@ -42,6 +42,8 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, cases ...Case) {
 		{"Copy", copyTests},
 		{"Order", orderTests},
 		{"Event", eventTests},
+		{"Command", commandTests},
+		{"DefaultStream", defaultStreamTests},
 		{"Completion", completionTests},
 		{"Pool", poolTests},
 		{"Reuse", reuseTests},

@@ -9,6 +9,7 @@ import (
 var eventTests = []test{
 	{"NeverRecorded", neverRecorded},
 	{"Done", eventDone},
+	{"Synchronize", eventSynchronize},
 	{"TimeErrors", timeErrors},
 	{"TimeWithinNow", timeWithinNow},
 	{"TimeAcrossStreams", timeAcrossStreams},
@@ -57,6 +58,23 @@ func eventDone(r *rig) {
 		if !r.done(e) {
 			r.Error("an event is not done though its stream is")
 		}
+	}
+}
+
+// eventSynchronize: it returns when the mark is reached, whatever comes behind it on the stream, with any flags.
+func eventSynchronize(r *rig) {
+	s := r.stream("s")
+	for flags := range (device.Timed | device.BlockingSync) + 1 {
+		e := r.newEvent(flags)
+		r.ok("synchronize an event never recorded", e.Synchronize())
+		r.ok("record", s.Record(e))
+		open := r.gate(s)
+		r.ok("synchronize", e.Synchronize())
+		if !r.done(e) {
+			r.Errorf("flags %b: Synchronize returned before the event was reached", flags)
+		}
+		open()
+		r.sync(s)
 	}
 }
 
@@ -173,7 +191,7 @@ func timeOfLatestRecord(r *rig) {
 // waits.
 func closePendingEvent(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
-	e, err := r.dev.NewEvent(false)
+	e, err := r.dev.NewEvent(0)
 	r.ok("new event", err)
 	open := r.gate(a)
 	r.ok("record", a.Record(e))

@@ -37,7 +37,7 @@ func (r *rig) litter() litter {
 	r.ok("alloc", err)
 	l.buffer, err = r.dev.AllocHost(4 << 20)
 	r.ok("alloc host", err)
-	_, err = r.dev.NewEvent(false)
+	_, err = r.dev.NewEvent(0)
 	r.ok("new event", err)
 	l.pooled = r.take(l.pool, l.stream, piece)
 	return l
@@ -97,7 +97,7 @@ func manyObjects(r *rig) {
 	for i := range 50 {
 		s, err := r.dev.NewStream(fmt.Sprintf("stream-%d", i))
 		r.ok("new stream", err)
-		e, err := r.dev.NewEvent(i%2 == 0)
+		e, err := r.dev.NewEvent(device.EventFlags(i) % 4) // each combination of flags
 		r.ok("new event", err)
 		p, err := r.dev.NewPool(keepAll)
 		r.ok("new pool", err)

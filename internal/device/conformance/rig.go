@@ -65,12 +65,12 @@ func (r *rig) stream(name string) device.Stream {
 	return s
 }
 
-func (r *rig) event() device.Event      { r.Helper(); return r.newEvent(false) }
-func (r *rig) timedEvent() device.Event { r.Helper(); return r.newEvent(true) }
+func (r *rig) event() device.Event      { r.Helper(); return r.newEvent(0) }
+func (r *rig) timedEvent() device.Event { r.Helper(); return r.newEvent(device.Timed) }
 
-func (r *rig) newEvent(timed bool) device.Event {
+func (r *rig) newEvent(flags device.EventFlags) device.Event {
 	r.Helper()
-	e, err := r.dev.NewEvent(timed)
+	e, err := r.dev.NewEvent(flags)
 	r.ok("new event", err)
 	r.closeLater("close event", e.Close)
 	return e

@@ -68,7 +68,7 @@ func TestBatch(t *testing.T) {
 	s := must[device.Stream](t)(d.NewStream("lane-0"))
 	k := must[device.Kernel](t)(d.Kernel("length", nil))
 	p := must[device.Pool](t)(d.NewPool(device.PoolConfig{}))
-	e := must[device.Event](t)(d.NewEvent(true))
+	e := must[device.Event](t)(d.NewEvent(device.Timed))
 	host := must[device.HostBuffer](t)(d.AllocHost(64))
 	memory := must[device.Memory](t)(d.Alloc(1024))
 	for i, offset := range []uint32{0, 3, 3, 10} {
@@ -112,7 +112,7 @@ func TestBatch(t *testing.T) {
 func TestLeaksAreNamedAndFreed(t *testing.T) {
 	d := simple(t)
 	s := must[device.Stream](t)(d.NewStream("lane-3"))
-	must[device.Event](t)(d.NewEvent(false))
+	must[device.Event](t)(d.NewEvent(0))
 	must[device.Kernel](t)(d.Kernel("length", nil))
 	p := must[device.Pool](t)(d.NewPool(device.PoolConfig{}))
 	must[device.Memory](t)(p.Alloc(s, 100))
@@ -160,7 +160,7 @@ func TestLossEndsWait(t *testing.T) {
 	}
 	_, wait := d.WaitCompletion(t.Context())
 	_, again := d.WaitCompletion(t.Context())
-	_, event := d.NewEvent(false)
+	_, event := d.NewEvent(0)
 	for what, err := range map[string]error{
 		"wait": wait, "wait again": again, "event": event, "err": d.Err(), "fill": s.Fill(m, 1), "free": d.Free(m),
 		"close stream": s.Close(), "close": d.Close(),
@@ -200,16 +200,22 @@ func TestNoAllocations(t *testing.T) {
 	s := must[device.Stream](t)(d.NewStream("s"))
 	k := must[device.Kernel](t)(d.Kernel("length", nil))
 	p := must[device.Pool](t)(d.NewPool(device.PoolConfig{}))
-	e := must[device.Event](t)(d.NewEvent(true))
+	e := must[device.Event](t)(d.NewEvent(device.Timed))
 	host := must[device.HostBuffer](t)(d.AllocHost(64))
 	memory := must[device.Memory](t)(d.Alloc(64))
+	list := []device.Command{
+		{Kind: device.DoCopyIn, Stream: s, Memory: memory, Host: host},
+		{Kind: device.DoCopyOut, Stream: s, Memory: memory, Host: host},
+		{Kind: device.DoFill, Stream: s, Memory: memory, Value: 1},
+		{Kind: device.DoLaunch, Stream: s, Kernel: k, Args: &device.LaunchArgs{Offsets: memory}},
+		{Kind: device.DoRecord, Stream: s, Event: e},
+		{Kind: device.DoWait, Stream: s, Event: e},
+		{Kind: device.DoNotify, Stream: s, Value: 1},
+	}
 	n := testing.AllocsPerRun(100, func() {
 		m, err := p.Alloc(s, 64)
 		done, _ := e.Done()
-		for _, err := range [...]error{
-			err, s.CopyIn(m, host), s.CopyOut(host, m), s.Fill(memory, 1), s.Launch(k, device.LaunchArgs{Offsets: memory}),
-			p.Free(s, m), s.Record(e), s.Wait(e), s.Notify(1), s.Synchronize(),
-		} {
+		for _, err := range [...]error{err, d.Enqueue(list), p.Free(s, m), e.Synchronize(), s.Synchronize()} {
 			if err != nil || !done {
 				t.Fatal(done, err)
 			}

@@ -50,10 +50,10 @@ static inline int32_t mr_device_close(const millrace_api *a, millrace_device *d,
 static inline int32_t mr_device_check(const millrace_api *a, millrace_device *d, millrace_error *e) { return a->device_check(d, e); }
 
 static inline int32_t mr_stream_create(const millrace_api *a, millrace_device *d, millrace_stream **s, millrace_error *e) { return a->stream_create(d, s, e); }
+static inline int32_t mr_stream_default(const millrace_api *a, millrace_device *d, int32_t kind, millrace_stream **s, millrace_error *e) { return a->stream_default(d, kind, s, e); }
 static inline int32_t mr_stream_destroy(const millrace_api *a, millrace_stream *s, millrace_error *e) { return a->stream_destroy(s, e); }
 static inline int32_t mr_stream_synchronize(const millrace_api *a, millrace_stream *s, millrace_error *e) { return a->stream_synchronize(s, e); }
-static inline int32_t mr_stream_wait(const millrace_api *a, millrace_stream *s, millrace_event *v, millrace_error *e) { return a->stream_wait(s, v, e); }
-static inline int32_t mr_event_create(const millrace_api *a, millrace_device *d, int32_t timed, millrace_event **v, millrace_error *e) { return a->event_create(d, timed, v, e); }
+static inline int32_t mr_event_create(const millrace_api *a, millrace_device *d, int32_t flags, millrace_event **v, millrace_error *e) { return a->event_create(d, flags, v, e); }
 static inline int32_t mr_event_destroy(const millrace_api *a, millrace_event *v, millrace_error *e) { return a->event_destroy(v, e); }
 static inline int32_t mr_event_record(const millrace_api *a, millrace_event *v, millrace_stream *s, millrace_error *e) { return a->event_record(v, s, e); }
 static inline int32_t mr_event_query(const millrace_api *a, millrace_event *v, millrace_error *e) { return a->event_query(v, e); }
@@ -72,16 +72,46 @@ static inline int32_t mr_pool_trim(const millrace_api *a, millrace_pool *p, uint
 static inline int32_t mr_pool_set_threshold(const millrace_api *a, millrace_pool *p, uint64_t n, millrace_error *e) { return a->pool_set_threshold(p, n, e); }
 static inline int32_t mr_pool_stats(const millrace_api *a, millrace_pool *p, millrace_pool_stats *s, millrace_error *e) { return a->pool_stats(p, s, e); }
 
-static inline int32_t mr_copy_in(const millrace_api *a, millrace_stream *s, uint64_t to, const void *from, uint64_t n, millrace_error *e) { return a->copy_in(s, to, from, n, e); }
-static inline int32_t mr_copy_out(const millrace_api *a, millrace_stream *s, void *to, uint64_t from, uint64_t n, millrace_error *e) { return a->copy_out(s, to, from, n, e); }
-static inline int32_t mr_fill(const millrace_api *a, millrace_stream *s, uint64_t to, uint8_t value, uint64_t n, millrace_error *e) { return a->fill(s, to, value, n, e); }
 
 static inline int32_t mr_create(const millrace_operator *op, int32_t ordinal, const void *params, size_t n, void **instance, millrace_error *e) { return op->create(ordinal, params, n, instance, e); }
 static inline int32_t mr_destroy(const millrace_operator *op, void *instance, millrace_error *e) { return op->destroy(instance, e); }
 static inline int32_t mr_needs(const millrace_operator *op, const void *instance, const millrace_shape *shape, millrace_needs *needs, millrace_error *e) { return op->needs(instance, shape, needs, e); }
-static inline int32_t mr_launch(const millrace_api *a, millrace_stream *s, const millrace_operator *op, const void *instance, const millrace_launch *l, millrace_error *e) { return a->launch(s, op, instance, l, e); }
 
-static inline int32_t mr_notify(const millrace_api *a, millrace_stream *s, uint64_t token, millrace_error *e) { return a->notify(s, token, e); }
+// A call that enqueues work, as a value: what the fields hold goes by the kind, in the order of the call's arguments.
+enum { mr_copy_in, mr_copy_out, mr_fill, mr_launch, mr_record, mr_wait, mr_notify };
+typedef struct mr_command {
+    int32_t kind;
+    millrace_stream *stream;
+    millrace_event *event;
+    void *host;
+    uint64_t address, bytes, value;
+    const millrace_operator *op;
+    const void *instance;
+    millrace_launch launch;
+} mr_command;
+
+static inline int32_t mr_carry_out(const millrace_api *a, const mr_command *c, millrace_error *e) {
+    switch (c->kind) {
+    case mr_copy_in: return a->copy_in(c->stream, c->address, c->host, c->bytes, e);
+    case mr_copy_out: return a->copy_out(c->stream, c->host, c->address, c->bytes, e);
+    case mr_fill: return a->fill(c->stream, c->address, (uint8_t)c->value, c->bytes, e);
+    case mr_launch: return a->launch(c->stream, c->op, c->instance, &c->launch, e);
+    case mr_record: return a->event_record(c->event, c->stream, e);
+    case mr_wait: return a->stream_wait(c->stream, c->event, e);
+    default: return a->notify(c->stream, c->value, e);
+    }
+}
+
+// Carries out commands until one fails; *done says how many did not.
+static inline int32_t mr_enqueue(const millrace_api *a, const mr_command *list, int32_t n, int32_t *done, millrace_error *e) {
+    int32_t status = MILLRACE_OK;
+    for (*done = 0; *done < n; (*done)++) {
+        status = mr_carry_out(a, &list[*done], e);
+        if (status != MILLRACE_OK) break;
+    }
+    return status;
+}
+
 static inline int32_t mr_completion_fd(const millrace_api *a, millrace_device *d) { return a->completion_fd(d); }
 static inline uint32_t mr_completion_drain(const millrace_api *a, millrace_device *d, uint64_t *tokens, uint32_t room) { return a->completion_drain(d, tokens, room); }
 static inline int32_t mr_gate_enqueue(const millrace_api *a, millrace_stream *s, uint64_t *ticket, millrace_error *e) { return a->gate_enqueue(s, ticket, e); }

@@ -15,8 +15,6 @@ package cuda
 
 #cgo noescape mr_stream_synchronize
 #cgo nocallback mr_stream_synchronize
-#cgo noescape mr_stream_wait
-#cgo nocallback mr_stream_wait
 #cgo noescape mr_event_record
 #cgo nocallback mr_event_record
 #cgo noescape mr_event_query
@@ -31,18 +29,10 @@ package cuda
 #cgo nocallback mr_pool_free
 #cgo noescape mr_pool_stats
 #cgo nocallback mr_pool_stats
-#cgo noescape mr_copy_in
-#cgo nocallback mr_copy_in
-#cgo noescape mr_copy_out
-#cgo nocallback mr_copy_out
-#cgo noescape mr_fill
-#cgo nocallback mr_fill
 #cgo noescape mr_needs
 #cgo nocallback mr_needs
-#cgo noescape mr_launch
-#cgo nocallback mr_launch
-#cgo noescape mr_notify
-#cgo nocallback mr_notify
+#cgo noescape mr_enqueue
+#cgo nocallback mr_enqueue
 #cgo noescape mr_completion_drain
 #cgo nocallback mr_completion_drain
 #cgo noescape mr_device_check
@@ -185,6 +175,21 @@ func (l *library) streamCreate(d deviceHandle) (streamHandle, error) {
 	return s, err
 }
 
+func (l *library) streamDefault(d deviceHandle, kind device.DefaultKind) (streamHandle, error) {
+	var e C.millrace_error
+	var s streamHandle
+	err := failed("default stream", C.mr_stream_default(l.api, d, C.int32_t(kind), &s, &e), &e)
+	return s, err
+}
+
+// The compiler refuses these if constants that go to C unchanged are not C's.
+var (
+	_ [0]struct{} = [int(device.Timed) - C.MILLRACE_EVENT_TIMED]struct{}{}
+	_ [0]struct{} = [int(device.BlockingSync) - C.MILLRACE_EVENT_BLOCKING]struct{}{}
+	_ [0]struct{} = [int(device.LegacyDefault) - C.MILLRACE_LEGACY_DEFAULT]struct{}{}
+	_ [0]struct{} = [int(device.PerThreadDefault) - C.MILLRACE_PER_THREAD_DEFAULT]struct{}{}
+)
+
 func (l *library) streamDestroy(s streamHandle) error {
 	var e C.millrace_error
 	return failed("close stream", C.mr_stream_destroy(l.api, s, &e), &e)
@@ -195,19 +200,10 @@ func (l *library) streamSynchronize(s streamHandle) error {
 	return failed("synchronize", C.mr_stream_synchronize(l.api, s, &e), &e)
 }
 
-func (l *library) streamWait(s streamHandle, v eventHandle) error {
-	var e C.millrace_error
-	return failed("wait", C.mr_stream_wait(l.api, s, v, &e), &e)
-}
-
-func (l *library) eventCreate(d deviceHandle, timed bool) (eventHandle, error) {
+func (l *library) eventCreate(d deviceHandle, flags device.EventFlags) (eventHandle, error) {
 	var e C.millrace_error
 	var v eventHandle
-	var flag C.int32_t
-	if timed {
-		flag = 1
-	}
-	err := failed("new event", C.mr_event_create(l.api, d, flag, &v, &e), &e)
+	err := failed("new event", C.mr_event_create(l.api, d, C.int32_t(flags), &v, &e), &e)
 	return v, err
 }
 
@@ -311,21 +307,6 @@ func (l *library) poolStats(p poolHandle) (device.PoolStats, error) {
 	}, err
 }
 
-func (l *library) copyIn(s streamHandle, to uint64, from unsafe.Pointer, bytes int) error {
-	var e C.millrace_error
-	return failed("copy in", C.mr_copy_in(l.api, s, C.uint64_t(to), from, C.uint64_t(bytes), &e), &e)
-}
-
-func (l *library) copyOut(s streamHandle, to unsafe.Pointer, from uint64, bytes int) error {
-	var e C.millrace_error
-	return failed("copy out", C.mr_copy_out(l.api, s, to, C.uint64_t(from), C.uint64_t(bytes), &e), &e)
-}
-
-func (l *library) fill(s streamHandle, to uint64, value byte, bytes int) error {
-	var e C.millrace_error
-	return failed("fill", C.mr_fill(l.api, s, C.uint64_t(to), C.uint8_t(value), C.uint64_t(bytes), &e), &e)
-}
-
 // findOperator returns nil if the library has no operator of that name.
 func (l *library) findOperator(name string) operatorHandle {
 	return C.mr_find_operator(l.api, (*C.char)(unsafe.Pointer(unsafe.StringData(name))), C.size_t(len(name)))
@@ -358,18 +339,81 @@ func (l *library) needs(op operatorHandle, instance unsafe.Pointer, shape device
 	return device.Needs{Scratch: int(n.scratch), Result: int(n.result)}, err
 }
 
-func (l *library) launch(s streamHandle, op operatorHandle, instance unsafe.Pointer, a device.LaunchArgs) error {
-	var e C.millrace_error
-	args := C.millrace_launch{
+// commands is a list of calls that enqueue work, in C's form. It holds no Go pointers.
+type commands struct {
+	list [maxCommands]C.mr_command
+	n    int
+}
+
+// maxCommands is how many calls go to C at once. A batch takes about a dozen.
+const maxCommands = 24
+
+func (c *commands) next(kind C.int32_t, s streamHandle) *C.mr_command {
+	at := &c.list[c.n]
+	c.n++
+	*at = C.mr_command{kind: kind, stream: s}
+	return at
+}
+
+func (c *commands) copyIn(s streamHandle, to uint64, from unsafe.Pointer, bytes int) {
+	at := c.next(C.mr_copy_in, s)
+	at.address, at.host, at.bytes = C.uint64_t(to), from, C.uint64_t(bytes)
+}
+
+func (c *commands) copyOut(s streamHandle, to unsafe.Pointer, from uint64, bytes int) {
+	at := c.next(C.mr_copy_out, s)
+	at.host, at.address, at.bytes = to, C.uint64_t(from), C.uint64_t(bytes)
+}
+
+func (c *commands) fill(s streamHandle, to uint64, value byte, bytes int) {
+	at := c.next(C.mr_fill, s)
+	at.address, at.value, at.bytes = C.uint64_t(to), C.uint64_t(value), C.uint64_t(bytes)
+}
+
+func (c *commands) launch(s streamHandle, op operatorHandle, instance unsafe.Pointer, a *device.LaunchArgs) {
+	at := c.next(C.mr_launch, s)
+	at.op, at.instance = op, instance
+	at.launch = C.millrace_launch{
 		shape: cShape(a.Shape), batch: C.uint64_t(a.Rows.Addr), offsets: C.uint64_t(a.Offsets.Addr),
 		scratch: C.uint64_t(a.Scratch.Addr), result: C.uint64_t(a.Result.Addr),
 	}
-	return failed("launch", C.mr_launch(l.api, s, op, instance, &args, &e), &e)
 }
 
-func (l *library) notify(s streamHandle, token uint64) error {
+func (c *commands) record(s streamHandle, v eventHandle) { c.next(C.mr_record, s).event = v }
+func (c *commands) wait(s streamHandle, v eventHandle)   { c.next(C.mr_wait, s).event = v }
+func (c *commands) notify(s streamHandle, token uint64) {
+	c.next(C.mr_notify, s).value = C.uint64_t(token)
+}
+
+// notifiesFrom counts the notifications among the commands behind the first done.
+func (c *commands) notifiesFrom(done int) (n int) {
+	for i := done; i < c.n; i++ {
+		if c.list[i].kind == C.mr_notify {
+			n++
+		}
+	}
+	return n
+}
+
+// commandNames are what errors call the commands.
+var commandNames = [...]string{
+	C.mr_copy_in: "copy in", C.mr_copy_out: "copy out", C.mr_fill: "fill", C.mr_launch: "launch",
+	C.mr_record: "record", C.mr_wait: "wait", C.mr_notify: "notify",
+}
+
+// enqueue makes the calls of c in order until one fails, and says how many did not.
+func (l *library) enqueue(c *commands) (done int, err error) {
+	if c.n == 0 {
+		return 0, nil
+	}
 	var e C.millrace_error
-	return failed("notify", C.mr_notify(l.api, s, C.uint64_t(token), &e), &e)
+	var n C.int32_t
+	first := &c.list[0] // within the call cgo would look at the whole array, and allocate
+	status := C.mr_enqueue(l.api, first, C.int32_t(c.n), &n, &e)
+	if status == C.MILLRACE_OK {
+		return c.n, nil
+	}
+	return int(n), failed(commandNames[c.list[n].kind], status, &e)
 }
 
 func (l *library) completionFD(d deviceHandle) int { return int(C.mr_completion_fd(l.api, d)) }

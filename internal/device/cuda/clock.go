@@ -5,6 +5,8 @@ package cuda
 import (
 	"sync"
 	"time"
+
+	"millrace/internal/device"
 )
 
 // anchorAge is how old an anchor may be before it is set anew, which takes about as long as one empty stream
@@ -32,7 +34,7 @@ func (c *clock) init(d *gpu) (err error) {
 		return err
 	}
 	for i := range c.anchors {
-		if c.anchors[i], err = d.lib.eventCreate(d.handle, true); err != nil {
+		if c.anchors[i], err = d.lib.eventCreate(d.handle, device.Timed); err != nil {
 			return err
 		}
 	}

@@ -97,7 +97,7 @@ func newBatch(t *testing.T, dev device.Device) *batch {
 	}
 	b.stream, err = dev.NewStream("steady")
 	check(err)
-	b.event, err = dev.NewEvent(true)
+	b.event, err = dev.NewEvent(device.Timed)
 	check(err)
 	b.pool, err = dev.NewPool(device.PoolConfig{Limit: 64 << 20, ReleaseThreshold: 64 << 20})
 	check(err)

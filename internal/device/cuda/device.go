@@ -30,6 +30,9 @@ type gpu struct {
 	mu     sync.RWMutex
 	closed bool
 
+	// enqueuing is held for reading by Enqueue, which uses streams, events and kernels without their own locks.
+	enqueuing sync.RWMutex
+
 	lost  atomic.Pointer[device.Error] // the first sticky fault
 	clock clock
 
@@ -156,6 +159,12 @@ func (d *gpu) hold() bool {
 }
 
 func (d *gpu) release() { d.mu.RUnlock() }
+
+// unused returns once no call of Enqueue is under way that may have seen an object before it was marked as closed.
+func (d *gpu) unused() {
+	d.enqueuing.Lock()
+	defer d.enqueuing.Unlock()
+}
 
 // enter begins a call: it fails if the device is closed or lost, and otherwise holds it until release.
 func (d *gpu) enter(op string) error {

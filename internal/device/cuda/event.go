@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/device"
@@ -15,22 +16,23 @@ type event struct {
 	handle eventHandle
 	timed  bool
 
-	mu       sync.Mutex
-	recorded bool
-	closed   bool
+	recorded atomic.Bool
+
+	mu     sync.Mutex // held by calls but those of Enqueue
+	closed atomic.Bool
 }
 
 // NewEvent implements device.Device.
-func (d *gpu) NewEvent(timed bool) (device.Event, error) {
+func (d *gpu) NewEvent(flags device.EventFlags) (device.Event, error) {
 	if err := d.enter("new event"); err != nil {
 		return nil, err
 	}
 	defer d.release()
-	handle, err := d.lib.eventCreate(d.handle, timed)
+	handle, err := d.lib.eventCreate(d.handle, flags)
 	if err != nil {
 		return nil, d.checked(err)
 	}
-	e := &event{d: d, handle: handle, timed: timed}
+	e := &event{d: d, handle: handle, timed: flags&device.Timed != 0}
 	d.add(e)
 	return e, nil
 }
@@ -44,31 +46,6 @@ func (d *gpu) eventOf(op string, e device.Event) (*event, error) {
 	return own, nil
 }
 
-// recordOn marks the stream's point. The caller has entered the stream.
-func (e *event) recordOn(s *stream) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return e.d.errClosed("record", "event")
-	}
-	err := e.d.checked(e.d.lib.eventRecord(e.handle, s.handle))
-	e.recorded = e.recorded || err == nil
-	return err
-}
-
-// holdUp makes the stream wait for the event. The caller has entered the stream.
-func (e *event) holdUp(s *stream) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return e.d.errClosed("wait", "event")
-	}
-	if device.Invariants && !e.recorded {
-		panic("cuda: stream " + s.name + " waits for an event that was never recorded, which holds nothing up")
-	}
-	return e.d.checked(e.d.lib.streamWait(s.handle, e.handle))
-}
-
 // Done implements device.Event.
 func (e *event) Done() (bool, error) {
 	if err := e.d.enter("event done"); err != nil {
@@ -77,11 +54,26 @@ func (e *event) Done() (bool, error) {
 	defer e.d.release()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Load() {
 		return false, e.d.errClosed("event done", "event")
 	}
 	done, err := e.d.lib.eventReached(e.handle)
 	return done, e.d.checked(err)
+}
+
+// Synchronize implements device.Event. A Close of the event waits for it.
+func (e *event) Synchronize() error {
+	const op = "await event"
+	if err := e.d.enter(op); err != nil {
+		return err
+	}
+	defer e.d.release()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed.Load() {
+		return e.d.errClosed(op, "event")
+	}
+	return e.d.checked(e.d.lib.eventSynchronize(e.handle))
 }
 
 // Time implements device.Event.
@@ -94,11 +86,11 @@ func (e *event) Time() (time.Duration, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.closed:
+	case e.closed.Load():
 		return 0, e.d.errClosed(op, "event")
 	case !e.timed:
 		return 0, e.d.errorf(op, device.ErrInvalid, "the event was made without timing")
-	case !e.recorded:
+	case !e.recorded.Load():
 		return 0, e.d.errorf(op, device.ErrInvalid, "the event was never recorded")
 	}
 	at, err := e.d.clock.timeOf(e.d, e.handle)
@@ -113,10 +105,10 @@ func (e *event) Close() error {
 	defer e.d.release()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Swap(true) {
 		return nil
 	}
-	e.closed = true
+	e.d.unused()
 	e.d.remove(e)
 	return e.d.checked(e.free())
 }

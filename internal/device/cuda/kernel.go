@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"millrace/internal/device"
@@ -16,8 +17,8 @@ type kernel struct {
 	op       operatorHandle
 	instance unsafe.Pointer
 
-	mu     sync.RWMutex // held for reading by calls, for writing by Close
-	closed bool
+	mu     sync.RWMutex // held for reading by Needs, for writing by Close
+	closed atomic.Bool
 }
 
 // Kernel implements device.Device.
@@ -50,7 +51,7 @@ func (k *kernel) Needs(shape device.Shape) device.Needs {
 	defer k.d.release()
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	if k.closed || shape.Rows < 0 || shape.Bytes < 0 || shape.Longest < 0 {
+	if k.closed.Load() || shape.Rows < 0 || shape.Bytes < 0 || shape.Longest < 0 {
 		return device.Needs{}
 	}
 	needs, err := k.d.lib.needs(k.op, k.instance, shape)
@@ -60,21 +61,8 @@ func (k *kernel) Needs(shape device.Shape) device.Needs {
 	return needs
 }
 
-// launch enqueues the kernel. The caller has entered the stream.
-func (k *kernel) launch(s *stream, args device.LaunchArgs) error {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	if k.closed {
-		return k.d.errClosed("launch", "kernel "+k.name)
-	}
-	if err := k.checkLaunch(args); err != nil {
-		return err
-	}
-	return k.d.checked(k.d.lib.launch(s.handle, k.op, k.instance, args))
-}
-
 // checkLaunch refuses memory that is too small or askew: on the GPU that would lose the device, or worse, not.
-func (k *kernel) checkLaunch(args device.LaunchArgs) error {
+func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 	shape := args.Shape
 	if shape.Rows < 0 || shape.Bytes < 0 || shape.Longest < 0 {
 		return k.d.errorf("launch", device.ErrInvalid, "%s: a batch of shape %+v", k.name, shape)
@@ -112,10 +100,10 @@ func (k *kernel) Close() error {
 	defer k.d.release()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed {
+	if k.closed.Swap(true) {
 		return nil
 	}
-	k.closed = true
+	k.d.unused()
 	k.d.remove(k)
 	return k.d.checked(k.free())
 }

@@ -4,7 +4,7 @@ package cuda
 
 import (
 	"sync"
-	"unsafe"
+	"sync/atomic"
 
 	"millrace/internal/device"
 )
@@ -15,8 +15,8 @@ type stream struct {
 	name   string
 	handle streamHandle
 
-	mu     sync.RWMutex // held for reading by calls, for writing by Close
-	closed bool
+	mu     sync.RWMutex // held for reading by calls but those of Enqueue, for writing by Close
+	closed atomic.Bool
 }
 
 // NewStream implements device.Device.
@@ -25,13 +25,27 @@ func (d *gpu) NewStream(name string) (device.Stream, error) {
 		return nil, err
 	}
 	defer d.release()
-	handle, err := d.lib.streamCreate(d.handle)
-	if err != nil {
-		return nil, d.checked(err)
+	return d.keepStream(name)(d.lib.streamCreate(d.handle))
+}
+
+// DefaultStream implements device.DefaultStreamer.
+func (d *gpu) DefaultStream(name string, kind device.DefaultKind) (device.Stream, error) {
+	if err := d.enter("default stream"); err != nil {
+		return nil, err
 	}
-	s := &stream{d: d, name: name, handle: handle}
-	d.add(s)
-	return s, nil
+	defer d.release()
+	return d.keepStream(name)(d.lib.streamDefault(d.handle, kind))
+}
+
+func (d *gpu) keepStream(name string) func(streamHandle, error) (device.Stream, error) {
+	return func(handle streamHandle, err error) (device.Stream, error) {
+		if err != nil {
+			return nil, d.checked(err)
+		}
+		s := &stream{d: d, name: name, handle: handle}
+		d.add(s)
+		return s, nil
+	}
 }
 
 // enter begins a call: it fails if the stream or the device is closed, or the device lost.
@@ -40,7 +54,7 @@ func (s *stream) enter(op string) error {
 		return err
 	}
 	s.mu.RLock()
-	if s.closed {
+	if s.closed.Load() {
 		s.leave()
 		return s.d.errClosed(op, "stream "+s.name)
 	}
@@ -63,109 +77,39 @@ func (d *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 
 func (s *stream) Name() string { return s.name }
 
+// The methods that enqueue work are a list of one command each: see command.go.
+
 func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
-	const op = "copy in"
-	if err := s.enter(op); err != nil {
-		return err
-	}
-	defer s.leave()
-	if err := s.checkCopy(op, dst.Bytes, src.Len(), src); err != nil || src.Len() == 0 {
-		return err
-	}
-	from := unsafe.Pointer(unsafe.SliceData(src.Raw()))
-	return s.d.checked(s.d.lib.copyIn(s.handle, dst.Addr, from, src.Len()))
+	return s.enqueue(device.Command{Kind: device.DoCopyIn, Memory: dst, Host: src})
 }
 
 func (s *stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
-	const op = "copy out"
-	if err := s.enter(op); err != nil {
-		return err
-	}
-	defer s.leave()
-	if err := s.checkCopy(op, dst.Len(), src.Bytes, dst); err != nil || src.Bytes == 0 {
-		return err
-	}
-	to := unsafe.Pointer(unsafe.SliceData(dst.Raw()))
-	return s.d.checked(s.d.lib.copyOut(s.handle, to, src.Addr, src.Bytes))
-}
-
-// checkCopy refuses a copy that would not fit, and one with memory that is not pinned: it would be Go's, which C must
-// not keep, and the copy would not be asynchronous.
-func (s *stream) checkCopy(op string, room, bytes int, host device.HostBuffer) error {
-	if bytes < 0 || bytes > room {
-		return s.d.errorf(op, device.ErrInvalid, "%d bytes into %d", bytes, room)
-	}
-	if bytes > 0 && host.Kind() != device.Pinned {
-		return s.d.errorf(op, device.ErrInvalid, "a host buffer that is not pinned: use one of AllocHost")
-	}
-	return nil
+	return s.enqueue(device.Command{Kind: device.DoCopyOut, Host: dst, Memory: src})
 }
 
 func (s *stream) Fill(dst device.Memory, value byte) error {
-	const op = "fill"
-	if err := s.enter(op); err != nil {
-		return err
-	}
-	defer s.leave()
-	if dst.Bytes < 0 {
-		return s.d.errorf(op, device.ErrInvalid, "%d bytes", dst.Bytes)
-	}
-	if dst.Bytes == 0 {
-		return nil
-	}
-	return s.d.checked(s.d.lib.fill(s.handle, dst.Addr, value, dst.Bytes))
+	return s.enqueue(device.Command{Kind: device.DoFill, Memory: dst, Value: uint64(value)})
 }
 
 func (s *stream) Launch(k device.Kernel, args device.LaunchArgs) error {
-	const op = "launch"
-	if err := s.enter(op); err != nil {
-		return err
-	}
-	defer s.leave()
-	own, ok := k.(*kernel)
-	if !ok || own == nil || own.d != s.d {
-		return s.d.errorf(op, device.ErrInvalid, "a kernel that this device did not make")
-	}
-	return own.launch(s, args)
+	return s.enqueue(device.Command{Kind: device.DoLaunch, Kernel: k, Args: &args})
 }
 
 func (s *stream) Record(e device.Event) error {
-	const op = "record"
-	if err := s.enter(op); err != nil {
-		return err
-	}
-	defer s.leave()
-	own, err := s.d.eventOf(op, e)
-	if err != nil {
-		return err
-	}
-	return own.recordOn(s)
+	return s.enqueue(device.Command{Kind: device.DoRecord, Event: e})
 }
 
 func (s *stream) Wait(e device.Event) error {
-	const op = "wait"
-	if err := s.enter(op); err != nil {
-		return err
-	}
-	defer s.leave()
-	own, err := s.d.eventOf(op, e)
-	if err != nil {
-		return err
-	}
-	return own.holdUp(s)
+	return s.enqueue(device.Command{Kind: device.DoWait, Event: e})
 }
 
 func (s *stream) Notify(token uint64) error {
-	if err := s.enter("notify"); err != nil {
-		return err
-	}
-	defer s.leave()
-	s.d.waiter.outstanding.Add(1) // before the token can come back
-	err := s.d.checked(s.d.lib.notify(s.handle, token))
-	if err != nil {
-		s.d.waiter.outstanding.Add(-1)
-	}
-	return err
+	return s.enqueue(device.Command{Kind: device.DoNotify, Value: token})
+}
+
+func (s *stream) enqueue(c device.Command) error {
+	c.Stream = s
+	return s.d.Enqueue([]device.Command{c})
 }
 
 func (s *stream) Synchronize() error {
@@ -184,10 +128,10 @@ func (s *stream) Close() error {
 	defer s.d.release()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed.Swap(true) {
 		return nil
 	}
-	s.closed = true
+	s.d.unused()
 	s.d.remove(s)
 	synchronized := s.d.checked(s.d.lib.streamSynchronize(s.handle))
 	if err := s.d.checked(s.free()); err != nil {

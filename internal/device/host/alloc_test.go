@@ -20,7 +20,7 @@ func TestNoGoAllocationOnceWarm(t *testing.T) {
 	r.ok(err)
 	p, err := r.dev.NewPool(device.PoolConfig{ReleaseThreshold: 1 << 30})
 	r.ok(err)
-	e, err := r.dev.NewEvent(true)
+	e, err := r.dev.NewEvent(device.Timed)
 	r.ok(err)
 	other := r.stream("other")
 	const rows, length = 64, 1 << 16

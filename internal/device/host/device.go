@@ -74,6 +74,7 @@ type Device struct {
 	parallel    device.Parallel // workers.run
 	memory      addressSpace
 	buffers     hostMemory
+	defaults    defaults
 	completions completions
 	loss        loss
 	tracker     tracker // under the invariants tag only

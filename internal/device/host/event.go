@@ -30,8 +30,8 @@ type event struct {
 }
 
 // NewEvent implements device.Device.
-func (d *Device) NewEvent(timed bool) (device.Event, error) {
-	e := &event{dev: d, timed: timed}
+func (d *Device) NewEvent(flags device.EventFlags) (device.Event, error) {
+	e := &event{dev: d, timed: flags&device.Timed != 0}
 	if err := d.register("new event", e); err != nil {
 		return nil, err
 	}
@@ -93,6 +93,17 @@ func (e *event) Done() (bool, error) {
 	return latest.reached(), nil
 }
 
+// Synchronize implements device.Event.
+func (e *event) Synchronize() error {
+	if err := e.usable("await event"); err != nil {
+		return err
+	}
+	if latest, _ := e.current(); latest.stream != nil {
+		latest.stream.await(latest.seq)
+	}
+	return e.dev.Err()
+}
+
 // Time implements device.Event.
 func (e *event) Time() (time.Duration, error) {
 	const call = "event time"
@@ -103,7 +114,7 @@ func (e *event) Time() (time.Duration, error) {
 	defer e.mu.Unlock()
 	switch {
 	case !e.timed:
-		return 0, e.dev.errorf(call, device.ErrInvalid, "the event is untimed: make it with NewEvent(true)")
+		return 0, e.dev.errorf(call, device.ErrInvalid, "the event is untimed: make it with device.Timed")
 	case e.latest.stream == nil:
 		return 0, e.dev.errorf(call, device.ErrInvalid, "the event was never recorded")
 	case !e.latest.reached():

@@ -18,7 +18,7 @@ func (r *rig) wantLost(detail string) {
 	}
 	_, alloc := r.dev.Alloc(1)
 	_, stream := r.dev.NewStream("late")
-	_, event := r.dev.NewEvent(false)
+	_, event := r.dev.NewEvent(0)
 	_, kernel := r.dev.Kernel("func", nil)
 	_, wait := r.dev.WaitCompletion(context.Background())
 	for _, err := range []error{alloc, stream, event, kernel, wait, r.s.Notify(1), r.s.Close(), r.dev.Close()} {
@@ -69,7 +69,7 @@ func TestLossWakesEveryone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, kernelFunc(func([]byte, []uint32, []byte, device.Parallel) error { panic("lost") }))
 		other, waiter := r.stream("other"), r.stream("waiter")
-		e, err := r.dev.NewEvent(false)
+		e, err := r.dev.NewEvent(0)
 		r.ok(err)
 		r.gate(other)
 		r.ok(other.Record(e))

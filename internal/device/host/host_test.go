@@ -173,7 +173,7 @@ func TestQueueIsBounded(t *testing.T) {
 	const bound, calls = 1024, 3000
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		e, err := r.dev.NewEvent(false)
+		e, err := r.dev.NewEvent(0)
 		r.ok(err)
 		open := r.gate(r.s)
 		accepted, failed := 1, error(nil) // the gate is the first
@@ -198,7 +198,7 @@ func TestQueueIsBounded(t *testing.T) {
 func TestCloseSendsBlockedCallAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		e, err := r.dev.NewEvent(false)
+		e, err := r.dev.NewEvent(0)
 		r.ok(err)
 		r.gate(r.s)
 		var failed error

@@ -91,7 +91,7 @@ var misuses = []misuse{
 		r.ok(r.dev.FreeHost(b))
 	}},
 	{"wait for an event never recorded", "never recorded", func(r *rig) {
-		e, err := r.dev.NewEvent(false)
+		e, err := r.dev.NewEvent(0)
 		r.ok(err)
 		r.ok(r.s.Wait(e))
 	}},
@@ -105,7 +105,7 @@ var misuses = []misuse{
 		m, b, other := r.memory(64), r.host(64), r.stream("other")
 		r.gate(r.s)
 		r.ok(r.s.Fill(m, 1))
-		e, err := r.dev.NewEvent(false)
+		e, err := r.dev.NewEvent(0)
 		r.ok(err)
 		r.ok(other.Record(e)) // of the wrong stream
 		r.ok(other.Wait(e))
@@ -163,7 +163,7 @@ func TestOrderedUseIsNoMisuse(t *testing.T) {
 	r := newRig(t)
 	p, m := r.poolMemory()
 	b, other, third := r.host(1000), r.stream("other"), r.stream("third")
-	e, err := r.dev.NewEvent(false)
+	e, err := r.dev.NewEvent(0)
 	r.ok(err)
 	r.gate(r.s)
 	r.ok(r.s.Fill(m, 7))

@@ -23,13 +23,13 @@ type Event struct {
 }
 
 // NewEvent implements device.Device.
-func (d *Device) NewEvent(timed bool) (device.Event, error) {
+func (d *Device) NewEvent(flags device.EventFlags) (device.Event, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.usable("new event"); err != nil {
 		return nil, err
 	}
-	e := &Event{dev: d, timed: timed}
+	e := &Event{dev: d, timed: flags&device.Timed != 0}
 	d.events[e] = struct{}{}
 	return e, nil
 }
@@ -120,6 +120,21 @@ func (e *Event) Done() (bool, error) {
 		return false, err
 	}
 	return e.mark == nil || e.mark.reached, nil
+}
+
+// Synchronize implements device.Event. It moves the clock to the instant at which the mark is reached.
+func (e *Event) Synchronize() error {
+	const call = "await event"
+	d := e.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := e.usable(call); err != nil {
+		return err
+	}
+	if m := e.mark; m != nil {
+		d.drive(func() bool { return m.reached })
+	}
+	return d.usable(call)
 }
 
 // Time implements device.Event. It does not move the clock.

@@ -85,7 +85,7 @@ func allLost(r *rig, s device.Stream, k device.Kernel, b *batch) {
 	r.is(err, device.ErrLost)
 	_, err = r.dev.NewStream("another")
 	r.is(err, device.ErrLost)
-	_, err = r.dev.NewEvent(false)
+	_, err = r.dev.NewEvent(0)
 	r.is(err, device.ErrLost)
 	_, err = r.dev.AllocHost(1)
 	r.is(err, device.ErrLost)

@@ -156,7 +156,7 @@ func TestCloseReportsLeaks(t *testing.T) {
 	r := &rig{T: t, dev: dev}
 	s, err := dev.NewStream("lane-0")
 	r.ok(err)
-	e, err := dev.NewEvent(false)
+	e, err := dev.NewEvent(0)
 	r.ok(err)
 	k, err := dev.Kernel("crc", nil)
 	r.ok(err)
@@ -261,7 +261,7 @@ func TestEventTimeErrors(t *testing.T) {
 	e := r.event()
 	_, err := e.Time()
 	r.is(err, device.ErrInvalid) // never recorded
-	untimed, err := r.dev.NewEvent(false)
+	untimed, err := r.dev.NewEvent(0)
 	r.ok(err)
 	s := r.stream("s")
 	r.ok(s.Record(untimed))

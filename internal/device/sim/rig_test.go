@@ -113,7 +113,7 @@ func (r *rig) stream(name string) device.Stream {
 
 func (r *rig) event() device.Event {
 	r.Helper()
-	e, err := r.dev.NewEvent(true)
+	e, err := r.dev.NewEvent(device.Timed)
 	r.ok(err)
 	r.closeLater("event", e.Close)
 	return e

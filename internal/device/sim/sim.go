@@ -95,6 +95,7 @@ type Device struct {
 	completions []uint64 // tokens that came and were not fetched, in order
 	holds       int      // calls of Hold not released
 	trace       trace
+	legacy      *Stream // the legacy default stream, while anybody holds it
 
 	events  map[*Event]struct{}
 	pools   []*Pool
@@ -105,6 +106,8 @@ type Device struct {
 var (
 	_ device.Device = (*Device)(nil)
 	_ device.Gater  = (*Device)(nil)
+
+	_ device.DefaultStreamer = (*Device)(nil)
 )
 
 // Open makes a device. It fails with ErrInvalid when the options make no sense, naming every problem.

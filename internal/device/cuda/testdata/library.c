@@ -57,6 +57,7 @@ static int32_t device_close(millrace_device *d, millrace_error *e) {
 static int32_t device_check(millrace_device *d, millrace_error *e) { d->seen = d->faulty; return lost(d, e); }
 
 static int32_t stream_create(millrace_device *d, millrace_stream **s, millrace_error *e) { *s = made(sizeof **s); (*s)->device = d; return lost(d, e); }
+static int32_t stream_default(millrace_device *d, int32_t k, millrace_stream **s, millrace_error *e) { UNUSED(k); return stream_create(d, s, e); }
 static int32_t stream_destroy(millrace_stream *s, millrace_error *e) { UNUSED(e); return freed(s); }
 static int32_t stream_synchronize(millrace_stream *s, millrace_error *e) { return lost(s->device, e); }
 static int32_t stream_wait(millrace_stream *s, millrace_event *v, millrace_error *e) { UNUSED(v); return lost(s->device, e); }
@@ -133,7 +134,7 @@ static const millrace_operator operators[] = {{"length", 1, op_create, op_destro
 static const millrace_api table = {
     MILLRACE_ABI_VERSION, 1, operators,
     versions, device_count, device_info, device_open, device_close, device_check,
-    stream_create, stream_destroy, stream_synchronize, stream_wait,
+    stream_create, stream_default, stream_destroy, stream_synchronize, stream_wait,
     event_create, event_destroy, event_record, event_query, event_query, event_elapsed,
     host_alloc, host_free, device_alloc, device_free,
     pool_create, pool_destroy, pool_alloc, pool_free, pool_trim, pool_trim, pool_stats,

@@ -1,0 +1,63 @@
+package device
+
+import "fmt"
+
+// CommandKind names the method of Stream that a Command stands for.
+type CommandKind uint8
+
+// The kinds, each with the fields of Command that it uses beside Stream.
+const (
+	DoCopyIn  CommandKind = iota + 1 // Memory, Host
+	DoCopyOut                        // Host, Memory
+	DoFill                           // Memory, Value
+	DoLaunch                         // Kernel, Args
+	DoRecord                         // Event
+	DoWait                           // Event
+	DoNotify                         // Value
+)
+
+func (k CommandKind) String() string {
+	return [...]string{"no command", "copy in", "copy out", "fill", "launch", "record", "wait", "notify"}[k]
+}
+
+// Command is a call of one of Stream's methods as a value, for Device.Enqueue.
+type Command struct {
+	Kind   CommandKind
+	Stream Stream
+	Host   HostBuffer
+	Memory Memory
+	Event  Event
+	Kernel Kernel
+	Args   *LaunchArgs // read during the call
+	Value  uint64      // the token of a notification, the byte of a fill
+}
+
+// EnqueueEach implements Device.Enqueue by one call for each command, for devices to which calls cost nothing.
+func EnqueueEach(commands []Command) error {
+	for i := range commands {
+		if err := commands[i].enqueue(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Command) enqueue() error {
+	switch s := c.Stream; c.Kind {
+	case DoCopyIn:
+		return s.CopyIn(c.Memory, c.Host)
+	case DoCopyOut:
+		return s.CopyOut(c.Host, c.Memory)
+	case DoFill:
+		return s.Fill(c.Memory, byte(c.Value))
+	case DoLaunch:
+		return s.Launch(c.Kernel, *c.Args)
+	case DoRecord:
+		return s.Record(c.Event)
+	case DoWait:
+		return s.Wait(c.Event)
+	case DoNotify:
+		return s.Notify(c.Value)
+	}
+	panic(fmt.Sprintf("device: there is no command %d", c.Kind))
+}

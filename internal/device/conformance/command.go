@@ -1,0 +1,82 @@
+package conformance
+
+import (
+	"millrace/internal/device"
+)
+
+var commandTests = []test{
+	{"LikeCalls", listLikeCalls},
+	{"Long", longList},
+	{"EndsAtFailure", listEndsAtFailure},
+	{"Empty", func(r *rig) { r.ok("enqueue", r.dev.Enqueue(nil)) }},
+	{"OfClosed", listOfClosed},
+}
+
+// listLikeCalls: one list takes a batch its whole way, over two streams with an event between them.
+func listLikeCalls(r *rig) {
+	data := text(1, 0, 9, 100, 0, 5000)
+	b := r.newBatch(r.kernel("crc32c", nil), data)
+	first, second, copied := r.stream("first"), r.stream("second"), r.event()
+	b.poison = 0x5a
+	r.ok("enqueue", r.dev.Enqueue([]device.Command{
+		{Kind: device.DoFill, Stream: first, Memory: b.scratch, Value: 0x5a},
+		{Kind: device.DoFill, Stream: first, Memory: b.result, Value: 0x5a},
+		{Kind: device.DoCopyIn, Stream: first, Memory: b.args.Offsets, Host: b.offsets},
+		{Kind: device.DoCopyIn, Stream: first, Memory: b.args.Rows, Host: b.rows},
+		{Kind: device.DoRecord, Stream: first, Event: copied},
+		{Kind: device.DoWait, Stream: second, Event: copied},
+		{Kind: device.DoLaunch, Stream: second, Kernel: b.kernel, Args: &b.args},
+		{Kind: device.DoCopyOut, Stream: second, Host: b.out.Slice(0, b.result.Bytes), Memory: b.result},
+		{Kind: device.DoCopyOut, Stream: second, Host: b.out.Slice(b.result.Bytes, surplus), Memory: b.scratch.Slice(b.needs.Scratch, surplus)},
+		{Kind: device.DoNotify, Stream: second, Value: 42},
+	}))
+	r.wantTokens(42)
+	b.check("a list", crcRecords(data))
+}
+
+// longList: a list may have any length, and keeps its order over all of it.
+func longList(r *rig) {
+	const steps = 100
+	s, m, b := r.stream("s"), r.memory(1), r.host(steps, 0)
+	var list []device.Command
+	for i := range steps {
+		list = append(list,
+			device.Command{Kind: device.DoFill, Stream: s, Memory: m, Value: uint64(i)},
+			device.Command{Kind: device.DoCopyOut, Stream: s, Host: b.Slice(i, 1), Memory: m})
+	}
+	r.ok("enqueue", r.dev.Enqueue(list))
+	r.sync(s)
+	for i, got := range b.Bytes() {
+		if got != byte(i) {
+			r.Fatalf("step %d of the list copied out %d", i, got)
+		}
+	}
+}
+
+// listEndsAtFailure: what stands before the command that is refused is done, what stands behind it is not.
+func listEndsAtFailure(r *rig) {
+	s, m, b := r.stream("s"), r.memory(8), r.host(8, 0)
+	r.ok("fill", s.Fill(m, 1))
+	err := r.dev.Enqueue([]device.Command{
+		{Kind: device.DoFill, Stream: s, Memory: m, Value: 2},
+		{Kind: device.DoNotify, Stream: s, Value: 7},
+		{Kind: device.DoCopyIn, Stream: s, Memory: m.Slice(0, 4), Host: b}, // does not fit
+		{Kind: device.DoFill, Stream: s, Memory: m, Value: 3},
+		{Kind: device.DoNotify, Stream: s, Value: 8},
+	})
+	r.fails("a list with a copy that does not fit", err, device.ErrInvalid)
+	r.ok("notify", s.Notify(9))
+	r.wantTokens(7, 9)
+	r.ok("copy out", s.CopyOut(b, m))
+	r.sync(s)
+	r.wantAll("memory", b, 2)
+}
+
+// listOfClosed: a closed stream or event in a list is refused as it is in a call.
+func listOfClosed(r *rig) {
+	s, gone, event := r.stream("s"), r.stream("gone"), r.event()
+	r.ok("close stream", gone.Close())
+	r.ok("close event", event.Close())
+	r.fails("a closed stream", r.dev.Enqueue([]device.Command{{Kind: device.DoNotify, Stream: gone, Value: 1}}), device.ErrClosed)
+	r.fails("a closed event", r.dev.Enqueue([]device.Command{{Kind: device.DoRecord, Stream: s, Event: event}}), device.ErrClosed)
+}
