@@ -99,10 +99,7 @@ func checkDevices(cfg *config.Config) (count int, findings []ingest.Finding) {
 func checkPipeline(cfg *config.Config, d device.Device) ingest.Finding {
 	info := d.Info()
 	what := "device " + info.ID
-	pipe, err := streams.New(d, streams.Config{
-		Lanes: cfg.Lanes, BatchBytes: int(cfg.BatchBytes), BatchPayloads: cfg.BatchPayloads,
-		ScratchLimit: int64(cfg.ScratchLimit), Operators: ingestOptions(cfg, nil, nil, nil).Operators,
-	})
+	pipe, err := streams.New(d, pipelineConfig(cfg, info, ingestOptions(cfg, nil, nil, nil).Operators, nil))
 	if err != nil {
 		return ingest.Finding{Level: ingest.Error, What: what, Found: errors.Join(err, d.Close()).Error(),
 			Advice: "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}

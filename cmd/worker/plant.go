@@ -90,10 +90,7 @@ func (p *plant) openPipelines() error {
 		info := d.Info()
 		p.metrics.AddDevice(info.ID)
 		p.timeline.AddDevice(info.ID, info.Name, d.Epoch())
-		pipe, err := streams.New(d, streams.Config{
-			Lanes: p.cfg.Lanes, BatchBytes: int(p.cfg.BatchBytes), BatchPayloads: p.cfg.BatchPayloads,
-			ScratchLimit: int64(p.cfg.ScratchLimit), Operators: ops, Observer: observers,
-		})
+		pipe, err := streams.New(d, pipelineConfig(p.cfg, info, ops, observers))
 		if errors.Is(err, device.ErrInvalid) {
 			return usageError{err} // bounds that do not go together
 		}

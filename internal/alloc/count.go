@@ -3,6 +3,7 @@ package alloc
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"millrace/internal/device"
 )
@@ -11,6 +12,7 @@ import (
 type Counted struct {
 	device.Pool
 	allocations, frees, refused atomic.Uint64
+	spent                       atomic.Int64 // nanoseconds
 }
 
 // Count wraps pool.
@@ -18,6 +20,7 @@ func Count(pool device.Pool) *Counted { return &Counted{Pool: pool} }
 
 // Alloc is as device.Pool.Alloc.
 func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	defer c.spend(time.Now())
 	m, err := c.Pool.Alloc(s, bytes)
 	switch {
 	case err == nil:
@@ -30,12 +33,18 @@ func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 
 // Free is as device.Pool.Free.
 func (c *Counted) Free(s device.Stream, m device.Memory) error {
+	defer c.spend(time.Now())
 	err := c.Pool.Free(s, m)
 	if err == nil {
 		c.frees.Add(1)
 	}
 	return err
 }
+
+func (c *Counted) spend(since time.Time) { c.spent.Add(int64(time.Since(since))) }
+
+// HostTime is how long the host was in Alloc and Free, all callers together.
+func (c *Counted) HostTime() time.Duration { return time.Duration(c.spent.Load()) }
 
 // Allocations is how many Alloc calls gave memory.
 func (c *Counted) Allocations() uint64 { return c.allocations.Load() }

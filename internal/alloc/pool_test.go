@@ -14,7 +14,7 @@ import (
 
 func newScratch(t *testing.T, d device.Device, limit int64) *alloc.Counted {
 	t.Helper()
-	p, err := alloc.NewScratch(d, limit)
+	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestScratchIsCapped(t *testing.T) {
 func TestScratchWantsALimit(t *testing.T) {
 	d := openSim(t, sim.Options{})
 	for _, limit := range []int64{0, -1} {
-		if _, err := alloc.NewScratch(d, limit); !errors.Is(err, device.ErrInvalid) {
+		if _, err := alloc.NewScratch(d, alloc.Scratch{Limit: limit}); !errors.Is(err, device.ErrInvalid) {
 			t.Errorf("NewScratch with a limit of %d = %v, want invalid", limit, err)
 		}
 	}

@@ -6,19 +6,36 @@ import (
 	"millrace/internal/device"
 )
 
-// NewScratch makes a pool of dev's memory for scratch, apart from dev's default pool, that holds at most
-// limit bytes (at least 1; the device may round it up to its granularity) and keeps what it holds: giving memory back at every synchronization and asking for it again
-// at the next batch is what a release threshold of 0 does, and it costs more than the kernels of a small
+// Scratch says what NewScratch makes.
+type Scratch struct {
+	Limit int64 // bytes that it holds at most; at least 1; the device may round it up to its granularity
+	Mode  Mode  // the zero Mode is Kept
+	Piece int   // Preallocated alone: bytes of the largest allocation
+}
+
+// NewScratch makes a source of scratch memory in stream order, apart from dev's default pool. In the ordinary
+// mode, Kept, it is a pool that keeps what it holds: giving memory back at every synchronization and asking for
+// it again at the next batch is what a release threshold of 0 does, and it costs more than the kernels of a small
 // batch. Trim gives memory back when the caller has time for it. Fails with device.ErrInvalid for a limit below 1.
-func NewScratch(dev device.Device, limit int64) (*Counted, error) {
-	if limit < 1 {
+func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
+	if c.Limit < 1 {
 		// To a device 0 is no cap at all.
 		return nil, device.Errorf("new scratch pool", dev.Info().ID, device.ErrInvalid,
-			"a limit of %d bytes: give at least 1 (MILLRACE_SCRATCH_LIMIT)", limit)
+			"a limit of %d bytes: give at least 1 (MILLRACE_SCRATCH_LIMIT)", c.Limit)
 	}
-	pool, err := dev.NewPool(device.PoolConfig{Limit: limit, ReleaseThreshold: limit})
+	switch c.Mode {
+	case Synchronous:
+		return Count(Limit(&synchronous{dev: dev}, c.Limit)), nil
+	case Preallocated:
+		return Count(Limit(newPreallocated(dev, c.Piece), c.Limit)), nil
+	}
+	threshold := c.Limit
+	if c.Mode == Released {
+		threshold = 0
+	}
+	pool, err := dev.NewPool(device.PoolConfig{Limit: c.Limit, ReleaseThreshold: threshold})
 	if err != nil {
-		return nil, fmt.Errorf("scratch pool of %d bytes: %w", limit, err)
+		return nil, fmt.Errorf("scratch pool of %d bytes: %w", c.Limit, err)
 	}
-	return Count(Limit(pool, limit)), nil
+	return Count(Limit(pool, c.Limit)), nil
 }

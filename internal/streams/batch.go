@@ -35,11 +35,15 @@ type Batch struct {
 	bytes   int
 	longest int
 
-	// The marks before and behind each stage.
+	// The marks before and behind each stage. The mark before a stage is the one behind the stage before, but
+	// in a schedule in which the host waits between them.
 	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
 
-	results []resultSpan // one for each operator
-	record  Record
+	commands []device.Command    // to be enqueued, in order
+	args     []device.LaunchArgs // of the launches, one for each operator
+	results  []resultSpan        // likewise
+	ended    func()              // closes the batch's range for a profiler; nil if there is none
+	record   Record
 }
 
 // resultSpan is where an operator's records are in the result buffers.

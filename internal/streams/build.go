@@ -19,11 +19,12 @@ func (p *Pipeline) build() error {
 		p.kernels = append(p.kernels, k)
 	}
 	var err error
-	if p.scratch, err = alloc.NewScratch(p.dev, p.cfg.ScratchLimit); err != nil {
-		return err
-	}
 	region := alignUp(p.cfg.BatchBytes, tableAlign) + 4*(p.cfg.BatchPayloads+1)
 	largest := p.largestNeeds()
+	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Mode: p.cfg.Scratch, Piece: largest.Scratch})
+	if err != nil {
+		return err
+	}
 	if int64(largest.Scratch) > p.cfg.ScratchLimit {
 		return device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
 			"the largest batch takes %d bytes of scratch and the limit is %d: raise MILLRACE_SCRATCH_LIMIT or lower "+
@@ -46,6 +47,10 @@ func (p *Pipeline) build() error {
 	}
 	p.freeSlots = make(chan struct{}, batches)
 	p.completed = make(chan *Batch, batches)
+	p.asked = make(chan flight, batches)
+	if p.cfg.Ranges {
+		p.ranger, _ = p.dev.(device.Ranger)
+	}
 	for range batches {
 		p.freeSlots <- struct{}{}
 	}
@@ -77,11 +82,25 @@ func (p *Pipeline) stageStreams() (stages [NumEngines]device.Stream, err error) 
 }
 
 func (p *Pipeline) newStream(name string) (device.Stream, error) {
-	s, err := p.dev.NewStream(name)
+	s, err := p.openStream(name)
 	if err == nil {
 		p.streams = append(p.streams, s)
 	}
 	return s, err
+}
+
+func (p *Pipeline) openStream(name string) (device.Stream, error) {
+	if p.schedule.Streams == OwnStreams {
+		return p.dev.NewStream(name)
+	}
+	d, ok := p.dev.(device.DefaultStreamer)
+	if !ok {
+		return nil, device.Errorf("default stream", p.info.ID, device.ErrUnavailable, "a %s device has none", p.info.Kind)
+	}
+	if p.schedule.Streams == LegacyDefault {
+		return d.DefaultStream(name, device.LegacyDefault)
+	}
+	return d.DefaultStream(name, device.PerThreadDefault)
 }
 
 func (p *Pipeline) addLane(i int, stages [NumEngines]device.Stream, region, results int) error {
@@ -90,9 +109,10 @@ func (p *Pipeline) addLane(i int, stages [NumEngines]device.Stream, region, resu
 		in: stages[CopyInEngine], kern: stages[ComputeEngine], out: stages[CopyOutEngine],
 	}
 	p.lanes = append(p.lanes, l)
-	if l.in != nil {
-		l.submitting = p.lanes[0].submitting
-	} else {
+	if l.in != nil || p.schedule.Streams == LegacyDefault {
+		l.submitting = p.lanes[0].submitting // the lanes share a queue
+	}
+	if l.in == nil {
 		s, err := p.newStream(fmt.Sprintf("lane-%d", i))
 		if err != nil {
 			return err
@@ -119,23 +139,37 @@ func (p *Pipeline) addBatch(l *lane) error {
 	b := &Batch{
 		pipe: p, lane: l, slot: slot, in: p.slab.In(slot), out: p.slab.Out(slot),
 		offsets: make([]uint32, 0, p.cfg.BatchPayloads+1),
+		args:    make([]device.LaunchArgs, len(p.kernels)),
 		results: make([]resultSpan, 0, len(p.kernels)),
 	}
 	p.slots = append(p.slots, b)
 	l.batches = append(l.batches, b)
 	for _, e := range b.events() {
-		event, err := p.dev.NewEvent(device.Timed)
+		event, err := p.dev.NewEvent(p.eventFlags())
 		if err != nil {
 			return err
 		}
 		*e = event
 	}
+	if !p.schedule.HostWaits {
+		b.computing, b.copyingOut = b.copiedIn, b.computed
+	}
 	return nil
 }
 
-// events are the marks before and behind the stages, in order.
-func (b *Batch) events() [6]*device.Event {
-	return [...]*device.Event{&b.start, &b.copiedIn, &b.computing, &b.computed, &b.copyingOut, &b.copiedOut}
+func (p *Pipeline) eventFlags() device.EventFlags {
+	if p.schedule.Completion == ByBlocking {
+		return device.Timed | device.BlockingSync
+	}
+	return device.Timed
+}
+
+// events are the batch's own marks, in order.
+func (b *Batch) events() []*device.Event {
+	if b.pipe.schedule.HostWaits {
+		return []*device.Event{&b.start, &b.copiedIn, &b.computing, &b.computed, &b.copyingOut, &b.copiedOut}
+	}
+	return []*device.Event{&b.start, &b.copiedIn, &b.computed, &b.copiedOut}
 }
 
 // Close ends the pipeline: it waits for work on the device, whose batches do not come back any more, and gives all
@@ -163,7 +197,7 @@ func (p *Pipeline) close() error {
 		errs = append(errs, l.quiet())
 	}
 	p.stop()
-	<-p.stopped
+	p.ends.Wait()
 	errs = append(errs, p.free())
 	if lost {
 		return nil

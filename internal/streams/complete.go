@@ -8,10 +8,8 @@ import (
 	"millrace/internal/device"
 )
 
-// complete takes completions from the device, in the one goroutine that the pipeline has, until it is
-// stopped or the device is lost.
+// complete takes completions from the device until it is stopped or the device is lost.
 func (p *Pipeline) complete(ctx context.Context) {
-	defer close(p.stopped)
 	for {
 		token, err := p.dev.WaitCompletion(ctx)
 		if err != nil {
@@ -28,7 +26,9 @@ func (p *Pipeline) complete(ctx context.Context) {
 // passed over: its batch was given back as failed, or its pipeline was closed with work in flight and this one
 // made on the same device.
 func (p *Pipeline) batchCompleted(token uint64) {
-	b := p.landing(token)
+	p.landing.Lock()
+	defer p.landing.Unlock()
+	b := p.landed(token)
 	if b == nil {
 		return
 	}
@@ -76,6 +76,7 @@ func (p *Pipeline) end(b *Batch) {
 // leaveFlight moves a batch out of flight and wakes who waits for that. p.mu is held.
 func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	b.lane.move(b, to)
+	b.closeRange()
 	p.inFlight--
 	p.ended++
 	p.progress = time.Now()

@@ -1,6 +1,9 @@
 package streams
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // What moves batches into flight and out of it again when a submission fails, and what lets a submission wait
 // for others' memory. complete.go has the ordinary way out.
@@ -31,14 +34,19 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	b.record.Closed = why
 	b.record.Stages = [NumStages]Span{Fill: {b.record.Stages[Fill].Start, p.dev.Now()}}
 	p.inFlight++
+	b.openRange()
 	return nil
 }
 
-// notify enqueues the batch's completion, and with that lets the batch go.
+// notify arranges for the batch's completion, and with that lets the batch go.
 func (p *Pipeline) notify(b *Batch) error {
-	token, err := p.letGo(b)
+	token, watch, err := p.letGo(b)
 	if err != nil {
 		return err
+	}
+	if watch {
+		p.asked <- flight{batch: b, token: token, out: b.lane.out, ended: b.copiedOut, until: time.Now().Add(p.cfg.Spin)}
+		return nil
 	}
 	if err = b.lane.out.Notify(token); err == nil {
 		return nil
@@ -52,15 +60,17 @@ func (p *Pipeline) notify(b *Batch) error {
 	return err
 }
 
-// letGo ends the time in which only Submit gives the batch back, unless the pipeline is over.
-func (p *Pipeline) letGo(b *Batch) (token uint64, err error) {
+// letGo ends the time in which only Submit gives the batch back, unless the pipeline is over. watch says whether
+// its event is to be asked, for now or always, instead of a notification.
+func (p *Pipeline) letGo(b *Batch) (token uint64, watch bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
-		return 0, p.err
+		return 0, false, p.err
 	}
 	b.submitting = false
-	return b.token, nil
+	alone := p.inFlight == 1 && b.bytes <= smallBatch
+	return b.token, p.schedule.Completion != ByNotify || alone && p.cfg.Spin > 0, nil
 }
 
 // withdrawn gives a batch whose submission failed back to the caller, and ends the pipeline where the device

@@ -25,12 +25,13 @@ func (p phase) String() string {
 }
 
 // next lists, for each phase, the phases that may follow. A filling batch becomes free when it is given back
-// unsubmitted, and one in flight is filling again when its submission failed half way.
+// unsubmitted; one in flight is filling again when its submission failed half way, and one that is done when it is
+// to be submitted again.
 var next = [...][]phase{
 	free:     {filling},
 	filling:  {inFlight, free},
 	inFlight: {done, filling},
-	done:     {free},
+	done:     {free, filling},
 }
 
 // lane is a stream with its device buffers and the one or two batches that take turns on it. Both may be in
@@ -50,7 +51,7 @@ type lane struct {
 	last       *Batch // submitted last: its events order the next batch. Guarded by submitting
 
 	copiedOut time.Duration // when the latest batch known had been copied out. Guarded by the pipeline's mutex
-	behind    uint64        // token of the completion at which the lane's next copy in had not ended; the completer's
+	behind    uint64        // token of the completion at which the lane's next copy in had not ended; guarded by the pipeline's landing
 }
 
 // state is what the lane as a whole does, by the phases of its batches.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/alloc"
@@ -20,14 +21,23 @@ var ErrClosed = errors.New("streams: pipeline closed")
 
 // Config says what a pipeline runs and how much of everything it may hold.
 type Config struct {
-	Lanes         int   // lanes in flight; at least 1. A Schedule may fix its own
-	BatchBytes    int   // a batch's payload bytes at most, and so a payload's; at least 1, under 4 GiB
-	BatchPayloads int   // payloads a batch at most; at least 1
-	ScratchLimit  int64 // bytes the device's scratch pool may take
+	Lanes         int        // lanes in flight; at least 1. A Schedule may fix its own
+	BatchBytes    int        // a batch's payload bytes at most, and so a payload's; at least 1, under 4 GiB
+	BatchPayloads int        // payloads a batch at most; at least 1
+	ScratchLimit  int64      // bytes the device's scratch pool may take
+	Scratch       alloc.Mode // where scratch comes from; the zero Mode is a pool that keeps what it holds
 
 	Operators []operator.Operator // run in this order over every batch; at least one
 	Schedule  Schedule            // the zero Schedule is Overlapped
 	Observer  Observer            // nil for none
+
+	// Spin is for how long a small batch that is alone on the device is asked about before the host waits
+	// to be called: a call takes a GPU some 20 us, and asking costs a core meanwhile. 0 never asks.
+	Spin time.Duration
+
+	// Ranges names batches and their stages on a profiler's timeline, where the device is a device.Ranger.
+	// It takes a call to the device for each stage instead of one for the batch.
+	Ranges bool
 }
 
 // Pipeline runs batches on one device. All methods are safe for concurrent use.
@@ -46,9 +56,10 @@ type Pipeline struct {
 
 	freeSlots chan struct{} // one token for each free batch
 	completed chan *Batch   // room for every slot, so sending never blocks
+	asked     chan flight   // batches whose event is to be asked; room for every slot likewise
 	stop      context.CancelFunc
-	stopped   chan struct{} // closed when the completer has returned
-	over      chan struct{} // closed when nothing can be submitted any more
+	ends      sync.WaitGroup // of the goroutines that complete batches
+	over      chan struct{}  // closed when nothing can be submitted any more
 
 	mu       sync.Mutex
 	moved    *sync.Cond // a batch came to an end or was released, or the pipeline is over
@@ -63,7 +74,12 @@ type Pipeline struct {
 
 	engineFree [NumEngines]time.Duration // when each engine was done with the latest work placed
 	activity   activity
-	copies     []copyIn // the completer's; see place.go
+
+	landing sync.Mutex // one batch is completed at a time
+	copies  []copyIn   // see place.go. Guarded by landing
+
+	ranger     device.Ranger // nil: name nothing
+	hostWaited atomic.Int64  // nanoseconds
 
 	closing   sync.Once
 	observing sync.Mutex
@@ -75,7 +91,7 @@ type Pipeline struct {
 func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	p := &Pipeline{
 		dev: dev, info: dev.Info(), cfg: cfg, schedule: cfg.Schedule,
-		stopped: make(chan struct{}), over: make(chan struct{}),
+		over:    make(chan struct{}),
 		started: dev.Now(), progress: time.Now(),
 	}
 	p.moved = sync.NewCond(&p.mu)
@@ -89,12 +105,14 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 		return nil, err
 	}
 	if err := p.build(); err != nil {
-		close(p.stopped) // there is no completer to wait for
 		return nil, errors.Join(fmt.Errorf("pipeline on %s: %w", p.info.ID, err), p.free())
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
-	go p.complete(ctx)
+	p.ends.Go(func() { p.complete(ctx) })
+	if p.schedule.Completion != ByNotify || cfg.Spin > 0 {
+		p.ends.Go(func() { p.watch(ctx) })
+	}
 	return p, nil
 }
 
@@ -106,6 +124,7 @@ func (c Config) check(s Schedule) error {
 		}
 	}
 	want(s.Lanes >= 1 && s.Lanes <= maxLanes, "%d lanes, want 1 to %d", s.Lanes, maxLanes)
+	want(s.Streams != PerThreadDefault || s.Buffers == 1, "%d buffers a lane on per-thread default streams, want 1", s.Buffers)
 	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
 	want(c.BatchBytes >= 1 && c.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", c.BatchBytes)
 	want(c.BatchPayloads >= 1 && c.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", c.BatchPayloads)
@@ -208,6 +227,19 @@ func (b *Batch) Release() {
 	p.progress = time.Now()
 	p.moved.Broadcast()
 	p.freeSlots <- struct{}{} // there is room for every batch, so this never blocks
+}
+
+// Again takes a completed batch back to be submitted once more, with the payloads that it has, as if they had
+// just been appended. It is the caller's as after Acquire, and its results are gone.
+func (b *Batch) Again() {
+	p := b.pipe
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.lane.move(b, filling)
+	p.number++
+	p.progress = time.Now()
+	b.record = Record{Device: p.info.ID, Batch: p.number, Lane: b.lane.index}
+	b.record.Stages[Fill].Start = p.dev.Now()
 }
 
 // Report hands the record of a batch that is finished in every respect to the observer.

@@ -18,10 +18,9 @@ import (
 // not complete in the order in which they were copied in. So whenever a batch completes, the copies in of the
 // batches still in flight are asked for too.
 //
-// Each stage has a mark before it too, though the mark behind the stage before would do where the host never
-// pauses: on a machine short of CPU it may be away for long between two calls, and a device that has nothing to
-// do meanwhile must not be counted as busy with what it does not know of yet. (An end can still come late: the
-// mark behind a stage is a call of its own.)
+// The mark behind a stage is the mark before the next one, since all of a batch goes to the device in one call. Only
+// where the host waits between stages do they have a mark before them of their own: a device that has nothing to do
+// meanwhile must not be counted as busy with what it does not know of yet.
 
 // copyIn is a copy in whose marks are read, or are to be read.
 type copyIn struct {
@@ -33,9 +32,9 @@ type copyIn struct {
 // lastMarks are the marks about a batch's kernels and its copy out.
 type lastMarks struct{ compute, copyOut Span }
 
-// landing finds the batch that token completes, nil for none, and lists in p.copies the copies in that may have
+// landed finds the batch that token completes, nil for none, and lists in p.copies the copies in that may have
 // ended, in the order in which they were submitted.
-func (p *Pipeline) landing(token uint64) *Batch {
+func (p *Pipeline) landed(token uint64) *Batch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	slot := token & (1<<slotBits - 1)
@@ -57,7 +56,7 @@ func (p *Pipeline) landing(token uint64) *Batch {
 	return b
 }
 
-// readMarks reads what b's events say, and of p.copies keeps those that have ended. Only the completer calls it.
+// readMarks reads what b's events say, and of p.copies keeps those that have ended. p.landing is held.
 func (p *Pipeline) readMarks(b *Batch) (lastMarks, error) {
 	ended := p.copies[:0]
 	token := b.token

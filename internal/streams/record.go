@@ -95,17 +95,18 @@ type Observer interface {
 // counters. The times of engines are added up to a moment before which nothing can be reported any more, so
 // they lag behind by the batches in flight; Overlap <= Busy <= Uptime always holds.
 type Stats struct {
-	Device   string // device.Info.ID
-	Lanes    LaneCounts
-	Pinned   int64 // bytes of pinned host memory held
-	Pageable int64 // bytes of host memory held that could not be pinned
-	Scratch  ScratchStats
-	Engines  [NumEngines]time.Duration // time each engine has been busy since the start
-	Busy     time.Duration             // time that any engine was busy
-	Overlap  time.Duration             // time that two engines or more were busy at once
-	Uptime   time.Duration             // device clock since the pipeline was made
-	InHand   int                       // batches acquired and not yet released
-	Progress time.Time                 // when a batch last moved on
+	Device     string // device.Info.ID
+	Lanes      LaneCounts
+	Pinned     int64 // bytes of pinned host memory held
+	Pageable   int64 // bytes of host memory held that could not be pinned
+	Scratch    ScratchStats
+	Engines    [NumEngines]time.Duration // time each engine has been busy since the start
+	Busy       time.Duration             // time that any engine was busy
+	Overlap    time.Duration             // time that two engines or more were busy at once
+	Uptime     time.Duration             // device clock since the pipeline was made
+	HostWaited time.Duration             // time that submissions waited for stages (see Schedule.HostWaits)
+	InHand     int                       // batches acquired and not yet released
+	Progress   time.Time                 // when a batch last moved on
 }
 
 // LaneCounts counts lanes by what they do.
@@ -117,8 +118,9 @@ type LaneCounts struct {
 
 // ScratchStats are the scratch pool's counters.
 type ScratchStats struct {
-	Used, Reserved, HighWater int64  // bytes
-	Limit                     int64  // bytes; the configured cap
-	Allocations               uint64 // successful, since the start
-	Failures                  uint64 // refused for want of memory
+	Used, Reserved, HighWater int64         // bytes
+	Limit                     int64         // bytes; the configured cap
+	Allocations               uint64        // successful, since the start
+	Failures                  uint64        // refused for want of memory
+	HostTime                  time.Duration // that submissions spent in allocating and freeing
 }

@@ -15,9 +15,44 @@ type Schedule struct {
 	// Topology says which streams a lane's work goes to.
 	Topology Topology
 
-	// HostWaits makes the host wait after each stage, so that nothing overlaps anything.
+	// HostWaits makes the host wait after each stage. With one lane nothing overlaps anything then.
 	HostWaits bool
+
+	// Streams says which streams those are. The zero value is what anything but a measurement uses.
+	Streams StreamKind
+
+	// Completion says how the host learns that a batch is finished. The zero value is what the worker uses.
+	Completion Completion
 }
+
+// StreamKind says whether a pipeline makes its streams or takes default ones (see device.DefaultStreamer).
+type StreamKind uint8
+
+const (
+	OwnStreams StreamKind = iota
+
+	// LegacyDefault puts everything on the legacy default stream: whatever the topology, all is one queue.
+	LegacyDefault
+
+	// PerThreadDefault uses the default stream of the thread that submits, so who submits must be locked to
+	// a thread. It takes one buffer a lane: two batches of a lane could be on different streams.
+	PerThreadDefault
+)
+
+// Completion says how the host learns that a batch is finished.
+type Completion uint8
+
+const (
+	// ByNotify has the device call the host. No thread waits. A small batch that has the device to itself
+	// may be asked about for a while first: see Config.Spin.
+	ByNotify Completion = iota
+
+	// ByPolling asks the events of the batches in flight again and again, and keeps a core busy with it.
+	ByPolling
+
+	// ByBlocking lets a thread sleep in the driver until the oldest batch in flight is finished.
+	ByBlocking
+)
 
 // Topology says which streams the stages of a batch go to.
 type Topology uint8

@@ -143,7 +143,7 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 	})
 }
 
-// Scratch follows the batch: what each took is freed on its stream behind its kernels, before its copy out.
+// Scratch follows the batch: what each took is freed on its stream behind all that it enqueued there.
 func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	ops := operators(t, "minhash?hashes=4")
@@ -168,9 +168,10 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 			continue
 		}
 		want := ops[0].Needs(device.Shape{Rows: 1, Bytes: sizes[launches-1], Longest: sizes[launches-1]}).Scratch
-		before := trace[i-1]
-		if s.Bytes != want || before.Kind != sim.Launch || before.Stream != s.Stream {
-			t.Errorf("after %v on %s, %d bytes were freed on %s; want %d, behind the launch", before.Kind, before.Stream, s.Bytes, s.Stream, want)
+		before, last := trace[i-2], trace[i-1]
+		if s.Bytes != want || before.Kind != sim.CopyOut || last.Kind != sim.Record || last.Stream != s.Stream {
+			t.Errorf("after %v and %v on %s, %d bytes were freed on %s; want %d, behind the copy out and its mark",
+				before.Kind, last.Kind, last.Stream, s.Bytes, s.Stream, want)
 		}
 		frees++
 	}

@@ -16,10 +16,11 @@ type spy struct {
 	mu      sync.Mutex
 	streams map[string]device.Stream // by name
 
-	inAlloc func()      // is called in the pool's Alloc; nil for nothing
-	tokens  chan uint64 // come before the device's own; nil for none
-	twice   bool        // every token comes twice
-	again   *uint64     // the token to come again
+	inAlloc   func()                 // is called in the pool's Alloc; nil for nothing
+	inEnqueue func([]device.Command) // is called in Enqueue; nil for nothing
+	tokens    chan uint64            // come before the device's own; nil for none
+	twice     bool                   // every token comes twice
+	again     *uint64                // the token to come again
 }
 
 func spyOn(d device.Device) *spy { return &spy{Device: d, streams: map[string]device.Stream{}} }
@@ -30,6 +31,13 @@ func (s *spy) NewStream(name string) (device.Stream, error) {
 	defer s.mu.Unlock()
 	s.streams[name] = made
 	return made, err
+}
+
+func (s *spy) Enqueue(commands []device.Command) error {
+	if s.inEnqueue != nil {
+		s.inEnqueue(commands)
+	}
+	return s.Device.Enqueue(commands)
 }
 
 func (s *spy) NewPool(c device.PoolConfig) (device.Pool, error) {

@@ -8,6 +8,7 @@ func (p *Pipeline) Stats() (Stats, error) {
 	s := Stats{Device: p.info.ID, Pinned: p.slab.Pinned(), Pageable: p.slab.Pageable()}
 	s.Scratch.Limit = p.cfg.ScratchLimit
 	s.Scratch.Allocations, s.Scratch.Failures = p.scratch.Allocations(), p.scratch.Refused()
+	s.Scratch.HostTime, s.HostWaited = p.scratch.HostTime(), time.Duration(p.hostWaited.Load())
 	pool, err := p.scratch.Stats()
 	s.Scratch.Used, s.Scratch.Reserved, s.Scratch.HighWater = pool.Used, pool.Reserved, pool.UsedHigh
 

@@ -3,6 +3,7 @@ package streams
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"millrace/internal/device"
 )
@@ -10,8 +11,8 @@ import (
 // resultAlign is how operators' results are aligned on the device (device.LaunchArgs).
 const resultAlign = 256
 
-// Submit hands the batch to the device: copy in, scratch in stream order, the operators' kernels, scratch
-// back, copy out, and a completion, all enqueued without waiting (but see Schedule.HostWaits). The batch
+// Submit hands the batch to the device: scratch in stream order, copy in, the operators' kernels, copy out, scratch
+// back, and a completion, all enqueued without waiting (but see Schedule.HostWaits). The batch
 // comes back through Pipeline.Completed.
 //
 // If Submit fails the batch stays with the caller, filled as it was, nothing of it in flight; the caller may
@@ -65,117 +66,125 @@ func (b *Batch) plan() (device.Needs, error) {
 	return all, nil
 }
 
-// enqueue puts the stages on the lane's streams.
+// enqueue puts the stages on the lane's streams, in one call to the device where nothing has to come between
+// them: each call that the host makes by itself is a chance for it to be interrupted while the device waits.
 func (b *Batch) enqueue() error {
 	needs, err := b.plan()
 	if err != nil {
 		return err
 	}
-	region, table := b.seal()
-	if err := b.copyIn(region); err != nil {
-		return err
-	}
-	if err := b.compute(table, needs); err != nil {
-		return err
-	}
-	return b.copyOut(needs)
-}
-
-// copyIn moves the region to the device, once the batch before has read what is there.
-func (b *Batch) copyIn(region device.HostBuffer) error {
-	l := b.lane
-	if l.last != nil {
-		if err := after(l.in, l.kern, l.last.computed); err != nil {
-			return err
-		}
-	}
-	if err := l.in.Record(b.start); err != nil {
-		return err
-	}
-	if err := l.in.CopyIn(l.input, region); err != nil {
-		return err
-	}
-	return b.finish(l.in, b.copiedIn)
-}
-
-// compute runs the operators one after another, on scratch that lives in stream order just as long.
-func (b *Batch) compute(table int, needs device.Needs) error {
-	l := b.lane
-	if err := after(l.kern, l.in, b.copiedIn); err != nil {
-		return err
-	}
-	if l.last != nil {
-		if err := after(l.kern, l.out, l.last.copiedOut); err != nil {
-			return err
-		}
-	}
 	scratch, err := b.allocScratch(needs.Scratch)
 	if err != nil {
 		return err
 	}
-	err = l.kern.Record(b.computing)
-	if err == nil {
-		err = b.launchAll(table, scratch)
-	}
+	err = b.stages(needs, scratch)
 	if scratch.Bytes > 0 {
-		err = errors.Join(err, b.pipe.scratch.Free(l.kern, scratch))
+		err = errors.Join(err, b.pipe.scratch.Free(b.lane.kern, scratch))
 	}
-	if err != nil {
-		return err
-	}
-	return b.finish(l.kern, b.computed)
+	return err
 }
 
-func (b *Batch) launchAll(table int, scratch device.Memory) error {
+func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 	l := b.lane
-	shape := b.shape()
-	args := device.LaunchArgs{
-		Shape:   shape,
-		Rows:    l.input.Slice(0, b.bytes),
-		Offsets: l.input.Slice(table, 4*len(b.offsets)),
-		Scratch: scratch,
+	b.commands = b.commands[:0]
+	region, table := b.seal()
+	b.copyIn(region)
+	if err := b.endOf(CopyIn, l.in); err != nil {
+		return err
+	}
+	b.compute(table, scratch)
+	if err := b.endOf(Compute, l.kern); err != nil {
+		return err
+	}
+	b.copyOut(needs)
+	if err := b.endOf(CopyOut, l.out); err != nil {
+		return err
+	}
+	return b.flush()
+}
+
+// copyIn moves the region to the device, once the batch before has read what is there.
+func (b *Batch) copyIn(region device.HostBuffer) {
+	l := b.lane
+	if l.last != nil {
+		b.after(l.in, l.kern, l.last.computed)
+	}
+	b.mark(l.in, b.start)
+	b.add(device.Command{Kind: device.DoCopyIn, Stream: l.in, Memory: l.input, Host: region})
+	b.mark(l.in, b.copiedIn)
+}
+
+// compute runs the operators one after another.
+func (b *Batch) compute(table int, scratch device.Memory) {
+	l := b.lane
+	b.after(l.kern, l.in, b.copiedIn)
+	if l.last != nil {
+		b.after(l.kern, l.out, l.last.copiedOut)
+	}
+	if b.computing != b.copiedIn {
+		b.mark(l.kern, b.computing)
 	}
 	for i, k := range b.pipe.kernels {
-		args.Result = l.result.Slice(b.results[i].off, b.results[i].len)
-		if err := l.kern.Launch(k, args); err != nil {
-			return fmt.Errorf("operator %s: %w", k.Name(), err)
+		b.args[i] = device.LaunchArgs{
+			Shape:   b.shape(),
+			Rows:    l.input.Slice(0, b.bytes),
+			Offsets: l.input.Slice(table, 4*len(b.offsets)),
+			Scratch: scratch,
+			Result:  l.result.Slice(b.results[i].off, b.results[i].len),
 		}
+		b.add(device.Command{Kind: device.DoLaunch, Stream: l.kern, Kernel: k, Args: &b.args[i]})
 	}
-	return nil
+	b.mark(l.kern, b.computed)
 }
 
 // copyOut moves all operators' records to the host.
-func (b *Batch) copyOut(needs device.Needs) error {
+func (b *Batch) copyOut(needs device.Needs) {
 	l := b.lane
-	if err := after(l.out, l.kern, b.computed); err != nil {
-		return err
+	b.after(l.out, l.kern, b.computed)
+	if b.copyingOut != b.computed {
+		b.mark(l.out, b.copyingOut)
 	}
-	if err := l.out.Record(b.copyingOut); err != nil {
-		return err
-	}
-	if err := l.out.CopyOut(b.out, l.result.Slice(0, needs.Result)); err != nil {
-		return err
-	}
-	return b.finish(l.out, b.copiedOut)
+	b.add(device.Command{Kind: device.DoCopyOut, Stream: l.out, Host: b.out, Memory: l.result.Slice(0, needs.Result)})
+	b.mark(l.out, b.copiedOut)
 }
 
-// finish marks the end of a stage, and in a schedule without overlap waits for it.
-func (b *Batch) finish(s device.Stream, e device.Event) error {
-	if err := s.Record(e); err != nil {
-		return err
-	}
-	if b.pipe.schedule.HostWaits {
-		return s.Synchronize()
-	}
-	return nil
+func (b *Batch) add(c device.Command) { b.commands = append(b.commands, c) }
+
+func (b *Batch) mark(s device.Stream, e device.Event) {
+	b.add(device.Command{Kind: device.DoRecord, Stream: s, Event: e})
 }
 
 // after makes work on s wait for e, which was recorded on other. On one stream the order is there already.
-func after(s, other device.Stream, e device.Event) error {
-	if s == other {
+func (b *Batch) after(s, other device.Stream, e device.Event) {
+	if s != other {
+		b.add(device.Command{Kind: device.DoWait, Stream: s, Event: e})
+	}
+}
+
+// flush hands the commands to the device.
+func (b *Batch) flush() error {
+	commands := b.commands
+	b.commands = b.commands[:0]
+	if len(commands) == 0 {
 		return nil
 	}
-	return s.Wait(e)
+	return b.pipe.dev.Enqueue(commands)
+}
+
+// endOf comes behind each stage, where most schedules have nothing to do: with named ranges a stage is a call of its
+// own, and in a schedule without overlap the host waits for it.
+func (b *Batch) endOf(stage Stage, s device.Stream) error {
+	p := b.pipe
+	if !p.schedule.HostWaits && p.ranger == nil {
+		return nil
+	}
+	defer p.rangeOf(stage.String())()
+	if err := b.flush(); err != nil || !p.schedule.HostWaits {
+		return err
+	}
+	start := time.Now()
+	defer func() { p.hostWaited.Add(int64(time.Since(start))) }()
+	return s.Synchronize()
 }
 
 // allocScratch takes bytes in the order of the kernels' stream, waiting for other batches to give theirs

@@ -1,0 +1,79 @@
+package alloc
+
+import (
+	"errors"
+	"sync"
+
+	"millrace/internal/device"
+)
+
+// preallocated is a pool with one piece for each stream, taken at the stream's first allocation. The stream's order
+// keeps one batch's use of it from the next one's.
+type preallocated struct {
+	dev   device.Device
+	piece int // bytes
+
+	mu     sync.Mutex
+	pieces map[device.Stream]device.Memory
+	stats  device.PoolStats
+}
+
+func newPreallocated(dev device.Device, piece int) *preallocated {
+	return &preallocated{dev: dev, piece: piece, pieces: map[device.Stream]device.Memory{}}
+}
+
+// Alloc gives the start of the stream's piece. Fails with device.ErrOutOfMemory for more than a piece.
+func (p *preallocated) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if bytes > p.piece {
+		return device.Memory{}, device.Errorf("allocate scratch", p.dev.Info().ID, device.ErrOutOfMemory,
+			"%d bytes of a piece of %d", bytes, p.piece)
+	}
+	m, ok := p.pieces[s]
+	if !ok {
+		var err error
+		if m, err = p.dev.Alloc(p.piece); err != nil {
+			return device.Memory{}, err
+		}
+		p.pieces[s] = m
+		p.stats.Reserved += int64(p.piece)
+		p.stats.ReservedHigh = p.stats.Reserved
+	}
+	p.stats.Used += int64(bytes)
+	p.stats.UsedHigh = max(p.stats.UsedHigh, p.stats.Used)
+	return m.Slice(0, bytes), nil
+}
+
+// Free leaves the piece with its stream.
+func (p *preallocated) Free(_ device.Stream, m device.Memory) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Used -= int64(m.Bytes)
+	return nil
+}
+
+// Trim gives nothing back: a piece is there for the next batch.
+func (p *preallocated) Trim(int64) error { return nil }
+
+// SetReleaseThreshold means nothing where everything is kept.
+func (p *preallocated) SetReleaseThreshold(int64) error { return nil }
+
+// Stats implements device.Pool.
+func (p *preallocated) Stats() (device.PoolStats, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats, nil
+}
+
+// Close gives the pieces back to the device. Nothing may use them any more.
+func (p *preallocated) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for s, m := range p.pieces {
+		errs = append(errs, p.dev.Free(m))
+		delete(p.pieces, s)
+	}
+	return errors.Join(errs...)
+}

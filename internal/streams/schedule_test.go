@@ -1,0 +1,212 @@
+package streams_test
+
+import (
+	"bytes"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/internal/alloc"
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/streams"
+)
+
+// variants are the schedules that exist to be measured, beside the worker's own.
+func variants() []streams.Schedule {
+	overlapped := func(name string, change func(s *streams.Schedule)) streams.Schedule {
+		s := streams.Overlapped
+		s.Name = name
+		change(&s)
+		return s
+	}
+	return []streams.Schedule{
+		overlapped("polling", func(s *streams.Schedule) { s.Completion = streams.ByPolling }),
+		overlapped("blocking", func(s *streams.Schedule) { s.Completion = streams.ByBlocking }),
+		overlapped("legacy", func(s *streams.Schedule) { s.Streams = streams.LegacyDefault }),
+		overlapped("per-thread", func(s *streams.Schedule) { s.Streams, s.Buffers = streams.PerThreadDefault, 1 }),
+		overlapped("host-waits", func(s *streams.Schedule) { s.HostWaits = true }),
+	}
+}
+
+// Every way of scheduling, completing and allocating gives the results that the operator's reference gives.
+func TestVariantsGiveTheSameResults(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, d device.Device) {
+		for _, schedule := range variants() {
+			t.Run(schedule.Name, func(t *testing.T) {
+				checkResults(t, d, streams.Config{Lanes: 3, Schedule: schedule})
+			})
+		}
+		for _, mode := range []alloc.Mode{alloc.Released, alloc.Synchronous, alloc.Preallocated} {
+			t.Run(mode.String(), func(t *testing.T) {
+				checkResults(t, d, streams.Config{Lanes: 3, Scratch: mode})
+			})
+		}
+		t.Run("spin", func(t *testing.T) { checkResults(t, d, streams.Config{Lanes: 3, Spin: time.Second}) })
+		t.Run("spin-in-vain", func(t *testing.T) { checkResults(t, d, streams.Config{Lanes: 3, Spin: 1}) })
+	})
+}
+
+// checkResults runs batches of different sizes from several submitters, each locked to its thread.
+func checkResults(t *testing.T, d device.Device, c streams.Config) {
+	t.Helper()
+	c.Operators = operators(t, "crc32c,minhash?hashes=2")
+	p := newPipeline(t, d, c)
+	const submitters, each = 3, 8
+	want := make([][][]byte, p.Slots()) // who holds the batch of a slot has its entry
+	var left sync.WaitGroup
+	for s := range submitters {
+		left.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			for i := range each {
+				rows := someRows(uint64(s*each+i), 1+i, 1+100*i*s)
+				b := acquire(t, p, rows)
+				want[b.Slot()] = rows
+				if err := b.Submit(streams.ClosedByBytes); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range submitters * each {
+		b := <-p.Completed()
+		wantResults(t, b, c.Operators, want[b.Slot()])
+		b.Release()
+	}
+	left.Wait()
+	if s := stats(t, p); s.Scratch.Used != 0 || s.Scratch.Allocations == 0 || s.Scratch.HostTime <= 0 {
+		t.Errorf("scratch at the end: %+v", s.Scratch)
+	}
+}
+
+// A batch can be submitted again with what it has, and gives the same results under a number of its own.
+func TestAgain(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, d device.Device) {
+		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+		submit(t, p, someRows(1, 3, 100))
+		b := <-p.Completed()
+		first, number := bytes.Clone(b.Results(0)), b.Record().Batch
+		for turn := range 3 {
+			b.Again()
+			if err := b.Submit(streams.ClosedByBytes); err != nil {
+				t.Fatal(err)
+			}
+			if again := <-p.Completed(); again != b {
+				t.Fatal("another batch came back")
+			}
+			if got := b.Results(0); !bytes.Equal(got, first) || b.Record().Batch <= number {
+				t.Errorf("turn %d gave %x as batch %d, the first %x as batch %d", turn, got, b.Record().Batch, first, number)
+			}
+			number = b.Record().Batch
+		}
+		b.Release()
+		if n := stats(t, p).InHand; n != 0 {
+			t.Errorf("%d batches in hand at the end", n)
+		}
+	})
+}
+
+// On the legacy default stream lanes do not overlap; on others they do.
+func TestLegacyDefaultStreamIsSerial(t *testing.T) {
+	for _, kind := range []streams.StreamKind{streams.OwnStreams, streams.LegacyDefault, streams.PerThreadDefault} {
+		d := openSim(t, sim.Options{Cost: sim.Units(unit)})
+		schedule := streams.Schedule{Name: "kind", Buffers: 1, Streams: kind}
+		p := newPipeline(t, d, streams.Config{Lanes: 4, Schedule: schedule, Operators: operators(t, "crc32c")})
+		release := d.Hold()
+		for i := range 4 {
+			submit(t, p, someRows(uint64(i), 1, 10))
+		}
+		release()
+		for range 4 {
+			(<-p.Completed()).Release()
+		}
+		want := 6 * unit
+		if kind == streams.LegacyDefault {
+			want = 12 * unit
+		}
+		if took := d.Now(); took != want {
+			t.Errorf("kind %d: four batches took %v, want %v", kind, took, want)
+		}
+	}
+}
+
+// A batch alone on the device comes back without a notification; among others it does not.
+func TestALoneBatchIsAskedAbout(t *testing.T) {
+	d := openSim(t, sim.Options{Cost: sim.Units(time.Microsecond)})
+	p := newPipeline(t, d, streams.Config{Lanes: 2, Spin: time.Minute, Operators: operators(t, "crc32c")})
+	submit(t, p, someRows(1, 1, 10))
+	(<-p.Completed()).Release()
+	if n := notifications(d); n != 0 {
+		t.Errorf("%d notifications for a lone batch", n)
+	}
+	release := d.Hold()
+	submit(t, p, someRows(2, 1, 10))
+	submit(t, p, someRows(3, 1, 10))
+	release()
+	for range 2 {
+		(<-p.Completed()).Release()
+	}
+	if n := notifications(d); n == 0 {
+		t.Error("no notification with two batches in flight")
+	}
+}
+
+func notifications(d *sim.Device) int {
+	trace, _ := d.Trace()
+	return len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != sim.Notify }))
+}
+
+// Ranges bear the names of the trace, nest, and are all closed.
+func TestRanges(t *testing.T) {
+	d := &ranged{Device: openSim(t, sim.Options{})}
+	p := newPipeline(t, d, streams.Config{Lanes: 1, Ranges: true, Operators: operators(t, "crc32c")})
+	for i := range 2 {
+		submit(t, p, someRows(uint64(i), 1, 10))
+		(<-p.Completed()).Release()
+	}
+	want := []string{
+		"+batch 1", "+copy_in", "-copy_in", "+compute", "-compute", "+copy_out", "-copy_out", "-batch 1",
+		"+batch 2", "+copy_in", "-copy_in", "+compute", "-compute", "+copy_out", "-copy_out", "-batch 2",
+	}
+	if !slices.Equal(d.said, want) {
+		t.Errorf("got %q, want %q", d.said, want)
+	}
+}
+
+// ranged is a device that notes the ranges it is asked for.
+type ranged struct {
+	device.Device
+
+	mu   sync.Mutex
+	said []string
+}
+
+func (r *ranged) Range(name string) (end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.said = append(r.said, "+"+name)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.said = append(r.said, "-"+name)
+	}
+}
+
+// A pipeline says what a device or a schedule cannot do.
+func TestSchedulesThatCannotBe(t *testing.T) {
+	two := streams.Schedule{Name: "two buffers", Buffers: 2, Streams: streams.PerThreadDefault}
+	legacy := streams.Schedule{Name: "legacy", Buffers: 1, Streams: streams.LegacyDefault}
+	d := openSim(t, sim.Options{})
+	for dev, schedule := range map[device.Device]streams.Schedule{d: two, struct{ device.Device }{d}: legacy} {
+		p, err := streams.New(dev, streams.Config{
+			Lanes: 1, BatchBytes: 100, BatchPayloads: 1, ScratchLimit: 1 << 20, Operators: operators(t, "crc32c"), Schedule: schedule,
+		})
+		if err == nil {
+			t.Errorf("%s: no error", schedule.Name)
+			_ = p.Close()
+		}
+	}
+}

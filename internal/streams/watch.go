@@ -1,0 +1,85 @@
+package streams
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"millrace/internal/device"
+)
+
+// Completion by asking. It is how a small batch that has the device to itself comes back without the way over the
+// driver's thread, a file descriptor and the scheduler, and how the other ways of waiting are measured.
+
+// smallBatch is the most bytes of payloads that a batch is asked about for: more take longer than is worth it.
+const smallBatch = 256 << 10
+
+// flight is a batch in flight whose event is asked.
+type flight struct {
+	batch *Batch
+	token uint64
+	out   device.Stream // where its notification would go
+	ended device.Event
+	until time.Time // ByNotify alone: when to give up asking
+}
+
+// watch asks the batches that come through p.asked until they have ended, it is stopped, or the device is lost.
+func (p *Pipeline) watch(ctx context.Context) {
+	var flights []flight
+	for ctx.Err() == nil {
+		if len(flights) == 0 {
+			select {
+			case f := <-p.asked:
+				flights = append(flights, f)
+			case <-ctx.Done():
+				return
+			}
+		}
+		for range len(p.asked) {
+			flights = append(flights, <-p.asked)
+		}
+		flights = slices.DeleteFunc(flights, p.ask)
+		runtime.Gosched()
+	}
+}
+
+// ask looks whether a batch has ended and completes it. It reports true when there is nothing left to ask.
+func (p *Pipeline) ask(f flight) bool {
+	done, err := true, error(nil)
+	if p.schedule.Completion == ByBlocking {
+		err = f.ended.Synchronize()
+	} else {
+		done, err = f.ended.Done()
+	}
+	switch {
+	case err != nil:
+		p.abandon(f, err)
+	case done:
+		p.batchCompleted(f.token)
+	case p.schedule.Completion == ByNotify && time.Now().After(f.until):
+		if err := f.out.Notify(f.token); err != nil {
+			p.abandon(f, err)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// abandon gives a batch back as failed whose end cannot be learnt, once nothing uses its buffers any more.
+func (p *Pipeline) abandon(f flight, err error) {
+	drained := f.batch.lane.drain()
+	if lost := p.dev.Err(); lost != nil {
+		p.fail(lost)
+		return
+	}
+	if drained != nil {
+		err = drained
+	}
+	p.landing.Lock()
+	defer p.landing.Unlock()
+	if b := p.landed(f.token); b != nil && p.land(b, lastMarks{}, err) {
+		p.reportError(err)
+	}
+}
