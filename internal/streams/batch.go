@@ -29,6 +29,8 @@ type Batch struct {
 	submitting bool   // in flight, but Submit may still fail; guarded likewise
 	token      uint64 // of the flight it is on or was on last; guarded likewise
 	copied     bool   // its copy in has been placed in the timeline; guarded likewise
+	copySpan   Span   // from the mark before its copy in to the one behind, once read. Guarded by the pipeline's timing
+	untimed    bool   // it came back and its times are still to be read. Guarded by the pipeline's mutex
 
 	in, out device.HostBuffer
 	offsets []uint32 // rows+1 entries; capacity for the payload bound
@@ -131,8 +133,12 @@ func (b *Batch) Results(op int) []byte {
 	return b.out.Slice(span.off, span.len).Bytes()
 }
 
-// Record is what is known of this batch so far. It changes until completion and is reused after Release.
-func (b *Batch) Record() *Record { return &b.record }
+// Record is what is known of this batch so far. It changes until completion and is reused after Release. The first
+// call for a completed batch asks the device for its times, which takes a GPU some ten microseconds.
+func (b *Batch) Record() *Record {
+	b.pipe.timeUpTo(b)
+	return &b.record
+}
 
 // reset makes the batch ready to be filled as number n of its pipeline.
 func (b *Batch) reset(n uint64) {

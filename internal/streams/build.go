@@ -198,6 +198,7 @@ func (p *Pipeline) close() error {
 	}
 	p.stop()
 	p.ends.Wait()
+	p.timeUpTo(nil) // while there are events to ask
 	errs = append(errs, p.free())
 	if lost {
 		return nil

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"millrace/internal/device"
@@ -22,54 +21,27 @@ func (p *Pipeline) complete(ctx context.Context) {
 	}
 }
 
-// batchCompleted gives the batch back whose completion came, with its times. A token of no batch in flight is
-// passed over: its batch was given back as failed, or its pipeline was closed with work in flight and this one
-// made on the same device.
+// batchCompleted gives the batch back whose completion came. A token of no batch in flight is passed over: its batch
+// was given back as failed, or its pipeline was closed with work in flight and this one made on the same device.
 func (p *Pipeline) batchCompleted(token uint64) {
-	p.landing.Lock()
-	defer p.landing.Unlock()
-	b := p.landed(token)
-	if b == nil {
-		return
-	}
-	last, err := p.readMarks(b)
-	if errors.Is(err, device.ErrLost) {
-		p.fail(err)
-		return
-	}
-	if p.land(b, last, err) && err != nil {
-		p.reportError(err)
-	}
-}
-
-// land ends the flight of b, whose copy out ended last, or whose marks could not be read for the reason err. It
-// reports false if the device was lost meanwhile and the batch given back as failed.
-func (p *Pipeline) land(b *Batch, last lastMarks, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b.phase != inFlight {
-		return false
+	slot := token & (1<<slotBits - 1)
+	if slot >= uint64(len(p.slots)) {
+		return
 	}
-	p.placeCopies()
-	if err == nil {
-		p.place(b, last)
+	b := p.slots[slot]
+	if b.phase != inFlight || b.token != token {
+		return
 	}
-	b.record.Err = err
+	b.untimed = true
+	p.untimed = append(p.untimed, b)
 	p.end(b)
-	return true
 }
 
 // end takes the batch out of flight and hands it to the receiver of Completed. p.mu is held.
 func (p *Pipeline) end(b *Batch) {
 	p.leaveFlight(b, done)
-	// Nothing that is still to come can have started before the oldest batch in flight was submitted.
-	mark := b.record.Stages[CopyOut].End
-	for _, other := range p.slots {
-		if other.phase == inFlight && !p.activity.crowded() {
-			mark = min(mark, other.record.Stages[Fill].End)
-		}
-	}
-	p.activity.advance(mark)
 	p.completed <- b
 }
 

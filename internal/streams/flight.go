@@ -29,7 +29,7 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 		return p.err
 	}
 	b.lane.move(b, inFlight)
-	b.submitting, b.copied = true, false
+	b.submitting, b.copied, b.copySpan = true, false, Span{}
 	b.token = newToken(b.slot)
 	b.record.Closed = why
 	b.record.Stages = [NumStages]Span{Fill: {b.record.Stages[Fill].Start, p.dev.Now()}}
@@ -38,26 +38,26 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	return nil
 }
 
-// notify arranges for the batch's completion, and with that lets the batch go.
-func (p *Pipeline) notify(b *Batch) error {
+// notify arranges for the batch's completion, and with that lets the batch go. Where its event is to be asked instead,
+// it returns what to ask.
+func (p *Pipeline) notify(b *Batch) (*flight, error) {
 	token, watch, err := p.letGo(b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if watch {
-		p.asked <- flight{batch: b, token: token, out: b.lane.out, ended: b.copiedOut, until: time.Now().Add(p.cfg.Spin)}
-		return nil
+		return &flight{batch: b, token: token, out: b.lane.out, ended: b.copiedOut, until: time.Now().Add(p.cfg.Spin)}, nil
 	}
 	if err = b.lane.out.Notify(token); err == nil {
-		return nil
+		return nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.phase != inFlight {
-		return nil // the device was lost in between, and the batch came back through Completed with that
+		return nil, nil // the device was lost in between, and the batch came back through Completed with that
 	}
 	b.submitting = true
-	return err
+	return nil, err
 }
 
 // letGo ends the time in which only Submit gives the batch back, unless the pipeline is over. watch says whether

@@ -51,7 +51,7 @@ type lane struct {
 	last       *Batch // submitted last: its events order the next batch. Guarded by submitting
 
 	copiedOut time.Duration // when the latest batch known had been copied out. Guarded by the pipeline's mutex
-	behind    uint64        // token of the completion at which the lane's next copy in had not ended; guarded by the pipeline's landing
+	behind    uint64        // token of the completion at which the lane's next copy in had not ended; guarded by the pipeline's timing
 }
 
 // state is what the lane as a whole does, by the phases of its batches.

@@ -75,8 +75,9 @@ type Pipeline struct {
 	engineFree [NumEngines]time.Duration // when each engine was done with the latest work placed
 	activity   activity
 
-	landing sync.Mutex // one batch is completed at a time
-	copies  []copyIn   // see place.go. Guarded by landing
+	untimed []*Batch   // came back, and their times are still to be read; in that order. Guarded by mu
+	timing  sync.Mutex // who reads times
+	copies  []copyIn   // see place.go. Guarded by timing
 
 	ranger     device.Ranger // nil: name nothing
 	hostWaited atomic.Int64  // nanoseconds
@@ -110,7 +111,7 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.ends.Go(func() { p.complete(ctx) })
-	if p.schedule.Completion != ByNotify || cfg.Spin > 0 {
+	if p.schedule.Completion != ByNotify {
 		p.ends.Go(func() { p.watch(ctx) })
 	}
 	return p, nil
@@ -220,6 +221,7 @@ func (p *Pipeline) pick() *Batch {
 // afterwards: who still has stages to mark takes a copy of the Record first and gives it to Report.
 func (b *Batch) Release() {
 	p := b.pipe
+	p.timeUpTo(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.lane.move(b, free)
@@ -233,6 +235,7 @@ func (b *Batch) Release() {
 // just been appended. It is the caller's as after Acquire, and its results are gone.
 func (b *Batch) Again() {
 	p := b.pipe
+	p.timeUpTo(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.lane.move(b, filling)

@@ -29,62 +29,112 @@ type copyIn struct {
 	span  Span   // from mark to mark
 }
 
-// lastMarks are the marks about a batch's kernels and its copy out.
-type lastMarks struct{ compute, copyOut Span }
+// lastMarks are the marks about a batch's kernels and its copy out. Those before them are 0 where the mark behind the
+// stage before will do.
+type lastMarks struct{ computing, computed, copyingOut, copiedOut time.Duration }
 
-// landed finds the batch that token completes, nil for none, and lists in p.copies the copies in that may have
-// ended, in the order in which they were submitted.
-func (p *Pipeline) landed(token uint64) *Batch {
+// timeUpTo reads the times of the batches that came back, in that order, until those of b are in its record. It is
+// called by who wants to see them or to use the batch again, and not as the batch comes back: asking a GPU for the
+// time of an event takes it microseconds, and there are four.
+func (p *Pipeline) timeUpTo(b *Batch) {
+	p.timing.Lock()
+	defer p.timing.Unlock()
+	for {
+		next := p.nextUntimed(b)
+		if next == nil {
+			return
+		}
+		last, err := p.readMarks(next)
+		p.timed(next, last, err)
+		if lost := p.dev.Err(); lost != nil {
+			p.fail(lost)
+		} else if err != nil {
+			p.reportError(err)
+		}
+	}
+}
+
+// nextUntimed is the batch whose times are to be read next, nil if those of b are read, or of all if b is nil. It lists
+// in p.copies the copies in that may have ended, in the order in which they were submitted.
+func (p *Pipeline) nextUntimed(b *Batch) *Batch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	slot := token & (1<<slotBits - 1)
-	if slot >= uint64(len(p.slots)) {
-		return nil
-	}
-	b := p.slots[slot]
-	if b.phase != inFlight || b.token != token {
+	if len(p.untimed) == 0 || b != nil && !b.untimed {
 		return nil
 	}
 	p.copies = p.copies[:0]
 	for _, o := range p.slots {
-		// The marks of one that is being submitted may not have been recorded yet.
-		if o.phase == inFlight && !o.submitting && !o.copied {
-			p.copies = append(p.copies, copyIn{batch: o, token: o.token})
+		if o.untimed || o.flying() {
+			if !o.copied {
+				p.copies = append(p.copies, copyIn{batch: o, token: o.token})
+			}
 		}
 	}
 	slices.SortFunc(p.copies, func(x, y copyIn) int { return cmp.Compare(x.token, y.token) })
-	return b
+	return p.untimed[0]
 }
 
-// readMarks reads what b's events say, and of p.copies keeps those that have ended. p.landing is held.
-func (p *Pipeline) readMarks(b *Batch) (lastMarks, error) {
-	ended := p.copies[:0]
-	token := b.token
+// flying says whether the batch is in flight with all its marks recorded. p.mu is held.
+func (b *Batch) flying() bool { return b.phase == inFlight && !b.submitting }
+
+// readMarks reads what b's events say, and of p.copies keeps those that have ended. p.timing is held.
+func (p *Pipeline) readMarks(b *Batch) (last lastMarks, err error) {
+	if p.copies, err = p.readCopies(b); err != nil {
+		return last, err
+	}
+	if b.computing != b.copiedIn {
+		if last.computing, err = b.computing.Time(); err != nil {
+			return last, b.unread(err)
+		}
+		if last.copyingOut, err = b.copyingOut.Time(); err != nil {
+			return last, b.unread(err)
+		}
+	}
+	if last.computed, err = b.computed.Time(); err != nil {
+		return last, b.unread(err)
+	}
+	if last.copiedOut, err = b.copiedOut.Time(); err != nil {
+		return last, b.unread(err)
+	}
+	return last, nil
+}
+
+// readCopies keeps those of p.copies that ended no later than b's own did, in the order in which they ended; none if
+// b's has been placed before. Those that ended later wait for a batch behind b: others, not asked, may have ended
+// between b's and theirs.
+func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
+	ended = p.copies[:0]
+	if b.copied {
+		return ended, nil
+	}
 	for _, c := range p.copies {
-		if c.batch.lane.behind == token {
+		if c.batch.lane.behind == b.token {
 			continue // the one before it on this lane has not ended
 		}
-		var err error
-		switch c.span, err = marks(c.batch.start, c.batch.copiedIn); {
+		switch c.span, err = c.batch.copyMarks(); {
 		case err == nil:
 			ended = append(ended, c)
 		case c.batch == b || errors.Is(err, device.ErrLost):
-			p.copies = ended
-			return lastMarks{}, b.unread(err)
+			return ended[:0], b.unread(err)
 		default:
-			c.batch.lane.behind = token
+			c.batch.lane.behind = b.token
 		}
 	}
-	p.copies = ended
-	compute, err := marks(b.computing, b.computed)
-	if err != nil {
-		return lastMarks{}, b.unread(err)
+	slices.SortFunc(ended, func(x, y copyIn) int { return cmp.Compare(x.span.End, y.span.End) })
+	own := slices.IndexFunc(ended, func(c copyIn) bool { return c.batch == b })
+	return ended[:own+1], nil
+}
+
+// copyMarks are the marks about the batch's copy in. They are read once. p.timing is held.
+func (b *Batch) copyMarks() (Span, error) {
+	if b.copySpan == (Span{}) {
+		span, err := marks(b.start, b.copiedIn)
+		if err != nil {
+			return span, err
+		}
+		b.copySpan = span
 	}
-	copyOut, err := marks(b.copyingOut, b.copiedOut)
-	if err != nil {
-		return lastMarks{}, b.unread(err)
-	}
-	return lastMarks{compute, copyOut}, nil
+	return b.copySpan, nil
 }
 
 func (b *Batch) unread(err error) error {
@@ -100,12 +150,31 @@ func marks(before, behind device.Event) (s Span, err error) {
 	return s, err
 }
 
-// placeCopies places the copies in that readMarks found, in the order in which they ended. p.mu is held.
+// timed enters what was read for b, the first of p.untimed, or passes it over if its marks could not be read.
+func (p *Pipeline) timed(b *Batch, last lastMarks, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.placeCopies()
+	if err == nil {
+		p.place(b, last)
+	}
+	b.untimed = false
+	p.untimed = slices.Delete(p.untimed, 0, 1)
+	// Nothing that is still to come can have started before the oldest batch in flight was submitted.
+	mark := b.record.Stages[CopyOut].End
+	for _, other := range p.slots {
+		if (other.phase == inFlight || other.untimed) && !p.activity.crowded() {
+			mark = min(mark, other.record.Stages[Fill].End)
+		}
+	}
+	p.activity.advance(mark)
+}
+
+// placeCopies places the copies in that readCopies kept. p.mu is held.
 func (p *Pipeline) placeCopies() {
-	slices.SortFunc(p.copies, func(x, y copyIn) int { return cmp.Compare(x.span.End, y.span.End) })
 	for _, c := range p.copies {
 		b := c.batch
-		if b.phase != inFlight || b.token != c.token {
+		if !b.untimed && !b.flying() || b.token != c.token {
 			continue // given back meanwhile
 		}
 		b.copied = true
@@ -119,14 +188,14 @@ func (p *Pipeline) placeCopies() {
 
 // place fills in the stages after the copy in. p.mu is held.
 func (p *Pipeline) place(b *Batch, last lastMarks) {
-	compute := ordered(b.record.Stages[CopyIn].End, last.compute)
+	compute := ordered(b.record.Stages[CopyIn].End, Span{last.computing, last.computed})
 	if p.schedule.Topology == StreamPerStage {
 		// One stream has all kernels, and this batch's waited there for the lane's result buffer.
 		compute = p.serve(ComputeEngine, compute)
 		compute.Start = max(compute.Start, min(b.lane.copiedOut, compute.End))
 	}
 	p.note(b, Compute, compute)
-	out := p.serve(CopyOutEngine, ordered(compute.End, last.copyOut))
+	out := p.serve(CopyOutEngine, ordered(compute.End, Span{last.copyingOut, last.copiedOut}))
 	p.note(b, CopyOut, out)
 	b.lane.copiedOut = max(b.lane.copiedOut, out.End)
 }

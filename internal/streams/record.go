@@ -75,7 +75,7 @@ type Record struct {
 	// when its engine was done with the copy before, whichever is later. Compute starts when its stream
 	// reached it: kernels of several lanes share the multiprocessors, so a stretch in which one waited for
 	// others' is part of it, and compute stages of batches on different lanes overlap. A stage that did not
-	// happen is the zero Span.
+	// happen, or whose times a lost device did not tell any more, is the zero Span.
 	Stages [NumStages]Span
 
 	// Err is nil for a batch whose results were valid.

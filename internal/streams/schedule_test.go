@@ -2,6 +2,7 @@ package streams_test
 
 import (
 	"bytes"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -133,24 +134,42 @@ func TestLegacyDefaultStreamIsSerial(t *testing.T) {
 	}
 }
 
-// A batch alone on the device comes back without a notification; among others it does not.
+// A batch alone on the device comes back without a notification, one among others with it.
 func TestALoneBatchIsAskedAbout(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(time.Microsecond)})
-	p := newPipeline(t, d, streams.Config{Lanes: 2, Spin: time.Minute, Operators: operators(t, "crc32c")})
-	submit(t, p, someRows(1, 1, 10))
+	spied := spyOn(d)
+	p := newPipeline(t, spied, streams.Config{Lanes: 2, Spin: time.Minute, Operators: operators(t, "crc32c")})
+	alone := submit(t, p, someRows(1, 1, 10))
 	(<-p.Completed()).Release()
 	if n := notifications(d); n != 0 {
 		t.Errorf("%d notifications for a lone batch", n)
 	}
-	release := d.Hold()
-	submit(t, p, someRows(2, 1, 10))
-	submit(t, p, someRows(3, 1, 10))
-	release()
-	for range 2 {
-		(<-p.Completed()).Release()
+	lane := alone.Record().Lane
+	open := spied.gate(t, fmt.Sprintf("lane-%d", 1-lane)) // the lane whose turn it is
+	batches := [2]*streams.Batch{acquire(t, p, someRows(2, 1, 10)), acquire(t, p, someRows(3, 1, 10))}
+	var first sync.WaitGroup
+	first.Go(func() {
+		if err := batches[0].Submit(streams.ClosedByBytes); err != nil { // asked about until the gate opens
+			t.Error(err)
+		}
+	})
+	for stats(t, p).Lanes.InFlight == 0 {
+		runtime.Gosched()
 	}
-	if n := notifications(d); n == 0 {
-		t.Error("no notification with two batches in flight")
+	if err := batches[1].Submit(streams.ClosedByBytes); err != nil {
+		t.Fatal(err)
+	}
+	if second := <-p.Completed(); second != batches[1] {
+		t.Error("the batch behind the gate came back")
+	}
+	open()
+	first.Wait()
+	<-p.Completed()
+	for _, b := range batches {
+		b.Release()
+	}
+	if n := notifications(d); n != 1 {
+		t.Errorf("%d notifications for the second of two batches in flight, want 1", n)
 	}
 }
 

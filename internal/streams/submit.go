@@ -20,29 +20,46 @@ const resultAlign = 256
 //
 // A batch that gets no scratch waits for others in flight to give theirs back, and fails with
 // device.ErrOutOfMemory only when there are none.
+//
+// A small batch that is alone on the device is asked about until it is finished or Config.Spin has passed, before
+// Submit returns: handing that to another goroutine would take longer than most of them do.
 func (b *Batch) Submit(why CloseReason) error {
 	if b.Rows() == 0 {
 		return ErrEmpty
 	}
+	p := b.pipe
+	f, err := b.submit(why)
+	switch {
+	case f == nil:
+	case p.schedule.Completion == ByNotify:
+		p.await(*f)
+	default:
+		p.asked <- *f // there is room for every batch, so this never blocks
+	}
+	return err
+}
+
+func (b *Batch) submit(why CloseReason) (*flight, error) {
 	p, l := b.pipe, b.lane
 	l.submitting.Lock()
 	defer l.submitting.Unlock()
 	if err := p.submitted(b, why); err != nil {
-		return err
+		return nil, err
 	}
 	err := b.enqueue()
 	if err == nil {
 		l.last = b
 		// From the next call on the batch may come back at any moment and is not ours to touch.
-		err = p.notify(b)
+		var f *flight
+		if f, err = p.notify(b); err == nil {
+			return f, nil
+		}
 	}
-	if err != nil {
-		// What was enqueued before the failure may still use the buffers.
-		err = errors.Join(fmt.Errorf("batch %d: %w", b.record.Batch, err), l.drain())
-		l.last = nil
-		p.withdrawn(b, err)
-	}
-	return err
+	// What was enqueued before the failure may still use the buffers.
+	err = errors.Join(fmt.Errorf("batch %d: %w", b.record.Batch, err), l.drain())
+	l.last = nil
+	p.withdrawn(b, err)
+	return nil, err
 }
 
 // plan lays out the operators' results and says what the launches need: scratch for the one that needs

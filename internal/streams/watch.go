@@ -10,7 +10,7 @@ import (
 )
 
 // Completion by asking. It is how a small batch that has the device to itself comes back without the way over the
-// driver's thread, a file descriptor and the scheduler, and how the other ways of waiting are measured.
+// driver's thread, a file descriptor and the scheduler, and how other ways of waiting are measured.
 
 // smallBatch is the most bytes of payloads that a batch is asked about for: more take longer than is worth it.
 const smallBatch = 256 << 10
@@ -22,6 +22,13 @@ type flight struct {
 	out   device.Stream // where its notification would go
 	ended device.Event
 	until time.Time // ByNotify alone: when to give up asking
+}
+
+// await asks a lone batch, on its submitter's goroutine, for as long as that is worth it.
+func (p *Pipeline) await(f flight) {
+	for !p.ask(f) {
+		runtime.Gosched()
+	}
 }
 
 // watch asks the batches that come through p.asked until they have ended, it is stopped, or the device is lost.
@@ -77,9 +84,18 @@ func (p *Pipeline) abandon(f flight, err error) {
 	if drained != nil {
 		err = drained
 	}
-	p.landing.Lock()
-	defer p.landing.Unlock()
-	if b := p.landed(f.token); b != nil && p.land(b, lastMarks{}, err) {
+	if p.failed(f, err) {
 		p.reportError(err)
 	}
+}
+
+func (p *Pipeline) failed(f flight, err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.batch.phase != inFlight || f.batch.token != f.token {
+		return false
+	}
+	f.batch.record.Err = err
+	p.end(f.batch)
+	return true
 }

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -59,6 +60,7 @@ type batch struct {
 	in     device.HostBuffer
 	out    device.HostBuffer
 	args   device.LaunchArgs
+	list   []device.Command
 }
 
 func (b *batch) run() error {
@@ -66,22 +68,15 @@ func (b *batch) run() error {
 	if err != nil {
 		return err
 	}
-	args := b.args
-	args.Scratch = scratch
-	for _, step := range []func() error{
-		func() error { return b.stream.CopyIn(args.Offsets, b.in) },
-		func() error { return b.stream.Launch(b.kernel, args) },
-		func() error { return b.stream.CopyOut(b.out, args.Result) },
-		func() error { return b.pool.Free(b.stream, scratch) },
-		func() error { return b.stream.Record(b.event) },
-		func() error { return b.stream.Wait(b.event) },
-		func() error { return b.stream.Notify(1) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
+	b.args.Scratch = scratch
+	b.list = append(b.list[:0],
+		device.Command{Kind: device.DoCopyIn, Stream: b.stream, Memory: b.args.Offsets, Host: b.in},
+		device.Command{Kind: device.DoLaunch, Stream: b.stream, Kernel: b.kernel, Args: &b.args},
+		device.Command{Kind: device.DoCopyOut, Stream: b.stream, Host: b.out, Memory: b.args.Result},
+		device.Command{Kind: device.DoRecord, Stream: b.stream, Event: b.event},
+		device.Command{Kind: device.DoWait, Stream: b.stream, Event: b.event},
+		device.Command{Kind: device.DoNotify, Stream: b.stream, Value: 1})
+	return errors.Join(b.dev.Enqueue(b.list), b.pool.Free(b.stream, scratch))
 }
 
 // newBatch makes a batch of one row on a GPU, and closes all of it when the test ends.
