@@ -13,6 +13,9 @@ namespace millrace {
 
 namespace {
 
+// The most bytes of payloads and results of a batch that is not copied. Measured: docs/benchmarks.md, latency.
+constexpr uint64_t kMinhashMostInPlace = 64 << 10;
+
 constexpr uint32_t kMostHashes = 1024;
 constexpr uint32_t kBlocksPerMultiprocessor = 8; // for the preparing kernel
 
@@ -85,6 +88,7 @@ int32_t minhash_needs(const void *self, const millrace_shape *shape, millrace_ne
     if (int32_t s = check_shape(shape, error)) return s;
     needs->scratch = tile_index_bytes(static_cast<uint32_t>(shape->bytes), kMinhashTileBytes);
     needs->result = shape->rows * static_cast<const Minhash *>(self)->hashes * sizeof(uint32_t);
+    needs->in_place = shape->bytes + needs->result <= kMinhashMostInPlace;
     return MILLRACE_OK;
 }
 

@@ -33,7 +33,9 @@ func (p *Profile) BatchDone(r *streams.Record) {
 		return
 	}
 	for s, span := range r.Stages {
-		p.stages[s] = append(p.stages[s], span.Duration())
+		if span != (streams.Span{}) { // a small batch is not copied
+			p.stages[s] = append(p.stages[s], span.Duration())
+		}
 	}
 }
 

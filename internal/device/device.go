@@ -100,6 +100,13 @@ type Gater interface {
 	Gate(s Stream) (open func(), err error)
 }
 
+// Mapper is implemented by devices whose kernels reach host memory over the bus.
+type Mapper interface {
+	// Map gives the address at which kernels reach b, which is a buffer of AllocHost or a slice of one. It
+	// is for launches alone, and valid until the buffer is freed. Fails with ErrInvalid for other memory.
+	Map(b HostBuffer) (Memory, error)
+}
+
 // DefaultKind is one of CUDA's default streams.
 type DefaultKind uint8
 

@@ -26,9 +26,14 @@ type Shape struct {
 type Needs struct {
 	Scratch int // undefined content before and after; 0 for none
 	Result  int // the operator's result records, one a row, back to back
+
+	// InPlace says that the batch is so small that reading and writing it where it is, in host memory, is
+	// faster than copying it. Only a device that is a Mapper says so.
+	InPlace bool
 }
 
-// LaunchArgs is one launch over a ragged batch. All memory is on the device.
+// LaunchArgs is one launch over a ragged batch. All memory is on the device, but where Needs.InPlace allows it
+// Rows, Offsets and Result may be host memory that Mapper.Map gave an address.
 type LaunchArgs struct {
 	Shape   Shape
 	Rows    Memory // the rows' bytes, back to back; Shape.Bytes long

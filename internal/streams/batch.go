@@ -41,6 +41,9 @@ type Batch struct {
 	// in a schedule in which the host waits between them.
 	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
 
+	mappedIn, mappedOut device.Memory // in and out as kernels reach them; no memory where they cannot
+	inPlace             bool          // on this flight they do, and nothing is copied
+
 	commands []device.Command    // to be enqueued, in order
 	args     []device.LaunchArgs // of the launches, one for each operator
 	results  []resultSpan        // likewise

@@ -144,6 +144,9 @@ func (p *Pipeline) addBatch(l *lane) error {
 	}
 	p.slots = append(p.slots, b)
 	l.batches = append(l.batches, b)
+	if err := b.mapBuffers(); err != nil {
+		return err
+	}
 	for _, e := range b.events() {
 		event, err := p.dev.NewEvent(p.eventFlags())
 		if err != nil {
@@ -155,6 +158,20 @@ func (p *Pipeline) addBatch(l *lane) error {
 		b.computing, b.copyingOut = b.copiedIn, b.computed
 	}
 	return nil
+}
+
+// mapBuffers makes it possible to work on the batch in place, where the device can and the schedule has no stages to
+// keep apart.
+func (b *Batch) mapBuffers() (err error) {
+	m, ok := b.pipe.dev.(device.Mapper)
+	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology != StreamPerLane {
+		return nil
+	}
+	if b.mappedIn, err = m.Map(b.in); err != nil {
+		return err
+	}
+	b.mappedOut, err = m.Map(b.out)
+	return err
 }
 
 func (p *Pipeline) eventFlags() device.EventFlags {

@@ -65,7 +65,7 @@ func (p *Pipeline) nextUntimed(b *Batch) *Batch {
 	p.copies = p.copies[:0]
 	for _, o := range p.slots {
 		if o.untimed || o.flying() {
-			if !o.copied {
+			if !o.copied && !o.inPlace {
 				p.copies = append(p.copies, copyIn{batch: o, token: o.token})
 			}
 		}
@@ -80,6 +80,13 @@ func (b *Batch) flying() bool { return b.phase == inFlight && !b.submitting }
 // readMarks reads what b's events say, and of p.copies keeps those that have ended. p.timing is held.
 func (p *Pipeline) readMarks(b *Batch) (last lastMarks, err error) {
 	if p.copies, err = p.readCopies(b); err != nil {
+		return last, err
+	}
+	if b.inPlace {
+		if last.computing, err = b.start.Time(); err != nil {
+			return last, b.unread(err)
+		}
+		last.computed, err = b.copiedOut.Time()
 		return last, err
 	}
 	if b.computing != b.copiedIn {
@@ -104,7 +111,7 @@ func (p *Pipeline) readMarks(b *Batch) (last lastMarks, err error) {
 // between b's and theirs.
 func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	ended = p.copies[:0]
-	if b.copied {
+	if b.copied || b.inPlace {
 		return ended, nil
 	}
 	for _, c := range p.copies {
@@ -161,7 +168,7 @@ func (p *Pipeline) timed(b *Batch, last lastMarks, err error) {
 	b.untimed = false
 	p.untimed = slices.Delete(p.untimed, 0, 1)
 	// Nothing that is still to come can have started before the oldest batch in flight was submitted.
-	mark := b.record.Stages[CopyOut].End
+	mark := b.lane.copiedOut
 	for _, other := range p.slots {
 		if (other.phase == inFlight || other.untimed) && !p.activity.crowded() {
 			mark = min(mark, other.record.Stages[Fill].End)
@@ -178,32 +185,43 @@ func (p *Pipeline) placeCopies() {
 			continue // given back meanwhile
 		}
 		b.copied = true
-		p.note(b, CopyIn, p.serve(CopyInEngine, c.span))
-		// Filling is timed by the host, whose clock agrees with the device's to some microseconds only.
-		fill := &b.record.Stages[Fill]
-		fill.End = min(fill.End, c.span.Start)
-		fill.Start = min(fill.Start, fill.End)
+		b.note(CopyIn, p.serve(CopyInEngine, c.span))
+		b.filledBy(c.span.Start)
 	}
+}
+
+// filledBy sees to it that filling ended before the device began: it is timed by the host, whose clock agrees with the
+// device's to some microseconds only.
+func (b *Batch) filledBy(start time.Duration) {
+	fill := &b.record.Stages[Fill]
+	fill.End = min(fill.End, start)
+	fill.Start = min(fill.Start, fill.End)
 }
 
 // place fills in the stages after the copy in. p.mu is held.
 func (p *Pipeline) place(b *Batch, last lastMarks) {
+	if b.inPlace {
+		b.filledBy(last.computing)
+		b.note(Compute, ordered(0, Span{last.computing, last.computed}))
+		b.lane.copiedOut = max(b.lane.copiedOut, last.computed)
+		return
+	}
 	compute := ordered(b.record.Stages[CopyIn].End, Span{last.computing, last.computed})
 	if p.schedule.Topology == StreamPerStage {
 		// One stream has all kernels, and this batch's waited there for the lane's result buffer.
 		compute = p.serve(ComputeEngine, compute)
 		compute.Start = max(compute.Start, min(b.lane.copiedOut, compute.End))
 	}
-	p.note(b, Compute, compute)
+	b.note(Compute, compute)
 	out := p.serve(CopyOutEngine, ordered(compute.End, Span{last.copyingOut, last.copiedOut}))
-	p.note(b, CopyOut, out)
+	b.note(CopyOut, out)
 	b.lane.copiedOut = max(b.lane.copiedOut, out.End)
 }
 
 // note enters a stage into the batch's record and the engine's figures.
-func (p *Pipeline) note(b *Batch, stage Stage, span Span) {
+func (b *Batch) note(stage Stage, span Span) {
 	b.record.Stages[stage] = span
-	p.activity.add(Engine(stage-CopyIn), span)
+	b.pipe.activity.add(Engine(stage-CopyIn), span)
 }
 
 // ordered is s, not before the end of the stage before it, nor ending before it starts.

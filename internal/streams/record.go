@@ -69,6 +69,7 @@ type Record struct {
 	ResultBytes int // of the result records copied out
 	Scratch     int // bytes of scratch it took
 	Closed      CloseReason
+	InPlace     bool // the kernels worked on host memory, so there were no copies
 
 	// Stages holds when each stage ran, on the device's clock, in order: none starts before the one before
 	// it ended. The three device stages come from device events. A copy starts when its stream reached it or

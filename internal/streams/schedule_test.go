@@ -45,6 +45,9 @@ func TestVariantsGiveTheSameResults(t *testing.T) {
 				checkResults(t, d, streams.Config{Lanes: 3, Scratch: mode})
 			})
 		}
+		t.Run("in-place", func(t *testing.T) {
+			checkResults(t, openSim(t, sim.Options{MostInPlace: 2000}), streams.Config{Lanes: 3, Spin: time.Second})
+		})
 		t.Run("spin", func(t *testing.T) { checkResults(t, d, streams.Config{Lanes: 3, Spin: time.Second}) })
 		t.Run("spin-in-vain", func(t *testing.T) { checkResults(t, d, streams.Config{Lanes: 3, Spin: 1}) })
 	})
@@ -227,5 +230,39 @@ func TestSchedulesThatCannotBe(t *testing.T) {
 			t.Errorf("%s: no error", schedule.Name)
 			_ = p.Close()
 		}
+	}
+}
+
+// A batch that the kernels want in place is not copied, and gives the same results.
+func TestInPlace(t *testing.T) {
+	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
+	ops := operators(t, "crc32c,minhash?hashes=2")
+	p := newPipeline(t, d, streams.Config{Lanes: 1, Operators: ops})
+	for _, c := range []struct {
+		bytes   int
+		inPlace bool
+	}{{0, true}, {188, true}, {10, true}, {201, false}, {10, true}} { // 4 and 8 bytes of results
+		rows := [][]byte{make([]byte, c.bytes)}
+		before := d.Now()
+		submit(t, p, rows)
+		b := <-p.Completed()
+		wantResults(t, b, ops, rows)
+		r := b.Record()
+		in, compute, out := r.Stages[streams.CopyIn], r.Stages[streams.Compute], r.Stages[streams.CopyOut]
+		if r.InPlace != c.inPlace || (in == streams.Span{}) != c.inPlace || (out == streams.Span{}) != c.inPlace {
+			t.Errorf("%d bytes: in place %v, copied in at %v and out at %v", c.bytes, r.InPlace, in, out)
+		}
+		if want := 2 * unit; compute.Duration() != want || compute.Start < before {
+			t.Errorf("%d bytes: computed at %v, want %v from %v on", c.bytes, compute, want, before)
+		}
+		b.Release()
+	}
+	trace, _ := d.Trace()
+	copies := len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != sim.CopyIn && s.Kind != sim.CopyOut }))
+	if copies != 2 {
+		t.Errorf("%d copies, want those of one batch", copies)
+	}
+	if got := stats(t, p); got.Engines[streams.ComputeEngine] != 10*unit || got.Busy != 12*unit {
+		t.Errorf("busy for %v, computing for %v; want %v and %v", got.Busy, got.Engines[streams.ComputeEngine], 12*unit, 10*unit)
 	}
 }

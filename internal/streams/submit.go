@@ -65,17 +65,19 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 // plan lays out the operators' results and says what the launches need: scratch for the one that needs
 // most, since they run one after another, and result room for all.
 func (b *Batch) plan() (device.Needs, error) {
-	var all device.Needs
+	all := device.Needs{InPlace: b.mappedIn.Bytes > 0}
 	shape := b.shape()
 	b.results = b.results[:0]
 	for _, k := range b.pipe.kernels {
 		n := k.Needs(shape)
 		all.Scratch = max(all.Scratch, n.Scratch)
+		all.InPlace = all.InPlace && n.InPlace
 		b.results = append(b.results, resultSpan{off: all.Result, len: n.Result})
 		all.Result = alignUp(all.Result+n.Result, resultAlign)
 	}
 	b.record.Payloads, b.record.Bytes = b.Rows(), b.bytes
 	b.record.ResultBytes, b.record.Scratch = all.Result, all.Scratch
+	b.record.InPlace, b.inPlace = all.InPlace, all.InPlace
 	if room := b.lane.result.Bytes; all.Result > room {
 		return all, device.Errorf("plan batch", b.pipe.info.ID, device.ErrInvalid,
 			"its results take %d bytes and the largest batch was said to take %d", all.Result, room)
@@ -105,6 +107,12 @@ func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 	l := b.lane
 	b.commands = b.commands[:0]
 	region, table := b.seal()
+	if b.inPlace {
+		b.mark(l.kern, b.start)
+		b.launches(table, scratch, b.mappedIn, b.mappedOut)
+		b.mark(l.out, b.copiedOut)
+		return b.flush()
+	}
 	b.copyIn(region)
 	if err := b.endOf(CopyIn, l.in); err != nil {
 		return err
@@ -131,7 +139,7 @@ func (b *Batch) copyIn(region device.HostBuffer) {
 	b.mark(l.in, b.copiedIn)
 }
 
-// compute runs the operators one after another.
+// compute runs the operators one after another on what was copied in.
 func (b *Batch) compute(table int, scratch device.Memory) {
 	l := b.lane
 	b.after(l.kern, l.in, b.copiedIn)
@@ -141,17 +149,22 @@ func (b *Batch) compute(table int, scratch device.Memory) {
 	if b.computing != b.copiedIn {
 		b.mark(l.kern, b.computing)
 	}
+	b.launches(table, scratch, l.input, l.result)
+	b.mark(l.kern, b.computed)
+}
+
+// launches runs the operators over the region at input.
+func (b *Batch) launches(table int, scratch, input, result device.Memory) {
 	for i, k := range b.pipe.kernels {
 		b.args[i] = device.LaunchArgs{
 			Shape:   b.shape(),
-			Rows:    l.input.Slice(0, b.bytes),
-			Offsets: l.input.Slice(table, 4*len(b.offsets)),
+			Rows:    input.Slice(0, b.bytes),
+			Offsets: input.Slice(table, 4*len(b.offsets)),
 			Scratch: scratch,
-			Result:  l.result.Slice(b.results[i].off, b.results[i].len),
+			Result:  result.Slice(b.results[i].off, b.results[i].len),
 		}
-		b.add(device.Command{Kind: device.DoLaunch, Stream: l.kern, Kernel: k, Args: &b.args[i]})
+		b.add(device.Command{Kind: device.DoLaunch, Stream: b.lane.kern, Kernel: k, Args: &b.args[i]})
 	}
-	b.mark(l.kern, b.computed)
 }
 
 // copyOut moves all operators' records to the host.

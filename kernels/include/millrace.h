@@ -100,9 +100,12 @@ typedef struct millrace_shape {
 typedef struct millrace_needs {
     uint64_t scratch; /* undefined content before and after; 0 for none */
     uint64_t result;  /* fixed-size records, one a row, back to back */
+    int32_t in_place; /* 1 if the batch is so small that reading and writing it in pinned host memory is faster than
+                         copying it there and back */
 } millrace_needs;
 
-/* One launch over a ragged batch. The addresses are device memory, and what they name must stay until the stream
+/* One launch over a ragged batch. The addresses are device memory, but for a batch that needs.in_place allows:
+ * then batch, offsets and result may be pinned host memory. What they name must stay until the stream
  * has passed the launch. batch may start at any address (a multiple of 16 is fastest, then of 4), and nothing
  * outside its shape.bytes bytes is read. offsets is aligned to 4, scratch and result to 256. */
 typedef struct millrace_launch {

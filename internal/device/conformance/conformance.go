@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, cases ...Case) {
 		{"Event", eventTests},
 		{"Command", commandTests},
 		{"DefaultStream", defaultStreamTests},
+		{"Mapped", mappedTests},
 		{"Completion", completionTests},
 		{"Pool", poolTests},
 		{"Reuse", reuseTests},

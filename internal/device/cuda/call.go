@@ -336,7 +336,7 @@ func (l *library) needs(op operatorHandle, instance unsafe.Pointer, shape device
 	var n C.millrace_needs
 	s := cShape(shape)
 	err := failed("needs", C.mr_needs(op, instance, &s, &n, &e), &e)
-	return device.Needs{Scratch: int(n.scratch), Result: int(n.result)}, err
+	return device.Needs{Scratch: int(n.scratch), Result: int(n.result), InPlace: n.in_place != 0}, err
 }
 
 // commands is a list of calls that enqueue work, in C's form. It holds no Go pointers.

@@ -101,3 +101,12 @@ func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
 	delete(live, at)
 	return true
 }
+
+// Map implements device.Mapper. Under unified addressing, which every 64-bit Linux has, a GPU reaches pinned memory at
+// the address that the host does.
+func (d *gpu) Map(b device.HostBuffer) (device.Memory, error) {
+	if b.Len() == 0 || b.Kind() != device.Pinned {
+		return device.Memory{}, d.errorf("map", device.ErrInvalid, "%d bytes of %v memory: use a buffer of AllocHost", b.Len(), b.Kind())
+	}
+	return device.Memory{Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b.Raw())))), Bytes: b.Len()}, nil
+}

@@ -43,7 +43,11 @@ func (d *Device) Kernel(name string, params []byte) (device.Kernel, error) {
 func (k *Kernel) Name() string { return k.name }
 
 // Needs implements device.Kernel.
-func (k *Kernel) Needs(s device.Shape) device.Needs { return k.run.Needs(s) }
+func (k *Kernel) Needs(s device.Shape) device.Needs {
+	n := k.run.Needs(s)
+	n.InPlace = s.Bytes+n.Result <= k.dev.inPlace
+	return n
+}
 
 // Close implements device.Kernel. On a lost device it gives the kernel back and returns ErrLost.
 func (k *Kernel) Close() error {
@@ -92,8 +96,8 @@ func (s *Stream) Launch(k device.Kernel, args device.LaunchArgs) error {
 		return device.Errorf(call, d.info.ID, device.ErrLaunch, "%s: injected", mine.name)
 	}
 	_, loses := d.match(DeviceLoss, n)
-	rows, offsets := d.useDevice(args.Rows), d.useDevice(args.Offsets)
-	scratch, result := d.useDevice(args.Scratch), d.useDevice(args.Result)
+	rows, offsets := d.useMapped(args.Rows), d.useMapped(args.Offsets)
+	scratch, result := d.useDevice(args.Scratch), d.useMapped(args.Result)
 	s.enqueue(&op{
 		kind: Launch, name: mine.name, bytes: args.Shape.Bytes, uses: []use{rows, offsets, scratch, result},
 		effect: func() error {

@@ -232,6 +232,29 @@ func (d *Device) useDevice(m device.Memory) use {
 	return use{alloc: a, data: a.data[off : off+m.Bytes : off+m.Bytes]}
 }
 
+// useMapped is useDevice for memory that may also be a host buffer's.
+func (d *Device) useMapped(m device.Memory) use {
+	a := d.hostSpace.find(m.Addr, max(m.Bytes, 0))
+	if a == nil || m.Bytes == 0 {
+		return d.useDevice(m)
+	}
+	off := int(m.Addr - a.base)
+	return use{alloc: a, data: a.data[off : off+m.Bytes : off+m.Bytes]}
+}
+
+// Map implements device.Mapper. The address is the one in this process, which is far from the device's own.
+func (d *Device) Map(b device.HostBuffer) (device.Memory, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable("map"); err != nil {
+		return device.Memory{}, err
+	}
+	if b.Len() == 0 || d.hostSpace.find(address(b.Raw()), b.Len()) == nil {
+		return device.Memory{}, d.invalid("map", "%d bytes that are not of a live host buffer of this device", b.Len())
+	}
+	return device.Memory{Addr: address(b.Raw()), Bytes: b.Len()}, nil
+}
+
 // useHost takes the first n bytes of b, n > 0. Pageable memory may be the caller's own.
 func (d *Device) useHost(b device.HostBuffer, n int) use {
 	mem := b.Raw()[:n]

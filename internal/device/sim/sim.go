@@ -66,6 +66,10 @@ type Options struct {
 	// Faults are the failures to inject. See Fault.
 	Faults []Fault
 
+	// MostInPlace is how many bytes of payloads and results a batch may have for its kernels to want it in
+	// place (see device.Needs). 0 means that none is wanted so.
+	MostInPlace int
+
 	// Memory is the bytes of device memory, HostMemory those that AllocHost can give. 0 means
 	// DefaultMemory. The bytes are real memory of this process once written to.
 	Memory     int64
@@ -83,6 +87,7 @@ type Device struct {
 	kernels  map[string]device.HostKernel
 	parallel device.Parallel
 	faults   []Fault
+	inPlace  int // Options.MostInPlace
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change of state; nil while nobody waits for one
@@ -108,6 +113,7 @@ var (
 	_ device.Gater  = (*Device)(nil)
 
 	_ device.DefaultStreamer = (*Device)(nil)
+	_ device.Mapper          = (*Device)(nil)
 )
 
 // Open makes a device. It fails with ErrInvalid when the options make no sense, naming every problem.
@@ -130,6 +136,7 @@ func Open(o Options) (*Device, error) {
 		kernels:  make(map[string]device.HostKernel, len(o.Kernels)),
 		parallel: o.Parallel,
 		faults:   slices.Clone(o.Faults),
+		inPlace:  o.MostInPlace,
 		loop:     newLoop(slots),
 		memory:   newMemory(orDefault(o.Memory, DefaultMemory), orDefault(o.HostMemory, DefaultMemory)),
 		trace:    trace{limit: max(orDefault(o.TraceLimit, DefaultTraceLimit), 0)},
