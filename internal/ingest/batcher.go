@@ -31,18 +31,26 @@ func newBatcher(pipe *streams.Pipeline, in <-chan delivery, linger time.Duration
 // the reason. What it took and did not submit is left unread, but for a payload it carries: see leaveUnread.
 func (w *Worker) runBatcher(ctx context.Context, f *batcher) error {
 	for {
-		first, ok := f.first()
-		if !ok {
+		g, err := w.reserve(ctx, f.pipe)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
 			return nil
-		}
-		g, b, err := w.acquire(ctx, f.pipe)
-		if err != nil {
-			w.unread.add(first)
-			if ctx.Err() != nil {
-				return nil
-			}
+		default:
 			return err
 		}
+		first, ok := f.first()
+		if !ok {
+			w.unreserve(g, f.pipe)
+			return nil
+		}
+		b, err := f.pipe.Take()
+		if err != nil {
+			w.freeGroups <- g
+			w.unread.add(first)
+			return err
+		}
+		w.inHand.Add(1)
 		f.add(b, g, first)
 		if err := w.submit(f, b, g, f.fill(b, g)); err != nil {
 			return err
@@ -50,25 +58,29 @@ func (w *Worker) runBatcher(ctx context.Context, f *batcher) error {
 	}
 }
 
-// acquire waits until there is room for one more batch, with ctx as the end of intake.
-func (w *Worker) acquire(ctx context.Context, pipe *streams.Pipeline) (*group, *streams.Batch, error) {
+// reserve waits until there is room for one more batch, with ctx as the end of intake. It comes before a delivery is
+// taken: of several devices the one that is free gets it.
+func (w *Worker) reserve(ctx context.Context, pipe *streams.Pipeline) (*group, error) {
 	if err := w.budget.await(ctx, pipe.Over()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	select {
 	case g := <-w.freeGroups:
-		b, err := pipe.Acquire(ctx)
-		if err != nil {
+		if err := pipe.Reserve(ctx); err != nil {
 			w.freeGroups <- g
-			return nil, nil, err
+			return nil, err
 		}
-		w.inHand.Add(1)
-		return g, b, nil
+		return g, nil
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		return nil, ctx.Err()
 	case <-pipe.Over():
-		return nil, nil, pipe.Err()
+		return nil, pipe.Err()
 	}
+}
+
+func (w *Worker) unreserve(g *group, pipe *streams.Pipeline) {
+	pipe.Unreserve()
+	w.freeGroups <- g
 }
 
 // leaveUnread takes what is still on its way to a batcher that has ended, until the source ends too.

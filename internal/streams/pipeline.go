@@ -171,13 +171,31 @@ func (p *Pipeline) Err() error {
 // Acquire returns an empty batch to fill, on an idle lane if there is one. It waits until a batch is free,
 // ctx is done, or the pipeline has an Err. The batch is the caller's until Submit or Release.
 func (p *Pipeline) Acquire(ctx context.Context) (*Batch, error) {
+	if err := p.Reserve(ctx); err != nil {
+		return nil, err
+	}
+	return p.Take()
+}
+
+// Reserve waits as Acquire does, and keeps a free batch for the caller, who must Take or Unreserve it. Who has several
+// pipelines to give work to reserves before choosing the work, so that it goes to the one that is free.
+func (p *Pipeline) Reserve(ctx context.Context) error {
 	select {
 	case <-p.freeSlots:
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	case <-p.over:
-		return nil, p.Err()
+		return p.Err()
 	}
+}
+
+// Unreserve gives a reservation back.
+func (p *Pipeline) Unreserve() { p.freeSlots <- struct{}{} }
+
+// Take is Acquire for who has reserved. It does not wait. It uses the reservation up, also where it fails because the
+// pipeline has an Err.
+func (p *Pipeline) Take() (*Batch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {

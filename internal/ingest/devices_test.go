@@ -1,0 +1,83 @@
+package ingest
+
+import (
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// withDevices makes a worker over one pipeline for each device.
+func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running {
+	r.t.Helper()
+	run := r.prepare(devices[0], cfg)
+	pipes := run.worker.pipes
+	for _, d := range devices[1:] {
+		pipes = append(pipes, r.pipeline(d, cfg))
+	}
+	w, err := NewWorker(r.ctx(), run.nc, pipes, r.opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	run.worker = w
+	return run
+}
+
+// A device that does not move keeps what its own buffers hold and not a payload more: the other one does the rest.
+func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n, perBatch = 300, 1
+	stuck := simDevice(t)
+	release := stuck.Hold()
+	run := r.withDevices(streams.Config{BatchPayloads: perBatch}, stuck, hostDevice(t))
+	held := run.worker.pipes[0].Slots() * perBatch
+	run.start()
+	r.publish(n, document)
+	r.tally.awaitStored(t, n-held)
+	release()
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.awaitFinished(n)
+	r.wantAll(n, document)
+}
+
+// Two devices share the work of one consumer, and every payload comes back once.
+func TestTwoDevicesShareTheWork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 2000
+	first, second := &records{}, &records{}
+	run := r.prepare(openHost(t, operator.HostKernels()), streams.Config{BatchPayloads: 5, Observer: first})
+	other := r.pipeline(hostDevice(t), streams.Config{BatchPayloads: 5, Observer: second})
+	w, err := NewWorker(r.ctx(), run.nc, append(run.worker.pipes, other), r.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.worker = w
+	run.start()
+	r.publish(n, document)
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.awaitFinished(n)
+	r.wantAll(n, document)
+	if a, b := payloadsOf(first), payloadsOf(second); a == 0 || b == 0 || a+b < n {
+		t.Errorf("one device computed %d payloads and the other %d, of %d", a, b, n)
+	}
+}
+
+func payloadsOf(l *records) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.list {
+		n += r.Payloads
+	}
+	return n
+}
