@@ -1,0 +1,21 @@
+// Launching mix, the kernel of every schedule here.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+namespace yardstick {
+
+// Mixes `bytes` bytes at `from` into `to`, both device memory. `last` is one more byte to write, or NULL.
+struct MixArgs {
+    const uint8_t *from;
+    uint8_t *to;
+    uint64_t bytes; // a multiple of 4
+    uint32_t rounds;
+    uint8_t *last;
+};
+
+// Enqueues one launch. multiprocessors are the GPU's.
+void launch_mix(cudaStream_t stream, const MixArgs &args, uint32_t multiprocessors);
+
+} // namespace yardstick

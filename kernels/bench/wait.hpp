@@ -1,0 +1,25 @@
+// How the host learns that an event has come.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "cuda.hpp"
+#include "forms.hpp"
+
+namespace yardstick {
+
+// An untimed event of the kind that this way of waiting needs.
+Event make_wait_event(Wait wait);
+
+// Returns once the event has come, or at once if it was never recorded.
+void wait_for(cudaEvent_t event, Wait wait);
+
+// Polls until the event has come.
+inline void poll(cudaEvent_t event) {
+    cudaError_t result;
+    while ((result = cudaEventQuery(event)) == cudaErrorNotReady) {
+    }
+    check(result, "cudaEventQuery");
+}
+
+} // namespace yardstick

@@ -1,0 +1,55 @@
+// The kernel of mix, and how many blocks it is launched with.
+//
+// A thread takes 16 bytes at a time: four words, whose rounds do not depend on each other, so that one word's
+// multiplication runs while another's is under way. The grid fills every multiprocessor and strides over the rest.
+#pragma once
+
+#include "load.cuh"
+#include "math/mix.cuh"
+
+namespace millrace {
+
+constexpr uint32_t kMixThreads = 256;
+constexpr uint32_t kMixBlocksPerMultiprocessor = 8; // 2048 threads: all that fit
+
+// Blocks for a batch: 16 bytes a thread, but no more blocks than run at once. 0 for no bytes.
+inline uint32_t mix_blocks(uint64_t bytes, uint32_t multiprocessors) {
+    uint64_t blocks = (bytes + kMixThreads * 16 - 1) / (kMixThreads * 16);
+    uint64_t most = static_cast<uint64_t>(multiprocessors) * kMixBlocksPerMultiprocessor;
+    return static_cast<uint32_t>(blocks < most ? blocks : most);
+}
+
+// Passes four words through their rounds, in step.
+__device__ inline void mix_words(uint32_t (&words)[4], uint32_t rounds) {
+    for (uint32_t r = 0; r < rounds; r++) {
+        for (uint32_t w = 0; w < 4; w++) words[w] = mix_round(words[w]);
+    }
+}
+
+// Stores those of four words that are within `left` bytes, a multiple of 4 above 0. `to` is aligned to 16.
+__device__ inline void store_words(const uint32_t (&words)[4], uint8_t *to, uint32_t left) {
+    if (left >= 16) {
+        *reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+        return;
+    }
+    for (uint32_t w = 0; w < 3; w++) {
+        if (w * 4 < left) reinterpret_cast<uint32_t *>(to)[w] = words[w];
+    }
+}
+
+// Mixes `bytes` bytes from any address (at most kMostInBatch) into whole words at `to`, which is aligned to 16. Where
+// `last` is not NULL it is the address of one more byte to write: a scratch's last, so that all of it is touched.
+static __global__ void __launch_bounds__(kMixThreads)
+    mix_bytes(const uint8_t *from, uint32_t bytes, uint32_t rounds, uint8_t *to, uint8_t *last) {
+    uint32_t limit = static_cast<uint32_t>(mix_result_bytes(bytes));
+    uint32_t stride = gridDim.x * kMixThreads * 16;
+    for (uint32_t position = (blockIdx.x * kMixThreads + threadIdx.x) * 16; position < limit; position += stride) {
+        uint32_t words[4];
+        load_16(from, position, bytes, words);
+        mix_words(words, rounds);
+        store_words(words, to + position, limit - position);
+    }
+    if (last != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *last = 1;
+}
+
+} // namespace millrace
