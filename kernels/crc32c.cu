@@ -5,6 +5,7 @@
 #include <new>
 
 #include "crc32c_kernels.cuh"
+#include "crc32c_resident.cuh"
 #include "runtime/operator.hpp"
 
 namespace millrace {
@@ -24,7 +25,8 @@ struct Crc32c {
 
 int32_t crc32c_load(millrace_error *error) {
     if (int32_t s = load_kernel(crc32c_prepare, "loading crc32c_prepare", error)) return s;
-    return load_kernel(crc32c_tiles, "loading crc32c_tiles", error);
+    if (int32_t s = load_kernel(crc32c_tiles, "loading crc32c_tiles", error)) return s;
+    return load_kernel(crc32c_resident, "loading crc32c_resident", error);
 }
 
 int32_t make_instance(Crc32c *instance, millrace_error *error) {
@@ -92,8 +94,15 @@ int32_t crc32c_launch(const void *self, void *cuda_stream, const millrace_launch
     return check_launch(error, "crc32c_tiles");
 }
 
+int32_t crc32c_stay(const void *self, void *cuda_stream, const millrace_resident *resident, millrace_error *error) {
+    const Crc32c *instance = static_cast<const Crc32c *>(self);
+    crc32c_resident<<<1, kCrc32cThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(instance->tables, *resident);
+    return check_launch(error, "crc32c_resident");
+}
+
 } // namespace
 
-extern const OperatorEntry kCrc32c = {{"crc32c", 1, crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch}, crc32c_load};
+extern const OperatorEntry kCrc32c = {
+    {"crc32c", 1, crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch, crc32c_stay}, crc32c_load};
 
 } // namespace millrace

@@ -20,7 +20,6 @@ namespace millrace {
 
 constexpr uint32_t kCrc32cThreads = 128;
 constexpr uint32_t kCrc32cSliceBytes = 64;                    // a thread's share
-constexpr uint32_t kCrc32cSliceVectors = kCrc32cSliceBytes / 16;
 constexpr uint32_t kCrc32cTileBytes = kCrc32cThreads * kCrc32cSliceBytes; // a block's share
 
 // A tile in shared memory. A thread reads 16 bytes 64 bytes after its neighbour, which would put eight threads on two
@@ -29,11 +28,6 @@ struct Crc32cTile {
     uint4 vectors[kCrc32cTileBytes / 16];
 
     static __device__ uint32_t place(uint32_t vector) { return vector ^ (vector >> 3 & 3); }
-
-    __device__ uint8_t byte(uint32_t position) const {
-        const uint8_t *vector = reinterpret_cast<const uint8_t *>(&vectors[place(position / 16)]);
-        return vector[position % 16];
-    }
 };
 
 // Brings the tile in, 16 bytes a thread.
@@ -43,27 +37,6 @@ __device__ inline void load_tile(Crc32cTile *tile, const uint8_t *batch, uint32_
         load_16(batch, start + v * 16, bytes, words);
         tile->vectors[Crc32cTile::place(v)] = make_uint4(words[0], words[1], words[2], words[3]);
     }
-}
-
-// The raw CRC of a whole slice.
-__device__ inline uint32_t crc_of_slice(const Crc32cTile &tile, const uint32_t (*slice)[256], uint32_t number) {
-    uint32_t crc = 0;
-    for (uint32_t v = 0; v < kCrc32cSliceVectors; v++) {
-        uint4 vector = tile.vectors[Crc32cTile::place(number * kCrc32cSliceVectors + v)];
-        crc = crc32c_word(slice, crc, vector.x);
-        crc = crc32c_word(slice, crc, vector.y);
-        crc = crc32c_word(slice, crc, vector.z);
-        crc = crc32c_word(slice, crc, vector.w);
-    }
-    return crc;
-}
-
-// The raw CRC of part of a slice; positions count from the tile's start.
-__device__ inline uint32_t crc_of_bytes(const Crc32cTile &tile, const uint32_t (*slice)[256], uint32_t from,
-                                        uint32_t to) {
-    uint32_t crc = 0;
-    for (uint32_t i = from; i < to; i++) crc = crc32c_byte(slice, crc, tile.byte(i));
-    return crc;
 }
 
 // A piece of a row that reaches the end of a thread's slice, shifted to the row's end.
@@ -82,20 +55,64 @@ struct Crc32cRows {
     uint32_t start;       // of the tile
 };
 
-// Adds the pieces that end within the slice [from, to) of the batch, and returns the one that reaches its end.
+// The row that a thread is in, and the raw CRC of what it has seen of it. Positions are the batch's.
+struct RowCursor {
+    const Crc32cRows *rows;
+    const uint32_t (*slice)[256];
+    uint32_t *result;
+    uint32_t row, end;
+    uint32_t crc;
+
+    // Moves to the row that holds the byte at `position`, which is in the tile. Passes empty rows by.
+    __device__ void enter(uint32_t from_row, uint32_t position) {
+        row = row_at(rows->offsets, from_row, rows->last, position);
+        end = rows->offsets[row + 1];
+        crc = 0;
+    }
+
+    // Ends the row if it ends here, where another byte follows.
+    __device__ void turn(uint32_t position) {
+        if (position != end) return;
+        atomicXor(&result[row], crc);
+        enter(row, position);
+    }
+
+    // Takes the first `count` bytes of a word, 1 to 4.
+    __device__ void take_word(uint32_t position, uint32_t word, uint32_t count) {
+        turn(position);
+        if (count == 4 && end - position >= 4) {
+            crc = crc32c_word(slice, crc, word);
+            return;
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            turn(position + i);
+            crc = crc32c_byte(slice, crc, static_cast<uint8_t>(word >> (i * 8)));
+        }
+    }
+};
+
+// Adds the pieces that end before the slice [from, to) of the batch does, and returns the one that reaches its end.
+//
+// All threads of a warp walk their slices in step, 16 bytes at a time. Where a row ends within the 16, that thread goes
+// on by words, and by bytes in the word with the end, and the others wait for just that long. Were the pieces taken
+// one after another, they would wait for as long as a slice by bytes takes, in nearly every warp of a ragged batch.
 __device__ inline Piece crc_of_pieces(const Crc32cTile &tile, const Crc32cTables *tables,
                                       const uint32_t (*slice)[256], const Crc32cRows &rows, uint32_t from, uint32_t to,
                                       uint32_t *result) {
-    for (uint32_t row = rows.first, position = from;;) {
-        row = row_at(rows.offsets, row, rows.last, position); // passes empty rows by
-        uint32_t end = rows.offsets[row + 1], until = end < to ? end : to;
-        uint32_t crc = until - position == kCrc32cSliceBytes
-                           ? crc_of_slice(tile, slice, (position - rows.start) / kCrc32cSliceBytes)
-                           : crc_of_bytes(tile, slice, position - rows.start, until - rows.start);
-        if (until == to) return Piece{row, crc32c_shift(tables->power, crc, end - until)};
-        atomicXor(&result[row], crc);
-        position = end;
+    RowCursor cursor = {&rows, slice, result, 0, 0, 0};
+    cursor.enter(rows.first, from);
+    for (uint32_t position = from; position < to; position += 16) {
+        uint4 vector = tile.vectors[Crc32cTile::place((position - rows.start) / 16)];
+        uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
+        if (cursor.end - position >= 16 && to - position >= 16) {
+            for (uint32_t w = 0; w < 4; w++) cursor.crc = crc32c_word(slice, cursor.crc, words[w]);
+        } else {
+            for (uint32_t w = 0; w < 4 && position + w * 4 < to; w++) {
+                cursor.take_word(position + w * 4, words[w], min(to - position - w * 4, 4u));
+            }
+        }
     }
+    return Piece{cursor.row, crc32c_shift(tables->power, cursor.crc, cursor.end - to)};
 }
 
 // Adds every thread's piece to its row, one addition for each row in the warp.
@@ -106,40 +123,60 @@ __device__ inline void add_pieces(Piece piece, uint32_t *result) {
     if (leads && piece.row != kNoRow) atomicXor(&result[piece.row], sum);
 }
 
+// Brings the tables that every byte needs into shared memory. A barrier must follow.
+__device__ inline void crc32c_load_slices(const Crc32cTables *tables, uint32_t (*slice)[256]) {
+    for (uint32_t i = threadIdx.x; i < 4 * 256; i += kCrc32cThreads) {
+        slice[i / 256][i % 256] = tables->slice[i / 256][i % 256];
+    }
+}
+
+// A block's work on tile number t. It ends with a barrier, so that the next tile may overwrite this one.
+__device__ inline void crc32c_tile(const Crc32cTables *tables, const uint32_t (*slice)[256], Crc32cTile *tile,
+                                   const uint8_t *batch, const uint32_t *offsets, uint32_t bytes,
+                                   const uint32_t *index, uint32_t t, uint32_t *result) {
+    uint32_t start = t * kCrc32cTileBytes;
+    load_tile(tile, batch, bytes, start);
+    __syncthreads();
+    uint32_t from = start + threadIdx.x * kCrc32cSliceBytes;
+    uint32_t to = from + kCrc32cSliceBytes < bytes ? from + kCrc32cSliceBytes : bytes;
+    Piece piece = {kNoRow, 0};
+    if (from < to) {
+        Crc32cRows rows = {offsets, index[t], index[t + 1], start};
+        piece = crc_of_pieces(*tile, tables, slice, rows, from, to, result);
+    }
+    __syncwarp();
+    add_pieces(piece, result);
+    __syncthreads();
+}
+
 static __global__ void __launch_bounds__(kCrc32cThreads)
     crc32c_tiles(const Crc32cTables *tables, const uint8_t *batch, const uint32_t *offsets, uint32_t bytes,
                  const uint32_t *index, uint32_t *result) {
     __shared__ uint32_t slice[4][256];
     __shared__ Crc32cTile tile;
-    for (uint32_t i = threadIdx.x; i < 4 * 256; i += kCrc32cThreads) {
-        slice[i / 256][i % 256] = tables->slice[i / 256][i % 256];
-    }
+    crc32c_load_slices(tables, slice);
     uint32_t tiles = tile_count(bytes, kCrc32cTileBytes);
     for (uint32_t t = blockIdx.x; t < tiles; t += gridDim.x) {
-        uint32_t start = t * kCrc32cTileBytes;
-        load_tile(&tile, batch, bytes, start);
-        __syncthreads();
-        uint32_t from = start + threadIdx.x * kCrc32cSliceBytes;
-        uint32_t to = from + kCrc32cSliceBytes < bytes ? from + kCrc32cSliceBytes : bytes;
-        Piece piece = {kNoRow, 0};
-        if (from < to) {
-            Crc32cRows rows = {offsets, index[t], index[t + 1], start};
-            piece = crc_of_pieces(tile, tables, slice, rows, from, to, result);
-        }
-        __syncwarp();
-        add_pieces(piece, result);
-        __syncthreads(); // before the next tile overwrites this one
+        crc32c_tile(tables, slice, &tile, batch, offsets, bytes, index, t, result);
     }
 }
 
-// Fills in the tile index, and begins every record with what depends on the row's length alone.
-static __global__ void crc32c_prepare(const Crc32cTables *tables, const uint32_t *offsets, uint32_t rows,
-                                      uint32_t bytes, uint32_t entries, uint32_t *index, uint32_t *result) {
+// Fills in the tile index, and begins every record with what depends on the row's length alone. Thread number
+// `first` of `stride` calls it.
+__device__ inline void crc32c_begin(const Crc32cTables *tables, const uint32_t *offsets, uint32_t rows, uint32_t bytes,
+                                    uint32_t entries, uint32_t *index, uint32_t *result, uint32_t first,
+                                    uint32_t stride) {
     uint32_t items = rows > entries ? rows : entries;
-    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < items; i += gridDim.x * blockDim.x) {
+    for (uint32_t i = first; i < items; i += stride) {
         if (i < rows) result[i] = crc32c_frame(tables->power, offsets[i + 1] - offsets[i]);
         if (i < entries) index[i] = tile_index_entry(offsets, rows, bytes, kCrc32cTileBytes, i);
     }
+}
+
+static __global__ void crc32c_prepare(const Crc32cTables *tables, const uint32_t *offsets, uint32_t rows,
+                                      uint32_t bytes, uint32_t entries, uint32_t *index, uint32_t *result) {
+    crc32c_begin(tables, offsets, rows, bytes, entries, index, result, blockIdx.x * blockDim.x + threadIdx.x,
+                 gridDim.x * blockDim.x);
 }
 
 } // namespace millrace

@@ -7,16 +7,17 @@ namespace millrace {
 
 // Bytes [position, position + 16) of the batch as little-endian words; those at `limit` and behind are 0 and are not
 // read. It takes one load where the address is a multiple of 16, four where it is a multiple of 4, and goes byte
-// by byte where neither holds or the limit is near.
+// by byte where neither holds or the limit is near. The loads are plain: a resident kernel reads here what it has
+// written itself, which the read-only path must not be used for.
 __device__ inline void load_16(const uint8_t *batch, uint32_t position, uint32_t limit, uint32_t (&words)[4]) {
     const uint8_t *from = batch + position;
     uint64_t address = reinterpret_cast<uint64_t>(from);
     bool whole = position < limit && limit - position >= 16;
     if (whole && address % 16 == 0) {
-        uint4 vector = __ldg(reinterpret_cast<const uint4 *>(from));
+        uint4 vector = *reinterpret_cast<const uint4 *>(from);
         words[0] = vector.x, words[1] = vector.y, words[2] = vector.z, words[3] = vector.w;
     } else if (whole && address % 4 == 0) {
-        for (uint32_t w = 0; w < 4; w++) words[w] = __ldg(reinterpret_cast<const uint32_t *>(from) + w);
+        for (uint32_t w = 0; w < 4; w++) words[w] = reinterpret_cast<const uint32_t *>(from)[w];
     } else {
         for (uint32_t w = 0; w < 4; w++) words[w] = 0;
         for (uint32_t i = 0; i < 16; i++) {

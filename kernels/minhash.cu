@@ -1,12 +1,17 @@
 // minhash: permuted MinHash over the character shingles of every row of a ragged batch.
 //
 // Parameter block (16 bytes, little-endian): uint32 k (1 to 256), uint32 hashes (1 to 1024), uint64 seed.
-// Result record: `hashes` little-endian uint32, the signature. Scratch: the tile index (ragged.cuh).
+// Result record: `hashes` little-endian uint32, the signature. Scratch: the tile index (ragged.cuh) and a count of tiles.
+//
+// The operator is there under four names that take the same parameters and give the same results: `minhash` runs the
+// kernels that are fastest on its device, and minhash:plain, minhash:warp-specialized and minhash:cluster run the ones
+// they name, or cannot be created where the device lacks what those need.
 #include <string.h>
 
 #include <new>
 
-#include "minhash_kernels.cuh"
+#include "minhash_resident.cuh"
+#include "minhash_variants.cuh"
 #include "runtime/operator.hpp"
 
 namespace millrace {
@@ -16,19 +21,18 @@ namespace {
 // The most bytes of payloads and results of a batch that is not copied. Measured: docs/benchmarks.md, latency.
 constexpr uint64_t kMinhashMostInPlace = 64 << 10;
 
-constexpr uint32_t kMostHashes = 1024;
-constexpr uint32_t kBlocksPerMultiprocessor = 8; // for the preparing kernel
-
 struct Minhash {
-    int32_t ordinal;
-    uint32_t multiprocessors;
+    MinhashDevice device;
+    MinhashVariant variant;
     uint32_t k, hashes;
     const PermutationWords *permutations; // on the device, `hashes` of them
 };
 
-int32_t minhash_load(millrace_error *error) {
-    if (int32_t s = load_kernel(minhash_prepare, "loading minhash_prepare", error)) return s;
-    return load_kernel(minhash_tiles, "loading minhash_tiles", error);
+// The variant that `minhash` runs. This is the only place that knows: kFastestOnHopper is what was measured on an H100.
+constexpr MinhashVariant kFastestOnHopper = MinhashVariant::plain;
+
+MinhashVariant fastest_on(const MinhashDevice &device) {
+    return available(device, kFastestOnHopper) ? kFastestOnHopper : MinhashVariant::plain;
 }
 
 int32_t parse(const void *params, size_t bytes, Minhash *instance, uint64_t *seed, millrace_error *error) {
@@ -49,9 +53,7 @@ int32_t parse(const void *params, size_t bytes, Minhash *instance, uint64_t *see
 }
 
 int32_t make_instance(Minhash *instance, uint64_t seed, millrace_error *error) {
-    if (int32_t s = check(error, cudaSetDevice(instance->ordinal), "cudaSetDevice")) return s;
-    if (int32_t s = minhash_load(error)) return s;
-    if (int32_t s = multiprocessors(instance->ordinal, &instance->multiprocessors, error)) return s;
+    if (int32_t s = load_minhash(instance->device, error)) return s;
     PermutationWords table[kMostHashes];
     for (uint32_t i = 0; i < instance->hashes; i++) table[i] = permutation_words(next_permutation(&seed));
     void *copy = nullptr;
@@ -60,23 +62,37 @@ int32_t make_instance(Minhash *instance, uint64_t seed, millrace_error *error) {
     return MILLRACE_OK;
 }
 
-int32_t minhash_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
-    Minhash *instance = new (std::nothrow) Minhash{ordinal, 0, 0, 0, nullptr};
-    if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for minhash");
+// What `create` does, with the variant that `choose` picks for the device.
+template <class Choose>
+int32_t create_with(Choose choose, int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+    Minhash parsed = {};
     uint64_t seed = 0;
-    int32_t status = parse(params, bytes, instance, &seed, error);
-    if (status == MILLRACE_OK) status = make_instance(instance, seed, error);
-    if (status != MILLRACE_OK) {
+    if (int32_t s = parse(params, bytes, &parsed, &seed, error)) return s;
+    if (int32_t s = find_device(ordinal, &parsed.device, error)) return s;
+    parsed.variant = choose(parsed.device);
+    if (int32_t s = require(parsed.device, parsed.variant, error)) return s;
+    Minhash *instance = new (std::nothrow) Minhash(parsed);
+    if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for minhash");
+    if (int32_t s = make_instance(instance, seed, error)) {
         delete instance;
-        return status;
+        return s;
     }
     *out = instance;
     return MILLRACE_OK;
 }
 
+int32_t minhash_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+    return create_with(fastest_on, ordinal, params, bytes, out, error);
+}
+
+template <MinhashVariant kVariant>
+int32_t variant_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+    return create_with([](const MinhashDevice &) { return kVariant; }, ordinal, params, bytes, out, error);
+}
+
 int32_t minhash_destroy(void *self, millrace_error *error) {
     Minhash *instance = static_cast<Minhash *>(self);
-    int32_t status = check(error, cudaSetDevice(instance->ordinal), "cudaSetDevice");
+    int32_t status = check(error, cudaSetDevice(instance->device.ordinal), "cudaSetDevice");
     if (status == MILLRACE_OK) {
         status = check(error, cudaFree(const_cast<PermutationWords *>(instance->permutations)), "cudaFree");
     }
@@ -86,10 +102,25 @@ int32_t minhash_destroy(void *self, millrace_error *error) {
 
 int32_t minhash_needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
     if (int32_t s = check_shape(shape, error)) return s;
-    needs->scratch = tile_index_bytes(static_cast<uint32_t>(shape->bytes), kMinhashTileBytes);
+    uint64_t index = tile_index_bytes(static_cast<uint32_t>(shape->bytes), kMinhashTileBytes);
+    needs->scratch = index == 0 ? 0 : index + sizeof(uint32_t); // the count of tiles taken is behind the index
     needs->result = shape->rows * static_cast<const Minhash *>(self)->hashes * sizeof(uint32_t);
     needs->in_place = shape->bytes + needs->result <= kMinhashMostInPlace;
     return MILLRACE_OK;
+}
+
+MinhashWork work_of(const Minhash &instance, const millrace_launch &args) {
+    MinhashWork work = {};
+    work.batch = reinterpret_cast<const uint8_t *>(args.batch);
+    work.offsets = reinterpret_cast<const uint32_t *>(args.offsets);
+    work.bytes = static_cast<uint32_t>(args.shape.bytes);
+    work.tiles = tile_count(work.bytes, kMinhashTileBytes);
+    work.k = instance.k, work.halo = halo_bytes(instance.k);
+    work.permutations = instance.permutations, work.hashes = instance.hashes;
+    work.index = reinterpret_cast<const uint32_t *>(args.scratch);
+    work.taken = reinterpret_cast<uint32_t *>(args.scratch) + work.tiles + 1;
+    work.result = reinterpret_cast<uint32_t *>(args.result);
+    return work;
 }
 
 int32_t minhash_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
@@ -97,26 +128,42 @@ int32_t minhash_launch(const void *self, void *cuda_stream, const millrace_launc
     if (int32_t s = check_shape(&args->shape, error)) return s;
     if (args->shape.rows == 0) return MILLRACE_OK;
     cudaStream_t stream = static_cast<cudaStream_t>(cuda_stream);
-    uint32_t rows = static_cast<uint32_t>(args->shape.rows), bytes = static_cast<uint32_t>(args->shape.bytes);
-    const uint32_t *offsets = reinterpret_cast<const uint32_t *>(args->offsets);
-    uint32_t *index = reinterpret_cast<uint32_t *>(args->scratch);
-    uint32_t *result = reinterpret_cast<uint32_t *>(args->result);
-    uint32_t tiles = tile_count(bytes, kMinhashTileBytes), entries = bytes == 0 ? 0 : tiles + 1;
-    uint64_t values = args->shape.rows * instance->hashes;
+    MinhashWork work = work_of(*instance, *args);
+    if (int32_t s = launch_prepare(instance->device, work, args->shape.rows, stream, error)) return s;
+    if (work.bytes == 0) return MILLRACE_OK;
+    return launch_tiles(instance->device, instance->variant, work, stream, error);
+}
 
-    uint32_t blocks = blocks_for(values > entries ? values : entries, kMinhashThreads,
-                                 instance->multiprocessors * kBlocksPerMultiprocessor);
-    minhash_prepare<<<blocks, kMinhashThreads, 0, stream>>>(offsets, rows, bytes, entries, values, index, result);
-    if (int32_t s = check_launch(error, "minhash_prepare")) return s;
-    if (bytes == 0) return MILLRACE_OK;
-    minhash_tiles<<<tiles, kMinhashThreads, 0, stream>>>(
-        reinterpret_cast<const uint8_t *>(args->batch), offsets, bytes, instance->k, halo_bytes(instance->k),
-        instance->permutations, instance->hashes, index, result);
-    return check_launch(error, "minhash_tiles");
+int32_t minhash_load(millrace_error *error) {
+    int ordinal = 0;
+    if (int32_t s = check(error, cudaGetDevice(&ordinal), "cudaGetDevice")) return s;
+    MinhashDevice device;
+    if (int32_t s = find_device(ordinal, &device, error)) return s;
+    if (int32_t s = load_minhash(device, error)) return s;
+    return load_kernel(minhash_resident, "loading minhash_resident", error);
+}
+
+int32_t minhash_stay(const void *self, void *cuda_stream, const millrace_resident *resident, millrace_error *error) {
+    const Minhash *instance = static_cast<const Minhash *>(self);
+    minhash_resident<<<1, kMinhashThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(
+        instance->k, halo_bytes(instance->k), instance->permutations, instance->hashes, *resident);
+    return check_launch(error, "minhash_resident");
+}
+
+using Create = int32_t (*)(int32_t, const void *, size_t, void **, millrace_error *);
+
+constexpr millrace_operator minhash_operator(const char *name, Create create) {
+    return {name, 1, create, minhash_destroy, minhash_needs, minhash_launch, minhash_stay};
 }
 
 } // namespace
 
-extern const OperatorEntry kMinhash = {{"minhash", 1, minhash_create, minhash_destroy, minhash_needs, minhash_launch}, minhash_load};
+extern const OperatorEntry kMinhash = {minhash_operator("minhash", minhash_create), minhash_load};
+extern const OperatorEntry kMinhashPlain = {
+    minhash_operator("minhash:plain", variant_create<MinhashVariant::plain>), minhash_load};
+extern const OperatorEntry kMinhashSpecialized = {
+    minhash_operator("minhash:warp-specialized", variant_create<MinhashVariant::specialized>), minhash_load};
+extern const OperatorEntry kMinhashCluster = {
+    minhash_operator("minhash:cluster", variant_create<MinhashVariant::cluster>), minhash_load};
 
 } // namespace millrace

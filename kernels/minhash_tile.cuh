@@ -1,28 +1,46 @@
 // One tile of minhash: from bytes to the hashes of the shingles that start in it.
 //
-// A block stages the tile and a halo behind it in shared memory, finds where rows and characters start, and
-// hashes every shingle that starts in the tile. Positions count from the tile's start. The bytes of a shingle of
+// A team of threads (team.cuh) stages the tile and a halo behind it in shared memory, finds where rows and characters
+// start, and hashes every shingle that starts in the tile. Positions count from the tile's start. The bytes of a shingle of
 // valid UTF-8 end within the halo (k characters of at most four bytes); those that do not, in input that is mostly
 // 10xxxxxx bytes, are found and hashed from global memory: slower, and as right.
 #pragma once
 
 #include "load.cuh"
 #include "math/murmur3.cuh"
+#include "math/permutation.cuh"
 #include "math/ragged.cuh"
 #include "math/shingle.cuh"
+#include "team.cuh"
 
 namespace millrace {
 
-constexpr uint32_t kMinhashThreads = 256;
 constexpr uint32_t kMinhashTileBytes = 2048;
 constexpr uint32_t kMostShingleCharacters = 256;
+constexpr uint32_t kMostHashes = 1024;
 
 constexpr uint32_t kMostHaloBytes = 4 * kMostShingleCharacters;
+constexpr uint32_t kMostTeamWarps = 8;
 
 // Bytes staged behind a tile.
 inline uint32_t halo_bytes(uint32_t k) { return (4 * k + 15) / 16 * 16; }
 
-// The batch and the tile's place in it. The same for all threads of a block.
+// One launch over a batch, as its kernels get it.
+struct MinhashWork {
+    const uint8_t *batch;
+    const uint32_t *offsets;
+    uint32_t bytes; // of the batch; not 0
+    uint32_t tiles;
+    uint32_t k;
+    uint32_t halo; // halo_bytes(k)
+    const PermutationWords *permutations;
+    uint32_t hashes;       // how many permutations
+    const uint32_t *index; // the tile index (ragged.cuh)
+    uint32_t *taken;       // 0 at first: tiles handed out, for kernels whose blocks take them one after another
+    uint32_t *result;
+};
+
+// The batch and the tile's place in it. The same for all threads of a team.
 struct TileInput {
     const uint8_t *batch;
     const uint32_t *offsets;
@@ -34,7 +52,17 @@ struct TileInput {
     uint32_t first_row, last_row; // the tile's rows are among these
 };
 
-// What a block keeps of its tile. A segment is the part of a non-empty row that lies in the tile; segments are
+__device__ inline TileInput tile_input(const MinhashWork &work, uint32_t tile) {
+    TileInput in;
+    in.batch = work.batch, in.offsets = work.offsets, in.bytes = work.bytes, in.k = work.k;
+    in.start = tile * kMinhashTileBytes;
+    in.length = min(work.bytes - in.start, kMinhashTileBytes);
+    in.staged = min(work.bytes - in.start, kMinhashTileBytes + work.halo);
+    in.first_row = work.index[tile], in.last_row = work.index[tile + 1];
+    return in;
+}
+
+// What a team keeps of its tile. A segment is the part of a non-empty row that lies in the tile; segments are
 // numbered in order.
 struct TileState {
     alignas(16) uint32_t hashes[kMinhashTileBytes];   // of the shingle that starts with character c
@@ -46,7 +74,7 @@ struct TileState {
     uint32_t far_characters;
     uint32_t characters;                              // that start in tile and halo
     uint32_t tile_characters;                         // that start in the tile
-    uint32_t warp_totals[kMinhashThreads / 32];
+    uint32_t warp_totals[kMostTeamWarps];
 };
 
 // The staged bytes, and where the characters in them start. Sixteen bytes more, so that a word past the end can be
@@ -57,37 +85,47 @@ struct TileBytes {
 };
 
 // The sum of the values of the threads before this one; *total is the sum of all.
-__device__ inline uint32_t block_scan(uint32_t value, uint32_t *warp_totals, uint32_t *total) {
-    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+template <class Team>
+__device__ inline uint32_t team_scan(uint32_t value, uint32_t *warp_totals, uint32_t *total) {
+    uint32_t lane = Team::rank() % 32, warp = Team::rank() / 32;
     uint32_t sum = value;
     for (uint32_t distance = 1; distance < 32; distance *= 2) {
         uint32_t before = __shfl_up_sync(0xffffffffu, sum, distance);
         if (lane >= distance) sum += before;
     }
     if (lane == 31) warp_totals[warp] = sum;
-    __syncthreads();
+    Team::sync();
     uint32_t preceding = 0, all = 0;
-    for (uint32_t w = 0; w < kMinhashThreads / 32; w++) {
+    for (uint32_t w = 0; w < Team::kThreads / 32; w++) {
         if (w < warp) preceding += warp_totals[w];
         all += warp_totals[w];
     }
-    __syncthreads(); // before warp_totals is used again
+    Team::sync(); // before warp_totals is used again
     *total = all;
     return preceding + sum - value;
 }
 
-__device__ inline void stage_bytes(const TileInput &in, TileBytes *tile, TileState *state) {
-    for (uint32_t at = threadIdx.x * 16; at < in.staged + 16; at += kMinhashThreads * 16) {
-        uint32_t words[4];
-        load_16(in.batch, in.start + at, in.start + in.staged, words);
-        *reinterpret_cast<uint4 *>(tile->words + at / 4) = make_uint4(words[0], words[1], words[2], words[3]);
-    }
-    for (uint32_t w = threadIdx.x; w < state->row_starts.kWords; w += kMinhashThreads) state->row_starts.bits[w] = 0;
+// Sixteen bytes of the tile, at a multiple of 16.
+__device__ inline void stage_16(const TileInput &in, TileBytes *tile, uint32_t at) {
+    uint32_t words[4];
+    load_16(in.batch, in.start + at, in.start + in.staged, words);
+    *reinterpret_cast<uint4 *>(tile->words + at / 4) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+template <class Team>
+__device__ inline void stage_bytes(const TileInput &in, TileBytes *tile) {
+    for (uint32_t at = Team::rank() * 16; at < in.staged; at += Team::kThreads * 16) stage_16(in, tile, at);
+}
+
+template <class Team>
+__device__ inline void clear_rows(TileState *state) {
+    for (uint32_t w = Team::rank(); w < state->row_starts.kWords; w += Team::kThreads) state->row_starts.bits[w] = 0;
 }
 
 // Marks where the tile's non-empty rows start. Empty rows are passed by, 256 at a time.
+template <class Team>
 __device__ inline void mark_rows(const TileInput &in, TileState *state) {
-    for (uint32_t row = in.first_row + threadIdx.x; row <= in.last_row; row += kMinhashThreads) {
+    for (uint32_t row = in.first_row + Team::rank(); row <= in.last_row; row += Team::kThreads) {
         uint32_t from = in.offsets[row];
         if (from < in.start || from - in.start >= in.length || in.offsets[row + 1] == from) continue;
         uint32_t position = from - in.start;
@@ -108,27 +146,39 @@ __device__ inline uint32_t word_starts(const TileInput &in, const TileBytes &til
     return left >= 4 ? starts : starts & ((1u << 8 * left) - 1);
 }
 
+// Lists the characters that start in the word at a position, and returns how long the list is then. Most words of most
+// texts are four characters.
+__device__ inline uint32_t list_starts(uint32_t starts, uint32_t position, uint16_t *positions, uint32_t next) {
+    if (starts == 0x80808080u) {
+        for (uint32_t byte = 0; byte < 4; byte++) positions[next + byte] = static_cast<uint16_t>(position + byte);
+        return next + 4;
+    }
+    for (; starts != 0; starts &= starts - 1) {
+        uint32_t byte = static_cast<uint32_t>(__ffs(static_cast<int>(starts)) - 1) / 8;
+        positions[next++] = static_cast<uint16_t>(position + byte);
+    }
+    return next;
+}
+
 // Lists where characters start in tile and halo, and counts row starts up to each word of their set.
+template <class Team>
 __device__ inline void find_characters(const TileInput &in, TileBytes *tile, TileState *state) {
-    uint32_t words = (in.staged + 3) / 4, each = (words + kMinhashThreads - 1) / kMinhashThreads;
-    uint32_t from = threadIdx.x * each, to = min(from + each, words);
+    uint32_t words = (in.staged + 3) / 4, each = (words + Team::kThreads - 1) / Team::kThreads;
+    uint32_t from = Team::rank() * each, to = min(from + each, words);
     uint32_t characters = 0;
     for (uint32_t w = from; w < to; w++) characters += __popc(word_starts(in, *tile, state, w));
-    uint32_t rows = threadIdx.x < state->row_starts.kWords ? __popc(state->row_starts.bits[threadIdx.x]) : 0;
+    uint32_t rows = Team::rank() < state->row_starts.kWords ? __popc(state->row_starts.bits[Team::rank()]) : 0;
 
     // One scan for both: neither count passes 16 bits.
     uint32_t total;
-    uint32_t before = block_scan(characters | rows << 16, state->warp_totals, &total);
-    if (threadIdx.x < state->row_starts.kWords) state->row_starts.before[threadIdx.x] = before >> 16;
+    uint32_t before = team_scan<Team>(characters | rows << 16, state->warp_totals, &total);
+    if (Team::rank() < state->row_starts.kWords) state->row_starts.before[Team::rank()] = before >> 16;
     uint32_t next = before & 0xffff;
     for (uint32_t w = from; w < to; w++) {
         if (w == kMinhashTileBytes / 4) state->tile_characters = next;
-        for (uint32_t starts = word_starts(in, *tile, state, w); starts != 0; starts &= starts - 1) {
-            uint32_t byte = static_cast<uint32_t>(__ffs(static_cast<int>(starts)) - 1) / 8;
-            tile->positions[next++] = static_cast<uint16_t>(w * 4 + byte);
-        }
+        next = list_starts(word_starts(in, *tile, state, w), w * 4, tile->positions, next);
     }
-    if (threadIdx.x == 0) {
+    if (Team::rank() == 0) {
         state->characters = total & 0xffff;
         state->far_characters = 0;
         if (words <= kMinhashTileBytes / 4) state->tile_characters = total & 0xffff;
@@ -140,8 +190,9 @@ __device__ inline uint32_t segment_at(const TileState *state, uint32_t position)
     return state->row_starts.rank(position) - (state->row_starts.has(0) ? 1 : 0);
 }
 
+template <class Team>
 __device__ inline void list_segments(const TileInput &in, TileState *state) {
-    for (uint32_t row = in.first_row + threadIdx.x; row <= in.last_row; row += kMinhashThreads) {
+    for (uint32_t row = in.first_row + Team::rank(); row <= in.last_row; row += Team::kThreads) {
         uint32_t from = in.offsets[row], to = in.offsets[row + 1];
         if (from == to || to <= in.start || from >= in.start + in.length) continue;
         uint32_t segment = from < in.start ? 0 : segment_at(state, from - in.start);
@@ -158,14 +209,15 @@ __device__ inline uint32_t end_of_last_row(const TileInput &in) {
 }
 
 // Finds characters behind the halo, as many as the tile's last shingle needs. All threads call it.
+template <class Team>
 __device__ inline void find_far_characters(const TileInput &in, TileState *state) {
     uint32_t row_end = end_of_last_row(in);
     uint32_t at = in.start + in.staged;
     uint32_t wanted = state->tile_characters + in.k;
     if (state->tile_characters == 0 || row_end <= at || state->characters >= wanted) return;
     uint32_t need = wanted - state->characters, found = 0;
-    for (; at < row_end && found < need; at += kMinhashThreads * 16) {
-        uint32_t position = at + threadIdx.x * 16;
+    for (; at < row_end && found < need; at += Team::kThreads * 16) {
+        uint32_t position = at + Team::rank() * 16;
         uint32_t words[4] = {0, 0, 0, 0}, starts[4] = {0, 0, 0, 0}, count = 0;
         if (position < row_end) load_16(in.batch, position, row_end, words);
         for (uint32_t w = 0; w < 4 && position + w * 4 < row_end; w++) {
@@ -174,7 +226,7 @@ __device__ inline void find_far_characters(const TileInput &in, TileState *state
             count += __popc(starts[w]);
         }
         uint32_t total;
-        uint32_t next = found + block_scan(count, state->warp_totals, &total);
+        uint32_t next = found + team_scan<Team>(count, state->warp_totals, &total);
         for (uint32_t i = 0; i < 16; i++) {
             if (starts[i / 4] >> (i % 4 * 8 + 7) & 1) {
                 if (next < need) state->far[next] = position + i - in.start;
@@ -183,7 +235,7 @@ __device__ inline void find_far_characters(const TileInput &in, TileState *state
         }
         found += total;
     }
-    if (threadIdx.x == 0) state->far_characters = min(found, need);
+    if (Team::rank() == 0) state->far_characters = min(found, need);
 }
 
 // The blocks of a shingle in shared memory. They are asked for in order, so each word is read once.
@@ -221,13 +273,14 @@ __device__ inline uint32_t hash_shingle(const TileInput &in, const TileBytes &ti
 }
 
 // Hashes the shingles that start in the tile, and notes which of them are each segment's.
+template <class Team>
 __device__ inline void hash_shingles(const TileInput &in, const TileBytes &tile, TileState *state) {
     auto start_of = [&](uint32_t character) -> uint32_t {
         if (character < state->characters) return tile.positions[character];
         uint32_t far = character - state->characters;
         return far < state->far_characters ? state->far[far] : kNoCharacter;
     };
-    for (uint32_t c = threadIdx.x; c < state->tile_characters; c += kMinhashThreads) {
+    for (uint32_t c = Team::rank(); c < state->tile_characters; c += Team::kThreads) {
         uint32_t position = tile.positions[c], segment = segment_at(state, position);
         uint32_t row_end = in.offsets[state->segment_row[segment] + 1] - in.start;
         bool first = state->row_starts.has(position);

@@ -18,6 +18,10 @@
 //     to 60 of low) that it meets; only if that ever reached 0xfffffff8 is the stretch done again with
 //     permute_exact.
 //  3. Minimum and maximum of three take one instruction on sm_90.
+//
+// The multiply-adds keep one pipe of a multiprocessor busy, the sums, shifts and minima another. The last sum may go to
+// either: the compiler adds two numbers with the multipliers' pipe (IMAD.X), and three with the other (IADD3.X). So a
+// third number that is always 0, which the compiler cannot know, moves the sum. kSumsMoved says how often.
 #pragma once
 
 #include "both.cuh"
@@ -61,21 +65,39 @@ inline PermutationWords permutation_words(Permutation p) {
 // From this value of word 1 on, permute_fast may be one too small.
 constexpr uint32_t kCarryPossible = 0xfffffff8u;
 
-// The permuted h without the carry, and word 1 of 8x. Two IMAD.WIDE, an IADD3, an SHF and an IMAD.X.
-MILLRACE_BOTH uint32_t permute_fast(const PermutationWords &p, uint32_t h, uint32_t *word1) {
+// How many of every four last sums are moved away from the multipliers' pipe, 0 to 4. None leaves that pipe with 10
+// clocks of work for a warp's permutation and the other with 6; all gives both 8, but hashing needs the other too.
+constexpr int kSumsMoved = 2;
+
+// The permuted h without the carry, and word 1 of 8x. Two IMAD.WIDE, an IADD3, an SHF, and an IMAD.X, or an IADD3.X if
+// move_sum.
+MILLRACE_BOTH uint32_t permute_fast(const PermutationWords &p, uint32_t h, uint32_t *word1, bool move_sum = false) {
     uint64_t t = static_cast<uint64_t>(p.a8_low) * h + p.b8_low;   // words 0 and 1 of 8x
     uint64_t u = static_cast<uint64_t>(p.a8_high) * h + p.b8_high; // words 1 and 2
     uint32_t result;
 #ifdef __CUDA_ARCH__
     asm volatile("" : "+l"(t), "+l"(u)); // computed here, whole: the compiler would mix these sums with the next
-    asm("{ .reg .u32 low;\n\t"
-        "add.cc.u32 %0, %2, %3;\n\t"
-        "shf.r.clamp.b32 low, %4, %0, 3;\n\t"
-        "addc.u32 %1, %5, low; }"
-        : "=&r"(*word1), "=r"(result)
-        : "r"(static_cast<uint32_t>(u)), "r"(static_cast<uint32_t>(t >> 32)), "r"(static_cast<uint32_t>(t)),
-          "r"(static_cast<uint32_t>(u >> 32)));
+    uint32_t t0 = static_cast<uint32_t>(t), t1 = static_cast<uint32_t>(t >> 32);
+    uint32_t u0 = static_cast<uint32_t>(u), u1 = static_cast<uint32_t>(u >> 32);
+    if (move_sum) {
+        uint32_t zero = static_cast<uint32_t>(p.b8_high >> 32);
+        asm("{ .reg .u32 low, sum;\n\t"
+            "add.cc.u32 %0, %2, %3;\n\t"
+            "shf.r.clamp.b32 low, %4, %0, 3;\n\t"
+            "addc.u32 sum, %5, low;\n\t"
+            "add.u32 %1, sum, %6; }"
+            : "=&r"(*word1), "=r"(result)
+            : "r"(u0), "r"(t1), "r"(t0), "r"(u1), "r"(zero));
+    } else {
+        asm("{ .reg .u32 low;\n\t"
+            "add.cc.u32 %0, %2, %3;\n\t"
+            "shf.r.clamp.b32 low, %4, %0, 3;\n\t"
+            "addc.u32 %1, %5, low; }"
+            : "=&r"(*word1), "=r"(result)
+            : "r"(u0), "r"(t1), "r"(t0), "r"(u1));
+    }
 #else
+    (void)move_sum;
     *word1 = static_cast<uint32_t>(u) + static_cast<uint32_t>(t >> 32);
     uint32_t carried = *word1 < static_cast<uint32_t>(u);
     result = static_cast<uint32_t>(u >> 32) + (*word1 << 29 | static_cast<uint32_t>(t) >> 3) + carried;
@@ -117,7 +139,7 @@ MILLRACE_BOTH uint32_t max3(uint32_t a, uint32_t b, uint32_t c) {
 MILLRACE_BOTH uint32_t permute_four(const PermutationWords &p, const uint32_t (&h)[4], uint32_t least,
                                     uint32_t *worst) {
     uint32_t value[4], word1[4];
-    for (int i = 0; i < 4; i++) value[i] = permute_fast(p, h[i], &word1[i]);
+    for (int i = 0; i < 4; i++) value[i] = permute_fast(p, h[i], &word1[i], i < kSumsMoved);
     *worst = max3(max3(*worst, word1[0], word1[1]), word1[2], word1[3]);
     return min3(min3(least, value[0], value[1]), value[2], value[3]);
 }

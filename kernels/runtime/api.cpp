@@ -9,7 +9,9 @@ using namespace millrace;
 
 // Filled in on first use, not as a constant: the operators' entries are constants of other files.
 const millrace_api *table() {
-    static const millrace_operator operators[] = {kCrc32c.op, kMinhash.op};
+    static const millrace_operator operators[] = {
+        kCrc32c.op, kMinhash.op, kMinhashPlain.op, kMinhashSpecialized.op, kMinhashCluster.op, kMix.op,
+    };
     static const millrace_api api = {
         MILLRACE_ABI_VERSION, sizeof operators / sizeof operators[0], operators,
         versions, device_count, device_info, device_open, device_close, device_check,
@@ -20,6 +22,7 @@ const millrace_api *table() {
         copy_in, copy_out, fill, launch,
         notify, completion_fd, completion_drain,
         gate_enqueue, gate_open, range_start, range_end,
+        mailbox_open, mailbox_post, mailbox_finished, mailbox_check, mailbox_close,
     };
     return &api;
 }

@@ -1,6 +1,7 @@
 // Gates: a kernel that holds its stream up until the host lets it go. For tests.
 #include <string.h>
 
+#include "../system.cuh"
 #include "runtime.hpp"
 
 namespace millrace {
@@ -9,12 +10,6 @@ namespace {
 
 // A gate gives way by itself after this long, in nanoseconds of the GPU's clock, so that a failing test ends.
 constexpr uint64_t kGivesWayAfter = 10ull * 1000 * 1000 * 1000;
-
-__device__ uint64_t nanoseconds() {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
-}
 
 __global__ void gate_kernel(GateSlot *slot, uint64_t ticket) {
     volatile GateSlot *shared = slot;

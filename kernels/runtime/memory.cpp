@@ -11,7 +11,7 @@ void *pointer(uint64_t address) { return reinterpret_cast<void *>(address); }
 
 int32_t host_alloc(millrace_device *device, uint64_t bytes, void **memory, millrace_error *error) {
     if (int32_t s = use(device, error)) return s;
-    return check(error, cudaHostAlloc(memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    return check(error, cudaHostAlloc(memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
 }
 
 int32_t host_free(millrace_device *device, void *memory, millrace_error *error) {

@@ -44,6 +44,9 @@ struct Batch {
 
 void check_arithmetic();
 void check_kernels();
+void check_mailbox();
+void check_mix();
+void check_yardstick();
 
 // Slow and plain references.
 uint32_t slow_crc32c(const std::string &row);

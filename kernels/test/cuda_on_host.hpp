@@ -1,9 +1,10 @@
 // Just enough of CUDA to run this project's kernels on the host, for `make check`: every thread of a block is a
-// fiber, blocks run one after another, and barriers and warp functions are points where a fiber gives way until the
-// others have come there. A barrier that not all threads reach ends the program.
+// fiber, blocks run one after another, or the blocks of a cluster together, and barriers and warp functions are points
+// where a fiber gives way until the others have come there. A barrier that not all threads reach ends the program.
 //
-// It runs the kernels' own code, so mistakes in cutting and combining show up here under the sanitizers. It says
-// nothing of races, of speed, or of the few lines of PTX.
+// It runs the kernels' own code, so mistakes in cutting and combining show up here under the sanitizers. Between two
+// barriers threads run in an order that changes from turn to turn, which shows some of the barriers that are missing.
+// It says nothing of other races, of speed, or of the few lines of PTX.
 #pragma once
 
 #include <stdint.h>
@@ -12,11 +13,14 @@
 #include <ucontext.h>
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #define __device__
-#define __global__
-#define __shared__ static // one block runs at a time
+#define __global__ __attribute__((unused)) // not every test runs every kernel
+#define __forceinline__ inline
+#define __shared__ static // for kernels whose blocks run one at a time
+#define DYNAMIC_SHARED(Type, name) Type *name = emulator::dynamic_shared<Type>()
 #define __launch_bounds__(...)
 
 struct uint4 {
@@ -34,36 +38,44 @@ T min(T a, T b) { return a < b ? a : b; }
 template <class T>
 T max(T a, T b) { return a > b ? a : b; }
 
-template <class T>
-T __ldg(const T *address) { return *address; }
 inline int __popc(uint32_t v) { return __builtin_popcount(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
     return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
 }
 inline uint32_t atomicOr(uint32_t *at, uint32_t v) { uint32_t old = *at; *at |= v; return old; }
+inline uint32_t atomicAdd(uint32_t *at, uint32_t v) { uint32_t old = *at; *at += v; return old; }
 inline uint32_t atomicXor(uint32_t *at, uint32_t v) { uint32_t old = *at; *at ^= v; return old; }
 inline uint32_t atomicMin(uint32_t *at, uint32_t v) { uint32_t old = *at; if (v < old) *at = v; return old; }
 
 namespace emulator {
 
-enum class State { running, at_block_barrier, at_warp_barrier, done };
+enum class State { running, at_block_barrier, at_warp_barrier, at_team_barrier, at_cluster_barrier, at_mbarrier, done };
 
 struct Fiber {
     ucontext_t context;
     std::vector<char> stack;
     State state;
     uint32_t exchanged;
+    std::function<bool()> awaited; // at a team barrier or an mbarrier: whether it has opened
 };
 
-inline std::vector<Fiber> fibers;
+inline std::vector<Fiber> fibers; // of all blocks that run at once
+inline uint32_t current;
+inline uint32_t first_block, blocks_at_once;
 inline ucontext_t scheduler;
 inline std::function<void()> body;
+inline std::vector<std::function<void()>> copies; // begun and not done
 
 inline void give_way(State state) {
-    Fiber &self = fibers[threadIdx.x];
+    Fiber &self = fibers[current];
     self.state = state;
     swapcontext(&self.context, &scheduler);
+}
+
+inline void wait_at(State barrier, std::function<bool()> opened) {
+    fibers[current].awaited = std::move(opened);
+    give_way(barrier);
 }
 
 inline void entry() {
@@ -71,7 +83,7 @@ inline void entry() {
     give_way(State::done);
 }
 
-// Lets threads [from, to) go on if all that are left stand at the barrier.
+// Lets fibers [from, to) go on if all that are left stand at the barrier.
 inline bool release(uint32_t from, uint32_t to, State barrier) {
     bool any = false;
     for (uint32_t t = from; t < to; t++) {
@@ -84,9 +96,48 @@ inline bool release(uint32_t from, uint32_t to, State barrier) {
     return any;
 }
 
-inline void start(uint32_t threads) {
-    if (fibers.size() < threads) fibers.resize(threads);
-    for (uint32_t t = 0; t < threads; t++) {
+// Lets fibers [from, to) go on whose barrier has opened.
+inline bool release_opened(uint32_t from, uint32_t to, State barrier) {
+    bool any = false;
+    for (uint32_t t = from; t < to; t++) {
+        if (fibers[t].state != barrier || !fibers[t].awaited()) continue;
+        fibers[t].state = State::running;
+        any = true;
+    }
+    return any;
+}
+
+// Lets one warp go on that waits for an mbarrier. In every other block that is the first warp that can, else the last:
+// those at the other end fall as far behind as the kernel lets them.
+inline bool release_warp(uint32_t count) {
+    for (uint32_t i = 0; i < count; i += 32) {
+        uint32_t from = first_block % 2 == 0 ? i : count - 32 - i;
+        if (release_opened(from, from + 32, State::at_mbarrier)) return true;
+    }
+    return false;
+}
+
+// Copies come as late as they can: when nobody can go on without them.
+inline bool finish_copies() {
+    bool any = !copies.empty();
+    for (const std::function<void()> &copy : copies) copy();
+    copies.clear();
+    return any;
+}
+
+constexpr uint32_t kMostBlocksAtOnce = 8;
+inline size_t shared_bytes; // from one block's dynamic shared memory to the next one's
+
+template <class Type>
+Type *dynamic_shared() {
+    static Type blocks[kMostBlocksAtOnce];
+    shared_bytes = sizeof(Type);
+    return &blocks[current / blockDim.x];
+}
+
+inline void start(uint32_t count) {
+    if (fibers.size() < count) fibers.resize(count);
+    for (uint32_t t = 0; t < count; t++) {
         Fiber &f = fibers[t];
         if (f.stack.empty()) f.stack.resize(128 << 10);
         getcontext(&f.context);
@@ -98,44 +149,64 @@ inline void start(uint32_t threads) {
     }
 }
 
-inline void run_block(uint32_t threads) {
-    start(threads);
-    for (;;) {
-        uint32_t done = 0;
-        for (uint32_t t = 0; t < threads; t++) {
-            threadIdx.x = t;
-            if (fibers[t].state == State::running) swapcontext(&scheduler, &fibers[t].context);
-            done += fibers[t].state == State::done;
-        }
-        if (done == threads) return;
-        bool moved = release(0, threads, State::at_block_barrier);
-        for (uint32_t w = 0; w < threads; w += 32) moved |= release(w, min(w + 32, threads), State::at_warp_barrier);
+// Runs every fiber up to where it gives way, and returns how many are done. Warps take their turns in an order that
+// `turn` gives, and so do a warp's threads.
+inline uint32_t run_fibers(uint32_t count, uint32_t turn) {
+    uint32_t done = 0, warps = count / 32;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t warp = (i / 32 + turn) % warps, lane = turn % 2 ? 31 - i % 32 : i % 32;
+        current = warp * 32 + lane;
+        threadIdx.x = current % blockDim.x, blockIdx.x = first_block + current / blockDim.x;
+        if (fibers[current].state == State::running) swapcontext(&scheduler, &fibers[current].context);
+        done += fibers[current].state == State::done;
+    }
+    return done;
+}
+
+// Runs blocks [first, first + count) at once.
+inline void run_blocks(uint32_t first, uint32_t count) {
+    uint32_t threads = blockDim.x, all = threads * count;
+    first_block = first, blocks_at_once = count;
+    start(all);
+    for (uint32_t turn = 0; run_fibers(all, turn) < all; turn++) {
+        bool moved = release(0, all, State::at_cluster_barrier);
+        for (uint32_t b = 0; b < all; b += threads) moved |= release(b, b + threads, State::at_block_barrier);
+        for (uint32_t w = 0; w < all; w += 32) moved |= release(w, w + 32, State::at_warp_barrier);
+        moved |= release_opened(0, all, State::at_team_barrier);
+        if (!moved) moved = release_warp(all) || finish_copies();
         if (!moved) {
-            fprintf(stderr, "block %u: some threads wait at a barrier that the others do not come to\n", blockIdx.x);
+            fprintf(stderr, "block %u: some threads wait for what the others do not do\n", first);
             abort();
         }
     }
+    finish_copies();
 }
 
 // Gives every lane's value to every lane, and returns what combine makes of the warp's 32 values.
 template <class Combine>
 uint32_t exchange(uint32_t value, Combine combine) {
-    fibers[threadIdx.x].exchanged = value;
+    fibers[current].exchanged = value;
     give_way(State::at_warp_barrier);
-    uint32_t result = combine(&fibers[threadIdx.x / 32 * 32]);
+    uint32_t result = combine(&fibers[current / 32 * 32]);
     give_way(State::at_warp_barrier);
     return result;
+}
+
+// kernel<<<blocks, threads>>>(arguments...) with clusters of so many blocks; blocks is a multiple of it. Every other
+// launch begins with the last cluster.
+template <class Kernel, class... Arguments>
+void launch_clusters(uint32_t size, uint32_t blocks, uint32_t threads, Kernel *kernel, Arguments... arguments) {
+    blockDim.x = threads, gridDim.x = blocks;
+    body = [=] { kernel(arguments...); };
+    static bool backwards = false;
+    backwards = !backwards;
+    for (uint32_t b = 0; b < blocks; b += size) run_blocks(backwards ? blocks - size - b : b, size);
 }
 
 // kernel<<<blocks, threads>>>(arguments...)
 template <class Kernel, class... Arguments>
 void launch(uint32_t blocks, uint32_t threads, Kernel *kernel, Arguments... arguments) {
-    blockDim.x = threads, gridDim.x = blocks;
-    body = [=] { kernel(arguments...); };
-    for (uint32_t b = 0; b < blocks; b++) {
-        blockIdx.x = b;
-        run_block(threads);
-    }
+    launch_clusters(1, blocks, threads, kernel, arguments...);
 }
 
 } // namespace emulator
@@ -162,4 +233,21 @@ inline uint32_t __reduce_xor_sync(uint32_t mask, uint32_t value) {
         for (uint32_t lane = 0; lane < 32; lane++) sum ^= mask >> lane & 1 ? warp[lane].exchanged : 0;
         return sum;
     });
+}
+
+// What a resident kernel shares with the host (system.cuh). The host gets its turn when the kernel pauses.
+namespace emulator {
+inline std::function<void()> host_turn;
+inline uint64_t clock; // nanoseconds
+} // namespace emulator
+
+inline uint64_t load_acquire_system(const uint64_t *word) { return *word; }
+inline void store_release_system(uint64_t *word, uint64_t value) { *word = value; }
+template <class T>
+T load_mapped(const T *from) { return *from; }
+inline void __threadfence_system() {}
+inline uint64_t nanoseconds() { return emulator::clock; }
+inline void pause_nanoseconds(uint32_t time) {
+    emulator::clock += time;
+    emulator::host_turn();
 }

@@ -2,9 +2,12 @@
 #include <string.h>
 
 #include "cuda_on_host.hpp"
+#include "hopper_on_host.hpp"
 
 #include "../crc32c_kernels.cuh"
+#include "../minhash_cluster.cuh"
 #include "../minhash_kernels.cuh"
+#include "../minhash_specialized.cuh"
 #include "check.hpp"
 
 using namespace millrace;
@@ -37,27 +40,53 @@ static void run_crc32c(const char *what, const Rows &all, uint32_t lead) {
     }
 }
 
+// The tiles of a batch by each kind of kernel.
+struct MinhashKernel {
+    const char *name;
+    void (*run)(const MinhashWork &work);
+};
+
+static const MinhashKernel minhash_kernels[] = {
+    {"plain", [](const MinhashWork &work) { emulator::launch(work.tiles, kMinhashThreads, minhash_tiles, work); }},
+    {"warp-specialized",
+     [](const MinhashWork &work) { // fewer blocks than tiles, so that blocks take several
+         emulator::launch(min(3u, work.tiles), kSpecializedThreads, minhash_specialized, work);
+     }},
+    {"cluster",
+     [](const MinhashWork &work) {
+         uint32_t clusters = (work.tiles + kClusterBlocks - 1) / kClusterBlocks;
+         emulator::launch_clusters(kClusterBlocks, clusters * kClusterBlocks, kMinhashThreads, minhash_cluster, work);
+     }},
+};
+
+static void check_signatures(const char *what, const Rows &all, const std::vector<uint32_t> &got,
+                             const std::vector<uint32_t> &want, uint32_t hashes) {
+    for (uint64_t i = 0; i < want.size(); i++) {
+        CHECK_EQUAL(got[i], want[i], "minhash of %s: row %u of %zu bytes, value %u of %u", what,
+                    static_cast<uint32_t>(i / hashes), all[i / hashes].size(), static_cast<uint32_t>(i % hashes), hashes);
+    }
+}
+
 static void run_minhash(const char *what, const Rows &all, uint32_t lead, uint32_t k, uint32_t hashes, uint64_t seed) {
     Batch batch(all, lead);
+    std::vector<uint32_t> want;
+    for (const std::string &row : all) {
+        for (uint32_t value : slow_minhash(row, k, hashes, seed)) want.push_back(value);
+    }
     uint64_t state = seed;
     std::vector<PermutationWords> permutations;
     for (uint32_t i = 0; i < hashes; i++) permutations.push_back(permutation_words(next_permutation(&state)));
-    std::vector<uint32_t> result = noise(static_cast<uint64_t>(batch.rows) * hashes);
-    std::vector<uint32_t> index = noise(tile_index_bytes(batch.length, kMinhashTileBytes) / 4);
-    emulator::launch(2, kMinhashThreads, minhash_prepare, batch.offsets.data(), batch.rows, batch.length,
-                     static_cast<uint32_t>(index.size()), static_cast<uint64_t>(result.size()), index.data(), result.data());
-    if (batch.length != 0) {
-        emulator::launch(tile_count(batch.length, kMinhashTileBytes), kMinhashThreads, minhash_tiles, batch.bytes,
-                         batch.offsets.data(), batch.length, k, halo_bytes(k), permutations.data(), hashes, index.data(),
-                         result.data());
-    }
-    for (uint32_t r = 0; r < batch.rows; r++) {
-        std::vector<uint32_t> want = slow_minhash(all[r], k, hashes, seed);
-        for (uint32_t i = 0; i < hashes; i++) {
-            CHECK_EQUAL(result[static_cast<uint64_t>(r) * hashes + i], want[i],
-                        "minhash of %s: k=%u hashes=%u row %u of %zu bytes, value %u, lead %u", what, k, hashes, r,
-                        all[r].size(), i, lead);
+    for (const MinhashKernel &kernel : minhash_kernels) {
+        uint32_t tiles = tile_count(batch.length, kMinhashTileBytes), entries = batch.length == 0 ? 0 : tiles + 1;
+        std::vector<uint32_t> result = noise(want.size()), index = noise(entries), taken = noise(1);
+        emulator::launch(2, kMinhashThreads, minhash_prepare, batch.offsets.data(), batch.rows, batch.length, entries,
+                         static_cast<uint64_t>(result.size()), index.data(), taken.data(), result.data());
+        if (batch.length != 0) {
+            kernel.run({batch.bytes, batch.offsets.data(), batch.length, tiles, k, halo_bytes(k), permutations.data(),
+                        hashes, index.data(), taken.data(), result.data()});
         }
+        std::string where = std::string(what) + " by " + kernel.name + ", k=" + std::to_string(k) + ", lead " + std::to_string(lead);
+        check_signatures(where.c_str(), all, result, want, hashes);
     }
 }
 
@@ -143,5 +172,8 @@ void check_kernels() {
 int main() {
     check_arithmetic();
     check_kernels();
-    printf("kernels: arithmetic and tiling are right\n");
+    check_mailbox();
+    check_mix();
+    check_yardstick();
+    printf("kernels: arithmetic, tiling and mailbox are right\n");
 }

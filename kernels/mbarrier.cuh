@@ -1,0 +1,78 @@
+// Barriers in shared memory, and bulk copies that complete on them: the instructions of compute capability 9.0, by name.
+//
+// An mbarrier is 64 bits of shared memory that go through phases. A phase is over once as many threads have arrived as
+// the barrier was made for, and all bytes that it was told to expect have been copied. Whoever waits names the phase by
+// its parity: 0 for the first, 1 for the second, 0 for the third. Waiting for the parity of the phase before the first
+// returns at once, which is how the first turn around a ring finds all its slots free.
+//
+// Arriving releases what the thread wrote and waiting acquires it, so an mbarrier between a writer and a reader
+// orders their accesses to shared memory. On the host, tests define the same functions (test/hopper_on_host.hpp).
+#pragma once
+
+#include <stdint.h>
+
+// Defined where these instructions can be used: code for compute capability 9.0 or later, and on the host. A kernel
+// has no body elsewhere, and the host never launches it there.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define MILLRACE_HOPPER 1
+#endif
+
+#ifdef __CUDACC__
+
+namespace millrace {
+
+__device__ inline uint32_t shared_address(const void *memory) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+}
+
+// One thread makes the barrier, for so many arrivals a phase; then mbarrier_publish and __syncthreads.
+__device__ inline void mbarrier_init(uint64_t *barrier, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+// Lets the copy engine see the barriers that this thread has made.
+__device__ inline void mbarrier_publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+__device__ inline void mbarrier_arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Arrives, and makes the phase wait for so many bytes of bulk copies too.
+__device__ inline void mbarrier_arrive_expect(uint64_t *barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+                 : "memory");
+}
+
+// Waits until the phase of that parity is over. The hardware suspends the thread for a while at each try.
+__device__ inline void mbarrier_wait(uint64_t *barrier, uint32_t parity) {
+    uint32_t over;
+    do {
+        asm volatile("{ .reg .pred p;\n\t"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over)
+                     : "r"(shared_address(barrier)), "r"(parity)
+                     : "memory");
+    } while (!over);
+}
+
+// Starts a copy from global to shared memory that counts its bytes on the barrier. Both addresses and the number of
+// bytes are multiples of 16.
+__device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+// Orders this thread's own accesses to shared memory before bulk copies that are started behind a barrier.
+__device__ inline void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// A barrier of so many threads of the block, whole warps. barrier is 1 to 15.
+__device__ inline void team_barrier(uint32_t barrier, uint32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+} // namespace millrace
+
+#endif // __CUDACC__

@@ -1,0 +1,74 @@
+// From the hashes of a tile to signatures: every thread of a team takes a permutation and walks the hashes. All
+// threads of a warp read the same hash at once, which shared memory serves in one go. With fewer permutations than
+// threads, groups of threads share the tile's shingles out.
+//
+// A segment's minimum is handed to a sink, which knows where minima of rows that go on in other tiles are merged.
+#pragma once
+
+#include "math/permutation.cuh"
+#include "minhash_tile.cuh"
+
+namespace millrace {
+
+constexpr uint32_t kNoShingle = 0xffffffffu; // the contract's value where there is none
+
+// A minimum over the part of a segment that one thread has walked.
+struct Minimum {
+    uint32_t row;
+    uint32_t permutation;
+    uint32_t value;
+    bool whole_segment; // the thread has walked all of the segment
+};
+
+__device__ inline bool begins_before(const TileInput &in, uint32_t row) { return in.offsets[row] < in.start; }
+__device__ inline bool ends_behind(const TileInput &in, uint32_t row) {
+    return in.offsets[row + 1] > in.start + in.length;
+}
+
+// Merges minima in the result, in global memory.
+struct ResultSink {
+    uint32_t *result;
+    uint32_t hashes;
+
+    __device__ void put(const TileInput &in, const Minimum &minimum) const {
+        uint32_t *value = result + static_cast<uint64_t>(minimum.row) * hashes + minimum.permutation;
+        // A row that lies in this tile and was walked by one thread has no other writer.
+        if (minimum.whole_segment && !begins_before(in, minimum.row) && !ends_behind(in, minimum.row)) {
+            *value = minimum.value;
+        } else {
+            atomicMin(value, minimum.value);
+        }
+    }
+};
+
+// A thread's share: one permutation over the characters [from, to) of the tile; from < to.
+template <class Sink>
+__device__ inline void sign_characters(const TileInput &in, const TileBytes &tile, const TileState *state,
+                                       const PermutationWords &permutation, uint32_t number, uint32_t from, uint32_t to,
+                                       const Sink &sink) {
+    uint32_t last = segment_at(state, tile.positions[to - 1]);
+    for (uint32_t segment = segment_at(state, tile.positions[from]); segment <= last; segment++) {
+        uint32_t first = max(from, static_cast<uint32_t>(state->segment_first[segment]));
+        uint32_t limit = min(to, static_cast<uint32_t>(state->segment_limit[segment]));
+        if (first >= limit) continue;
+        bool whole = first == state->segment_first[segment] && limit == state->segment_limit[segment];
+        uint32_t least = permute_least(permutation, state->hashes, first, limit);
+        sink.put(in, Minimum{state->segment_row[segment], number, least, whole});
+    }
+}
+
+// Gives every permutation to a thread, or to several that share the tile's characters out.
+template <class Team, class Sink>
+__device__ inline void sign_tile(const MinhashWork &work, const TileInput &in, const TileBytes &tile,
+                                 const TileState *state, const Sink &sink) {
+    for (uint32_t base = 0; base < work.hashes; base += Team::kThreads) {
+        uint32_t width = min(work.hashes - base, Team::kThreads), groups = Team::kThreads / width;
+        uint32_t group = Team::rank() / width, number = base + Team::rank() % width;
+        if (group >= groups) continue;
+        uint32_t from = state->tile_characters * group / groups, to = state->tile_characters * (group + 1) / groups;
+        if (from == to) continue;
+        sign_characters(in, tile, state, work.permutations[number], number, from, to, sink);
+    }
+}
+
+} // namespace millrace

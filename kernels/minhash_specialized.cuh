@@ -1,0 +1,125 @@
+// minhash with warps that keep to one role. It needs compute capability 9.0.
+//
+// The plain kernel's blocks all begin by staging, searching and hashing, in which the multipliers have little to do, and
+// come to the loop over the permutations, in which they have nothing else, at about the same time. As every block has
+// the same work, they stay in step. Here the loop never stops: in each block four producer warps go from tile to tile
+// and leave hashes in a ring of two slots, and eight consumer warps sign what is in the slots.
+//
+//     producers   tile 0 | tile 1 | wait | tile 2 | wait | tile 3 ...        loaded: the copy engine to producers
+//     consumers          | tile 0        | tile 1        | tile 2 ...        full, empty: the ring's two ways
+//
+// The bytes of a tile come while the one before is hashed: where the batch's address is a multiple of 16 the copy
+// engine brings them (cp.async.bulk), else, and for the last few, producers load them themselves. That load is
+// waited for, by producers alone, who have a whole turn of the ring to spare.
+//
+// The split: a shingle takes about 180 instructions to find and hash, and 912 in the loop over 128 permutations, so
+// producers have a fifth of the work, in long chains of dependent instructions. They get a third of the warps, so that
+// it is the loop that is never short of work. Blocks stay for the whole batch, three to a multiprocessor, and take
+// tiles from a counter, so that none ends long before the others.
+#pragma once
+
+#include "minhash_kernels.cuh"
+
+namespace millrace {
+
+constexpr uint32_t kProducerThreads = 128;
+constexpr uint32_t kConsumerThreads = 256;
+constexpr uint32_t kSpecializedThreads = kProducerThreads + kConsumerThreads;
+constexpr uint32_t kSpecializedBlocks = 3; // to a multiprocessor
+constexpr uint32_t kRingSlots = 2;
+
+using ProducerTeam = WarpTeam<0, kProducerThreads, 1>;
+using ConsumerTeam = WarpTeam<kProducerThreads, kConsumerThreads, 2>;
+
+// A block's shared memory. Of every pair the slot of a turn is its number modulo kRingSlots.
+struct SpecializedShared {
+    TileBytes bytes[kRingSlots];
+    TileState states[kRingSlots];
+    uint32_t tile[kRingSlots];            // which one the slot holds; at work.tiles the consumers' work ends
+    uint32_t next_tile;                   // the producers' next
+    alignas(8) uint64_t loaded[kRingSlots]; // the bytes are there
+    uint64_t full[kRingSlots];            // the hashes are there
+    uint64_t empty[kRingSlots];           // the hashes have been used
+};
+
+// Begins to bring a tile's bytes in. Every producer arrives at `loaded` once.
+__device__ inline void begin_load(const TileInput &in, TileBytes *bytes, uint64_t *loaded) {
+    const uint8_t *from = in.batch + in.start;
+    uint32_t bulk = reinterpret_cast<uint64_t>(from) % 16 == 0 ? in.staged / 16 * 16 : 0;
+    for (uint32_t at = bulk + ProducerTeam::rank() * 16; at < in.staged; at += kProducerThreads * 16) {
+        stage_16(in, bytes, at);
+    }
+    if (ProducerTeam::rank() == 0 && bulk != 0) {
+        mbarrier_arrive_expect(loaded, bulk);
+        bulk_load(bytes->words, from, bulk, loaded);
+    } else {
+        mbarrier_arrive(loaded);
+    }
+}
+
+// A producer's turns. A block's first tile is the one of its number, every other comes from the counter.
+__device__ inline void produce(const MinhashWork &work, SpecializedShared *shared) {
+    uint32_t tile = blockIdx.x;
+    if (tile < work.tiles) begin_load(tile_input(work, tile), &shared->bytes[0], &shared->loaded[0]);
+    for (uint32_t turn = 0;; turn++) {
+        uint32_t slot = turn % kRingSlots, other = (turn + 1) % kRingSlots, parity = turn / kRingSlots % 2;
+        TileState *state = &shared->states[slot];
+        mbarrier_wait(&shared->empty[slot], parity ^ 1);
+        if (ProducerTeam::rank() == 0) shared->tile[slot] = tile;
+        if (tile >= work.tiles) {
+            mbarrier_arrive(&shared->full[slot]);
+            return;
+        }
+        if (ProducerTeam::rank() == 0) shared->next_tile = gridDim.x + atomicAdd(work.taken, 1u);
+        clear_rows<ProducerTeam>(state);
+        mbarrier_wait(&shared->loaded[slot], parity);
+        bulk_fence();
+        ProducerTeam::sync(); // all know the next tile, and none reads the bytes of the one before any more
+        uint32_t next = shared->next_tile;
+        if (next < work.tiles) begin_load(tile_input(work, next), &shared->bytes[other], &shared->loaded[other]);
+        hash_tile<ProducerTeam>(tile_input(work, tile), &shared->bytes[slot], state);
+        mbarrier_arrive(&shared->full[slot]);
+        tile = next;
+    }
+}
+
+// A consumer's turns.
+__device__ inline void consume(const MinhashWork &work, SpecializedShared *shared) {
+    for (uint32_t turn = 0;; turn++) {
+        uint32_t slot = turn % kRingSlots, parity = turn / kRingSlots % 2;
+        mbarrier_wait(&shared->full[slot], parity);
+        uint32_t tile = shared->tile[slot];
+        if (tile >= work.tiles) return;
+        sign_tile<ConsumerTeam>(work, tile_input(work, tile), shared->bytes[slot], &shared->states[slot],
+                                ResultSink{work.result, work.hashes});
+        mbarrier_arrive(&shared->empty[slot]);
+    }
+}
+
+__device__ inline void specialized_block(const MinhashWork &work, SpecializedShared *shared) {
+    if (threadIdx.x == 0) {
+        for (uint32_t slot = 0; slot < kRingSlots; slot++) {
+            mbarrier_init(&shared->loaded[slot], kProducerThreads);
+            mbarrier_init(&shared->full[slot], kProducerThreads);
+            mbarrier_init(&shared->empty[slot], kConsumerThreads);
+        }
+        mbarrier_publish();
+    }
+    __syncthreads();
+    if (threadIdx.x < kProducerThreads) {
+        produce(work, shared);
+    } else {
+        consume(work, shared);
+    }
+}
+
+static __global__ void __launch_bounds__(kSpecializedThreads, kSpecializedBlocks) minhash_specialized(MinhashWork work) {
+#ifdef MILLRACE_HOPPER
+    DYNAMIC_SHARED(SpecializedShared, shared);
+    specialized_block(work, shared);
+#else
+    __trap(); // no device without the capability gets here (minhash_variants.cuh)
+#endif
+}
+
+} // namespace millrace

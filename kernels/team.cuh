@@ -1,0 +1,36 @@
+// Teams: the threads of a block that do one thing together. All of a block, or the warps of one role in it.
+#pragma once
+
+#include <stdint.h>
+
+#include "mbarrier.cuh"
+
+namespace millrace {
+
+// Every thread of the block.
+template <uint32_t kBlockThreads>
+struct BlockTeam {
+    static constexpr uint32_t kThreads = kBlockThreads;
+    static __device__ uint32_t rank() { return threadIdx.x; }
+    static __device__ void sync() { __syncthreads(); }
+};
+
+// kTeamThreads threads of the block, from thread kFirst on: whole warps. Each such team of a kernel has a hardware
+// barrier of its own, kBarrier, 1 to 15 (0 is __syncthreads').
+template <uint32_t kFirst, uint32_t kTeamThreads, uint32_t kBarrier>
+struct WarpTeam {
+    static_assert(kFirst % 32 == 0 && kTeamThreads % 32 == 0 && kBarrier > 0 && kBarrier < 16, "whole warps, own barrier");
+    static constexpr uint32_t kThreads = kTeamThreads;
+    static __device__ uint32_t rank() { return threadIdx.x - kFirst; }
+    static __device__ void sync() { team_barrier(kBarrier, kTeamThreads); }
+};
+
+} // namespace millrace
+
+// Declares `name`, a pointer to the block's dynamic shared memory, of which there is at least sizeof(Type). On the host
+// tests define it.
+#ifdef __CUDACC__
+#define DYNAMIC_SHARED(Type, name)                                     \
+    extern __shared__ __align__(16) unsigned char name##_memory_[];    \
+    Type *name = reinterpret_cast<Type *>(name##_memory_)
+#endif
