@@ -9,6 +9,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 
 	"millrace/internal/device"
@@ -50,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, cases ...Case) {
 		{"Reuse", reuseTests},
 		{"Launch", launchTests},
 		{"Operator", caseTests(cases)},
+		{"Resident", slices.Concat(residentTests, residentCases(cases))},
 		{"Invalid", invalidTests},
 		{"Closed", closedTests},
 		{"Close", lifecycleTests},

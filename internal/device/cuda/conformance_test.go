@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"millrace/internal/device"
@@ -13,7 +14,7 @@ import (
 )
 
 // gpus are the GPUs to test on. Without any the test is skipped, loudly; with MILLRACE_REQUIRE_GPU=1 it fails.
-func gpus(t *testing.T) (library string, all []device.Info) {
+func gpus(t testing.TB) (library string, all []device.Info) {
 	t.Helper()
 	library = builtLibrary()
 	all, err := cuda.List(library)
@@ -28,7 +29,7 @@ func gpus(t *testing.T) (library string, all []device.Info) {
 	return "", nil
 }
 
-func open(t *testing.T, library string, info device.Info) device.Device {
+func open(t testing.TB, library string, info device.Info) device.Device {
 	t.Helper()
 	d, err := cuda.Open(cuda.Options{Library: library, UUID: info.ID})
 	if err != nil {
@@ -45,7 +46,8 @@ func TestConformance(t *testing.T) {
 	}
 	for _, info := range all {
 		t.Run(info.ID, func(t *testing.T) {
-			conformance.Run(t, func(t *testing.T) device.Device { return open(t, library, info) }, cases...)
+			all := append(slices.Clone(cases), variantCases(t, library, info, cases)...)
+			conformance.Run(t, func(t *testing.T) device.Device { return open(t, library, info) }, all...)
 		})
 	}
 }

@@ -18,7 +18,7 @@ import (
 // maxCompletions is how many Notify calls may be outstanding at once.
 const maxCompletions = 1 << 16
 
-// gpu is a GPU. It implements device.Device, device.Gater and device.Ranger.
+// gpu is a GPU. It implements device.Device, device.Gater, device.Ranger and device.Residenter.
 type gpu struct {
 	lib    *library
 	info   device.Info

@@ -65,7 +65,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Device is a device on CPU cores. It implements device.Device and device.Gater.
+// Device is a device on CPU cores. It implements device.Device, device.Gater and device.Residenter.
 type Device struct {
 	info        device.Info
 	epoch       time.Time
@@ -86,8 +86,9 @@ type Device struct {
 }
 
 var (
-	_ device.Device = (*Device)(nil)
-	_ device.Gater  = (*Device)(nil)
+	_ device.Device     = (*Device)(nil)
+	_ device.Gater      = (*Device)(nil)
+	_ device.Residenter = (*Device)(nil)
 )
 
 // object is what a caller makes and must close.
@@ -175,14 +176,21 @@ func (d *Device) Close() error {
 	}
 	var leaks []string
 	var streams []*stream
+	var residents []*resident
 	for o := range d.open {
 		leaks = append(leaks, o.leak())
-		if s, ok := o.(*stream); ok {
-			streams = append(streams, s)
+		switch o := o.(type) {
+		case *stream:
+			streams = append(streams, o)
+		case *resident:
+			residents = append(residents, o)
 		}
 	}
 	d.mu.Unlock()
 
+	for _, r := range residents {
+		r.stop()
+	}
 	for _, s := range streams {
 		s.stop()
 	}

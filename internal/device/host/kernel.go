@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 
 	"millrace/internal/device"
@@ -15,6 +16,26 @@ type kernel struct {
 	name   string
 	bound  device.BoundHostKernel
 	closed atomic.Bool
+
+	mu        sync.Mutex // orders Close and retain
+	residents int        // resident kernels that run it
+}
+
+// retain counts a resident kernel; false if the kernel was closed.
+func (k *kernel) retain() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed.Load() {
+		return false
+	}
+	k.residents++
+	return true
+}
+
+func (k *kernel) release() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.residents--
 }
 
 // Kernel implements device.Device.
@@ -48,6 +69,11 @@ func (k *kernel) leak() string { return "kernel " + k.name }
 
 // Close implements device.Kernel.
 func (k *kernel) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.residents > 0 && !k.dev.closing.Load() {
+		return k.dev.errorf("close kernel", device.ErrInvalid, "%s is resident: close the resident kernel first", k.name)
+	}
 	if k.closed.Swap(true) {
 		return nil
 	}
@@ -114,7 +140,8 @@ func (s *stream) launch(o *op) {
 	if !ok1 || !ok2 || !ok3 || !ok4 {
 		return
 	}
-	err := s.readOffsets(table, len(rows))
+	offsets, err := readOffsets(s.offsets[:0], table, len(rows))
+	s.offsets = offsets
 	if err == nil {
 		err = s.dev.runKernel(o.kernel, rows, s.offsets, scratch, result)
 	}
@@ -123,20 +150,19 @@ func (s *stream) launch(o *op) {
 	}
 }
 
-// readOffsets decodes the table into s.offsets. A table that leads out of the rows is an error here, where a
+// readOffsets appends the table, decoded, to offsets. A table that leads out of the rows is an error here, where a
 // GPU would read an illegal address.
-func (s *stream) readOffsets(table []byte, bytes int) error {
-	s.offsets = s.offsets[:0]
+func readOffsets(offsets []uint32, table []byte, bytes int) ([]uint32, error) {
 	var last uint32
 	for ; len(table) >= 4; table = table[4:] {
 		next := binary.LittleEndian.Uint32(table)
 		if next < last || uint64(next) > uint64(bytes) {
-			return fmt.Errorf("offset %d is %d: it must be from %d to %d, the bytes of all rows", len(s.offsets), next, last, bytes)
+			return offsets, fmt.Errorf("offset %d is %d: it must be from %d to %d, the bytes of all rows", len(offsets), next, last, bytes)
 		}
-		s.offsets = append(s.offsets, next)
+		offsets = append(offsets, next)
 		last = next
 	}
-	return nil
+	return offsets, nil
 }
 
 // runKernel calls the operator and turns a panic of it, on whichever goroutine, into an error.

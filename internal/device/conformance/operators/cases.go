@@ -42,6 +42,25 @@ func Cases(seed uint64) ([]conformance.Case, error) {
 	return append(all, c), nil
 }
 
+// Variants are the names under which a kernel library offers minhash by kernels of one kind. They take minhash's
+// parameters and give its results. Only a GPU has them, and one that lacks what a kind needs refuses it with
+// device.ErrUnavailable.
+func Variants() []string {
+	return []string{"minhash:plain", "minhash:warp-specialized", "minhash:cluster"}
+}
+
+// ForVariant is minhash's cases among all, for the operator of that name.
+func ForVariant(name string, all []conformance.Case) []conformance.Case {
+	var renamed []conformance.Case
+	for _, c := range all {
+		if c.Name == "minhash" {
+			c.Name = name
+			renamed = append(renamed, c)
+		}
+	}
+	return renamed
+}
+
 // makeCase runs the reference over a set.
 func makeCase(spec string, set payloads.Set) (conformance.Case, error) {
 	op, err := operator.Parse(spec)
