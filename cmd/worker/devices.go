@@ -18,6 +18,12 @@ import (
 // openDevices opens what MILLRACE_DEVICE and MILLRACE_DEVICES ask for. fellBack says that GPUs would have
 // been taken and none could be had. If it fails nothing is open.
 func openDevices(cfg *config.Config, log *slog.Logger) (devices []device.Device, fellBack bool, err error) {
+	return openDevicesOr(cfg, log, openHost)
+}
+
+// openDevicesOr is openDevices with another way to open the CPU.
+func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error)) (
+	devices []device.Device, fellBack bool, err error) {
 	if cfg.Device != "host" {
 		devices, err = openGPUs(cfg)
 		if err == nil || cfg.Device == "cuda" || !canFallBack(cfg, err) {

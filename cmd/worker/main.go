@@ -35,6 +35,7 @@ func commands() []command {
 	return []command{
 		{"run", "work: pull payloads, compute, publish results (what no command means)", runWorker},
 		{"demo", "show the whole job on this machine, with nothing installed", runDemo},
+		{"bench", "measure devices and the pipeline on them", runBench},
 		{"check", "look at configuration, device, streams and consumer, and say what to do", runCheck},
 		{"config", "list every variable, its default, its value now and its meaning", runConfig},
 		{"version", "say which versions are at work", runVersion},
@@ -128,6 +129,17 @@ func flags(name, about string) *flag.FlagSet {
 
 // parse reads a command's flags; anything left over is an error.
 func parse(f *flag.FlagSet, args []string) error {
+	if err := parseFlags(f, args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return usageError{fmt.Errorf("%s takes flags only, not %q: see worker %s -h", f.Name(), f.Arg(0), f.Name())}
+	}
+	return nil
+}
+
+// parseFlags reads a command's flags and leaves what follows them in f.Args.
+func parseFlags(f *flag.FlagSet, args []string) error {
 	f.SetOutput(io.Discard) // an error is told once, by main
 	err := f.Parse(args)
 	switch {
@@ -137,8 +149,6 @@ func parse(f *flag.FlagSet, args []string) error {
 		return err
 	case err != nil:
 		return usageError{fmt.Errorf("%s: %w: see worker %s -h", f.Name(), err, f.Name())}
-	case f.NArg() > 0:
-		return usageError{fmt.Errorf("%s takes flags only, not %q: see worker %s -h", f.Name(), f.Arg(0), f.Name())}
 	}
 	return nil
 }

@@ -16,6 +16,9 @@ var rooms = map[string][]string{
 	"cmd/worker":    {anything},
 	"internal/demo": {"internal/console", "internal/ingest", "internal/operator", "internal/streams"},
 
+	"internal/bench":        {"internal/bench/report", "internal/console", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/bench/report": nil,
+
 	"internal/config":    nil,
 	"internal/console":   {"internal/ingest"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},

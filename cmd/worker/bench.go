@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"millrace/internal/bench"
+	"millrace/internal/config"
+	"millrace/internal/console"
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+	"millrace/internal/telemetry"
+)
+
+// benchFlags are what `worker bench` was asked for.
+type benchFlags struct {
+	list      bool
+	json      string
+	trace     string
+	yardstick string
+	sizes     string
+	rows      string
+	rounds    int
+	lanes     int
+	seconds   float64
+	seed      uint64
+	groups    []string
+}
+
+const benchAbout = `Measures devices and the pipeline on them: worker bench [GROUP...] [flags]. The groups are
+%s,
+and all, which is the default.
+What is compared is measured in turns, on fresh random data, and results are checked: one that is wrong ends it
+with exit status 1. MILLRACE_DEVICE and MILLRACE_DEVICES choose the devices.`
+
+// parseBench reads flags and groups in any order.
+func parseBench(args []string) (*benchFlags, error) {
+	b := &benchFlags{}
+	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(), ", ")))
+	f.BoolVar(&b.list, "list", false, "list every row and what it shows, and measure nothing")
+	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
+	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
+	f.StringVar(&b.yardstick, "yardstick", "", "the `program` to compare with; by default one called yardstick beside the kernel library or the worker")
+	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, as in 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU)")
+	f.StringVar(&b.rows, "row", "", "only these rows, by `names` separated by commas: triple, or schedules/triple")
+	f.IntVar(&b.rounds, "rounds", bench.DefaultRounds, "how often each row is measured, in turn with the others")
+	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long a row is measured, all rounds together")
+	f.IntVar(&b.lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
+	f.Uint64Var(&b.seed, "seed", 0, "of the random data; 0: another one each time")
+	for len(args) > 0 {
+		if !strings.HasPrefix(args[0], "-") {
+			b.groups, args = append(b.groups, args[0]), args[1:]
+			continue
+		}
+		if err := parseFlags(f, args); err != nil {
+			return nil, err
+		}
+		args = f.Args()
+	}
+	return b, nil
+}
+
+// options checks what was asked for. Every problem is named at once.
+func (b *benchFlags) options() (bench.Options, error) {
+	o := bench.Options{Rounds: b.rounds, Lanes: b.lanes, Seed: b.seed, Yardstick: b.yardstick}
+	var errs []error
+	if b.rounds < 1 {
+		errs = append(errs, fmt.Errorf("--rounds is %d: give 1 or more", b.rounds))
+	}
+	if o.Budget = time.Duration(b.seconds * float64(time.Second)); o.Budget <= 0 {
+		errs = append(errs, fmt.Errorf("--seconds is %v: give more than 0", b.seconds))
+	}
+	if b.sizes != "" {
+		for text := range strings.SplitSeq(b.sizes, ",") {
+			var size config.Size
+			if err := size.UnmarshalText([]byte(text)); err != nil {
+				errs = append(errs, fmt.Errorf("--bytes has %q: give sizes as 1MiB,16MiB", text))
+			}
+			if size > 0 {
+				o.Bytes = append(o.Bytes, int(size))
+			}
+		}
+	}
+	if b.rows != "" {
+		for name := range strings.SplitSeq(b.rows, ",") {
+			o.Rows = append(o.Rows, strings.TrimSpace(name))
+		}
+	}
+	if !slices.Contains(b.groups, "all") {
+		o.Groups = b.groups
+	}
+	return o, errors.Join(append(errs, o.Check())...)
+}
+
+func runBench(ctx context.Context, args []string) (err error) {
+	b, err := parseBench(args)
+	if err != nil {
+		return err
+	}
+	if b.list {
+		return listBench(os.Stdout)
+	}
+	o, err := b.options()
+	if err != nil {
+		return usageError{fmt.Errorf("bench: %w", err)}
+	}
+	cfg, err := loadConfig()
+	if err != nil {
+		return err
+	}
+	out, err := b.createFiles()
+	if err != nil {
+		return err
+	}
+	o.Command, o.Commit = "worker bench "+strings.Join(args, " "), build().Commit
+	if o.Lanes == 0 {
+		o.Lanes = cfg.Lanes
+	}
+	if o.Seed == 0 {
+		o.Seed = uint64(time.Now().UnixNano())
+	}
+	o.Out = os.Stdout
+	if console.IsTerminal(os.Stderr) {
+		o.Progress = showDoing
+	}
+	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }
+	return out.measure(ctx, cfg, o)
+}
+
+// showDoing keeps one line on the terminal that says what is measured.
+func showDoing(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doing) }
+
+func listBench(w io.Writer) error {
+	rows := [][]string{{"group", "row"}}
+	for _, e := range bench.List() {
+		rows = append(rows, []string{e.Group, e.Name, e.Shows})
+	}
+	for _, r := range rows {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-11s %-20s %s", r[0], r[1], strings.Join(r[2:], "")), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// benchOutput is the files that a run leaves, made before it measures: nobody wants to wait for what cannot be
+// written.
+type benchOutput struct {
+	json, trace *os.File // nil for none
+	timeline    *telemetry.Timeline
+}
+
+// benchTimeline is how many batches a trace holds: some dozens of each row.
+const benchTimeline = 1 << 15
+
+func (b *benchFlags) createFiles() (*benchOutput, error) {
+	out := &benchOutput{}
+	var err error
+	if b.json != "" {
+		if out.json, err = os.Create(b.json); err != nil {
+			return nil, fmt.Errorf("bench: --json: %w", err)
+		}
+	}
+	if b.trace != "" {
+		if out.trace, err = os.Create(b.trace); err != nil {
+			return nil, errors.Join(fmt.Errorf("bench: --trace: %w", err), out.close())
+		}
+		out.timeline = telemetry.NewTimeline(benchTimeline)
+	}
+	return out, nil
+}
+
+func (out *benchOutput) close() error {
+	var errs []error
+	for _, f := range []*os.File{out.json, out.trace} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// measure opens the devices, measures, and writes the files: after a failure too, with what there is.
+func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench.Options) (err error) {
+	defer func() { err = errors.Join(err, out.close()) }()
+	devices, _, err := openDevicesOr(cfg, newLogger(cfg), openBenchHost)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, d := range devices {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	o.Devices = devices
+	if o.Yardstick == "" {
+		o.Yardstick = findYardstick(cfg, devices)
+	}
+	if out.timeline != nil {
+		o.Trace = out.timeline
+	}
+	printBenchDevices(o)
+	r, err := bench.Run(ctx, o)
+	if out.json != nil {
+		err = errors.Join(err, r.Write(out.json))
+	}
+	if out.trace != nil {
+		err = errors.Join(err, out.timeline.WriteTrace(out.trace, 0))
+	}
+	return err
+}
+
+// printBenchDevices says what is measured: figures without it mean nothing.
+func printBenchDevices(o bench.Options) {
+	for _, d := range o.Devices {
+		i := d.Info()
+		fmt.Printf("device %s (%s)", i.ID, i.Name)
+		if i.Driver != "" {
+			fmt.Printf(", driver %s, runtime %s", i.Driver, i.Runtime)
+		}
+		fmt.Printf(", commit %s, seed %d, %d rounds, %v a row\n", o.Commit, o.Seed, o.Rounds, o.Budget)
+		if i.Kind == "host" {
+			fmt.Println("NO GPU: THESE ARE THE CPU'S FIGURES. They show that everything runs, and nothing of what a GPU does.")
+		}
+	}
+}
+
+// openBenchHost opens the CPU with the kernels that only the bench has, and with more memory than a worker takes:
+// some rows have many lanes.
+func openBenchHost(*config.Config) (device.Device, error) {
+	return host.Open(host.Options{Kernels: append(operator.HostKernels(), bench.HostKernels()...)})
+}
+
+// findYardstick is the yardstick beside the kernel library or the worker; empty where there is none, or no GPU,
+// without which it has nothing to measure.
+func findYardstick(cfg *config.Config, devices []device.Device) string {
+	if devices[0].Info().Kind != "cuda" {
+		return ""
+	}
+	var places []string
+	if cfg.Kernels != "" {
+		places = append(places, filepath.Dir(cfg.Kernels))
+	}
+	if executable, err := os.Executable(); err == nil {
+		places = append(places, filepath.Dir(executable))
+	}
+	for _, place := range places {
+		path := filepath.Join(place, "yardstick")
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path
+		}
+	}
+	return ""
+}

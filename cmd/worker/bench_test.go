@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/internal/bench"
+	benchreport "millrace/internal/bench/report"
+)
+
+func TestBenchListsEveryRow(t *testing.T) {
+	r := call(t, nil, "bench", "--list")
+	r.want(t, exitDone)
+	if got, want := strings.Count(r.out, "\n"), len(bench.List())+1; got != want {
+		t.Errorf("%d lines, want a heading and a row a line: %d", got, want)
+	}
+	for _, e := range bench.List() {
+		if !strings.Contains(r.out, e.Group) || !strings.Contains(r.out, e.Name) || !strings.Contains(r.out, e.Shows) {
+			t.Errorf("the list lacks %s/%s", e.Group, e.Name)
+		}
+	}
+}
+
+func TestBenchMeasuresAndLeavesItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	figures, trace := filepath.Join(dir, "figures.json"), filepath.Join(dir, "trace.json")
+	r := call(t, []string{"MILLRACE_LANES=3"}, "bench", "schedules", "--bytes", "16KiB", "--seconds=0.01", "latency",
+		"--rounds", "2", "--row", "triple,latency/streams", "--seed", "3", "--json", figures, "--trace", trace)
+	r.want(t, exitDone, "NO GPU: THESE ARE THE CPU'S FIGURES", "device host", "seed 3", "us/batch", "p99 us", "x serial",
+		"make -C kernels yardstick")
+	f, err := os.Open(figures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	got, err := benchreport.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Rows) != 3 || got.Rows[0].Name != "triple" || got.Rows[0].Lanes != 3 || got.Rows[0].Batch == nil {
+		t.Errorf("the rows are %+v", got.Rows)
+	}
+	if !strings.HasPrefix(got.Command, "worker bench schedules --bytes 16KiB") || got.Devices[0].ID != "host" || got.Commit == "" {
+		t.Errorf("the report is of %q on %+v, commit %q", got.Command, got.Devices, got.Commit)
+	}
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed struct {
+		TraceEvents []struct{ Name string } `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(text, &parsed); err != nil || !strings.Contains(string(text), "schedules/triple") {
+		t.Errorf("the trace has %d events, error %v", len(parsed.TraceEvents), err)
+	}
+}
+
+func TestBenchRefusesWhatItDoesNotKnow(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"schedule"}, []string{`no group "schedule"`, "known are copy, schedules, streams, alloc, completion, operators, latency"}},
+		{[]string{"--row", "tripel"}, []string{`no row "tripel"`, "schedules/triple"}},
+		{[]string{"--bytes", "1.5MiB", "--rounds", "0", "--seconds", "-1"}, []string{`--bytes has "1.5MiB"`, "--rounds is 0", "--seconds is -1"}},
+		{[]string{"--bytes", "1", "--lanes", "1000"}, []string{"a batch of 1 bytes", "1000 lanes"}},
+		{[]string{"copy", "--fast"}, []string{"flag provided but not defined", "worker bench -h"}},
+	} {
+		call(t, nil, append([]string{"bench"}, c.args...)...).want(t, exitUsage, c.want...)
+	}
+}
+
+func TestBenchFailsWhereItCannotWriteOrCompare(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "no", "such", "folder", "f")
+	call(t, nil, "bench", "copy", "--json", nowhere).want(t, exitFailed, "--json")
+	call(t, nil, "bench", "copy", "--trace", nowhere).want(t, exitFailed, "--trace")
+	call(t, nil, "bench", "copy", "--yardstick", nowhere).want(t, exitFailed, "make -C kernels yardstick")
+}

@@ -1,0 +1,185 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// load is what batches are filled with: payloads that a seed makes, fresh for every batch and every round, and a
+// check of the results against the operators' references.
+type load interface {
+	// fill appends the payloads of seed to an empty batch.
+	fill(b *streams.Batch, seed uint64) error
+	// verify compares a sample of a completed batch's results with the reference, the first and the last
+	// always among them. The error says where they differ. Several batches may be verified at once.
+	verify(b *streams.Batch, seed uint64) error
+	// operators are what verify expects to have run.
+	operators() []operator.Operator
+	// bytes and payloads are a batch's, at most.
+	bytes() int
+	payloads() int
+}
+
+// words is a load for mix: batches of one payload.
+type words struct {
+	mix
+	size    int                // bytes of a batch, at most
+	sizeOf  func(slot int) int // bytes of a slot's batches, at most size; nil: size
+	scratch []byte             // where a payload is made; size long
+}
+
+func newWords(m mix, size int) *words { return &words{mix: m, size: size, scratch: make([]byte, size)} }
+
+func (w *words) operators() []operator.Operator { return []operator.Operator{w.mix} }
+func (w *words) bytes() int                     { return w.size }
+func (w *words) payloads() int                  { return 1 }
+
+func (w *words) length(slot int) int {
+	if w.sizeOf == nil {
+		return w.size
+	}
+	return w.sizeOf(slot)
+}
+
+func (w *words) fill(b *streams.Batch, seed uint64) error {
+	payload := w.scratch[:w.length(b.Slot())]
+	random(payload, seed, 0, ^uint64(0))
+	return appendTo(b, payload)
+}
+
+func appendTo(b *streams.Batch, payload []byte) error {
+	if !b.Append(payload) {
+		return fmt.Errorf("a payload of %d bytes does not fit a batch that has %d", len(payload), b.Bytes())
+	}
+	return nil
+}
+
+// Of a batch of words, verify looks at sampleStretches stretches of stretchBytes: the reference takes a word's
+// rounds one after another, and there may be thousands.
+const (
+	sampleStretches = 16
+	stretchBytes    = 256
+)
+
+func (w *words) verify(b *streams.Batch, seed uint64) error {
+	length := w.length(b.Slot())
+	got := b.Results(0)
+	if want := roundUp(length, wordBytes); len(got) != want {
+		return fmt.Errorf("%s over %d bytes gave %d bytes, want %d", w.mix, length, len(got), want)
+	}
+	payload := make([]byte, stretchBytes)
+	for _, stretch := range sample(roundUp(length, stretchBytes)/stretchBytes, sampleStretches, seed) {
+		off := stretch * stretchBytes
+		part := payload[:min(stretchBytes, length-off)]
+		random(part, seed, off, ^uint64(0))
+		want := w.AppendReference(nil, part)
+		if err := equal(w.mix, off, got[off:off+len(want)], want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// documents is a load for the worker's operators: many payloads of ASCII, where every byte is a character and so
+// the beginning of a shingle, which is the most that minhash can have to do.
+type documents struct {
+	ops     []operator.Operator
+	sizes   func(seed uint64) []int // of the batch of a seed: always as many, and with the same sum
+	count   int
+	total   int
+	scratch []byte
+}
+
+// documentBytes is the size of a document where all have one.
+const documentBytes = 2 << 10
+
+// newDocuments is a load of documents of about documentBytes, at least two, that come to total.
+func newDocuments(ops []operator.Operator, total int, ragged bool) *documents {
+	n := max(total/documentBytes, 2)
+	d := &documents{ops: ops, count: n, total: total, scratch: make([]byte, total)}
+	d.sizes = func(uint64) []int { return uniformSizes(n, total) }
+	if ragged {
+		d.sizes = func(seed uint64) []int { return raggedSizes(n, total, seed) }
+	}
+	return d
+}
+
+func (d *documents) operators() []operator.Operator { return d.ops }
+func (d *documents) bytes() int                     { return d.total }
+func (d *documents) payloads() int                  { return d.count }
+
+// document makes document i of a batch in dst.
+func document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), 0, asciiMask) }
+
+func (d *documents) fill(b *streams.Batch, seed uint64) error {
+	for i, size := range d.sizes(seed) {
+		payload := d.scratch[:size]
+		document(payload, seed, i)
+		if err := appendTo(b, payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Of a batch of documents, verify looks at sampleDocuments, cut off at sampleBytes for all together but the first
+// and the last: a reference takes a byte at a time.
+const (
+	sampleDocuments = 8
+	sampleBytes     = 64 << 10
+)
+
+func (d *documents) verify(b *streams.Batch, seed uint64) error {
+	sizes := d.sizes(seed)
+	looked := 0
+	for n, i := range sample(len(sizes), sampleDocuments, seed) {
+		if n >= 2 && looked+sizes[i] > sampleBytes {
+			continue
+		}
+		looked += sizes[i]
+		payload := make([]byte, sizes[i])
+		document(payload, seed, i)
+		for o, op := range d.ops {
+			want := op.AppendReference(nil, payload)
+			at := i * op.Stride()
+			if at+len(want) > len(b.Results(o)) {
+				return fmt.Errorf("%s over %d payloads gave %d bytes, want %d", op, len(sizes), len(b.Results(o)), len(sizes)*op.Stride())
+			}
+			if err := equal(op, at, b.Results(o)[at:at+len(want)], want); err != nil {
+				return fmt.Errorf("payload %d of %d: %w", i, len(sizes), err)
+			}
+		}
+	}
+	return nil
+}
+
+// sample is some of the numbers 0 to n-1, each once and limit at most: the first, the last, and others at random.
+func sample(n, limit int, seed uint64) []int {
+	chosen := []int{n - 1, 0}[:min(n, 2)]
+	for i := 1; len(chosen) < min(n, limit); i++ {
+		stratum := len(chosen) - 2 // one out of each of so many equal parts of what lies between
+		parts := min(n, limit) - 2
+		low, high := 1+stratum*(n-2)/parts, 1+(stratum+1)*(n-2)/parts
+		chosen = append(chosen, low+int(derive(seed, i)%uint64(high-low)))
+	}
+	return chosen
+}
+
+// errWrong is a result that differs from the reference.
+type errWrong struct{ error }
+
+// equal says where got, which begins at byte off of op's results, differs from the reference.
+func equal(op operator.Operator, off int, got, want []byte) error {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	at := 0
+	for at < len(got) && at < len(want) && got[at] == want[at] {
+		at++
+	}
+	return errWrong{fmt.Errorf("WRONG RESULT: %s differs from the reference at byte %d of its results: "+
+		"do not use this device or this kernel library before the cause is known", op, off+at)}
+}

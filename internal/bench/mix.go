@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"strconv"
+
+	"millrace/internal/device"
+	"millrace/internal/operator"
+)
+
+// Bounds of the operator mix, as libmillrace has them.
+const (
+	maxMixRounds     = 65536
+	maxScratchFactor = 16
+)
+
+const (
+	mixName       = "mix"
+	mixBlockBytes = 8
+	scratchAlign  = 256
+	wordBytes     = 4
+)
+
+// mix is the balanced operator: it makes as many bytes of result as the batch has, with a settable amount of
+// arithmetic, so that its kernel can be made to take as long as a copy. It is for measuring alone, and so none
+// of MILLRACE_OPERATORS. libmillrace has a kernel of the same name and parameter block.
+//
+// The result is the batch's bytes as little-endian uint32 words, the last one filled up with zeros, each passed
+// rounds times through w = rotl32(w*1664525 + 1013904223, 13). Where scratchFactor is not 0 the words go through
+// the scratch on their way.
+type mix struct {
+	rounds        int // 0 to maxMixRounds
+	scratchFactor int // bytes of scratch for each byte of the batch, 0 to maxScratchFactor
+}
+
+var _ operator.Operator = mix{}
+
+// Name implements operator.Operator.
+func (mix) Name() string { return mixName }
+
+// String implements operator.Operator. Package operator does not parse it.
+func (m mix) String() string {
+	return fmt.Sprintf("%s?rounds=%d&scratch=%d", mixName, m.rounds, m.scratchFactor)
+}
+
+// Params implements operator.Operator: uint32 rounds, uint32 scratch factor.
+func (m mix) Params() []byte {
+	block := binary.LittleEndian.AppendUint32(make([]byte, 0, mixBlockBytes), uint32(m.rounds))
+	return binary.LittleEndian.AppendUint32(block, uint32(m.scratchFactor))
+}
+
+// Stride implements operator.Operator. A record is a word, and there is one for each word of the batch, not one
+// for each payload.
+func (mix) Stride() int { return wordBytes }
+
+// Needs implements operator.Operator.
+func (m mix) Needs(s device.Shape) device.Needs {
+	return device.Needs{
+		Scratch: roundUp(m.scratchFactor*s.Bytes, scratchAlign),
+		Result:  roundUp(s.Bytes, wordBytes),
+	}
+}
+
+// AppendJSON implements operator.Operator: the word as a number.
+func (mix) AppendJSON(dst, record []byte) []byte {
+	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
+}
+
+// AppendReference implements operator.Operator for whole words: a payload is a stretch of a batch that starts at
+// a multiple of 4 bytes, and the result is the same stretch of the batch's result.
+func (m mix) AppendReference(dst, payload []byte) []byte {
+	for ; len(payload) >= wordBytes; payload = payload[wordBytes:] {
+		dst = binary.LittleEndian.AppendUint32(dst, m.word(binary.LittleEndian.Uint32(payload)))
+	}
+	if len(payload) > 0 {
+		var last [wordBytes]byte
+		copy(last[:], payload)
+		dst = binary.LittleEndian.AppendUint32(dst, m.word(binary.LittleEndian.Uint32(last[:])))
+	}
+	return dst
+}
+
+func (m mix) word(w uint32) uint32 {
+	for range m.rounds {
+		w = mixOnce(w)
+	}
+	return w
+}
+
+func mixOnce(w uint32) uint32 { return bits.RotateLeft32(w*1664525+1013904223, 13) }
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }

@@ -1,0 +1,111 @@
+// Package report is what a bench run leaves for other programs: one JSON document.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Version is the version of the document that this package writes and reads.
+const Version = 1
+
+// maxBytes bounds what Read takes in: a run of every row leaves well under a tenth of it.
+const maxBytes = 16 << 20
+
+// Report is one run. All times are seconds, all sizes bytes.
+type Report struct {
+	Version int       `json:"version"` // 1
+	Command string    `json:"command"` // as it was called
+	Commit  string    `json:"commit"`  // of the worker
+	Started time.Time `json:"started"`
+	Devices []Device  `json:"devices"`
+	Rows    []Row     `json:"rows"`
+}
+
+// Device is one device that was measured; the fields are those of device.Info.
+type Device struct {
+	Kind    string `json:"kind"`
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Driver  string `json:"driver,omitempty"`
+	Runtime string `json:"runtime,omitempty"`
+	Compute string `json:"compute,omitempty"`
+	Units   int    `json:"units"`
+}
+
+// Row is one line of a table. Fields that have no meaning for a row are zero and left out.
+type Row struct {
+	Group      string            `json:"group"`             // "schedules"
+	Name       string            `json:"name"`              // "triple"
+	Device     string            `json:"device"`            // Device.ID; "all" for several together
+	Lanes      int               `json:"lanes,omitempty"`   // streams in flight
+	Buffers    int               `json:"buffers,omitempty"` // host buffers a lane
+	BatchBytes int               `json:"batch_bytes,omitempty"`
+	Operator   string            `json:"operator,omitempty"`
+	Batches    int               `json:"batches,omitempty"`       // measured, all rounds together
+	Batch      *Spread           `json:"batch_seconds,omitempty"` // wall seconds a batch in steady state: one sample a round
+	Stages     map[string]Spread `json:"stage_seconds,omitempty"` // copy_in, compute, copy_out of single batches, from device events
+	Figures    []Figure          `json:"figures,omitempty"`       // everything else
+	Skipped    string            `json:"skipped,omitempty"`       // why the row has no figures
+}
+
+// Spread is a figure that was measured several times.
+type Spread struct {
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"`  // the 10th percentile
+	High   float64 `json:"high"` // the 90th
+	N      int     `json:"n"`    // samples
+}
+
+// Figure is a figure with a name: "speedup over serial", "x".
+type Figure struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"` // "s", "GB/s", "x", ...; empty for a share or a count
+	Spread
+}
+
+// Figure is the row's figure of that name; false where it has none.
+func (r *Row) Figure(name string) (Figure, bool) {
+	for _, f := range r.Figures {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return Figure{}, false
+}
+
+// Write writes the report as indented JSON.
+func (r *Report) Write(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(r); err != nil {
+		return fmt.Errorf("write the bench report: %w", err)
+	}
+	return nil
+}
+
+// Read reads what Write wrote. It fails, and says what is wrong, for what is no JSON, of another version, longer
+// than 16 MiB, or without rows.
+func Read(r io.Reader) (*Report, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the bench report: %w", err)
+	}
+	if len(data) > maxBytes {
+		return nil, fmt.Errorf("the bench report has more than %d bytes: give the file that worker bench --json wrote", maxBytes)
+	}
+	report := &Report{}
+	if err := json.Unmarshal(data, report); err != nil {
+		return nil, fmt.Errorf("not a bench report (%w): give the file that worker bench --json wrote", err)
+	}
+	switch {
+	case report.Version != Version:
+		return nil, fmt.Errorf("the bench report has version %d, and this program reads version %d: measure again with this worker",
+			report.Version, Version)
+	case len(report.Rows) == 0:
+		return nil, fmt.Errorf("the bench report has no rows: measure again with worker bench --json")
+	}
+	return report, nil
+}

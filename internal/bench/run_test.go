@@ -1,0 +1,265 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/bench/report"
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/telemetry"
+)
+
+// renamed is a kernel under another name.
+type renamed struct {
+	device.HostKernel
+	name string
+}
+
+func (r renamed) Name() string { return r.name }
+
+// hostKernels are all kernels that rows ask for: the variants are the plain kernel. A faulty one takes the place of
+// the one whose name it has.
+func hostKernels(faulty ...device.HostKernel) []device.HostKernel {
+	all := append(operator.HostKernels(), HostKernels()...)
+	for _, k := range operator.HostKernels() {
+		if k.Name() == "minhash" {
+			for _, variant := range []string{"plain", "warp-specialized", "cluster"} {
+				all = append(all, renamed{k, "minhash:" + variant})
+			}
+		}
+	}
+	for _, f := range faulty {
+		i := slices.IndexFunc(all, func(k device.HostKernel) bool { return k.Name() == f.Name() })
+		all[i] = f
+	}
+	return all
+}
+
+func openSim(t *testing.T) device.Device {
+	t.Helper()
+	d, err := sim.Open(sim.Options{Seed: 1, Cost: sim.H100(), Kernels: hostKernels()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d
+}
+
+// tiny measures as little as there is. The rounds of the balanced kernel are given: a simulated kernel takes as long
+// as its model says, whatever it does.
+func tiny(devices ...device.Device) Options {
+	return Options{
+		Devices: devices, Bytes: []int{8 << 10}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 2, Seed: 1, MixRounds: 2,
+	}
+}
+
+// TestEveryRowRuns: every row of every group has figures or says why not, and every pipeline leaves its timeline.
+func TestEveryRowRuns(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) device.Device{
+		"host": func(t *testing.T) device.Device { return openHost(t) },
+		"sim":  openSim,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t)
+			o := tiny(d)
+			var table, trace bytes.Buffer
+			timeline := telemetry.NewTimeline(1 << 12)
+			o.Out, o.Trace = &table, timeline
+			r, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range List() {
+				wantRow(t, r, e, d)
+				if !strings.Contains(table.String(), "\n"+e.Name+" ") {
+					t.Errorf("the tables do not show %s/%s", e.Group, e.Name)
+				}
+			}
+			if err := timeline.WriteTrace(&trace, 0); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"schedules/triple", "alloc/async-kept", "operators/crc32c-append", `"copy_out"`} {
+				if !strings.Contains(trace.String(), want) {
+					t.Errorf("the trace does not show %q", want)
+				}
+			}
+		})
+	}
+}
+
+// mayLack is the reason that a row gives which the device cannot do; empty where it must do it.
+func mayLack(e Entry, d device.Device) (reason string) {
+	_, keepsKernels := d.(device.Residenter)
+	switch {
+	case e.Name == "devices":
+		return "one device"
+	case e.Name == "persistent" && !keepsKernels:
+		return "no resident kernels"
+	case e.Name == "pageable-in" && d.Info().Kind == "sim":
+		return "pinned memory alone"
+	}
+	return ""
+}
+
+// wantRow checks that a row is there and whole.
+func wantRow(t *testing.T, r *report.Report, e Entry, d device.Device) {
+	t.Helper()
+	found := false
+	for _, row := range r.Rows {
+		if row.Group != e.Group || row.Name != e.Name {
+			continue
+		}
+		found = true
+		reason := mayLack(e, d)
+		switch {
+		case (row.Skipped != "") != (reason != "") || !strings.Contains(row.Skipped, reason):
+			t.Errorf("%s/%s was not measured: %s", e.Group, e.Name, row.Skipped)
+		case row.Skipped == "" && row.Batches == 0:
+			t.Errorf("%s/%s has no batches", e.Group, e.Name)
+		case row.Skipped == "" && row.Batch == nil && len(row.Figures) == 0:
+			t.Errorf("%s/%s has no figures", e.Group, e.Name)
+		case row.Batch != nil && (row.Batch.N != 2 || row.Batch.Median <= 0 || row.Batch.Low > row.Batch.High):
+			t.Errorf("%s/%s took %+v a batch over 2 rounds", e.Group, e.Name, *row.Batch)
+		}
+	}
+	if !found {
+		t.Errorf("there is no row %s/%s", e.Group, e.Name)
+	}
+}
+
+// TestFiguresOfTheComparedRows: what one row says of another is there.
+func TestFiguresOfTheComparedRows(t *testing.T) {
+	o := tiny(openHost(t))
+	o.Groups = []string{"schedules", "streams", "alloc", "operators"}
+	o.Rows = []string{"triple", "chunked", "host-sync", "lanes", "async-kept", "crc32c-ragged", "crc32c-pipeline", "cluster"}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	knees := 0
+	for _, row := range r.Rows {
+		for _, want := range map[string][]string{
+			"triple": {figureSpeedup, figureShare, figureOverLongest}, "chunked": {figureOverWhole, figurePieces},
+			"host-sync": {figureBlocked, figureInSubmit}, "lanes": {figureSpeedup}, "cluster": {figureOverPlain},
+			"async-kept":    {figureAllocation, figureLessAllocation, figureOverPreallocate},
+			"crc32c-ragged": {figureOverUniform, figureKernelRate}, "crc32c-pipeline": {figureShare, figureOfKernel},
+		}[row.Name] {
+			if f, ok := row.Figure(want); !ok || f.N != 2 {
+				t.Errorf("%s/%s has %q %+v, want one of 2 rounds", row.Group, row.Name, want, f)
+			}
+		}
+		if _, ok := row.Figure(figureKnee); ok {
+			knees++
+		}
+		if !slices.Contains(o.Rows, row.Name) {
+			t.Errorf("row %s/%s was not asked for", row.Group, row.Name)
+		}
+	}
+	if knees != 1 {
+		t.Errorf("%d rows are the knee, want 1", knees)
+	}
+	if len(r.Rows) != 7+len(chunkedPieces)+len(laneCounts)-1 {
+		t.Errorf("%d rows", len(r.Rows))
+	}
+}
+
+// TestSeveralDevices: two devices share the work, and each is measured alone.
+func TestSeveralDevices(t *testing.T) {
+	o := tiny(openHost(t), openSim(t))
+	o.Rows = []string{"device", "devices"}
+	var table bytes.Buffer
+	o.Out = &table
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var devices []string
+	for _, row := range r.Rows {
+		devices = append(devices, row.Device)
+		if row.Device == "all" {
+			if f, ok := row.Figure(figureOverOne); !ok || f.Median <= 0 {
+				t.Errorf("the row of all devices has %q %+v", figureOverOne, f)
+			}
+		}
+	}
+	if !slices.Equal(devices, []string{"host", "sim-1", "all"}) {
+		t.Errorf("the rows are of %v", devices)
+	}
+	if !strings.Contains(table.String(), "sim-1") {
+		t.Errorf("the table does not tell devices apart:\n%s", table.String())
+	}
+}
+
+// TestADeviceWithoutTheBalancedKernel, as an old kernel library is one, leaves out the rows that need it and no others.
+func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
+	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	o := tiny(d)
+	o.MixRounds = 0 // the balance is where it is noticed first
+	o.Rows = []string{"triple", "devices", "completion/polling"}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, row := range r.Rows {
+		said = append(said, fmt.Sprintf("%s %v", row.Name, strings.Contains(row.Skipped, `no operator is called "mix"`)))
+	}
+	if want := []string{"triple true", "polling false", "devices true"}; !slices.Equal(said, want) {
+		t.Errorf("rows and whether they were left out are %v, want %v", said, want)
+	}
+}
+
+// TestBalanceIsFound: the kernel is made to take as long as a copy, on a device where that is known. A simulated
+// kernel's time does not depend on its rounds, so this is for the search alone.
+func TestBalanceIsFound(t *testing.T) {
+	d := openHost(t)
+	s := &session{Options: tiny(d).withDefaults(), report: &report.Report{}}
+	s.MixRounds = 0
+	target := &target{session: s, dev: d, info: d.Info(), balance: map[int]int{}}
+	first, err := target.balanced(t.Context(), 64<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.rounds < 1 || first.rounds > maxMixRounds {
+		t.Errorf("%d rounds", first.rounds)
+	}
+	if again, err := target.balanced(t.Context(), 64<<10); err != nil || again != first {
+		t.Errorf("asked again it gives %v, error %v, want %v", again, err, first)
+	}
+}
+
+// TestInterrupted: a run that is told to stop says so, and not that something is wrong.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	o := tiny(openHost(t))
+	rounds := 0
+	o.Progress = func(doing string) {
+		if rounds++; rounds == 3 {
+			cancel()
+		}
+	}
+	o.Groups = []string{"schedules"}
+	if _, err := Run(ctx, o); err == nil || !strings.Contains(fmt.Sprint(err), "interrupted") {
+		t.Errorf("the error is %v", err)
+	}
+}

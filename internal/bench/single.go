@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// sender takes one payload at a time through an idle device.
+type sender interface {
+	// send takes payload through and appends its records, of all operators, to dst.
+	send(ctx context.Context, payload, dst []byte) ([]byte, error)
+	// ready makes the sender ready for the next payload.
+	ready()
+	close() error
+}
+
+// oneByOne measures payloads that go through an idle device one at a time, from the payload on the heap to its
+// results there. Every result is compared with the reference.
+type oneByOne struct {
+	t     *target
+	ops   []operator.Operator
+	bytes int // of a payload
+	open  func(context.Context) (sender, error)
+	times int // a round; 0 until the first round has found it
+	took  []float64
+}
+
+// single makes a contender that sends payloads of bytes through a pipeline.
+func (t *target) single(group, name string, ops []operator.Operator, bytes int, s streams.Schedule) (*contender, *flow) {
+	l := newDocuments(ops, bytes, false)
+	l.count = 1 // the pipeline's bound on payloads; the batches are filled here
+	c, f := t.flow(group, name, l, s)
+	o := &oneByOne{t: t, ops: ops, bytes: bytes, open: func(context.Context) (sender, error) {
+		p, err := streams.New(t.dev, f.cfg)
+		return &pipelineSender{p: p, operators: len(ops)}, err
+	}}
+	c.measure = o.measure
+	return c, f
+}
+
+// singleLeast is how many payloads at least are sent, a round and for a warm-up.
+const singleLeast = 64
+
+func (o *oneByOne) measure(ctx context.Context, c *contender, seed uint64) (err error) {
+	s, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	run := func(n int) (time.Duration, error) { return o.run(ctx, s, seed, n) }
+	if o.times == 0 {
+		o.times, err = pace(o.t.turn(), singleLeast, run)
+	} else {
+		_, err = run(singleLeast)
+	}
+	if err != nil {
+		return err
+	}
+	cpu := cpuTime()
+	if _, err := run(o.times); err != nil {
+		return err
+	}
+	cpu = cpuTime() - cpu
+	c.row.Batches += o.times
+	c.seconds = append(c.seconds, median(o.took))
+	c.add(figureLatency, "s", median(o.took))
+	c.add(figureLatencyP99, "s", percentile(o.took, 0.99))
+	c.add(figureCPU, "s", cpu.Seconds()/float64(o.times))
+	return nil
+}
+
+// singleKinds is how many different payloads take turns: their references are known before the clock starts.
+const singleKinds = 16
+
+// run sends n payloads and notes how long each took. What it returns is the time of them all.
+func (o *oneByOne) run(ctx context.Context, s sender, seed uint64, n int) (time.Duration, error) {
+	var payloads, want [singleKinds][]byte
+	for i := range payloads {
+		payloads[i] = make([]byte, o.bytes)
+		document(payloads[i], seed, i)
+		for _, op := range o.ops {
+			want[i] = op.AppendReference(want[i], payloads[i])
+		}
+	}
+	o.took = o.took[:0]
+	got := make([]byte, 0, len(want[0]))
+	start := time.Now()
+	for i := range n {
+		began := time.Now()
+		var err error
+		if got, err = s.send(ctx, payloads[i%singleKinds], got[:0]); err != nil {
+			return 0, err
+		}
+		o.took = append(o.took, time.Since(began).Seconds())
+		s.ready()
+		if err := equal(o.ops[0], 0, got, want[i%singleKinds]); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start), nil
+}
+
+// pipelineSender sends through a pipeline.
+type pipelineSender struct {
+	p         *streams.Pipeline
+	operators int
+	back      *streams.Batch // with the results of the payload before; nil for none
+}
+
+func (s *pipelineSender) close() error { return s.p.Close() }
+
+func (s *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
+	b, err := s.p.Acquire(ctx)
+	if err != nil {
+		return dst, err
+	}
+	if err := appendTo(b, payload); err != nil {
+		return dst, err
+	}
+	if err := b.Submit(streams.ClosedByLinger); err != nil {
+		return dst, err
+	}
+	if s.back, _, err = receive(ctx, s.p); err != nil {
+		return dst, err
+	}
+	for i := range s.operators {
+		dst = append(dst, s.back.Results(i)...)
+	}
+	return dst, nil
+}
+
+// ready implements sender. A batch that is released is asked for its times, which nobody waits for who has results.
+func (s *pipelineSender) ready() {
+	s.back.Release()
+	s.back = nil
+}

@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"millrace/internal/bench/report"
+)
+
+func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
+	var out bytes.Buffer
+	s := newTarget(1).session
+	s.Out = &out
+	one := func(v float64) report.Spread { return report.Spread{Median: v, Low: v, High: v, N: 1} }
+	batch := report.Spread{Median: 300e-6, Low: 290e-6, High: 310e-6, N: 5}
+	s.report.Rows = []report.Row{
+		{Group: "schedules", Name: "before", Device: "gpu"},
+		{Group: "schedules", Name: "triple", Device: "gpu", Operator: "mix?rounds=9", BatchBytes: 16 << 20, Lanes: 4, Batch: &batch,
+			Stages: map[string]report.Spread{"copy_in": one(250e-6)},
+			Figures: []report.Figure{
+				{Name: figureSpeedup, Unit: "x", Spread: one(2.84)}, {Name: figureShare, Spread: one(0.973)}, {Name: figureYardstick, Unit: "x", Spread: one(0.995)},
+			}},
+		{Group: "schedules", Name: "cluster", Device: "gpu", Operator: "mix?rounds=9", BatchBytes: 16 << 20, Skipped: "no clusters"},
+	}
+	s.asked = true
+	s.note("said once")
+	s.note("said once")
+	if err := s.printRows("schedules", 1); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for _, want := range []string{
+		"16 MiB", "300 (290-310)", "55.9", "250", "2.84x", "97.3 %", "0.995x", "x serial: speedup over the row serial", "cluster on gpu: -: no clusters",
+		"yardstick: -: none was there",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table does not say %q", want)
+		}
+	}
+	for _, unwanted := range []string{"device", "operator", "compute", "knee"} {
+		if heading := strings.SplitN(text, "\n", 3)[1]; strings.Contains(heading, unwanted) {
+			t.Errorf("the table says %q, and no row has it to tell", unwanted)
+		}
+	}
+	if strings.Contains(text, "before") {
+		t.Error("the table has a row that was printed before")
+	}
+	if strings.Count(text, "said once") != 1 {
+		t.Error("the note was not said once")
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+	out.Reset()
+	if err := s.printRows("schedules", 1); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "x serial: speedup") || strings.Contains(out.String(), "said once") {
+		t.Errorf("the second table says again what the first has said:\n%s", out.String())
+	}
+}
+
+func TestNumbersHaveThreeDigits(t *testing.T) {
+	for v, want := range map[float64]string{1234.5: "1234", 100: "100", 99.96: "100", 12.34: "12.3", 0.01234: "0.0123", 0: "0"} {
+		if got := significant(v); got != want {
+			t.Errorf("%v is written %q, want %q", v, got, want)
+		}
+	}
+	if got := bytesText(1536 << 10); got != "1.5 MiB" {
+		t.Errorf("got %q", got)
+	}
+}

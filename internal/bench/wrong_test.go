@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/operator"
+)
+
+// faulty is a kernel whose result has one wrong bit, near its end, in batches of least bytes or more.
+type faulty struct {
+	device.HostKernel
+	least int
+}
+
+type faultyBound struct {
+	device.BoundHostKernel
+	least int
+}
+
+func (f faulty) Bind(params []byte) (device.BoundHostKernel, error) {
+	k, err := f.HostKernel.Bind(params)
+	return faultyBound{k, f.least}, err
+}
+
+func (f faultyBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	err := f.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+	if len(rows) >= f.least && len(result) > 0 {
+		needs := f.Needs(device.Shape{Rows: len(offsets) - 1, Bytes: len(rows)})
+		result[needs.Result-1] ^= 1
+	}
+	return err
+}
+
+func kernelNamed(t *testing.T, name string) device.HostKernel {
+	t.Helper()
+	for _, k := range hostKernels() {
+		if k.Name() == name {
+			return k
+		}
+	}
+	t.Fatalf("there is no kernel %q", name)
+	return nil
+}
+
+// TestWrongResultsEndTheRun: whichever row it is in, a wrong bit ends the run with an error that names the row.
+func TestWrongResultsEndTheRun(t *testing.T) {
+	rows := map[string]string{
+		"schedules/serial": "mix", "schedules/double": "mix", "schedules/triple": "mix", "schedules/host-sync": "mix",
+		"schedules/event-timing": "mix", "schedules/chunked": "mix", "schedules/cluster": "minhash:cluster",
+		"schedules/warp-specialized": "minhash:warp-specialized",
+		"streams/lanes":              "mix", "streams/per-thread-default": "mix", "alloc/async-kept": "mix",
+		"completion/polling": "crc32c", "operators/crc32c-kernel": "crc32c", "operators/minhash-pipeline": "minhash",
+		"operators/both-append": "crc32c", "operators/minhash-ragged": "minhash", "operators/host-cpu": "crc32c",
+		"operators/device": "mix", "latency/streams": "minhash",
+	}
+	if _, ok := openHost(t).(device.Residenter); ok {
+		rows["latency/persistent"] = "crc32c"
+	}
+	for row, kernel := range rows {
+		t.Run(row, func(t *testing.T) {
+			o := tiny(openHost(t, faulty{HostKernel: kernelNamed(t, kernel)}))
+			group, _, _ := strings.Cut(row, "/")
+			o.Groups, o.Rows = []string{group}, []string{row}
+			_, err := Run(t.Context(), o)
+			if err == nil || !strings.Contains(err.Error(), "WRONG RESULT") || !strings.Contains(err.Error(), " on host") {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+// TestPiecesAreComparedWithTheWhole: the whole payload is right and the pieces are not, in a byte that no sample of
+// the reference looks at.
+func TestPiecesAreComparedWithTheWhole(t *testing.T) {
+	whole := &wholeResult{bytes: []byte("right all over")}
+	d := openHost(t)
+	s := &session{Options: tiny(d).withDefaults()}
+	target := &target{session: s, dev: d, info: d.Info()}
+	c := target.chunked(mix{}, 64<<10, 4, whole)
+	if err := c.measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "piece 1 of 4 differs") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestVariantsAreComparedWhole: a variant that differs from the plain kernel in any byte is found.
+func TestVariantsAreComparedWhole(t *testing.T) {
+	d := openHost(t)
+	s := &session{Options: tiny(d).withDefaults()}
+	target := &target{session: s, dev: d, info: d.Info()}
+	plain := target.variant("plain", 8<<10, nil)
+	if err := plain.c.measure(t.Context(), plain.c, 1); err != nil {
+		t.Fatal(err)
+	}
+	plain.results[len(plain.results)/2] ^= 1
+	other := target.variant("cluster", 8<<10, plain)
+	if err := other.c.measure(t.Context(), other.c, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestEqualSaysWhere names the first byte that differs.
+func TestEqualSaysWhere(t *testing.T) {
+	op, err := operator.Parse("crc32c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := equal(op, 100, []byte{1, 2, 3}, []byte{1, 2, 4}); err == nil || !strings.Contains(err.Error(), "at byte 102") {
+		t.Errorf("the error is %v", err)
+	}
+	if err := equal(op, 100, []byte{1, 2}, []byte{1, 2, 4}); err == nil {
+		t.Error("a result that is too short passes")
+	}
+	if err := equal(op, 100, []byte{1, 2}, []byte{1, 2}); err != nil {
+		t.Error(err)
+	}
+}
