@@ -124,6 +124,9 @@ func (p *plant) demoOptions(payloads int, seed uint64) demo.Options {
 func (p *plant) runDemo(ctx context.Context, d *demo.Demo, profile *demo.Profile, payloads int, timeline string) error {
 	info := p.devices[0].Info()
 	fmt.Printf("device %s (%s), %d lanes, operators %s, server %s\n", info.ID, info.Name, p.cfg.Lanes, p.cfg.Operators, p.url)
+	if p.debugURL != "" {
+		fmt.Printf("watch it at %s while it runs (--payloads makes it last)\n", p.debugURL)
+	}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	worked := make(chan error, 1)

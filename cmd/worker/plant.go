@@ -41,6 +41,7 @@ type plant struct {
 	nc       *nats.Conn
 	worker   *ingest.Worker
 	options  ingest.Options
+	debugURL string // of the timeline page; empty if it is off
 
 	closers []func() error
 }
@@ -231,7 +232,10 @@ func (p *plant) serve() error {
 		}
 		handler := telemetry.Handler(p.metrics, p.health)
 		if s.local {
-			handler = telemetry.DebugHandler(p.timeline, build())
+			handler = telemetry.DebugHandler(telemetry.Debug{
+				Timeline: p.timeline, Build: build(), Stats: p.stats,
+				Bounds: telemetry.LiveBounds{Lanes: p.cfg.Lanes, Payloads: p.cfg.BatchPayloads, Bytes: int(p.cfg.BatchBytes)},
+			})
 		}
 		server, err := telemetry.Listen(s.addr, s.variable, handler)
 		if err != nil {
@@ -242,6 +246,9 @@ func (p *plant) serve() error {
 			defer cancel()
 			return server.Close(ctx)
 		})
+		if s.local {
+			p.debugURL = httpURL(server.Addr())
+		}
 		p.log.Info("serving "+s.what, "address", httpURL(server.Addr()))
 	}
 	return nil

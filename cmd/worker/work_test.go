@@ -17,7 +17,7 @@ import (
 func TestDemoVerifiesEveryPayload(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	r := call(t, []string{"MILLRACE_DEBUG_ADDR=127.0.0.1:0"}, "demo", "--payloads", "300", "--seed", "7", "--timeline", trace)
-	r.want(t, exitDone, "overlap, of busy", "copy_in", "payloads a second")
+	r.want(t, exitDone, "watch it at http://127.0.0.1:", "overlap, of busy", "copy_in", "payloads a second")
 	if last := lastLine(r.out); last != "verified 300 of 300 results" {
 		t.Errorf("the last line is %q", last)
 	}

@@ -12,7 +12,7 @@ import (
 const maxLines = 500
 
 // sourceSuffixes are the files that people read as code.
-var sourceSuffixes = []string{".go", ".cu", ".cuh", ".cpp", ".hpp", ".c", ".h", ".sh", ".py"}
+var sourceSuffixes = []string{".go", ".cu", ".cuh", ".cpp", ".hpp", ".c", ".h", ".sh", ".py", ".js", ".css", ".html"}
 
 var filesAreShort = rule{
 	name: "files are short",

@@ -69,8 +69,8 @@ func TestPublicServer(t *testing.T) {
 }
 
 func TestDebugServer(t *testing.T) {
-	url := serve(t, telemetry.DebugHandler(timelineOf(pipelined("host", 20, 4)...), build))
-	has(t, url+"/", 200, "v0.0.0, commit <code>abc</code>")
+	url := serve(t, telemetry.DebugHandler(telemetry.Debug{Timeline: timelineOf(pipelined("host", 20, 4)...), Build: build}))
+	has(t, url+"/", 200, `v0.0.0 <span class="commit">abc</span>`)
 	has(t, url+"/debug/pprof/", 200, "goroutine")
 	has(t, url+"/debug/pprof/goroutine?debug=1", 200, "goroutine profile")
 	has(t, url+"/debug/pprof/cmdline", 200, "telemetry")
@@ -87,7 +87,7 @@ func TestDebugServer(t *testing.T) {
 }
 
 func TestIndexLinksWork(t *testing.T) {
-	url := serve(t, telemetry.DebugHandler(timelineOf(), build))
+	url := serve(t, telemetry.DebugHandler(telemetry.Debug{Timeline: timelineOf(), Build: build}))
 	_, _, page := get(t, url+"/")
 	links := 0
 	for _, part := range strings.Split(page, `href="/`)[1:] {

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +18,9 @@ type Timeline struct {
 	ring    []streams.Record // full once next has gone round
 	next    int
 	full    bool
+	done    uint64 // batches ever seen
 	devices []trackedDevice
+	made    time.Time
 }
 
 // trackedDevice is what a timeline knows of a device.
@@ -25,13 +28,20 @@ type trackedDevice struct {
 	id    string
 	name  string
 	epoch time.Time
+	sums  sums
+}
+
+// sums counts all batches of a device since the start, those that are forgotten too.
+type sums struct {
+	batches, failed, payloads, bytes uint64
+	closed                           [streams.NumCloseReasons]uint64
 }
 
 var _ streams.Observer = (*Timeline)(nil)
 
 // NewTimeline makes a timeline that remembers the latest batches; at least 1.
 func NewTimeline(batches int) *Timeline {
-	return &Timeline{ring: make([]streams.Record, max(batches, 1))}
+	return &Timeline{ring: make([]streams.Record, max(batches, 1)), made: time.Now()}
 }
 
 // AddDevice tells of a device before its first batch: its device.Info.ID and Name, and its Epoch, by which
@@ -39,18 +49,19 @@ func NewTimeline(batches int) *Timeline {
 func (t *Timeline) AddDevice(id, name string, epoch time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.knows(id) {
+	if t.device(id) == nil {
 		t.devices = append(t.devices, trackedDevice{id: id, name: name, epoch: epoch})
 	}
 }
 
-func (t *Timeline) knows(id string) bool {
+// device is the one of that id; nil if it is unknown.
+func (t *Timeline) device(id string) *trackedDevice {
 	for i := range t.devices {
 		if t.devices[i].id == id {
-			return true
+			return &t.devices[i]
 		}
 	}
-	return false
+	return nil
 }
 
 // BatchDone implements streams.Observer. A device that AddDevice did not tell of shares the clock of the
@@ -58,16 +69,30 @@ func (t *Timeline) knows(id string) bool {
 func (t *Timeline) BatchDone(r *streams.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.knows(r.Device) {
-		d := trackedDevice{id: r.Device, name: r.Device}
+	d := t.device(r.Device)
+	if d == nil {
+		unknown := trackedDevice{id: r.Device, name: r.Device}
 		if len(t.devices) > 0 {
-			d.epoch = t.devices[0].epoch
+			unknown.epoch = t.devices[0].epoch
 		}
-		t.devices = append(t.devices, d)
+		t.devices = append(t.devices, unknown)
+		d = &t.devices[len(t.devices)-1]
 	}
+	d.sums.add(r)
+	t.done++
 	t.ring[t.next] = *r
 	if t.next++; t.next == len(t.ring) {
 		t.next, t.full = 0, true
+	}
+}
+
+func (s *sums) add(r *streams.Record) {
+	s.batches++
+	s.payloads += uint64(r.Payloads)
+	s.bytes += uint64(r.Bytes)
+	s.closed[r.Closed]++
+	if r.Err != nil {
+		s.failed++
 	}
 }
 
@@ -102,6 +127,19 @@ func (t *Timeline) snapshot() []deviceTimeline {
 		}
 	}
 	return list
+}
+
+// since copies the devices and the newest batches that came after the first after ones, limit at most and in the
+// order in which they were released. done is how many there have been.
+func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []streams.Record, done uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fresh := min(t.done-min(after, t.done), uint64(len(t.ring)), uint64(limit))
+	batches = make([]streams.Record, 0, fresh)
+	for n := t.done - fresh; n < t.done; n++ {
+		batches = append(batches, t.ring[n%uint64(len(t.ring))])
+	}
+	return slices.Clone(t.devices), batches, t.done
 }
 
 // extent is the time from a record's first stage to the end of its last, on its device's clock. It is

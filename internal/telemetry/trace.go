@@ -14,7 +14,8 @@ import (
 )
 
 // traceEvent is an event of the Chrome trace-event format, which Perfetto and chrome://tracing open. Source:
-// "Trace Event Format", the Chromium project. Phase M names processes and threads, X is a complete event.
+// "Trace Event Format", the Chromium project. Phase M names processes and threads, X is a complete event (a slice);
+// s, t and f are an arrow's start, steps and end.
 type traceEvent struct {
 	Name     string `json:"name"`
 	Category string `json:"cat,omitempty"`
@@ -23,7 +24,9 @@ type traceEvent struct {
 	Thread   int    `json:"tid"`
 	Start    micros `json:"ts"`
 	Length   micros `json:"dur"`
-	Args     any    `json:"args"`
+	Args     any    `json:"args,omitempty"`
+	ID       uint64 `json:"id,omitempty"` // of an arrow, the same at all its points
+	Bind     string `json:"bp,omitempty"` // "e": the point belongs to the slice around it, not to the next one
 }
 
 // micros is a time that is written in microseconds, to the nanosecond.
@@ -47,7 +50,8 @@ type batchArgs struct {
 
 // WriteTrace writes the part of the timeline that ends with the newest batch and is last long, or all of it
 // if last is 0, as Chrome trace-event JSON. Each device is a process; each of its engines and lanes is a
-// track. Times count from the epoch of the device that has the earliest.
+// track, and arrows follow each batch from the lane that filled it over the engines to where it was published and
+// settled. Times count from the epoch of the device that has the earliest.
 func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
 	devices := t.snapshot()
 	base := earliestEpoch(devices)
@@ -103,7 +107,7 @@ func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
 }
 
 // events gives a device's part of the trace: names first, then events by time, an outer one before those
-// inside it. offset brings its clock onto the trace's.
+// inside it and before the arrows tied to it. offset brings its clock onto the trace's.
 func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 	title := d.name
 	if d.id != d.name {
@@ -111,6 +115,7 @@ func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 	}
 	names := []traceEvent{named("process_name", process, 0, title)}
 	var events []traceEvent
+	arrows := flowPoints{}
 	for _, t := range append(engineTracks(d.records), laneTracks(d.records)...) {
 		rows := t.rows()
 		for row := range max(len(rows), 1) { // an engine that did nothing is shown all the same
@@ -125,9 +130,11 @@ func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 		for row, bars := range rows {
 			for _, b := range bars {
 				events = append(events, b.events(process, t.id+row, offset)...)
+				arrows.add(b, t.id+row)
 			}
 		}
 	}
+	events = append(events, arrows.events(d.records, process, offset)...)
 	slices.SortStableFunc(events, func(a, b traceEvent) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.Length, a.Length))
 	})

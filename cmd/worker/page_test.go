@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"millrace/internal/streams"
+	"millrace/internal/telemetry"
+)
+
+// Expressions about the page.
+const (
+	// enginesOverlap is true when bars of two batches on two engines share a moment.
+	enginesOverlap = `(() => {
+		const bars = millraceTimeline.drawn().filter((b) => !b.row.startsWith("lane"));
+		return bars.some((a) => bars.some((b) => a.row !== b.row && a.batch !== b.batch && a.start < b.end && b.start < a.end));
+	})()`
+
+	// middleOfABar is where a batch's compute stage is drawn, in the window's pixels, and the number of the batch.
+	middleOfABar = `(() => {
+		const canvas = document.querySelector("canvas");
+		canvas.scrollIntoView({ block: "center" });
+		const bars = millraceTimeline.drawn().filter((b) => b.row === "compute").sort((a, b) => b.width - a.width);
+		const box = canvas.getBoundingClientRect();
+		return [box.x + bars[0].x + bars[0].width / 2, box.y + bars[0].y + bars[0].height / 2, bars[0].batch];
+	})()`
+
+	// overflow lists what sticks out of the window sideways, but for what scrolls by itself.
+	overflow = `[...document.querySelectorAll("body *")]
+		.filter((e) => e.checkVisibility() && !e.closest(".scroll") && (e.getBoundingClientRect().right > innerWidth + 0.5 || e.getBoundingClientRect().left < -0.5))
+		.map((e) => e.tagName + "." + e.className).concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : [])`
+)
+
+// demonstration is a demo that lasts until the test ends, and its timeline page in a browser.
+func demonstration(t *testing.T) *tab {
+	t.Helper()
+	browser(t)
+	p := start(t, []string{"MILLRACE_DEBUG_ADDR=127.0.0.1:0", "MILLRACE_LOG_LEVEL=info", "MILLRACE_LOG_FORMAT=json",
+		"MILLRACE_OPERATORS=crc32c,minhash?hashes=16", "TMPDIR=" + t.TempDir()}, "demo", "--payloads", "10000000")
+	t.Cleanup(func() { p.terminate() })
+	p.await("serving debug pages")
+	return open(t, address(t, p, "serving debug pages"))
+}
+
+// TestPageShowsADemo looks at a running demo as a person would.
+func TestPageShowsADemo(t *testing.T) {
+	b := demonstration(t)
+	b.await("bars of different engines overlap in time", enginesOverlap)
+	b.await("figures are shown", `document.querySelector("[data-payload-rate]").textContent !== "0"`)
+	b.await("it says that the worker works", `document.getElementById("state").dataset.state === "live"`)
+	colours := map[string]string{}
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 390} {
+			b.prefers(width, scheme)
+			b.await("the timeline has the window's width", `(() => { const c = document.querySelector("canvas");
+				return c.width === Math.round(c.clientWidth * devicePixelRatio) && millraceTimeline.drawn().every((bar) => bar.x + bar.width <= c.clientWidth); })()`)
+			if out := value[[]string](b, overflow); len(out) > 0 {
+				t.Errorf("%s, %d pixels wide: these stick out: %q", scheme, width, out)
+			}
+		}
+		colours[scheme] = value[string](b, `getComputedStyle(document.body).backgroundColor`)
+	}
+	if colours["light"] == colours["dark"] {
+		t.Errorf("the page is %s in light and in dark", colours["light"])
+	}
+	zoom(b)
+	b.quiet()
+}
+
+// zoom tries the longest and the shortest window.
+func zoom(b *tab) {
+	b.t.Helper()
+	for range 12 {
+		b.do(chromedp.Click("#zoom-out", chromedp.ByQuery))
+	}
+	b.await("the longest window", `document.getElementById("zoom-text").textContent === "10 s" && millraceTimeline.view.window === 10e9`)
+	for range 12 {
+		b.do(chromedp.Click("#zoom-in", chromedp.ByQuery))
+	}
+	b.await("the shortest window", `document.getElementById("zoom-text").textContent === "2 ms"`)
+	b.await("bars within it", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
+		return bars.length > 0 && bars.every((b) => b.end >= end - window && b.start <= end); })()`)
+}
+
+// TestPageOpensABatch: by pointer and by keyboard.
+func TestPageOpensABatch(t *testing.T) {
+	b := demonstration(t)
+	b.await("batches are drawn", enginesOverlap)
+	b.do(chromedp.Click("#pause", chromedp.ByQuery))
+	b.await("it says that it is held", `document.getElementById("state").dataset.state === "paused"`)
+	at := value[[]float64](b, middleOfABar)
+	b.do(chromedp.MouseClickXY(at[0], at[1]), chromedp.WaitVisible("#detail", chromedp.ByQuery))
+	title := strings.ReplaceAll(value[string](b, `document.getElementById("detail-title").textContent`), ",", "")
+	if want := fmt.Sprintf("Batch %.0f", at[2]); title != want {
+		t.Errorf("a click on %s opened %s", want, title)
+	}
+	stages := value[[]string](b, `[...document.querySelectorAll("#detail-stages li")].map((line) => line.dataset.stage + (/[0-9] (s|ms|µs|ns)/.test(line.querySelector("b").textContent) ? " took time" : ""))`)
+	if want := "fill took time, copy_in took time, compute took time, copy_out took time, publish took time, settle took time"; strings.Join(stages, ", ") != want {
+		t.Errorf("the stages are %q", stages)
+	}
+	facts := value[string](b, `document.getElementById("detail-facts").textContent`)
+	for _, fact := range []string{"payloads", "of 8,192", "bytes", "of 4 MiB", "closed by"} {
+		if !strings.Contains(facts, fact) {
+			t.Errorf("the facts do not name %q: %s", fact, facts)
+		}
+	}
+	for _, width := range []int64{1280, 390} {
+		b.prefers(width, "light")
+		if out := value[[]string](b, overflow); len(out) > 0 {
+			t.Errorf("with a batch open at %d pixels these stick out: %q", width, out)
+		}
+	}
+	b.do(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible("#detail", chromedp.ByQuery))
+	b.do(chromedp.Focus("canvas", chromedp.ByQuery), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.Enter),
+		chromedp.WaitVisible("#detail", chromedp.ByQuery), chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible("#detail", chromedp.ByQuery))
+	if focus := value[string](b, `document.activeElement.tagName`); focus != "CANVAS" {
+		t.Errorf("closing the batch leaves the focus on %s", focus)
+	}
+	seen := value[int](b, `millraceTimeline.model.cursor`)
+	b.do(chromedp.Click("#pause", chromedp.ByQuery))
+	b.await("it goes on", fmt.Sprintf(`millraceTimeline.model.cursor > %d && document.getElementById("state").dataset.state === "live"`, seen))
+	b.quiet()
+}
+
+// TestPageOfAWorkerThatWaits: what the page says before the first batch, after the last one, when the worker ends, and
+// when another one takes its place.
+func TestPageOfAWorkerThatWaits(t *testing.T) {
+	browser(t)
+	s := serve(t)
+	env := []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_DEBUG_ADDR=" + freeAddr(t),
+		"MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json"}
+	p := start(t, env)
+	p.await(`"msg":"working"`)
+	b := open(t, address(t, p, "serving debug pages"))
+	b.await("it explains that there is no batch", `document.getElementById("empty").checkVisibility() && document.getElementById("state-text").textContent === "Waiting for the first batch"`)
+	if _, err := client(t, s).Publish(context.Background(), "ingest.test", []byte("payload")); err != nil {
+		t.Fatal(err)
+	}
+	b.await("the batch is drawn", `millraceTimeline.drawn().some((b) => b.batch === 1 && b.row === "compute") && !document.getElementById("empty").checkVisibility()`)
+	b.await("it says since when nothing runs", `/^Idle since [0-2][0-9]:[0-5][0-9]:[0-5][0-9]$/.test(document.getElementById("state-text").textContent)`)
+	b.await("the last busy moment stays in sight", `millraceTimeline.drawn().some((b) => b.batch === 1) && document.querySelector("[data-pace]").textContent === "the last busy moment"`)
+	b.quiet()
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
+	b.await("it says that the worker is gone", `document.getElementById("state").dataset.state === "lost" && /lost; trying again/.test(document.getElementById("state-text").textContent)`)
+	start(t, env).await(`"msg":"working"`)
+	b.await("it begins anew with another worker", `millraceTimeline.model.batches.length === 0 && document.getElementById("state-text").textContent === "Waiting for the first batch"`)
+}
+
+// TestPageOfSeveralDevices: each has its own timeline, a batch that was published slowly shows its work all the same, and
+// one that failed says why.
+func TestPageOfSeveralDevices(t *testing.T) {
+	browser(t)
+	line := telemetry.NewTimeline(10)
+	epoch := time.Now().Add(-time.Minute)
+	for _, id := range []string{"GPU-1", "GPU-2"} {
+		line.AddDevice(id, "a GPU", epoch)
+		r := &streams.Record{Device: id, Batch: 1, Payloads: 3, Bytes: 1 << 20, Closed: streams.ClosedByLinger}
+		at := time.Second
+		for stage, length := range []time.Duration{100 * time.Microsecond, time.Millisecond, time.Millisecond, time.Millisecond, 500 * time.Millisecond, time.Millisecond} {
+			r.Stages[stage] = streams.Span{Start: at, End: at + length}
+			at += length
+		}
+		line.BatchDone(r)
+	}
+	line.BatchDone(&streams.Record{Device: "GPU-2", Batch: 2, Lane: 1, Err: errors.New("no <b>room</b>"),
+		Stages: [streams.NumStages]streams.Span{streams.Fill: {Start: time.Second, End: time.Second + time.Millisecond}}})
+	server := httptest.NewServer(telemetry.DebugHandler(telemetry.Debug{
+		Timeline: line, Bounds: telemetry.LiveBounds{Lanes: 2, Payloads: 10, Bytes: 4 << 20},
+	}))
+	t.Cleanup(server.Close)
+	b := open(t, server.URL)
+	b.await("both devices' work is drawn", `[0, 1].every((device) => millraceTimeline.drawn().some((b) => b.device === device && b.batch === 1 && b.row === "compute"))`)
+	b.await("they are told apart and added up", `[...document.querySelectorAll("[data-name]")].map((e) => e.textContent).join("; ") === "a GPU, 1; a GPU, 2" &&
+		document.getElementById("everything").textContent.startsWith("2 devices together")`)
+	b.do(chromedp.Click(`//tbody/tr[contains(., "failed")]//button`, chromedp.BySearch), chromedp.WaitVisible("#detail-error", chromedp.ByQuery))
+	got := value[[]string](b, `["detail-error", "detail-title", "detail-where"].map((id) => document.getElementById(id).textContent)`)
+	if want := "no <b>room</b>; Batch 2; lane 1 of a GPU, 2"; strings.Join(got, "; ") != want {
+		t.Errorf("the failed batch is shown as %q, want %s", got, want)
+	}
+	if never := value[int](b, `document.querySelectorAll("#detail-stages .never").length`); never != 5 {
+		t.Errorf("%d stages are shown as not run, want 5", never)
+	}
+	b.quiet()
+}

@@ -1,0 +1,56 @@
+package telemetry
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// The span of /trace in seconds: what it may be asked for, and what it gives unasked.
+const (
+	maxTraceSeconds     = 3600
+	defaultTraceSeconds = 10
+)
+
+// Debug is what the debug pages show.
+type Debug struct {
+	Timeline *Timeline
+	Build    Build
+	Bounds   LiveBounds             // of batches, the same on every device
+	Stats    func() []streams.Stats // reads every pipeline; nil for none
+}
+
+// DebugHandler serves what a person looks at: the timeline page at /, what it draws at /timeline, the timeline as a
+// trace at /trace?seconds=N, and Go's profiles under /debug/pprof/. It is for trusted clients: profiles show the
+// process's insides.
+func DebugHandler(d Debug) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", newPage(d.Build))
+	mux.HandleFunc("GET /timeline", d.serveLive)
+	mux.HandleFunc("GET /trace", d.serveTrace)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+func (d Debug) serveTrace(w http.ResponseWriter, r *http.Request) {
+	seconds := defaultTraceSeconds
+	if asked := r.URL.Query().Get("seconds"); asked != "" {
+		n, err := strconv.Atoi(asked)
+		if err != nil || n < 1 || n > maxTraceSeconds {
+			http.Error(w, fmt.Sprintf("seconds is %q: want a whole number from 1 to %d", asked, maxTraceSeconds), http.StatusBadRequest)
+			return
+		}
+		seconds = n
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Disposition", `attachment; filename="millrace-trace.json"`)
+	_ = d.Timeline.WriteTrace(w, time.Duration(seconds)*time.Second) // a client that has gone needs no answer
+}

@@ -1,0 +1,227 @@
+package telemetry
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// How many batches an answer of /timeline holds: at most, and unasked. A batch takes some 300 bytes, and its error
+// at most maxErrorBytes more.
+const (
+	maxLiveBatches     = 1000
+	defaultLiveBatches = 500
+	maxErrorBytes      = 300
+)
+
+// live is the answer of GET /timeline?after=CURSOR&limit=N, of which the timeline page draws itself. It belongs to
+// that page and changes with it: programs read /metrics and /trace.
+//
+// Times are whole nanoseconds. Those that grow with the worker's age are strings, since JavaScript's numbers hold
+// whole ones to 2^53 only, which is 104 days of nanoseconds.
+type live struct {
+	Run     string       `json:"run"`      // another one is another worker: cursors and batches of the old one mean nothing
+	Base    string       `json:"base"`     // Unix time of the earliest device's epoch
+	Now     string       `json:"now"`      // since Base
+	Cursor  uint64       `json:"cursor"`   // give it back as after
+	LeftOut uint64       `json:"left_out"` // batches after the caller's cursor that are not in this answer, all older than those that are
+	Devices []liveDevice `json:"devices"`
+	Batches []liveBatch  `json:"batches"` // in the order in which they were released
+}
+
+// liveDevice is a device, what it has done since the start, and its pipeline's state.
+type liveDevice struct {
+	ID     string            `json:"id"`
+	Name   string            `json:"name"`
+	Offset string            `json:"offset"` // from Base to the epoch of the device's clock
+	Bounds LiveBounds        `json:"bounds"`
+	Sums   map[string]uint64 `json:"sums"`   // batches, failed, payloads, bytes
+	Closed map[string]uint64 `json:"closed"` // batches by the reason that closed them
+	Stats  *liveStats        `json:"stats"`  // null while there is no pipeline
+}
+
+// LiveBounds are the bounds of every device's batches, against which the timeline page shows how full they are.
+type LiveBounds struct {
+	Lanes    int `json:"lanes"`
+	Payloads int `json:"payloads"` // in a batch
+	Bytes    int `json:"bytes"`    // in a batch
+}
+
+// liveStats is streams.Stats for the page: times in nanoseconds, memory in bytes.
+type liveStats struct {
+	Lanes    map[string]int           `json:"lanes"` // by state
+	Scratch  map[string]int64         `json:"scratch"`
+	Engines  map[string]time.Duration `json:"engines"` // time that each was busy
+	Busy     time.Duration            `json:"busy"`
+	Overlap  time.Duration            `json:"overlap"`
+	Uptime   time.Duration            `json:"uptime"`
+	InHand   int                      `json:"in_hand"`
+	Pinned   int64                    `json:"pinned"`
+	Pageable int64                    `json:"pageable"`
+}
+
+// liveBatch is a streams.Record for the page.
+type liveBatch struct {
+	Seq      uint64              `json:"seq"`    // how many batches there had been on all devices, with this one
+	Device   int                 `json:"device"` // index into the answer's devices
+	Batch    uint64              `json:"batch"`
+	Lane     int                 `json:"lane"`
+	Payloads int                 `json:"payloads"`
+	Bytes    int                 `json:"bytes"`
+	Results  int                 `json:"result_bytes"`
+	Scratch  int                 `json:"scratch_bytes"`
+	Closed   string              `json:"closed_by"`
+	Err      string              `json:"error,omitempty"`
+	Start    string              `json:"start"`  // of the first stage, on the device's clock
+	Stages   []*[2]time.Duration `json:"stages"` // start and end of each stage since Start; null for one that did not happen
+}
+
+// serveLive answers GET /timeline.
+func (d Debug) serveLive(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	after, err := wholeNumber(query.Get("after"), 0, 1<<53)
+	if err != nil {
+		http.Error(w, "after "+err.Error()+": give the cursor of the answer before, or leave it out", http.StatusBadRequest)
+		return
+	}
+	limit, err := wholeNumber(query.Get("limit"), 1, maxLiveBatches)
+	if err != nil {
+		http.Error(w, "limit "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if query.Get("limit") == "" {
+		limit = defaultLiveBatches
+	}
+	text, err := json.Marshal(d.live(after, int(limit), query.Get("after") == ""))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(text) // a client that has gone needs no answer
+}
+
+// wholeNumber reads a number within bounds; 0 for none.
+func wholeNumber(text string, least, most uint64) (uint64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, fmt.Errorf("is %q: want a whole number from %d to %d", text, least, most)
+	}
+	return n, nil
+}
+
+// live gives what came after a cursor. A newcomer has none, and misses nothing.
+func (d Debug) live(after uint64, limit int, newcomer bool) live {
+	devices, batches, done := d.Timeline.since(after, limit)
+	if after > done {
+		// The cursor is of a worker that ran at this address before.
+		devices, batches, done = d.Timeline.since(0, limit)
+		newcomer = true
+	}
+	base := time.Time{}
+	for i, dev := range devices {
+		if i == 0 || dev.epoch.Before(base) {
+			base = dev.epoch
+		}
+	}
+	answer := live{
+		Run: strconv.FormatInt(d.Timeline.made.UnixNano(), 36), Cursor: done,
+		Devices: make([]liveDevice, len(devices)), Batches: make([]liveBatch, len(batches)),
+		Base: nanos(0), Now: nanos(0),
+	}
+	if len(devices) > 0 {
+		answer.Base, answer.Now = nanos(time.Duration(base.UnixNano())), nanos(time.Since(base))
+	}
+	if !newcomer {
+		answer.LeftOut = done - after - uint64(len(batches))
+	}
+	index := map[string]int{}
+	stats := d.statsByDevice()
+	for i, dev := range devices {
+		index[dev.id] = i
+		answer.Devices[i] = dev.live(base, d.Bounds, stats[dev.id])
+	}
+	for i := range batches {
+		answer.Batches[i] = liveRecord(&batches[i], index[batches[i].Device], done-uint64(len(batches)-i-1))
+	}
+	return answer
+}
+
+func nanos(d time.Duration) string { return strconv.FormatInt(int64(d), 10) }
+
+// statsByDevice reads the pipelines; there are none before they run.
+func (d Debug) statsByDevice() map[string]*liveStats {
+	byDevice := map[string]*liveStats{}
+	if d.Stats != nil {
+		for _, s := range d.Stats() {
+			byDevice[s.Device] = liveStatsOf(s)
+		}
+	}
+	return byDevice
+}
+
+func liveStatsOf(s streams.Stats) *liveStats {
+	engines := map[string]time.Duration{}
+	for e := range streams.NumEngines {
+		engines[e.String()] = s.Engines[e]
+	}
+	return &liveStats{
+		Lanes: map[string]int{"free": s.Lanes.Free, "filling": s.Lanes.Filling, "in_flight": s.Lanes.InFlight},
+		Scratch: map[string]int64{
+			"used": s.Scratch.Used, "reserved": s.Scratch.Reserved, "high_water": s.Scratch.HighWater, "limit": s.Scratch.Limit,
+			"allocations": int64(s.Scratch.Allocations), "failures": int64(s.Scratch.Failures),
+		},
+		Engines: engines, Busy: s.Busy, Overlap: s.Overlap, Uptime: s.Uptime,
+		InHand: s.InHand, Pinned: s.Pinned, Pageable: s.Pageable,
+	}
+}
+
+func (t trackedDevice) live(base time.Time, bounds LiveBounds, stats *liveStats) liveDevice {
+	closed := map[string]uint64{}
+	for reason, batches := range t.sums.closed {
+		closed[streams.CloseReason(reason).String()] = batches
+	}
+	return liveDevice{
+		ID: t.id, Name: cmp.Or(t.name, t.id), Offset: nanos(t.epoch.Sub(base)), Bounds: bounds, Stats: stats, Closed: closed,
+		Sums: map[string]uint64{
+			"batches": t.sums.batches, "failed": t.sums.failed, "payloads": t.sums.payloads, "bytes": t.sums.bytes,
+		},
+	}
+}
+
+func liveRecord(r *streams.Record, device int, seq uint64) liveBatch {
+	whole := extent(r)
+	b := liveBatch{
+		Seq: seq, Device: device, Batch: r.Batch, Lane: r.Lane, Payloads: r.Payloads, Bytes: r.Bytes,
+		Results: r.ResultBytes, Scratch: r.Scratch, Closed: r.Closed.String(),
+		Start: nanos(whole.Start), Stages: make([]*[2]time.Duration, streams.NumStages),
+	}
+	for s, span := range r.Stages {
+		if span != (streams.Span{}) {
+			b.Stages[s] = &[2]time.Duration{span.Start - whole.Start, span.End - whole.Start}
+		}
+	}
+	if r.Err != nil {
+		b.Err = shortened(r.Err.Error(), maxErrorBytes)
+	}
+	return b
+}
+
+// shortened keeps the first bytes of a text, to the end of a character, and says that it did.
+func shortened(text string, bytes int) string {
+	if len(text) <= bytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bytes], "") + " ..."
+}

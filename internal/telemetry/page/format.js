@@ -1,0 +1,62 @@
+// How figures are written. Times are nanoseconds, memory is bytes.
+
+const grouped = new Intl.NumberFormat("en");
+
+// count writes a whole number with its thousands apart.
+function count(n) {
+  return grouped.format(Math.round(n));
+}
+
+// short writes a number with three digits and a letter for its thousands, for large figures in small places.
+function short(n) {
+  for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
+    if (n >= size) return digits(n / (size === 1e4 ? 1e3 : size)) + " " + letter;
+  }
+  return n >= 10 || n === 0 ? count(n) : digits(n);
+}
+
+// digits writes a number with three digits.
+function digits(n) {
+  if (n >= 100) return n.toFixed(0);
+  if (n >= 10) return n.toFixed(1);
+  return n.toFixed(2);
+}
+
+function bytes(n) {
+  for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+    if (n >= size) {
+      const value = n / size;
+      return (Number.isInteger(value) ? count(value) : digits(value)) + " " + unit;
+    }
+  }
+  return count(n) + " B";
+}
+
+function duration(ns) {
+  for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
+    if (ns >= size) return digits(ns / size) + " " + unit;
+  }
+  return count(ns) + " ns";
+}
+
+// window lengths are round numbers and are written so.
+function roundDuration(ns) {
+  return ns >= 1e9 ? count(ns / 1e9) + " s" : count(ns / 1e6) + " ms";
+}
+
+// percent writes a share, whole but for the small ones. A share that is not known is a dash.
+function percent(share) {
+  if (!Number.isFinite(share)) return "–";
+  const value = Math.min(Math.max(share, 0), 1) * 100;
+  if (value > 0 && value < 0.1) return "<0.1";
+  return value >= 9.95 || value === 0 ? value.toFixed(0) : value.toFixed(1);
+}
+
+// stageName writes a stage or an engine as people say it.
+function stageName(name) {
+  return name.replaceAll("_", " ");
+}
+
+function plural(n, one, many) {
+  return count(n) + " " + (n === 1 ? one : many);
+}

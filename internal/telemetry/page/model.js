@@ -1,0 +1,152 @@
+// What the page knows of the worker. All times are nanoseconds on one axis, the worker's wall clock counted from a
+// whole minute near the first answer: small enough for JavaScript's numbers to be exact.
+
+const STAGES = ["fill", "copy_in", "compute", "copy_out", "publish", "settle"];
+const ENGINES = ["copy_in", "compute", "copy_out"];
+const ENGINE_STAGE = [1, 2, 3]; // index in STAGES of what each engine does
+
+const KEPT_BATCHES = 6000; // of all devices
+const KEPT_GAPS = 200;
+const SECOND = 1e9;
+const MINUTE = 60n * BigInt(SECOND);
+const RATE_SPAN = 3 * SECOND; // rates and shares are of this long
+const SPARK_POINTS = 60; // one a second
+
+const model = {
+  run: "", // of the worker; empty before the first answer
+  cursor: -1, // -1: no answer yet
+  origin: 0n, // of the axis, in Unix nanoseconds
+  now: 0, // of the newest answer
+  heard: 0, // performance.now() when it came
+  devices: [],
+  batches: [], // of all devices, in the order in which they came
+  gaps: [], // stretches of which batches were left out: {start, end, batches}
+  hole: null, // the stretch between the picture and what came later, if batches of it were forgotten
+};
+
+// take brings an answer of /timeline into the model. It returns false if the answer is another worker's: the model
+// is empty then, and the caller must ask again from the start.
+function take(answer) {
+  if (model.run !== "" && model.run !== answer.run) {
+    forget();
+    return false;
+  }
+  const base = BigInt(answer.base), now = base + BigInt(answer.now);
+  if (model.run === "") model.origin = now - (now % MINUTE);
+  model.run = answer.run;
+  model.cursor = answer.cursor;
+  model.now = Number(now - model.origin);
+  model.heard = performance.now();
+  answer.devices.forEach((d, i) => takeDevice(d, i, base));
+  const edge = newestEnd(model.batches);
+  const fresh = answer.batches.map(takeBatch);
+  if (answer.left_out > 0 && fresh.length > 0) noteGap(edge, fresh, answer.left_out);
+  model.batches.push(...fresh);
+  for (const b of fresh) {
+    model.devices[b.device].batches.push(b);
+    place(b);
+  }
+  dropOld();
+  return true;
+}
+
+function forget() {
+  Object.assign(model, { run: "", cursor: -1, devices: [], batches: [], gaps: [], hole: null });
+}
+
+function takeDevice(d, i, base) {
+  const device = model.devices[i] ?? { batches: [], samples: [], spark: [], slots: new Map() };
+  model.devices[i] = device;
+  Object.assign(device, { index: i, id: d.id, name: d.name, bounds: d.bounds, sums: d.sums, closed: d.closed, stats: d.stats });
+  device.epoch = base + BigInt(d.offset) - model.origin;
+  device.samples.push({ at: model.now, sums: d.sums, stats: d.stats });
+  while (device.samples.length > 2 && device.samples[1].at <= model.now - RATE_SPAN) device.samples.shift();
+  const last = device.spark.at(-1);
+  if (!last || model.now - last.at >= SECOND) {
+    device.spark.push({ at: model.now, rate: last ? (d.sums.payloads - last.payloads) / ((model.now - last.at) / SECOND) : 0, payloads: d.sums.payloads });
+    if (device.spark.length > SPARK_POINTS) device.spark.shift();
+  }
+}
+
+function takeBatch(b) {
+  const start = Number(model.devices[b.device].epoch + BigInt(b.start));
+  const stages = b.stages.map((s) => s && { start: start + s[0], end: start + s[1] });
+  const happened = stages.filter((s) => s);
+  return {
+    seq: b.seq, device: b.device, number: b.batch, lane: b.lane, payloads: b.payloads, bytes: b.bytes, results: b.result_bytes,
+    scratch: b.scratch_bytes, closed: b.closed_by, error: b.error ?? "", stages,
+    start, end: happened.reduce((end, s) => Math.max(end, s.end), start), slots: {},
+  };
+}
+
+// noteGap remembers that batches are missing between what was known and what came now.
+function noteGap(edge, fresh, batches) {
+  const start = Number.isFinite(edge) ? edge : Math.min(...fresh.map((b) => b.start));
+  const end = Math.min(...fresh.map((b) => b.end));
+  if (end > start) model.gaps.push({ start, end, batches });
+  if (model.gaps.length > KEPT_GAPS) model.gaps.shift();
+}
+
+function newestEnd(batches) {
+  let newest = -Infinity; // batches come nearly in order, so the newest is among the last
+  for (let i = Math.max(0, batches.length - 64); i < batches.length; i++) newest = Math.max(newest, batches[i].end);
+  return newest;
+}
+
+// dropOld forgets the oldest batches, but for those in the picture: with many batches a second it stands for longer
+// than they would be kept. What then is missing between the picture and the rest is a gap too.
+function dropOld() {
+  const many = model.batches.length - KEPT_BATCHES;
+  if (many <= 0) return;
+  const { from, to } = pictured();
+  const oldest = model.batches[many];
+  const kept = (b) => b.seq >= oldest.seq || (b.end > from && b.start < to);
+  model.batches = model.batches.filter(kept);
+  for (const d of model.devices) d.batches = d.batches.filter(kept);
+  model.hole = { start: to, end: Math.max(to, oldest.start), batches: 0 };
+}
+
+// Batches that share an engine or a lane at a time are drawn beside each other, each in a slot of its row.
+const MAX_SLOTS = { engine: 4, lane: 6 };
+const LOOK_BACK = 64; // batches of a slot that a new one can meet
+
+// place gives a batch its slots, once: a bar that jumped from slot to slot could not be followed.
+function place(b) {
+  ENGINES.forEach((name, e) => {
+    const span = b.stages[ENGINE_STAGE[e]];
+    if (span) b.slots[name] = freeSlot(b.device, name, span, MAX_SLOTS.engine);
+  });
+  b.slots.lane = freeSlot(b.device, "lane " + b.lane, b, MAX_SLOTS.lane);
+}
+
+function freeSlot(device, row, span, most) {
+  const rows = model.devices[device].slots;
+  if (!rows.has(row)) rows.set(row, []);
+  const slots = rows.get(row);
+  let i = slots.findIndex((taken) => taken.every((o) => o.end <= span.start || o.start >= span.end));
+  if (i < 0) i = Math.min(slots.length, most - 1);
+  slots[i] ??= [];
+  slots[i].push({ start: span.start, end: span.end });
+  if (slots[i].length > LOOK_BACK) slots[i].shift();
+  return i;
+}
+
+// Rates and shares of the last seconds, from the pipeline's own counters; since the start where nothing ran lately.
+function recent(device) {
+  const first = device.samples[0], last = device.samples.at(-1);
+  const seconds = (last.at - first.at) / SECOND;
+  const rate = (name) => (seconds > 0 ? (last.sums[name] - first.sums[name]) / seconds : 0);
+  const figures = { payloads: rate("payloads"), bytes: rate("bytes"), busy: NaN, overlap: NaN, engines: [NaN, NaN, NaN] };
+  if (first.stats && last.stats && last.stats.uptime > first.stats.uptime) {
+    const up = last.stats.uptime - first.stats.uptime, busy = last.stats.busy - first.stats.busy;
+    figures.busy = busy / up;
+    figures.overlap = busy > 0 ? (last.stats.overlap - first.stats.overlap) / busy : NaN;
+    figures.engines = ENGINES.map((name) => (last.stats.engines[name] - first.stats.engines[name]) / up);
+  }
+  return figures;
+}
+
+// workerNow is the worker's time now, as far as the page can tell.
+function workerNow() {
+  return model.now + (performance.now() - model.heard) * 1e6;
+}

@@ -1,0 +1,194 @@
+// The figures around the timelines: the worker's state, a section for each device, the latest batches.
+
+const element = (id) => document.getElementById(id);
+const LATEST = 8; // rows of the table
+const USAGE = "Click a batch to see its stages. Drag to hold the picture and look around.";
+const FILL_OF = 50; // batches that the fill is told of
+const sections = []; // by device: {root, canvas, bars, field}
+
+// sectionOf gives a device's part of the page, and makes it when it is new.
+function sectionOf(device) {
+  if (sections[device.index]) return sections[device.index];
+  const root = element("device-template").content.firstElementChild.cloneNode(true);
+  const section = { root, canvas: root.querySelector("canvas"), bars: [], field: (name) => root.querySelector("[data-" + name + "]") };
+  section.field("name").textContent = titleOf(device);
+  section.field("id").textContent = device.name.startsWith(device.id) ? "" : device.id;
+  for (const name of ENGINES) section.field("engines").append(...engineRow(name));
+  element("devices").append(root);
+  sections[device.index] = section;
+  listen(section, device.index);
+  return section;
+}
+
+// titleOf names a device, so that two of one kind can be told apart.
+function titleOf(device) {
+  const alike = model.devices.filter((d) => d.name === device.name);
+  return device.name + (alike.length > 1 ? ", " + count(device.index + 1) : "");
+}
+
+function engineRow(name) {
+  const label = document.createElement("span"), meter = document.createElement("div"), value = document.createElement("b");
+  label.textContent = stageName(name);
+  meter.className = "meter " + name;
+  meter.append(document.createElement("i"));
+  value.dataset.engine = name;
+  return [label, meter, value];
+}
+
+function clearSections() {
+  for (const s of sections.splice(0)) s.root.remove();
+}
+
+function showState() {
+  const since = idleSince();
+  let state = "live", text = "Live";
+  if (link.failures > 0) {
+    const seconds = Math.max(0, Math.ceil((link.retryAt - performance.now()) / 1000));
+    [state, text] = ["lost", "Connection to the worker lost; trying again" + (seconds > 0 ? " in " + seconds + " s" : "")];
+  } else if (model.cursor < 0) {
+    [state, text] = ["starting", "Connecting"];
+  } else if (view.paused) {
+    [state, text] = ["paused", "Paused"];
+  } else if (model.batches.length === 0) {
+    [state, text] = ["idle", "Waiting for the first batch"];
+  } else if (Number.isFinite(since)) {
+    [state, text] = ["idle", "Idle since " + clockTime(since).slice(0, 8)];
+  }
+  element("state").dataset.state = state;
+  if (element("state-text").textContent !== text) element("state-text").textContent = text; // or it would be read out each time
+  element("state").title = state === "lost" ? link.why : "";
+}
+
+// showFigures brings all figures up to date.
+function showFigures() {
+  const known = model.batches.length > 0;
+  element("empty").hidden = known || model.cursor < 0;
+  element("latest").hidden = !known;
+  document.body.classList.toggle("several", model.devices.length > 1);
+  for (const device of model.devices) {
+    const section = sectionOf(device), rates = recent(device);
+    showThroughput(section, device, rates);
+    showShares(section, device, rates);
+    showFill(section, device);
+    if (device.stats) showScratch(section, device.stats.scratch);
+    showLanes(section, device);
+  }
+  showEverything();
+  showNote();
+}
+
+function showThroughput(section, device, rates) {
+  section.field("payload-rate").textContent = short(rates.payloads);
+  section.field("byte-rate").textContent = bytes(rates.bytes) + "/s";
+  const most = Math.max(...device.spark.map((p) => p.rate), 1e-9);
+  const x = (i) => 60 - (device.spark.length - 1 - i) * (60 / (SPARK_POINTS - 1));
+  const points = device.spark.slice(1).map((p, i) => x(i + 1).toFixed(1) + "," + (19 - (18 * p.rate) / most).toFixed(1));
+  section.field("spark").firstElementChild.setAttribute("points", points.length > 4 ? points.join(" ") : "");
+}
+
+function showShares(section, device, rates) {
+  section.field("busy").textContent = percent(rates.busy);
+  ENGINES.forEach((name, e) => {
+    section.root.querySelector("[data-engine=" + name + "]").textContent = percent(rates.engines[e]) + (Number.isFinite(rates.engines[e]) ? "%" : "");
+    setWidth(section.root.querySelector(".engines ." + name + " i"), rates.engines[e]);
+  });
+  section.field("overlap").textContent = percent(rates.overlap);
+  setWidth(section.field("overlap-meter"), rates.overlap);
+  const whole = device.stats && device.stats.busy > 0 ? percent(device.stats.overlap / device.stats.busy) + " % since the start" : "two engines or more at once";
+  section.field("overlap-sub").textContent = whole;
+}
+
+function showFill(section, device) {
+  const some = device.batches.slice(-FILL_OF);
+  const mean = (name) => (some.length ? some.reduce((sum, b) => sum + b[name], 0) / some.length : 0);
+  const share = device.bounds.bytes > 0 ? mean("bytes") / device.bounds.bytes : NaN;
+  section.field("fill").textContent = percent(share);
+  setWidth(section.field("fill-bytes"), share);
+  section.field("fill-sub").textContent = some.length === 0 ? "no batch yet"
+    : bytes(mean("bytes")) + " of " + bytes(device.bounds.bytes) + ", " + count(mean("payloads")) + " of " + count(device.bounds.payloads) + " payloads";
+}
+
+function showScratch(section, pool) {
+  const [value, unit] = bytes(pool.used).split(" ");
+  section.field("scratch").textContent = value;
+  section.field("scratch-unit").textContent = unit + " used";
+  setWidth(section.field("used"), pool.used / pool.limit);
+  setWidth(section.field("reserved"), pool.reserved / pool.limit);
+  section.field("high").style.left = Math.min(pool.high_water / pool.limit, 1) * 100 + "%";
+  section.field("scratch-sub").textContent = bytes(pool.reserved) + " reserved, most " + bytes(pool.high_water) + ", limit " + bytes(pool.limit);
+}
+
+function showLanes(section, device) {
+  if (!device.stats) return;
+  const lanes = device.stats.lanes;
+  section.field("lanes").textContent = lanes.in_flight;
+  section.field("lanes-unit").textContent = "of " + (lanes.in_flight + lanes.filling + lanes.free) + " in flight";
+  section.field("lanes-sub").textContent = lanes.filling + " filling, " + lanes.free + " free";
+  const dots = section.field("lane-dots");
+  dots.replaceChildren(...["in_flight", "filling", "free"].flatMap((state) => Array.from({ length: lanes[state] }, () => {
+    const dot = document.createElement("span");
+    dot.className = state;
+    return dot;
+  })));
+}
+
+function setWidth(bar, share) {
+  bar.style.width = (Number.isFinite(share) ? Math.min(Math.max(share, 0), 1) * 100 : 0) + "%";
+}
+
+// showEverything adds the devices up, where there are several.
+function showEverything() {
+  element("everything").hidden = model.devices.length < 2;
+  const all = model.devices.map(recent);
+  const sum = (name) => all.reduce((total, rates) => total + rates[name], 0);
+  element("everything").textContent = plural(model.devices.length, "device", "devices") + " together: " + short(sum("payloads")) + " payloads/s, " + bytes(sum("bytes")) + "/s";
+}
+
+function showNote() {
+  const sums = (name) => model.devices.reduce((total, d) => total + d.sums[name], 0);
+  let text = plural(sums("batches"), "batch", "batches") + " with " + plural(sums("payloads"), "payload", "payloads") + " since the start";
+  if (sums("failed") > 0) text += ", " + count(sums("failed")) + " failed";
+  const missing = model.gaps.reduce((total, g) => total + g.batches, 0);
+  text += ". Figures are of the last " + RATE_SPAN / SECOND + " seconds, the fill of the last " + FILL_OF + " batches.";
+  if (missing > 0) text += " " + plural(missing, "batch", "batches") + " came faster than this page asks, or while it did not ask: the figures count them, the timelines hatch their place.";
+  element("note").textContent = text;
+}
+
+// showLatest renews the table.
+function showLatest() {
+  element("latest-rows").replaceChildren(...model.batches.slice(-LATEST).reverse().map(latestRow));
+}
+
+function latestRow(b) {
+  const row = document.createElement("tr"), open = document.createElement("button");
+  open.type = "button";
+  open.textContent = count(b.number);
+  open.setAttribute("aria-label", "Batch " + b.number + ", show its stages");
+  const on = deviceSpan(b);
+  const cells = [
+    [open], [titleOf(model.devices[b.device]), "many"], [b.lane], [count(b.payloads)], [bytes(b.bytes)],
+    [b.error ? "failed" : b.closed, b.error ? "wide bad" : "wide"], [on === b ? "–" : duration(on.end - on.start), "wide"], [duration(b.end - b.start)],
+  ];
+  for (const [content, kind] of cells) {
+    const cell = document.createElement("td");
+    cell.append(content);
+    if (kind) cell.className = kind;
+    row.append(cell);
+  }
+  row.dataset.seq = b.seq;
+  return row;
+}
+
+// showChartHeads says which stretch each timeline shows and how it moves.
+function showChartHeads() {
+  for (const device of model.devices) {
+    const section = sectionOf(device);
+    section.root.querySelector(".chart").hidden = !Number.isFinite(view.end) || device.batches.length === 0;
+    section.field("when").textContent = roundDuration(view.window) + " from " + clockTime(view.end - view.window);
+    section.field("pace").textContent = pace();
+    if (section.field("hint").textContent === "") section.field("hint").textContent = USAGE;
+    const shown = new Set(section.bars.map((b) => b.batch)).size;
+    section.canvas.setAttribute("aria-label", "Timeline of " + device.name + ": " + plural(shown, "batch", "batches") + " on three engines and " + plural(laneCount(device), "lane", "lanes")
+      + " within " + roundDuration(view.window) + ". Choose a batch with the arrow keys, Enter shows its stages.");
+  }
+}
