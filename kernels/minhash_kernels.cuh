@@ -4,17 +4,18 @@
 // (minhash_sign.cuh).
 //
 // The bound on paper (k=24, 128 permutations, ASCII: a shingle a byte), from the sm_90 code of the loop
-// (cuobjdump --dump-sass), for each shingle and permutation:
+// (cuobjdump --dump-sass), 56 instructions for each eight shingles of a permutation. For one:
 //
-//     2 IMAD.WIDE.U32, IMAD.X      the products, the result            FMA-heavy pipe
+//     2 IMAD.WIDE.U32              the products                        FMA-heavy pipe
+//     1/2 IMAD.X, 1/2 IADD3.X      the result (kSumsMoved)             FMA-heavy, ALU pipe
 //     IADD3, SHF                   the middle words' sum, its shift    ALU pipe
 //     1/2 + 1/2 VIMNMX3            minimum, greatest word 1            ALU pipe, two values at a time
-//     1/4 LDS.128, 7/8 others      four hashes at once, the loop
+//     1/4 LDS.128, 3/4 others      four hashes at once, the loop
 //
-// Each of an SM's four schedulers has 16 lanes of either pipe, so a warp's three ALU instructions take 6 clocks, and
-// the three on the other pipe 6, or 10 if a wide multiply-add takes as long as two narrow ones. An H100 SXM has
-// 132 * 4 schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 32 * 1.755e9 / (128 * 6) = 38.6e9 shingles a second, so
-// 38.6 GB/s, or 23.2 GB/s at 10 clocks, less what the hashing of the shingles itself takes.
+// Each of an SM's four schedulers has 16 lanes of either pipe, so an instruction takes a warp 2 clocks, and a wide
+// multiply-add 4: 9 clocks of the FMA-heavy pipe and 7 of the other. An H100 SXM has 132 * 4 schedulers at 1.755 GHz
+// (boost 1.98): 132 * 4 * 32 * 1.755e9 / (128 * 9) = 25.7e9 shingles a second, so 25.7 GB/s, less what the hashing of
+// the shingles itself takes of that pipe.
 #pragma once
 
 #include "minhash_sign.cuh"

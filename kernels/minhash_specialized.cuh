@@ -12,8 +12,8 @@
 // engine brings them (cp.async.bulk), else, and for the last few, producers load them themselves. That load is
 // waited for, by producers alone, who have a whole turn of the ring to spare.
 //
-// The split: a shingle takes about 180 instructions to find and hash, and 912 in the loop over 128 permutations, so
-// producers have a fifth of the work, in long chains of dependent instructions. They get a third of the warps, so that
+// The split: a shingle takes some 150 to 200 instructions to find and hash, and 896 in the loop over 128 permutations, so
+// producers have a sixth of the work, in long chains of dependent instructions. They get a third of the warps, so that
 // it is the loop that is never short of work. Blocks stay for the whole batch, three to a multiprocessor, and take
 // tiles from a counter, so that none ends long before the others.
 #pragma once
