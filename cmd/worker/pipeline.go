@@ -20,6 +20,9 @@ func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, 
 		Lanes: cfg.Lanes, BatchBytes: int(cfg.BatchBytes), BatchPayloads: cfg.BatchPayloads,
 		ScratchLimit: int64(cfg.ScratchLimit), Operators: ops, Observer: observer, Ranges: cfg.NVTX,
 	}
+	if d.Kind == "cuda" {
+		c.Schedule = streams.Triple
+	}
 	// With few cores somebody else needs the one that would ask, and a CPU device is its own.
 	if d.Kind == "cuda" && runtime.GOMAXPROCS(0) >= 4 {
 		c.Spin = spin

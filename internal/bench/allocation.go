@@ -45,7 +45,7 @@ func runAlloc(ctx context.Context, t *target) error {
 func (t *target) runAllocOf(ctx context.Context, m mix, bytes int) error {
 	least := bytes / allocLeast
 	sizeOf := func(slot int) int { return least + spreadOut(slot, bytes-least) }
-	slots, sum := t.Lanes*streams.Overlapped.Buffers, 0
+	slots, sum := t.Lanes*t.schedule().Buffers, 0
 	for slot := range slots {
 		sum += sizeOf(slot)
 	}
@@ -53,7 +53,7 @@ func (t *target) runAllocOf(ctx context.Context, m mix, bytes int) error {
 	row := func(name, yardName string, mode alloc.Mode) *contender {
 		load := newWords(m, bytes)
 		load.sizeOf = sizeOf
-		c, f := t.flow(groupAlloc, name, load, streams.Overlapped)
+		c, f := t.flow(groupAlloc, name, load, t.schedule())
 		f.cfg.Scratch = mode
 		f.figures = allocation
 		c.rival = t.ask(request("alloc", "mode", yardName, "least", allocFactor*least, "most", allocFactor*bytes,

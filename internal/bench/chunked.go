@@ -49,7 +49,7 @@ type wholeResult struct {
 // chunked makes a contender of one payload in n pieces, each on a lane of its own. A batch of it is the payload.
 func (t *target) chunked(m mix, payload, n int, whole *wholeResult) *contender {
 	piece := payload / n
-	c, f := t.flow(groupSchedules, "chunked", newWords(m, piece), streams.Schedule{Name: "chunked", Lanes: n, Buffers: 1})
+	c, f := t.flow(groupSchedules, "chunked", newWords(m, piece), t.inLanes(n))
 	c.row.BatchBytes = payload
 	times := 0
 	c.measure = func(ctx context.Context, c *contender, seed uint64) (err error) {

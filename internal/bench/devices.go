@@ -24,7 +24,7 @@ func runDevices(ctx context.Context, targets []*target) error {
 		var rows []*contender
 		var flows []*flow
 		for _, t := range targets {
-			c, f := t.flow(groupOperators, "device", newWords(m, bytes), streams.Overlapped)
+			c, f := t.flow(groupOperators, "device", newWords(m, bytes), t.schedule())
 			c.base = true
 			rows, flows = append(rows, c), append(flows, f)
 		}

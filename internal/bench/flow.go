@@ -33,6 +33,22 @@ type flow struct {
 // GPU longer than a small batch, another submits. A worker has batchers and settlers for it.
 const defaultDrivers = 2
 
+// schedule is the worker's on this device.
+func (t *target) schedule() streams.Schedule {
+	s := t.Pipeline(t.info, nil).Schedule
+	if s.Buffers == 0 {
+		return streams.Overlapped
+	}
+	return s
+}
+
+// inLanes is the worker's schedule with one buffer in each of n lanes.
+func (t *target) inLanes(n int) streams.Schedule {
+	s := t.schedule()
+	s.Lanes, s.Buffers = n, 1
+	return s
+}
+
 // flow makes a contender of a pipeline over l's batches with schedule s.
 func (t *target) flow(group, name string, l load, s streams.Schedule) (*contender, *flow) {
 	f := &flow{t: t, load: l, drivers: defaultDrivers, cfg: t.Pipeline(t.info, l.operators())}

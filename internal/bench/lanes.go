@@ -39,7 +39,7 @@ func runLanes(ctx context.Context, t *target) error {
 		serial.base = true
 		var rows []*contender
 		for _, lanes := range laneCounts {
-			c, f := t.flow(groupStreams, "lanes", load, streams.Overlapped)
+			c, f := t.flow(groupStreams, "lanes", load, t.schedule())
 			f.setLanes(c, lanes)
 			c.rival = t.ask(request("balanced", "bytes", bytes, "rounds", m.rounds, "slots", lanes, "batches", f.paced)).
 				seconds(yardSeconds)

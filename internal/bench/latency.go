@@ -23,7 +23,7 @@ const latencyBytes = 1 << 10
 func runLatency(ctx context.Context, t *target) error {
 	for _, list := range []string{"crc32c", "crc32c," + minhashSpec} {
 		ops := parse(list)
-		through, _ := t.single(groupLatency, "streams", ops, latencyBytes, streams.Overlapped)
+		through, _ := t.single(groupLatency, "streams", ops, latencyBytes, t.schedule())
 		q := t.ask(request("launch", "kernels", len(ops), "bytes", latencyBytes, "repeats", yardRepeats))
 		through.rival = q.answer(launchSeconds)
 		rows := []*contender{through, t.persistent(ops, latencyBytes)}

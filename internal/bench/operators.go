@@ -48,7 +48,7 @@ func eachOperator() []experiment {
 func runOperator(ctx context.Context, t *target, name string, ops []operator.Operator) error {
 	done := 0
 	for _, size := range t.sizes() {
-		size, err := t.afford(ctx, name, size, 2*t.Lanes*streams.Overlapped.Buffers,
+		size, err := t.afford(ctx, name, size, 2*t.Lanes*t.schedule().Buffers,
 			func(n int) load { return newDocuments(ops, n, false) })
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func (t *target) runOperatorOf(ctx context.Context, name string, ops []operator.
 	kernel, kernelFlow := t.flow(groupOperators, name+"-kernel", uniform, streams.Serial)
 	uneven, unevenFlow := t.flow(groupOperators, name+"-ragged", ragged, streams.Serial)
 	kernelFlow.kernelAlone, unevenFlow.kernelAlone = true, true
-	through, _ := t.flow(groupOperators, name+"-pipeline", uniform, streams.Overlapped)
+	through, _ := t.flow(groupOperators, name+"-pipeline", uniform, t.schedule())
 	appended := t.whole(groupOperators, name+"-append", uniform)
 	in := t.copies(pinnedIn, size)
 	kernel.base, in.base = true, true
@@ -105,7 +105,7 @@ func runHostCPU(ctx context.Context, t *target) error {
 	if len(t.Bytes) > 0 {
 		size = t.Bytes[len(t.Bytes)-1]
 	}
-	c, _ := t.flow(groupOperators, "host-cpu", newDocuments(parse("crc32c"), size, false), streams.Overlapped)
+	c, _ := t.flow(groupOperators, "host-cpu", newDocuments(parse("crc32c"), size, false), t.schedule())
 	if err := t.race(ctx, c); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (t *target) runSchedulesOf(ctx context.Context, m mix, bytes int) error {
 	double.rival = t.ask(request("balanced-three", "bytes", bytes, "rounds", m.rounds, "slots", streams.DoubleBuffered.Lanes,
 		"batches", doubleFlow.paced)).seconds(yardSeconds)
 
-	triple, tripleFlow := t.flow(groupSchedules, "triple", load, streams.Overlapped)
+	triple, tripleFlow := t.flow(groupSchedules, "triple", load, t.schedule())
 	triple.rival = t.ask(request("balanced", "bytes", bytes, "rounds", m.rounds, "slots", t.Lanes,
 		"batches", tripleFlow.paced)).seconds(yardSeconds)
 

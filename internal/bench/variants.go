@@ -68,7 +68,7 @@ type variantFlow struct {
 func (t *target) variant(name string, size int, plain *variantFlow) *variantFlow {
 	op := variant{Operator: parse(minhashSpec)[0], kernel: "minhash:" + name}
 	l := newDocuments([]operator.Operator{op}, size, true)
-	c, f := t.flow(groupSchedules, name, l, streams.Overlapped)
+	c, f := t.flow(groupSchedules, name, l, t.schedule())
 	v := &variantFlow{c: c, f: f}
 	seed := derive(t.Seed, size)
 	c.measure = func(ctx context.Context, c *contender, roundSeed uint64) error {

@@ -34,7 +34,7 @@ const maxFillers = 8
 
 // whole makes a contender of the whole way of l's payloads, Append included.
 func (t *target) whole(group, name string, l *documents) *contender {
-	c, f := t.flow(group, name, l, streams.Overlapped)
+	c, f := t.flow(group, name, l, t.schedule())
 	w := &whole{f: f, l: l, fillers: min(maxFillers, runtime.GOMAXPROCS(0))}
 	c.measure = w.measure
 	return c

@@ -29,7 +29,6 @@ type Batch struct {
 	submitting bool   // in flight, but Submit may still fail; guarded likewise
 	token      uint64 // of the flight it is on or was on last; guarded likewise
 	copied     bool   // its copy in has been placed in the timeline; guarded likewise
-	copySpan   Span   // from the mark before its copy in to the one behind, once read. Guarded by the pipeline's timing
 	untimed    bool   // it came back and its times are still to be read. Guarded by the pipeline's mutex
 
 	in, out device.HostBuffer
@@ -37,9 +36,14 @@ type Batch struct {
 	bytes   int
 	longest int
 
-	// The marks before and behind each stage. The mark before a stage is the one behind the stage before, but
-	// in a schedule in which the host waits between them.
+	route    route // of this flight. Changed under the lane's submitting
+	follows  follows
+	enqueued time.Duration // when the host began to enqueue it
+
+	// The marks behind the stages, and those before them in a schedule in which the host waits between.
 	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
+
+	read [numMarks]readMark // what the marks behind the stages say. Guarded by the pipeline's timing
 
 	mappedIn, mappedOut device.Memory // in and out as kernels reach them; no memory where they cannot
 	inPlace             bool          // on this flight they do, and nothing is copied

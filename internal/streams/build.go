@@ -36,12 +36,11 @@ func (p *Pipeline) build() error {
 	if err != nil {
 		return err
 	}
-	stages, err := p.stageStreams()
-	if err != nil {
+	if err := p.sharedStreams(); err != nil {
 		return err
 	}
 	for i := range p.schedule.Lanes {
-		if err := p.addLane(i, stages, region, results); err != nil {
+		if err := p.addLane(i, region, results); err != nil {
 			return fmt.Errorf("lane %d: %w", i, err)
 		}
 	}
@@ -68,17 +67,19 @@ func (p *Pipeline) largestNeeds() (all device.Needs) {
 	return all
 }
 
-// stageStreams makes the streams that lanes share, in the topology that has such.
-func (p *Pipeline) stageStreams() (stages [NumEngines]device.Stream, err error) {
-	if p.schedule.Topology != StreamPerStage {
-		return stages, nil
+// sharedStreams makes the streams that lanes share, in the topologies that have such.
+func (p *Pipeline) sharedStreams() (err error) {
+	if p.schedule.Topology == StreamPerLane {
+		return nil
 	}
-	for e := range NumEngines {
-		if stages[e], err = p.newStream(e.String()); err != nil {
-			return stages, err
-		}
+	if p.shared.in, err = p.newStream(CopyInEngine.String()); err != nil {
+		return err
 	}
-	return stages, nil
+	if p.shared.kern, err = p.newStream(ComputeEngine.String()); err != nil {
+		return err
+	}
+	p.shared.out, err = p.newStream(CopyOutEngine.String())
+	return err
 }
 
 func (p *Pipeline) newStream(name string) (device.Stream, error) {
@@ -103,21 +104,18 @@ func (p *Pipeline) openStream(name string) (device.Stream, error) {
 	return d.DefaultStream(name, device.PerThreadDefault)
 }
 
-func (p *Pipeline) addLane(i int, stages [NumEngines]device.Stream, region, results int) error {
-	l := &lane{
-		index: i, idle: make(chan struct{}, 1), submitting: &sync.Mutex{},
-		in: stages[CopyInEngine], kern: stages[ComputeEngine], out: stages[CopyOutEngine],
-	}
+func (p *Pipeline) addLane(i, region, results int) error {
+	l := &lane{index: i, idle: make(chan struct{}, 1), submitting: &sync.Mutex{}}
 	p.lanes = append(p.lanes, l)
-	if l.in != nil || p.schedule.Streams == LegacyDefault {
-		l.submitting = p.lanes[0].submitting // the lanes share a queue
+	if p.schedule.Streams == LegacyDefault {
+		l.submitting = p.lanes[0].submitting // all is one queue
 	}
-	if l.in == nil {
+	if p.schedule.Topology != StreamPerStage {
 		s, err := p.newStream(fmt.Sprintf("lane-%d", i))
 		if err != nil {
 			return err
 		}
-		l.in, l.kern, l.out = s, s, s
+		l.own = route{s, s, s}
 	}
 	var err error
 	if l.input, err = p.dev.Alloc(region); err != nil {
@@ -154,9 +152,6 @@ func (p *Pipeline) addBatch(l *lane) error {
 		}
 		*e = event
 	}
-	if !p.schedule.HostWaits {
-		b.computing, b.copyingOut = b.copiedIn, b.computed
-	}
 	return nil
 }
 
@@ -164,7 +159,7 @@ func (p *Pipeline) addBatch(l *lane) error {
 // keep apart.
 func (b *Batch) mapBuffers() (err error) {
 	m, ok := b.pipe.dev.(device.Mapper)
-	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology != StreamPerLane {
+	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology == StreamPerStage {
 		return nil
 	}
 	if b.mappedIn, err = m.Map(b.in); err != nil {
@@ -186,7 +181,7 @@ func (b *Batch) events() []*device.Event {
 	if b.pipe.schedule.HostWaits {
 		return []*device.Event{&b.start, &b.copiedIn, &b.computing, &b.computed, &b.copyingOut, &b.copiedOut}
 	}
-	return []*device.Event{&b.start, &b.copiedIn, &b.computed, &b.copiedOut}
+	return []*device.Event{&b.copiedIn, &b.computed, &b.copiedOut}
 }
 
 // Close ends the pipeline: it waits for work on the device, whose batches do not come back any more, and gives all
@@ -211,7 +206,7 @@ func (p *Pipeline) close() error {
 
 	var errs []error
 	for _, l := range p.lanes {
-		errs = append(errs, l.quiet())
+		errs = append(errs, p.quiet(l))
 	}
 	p.stop()
 	p.ends.Wait()
@@ -225,10 +220,10 @@ func (p *Pipeline) close() error {
 
 // quiet waits until a submission that is under way has ended, and the lane's work with it. No other can begin,
 // since the pipeline is over.
-func (l *lane) quiet() error {
+func (p *Pipeline) quiet(l *lane) error {
 	l.submitting.Lock()
 	defer l.submitting.Unlock()
-	return l.drain()
+	return p.drain(l)
 }
 
 // free gives back whatever build took. Nothing may be in flight.

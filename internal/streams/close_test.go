@@ -18,7 +18,7 @@ import (
 // onEachSchedule runs test for lanes with streams of their own and for lanes that share streams.
 func onEachSchedule(t *testing.T, test func(t *testing.T, s streams.Schedule)) {
 	shared := streams.Schedule{Name: "stream per stage", Lanes: 2, Buffers: 2, Topology: streams.StreamPerStage}
-	for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, shared} {
+	for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, shared, bySize()} {
 		t.Run(s.Name, func(t *testing.T) { test(t, s) })
 	}
 }

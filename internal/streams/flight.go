@@ -29,7 +29,7 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 		return p.err
 	}
 	b.lane.move(b, inFlight)
-	b.submitting, b.copied, b.copySpan = true, false, Span{}
+	b.submitting, b.copied, b.read = true, false, [numMarks]readMark{}
 	b.token = newToken(b.slot)
 	b.record.Closed = why
 	b.record.Stages = [NumStages]Span{Fill: {b.record.Stages[Fill].Start, p.dev.Now()}}
@@ -38,17 +38,22 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	return nil
 }
 
-// notify arranges for the batch's completion, and with that lets the batch go. Where its event is to be asked instead,
-// it returns what to ask.
+// notify arranges for the batch's completion, and with that lets the batch go. Where its event is to be asked instead
+// of a notification, for now or always, it returns what to ask.
 func (p *Pipeline) notify(b *Batch) (*flight, error) {
-	token, watch, err := p.letGo(b)
+	token, alone, err := p.letGo(b)
 	if err != nil {
 		return nil, err
 	}
-	if watch {
-		return &flight{batch: b, token: token, out: b.lane.out, ended: b.copiedOut, until: time.Now().Add(p.cfg.Spin)}, nil
+	f := &flight{batch: b, token: token, out: b.route.out, ended: b.copiedOut, way: p.completion(b)}
+	if f.way != ByNotify {
+		return f, nil
 	}
-	if err = b.lane.out.Notify(token); err == nil {
+	if alone && p.cfg.Spin > 0 {
+		f.until = time.Now().Add(p.cfg.Spin)
+		return f, nil
+	}
+	if err = b.route.out.Notify(token); err == nil {
 		return nil, nil
 	}
 	p.mu.Lock()
@@ -60,17 +65,25 @@ func (p *Pipeline) notify(b *Batch) (*flight, error) {
 	return nil, err
 }
 
-// letGo ends the time in which only Submit gives the batch back, unless the pipeline is over. watch says whether
-// its event is to be asked, for now or always, instead of a notification.
-func (p *Pipeline) letGo(b *Batch) (token uint64, watch bool, err error) {
+// completion is how the batch's end is learnt. By blocking, one waits for the oldest; where there are streams that
+// overtake each other, they notify.
+func (p *Pipeline) completion(b *Batch) Completion {
+	if p.schedule.Topology == StreamBySize && b.route == b.lane.own {
+		return ByNotify
+	}
+	return p.schedule.Completion
+}
+
+// letGo ends the time in which only Submit gives the batch back, unless the pipeline is over. alone says that it is
+// small and nothing else is in flight.
+func (p *Pipeline) letGo(b *Batch) (token uint64, alone bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
 		return 0, false, p.err
 	}
 	b.submitting = false
-	alone := p.inFlight == 1 && b.bytes <= smallBatch
-	return b.token, p.schedule.Completion != ByNotify || alone && p.cfg.Spin > 0, nil
+	return b.token, p.inFlight == 1 && b.bytes <= smallBatch, nil
 }
 
 // withdrawn gives a batch whose submission failed back to the caller, and ends the pipeline where the device

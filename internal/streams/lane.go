@@ -34,23 +34,36 @@ var next = [...][]phase{
 	done:     {free, filling},
 }
 
+// route is the streams that the stages of a batch go to: one and the same, or one for each engine.
+type route struct{ in, kern, out device.Stream }
+
+func (r route) drain() error {
+	if r.in == nil {
+		return nil
+	}
+	return errors.Join(r.in.Synchronize(), r.kern.Synchronize(), r.out.Synchronize())
+}
+
 // lane is a stream with its device buffers and the one or two batches that take turns on it. Both may be in
 // flight: the second queues behind the first in stream order, which also protects the device buffers that
 // they share.
 type lane struct {
 	index         int
-	in, kern, out device.Stream // one and the same in StreamPerLane
+	own           route         // a stream of its own; none in StreamPerStage
 	input, result device.Memory // shared by the lane's batches, in stream order
 	batches       []*Batch
 	busy          atomic.Int32  // batches in flight
 	idle          chan struct{} // receives when busy falls to 0
 
-	// submitting keeps the work of two batches from interleaving on a stream: lanes that share streams
-	// share it too.
+	// submitting keeps the work of two batches from interleaving on a stream. Lanes that share one queue share
+	// it too.
 	submitting *sync.Mutex
-	last       *Batch // submitted last: its events order the next batch. Guarded by submitting
+	last       *Batch // submitted last. Guarded by submitting
+	lastRoute  route  // and where it went. Likewise
+	lastCopied *Batch // of those that used the device buffers, whose events order the next one's use. Likewise
 
-	copiedOut time.Duration // when the latest batch known had been copied out. Guarded by the pipeline's mutex
+	computed  time.Duration // when the latest batch known had been computed. Guarded by the pipeline's mutex
+	copiedOut time.Duration // and copied out. Likewise
 	behind    uint64        // token of the completion at which the lane's next copy in had not ended; guarded by the pipeline's timing
 }
 
@@ -91,6 +104,4 @@ func (l *lane) move(b *Batch, to phase) {
 }
 
 // drain waits until nothing of the lane's work uses its buffers any more.
-func (l *lane) drain() error {
-	return errors.Join(l.in.Synchronize(), l.kern.Synchronize(), l.out.Synchronize())
-}
+func (p *Pipeline) drain(l *lane) error { return errors.Join(l.own.drain(), p.shared.drain()) }

@@ -254,7 +254,7 @@ func TestEveryBatchHasOneOwner(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}
 	for seed := range uint64(10) {
-		for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared} {
+		for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared, bySize()} {
 			cfg := streams.Config{Schedule: s, Lanes: 1 + int(seed%5), BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops}
 			run := func(name string, d device.Device, total int, closeAfter int64) {
 				t.Run(fmt.Sprintf("%s, %s, seed %d", s.Name, name, seed), func(t *testing.T) {
@@ -276,7 +276,7 @@ func TestEveryBatchHasOneOwner(t *testing.T) {
 func TestEveryBatchHasOneOwnerOnAGPU(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}
-	for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared} {
+	for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, streams.DoubleBuffered, shared, bySize()} {
 		t.Run(s.Name, func(t *testing.T) {
 			d := openCUDA(t)
 			p := newPipeline(t, d, streams.Config{Schedule: s, Lanes: 4, BatchBytes: 4 << 10, BatchPayloads: 8, Operators: ops})

@@ -50,6 +50,8 @@ type Pipeline struct {
 	slab     *alloc.Slab
 	scratch  *alloc.Counted
 	lanes    []*lane
+	shared   route           // the streams for each engine; none in StreamPerLane
+	sharing  sync.Mutex      // keeps the work of two batches from interleaving there
 	streams  []device.Stream // to close
 	slots    []*Batch        // by Batch.Slot
 	started  time.Duration

@@ -3,7 +3,6 @@ package streams
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,21 +11,24 @@ import (
 
 // What turns the marks of device events into stages.
 //
-// The mark before a copy is reached when the stream gets there, which may be long before the engine does. An
-// engine serves one copy at a time, so a copy began at its mark or when the engine was done with the copy before,
-// whichever is later. To know the copy before, copies must be placed in the order of their ends; but batches do
-// not complete in the order in which they were copied in. So whenever a batch completes, the copies in of the
-// batches still in flight are asked for too.
+// There are marks behind the stages and none before: all of a batch goes to the device in one call, so a stage begins
+// where the one before it ended. Only where the host waits between stages do they have marks before them too: a device
+// that has nothing to do meanwhile must not be counted as busy with what it does not know of yet.
 //
-// The mark behind a stage is the mark before the next one, since all of a batch goes to the device in one call. Only
-// where the host waits between stages do they have a mark before them of their own: a device that has nothing to do
-// meanwhile must not be counted as busy with what it does not know of yet.
+// A mark before the first copy would say when its stream got there. On a GPU such a mark, between the end of one
+// batch and the copy in of the next, costs a quarter of the throughput of large batches (docs/benchmarks.md). So a copy
+// in began when the host enqueued it, or when the batch that it follows let it, or when its engine, which serves one copy
+// at a time, was done with the copy before: whichever is latest. To know the copy before, copies must be placed in the
+// order of their ends; but batches do not complete in the order in which they were copied in. So whenever a batch
+// completes, the copies in of the batches still in flight are asked for too.
 
-// copyIn is a copy in whose marks are read, or are to be read.
+// copyIn is a copy in that has not been placed.
 type copyIn struct {
-	batch *Batch
-	token uint64 // of the flight that it belongs to
-	span  Span   // from mark to mark
+	batch   *Batch
+	token   uint64        // of the flight that it belongs to
+	follows follows       // none, or not known as a time yet
+	from    time.Duration // it began no sooner
+	span    Span
 }
 
 // lastMarks are the marks about a batch's kernels and its copy out. Those before them are 0 where the mark behind the
@@ -35,7 +37,7 @@ type lastMarks struct{ computing, computed, copyingOut, copiedOut time.Duration 
 
 // timeUpTo reads the times of the batches that came back, in that order, until those of b are in its record. It is
 // called by who wants to see them or to use the batch again, and not as the batch comes back: asking a GPU for the
-// time of an event takes it microseconds, and there are four.
+// time of an event takes it microseconds, and there are three.
 func (p *Pipeline) timeUpTo(b *Batch) {
 	p.timing.Lock()
 	defer p.timing.Unlock()
@@ -64,10 +66,11 @@ func (p *Pipeline) nextUntimed(b *Batch) *Batch {
 	}
 	p.copies = p.copies[:0]
 	for _, o := range p.slots {
-		if o.untimed || o.flying() {
-			if !o.copied && !o.inPlace {
-				p.copies = append(p.copies, copyIn{batch: o, token: o.token})
-			}
+		if (o.untimed || o.flying()) && !o.copied {
+			c := copyIn{batch: o, token: o.token}
+			c.follows, c.from = o.follows.known(o.lane)
+			c.from = max(c.from, o.enqueued)
+			p.copies = append(p.copies, c)
 		}
 	}
 	slices.SortFunc(p.copies, func(x, y copyIn) int { return cmp.Compare(x.token, y.token) })
@@ -82,28 +85,17 @@ func (p *Pipeline) readMarks(b *Batch) (last lastMarks, err error) {
 	if p.copies, err = p.readCopies(b); err != nil {
 		return last, err
 	}
-	if b.inPlace {
-		if last.computing, err = b.start.Time(); err != nil {
-			return last, b.unread(err)
-		}
-		last.computed, err = b.copiedOut.Time()
+	if last.copiedOut, err = b.when(copiedOutMark); err != nil || b.inPlace {
 		return last, err
 	}
-	if b.computing != b.copiedIn {
-		if last.computing, err = b.computing.Time(); err != nil {
-			return last, b.unread(err)
-		}
-		if last.copyingOut, err = b.copyingOut.Time(); err != nil {
-			return last, b.unread(err)
-		}
+	if last.computed, err = b.when(computedMark); err != nil || b.start == nil {
+		return last, err
 	}
-	if last.computed, err = b.computed.Time(); err != nil {
-		return last, b.unread(err)
+	if last.computing, err = b.computing.Time(); err != nil {
+		return last, err
 	}
-	if last.copiedOut, err = b.copiedOut.Time(); err != nil {
-		return last, b.unread(err)
-	}
-	return last, nil
+	last.copyingOut, err = b.copyingOut.Time()
+	return last, err
 }
 
 // readCopies keeps those of p.copies that ended no later than b's own did, in the order in which they ended; none if
@@ -111,18 +103,18 @@ func (p *Pipeline) readMarks(b *Batch) (last lastMarks, err error) {
 // between b's and theirs.
 func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	ended = p.copies[:0]
-	if b.copied || b.inPlace {
+	if b.copied {
 		return ended, nil
 	}
 	for _, c := range p.copies {
 		if c.batch.lane.behind == b.token {
 			continue // the one before it on this lane has not ended
 		}
-		switch c.span, err = c.batch.copyMarks(); {
+		switch err = c.measure(); {
 		case err == nil:
 			ended = append(ended, c)
 		case c.batch == b || errors.Is(err, device.ErrLost):
-			return ended[:0], b.unread(err)
+			return ended[:0], err
 		default:
 			c.batch.lane.behind = b.token
 		}
@@ -132,29 +124,25 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	return ended[:own+1], nil
 }
 
-// copyMarks are the marks about the batch's copy in. They are read once. p.timing is held.
-func (b *Batch) copyMarks() (Span, error) {
-	if b.copySpan == (Span{}) {
-		span, err := marks(b.start, b.copiedIn)
-		if err != nil {
-			return span, err
-		}
-		b.copySpan = span
+// measure finds when the copy ended, and when it can have begun. Of a batch in place that is all there is.
+func (c *copyIn) measure() (err error) {
+	end := copiedInMark
+	if c.batch.inPlace {
+		end = copiedOutMark
 	}
-	return b.copySpan, nil
-}
-
-func (b *Batch) unread(err error) error {
-	return fmt.Errorf("batch %d: reading its times: %w", b.record.Batch, err)
-}
-
-// marks reads the marks before and behind a stage.
-func marks(before, behind device.Event) (s Span, err error) {
-	if s.End, err = behind.Time(); err != nil {
-		return s, err
+	if c.span.End, err = c.batch.when(end); err != nil {
+		return err
 	}
-	s.Start, err = before.Time()
-	return s, err
+	c.span.Start = c.from
+	if c.batch.start != nil {
+		c.span.Start, err = c.batch.start.Time()
+	} else if c.follows.batch != nil {
+		var after time.Duration
+		after, err = c.follows.batch.when(c.follows.mark)
+		c.span.Start = max(c.span.Start, after)
+	}
+	c.span.Start = min(c.span.Start, c.span.End) // the clocks of host and device agree to some microseconds
+	return err
 }
 
 // timed enters what was read for b, the first of p.untimed, or passes it over if its marks could not be read.
@@ -185,8 +173,12 @@ func (p *Pipeline) placeCopies() {
 			continue // given back meanwhile
 		}
 		b.copied = true
-		b.note(CopyIn, p.serve(CopyInEngine, c.span))
 		b.filledBy(c.span.Start)
+		if b.inPlace {
+			b.note(Compute, c.span)
+		} else {
+			b.note(CopyIn, p.serve(CopyInEngine, c.span))
+		}
 	}
 }
 
@@ -200,22 +192,22 @@ func (b *Batch) filledBy(start time.Duration) {
 
 // place fills in the stages after the copy in. p.mu is held.
 func (p *Pipeline) place(b *Batch, last lastMarks) {
+	l := b.lane
 	if b.inPlace {
-		b.filledBy(last.computing)
-		b.note(Compute, ordered(0, Span{last.computing, last.computed}))
-		b.lane.copiedOut = max(b.lane.copiedOut, last.computed)
+		l.copiedOut = max(l.copiedOut, last.copiedOut)
 		return
 	}
 	compute := ordered(b.record.Stages[CopyIn].End, Span{last.computing, last.computed})
-	if p.schedule.Topology == StreamPerStage {
+	if b.route == p.shared {
 		// One stream has all kernels, and this batch's waited there for the lane's result buffer.
 		compute = p.serve(ComputeEngine, compute)
-		compute.Start = max(compute.Start, min(b.lane.copiedOut, compute.End))
+		compute.Start = max(compute.Start, min(l.copiedOut, compute.End))
 	}
 	b.note(Compute, compute)
 	out := p.serve(CopyOutEngine, ordered(compute.End, Span{last.copyingOut, last.copiedOut}))
 	b.note(CopyOut, out)
-	b.lane.copiedOut = max(b.lane.copiedOut, out.End)
+	l.computed = max(l.computed, compute.End)
+	l.copiedOut = max(l.copiedOut, out.End)
 }
 
 // note enters a stage into the batch's record and the engine's figures.

@@ -17,7 +17,9 @@ import (
 func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	perStage := streams.DoubleBuffered
 	perStage.Name, perStage.Lanes, perStage.Buffers = "stream per stage, two buffers", 3, 2
-	for _, schedule := range []streams.Schedule{streams.Overlapped, streams.DoubleBuffered, perStage} {
+	allShared := streams.Triple
+	allShared.SharedFrom = 0
+	for _, schedule := range []streams.Schedule{streams.Overlapped, streams.DoubleBuffered, perStage, allShared} {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprintf("%s, seed %d", schedule.Name, seed), func(t *testing.T) {
 				d, p := unevenPipeline(t, seed, schedule)
@@ -189,4 +191,11 @@ func compareFigures(t *testing.T, got streams.Stats, trace []sim.Span) {
 	if got.Busy > got.Uptime {
 		t.Errorf("busy for %v of %v", got.Busy, got.Uptime)
 	}
+}
+
+// bySize is the worker's schedule on a GPU, with batches of both kinds among those that tests make.
+func bySize() streams.Schedule {
+	s := streams.Triple
+	s.SharedFrom = 3000
+	return s
 }

@@ -15,6 +15,9 @@ type Schedule struct {
 	// Topology says which streams a lane's work goes to.
 	Topology Topology
 
+	// SharedFrom is for StreamBySize: batches of so many payload bytes go to the streams that lanes share.
+	SharedFrom int
+
 	// HostWaits makes the host wait after each stage. With one lane nothing overlaps anything then.
 	HostWaits bool
 
@@ -65,6 +68,11 @@ const (
 	// StreamPerStage has one stream for copies in, one for kernels and one for copies out, shared by all
 	// lanes. Events order the stages of a batch, and a batch after the one that used its lane before.
 	StreamPerStage
+
+	// StreamBySize is StreamPerLane for small batches and StreamPerStage for those from Schedule.SharedFrom on.
+	// Small kernels fill a GPU only several at once; large ones do alone, and then copies in one queue for
+	// each direction keep out of each other's way.
+	StreamBySize
 )
 
 var (
@@ -75,10 +83,15 @@ var (
 	// engine, events between them.
 	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage}
 
+	// Triple keeps a GPU's three engines busy at once: large batches follow each other through a stream for each
+	// engine, small ones go side by side, and a thread waits for the oldest. It is what the worker runs on a GPU,
+	// where the device calling the host would hold up what comes behind.
+	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, SharedFrom: 1 << 20, Completion: ByBlocking}
+
 	// Overlapped keeps every lane in flight on a stream of its own, with a second host buffer filling
-	// behind each. It is what the worker runs.
+	// behind each. It is what the worker runs on a CPU.
 	Overlapped = Schedule{Name: "overlapped", Buffers: 2}
 )
 
 // Schedules lists the schedules that can be asked for by name.
-func Schedules() []Schedule { return []Schedule{Serial, DoubleBuffered, Overlapped} }
+func Schedules() []Schedule { return []Schedule{Serial, DoubleBuffered, Overlapped, Triple} }

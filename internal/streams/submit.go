@@ -31,7 +31,7 @@ func (b *Batch) Submit(why CloseReason) error {
 	f, err := b.submit(why)
 	switch {
 	case f == nil:
-	case p.schedule.Completion == ByNotify:
+	case f.way == ByNotify:
 		p.await(*f)
 	default:
 		p.asked <- *f // there is room for every batch, so this never blocks
@@ -48,7 +48,10 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 	}
 	err := b.enqueue()
 	if err == nil {
-		l.last = b
+		l.last, l.lastRoute = b, b.route
+		if !b.inPlace {
+			l.lastCopied = b
+		}
 		// From the next call on the batch may come back at any moment and is not ours to touch.
 		var f *flight
 		if f, err = p.notify(b); err == nil {
@@ -56,8 +59,8 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 		}
 	}
 	// What was enqueued before the failure may still use the buffers.
-	err = errors.Join(fmt.Errorf("batch %d: %w", b.record.Batch, err), l.drain())
-	l.last = nil
+	err = errors.Join(fmt.Errorf("batch %d: %w", b.record.Batch, err), p.drain(l))
+	l.last, l.lastCopied = nil, nil
 	p.withdrawn(b, err)
 	return nil, err
 }
@@ -92,37 +95,59 @@ func (b *Batch) enqueue() error {
 	if err != nil {
 		return err
 	}
+	shared := b.choose()
 	scratch, err := b.allocScratch(needs.Scratch)
 	if err != nil {
 		return err
 	}
+	if shared {
+		b.pipe.sharing.Lock()
+		defer b.pipe.sharing.Unlock()
+	}
 	err = b.stages(needs, scratch)
 	if scratch.Bytes > 0 {
-		err = errors.Join(err, b.pipe.scratch.Free(b.lane.kern, scratch))
+		err = errors.Join(err, b.pipe.scratch.Free(b.route.kern, scratch))
 	}
 	return err
 }
 
+// choose sets the streams that the batch goes to, and says whether other lanes use them too.
+func (b *Batch) choose() (shared bool) {
+	p, l := b.pipe, b.lane
+	switch p.schedule.Topology {
+	case StreamPerStage:
+		shared = true
+	case StreamBySize:
+		shared = b.bytes >= p.schedule.SharedFrom && !b.inPlace
+	}
+	b.route = l.own
+	if shared {
+		b.route = p.shared
+	}
+	b.follows = l.before(b)
+	return shared
+}
+
 func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
-	l := b.lane
+	r := b.route
 	b.commands = b.commands[:0]
 	region, table := b.seal()
+	b.enqueued = b.pipe.dev.Now()
 	if b.inPlace {
-		b.mark(l.kern, b.start)
 		b.launches(table, scratch, b.mappedIn, b.mappedOut)
-		b.mark(l.out, b.copiedOut)
+		b.mark(r.out, b.copiedOut)
 		return b.flush()
 	}
 	b.copyIn(region)
-	if err := b.endOf(CopyIn, l.in); err != nil {
+	if err := b.endOf(CopyIn, r.in); err != nil {
 		return err
 	}
 	b.compute(table, scratch)
-	if err := b.endOf(Compute, l.kern); err != nil {
+	if err := b.endOf(Compute, r.kern); err != nil {
 		return err
 	}
 	b.copyOut(needs)
-	if err := b.endOf(CopyOut, l.out); err != nil {
+	if err := b.endOf(CopyOut, r.out); err != nil {
 		return err
 	}
 	return b.flush()
@@ -130,27 +155,34 @@ func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 
 // copyIn moves the region to the device, once the batch before has read what is there.
 func (b *Batch) copyIn(region device.HostBuffer) {
-	l := b.lane
-	if l.last != nil {
-		b.after(l.in, l.kern, l.last.computed)
+	r, last := b.route, b.lane.lastCopied
+	if last != nil {
+		b.after(r.in, last.route.kern, last.computed)
 	}
-	b.mark(l.in, b.start)
-	b.add(device.Command{Kind: device.DoCopyIn, Stream: l.in, Memory: l.input, Host: region})
-	b.mark(l.in, b.copiedIn)
+	b.mark(r.in, b.start)
+	b.add(device.Command{Kind: device.DoCopyIn, Stream: r.in, Memory: b.lane.input, Host: region})
+	b.mark(r.in, b.copiedIn)
 }
 
 // compute runs the operators one after another on what was copied in.
 func (b *Batch) compute(table int, scratch device.Memory) {
-	l := b.lane
-	b.after(l.kern, l.in, b.copiedIn)
-	if l.last != nil {
-		b.after(l.kern, l.out, l.last.copiedOut)
+	r, last := b.route, b.lane.lastCopied
+	b.after(r.kern, r.in, b.copiedIn)
+	if last != nil {
+		b.after(r.kern, last.route.out, last.copiedOut)
 	}
-	if b.computing != b.copiedIn {
-		b.mark(l.kern, b.computing)
-	}
-	b.launches(table, scratch, l.input, l.result)
-	b.mark(l.kern, b.computed)
+	b.mark(r.kern, b.computing)
+	b.launches(table, scratch, b.lane.input, b.lane.result)
+	b.mark(r.kern, b.computed)
+}
+
+// copyOut moves all operators' records to the host.
+func (b *Batch) copyOut(needs device.Needs) {
+	r := b.route
+	b.after(r.out, r.kern, b.computed)
+	b.mark(r.out, b.copyingOut)
+	b.add(device.Command{Kind: device.DoCopyOut, Stream: r.out, Host: b.out, Memory: b.lane.result.Slice(0, needs.Result)})
+	b.mark(r.out, b.copiedOut)
 }
 
 // launches runs the operators over the region at input.
@@ -163,24 +195,17 @@ func (b *Batch) launches(table int, scratch, input, result device.Memory) {
 			Scratch: scratch,
 			Result:  result.Slice(b.results[i].off, b.results[i].len),
 		}
-		b.add(device.Command{Kind: device.DoLaunch, Stream: b.lane.kern, Kernel: k, Args: &b.args[i]})
+		b.add(device.Command{Kind: device.DoLaunch, Stream: b.route.kern, Kernel: k, Args: &b.args[i]})
 	}
-}
-
-// copyOut moves all operators' records to the host.
-func (b *Batch) copyOut(needs device.Needs) {
-	l := b.lane
-	b.after(l.out, l.kern, b.computed)
-	if b.copyingOut != b.computed {
-		b.mark(l.out, b.copyingOut)
-	}
-	b.add(device.Command{Kind: device.DoCopyOut, Stream: l.out, Host: b.out, Memory: l.result.Slice(0, needs.Result)})
-	b.mark(l.out, b.copiedOut)
 }
 
 func (b *Batch) add(c device.Command) { b.commands = append(b.commands, c) }
 
+// mark records e on s, if the schedule has that mark.
 func (b *Batch) mark(s device.Stream, e device.Event) {
+	if e == nil {
+		return
+	}
 	b.add(device.Command{Kind: device.DoRecord, Stream: s, Event: e})
 }
 
@@ -226,7 +251,7 @@ func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 	p := b.pipe
 	for {
 		seen := p.completions()
-		m, err := p.scratch.Alloc(b.lane.kern, bytes)
+		m, err := p.scratch.Alloc(b.route.kern, bytes)
 		if err == nil || !errors.Is(err, device.ErrOutOfMemory) {
 			return m, err
 		}
@@ -246,5 +271,5 @@ func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
 	if err := b.pipe.scratch.Trim(0); err != nil {
 		return device.Memory{}, err
 	}
-	return b.pipe.scratch.Alloc(b.lane.kern, bytes)
+	return b.pipe.scratch.Alloc(b.route.kern, bytes)
 }

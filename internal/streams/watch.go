@@ -21,6 +21,7 @@ type flight struct {
 	token uint64
 	out   device.Stream // where its notification would go
 	ended device.Event
+	way   Completion
 	until time.Time // ByNotify alone: when to give up asking
 }
 
@@ -54,7 +55,7 @@ func (p *Pipeline) watch(ctx context.Context) {
 // ask looks whether a batch has ended and completes it. It reports true when there is nothing left to ask.
 func (p *Pipeline) ask(f flight) bool {
 	done, err := true, error(nil)
-	if p.schedule.Completion == ByBlocking {
+	if f.way == ByBlocking {
 		err = f.ended.Synchronize()
 	} else {
 		done, err = f.ended.Done()
@@ -64,7 +65,7 @@ func (p *Pipeline) ask(f flight) bool {
 		p.abandon(f, err)
 	case done:
 		p.batchCompleted(f.token)
-	case p.schedule.Completion == ByNotify && time.Now().After(f.until):
+	case f.way == ByNotify && time.Now().After(f.until):
 		if err := f.out.Notify(f.token); err != nil {
 			p.abandon(f, err)
 		}
@@ -76,7 +77,7 @@ func (p *Pipeline) ask(f flight) bool {
 
 // abandon gives a batch back as failed whose end cannot be learnt, once nothing uses its buffers any more.
 func (p *Pipeline) abandon(f flight, err error) {
-	drained := f.batch.lane.drain()
+	drained := p.drain(f.batch.lane)
 	if lost := p.dev.Err(); lost != nil {
 		p.fail(lost)
 		return

@@ -80,8 +80,8 @@ func (d *Device) block(ctx context.Context) {
 	}
 }
 
-// Hold keeps WaitCompletion from moving the clock until release is called, so that what one goroutine
-// submits meanwhile is submitted at one instant although another one waits. Stream.Synchronize, Close
+// Hold keeps WaitCompletion and Event.Synchronize from moving the clock until release is called, so that what
+// one goroutine submits meanwhile is submitted at one instant although others wait. Stream.Synchronize, Close
 // and Event.Done are not held up. Holds may overlap; a second call of release does nothing.
 func (d *Device) Hold() (release func()) {
 	d.mu.Lock()

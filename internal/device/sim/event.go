@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"time"
 
 	"millrace/internal/device"
@@ -131,8 +132,14 @@ func (e *Event) Synchronize() error {
 	if err := e.usable(call); err != nil {
 		return err
 	}
-	if m := e.mark; m != nil {
-		d.drive(func() bool { return m.reached })
+	for m := e.mark; m != nil && !m.reached && d.lost == nil; {
+		if d.holds > 0 {
+			d.block(context.Background())
+			continue
+		}
+		if !d.step() && !d.giveWay() {
+			panic("sim: an event is waited for that nothing can reach")
+		}
 	}
 	return d.usable(call)
 }
