@@ -29,9 +29,9 @@ type flow struct {
 	recent recent
 }
 
-// defaultDrivers is how many goroutines submit: while one asks for the times of a batch that came back, which takes a
-// GPU longer than a small batch, another submits. A worker has batchers and settlers for it.
-const defaultDrivers = 2
+// defaultDrivers is how many goroutines submit. CUDA takes one call at a time: a second one mostly waits, and spins as
+// it does.
+const defaultDrivers = 1
 
 // schedule is the worker's on this device.
 func (t *target) schedule() streams.Schedule {

@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-
-	"millrace/internal/streams"
 )
 
 const groupLatency = "latency"

@@ -107,8 +107,8 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 		return ended, nil
 	}
 	for _, c := range p.copies {
-		if c.batch.lane.behind == b.token {
-			continue // the one before it on this lane has not ended
+		if c.batch.lane.behind == b.token || c.token > b.token && c.batch.route == b.route {
+			continue // it comes behind one that has not ended, or behind b itself
 		}
 		switch err = c.measure(); {
 		case err == nil:

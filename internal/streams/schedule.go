@@ -81,12 +81,12 @@ var (
 
 	// DoubleBuffered copies batch i while batch i-1 computes: two host and two device buffers, a stream for each
 	// engine, events between them.
-	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage}
+	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage, Completion: ByBlocking}
 
 	// Triple keeps a GPU's three engines busy at once: large batches follow each other through a stream for each
 	// engine, small ones go side by side, and a thread waits for the oldest. It is what the worker runs on a GPU,
 	// where the device calling the host would hold up what comes behind.
-	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, SharedFrom: 1 << 20, Completion: ByBlocking}
+	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, SharedFrom: 2 << 20, Completion: ByBlocking}
 
 	// Overlapped keeps every lane in flight on a stream of its own, with a second host buffer filling
 	// behind each. It is what the worker runs on a CPU.
