@@ -28,11 +28,15 @@ struct Minhash {
     const PermutationWords *permutations; // on the device, `hashes` of them
 };
 
-// The variant that `minhash` runs. This is the only place that knows: kFastestOnHopper is what was measured on an H100.
-constexpr MinhashVariant kFastestOnHopper = MinhashVariant::plain;
+// From so many tiles on `minhash` runs the warp-specialized kernel where the device has it: 8 MiB, about six tiles for
+// each of its blocks. With few tiles a block the plain kernel is faster. Measured: docs/benchmarks.md, kernels.
+constexpr uint32_t kManyTiles = 4096;
 
-MinhashVariant fastest_on(const MinhashDevice &device) {
-    return available(device, kFastestOnHopper) ? kFastestOnHopper : MinhashVariant::plain;
+// The variant to launch. This is the only place that knows which is fastest.
+MinhashVariant variant_for(const Minhash &instance, uint32_t tiles) {
+    if (instance.variant != MinhashVariant::fastest) return instance.variant;
+    bool specialized = tiles >= kManyTiles && available(instance.device, MinhashVariant::specialized);
+    return specialized ? MinhashVariant::specialized : MinhashVariant::plain;
 }
 
 int32_t parse(const void *params, size_t bytes, Minhash *instance, uint64_t *seed, millrace_error *error) {
@@ -62,14 +66,14 @@ int32_t make_instance(Minhash *instance, uint64_t seed, millrace_error *error) {
     return MILLRACE_OK;
 }
 
-// What `create` does, with the variant that `choose` picks for the device.
-template <class Choose>
-int32_t create_with(Choose choose, int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+// What `create` does for a variant.
+int32_t create_with(MinhashVariant variant, int32_t ordinal, const void *params, size_t bytes, void **out,
+                    millrace_error *error) {
     Minhash parsed = {};
     uint64_t seed = 0;
     if (int32_t s = parse(params, bytes, &parsed, &seed, error)) return s;
     if (int32_t s = find_device(ordinal, &parsed.device, error)) return s;
-    parsed.variant = choose(parsed.device);
+    parsed.variant = variant;
     if (int32_t s = require(parsed.device, parsed.variant, error)) return s;
     Minhash *instance = new (std::nothrow) Minhash(parsed);
     if (instance == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for minhash");
@@ -82,12 +86,12 @@ int32_t create_with(Choose choose, int32_t ordinal, const void *params, size_t b
 }
 
 int32_t minhash_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
-    return create_with(fastest_on, ordinal, params, bytes, out, error);
+    return create_with(MinhashVariant::fastest, ordinal, params, bytes, out, error);
 }
 
 template <MinhashVariant kVariant>
 int32_t variant_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
-    return create_with([](const MinhashDevice &) { return kVariant; }, ordinal, params, bytes, out, error);
+    return create_with(kVariant, ordinal, params, bytes, out, error);
 }
 
 int32_t minhash_destroy(void *self, millrace_error *error) {
@@ -131,7 +135,7 @@ int32_t minhash_launch(const void *self, void *cuda_stream, const millrace_launc
     MinhashWork work = work_of(*instance, *args);
     if (int32_t s = launch_prepare(instance->device, work, args->shape.rows, stream, error)) return s;
     if (work.bytes == 0) return MILLRACE_OK;
-    return launch_tiles(instance->device, instance->variant, work, stream, error);
+    return launch_tiles(instance->device, variant_for(*instance, work.tiles), work, stream, error);
 }
 
 int32_t minhash_load(millrace_error *error) {

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-enum class MinhashVariant { plain, specialized, cluster };
+enum class MinhashVariant { fastest, plain, specialized, cluster };
 
 // What launches need to know of the device.
 struct MinhashDevice {
@@ -35,6 +35,7 @@ inline int32_t find_device(int32_t ordinal, MinhashDevice *device, millrace_erro
 
 inline const char *name_of(MinhashVariant variant) {
     switch (variant) {
+    case MinhashVariant::fastest: return "minhash";
     case MinhashVariant::plain: return "minhash:plain";
     case MinhashVariant::specialized: return "minhash:warp-specialized";
     case MinhashVariant::cluster: return "minhash:cluster";
@@ -43,7 +44,7 @@ inline const char *name_of(MinhashVariant variant) {
 }
 
 inline bool available(const MinhashDevice &device, MinhashVariant variant) {
-    return variant == MinhashVariant::plain || device.capability >= 90;
+    return variant == MinhashVariant::plain || variant == MinhashVariant::fastest || device.capability >= 90;
 }
 
 // MILLRACE_UNAVAILABLE where the device lacks what the variant needs.
@@ -111,6 +112,7 @@ inline int32_t launch_cluster(const MinhashWork &work, cudaStream_t stream, mill
 inline int32_t launch_tiles(const MinhashDevice &device, MinhashVariant variant, const MinhashWork &work,
                             cudaStream_t stream, millrace_error *error) {
     switch (variant) {
+    case MinhashVariant::fastest:
     case MinhashVariant::plain:
         minhash_tiles<<<work.tiles, kMinhashThreads, 0, stream>>>(work);
         return check_launch(error, "minhash_tiles");
