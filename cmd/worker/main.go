@@ -36,6 +36,7 @@ func commands() []command {
 		{"run", "work: pull payloads, compute, publish results (what no command means)", runWorker},
 		{"demo", "show the whole job on this machine, with nothing installed", runDemo},
 		{"bench", "measure devices and the pipeline on them", runBench},
+		{"plan", "say what a schedule takes, in slots or from what was measured", runPlan},
 		{"check", "look at configuration, device, streams and consumer, and say what to do", runCheck},
 		{"config", "list every variable, its default, its value now and its meaning", runConfig},
 		{"version", "say which versions are at work", runVersion},

@@ -16,6 +16,7 @@ var rooms = map[string][]string{
 	"cmd/worker":    {anything},
 	"internal/demo": {"internal/console", "internal/ingest", "internal/operator", "internal/streams"},
 
+	"internal/plan":         {"internal/bench/report", "internal/streams", "internal/operator", "internal/device", "internal/device/sim"},
 	"internal/bench":        {"internal/bench/report", "internal/console", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
 	"internal/bench/report": nil,
 

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"sync"
+	"time"
 )
 
 // Notify implements device.Stream.
@@ -20,10 +21,15 @@ func (s *Stream) Notify(token uint64) error {
 	late, isLate := d.match(LateCompletion, n)
 	o := &op{kind: Notify, token: token}
 	o.effect = func() error {
+		after := d.cost.Completion
+		if isLate {
+			after += late.Delay
+		}
 		switch {
 		case never:
-		case isLate:
-			heap.Push(&d.running, &op{kind: Notify, token: token, seq: o.seq, due: d.now + late.Delay})
+		case after > 0:
+			d.promised++
+			heap.Push(&d.running, &op{kind: Notify, token: token, seq: o.seq, due: d.now + after})
 		default:
 			d.complete(token)
 		}
@@ -77,6 +83,16 @@ func (d *Device) block(ctx context.Context) {
 	select {
 	case <-changed:
 	case <-ctx.Done():
+	}
+}
+
+// Spend is the host at work for t, more than 0, on something else than the device: the clock moves on by t, and the
+// device meanwhile works on what it has.
+func (d *Device) Spend(t time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t > 0 && !d.closed {
+		d.advance(d.now + t)
 	}
 }
 

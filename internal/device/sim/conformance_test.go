@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"testing"
+	"time"
 
 	"millrace/internal/device"
 	"millrace/internal/device/conformance"
@@ -9,12 +10,15 @@ import (
 	"millrace/internal/operator"
 )
 
-// TestConformance runs the suite that every device passes, under two models: one where nothing takes any
-// time, and one with rates, jitter and several compute slots.
+// TestConformance runs the suite that every device passes, under three models: one where nothing takes any
+// time, one with rates, jitter and several compute slots, and one with contention and every latency.
 func TestConformance(t *testing.T) {
 	jitter := sim.H100()
 	jitter.Jitter, jitter.ComputeSlots = 1, 4
-	for name, cost := range map[string]sim.Model{"Instant": {}, "Jitter": jitter} {
+	contended := sim.H100()
+	contended.CopyShare, contended.ComputeShare = 0.9, 0.8
+	contended.Dispatch, contended.Completion, contended.Synchronize = time.Microsecond, 20*time.Microsecond, 8*time.Microsecond
+	for name, cost := range map[string]sim.Model{"Instant": {}, "Jitter": jitter, "Contended": contended} {
 		t.Run(name, func(t *testing.T) {
 			conformance.Run(t, func(t *testing.T) device.Device {
 				t.Helper()

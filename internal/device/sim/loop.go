@@ -14,8 +14,10 @@ type op struct {
 	bytes    int
 	enqueued time.Duration
 	start    time.Duration
-	cost     time.Duration // time on its engine
+	cost     time.Duration // time on its engine, at full speed
 	due      time.Duration // while it waits for an engine: when it became ready; in service: when it ends
+	service  service       // while an engine has it
+	arriving bool          // on its way to its engine, until due: see Model.Dispatch
 	uses     []use
 	token    uint64 // of a notify
 	mark     *mark  // of a record or a wait
@@ -59,7 +61,8 @@ type loop struct {
 	streams  []*Stream
 	runnable []*Stream // streams whose head may be able to move
 	engines  [engineCount]engine
-	running  opHeap // in service on an engine, and late completions, by when they end
+	running  opHeap // in service on an engine or on the way to one, and completions under way, by when they end
+	promised int    // completions under way
 	gates    []*op  // gates that hold a stream up now
 }
 
@@ -131,19 +134,33 @@ func (d *Device) dispatch() {
 			e.busy++
 			o.start = d.now
 			o.due = d.now + o.cost
+			o.service = service{left: float64(o.cost), speed: 1, since: d.now}
 			heap.Push(&d.running, o)
 		}
 	}
+	d.contend()
 }
 
-// end is the instant at which an operation leaves its engine, or a late completion comes.
+// end is the instant at which an operation gets to its engine or leaves it, or a completion comes.
 func (d *Device) end(o *op) {
-	if o.kind == Notify {
+	switch {
+	case o.kind == Notify:
+		d.promised--
 		d.complete(o.token)
-		return
+	case o.arriving:
+		o.arriving = false
+		d.arrive(o)
+	default:
+		d.engines[o.kind.engine()].busy--
+		o.service = service{}
+		d.carryOut(o)
 	}
-	d.engines[o.kind.engine()].busy--
-	d.carryOut(o)
+}
+
+// arrive puts o in the queue of its engine.
+func (d *Device) arrive(o *op) {
+	o.due = d.now
+	heap.Push(&d.engines[o.kind.engine()].ready, o)
 }
 
 // carryOut lets o, the head of its stream, take effect and leave the queue.
@@ -189,9 +206,12 @@ func (d *Device) issue(o *op) {
 	o.stream.issued = true
 	o.start = d.now
 	switch {
+	case o.kind.engine() != NoEngine && d.cost.Dispatch > 0:
+		o.arriving = true
+		o.due = d.now + d.cost.Dispatch
+		heap.Push(&d.running, o)
 	case o.kind.engine() != NoEngine:
-		o.due = d.now
-		heap.Push(&d.engines[o.kind.engine()].ready, o)
+		d.arrive(o)
 	case o.kind == Wait && !o.mark.reached:
 		o.mark.waiting = append(o.mark.waiting, o)
 	case o.kind == Gate && !o.opened:
@@ -209,7 +229,7 @@ func (d *Device) abandon() {
 	for i := range d.engines {
 		d.engines[i].ready = nil
 	}
-	d.running, d.gates, d.runnable, d.queued = nil, nil, nil, 0
+	d.running, d.gates, d.runnable, d.queued, d.promised = nil, nil, nil, 0, 0
 }
 
 func (o *op) String() string {

@@ -28,6 +28,23 @@ type Model struct {
 
 	// ComputeSlots is how many launches and fills run at once, each as fast as if it ran alone. 0 means 1.
 	ComputeSlots int
+
+	// CopyShare is the share of its speed that a copy keeps while a copy the other way runs, ComputeShare that
+	// of a launch or fill while a copy runs. The speed changes at the instant at which the other starts or ends.
+	// 0 means 1: what runs at once does not slow each other.
+	CopyShare    float64
+	ComputeShare float64
+
+	// Dispatch is the time from when a stream gets to a copy, fill or launch until an engine may take it. It keeps
+	// the stream and no engine, so other streams' work hides it.
+	Dispatch time.Duration
+
+	// Completion is the time from when a stream gets to a Notify until WaitCompletion can return its token. The
+	// stream goes on meanwhile.
+	Completion time.Duration
+
+	// Synchronize is the host's time to wake up in Stream.Synchronize, after the work that it waits for.
+	Synchronize time.Duration
 }
 
 // Units is the model of textbook plans: a copy in, a launch and a copy out take unit each, whatever
@@ -74,8 +91,30 @@ func (m Model) check() error {
 	if m.ComputeSlots < 0 || m.ComputeSlots > maxComputeSlots {
 		problems = append(problems, fmt.Errorf("%d compute slots: must be from 0 to %d", m.ComputeSlots, maxComputeSlots))
 	}
+	problems = append(problems, m.checkContention(), m.checkLatencies())
 	return errors.Join(problems...)
 }
+
+func (m Model) checkContention() error {
+	if !isShare(m.CopyShare) || !isShare(m.ComputeShare) {
+		return fmt.Errorf("copy share %v and compute share %v: must be from %v to 1, or 0 for 1", m.CopyShare, m.ComputeShare, leastShare)
+	}
+	return nil
+}
+
+func (m Model) checkLatencies() error {
+	for _, l := range []time.Duration{m.Dispatch, m.Completion, m.Synchronize} {
+		if l < 0 || l > longest {
+			return fmt.Errorf("dispatch %v, completion %v, synchronize %v: must be from 0 to %v", m.Dispatch, m.Completion, m.Synchronize, longest)
+		}
+	}
+	return nil
+}
+
+// leastShare keeps what is slowed down from standing still.
+const leastShare = 0.01
+
+func isShare(s float64) bool { return s == 0 || s >= leastShare && s <= 1 }
 
 // duration is how long o takes. Jitter depends on o's sequence number, not on the order in which
 // operations happen to run, so that a change in one stream leaves the others' draws alone.

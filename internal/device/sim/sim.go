@@ -5,12 +5,13 @@
 //
 // The device is a discrete-event simulation: one copy-in engine, one copy-out engine and a compute engine
 // with one or more slots. Each serves the operation that has been ready longest, and of two that became
-// ready at one instant the one enqueued first. A Model says how long each operation takes.
+// ready at one instant the one enqueued first. A Model says how long each operation takes, how much those that
+// run at once slow each other, and which latencies come on top.
 //
 // The clock starts at zero and moves only while the host waits. Enqueueing takes no time.
 // Stream.Synchronize, Close and WaitCompletion move it to the instant of what they wait for; Event.Done
-// moves it by PollCost, so that polling ends. Two runs with the same Options and the same sequence of calls
-// give the same times. A host that submits from one goroutine while another waits in WaitCompletion makes
+// moves it by PollCost, so that polling ends, and Spend by the time the host is said to work. Two runs with the
+// same Options and the same sequence of calls give the same times. A host that submits from one goroutine while another waits in WaitCompletion makes
 // no fixed sequence by itself: Hold keeps the clock still while it submits.
 //
 // # Data

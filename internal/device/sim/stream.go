@@ -75,7 +75,7 @@ func (s *Stream) usable(call string) error {
 	if s.closed {
 		return device.Errorf(call, d.info.ID, device.ErrClosed, "stream %s was closed", s.name)
 	}
-	if d.queued+len(d.completions) >= maxPending {
+	if d.queued+d.promised+len(d.completions) >= maxPending {
 		return device.Errorf(call, d.info.ID, device.ErrOutOfMemory,
 			"%d operations and completions are pending: wait for some before enqueueing more", maxPending)
 	}
@@ -157,13 +157,18 @@ func (s *Stream) Fill(dst device.Memory, value byte) error {
 	return nil
 }
 
-// Synchronize implements device.Stream. It moves the clock to the end of the stream's work. Gates that
-// nobody has opened by then give way, and unused memory goes back from the pools to the device.
+// Synchronize implements device.Stream. It moves the clock to the end of the stream's work, and on by
+// Model.Synchronize. Gates that nobody has opened by then give way, and unused memory goes back from the pools
+// to the device.
 func (s *Stream) Synchronize() error {
 	d := s.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return s.synchronize("synchronize")
+	if err := s.synchronize("synchronize"); err != nil {
+		return err
+	}
+	d.advance(d.now + d.cost.Synchronize)
+	return d.usable("synchronize")
 }
 
 // synchronize is Synchronize with the lock held.

@@ -1,0 +1,165 @@
+package sim_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+)
+
+// ends gives when each operation of a kind ended, in that order.
+func ends(r *rig, kind sim.Kind) (at []time.Duration) {
+	r.Helper()
+	spans, _ := r.dev.Trace()
+	for _, s := range spans {
+		if s.Kind == kind {
+			at = append(at, s.End)
+		}
+	}
+	return at
+}
+
+// TestCopiesOfBothWaysSlowEachOther follows copies that start and end at different instants. At half speed, a copy
+// in of 10 ms that starts alone and meets a copy out of 2 ms at 4 ms has 6 ms to go: the copy out takes 4 ms, in
+// which the copy in gets on by 2, so that it ends at 4 + 4 + 4.
+func TestCopiesOfBothWaysSlowEachOther(t *testing.T) {
+	r := open(t, sim.Options{Cost: sim.Model{
+		CopyIn: sim.Cost{Latency: 10 * ms}, CopyOut: sim.Cost{Latency: 2 * ms}, Fill: sim.Cost{Latency: 4 * ms}, CopyShare: 0.5,
+	}})
+	in, out := r.stream("in"), r.stream("out")
+	mem, host := r.memory(1), r.host(1)
+	r.ok(in.CopyIn(mem, host))
+	r.ok(out.Fill(r.memory(1), 0)) // until 4 ms, and slows no copy
+	r.ok(out.CopyOut(r.host(1), r.memory(1)))
+	r.ok(in.Synchronize())
+	r.ok(out.Synchronize())
+	if at := ends(r, sim.CopyOut); at[0] != 8*ms {
+		t.Errorf("the copy out ended at %v, want 8ms", at[0])
+	}
+	if at := ends(r, sim.CopyIn); at[0] != 12*ms {
+		t.Errorf("the copy in ended at %v, want 12ms", at[0])
+	}
+}
+
+// TestCopiesSlowAKernel: at a quarter of its speed beside a copy, and the copy at all of its own.
+func TestCopiesSlowAKernel(t *testing.T) {
+	r := open(t, sim.Options{Cost: sim.Model{CopyIn: sim.Cost{Latency: 4 * ms}, Kernel: sim.Cost{Latency: 3 * ms}, ComputeShare: 0.25}})
+	k, b := r.kernel("crc"), r.batch("x")
+	copies, kernels := r.stream("copies"), r.stream("kernels")
+	r.ok(copies.CopyIn(r.memory(1), r.host(1)))
+	r.ok(kernels.Launch(k, b.args()))
+	r.ok(kernels.Synchronize())
+	r.now(6 * ms) // 1 ms of its work by 4 ms, then 2 ms more
+	if at := ends(r, sim.CopyIn); at[0] != 4*ms {
+		t.Errorf("the copy ended at %v, want 4ms", at[0])
+	}
+}
+
+// TestSharesLoseNoTime: a copy beside a hundred short ones the other way ends to the nanosecond when the sum of its
+// progress says, though its end moved at each of them.
+func TestSharesLoseNoTime(t *testing.T) {
+	const short, shorts = 333 * time.Nanosecond, 100
+	r := open(t, sim.Options{Cost: sim.Model{
+		CopyIn: sim.Cost{Latency: time.Millisecond}, CopyOut: sim.Cost{Latency: short}, Fill: sim.Cost{Latency: time.Microsecond},
+		CopyShare: 0.9,
+	}})
+	in, out := r.stream("in"), r.stream("out")
+	r.ok(in.CopyIn(r.memory(1), r.host(1)))
+	mem, host := r.memory(1), r.host(1)
+	for range shorts {
+		r.ok(out.Fill(mem, 0)) // so that the copy in runs alone in between
+		r.ok(out.CopyOut(host, mem))
+	}
+	r.ok(in.Synchronize())
+	spans, _ := r.dev.Trace()
+	var beside time.Duration
+	for _, s := range spans {
+		if s.Kind == sim.CopyOut {
+			beside += s.End - s.Start
+		}
+	}
+	want := time.Millisecond + beside/10 // a tenth of its progress is lost beside others
+	if got := ends(r, sim.CopyIn)[0]; got < want-time.Nanosecond || got > want+time.Nanosecond {
+		t.Errorf("the copy in ended at %v, want %v", got, want)
+	}
+}
+
+// TestDispatchKeepsTheStreamAndNoEngine: on one stream the latency comes on top, on two it hides.
+func TestDispatchKeepsTheStreamAndNoEngine(t *testing.T) {
+	cost := sim.Model{CopyIn: sim.Cost{Latency: 4 * ms}, Dispatch: ms}
+	one := open(t, sim.Options{Cost: cost})
+	s, mem, host := one.stream("s"), one.memory(1), one.host(1)
+	for range 4 {
+		one.ok(s.CopyIn(mem, host))
+	}
+	one.ok(s.Synchronize())
+	one.now(20 * ms)
+
+	two := open(t, sim.Options{Cost: cost})
+	streams := []device.Stream{two.stream("a"), two.stream("b")}
+	for i := range 4 {
+		two.ok(streams[i%2].CopyIn(two.memory(1), two.host(1)))
+	}
+	two.ok(streams[0].Synchronize())
+	two.ok(streams[1].Synchronize())
+	two.now(17 * ms) // one latency, and then the engine is always busy
+}
+
+// TestCompletionLatency: tokens come late and in order, and the stream does not wait for them.
+func TestCompletionLatency(t *testing.T) {
+	cost := sim.Units(ms)
+	cost.Completion = 5 * ms
+	r := open(t, sim.Options{Cost: cost})
+	s, mem, host := r.stream("s"), r.memory(1), r.host(1)
+	for token := range uint64(3) {
+		r.ok(s.CopyIn(mem, host))
+		r.ok(s.Notify(token))
+	}
+	for token := range uint64(3) {
+		r.completes(token)
+		r.now(time.Duration(token+1)*ms + 5*ms)
+	}
+	if at := ends(r, sim.CopyIn); at[2] != 3*ms {
+		t.Errorf("the last copy ended at %v, want 3ms", at[2])
+	}
+}
+
+// TestHostTime: waking from Synchronize and Spend move the clock, and the device works meanwhile.
+func TestHostTime(t *testing.T) {
+	cost := sim.Units(4 * ms)
+	cost.Synchronize = ms
+	r := open(t, sim.Options{Cost: cost})
+	s, other, mem, host := r.stream("s"), r.stream("other"), r.memory(1), r.host(1)
+	r.ok(s.CopyIn(mem, host))
+	r.dev.Spend(3 * ms)
+	r.now(3 * ms)
+	r.ok(other.Fill(r.memory(1), 0)) // takes no time
+	r.ok(s.Synchronize())
+	r.now(5 * ms)
+	r.ok(s.CopyIn(mem, host)) // 5 to 9 ms
+	r.dev.Spend(10 * ms)
+	r.ok(s.Synchronize())
+	r.now(16 * ms)
+	if at := ends(r, sim.CopyIn); at[1] != 9*ms {
+		t.Errorf("the second copy ended at %v, want 9ms, while the host was at work", at[1])
+	}
+}
+
+func TestModelsThatMakeNoSense(t *testing.T) {
+	for name, m := range map[string]sim.Model{
+		"copy share":    {CopyShare: 1.1},
+		"compute share": {ComputeShare: -0.5},
+		"standstill":    {CopyShare: 1e-9},
+		"dispatch":      {Dispatch: -1},
+		"completion":    {Completion: 48 * time.Hour},
+		"synchronize":   {Synchronize: -ms},
+	} {
+		_, err := sim.Open(sim.Options{Cost: m})
+		if !errors.Is(err, device.ErrInvalid) || !strings.Contains(err.Error(), "must be from") {
+			t.Errorf("%s: Open = %v, want ErrInvalid and the bounds", name, err)
+		}
+	}
+}

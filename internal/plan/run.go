@@ -1,0 +1,133 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// course is batches that go through a pipeline on a simulated device, as fast as its schedule lets them: one
+// goroutine submits, and whatever comes back is released and submitted again.
+type course struct {
+	cost     sim.Model // of a batch; what it costs does not depend on its bytes
+	schedule streams.Schedule
+	lanes    int
+	batches  int
+	host     time.Duration // the host's work on each submission
+}
+
+// outcome is what happened.
+type outcome struct {
+	records []streams.Record // in the order in which the batches came back
+	back    []time.Duration  // when the host had each of them, on the device's clock
+	spans   []sim.Span       // what the engines did
+}
+
+// spansABatch is more than the operations that any schedule enqueues for one batch.
+const spansABatch = 32
+
+// run runs the course. A batch carries one byte for whatever it stands for: the cost model has its times, and memory
+// for real bytes would only slow the plan.
+func (c course) run(ctx context.Context) (out outcome, err error) {
+	dev, err := sim.Open(sim.Options{Cost: c.cost, Kernels: operator.HostKernels(), TraceLimit: c.batches * spansABatch})
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	ops, err := operator.ParseList("crc32c")
+	if err != nil {
+		return out, err
+	}
+	turns := &turnstile{Device: dev, turns: make(chan struct{})}
+	p, err := streams.New(turns, streams.Config{
+		Lanes: c.lanes, Schedule: c.schedule, BatchBytes: 1, BatchPayloads: 1, ScratchLimit: 1 << 20, Operators: ops,
+	})
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	submitted := 0
+	for len(out.records) < c.batches {
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		for submitted < c.batches && submitted-len(out.records) < p.Slots() {
+			if err := c.submit(ctx, dev, p); err != nil {
+				return out, err
+			}
+			submitted++
+		}
+		if err := out.await(ctx, turns, p); err != nil {
+			return out, err
+		}
+	}
+	var dropped int64
+	if out.spans, dropped = dev.Trace(); dropped > 0 {
+		return out, fmt.Errorf("plan: %d operations of %d batches did not fit the trace", dropped, c.batches)
+	}
+	return out, nil
+}
+
+func (c course) submit(ctx context.Context, dev *sim.Device, p *streams.Pipeline) error {
+	b, err := p.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	b.Append([]byte{0})
+	dev.Spend(c.host)
+	if err := b.Submit(streams.ClosedByBytes); err != nil {
+		b.Release()
+		return err
+	}
+	return nil
+}
+
+// await lets one batch come back and takes down what it did.
+func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeline) error {
+	if err := turns.let(ctx, p.Over()); err != nil {
+		return errors.Join(err, p.Err())
+	}
+	select {
+	case b := <-p.Completed():
+		defer b.Release()
+		o.records = append(o.records, *b.Record())
+		o.back = append(o.back, turns.Now())
+		return b.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// turnstile lets the pipeline's goroutine wait for one completion at a time, when the one that submits says so. The
+// clock then never runs ahead of a host that has a batch to submit, and a course gives the same times each time.
+type turnstile struct {
+	*sim.Device
+	turns chan struct{}
+}
+
+// WaitCompletion implements device.Device.
+func (t *turnstile) WaitCompletion(ctx context.Context) (uint64, error) {
+	select {
+	case <-t.turns:
+		return t.Device.WaitCompletion(ctx)
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// let lets one wait for a completion through. over is closed where there is nobody to wait any more.
+func (t *turnstile) let(ctx context.Context, over <-chan struct{}) error {
+	select {
+	case t.turns <- struct{}{}:
+		return nil
+	case <-over:
+		return errors.New("plan: the pipeline ended")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,124 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"millrace/internal/device/sim"
+	"millrace/internal/streams"
+)
+
+// The bounds of a textbook plan: it is meant to be read.
+const (
+	MaxBatches = 1000
+	MaxLanes   = 1000
+	MinStage   = 0.001  // units
+	MaxStage   = 1000.0 // units
+	maxSlots   = 20000  // in all batches' stages together
+)
+
+// Textbook is a plan of equal batches, whose stages take so many units of time each.
+type Textbook struct {
+	Batches int        // 1 to MaxBatches
+	Stages  [3]float64 // units that copy in, compute and copy out take; MinStage to MaxStage each
+	Lanes   int        // of the pipelined schedule, up to MaxLanes; 0 means one for each batch
+}
+
+// Comparison is a plan run twice: without overlap, and pipelined.
+type Comparison struct {
+	Stages     [3]float64 `json:"stages"`
+	Sequential Timetable  `json:"sequential"`
+	Pipelined  Timetable  `json:"pipelined"`
+	Speedup    float64    `json:"speedup"`
+}
+
+// Check says everything that is wrong with the plan.
+func (t Textbook) Check() error {
+	return errors.Join(checkCount("batches", t.Batches, MaxBatches), checkLanes(t.Lanes), checkStages(t.Stages, t.Batches))
+}
+
+func checkCount(name string, n, most int) error {
+	if n < 1 || n > most {
+		return fmt.Errorf("%d %s: take 1 to %d", n, name, most)
+	}
+	return nil
+}
+
+func checkLanes(n int) error {
+	if n < 0 || n > MaxLanes {
+		return fmt.Errorf("%d lanes: take 1 to %d, or 0 for as many as there are batches", n, MaxLanes)
+	}
+	return nil
+}
+
+func checkStages(stages [3]float64, batches int) error {
+	sum := 0.0
+	for i, s := range stages {
+		if !(s >= MinStage && s <= MaxStage) {
+			return fmt.Errorf("%v takes %v units: take %v to %v", deviceStages[i], s, MinStage, MaxStage)
+		}
+		sum += s
+	}
+	if total := sum * float64(batches); total > maxSlots {
+		return fmt.Errorf("all stages together take %v units, and a plan shows %d at most: lower the batches or the stages", number(total), maxSlots)
+	}
+	return nil
+}
+
+// Run runs the plan on streams.Serial and on streams.Overlapped.
+func (t Textbook) Run(ctx context.Context) (Comparison, error) {
+	if err := t.Check(); err != nil {
+		return Comparison{}, err
+	}
+	lanes := t.Lanes
+	if lanes == 0 {
+		lanes = t.Batches
+	}
+	const unit = time.Second
+	c := Comparison{Stages: t.Stages}
+	cost := units(t.Stages, unit)
+	sequential, err := course{cost: cost, schedule: streams.Serial, lanes: 1, batches: t.Batches}.run(ctx)
+	if err != nil {
+		return c, err
+	}
+	pipelined, err := course{cost: cost, schedule: streams.Overlapped, lanes: lanes, batches: t.Batches}.run(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.Sequential = newTimetable(sequential, unit, unit, "batch").called("Sequential", 1, "1 time unit", "time units")
+	c.Pipelined = newTimetable(pipelined, unit, unit, "batch").called("Pipelined", lanes, "1 time unit", "time units")
+	c.Speedup = c.Sequential.Total / c.Pipelined.Total
+	return c, nil
+}
+
+// units is the model of a device whose stages take so many units each, whatever their size.
+func units(stages [3]float64, unit time.Duration) sim.Model {
+	cost := func(i int) sim.Cost {
+		return sim.Cost{Latency: time.Duration(math.Round(stages[i] * float64(unit)))}
+	}
+	return sim.Model{CopyIn: cost(0), Kernel: cost(1), CopyOut: cost(2)}
+}
+
+func (t Timetable) called(name string, lanes int, slot, total string) Timetable {
+	t.Name, t.Lanes, t.SlotUnit, t.TotalUnit = name, lanes, slot, total
+	return t
+}
+
+// Write prints both schedules and the speedup.
+func (c Comparison) Write(w io.Writer) error {
+	if err := c.Sequential.Write(w); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	if err := c.Pipelined.Write(w); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nSpeedup: %.2fx\n", c.Speedup)
+	return err
+}
