@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -70,7 +69,7 @@ func forecastRows(o plan.Forecast) [][]string {
 			measured, off = microseconds(p.Measured), percent(p.Error())
 		}
 		var notes []string
-		if p.Schedule == "overlapped" && slices.Contains(o.Knees, plan.Knee{Bytes: p.Bytes, Lanes: p.Lanes}) {
+		if p.Knee {
 			notes = append(notes, "knee")
 		}
 		if p.Fitted {

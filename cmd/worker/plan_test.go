@@ -103,7 +103,7 @@ func TestPlanFromAReport(t *testing.T) {
 	file := planReport(t)
 	call(t, nil, "plan", "--fit", file, "--bytes", "4MiB,256KiB").want(t, exitDone,
 		"GPU-1 (a GPU), operator crc32c", "256KiB", "4MiB", "knee", "bottleneck", "200.0 us",
-		"assumed: All stage times are of batches of 1048576 bytes", "Largest error: -25.0 % (1MiB batches, overlapped, 2 lanes)")
+		"assumed: All stage times are of batches of 1048576 bytes", "Largest error: -25.0 % (1MiB batches, triple, 2 lanes)")
 
 	var forecasts []struct {
 		Operator    string

@@ -33,11 +33,14 @@ type Fitted struct {
 func Fit(ctx context.Context, w Workload, host time.Duration) (Fitted, error) {
 	f := Fitted{CopyShare: 1, ComputeShare: 1}
 	alone := f.fitStages(w)
-	f.fitLatencies(w, host)
+	if host == 0 {
+		host = w.Host
+	}
+	f.fitWaits(w, host)
 	if !alone {
 		return f, ctx.Err()
 	}
-	return f, f.fitShares(ctx, w, host == 0 && w.Host == 0)
+	return f, f.fitPaces(ctx, w, host == 0)
 }
 
 func (f *Fitted) assume(format string, args ...any) {
@@ -81,85 +84,4 @@ func (f *Fitted) sum(bytes int) (s float64) {
 		s += timeOf(c, bytes).Seconds()
 	}
 	return s
-}
-
-// waits is what the host adds to a batch whose stages nothing hides, in seconds. One that no row shows is negative.
-type waits struct {
-	serial float64 // submission, three synchronizations and the completion
-	single float64 // on one lane with one buffer: submission and completion
-}
-
-// synchronizations is how often the host waits for a stage of a serial batch.
-const synchronizations = float64(streams.NumEngines)
-
-// fitLatencies takes the latencies from rows in which nothing hides them: what such a row takes beyond its stages.
-func (f *Fitted) fitLatencies(w Workload, host time.Duration) {
-	gaps := f.beyond(w, 0, func(r Row) bool { return !r.serial() && r.Schedule.Buffers == 2 })
-	if gaps < 0 {
-		f.assume("No row has one lane with two buffers: streams are taken to go from stage to stage without a gap.")
-	}
-	gaps = max(gaps, 0)
-	f.Dispatch = seconds(gaps / float64(streams.NumEngines))
-	f.waits = waits{
-		serial: f.beyond(w, gaps, Row.serial),
-		single: f.beyond(w, gaps, func(r Row) bool { return !r.serial() && r.Schedule.Buffers == 1 }),
-	}
-	if host == 0 {
-		host = w.Host
-	}
-	switch {
-	case host == 0:
-		host = f.likelyHost()
-	case f.waits.single < 0 && f.waits.serial >= 0:
-		f.assume("What the host adds to a serial batch beyond its submission is taken to be the same for its completion and each " +
-			"of its three synchronizations.")
-	}
-	f.setHost(host)
-}
-
-// beyond is what rows of one lane take beyond their stages and gaps, in seconds, by least squares of the relative
-// errors of their seconds, and at least 0; negative where there are none.
-func (f *Fitted) beyond(w Workload, gaps float64, of func(Row) bool) float64 {
-	var rest, weights float64
-	for _, r := range w.Rows {
-		if r.alone() && r.Seconds > 0 && of(r) {
-			weight := 1 / (r.Seconds * r.Seconds)
-			rest += weight * (r.Seconds - f.sum(r.Bytes) - gaps)
-			weights += weight
-		}
-	}
-	if weights == 0 {
-		return -1
-	}
-	return max(rest/weights, 0)
-}
-
-// likelyHost is where the search for the host's time on a submission starts.
-func (f *Fitted) likelyHost() time.Duration {
-	switch {
-	case f.waits.single >= 0:
-		f.assume("What the host adds to a batch on one lane with one buffer is taken to be half submission and half completion, " +
-			"unless rows with more lanes tell otherwise.")
-		return seconds(f.waits.single / 2)
-	case f.waits.serial >= 0:
-		f.assume("What the host adds to a serial batch is taken to be the same for its submission, its completion and each of " +
-			"its three synchronizations, unless rows with more lanes tell otherwise.")
-		return seconds(f.waits.serial / (synchronizations + 2))
-	}
-	f.assume("No row shows what the host adds to a batch: its latencies are taken to be 0.")
-	return 0
-}
-
-// setHost sets the host's time on a submission, and divides what is left of the waits: one lane with one buffer
-// shows the completion; without such a row each of a serial batch's waits is as long as the others.
-func (f *Fitted) setHost(host time.Duration) {
-	f.Host = host
-	single, serial := f.waits.single-host.Seconds(), f.waits.serial-host.Seconds()
-	if f.waits.single >= 0 {
-		f.Completion = seconds(max(single, 0))
-		f.Synchronize = seconds(max(serial-f.Completion.Seconds(), 0) / synchronizations)
-		return
-	}
-	f.Completion = seconds(max(serial, 0) / (synchronizations + 1))
-	f.Synchronize = f.Completion
 }

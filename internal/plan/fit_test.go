@@ -69,7 +69,7 @@ func (tr truth) report(t *testing.T, lanes []int, sizes ...int) *report.Report {
 	for _, size := range sizes {
 		r.Rows = append(r.Rows, tr.measure(t, "schedules", "serial", size, streams.Serial, 1))
 		for _, n := range lanes {
-			r.Rows = append(r.Rows, tr.measure(t, "streams", "lanes", size, streams.Overlapped, n))
+			r.Rows = append(r.Rows, tr.measure(t, "streams", "lanes", size, scheduleFor("cuda", size), n))
 		}
 	}
 	return r
@@ -107,7 +107,7 @@ func forecast(t *testing.T, w Workload, further ...int) Forecast {
 func (tr truth) wantNear(t *testing.T, o Forecast, tolerance float64) {
 	t.Helper()
 	for _, p := range o.Predictions {
-		schedule := streams.Overlapped
+		schedule := scheduleFor(o.Workload.Kind, p.Bytes)
 		if p.Schedule == streams.Serial.Name {
 			schedule = streams.Serial
 		}
@@ -149,7 +149,7 @@ func TestForecastOfAComputeBoundOperator(t *testing.T) {
 	o := forecast(t, only(t, load(t, tr.report(t, []int{1, 6}, mib, 16*mib))), 4*mib)
 	tr.wantNear(t, o, 0.02)
 	for _, p := range o.Predictions {
-		if p.Schedule == "overlapped" && p.Bottleneck != "compute" {
+		if p.Schedule == "triple" && p.Bottleneck != "compute" {
 			t.Errorf("%d bytes on %d lanes: the bottleneck is %s, want compute", p.Bytes, p.Lanes, p.Bottleneck)
 		}
 	}
@@ -176,8 +176,9 @@ func TestForecastOfABusyHost(t *testing.T) {
 // from the synchronizations.
 func TestForecastOfOneBuffer(t *testing.T) {
 	tr := fullTruth()
-	single := streams.Schedule{Name: "overlapped", Buffers: 1}
-	r := tr.report(t, []int{1, 8}, mib, 16*mib)
+	single := scheduleFor("cuda", mib)
+	single.Buffers = 1
+	r := tr.report(t, []int{1, 6, 8}, mib, 16*mib)
 	for _, lanes := range []int{1, 2, 3} {
 		r.Rows = append(r.Rows, tr.measure(t, "streams", "one buffer", mib, single, lanes))
 	}
@@ -185,7 +186,7 @@ func TestForecastOfOneBuffer(t *testing.T) {
 	tr.wantNear(t, o, 0.03)
 	found := 0
 	for _, p := range o.Predictions {
-		if p.Buffers == 1 && p.Schedule == "overlapped" {
+		if p.Buffers == 1 && p.Schedule == "triple" {
 			found++
 			if p.Measured == 0 || p.Fitted {
 				t.Errorf("prediction %+v, want one with what was measured, which was not fitted", p)
@@ -249,13 +250,17 @@ func TestAssumptions(t *testing.T) {
 	}
 }
 
+func knees(o Forecast) []Prediction {
+	return slices.DeleteFunc(slices.Clone(o.Predictions), func(p Prediction) bool { return !p.Knee })
+}
+
 // Three stages of one length need three lanes where nothing else takes time.
 func TestKnee(t *testing.T) {
 	stage := sim.Cost{Latency: 100 * time.Microsecond}
 	tr := truth{cost: sim.Model{CopyIn: stage, Kernel: stage, CopyOut: stage}}
 	o := forecast(t, only(t, load(t, tr.report(t, []int{1, 8}, mib))))
-	if want := []Knee{{Bytes: mib, Lanes: 3}}; !slices.Equal(o.Knees, want) {
-		t.Errorf("knees %v, want %v", o.Knees, want)
+	if knees := knees(o); len(knees) != 1 || knees[0].Lanes != 3 || knees[0].Bytes != mib {
+		t.Errorf("knees %+v, want one at 3 lanes", knees)
 	}
 	worst, some := o.Worst()
 	if !some || math.Abs(worst.Error()) > 0.001 {
@@ -266,7 +271,7 @@ func TestKnee(t *testing.T) {
 // The error of a prediction is told against what the file has, also where that is off.
 func TestErrorAgainstTheMeasured(t *testing.T) {
 	tr := fullTruth()
-	r := tr.report(t, []int{1, 3, 8}, mib)
+	r := tr.report(t, []int{1, 3, 6, 8}, mib)
 	r.Rows[2].Batch = spread(1.25 * r.Rows[2].Batch.Median) // three lanes, which are not fitted
 	o := forecast(t, only(t, load(t, r)))
 	worst, some := o.Worst()

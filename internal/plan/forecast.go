@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -27,19 +26,19 @@ type Forecast struct {
 	Workload    Workload
 	Fitted      Fitted
 	Predictions []Prediction // by size, the serial schedule first and then by lanes
-	Knees       []Knee       // by size
 }
 
 // Prediction is one schedule at one batch size.
 type Prediction struct {
 	Bytes      int
-	Schedule   string // "serial" or "overlapped"
+	Schedule   string // "serial", or the worker's on that device: "overlapped", "triple"
 	Lanes      int
 	Buffers    int // host buffers a lane
 	Seconds    float64
 	Bottleneck string  // "copy_in", "compute", "copy_out" or "host": what is busy for most of the time
 	Busy       float64 // the share of the time that it is busy, 0 to 1
 
+	Knee     bool    // the least lanes that come within 2 % of the best pace of any, at that size
 	Measured float64 // seconds a batch in the file; 0 where there are none
 	Fitted   bool    // the model was made with Measured
 }
@@ -53,12 +52,6 @@ func (p Prediction) Error() float64 {
 		return 0
 	}
 	return p.Seconds/p.Measured - 1
-}
-
-// Knee is the least number of lanes that comes within 2 % of the best pace of any.
-type Knee struct {
-	Bytes int `json:"batch_bytes"`
-	Lanes int `json:"lanes"`
 }
 
 // Predict runs the model for the lane counts in Lanes and those that were measured, at the batch sizes that were
@@ -103,7 +96,7 @@ func spreadOut(sizes []int) (some []int) {
 func (o *Forecast) predictSize(ctx context.Context, size int) error {
 	rows := []Row{{Bytes: size, Schedule: streams.Serial, Lanes: 1}}
 	for _, lanes := range Lanes {
-		rows = append(rows, Row{Bytes: size, Schedule: o.Workload.schedule(size), Lanes: lanes})
+		rows = append(rows, Row{Bytes: size, Schedule: scheduleFor(o.Workload.Kind, size), Lanes: lanes})
 	}
 	for _, r := range o.Workload.Rows {
 		if r.Bytes == size && !slices.ContainsFunc(rows, r.alike) && r.Seconds > 0 {
@@ -119,7 +112,7 @@ func (o *Forecast) predictSize(ctx context.Context, size int) error {
 		}
 		o.Predictions = append(o.Predictions, p)
 	}
-	o.Knees = append(o.Knees, knee(o.Predictions[first:]))
+	markKnee(o.Predictions[first:])
 	return nil
 }
 
@@ -139,12 +132,19 @@ func (o *Forecast) predict(ctx context.Context, r Row) (Prediction, error) {
 	return p, nil
 }
 
-// knee finds the knee among predictions of one size, ordered by lanes.
-func knee(of []Prediction) Knee {
-	overlapped := slices.DeleteFunc(slices.Clone(of), func(p Prediction) bool { return p.Schedule != streams.Overlapped.Name })
-	best := slices.MinFunc(overlapped, func(a, b Prediction) int { return cmp.Compare(a.Seconds, b.Seconds) })
-	i := slices.IndexFunc(overlapped, func(p Prediction) bool { return p.Seconds <= nearBest*best.Seconds })
-	return Knee{Bytes: best.Bytes, Lanes: overlapped[i].Lanes}
+// markKnee marks the knee among predictions of one size, ordered by lanes.
+func markKnee(of []Prediction) {
+	schedule := func(p Prediction) bool {
+		return p.Schedule != streams.Serial.Name && p.Buffers == streams.Overlapped.Buffers
+	}
+	best := math.Inf(1)
+	for _, p := range of {
+		if schedule(p) {
+			best = min(best, p.Seconds)
+		}
+	}
+	i := slices.IndexFunc(of, func(p Prediction) bool { return schedule(p) && p.Seconds <= nearBest*best })
+	of[i].Knee = true
 }
 
 // Worst is the prediction that is farthest from what was measured; false where nothing was.

@@ -10,7 +10,6 @@ type forecastJSON struct {
 	Operator    string           `json:"operator,omitempty"`
 	Model       modelJSON        `json:"model"`
 	Predictions []predictionJSON `json:"predictions"`
-	Knees       []Knee           `json:"knees"`
 	Largest     *float64         `json:"largest_error,omitempty"` // of the predictions that have a measured figure
 	Assumptions []string         `json:"assumptions"`
 }
@@ -40,6 +39,7 @@ type predictionJSON struct {
 	BytesPerSecond float64  `json:"bytes_per_second"`
 	Bottleneck     string   `json:"bottleneck"`
 	Busy           float64  `json:"busy"`
+	Knee           bool     `json:"knee,omitempty"`
 	Measured       *float64 `json:"measured_batch_seconds,omitempty"`
 	Error          *float64 `json:"error,omitempty"`
 	Fitted         bool     `json:"fitted,omitempty"`
@@ -49,7 +49,7 @@ type predictionJSON struct {
 func (o Forecast) MarshalJSON() ([]byte, error) {
 	out := forecastJSON{
 		Device: o.Workload.Device, Name: o.Workload.Name, Operator: o.Workload.Operator, Model: o.Fitted.json(),
-		Knees: o.Knees, Assumptions: append([]string{}, o.Fitted.Assumptions...),
+		Assumptions: append([]string{}, o.Fitted.Assumptions...),
 	}
 	for _, p := range o.Predictions {
 		out.Predictions = append(out.Predictions, p.json())
@@ -76,7 +76,7 @@ func (f *Fitted) json() modelJSON {
 func (p Prediction) json() predictionJSON {
 	out := predictionJSON{
 		Bytes: p.Bytes, Schedule: p.Schedule, Lanes: p.Lanes, Buffers: p.Buffers, Seconds: p.Seconds,
-		BytesPerSecond: p.BytesPerSecond(), Bottleneck: p.Bottleneck, Busy: p.Busy, Fitted: p.Fitted,
+		BytesPerSecond: p.BytesPerSecond(), Bottleneck: p.Bottleneck, Busy: p.Busy, Knee: p.Knee, Fitted: p.Fitted,
 	}
 	if e := p.Error(); p.Measured > 0 {
 		out.Measured, out.Error = &p.Measured, &e

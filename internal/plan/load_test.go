@@ -82,25 +82,44 @@ func TestRowsThatAPlanTakes(t *testing.T) {
 		}
 		got += "\n"
 	}
-	want := "GPU-1 mix: serial/1/1=1 overlapped/4/2=3 overlapped/16/2=5\nGPU-2 mix: overlapped/2/2=9\nGPU-1 crc32c: overlapped/2/2=10\n"
+	want := "GPU-1 mix: serial/1/1=1 triple/4/2=3 triple/16/2=5\nGPU-2 mix: triple/2/2=9\nGPU-1 crc32c: triple/2/2=10\n"
 	if got != want {
 		t.Errorf("a plan takes\n%s\nwant\n%s", got, want)
 	}
 }
 
-// trace writes what batches of the truth leave in a timeline, as a worker does.
-func (tr truth) trace(t *testing.T, lanes int, sizes ...int) string {
+// A plan runs what the worker runs on that kind of device, at that size.
+func TestScheduleOfTheWorker(t *testing.T) {
+	for _, c := range []struct {
+		kind     string
+		bytes    int
+		name     string
+		topology streams.Topology
+	}{
+		{"host", 16 * mib, "overlapped", streams.StreamPerLane},
+		{"", 16 * mib, "overlapped", streams.StreamPerLane},
+		{"cuda", streams.Triple.SharedFrom, "triple", streams.StreamPerStage},
+		{"cuda", streams.Triple.SharedFrom - 1, "triple", streams.StreamPerLane},
+	} {
+		if s := scheduleFor(c.kind, c.bytes); s.Name != c.name || s.Topology != c.topology || s.Completion != streams.ByNotify || s.Buffers != 2 {
+			t.Errorf("%q with %d bytes: %+v, want %s with topology %d, two buffers and the device's call", c.kind, c.bytes, s, c.name, c.topology)
+		}
+	}
+}
+
+// trace writes what batches of the truth leave in a timeline, as a worker does on a device of that ID and kind.
+func (tr truth) trace(t *testing.T, id, kind string, lanes int, sizes ...int) string {
 	t.Helper()
 	timeline := telemetry.NewTimeline(telemetry.TimelineBatches)
-	timeline.AddDevice("GPU-1", "a GPU", time.Unix(0, 0))
+	timeline.AddDevice(id, "a device", time.Unix(0, 0))
 	at := time.Duration(0)
 	for _, size := range sizes {
-		out, err := tr.at(size, streams.Overlapped, lanes, 64).run(context.Background())
+		out, err := tr.at(size, scheduleFor(kind, size), lanes, 64).run(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range out.records {
-			r.Device, r.Bytes = "GPU-1", size
+			r.Device, r.Bytes = id, size
 			for s := range r.Stages {
 				if r.Stages[s] != (streams.Span{}) {
 					r.Stages[s].Start += at
@@ -123,19 +142,19 @@ func (tr truth) trace(t *testing.T, lanes int, sizes ...int) string {
 func TestForecastFromATrace(t *testing.T) {
 	tr := fullTruth()
 	tr.cost.CopyShare, tr.cost.ComputeShare, tr.cost.Dispatch, tr.host = 1, 1, 0, 0
-	w, err := Load(strings.NewReader(tr.trace(t, 1, mib, 16*mib)))
+	w, err := Load(strings.NewReader(tr.trace(t, "host", "host", 1, mib, 16*mib)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := forecast(t, only(t, w), 4*mib)
-	if !strings.Contains(o.Workload.Device, "GPU-1") {
+	if !strings.Contains(o.Workload.Device, "host") {
 		t.Errorf("the device is %q", o.Workload.Device)
 	}
 	for _, p := range o.Predictions {
 		if p.Schedule == streams.Serial.Name {
 			continue // what the host waits for is not in a trace
 		}
-		want := tr.measure(t, "", "", p.Bytes, o.Workload.schedule(p.Bytes), p.Lanes).Batch.Median
+		want := tr.measure(t, "", "", p.Bytes, streams.Overlapped, p.Lanes).Batch.Median
 		if e := p.Seconds/want - 1; math.Abs(e) > 0.01 {
 			t.Errorf("%d bytes, %d lanes: %v seconds predicted, %v run", p.Bytes, p.Lanes, p.Seconds, want)
 		}
@@ -149,12 +168,12 @@ func TestForecastFromATrace(t *testing.T) {
 func TestTraceOfSeveralLanes(t *testing.T) {
 	tr := fullTruth()
 	tr.cost.Kernel.BytesPerSecond, tr.cost.CopyShare, tr.cost.ComputeShare, tr.cost.Dispatch = 20e9, 1, 1, 0
-	w, err := Load(strings.NewReader(tr.trace(t, 4, 16*mib)))
+	w, err := Load(strings.NewReader(tr.trace(t, "GPU-1", "cuda", 4, 16*mib)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := forecast(t, only(t, w))
-	want := tr.measure(t, "", "", 16*mib, streams.Overlapped, 8).Batch.Median
+	want := tr.measure(t, "", "", 16*mib, scheduleFor("cuda", 16*mib), 8).Batch.Median
 	for _, p := range o.Predictions {
 		if p.Lanes == 8 && math.Abs(p.Seconds/want-1) > 0.01 {
 			t.Errorf("8 lanes: %v seconds predicted, %v run", p.Seconds, want)
@@ -171,12 +190,12 @@ func TestTraceOfManySizes(t *testing.T) {
 	for i := range 30 {
 		sizes = append(sizes, mib+i*4096)
 	}
-	w, err := Load(strings.NewReader(fullTruth().trace(t, 2, sizes...)))
+	w, err := Load(strings.NewReader(fullTruth().trace(t, "host", "host", 2, sizes...)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := forecast(t, only(t, w))
-	if n := len(o.Knees); n != fewSizes || o.Knees[0].Bytes != sizes[0] || o.Knees[n-1].Bytes != sizes[29] {
-		t.Errorf("knees %v, want %d sizes from the smallest to the largest", o.Knees, fewSizes)
+	if k := knees(o); len(k) != fewSizes || k[0].Bytes != sizes[0] || k[fewSizes-1].Bytes != sizes[29] {
+		t.Errorf("knees %+v, want %d sizes from the smallest to the largest", k, fewSizes)
 	}
 }

@@ -8,7 +8,7 @@
 //
 // # Plans from measurements
 //
-// Load reads what a bench run or a trace says of stage times, Fit makes a model of it, and Forecast runs the model
+// Load reads what a bench run or a trace says of stage times, Fit makes a model of it, and Predict runs the model
 // for other lane counts and batch sizes. The model of a batch of b bytes:
 //
 //   - Copy in, compute and copy out each take a latency and b over a rate, alone on the device. Both come from
@@ -18,15 +18,16 @@
 //     once are no faster than one after the other.
 //   - A copy keeps a share of its speed while one the other way runs (copy share), and a kernel while a copy runs
 //     (compute share).
-//   - From when a stream gets to a stage until its engine may have it there passes a dispatch latency, which other
-//     lanes' work hides. Some of it lies between the stages (dispatch), some in the times measured for them alone
-//     (dispatch within).
+//   - An engine hears of a stage some time after the stage before it ended on another engine, or after it was
+//     submitted. Other lanes' work hides that. Some of it lies between the stages (dispatch), some in the times
+//     measured for them alone (dispatch within).
 //   - The host works for some time on each submission (host), hears of a completion some time after it (completion),
 //     and wakes some time after what it synchronizes with (synchronize).
 //
-// The latencies come from the rows with one lane, where nothing hides them: one lane with two buffers shows dispatch
-// alone; one lane with one buffer adds host and completion; the serial schedule adds three synchronizations. The
-// shares, the dispatch within and the host time come from the row with most lanes of each batch size, by least
-// squares of relative errors over runs of the model. All other rows are predicted, not fitted. What the file does
-// not tell is assumed, and every assumption is listed with the forecast.
+// The dispatch, the shares and the host time come from the rows with one lane and two buffers and the rows with most
+// lanes, for each batch size, by least squares of relative errors over runs of the model; the host's only where the
+// others leave more than 1 % open. No stage is taken to be slowed more than its median in the widest row shows. The
+// other latencies come from rows with one batch at a time, where nothing hides them: one lane with one buffer shows
+// submission and completion, the serial schedule three synchronizations too. All other rows are predicted, not
+// fitted. What the file does not tell is assumed, and every assumption is listed with the forecast.
 package plan

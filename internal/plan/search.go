@@ -1,9 +1,12 @@
 package plan
 
+import "strconv"
+
 // knob is a figure that a search turns, from 0 to 1.
 type knob struct {
-	at  float64
-	set func(at float64)
+	at    float64
+	tried float64 // where it is set while a search tries places
+	set   func(at float64)
 }
 
 // The bounds of a search, in turns of a knob.
@@ -18,8 +21,11 @@ const (
 // that. What miss returns depends on nothing but them. At first each knob is tried over its whole range, since most figures show
 // only from some value on: a host that is faster than the engines does not show at all. Then steps become smaller.
 func search(knobs []*knob, miss func() (float64, error)) (best float64, err error) {
-	best, err = miss()
-	if err != nil {
+	for _, k := range knobs {
+		k.try(k.at)
+	}
+	miss = remembered(knobs, miss)
+	if best, err = miss(); err != nil {
 		return best, err
 	}
 	for step := coarseStep; step >= lastStep; step /= 2 {
@@ -36,6 +42,31 @@ func search(knobs []*knob, miss func() (float64, error)) (best float64, err erro
 		}
 	}
 	return best, nil
+}
+
+// remembered is miss, and asks no second time where the knobs have been: a search comes by the same places again.
+func remembered(knobs []*knob, miss func() (float64, error)) func() (float64, error) {
+	known := map[string]float64{}
+	return func() (float64, error) {
+		var place []byte
+		for _, k := range knobs {
+			place = strconv.AppendFloat(append(place, ' '), k.tried, 'g', -1, 64)
+		}
+		if m, is := known[string(place)]; is {
+			return m, nil
+		}
+		m, err := miss()
+		if err == nil {
+			known[string(place)] = m
+		}
+		return m, err
+	}
+}
+
+// try sets the knob without leaving it there.
+func (k *knob) try(at float64) {
+	k.tried = at
+	k.set(at)
 }
 
 // places are where to try the knob: everywhere with the coarse step, and a step to either side with a finer one.
@@ -57,7 +88,7 @@ func (k *knob) turn(places []float64, best float64, miss func() (float64, error)
 		if at == k.at {
 			continue
 		}
-		k.set(at)
+		k.try(at)
 		got, err := miss()
 		if err != nil {
 			return best, err
@@ -66,6 +97,6 @@ func (k *knob) turn(places []float64, best float64, miss func() (float64, error)
 			best, k.at = got, at
 		}
 	}
-	k.set(k.at)
+	k.try(k.at)
 	return best, nil
 }

@@ -60,7 +60,8 @@ func fromTrace(text []byte) ([]Workload, error) {
 	}
 	var found []Workload
 	for _, process := range order {
-		w := Workload{Device: cmp.Or(names[process], fmt.Sprintf("process %d", process)), Rows: medians(stages[process])}
+		w := Workload{Device: cmp.Or(names[process], fmt.Sprintf("process %d", process)), Kind: kindOf(names[process])}
+		w.Rows = medians(stages[process], w.Kind)
 		if slices.ContainsFunc(w.Rows, Row.timed) {
 			found = append(found, w)
 		}
@@ -69,6 +70,14 @@ func fromTrace(text []byte) ([]Workload, error) {
 		return nil, errors.New("the trace has no batch with a copy in, a kernel and a copy out: take one of a worker that has work")
 	}
 	return found, nil
+}
+
+// kindOf is the kind of the device that a name has the ID of; empty where it has none that tells.
+func kindOf(name string) string {
+	if strings.Contains(name, "GPU-") {
+		return "cuda"
+	}
+	return ""
 }
 
 // lanesOf is how many lanes a process's batches ran on.
@@ -82,7 +91,7 @@ func lanesOf(stages *[streams.NumEngines][]traceEvent) int {
 
 // medians gives a row for each batch size, with the medians of its stages. A kernel's time is taken from when the
 // one before it ended, where that is later than its start: until then it waited for the multiprocessors.
-func medians(stages *[streams.NumEngines][]traceEvent) []Row {
+func medians(stages *[streams.NumEngines][]traceEvent, kind string) []Row {
 	bySize := map[int]*[streams.NumEngines][]float64{}
 	for engine, events := range stages {
 		slices.SortStableFunc(events, func(a, b traceEvent) int { return cmp.Compare(a.Start+a.Length, b.Start+b.Length) })
@@ -100,7 +109,7 @@ func medians(stages *[streams.NumEngines][]traceEvent) []Row {
 	var rows []Row
 	lanes := lanesOf(stages)
 	for size, times := range bySize {
-		row := Row{Bytes: size, Schedule: streams.Overlapped, Lanes: lanes, Samples: len(times[0])}
+		row := Row{Bytes: size, Schedule: scheduleFor(kind, size), Lanes: lanes, Samples: len(times[0])}
 		for engine := range times {
 			row.Stages[engine] = median(times[engine])
 		}

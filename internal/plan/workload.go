@@ -21,6 +21,7 @@ const MaxFile = 256 << 20
 // Workload is what a file says of one operator's batches on one device.
 type Workload struct {
 	Device   string // report.Device.ID; the process's name in a trace
+	Kind     string // report.Device.Kind
 	Name     string // of the device, for people; empty where the file has none
 	Operator string // empty where the file does not say
 	Rows     []Row
@@ -29,31 +30,10 @@ type Workload struct {
 	Host time.Duration
 }
 
-// schedule is the worker's for batches of that size: on a GPU large ones go through a stream for each engine.
-func (w *Workload) schedule(bytes int) streams.Schedule {
-	s := streams.Overlapped
-	if strings.Contains(w.Device, "GPU-") && bytes >= streams.Triple.SharedFrom {
-		s.Topology = streams.StreamPerStage
-	}
-	return s
-}
-
-// settle gives the rows the schedules that they ran under.
-func settle(loads []Workload, err error) ([]Workload, error) {
-	for i := range loads {
-		for j := range loads[i].Rows {
-			if r := &loads[i].Rows[j]; !r.serial() {
-				r.Schedule.Topology = loads[i].schedule(r.Bytes).Topology
-			}
-		}
-	}
-	return loads, err
-}
-
 // Row is one way of running batches of one size.
 type Row struct {
 	Bytes    int              // payload bytes a batch
-	Schedule streams.Schedule // streams.Serial, or streams.Overlapped with the row's buffers
+	Schedule streams.Schedule // streams.Serial, or the worker's with the row's buffers
 	Lanes    int              // in flight
 
 	Seconds float64                     // wall seconds a batch in steady state; 0 where not known
@@ -62,8 +42,11 @@ type Row struct {
 	CPU     float64                     // processor seconds a batch that the process took; 0 where not known
 }
 
-// alone says whether the row has one batch on the device at a time.
-func (r Row) alone() bool { return r.Lanes == 1 }
+// alone says whether the row has one batch on the device at a time. A lane's two batches may overlap where each engine
+// has a stream.
+func (r Row) alone() bool {
+	return r.Lanes == 1 && (r.Schedule.Buffers == 1 || r.Schedule.Topology == streams.StreamPerLane)
+}
 
 // serial says whether the host waits for each stage.
 func (r Row) serial() bool { return r.Schedule.HostWaits }
@@ -106,13 +89,13 @@ func Load(from io.Reader) ([]Workload, error) {
 	}
 	switch {
 	case head.TraceEvents != nil:
-		return settle(fromTrace(*head.TraceEvents))
+		return fromTrace(*head.TraceEvents)
 	case head.Version != nil:
 		r, err := report.Read(bytes.NewReader(text))
 		if err != nil {
 			return nil, err
 		}
-		return settle(fromReport(r))
+		return fromReport(r)
 	}
 	return nil, errors.New("it is neither a bench report nor a trace: " + want)
 }
@@ -121,9 +104,26 @@ func Load(from io.Reader) ([]Workload, error) {
 // another schedule.
 var otherStreams = []string{"legacy-default", "per-thread-default"}
 
-// rowOf takes from a report's row what a plan can use; false where that is nothing.
-func rowOf(r report.Row) (Row, bool) {
-	row := Row{Bytes: r.BatchBytes, Lanes: r.Lanes, Schedule: streams.Overlapped}
+// scheduleFor is the schedule that the worker runs on a device of that kind, for batches of that size. How the host
+// learns that a batch is finished is a latency of the model, so the simulated device may always call it.
+func scheduleFor(kind string, bytes int) streams.Schedule {
+	s := streams.Overlapped
+	if kind == "cuda" {
+		s = streams.Triple
+	}
+	if s.Topology == streams.StreamBySize {
+		s.Topology = streams.StreamPerLane
+		if bytes >= s.SharedFrom {
+			s.Topology = streams.StreamPerStage
+		}
+	}
+	s.Completion = streams.ByNotify
+	return s
+}
+
+// rowOf takes from the row of a device of that kind what a plan can use; false where that is nothing.
+func rowOf(r report.Row, kind string) (Row, bool) {
+	row := Row{Bytes: r.BatchBytes, Lanes: r.Lanes, Schedule: scheduleFor(kind, r.BatchBytes)}
 	switch {
 	case r.Skipped != "" || r.Batch == nil || r.BatchBytes < 1 || r.BatchBytes > MaxBatchBytes || r.Device == "all":
 		return row, false
@@ -165,7 +165,8 @@ func (r Row) check() error {
 func fromReport(r *report.Report) ([]Workload, error) {
 	var found []Workload
 	for _, from := range r.Rows {
-		row, ok := rowOf(from)
+		on := deviceOf(r, from.Device)
+		row, ok := rowOf(from, on.Kind)
 		if !ok {
 			continue
 		}
@@ -176,7 +177,7 @@ func fromReport(r *report.Report) ([]Workload, error) {
 		at := slices.IndexFunc(found, func(w Workload) bool { return w.Device == from.Device && w.Operator == operator })
 		if at < 0 {
 			at = len(found)
-			found = append(found, Workload{Device: from.Device, Name: nameOf(r, from.Device), Operator: operator})
+			found = append(found, Workload{Device: from.Device, Kind: on.Kind, Name: on.Name, Operator: operator})
 		}
 		found[at].add(row)
 		if f, some := from.Figure("host seconds a batch"); some {
@@ -207,13 +208,14 @@ func kernelOf(operator string) string {
 	return operator
 }
 
-func nameOf(r *report.Report, id string) string {
+// deviceOf is the report's device of that ID; where it does not say, one of the kind that the ID tells.
+func deviceOf(r *report.Report, id string) report.Device {
 	for _, d := range r.Devices {
 		if d.ID == id {
-			return d.Name
+			return d
 		}
 	}
-	return ""
+	return report.Device{Kind: kindOf(id)}
 }
 
 // sizes are the batch sizes of the rows, smallest first.
@@ -226,16 +228,33 @@ func (w *Workload) sizes() []int {
 	return slices.Compact(sizes)
 }
 
-// widest is the overlapped row of that size with the most lanes; false where there is none with several.
-func (w *Workload) widest(size int) (Row, bool) {
+// single is the row of that size with one lane and two buffers; false where there is none.
+func (w *Workload) single(size int) (Row, bool) {
+	i := slices.IndexFunc(w.Rows, func(r Row) bool {
+		return r.Bytes == size && r.Lanes == 1 && !r.serial() && r.Schedule.Buffers == 2 && r.Seconds > 0
+	})
+	if i < 0 {
+		return Row{}, false
+	}
+	return w.Rows[i], true
+}
+
+// widest are the rows of that size with the most lanes, mostWidest of them at most and the widest first. None
+// has one lane.
+func (w *Workload) widest(size int) []Row {
 	rows := slices.DeleteFunc(slices.Clone(w.Rows), func(r Row) bool {
 		return r.Bytes != size || r.serial() || r.Lanes < 2 || r.Seconds == 0
 	})
-	if len(rows) == 0 {
-		return Row{}, false
+	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Lanes, a.Lanes) })
+	n := min(len(rows), mostWidest)
+	for n > 1 && rows[n-1].Lanes < int(streams.NumEngines) {
+		n-- // too few lanes to keep every engine at work
 	}
-	return slices.MaxFunc(rows, func(a, b Row) int { return cmp.Compare(a.Lanes, b.Lanes) }), true
+	return rows[:n]
 }
+
+// mostWidest is how many wide rows of a size are fitted: with two, one that came out badly weighs half.
+const mostWidest = 2
 
 // seconds is a duration from a measured figure.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -2,6 +2,8 @@ package sim_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,25 +89,56 @@ func TestSharesLoseNoTime(t *testing.T) {
 	}
 }
 
-// TestDispatchKeepsTheStreamAndNoEngine: on one stream the latency comes on top, on two it hides.
+// TestDispatchKeepsTheStreamAndNoEngine: on one stream each change of engine takes it, on more streams it hides.
 func TestDispatchKeepsTheStreamAndNoEngine(t *testing.T) {
-	cost := sim.Model{CopyIn: sim.Cost{Latency: 4 * ms}, Dispatch: ms}
-	one := open(t, sim.Options{Cost: cost})
-	s, mem, host := one.stream("s"), one.memory(1), one.host(1)
-	for range 4 {
-		one.ok(s.CopyIn(mem, host))
+	cost := sim.Units(4 * ms)
+	cost.Dispatch = ms
+	for _, c := range []struct {
+		streams int
+		want    time.Duration
+	}{
+		{1, 60 * ms}, // 4 batches of 3 stages, each a dispatch and 4 ms
+		{4, 27 * ms}, // 3 dispatches and 3 stages of the first batch, then an engine that is always busy
+	} {
+		r := open(t, sim.Options{Cost: cost})
+		k := r.kernel("crc")
+		var streams []device.Stream
+		for i := range c.streams {
+			streams = append(streams, r.stream(fmt.Sprint(i)))
+		}
+		for i := range 4 {
+			r.batch("x").submit(streams[i%c.streams], k, uint64(i))
+		}
+		r.completes(0, 1, 2, 3)
+		r.now(c.want)
 	}
-	one.ok(s.Synchronize())
-	one.now(20 * ms)
+}
 
-	two := open(t, sim.Options{Cost: cost})
-	streams := []device.Stream{two.stream("a"), two.stream("b")}
-	for i := range 4 {
-		two.ok(streams[i%2].CopyIn(two.memory(1), two.host(1)))
+// TestDispatchFollowsEvents: after the event, however long the stream has waited; not where it was reached long ago,
+// and not between pieces of work for one engine.
+func TestDispatchFollowsEvents(t *testing.T) {
+	cost := sim.Units(4 * ms)
+	cost.Dispatch = ms
+	r := open(t, sim.Options{Cost: cost})
+	in, out := r.stream("in"), r.stream("out")
+	mem, host := r.memory(1), r.host(1)
+	var copied [3]device.Event
+	for i := range copied {
+		copied[i] = r.event()
+		r.ok(in.CopyIn(mem, host)) // until 5, 9 and 13 ms
+		r.ok(in.Record(copied[i]))
 	}
-	two.ok(streams[0].Synchronize())
-	two.ok(streams[1].Synchronize())
-	two.now(17 * ms) // one latency, and then the engine is always busy
+	r.ok(out.Wait(copied[0]))
+	r.ok(out.CopyOut(r.host(1), r.memory(1))) // 6 to 10 ms
+	r.ok(out.Wait(copied[1]))                 // reached at 9 ms
+	r.ok(out.CopyOut(r.host(1), r.memory(1))) // 10 to 14 ms
+	r.ok(out.Wait(copied[2]))                 // reached at 13 ms
+	r.ok(out.CopyOut(r.host(1), r.memory(1))) // 14 to 18 ms
+	r.ok(out.Synchronize())
+	r.now(18 * ms)
+	if at, want := ends(r, sim.CopyOut), []time.Duration{10 * ms, 14 * ms, 18 * ms}; !slices.Equal(at, want) {
+		t.Errorf("the copies out ended at %v, want %v", at, want)
+	}
 }
 
 // TestCompletionLatency: tokens come late and in order, and the stream does not wait for them.

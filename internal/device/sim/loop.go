@@ -157,6 +157,20 @@ func (d *Device) end(o *op) {
 	}
 }
 
+// send brings o to its engine, at once unless what it follows is more recent than Model.Dispatch.
+func (d *Device) send(o *op) {
+	follows := max(o.enqueued, o.stream.awaited)
+	if o.stream.engine != o.kind.engine() {
+		follows = max(follows, o.stream.served)
+	}
+	if o.due = follows + d.cost.Dispatch; o.due <= d.now {
+		d.arrive(o)
+		return
+	}
+	o.arriving = true
+	heap.Push(&d.running, o)
+}
+
 // arrive puts o in the queue of its engine.
 func (d *Device) arrive(o *op) {
 	o.due = d.now
@@ -176,6 +190,12 @@ func (d *Device) carryOut(o *op) {
 		}
 	}
 	s := o.stream
+	switch {
+	case o.kind.engine() != NoEngine:
+		s.engine, s.served = o.kind.engine(), d.now
+	case o.kind == Wait:
+		s.awaited = max(s.awaited, o.mark.at)
+	}
 	s.queue[0] = nil
 	s.queue = s.queue[1:]
 	s.issued = false
@@ -206,12 +226,8 @@ func (d *Device) issue(o *op) {
 	o.stream.issued = true
 	o.start = d.now
 	switch {
-	case o.kind.engine() != NoEngine && d.cost.Dispatch > 0:
-		o.arriving = true
-		o.due = d.now + d.cost.Dispatch
-		heap.Push(&d.running, o)
 	case o.kind.engine() != NoEngine:
-		d.arrive(o)
+		d.send(o)
 	case o.kind == Wait && !o.mark.reached:
 		o.mark.waiting = append(o.mark.waiting, o)
 	case o.kind == Gate && !o.opened:

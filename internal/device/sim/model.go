@@ -35,8 +35,10 @@ type Model struct {
 	CopyShare    float64
 	ComputeShare float64
 
-	// Dispatch is the time from when a stream gets to a copy, fill or launch until an engine may take it. It keeps
-	// the stream and no engine, so other streams' work hides it.
+	// Dispatch is the time that an engine hears late of a copy, fill or launch: after it was enqueued, after work on
+	// another engine ended that it follows in its stream, and after an event was reached that its stream waited for.
+	// Work that follows work of its own engine comes at once. It keeps the stream and no engine, so other streams'
+	// work hides it.
 	Dispatch time.Duration
 
 	// Completion is the time from when a stream gets to a Notify until WaitCompletion can return its token. The

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"time"
 
 	"millrace/internal/device"
 )
@@ -16,7 +17,10 @@ type Stream struct {
 	done   uint64 // and of the last one carried out
 	closed bool
 
-	holders int // how often it was handed out as the legacy default stream; 0 for one of a caller's own
+	engine  Engine        // that served the stream last
+	served  time.Duration // when it was done
+	awaited time.Duration // when the latest event that the stream waited for was reached
+	holders int           // how often it was handed out as the legacy default stream; 0 for one of a caller's own
 }
 
 // NewStream implements device.Device.
