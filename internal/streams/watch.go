@@ -54,9 +54,11 @@ func (p *Pipeline) watch(ctx context.Context) {
 
 // ask looks whether a batch has ended and completes it. It reports true when there is nothing left to ask.
 func (p *Pipeline) ask(f flight) bool {
-	done, err := true, error(nil)
+	var done bool
+	var err error
 	if f.way == ByBlocking {
 		err = f.ended.Synchronize()
+		done = err == nil
 	} else {
 		done, err = f.ended.Done()
 	}

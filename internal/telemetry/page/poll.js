@@ -13,7 +13,9 @@ async function poll() {
   link.busy = true;
   let wait = POLL_EVERY;
   try {
-    if (!take(await ask())) wait = 0;
+    const answer = await ask();
+    // What comes once the timeline is held is dropped, and asked for again from there: nothing may move under the pointer.
+    if (!view.paused && !take(answer)) wait = 0;
     link.failures = 0;
     onAnswer();
   } catch (error) {
