@@ -107,7 +107,7 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 		return ended, nil
 	}
 	for _, c := range p.copies {
-		if c.batch.lane.behind == b.token || c.token > b.token && c.batch.route == b.route {
+		if c.batch.lane.behind == b.token || c.token > b.token && c.batch.route.in == b.route.in {
 			continue // it comes behind one that has not ended, or behind b itself
 		}
 		switch err = c.measure(); {

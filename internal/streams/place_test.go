@@ -18,7 +18,7 @@ func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	perStage := streams.DoubleBuffered
 	perStage.Name, perStage.Lanes, perStage.Buffers = "stream per stage, two buffers", 3, 2
 	allShared := streams.Triple
-	allShared.SharedFrom = 0
+	allShared.CopiesFrom, allShared.SharedFrom = 0, 0
 	for _, schedule := range []streams.Schedule{streams.Overlapped, streams.DoubleBuffered, perStage, allShared} {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprintf("%s, seed %d", schedule.Name, seed), func(t *testing.T) {
@@ -196,6 +196,6 @@ func compareFigures(t *testing.T, got streams.Stats, trace []sim.Span) {
 // bySize is the worker's schedule on a GPU, with batches of both kinds among those that tests make.
 func bySize() streams.Schedule {
 	s := streams.Triple
-	s.SharedFrom = 3000
+	s.CopiesFrom, s.SharedFrom = 1500, 3000
 	return s
 }

@@ -15,8 +15,9 @@ type Schedule struct {
 	// Topology says which streams a lane's work goes to.
 	Topology Topology
 
-	// SharedFrom is for StreamBySize: batches of so many payload bytes go to the streams that lanes share.
-	SharedFrom int
+	// CopiesFrom and SharedFrom are for StreamBySize: batches of so many payload bytes are copied on the streams
+	// that lanes share, and computed there too.
+	CopiesFrom, SharedFrom int
 
 	// HostWaits makes the host wait after each stage. With one lane nothing overlaps anything then.
 	HostWaits bool
@@ -69,9 +70,9 @@ const (
 	// lanes. Events order the stages of a batch, and a batch after the one that used its lane before.
 	StreamPerStage
 
-	// StreamBySize is StreamPerLane for small batches and StreamPerStage for those from Schedule.SharedFrom on.
-	// Small kernels fill a GPU only several at once; large ones do alone, and then copies in one queue for
-	// each direction keep out of each other's way.
+	// StreamBySize is StreamPerLane for small batches and StreamPerStage for those from Schedule.SharedFrom on;
+	// between Schedule.CopiesFrom and that, copies are in one queue for each direction, where they keep out of
+	// each other's way, and kernels on lanes' streams: small ones fill a GPU only several at once.
 	StreamBySize
 )
 
@@ -86,7 +87,8 @@ var (
 	// Triple keeps a GPU's three engines busy at once: large batches follow each other through a stream for each
 	// engine, small ones go side by side, and a thread waits for the oldest. It is what the worker runs on a GPU,
 	// where the device calling the host would hold up what comes behind.
-	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, SharedFrom: 2 << 20, Completion: ByBlocking}
+	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, CopiesFrom: 512 << 10, SharedFrom: 2 << 20,
+		Completion: ByBlocking}
 
 	// Overlapped keeps every lane in flight on a stream of its own, with a second host buffer filling
 	// behind each. It is what the worker runs on a CPU.

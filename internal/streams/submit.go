@@ -114,18 +114,18 @@ func (b *Batch) enqueue() error {
 // choose sets the streams that the batch goes to, and says whether other lanes use them too.
 func (b *Batch) choose() (shared bool) {
 	p, l := b.pipe, b.lane
-	switch p.schedule.Topology {
-	case StreamPerStage:
-		shared = true
-	case StreamBySize:
-		shared = b.bytes >= p.schedule.SharedFrom && !b.inPlace
-	}
 	b.route = l.own
-	if shared {
+	switch s := p.schedule; {
+	case s.Topology == StreamPerStage:
 		b.route = p.shared
+	case s.Topology == StreamPerLane || b.inPlace:
+	case b.bytes >= s.SharedFrom:
+		b.route = p.shared
+	case b.bytes >= s.CopiesFrom:
+		b.route = route{p.shared.in, l.own.kern, p.shared.out}
 	}
 	b.follows = l.before(b)
-	return shared
+	return b.route != l.own
 }
 
 func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
