@@ -28,9 +28,9 @@ struct Minhash {
     const PermutationWords *permutations; // on the device, `hashes` of them
 };
 
-// From so many tiles on `minhash` runs the warp-specialized kernel where the device has it: 8 MiB, about six tiles for
-// each of its blocks. With few tiles a block the plain kernel is faster. Measured: docs/benchmarks.md, kernels.
-constexpr uint32_t kManyTiles = 4096;
+// From so many tiles on `minhash` runs the warp-specialized kernel where the device has it: 4 MiB, about five tiles for
+// each of its blocks. With few tiles a block the plain kernel is as fast or faster. Measured: docs/benchmarks.md, kernels.
+constexpr uint32_t kManyTiles = 2048;
 
 // The variant to launch. This is the only place that knows which is fastest.
 MinhashVariant variant_for(const Minhash &instance, uint32_t tiles) {

@@ -87,7 +87,7 @@ var (
 	// Triple keeps a GPU's three engines busy at once: large batches follow each other through a stream for each
 	// engine, small ones go side by side, and a thread waits for the oldest. It is what the worker runs on a GPU,
 	// where the device calling the host would hold up what comes behind.
-	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, CopiesFrom: 512 << 10, SharedFrom: 2 << 20,
+	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, CopiesFrom: 512 << 10, SharedFrom: 8 << 20,
 		Completion: ByBlocking}
 
 	// Overlapped keeps every lane in flight on a stream of its own, with a second host buffer filling
