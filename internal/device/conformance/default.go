@@ -48,9 +48,13 @@ func perThreadDoesNotWait(r *rig) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	mine, held := r.defaultStream("mine", device.PerThreadDefault), r.stream("held")
-	m, b := r.memory(64), r.host(64, 0)
+	m, b, done := r.memory(64), r.host(64, 0), r.event()
 	open := r.gate(held)
+	r.ok("record", held.Record(done))
 	r.roundTrips(mine, b, m)
+	if r.done(done) {
+		r.Error("a per-thread default stream was done only when the stream that is held back was")
+	}
 	open()
 	r.sync(held)
 }
