@@ -71,8 +71,8 @@ func (d *Demo) Close() {
 	d.checker.nc.Close()
 }
 
-// Run produces and checks while a worker works, and returns when every document has come back once and
-// right, or something is wrong.
+// Run produces and checks while a worker works, and returns when every document is stored and has come back
+// once and right, or something is wrong.
 func (d *Demo) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,8 +87,11 @@ func (d *Demo) Run(ctx context.Context) error {
 		}
 	})
 	wg.Go(func() {
-		checked = d.checker.run(ctx)
-		cancel() // nothing more can come of it
+		// A producer is stopped by what is wrong, not by the last result: that can be read back before the
+		// server has confirmed the last document.
+		if checked = d.checker.run(ctx); checked != nil {
+			cancel()
+		}
 	})
 	wg.Wait()
 	d.took = time.Since(d.started)
