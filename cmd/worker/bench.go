@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ type benchFlags struct {
 	list      bool
 	json      string
 	trace     string
+	profile   string
 	yardstick string
 	sizes     string
 	rows      string
@@ -49,6 +51,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	f.BoolVar(&b.list, "list", false, "list every row and what it shows, and measure nothing")
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
+	f.StringVar(&b.profile, "cpuprofile", "", "write where the process spends its processor time to this `file`, for go tool pprof")
 	f.StringVar(&b.yardstick, "yardstick", "", "the `program` to compare with; by default one called yardstick beside the kernel library or the worker")
 	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, as in 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU)")
 	f.StringVar(&b.rows, "row", "", "only these rows, by `names` separated by commas: triple, or schedules/triple")
@@ -155,8 +158,8 @@ func listBench(w io.Writer) error {
 // benchOutput is the files that a run leaves, made before it measures: nobody wants to wait for what cannot be
 // written.
 type benchOutput struct {
-	json, trace *os.File // nil for none
-	timeline    *telemetry.Timeline
+	json, trace, profile *os.File // nil for none
+	timeline             *telemetry.Timeline
 }
 
 // benchTimeline is how many batches a trace holds: some dozens of each row.
@@ -170,6 +173,11 @@ func (b *benchFlags) createFiles() (*benchOutput, error) {
 			return nil, fmt.Errorf("bench: --json: %w", err)
 		}
 	}
+	if b.profile != "" {
+		if out.profile, err = os.Create(b.profile); err != nil {
+			return nil, errors.Join(fmt.Errorf("bench: --cpuprofile: %w", err), out.close())
+		}
+	}
 	if b.trace != "" {
 		if out.trace, err = os.Create(b.trace); err != nil {
 			return nil, errors.Join(fmt.Errorf("bench: --trace: %w", err), out.close())
@@ -181,7 +189,7 @@ func (b *benchFlags) createFiles() (*benchOutput, error) {
 
 func (out *benchOutput) close() error {
 	var errs []error
-	for _, f := range []*os.File{out.json, out.trace} {
+	for _, f := range []*os.File{out.json, out.trace, out.profile} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
@@ -209,6 +217,12 @@ func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench
 		o.Trace = out.timeline
 	}
 	printBenchDevices(o)
+	if out.profile != nil {
+		if err := pprof.StartCPUProfile(out.profile); err != nil {
+			return fmt.Errorf("bench: --cpuprofile: %w", err)
+		}
+		defer pprof.StopCPUProfile() // before the file is closed
+	}
 	r, err := bench.Run(ctx, o)
 	if out.json != nil {
 		err = errors.Join(err, r.Write(out.json))

@@ -13,7 +13,8 @@ var completionExperiments = []experiment{{
 	rows: []Entry{
 		{Name: "polling", Shows: "an almost empty batch, its end found by asking an event again and again"},
 		{Name: "blocking-event", Shows: "the same, by waiting for an event that gives the processor away"},
-		{Name: "host-function", Shows: "the same, by a host function that wakes a waiting goroutine, as the worker runs"},
+		{Name: "napping", Shows: "the same, by asking with naps in between, as the worker runs on a GPU what is not small and alone"},
+		{Name: "host-function", Shows: "the same, by a host function that wakes a waiting goroutine, as the worker runs on a CPU"},
 	},
 	run: runCompletion,
 }}
@@ -28,12 +29,14 @@ func runCompletion(ctx context.Context, t *target) error {
 		c, f := t.single(groupCompletion, name, parse("crc32c"), completionBytes, schedule)
 		f.cfg.Spin = 0 // or a batch that is alone would be asked about first, whatever the row
 		// The yardstick's is a launch alone, without copies: less work, and so no ratio.
-		q := t.ask(request("completion", "way", way, "repeats", yardRepeats))
-		c.rival = q.answer(func(a answer) (float64, error) { return a.number(yardMedian) })
+		if way != "" {
+			q := t.ask(request("completion", "way", way, "repeats", yardRepeats))
+			c.rival = q.answer(func(a answer) (float64, error) { return a.number(yardMedian) })
+		}
 		return c
 	}
 	rows := []*contender{
-		row("polling", "poll", streams.ByPolling), row("blocking-event", "blocking", streams.ByBlocking),
+		row("polling", "poll", streams.ByPolling), row("blocking-event", "blocking", streams.ByBlocking), row("napping", "", streams.ByNapping),
 		row("host-function", "hostfunc", streams.ByNotify),
 	}
 	if err := t.race(ctx, rows...); err != nil {

@@ -13,7 +13,7 @@ var scheduleExperiments = []experiment{{
 	rows: []Entry{
 		{Name: "serial", Shows: "no overlap: one buffer, and the host waits for each stage before the next"},
 		{Name: "double", Shows: "copy of one batch while the one before computes: two buffers, a stream an engine, events"},
-		{Name: "triple", Shows: "copy in, kernel and copy out of three batches at once: a stream a lane, as the worker runs"},
+		{Name: "triple", Shows: "copy in, kernel and copy out of three batches at once, as the worker runs"},
 		{Name: "events", Shows: "a stream an engine, ordered by events: the host never waits within a batch"},
 		{Name: "host-sync", Shows: "the same streams, and the host synchronizes after each stage instead"},
 		{Name: "event-timing", Shows: "stage times by device events against the host's clock around a synchronized stage"},
@@ -84,7 +84,7 @@ func (t *target) runSchedulesOf(ctx context.Context, m mix, bytes int) error {
 // threeStreams is a schedule with a stream for each engine.
 func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 	return streams.Schedule{Name: "three streams", Lanes: lanes, Buffers: 1, Topology: streams.StreamPerStage, HostWaits: hostWaits,
-		Completion: streams.ByBlocking}
+		Completion: streams.ByNapping}
 }
 
 // paced is how many batches a round has. It is known once the flow has measured one.

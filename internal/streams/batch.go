@@ -31,10 +31,11 @@ type Batch struct {
 	copied     bool   // its copy in has been placed in the timeline; guarded likewise
 	untimed    bool   // it came back and its times are still to be read. Guarded by the pipeline's mutex
 
-	in, out device.HostBuffer
-	offsets []uint32 // rows+1 entries; capacity for the payload bound
-	bytes   int
-	longest int
+	in, out       device.HostBuffer
+	input, result device.Memory // what they are copied to and from
+	offsets       []uint32      // rows+1 entries; capacity for the payload bound
+	bytes         int
+	longest       int
 
 	route    route // of this flight. Changed under the lane's submitting
 	follows  follows

@@ -117,22 +117,15 @@ func (p *Pipeline) addLane(i, region, results int) error {
 		}
 		l.own = route{s, s, s}
 	}
-	var err error
-	if l.input, err = p.dev.Alloc(region); err != nil {
-		return err
-	}
-	if l.result, err = p.dev.Alloc(results); err != nil {
-		return err
-	}
 	for range p.schedule.Buffers {
-		if err := p.addBatch(l); err != nil {
+		if err := p.addBatch(l, region, results); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Pipeline) addBatch(l *lane) error {
+func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 	slot := len(p.slots)
 	b := &Batch{
 		pipe: p, lane: l, slot: slot, in: p.slab.In(slot), out: p.slab.Out(slot),
@@ -142,6 +135,12 @@ func (p *Pipeline) addBatch(l *lane) error {
 	}
 	p.slots = append(p.slots, b)
 	l.batches = append(l.batches, b)
+	if b.input, err = p.dev.Alloc(region); err != nil {
+		return err
+	}
+	if b.result, err = p.dev.Alloc(results); err != nil {
+		return err
+	}
 	if err := b.mapBuffers(); err != nil {
 		return err
 	}
@@ -239,8 +238,8 @@ func (p *Pipeline) free() error {
 	for _, s := range p.streams {
 		errs = append(errs, s.Close())
 	}
-	for _, l := range p.lanes {
-		for _, m := range []device.Memory{l.input, l.result} {
+	for _, b := range p.slots {
+		for _, m := range []device.Memory{b.input, b.result} {
 			if m.Bytes > 0 {
 				errs = append(errs, p.dev.Free(m))
 			}

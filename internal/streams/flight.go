@@ -45,12 +45,13 @@ func (p *Pipeline) notify(b *Batch) (*flight, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &flight{batch: b, token: token, out: b.route.out, ended: b.copiedOut, way: p.completion(b)}
-	if f.way != ByNotify {
+	f := &flight{batch: b, token: token, out: b.route.out, ended: b.copiedOut}
+	way := p.schedule.Completion
+	if alone && p.cfg.Spin > 0 && (way == ByNotify || way == ByNapping) {
+		f.until = time.Now().Add(p.cfg.Spin)
 		return f, nil
 	}
-	if alone && p.cfg.Spin > 0 {
-		f.until = time.Now().Add(p.cfg.Spin)
+	if way != ByNotify {
 		return f, nil
 	}
 	if err = b.route.out.Notify(token); err == nil {
@@ -63,15 +64,6 @@ func (p *Pipeline) notify(b *Batch) (*flight, error) {
 	}
 	b.submitting = true
 	return nil, err
-}
-
-// completion is how the batch's end is learnt. By blocking, one waits for the oldest; where there are streams that
-// overtake each other, they notify.
-func (p *Pipeline) completion(b *Batch) Completion {
-	if p.schedule.Topology == StreamBySize && b.route == b.lane.own {
-		return ByNotify
-	}
-	return p.schedule.Completion
 }
 
 // letGo ends the time in which only Submit gives the batch back, unless the pipeline is over. alone says that it is

@@ -44,27 +44,23 @@ func (r route) drain() error {
 	return errors.Join(r.in.Synchronize(), r.kern.Synchronize(), r.out.Synchronize())
 }
 
-// lane is a stream with its device buffers and the one or two batches that take turns on it. Both may be in
-// flight: the second queues behind the first in stream order, which also protects the device buffers that
-// they share.
+// lane is a stream and the one or two batches that take turns on it. Both may be in flight: on the lane's own stream the
+// second queues behind the first.
 type lane struct {
-	index         int
-	own           route         // a stream of its own; none in StreamPerStage
-	input, result device.Memory // shared by the lane's batches, in stream order
-	batches       []*Batch
-	busy          atomic.Int32  // batches in flight
-	idle          chan struct{} // receives when busy falls to 0
+	index   int
+	own     route // a stream of its own; none in StreamPerStage
+	batches []*Batch
+	busy    atomic.Int32  // batches in flight
+	idle    chan struct{} // receives when busy falls to 0
 
 	// submitting keeps the work of two batches from interleaving on a stream. Lanes that share one queue share
 	// it too.
 	submitting *sync.Mutex
 	last       *Batch // submitted last. Guarded by submitting
 	lastRoute  route  // and where it went. Likewise
-	lastCopied *Batch // of those that used the device buffers, whose events order the next one's use. Likewise
 
-	computed  time.Duration // when the latest batch known had been computed. Guarded by the pipeline's mutex
-	copiedOut time.Duration // and copied out. Likewise
-	behind    uint64        // token of the completion at which the lane's next copy in had not ended; guarded by the pipeline's timing
+	copiedOut time.Duration // when the latest batch known had been copied out. Guarded by the pipeline's mutex
+	behind    uint64        // token of the completion at which the next copy in on its own stream had not ended; guarded by the pipeline's timing
 }
 
 // state is what the lane as a whole does, by the phases of its batches.

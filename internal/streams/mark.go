@@ -40,27 +40,21 @@ func (b *Batch) when(m mark) (time.Duration, error) {
 	return b.read[m].at, nil
 }
 
-// follows is the mark of an earlier batch that a batch's first stage had to wait for: the batch before it on its
-// stream, or the one that used the lane's device buffers before.
+// follows is the batch before a batch on its lane's own stream, which its first stage had to wait for.
 type follows struct {
 	batch *Batch // nil for none
 	token uint64 // of the flight that is meant
-	mark  mark
 }
 
 // before is what b, which is about to be enqueued, follows. The lane's submitting is held.
 func (l *lane) before(b *Batch) follows {
-	var f follows
-	switch {
-	case l.last != nil && b.route == l.own && l.lastRoute == l.own:
-		f = follows{l.last, l.last.token, copiedOutMark}
-	case l.lastCopied != nil && !b.inPlace:
-		f = follows{l.lastCopied, l.lastCopied.token, computedMark}
+	if l.last == nil || b.route != l.own || l.lastRoute != l.own {
+		return follows{}
 	}
-	if f.batch == b {
-		f.token = 0 // an earlier flight, not this one: it has been timed
+	if l.last == b {
+		return follows{b, 0} // an earlier flight, not this one: it has been timed
 	}
-	return f
+	return follows{l.last, l.last.token}
 }
 
 // known turns what a batch follows into a time, where that is known already: the batch was timed, and may have gone on
@@ -68,9 +62,6 @@ func (l *lane) before(b *Batch) follows {
 func (f follows) known(l *lane) (open follows, at time.Duration) {
 	if f.batch == nil || f.batch.token == f.token && (f.batch.untimed || f.batch.flying()) {
 		return f, 0
-	}
-	if f.mark == computedMark {
-		return follows{}, l.computed
 	}
 	return follows{}, l.copiedOut
 }

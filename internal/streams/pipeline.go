@@ -56,9 +56,10 @@ type Pipeline struct {
 	slots    []*Batch        // by Batch.Slot
 	started  time.Duration
 
-	freeSlots chan struct{} // one token for each free batch
-	completed chan *Batch   // room for every slot, so sending never blocks
-	asked     chan flight   // batches whose event is to be asked; room for every slot likewise
+	freeSlots chan struct{}   // one token for each free batch
+	completed chan *Batch     // room for every slot, so sending never blocks
+	asked     chan flight     // batches whose event is to be asked; room for every slot likewise
+	pending   []device.Stream // queues whose oldest batch has not ended, as the goroutine that asks found just now
 	stop      context.CancelFunc
 	ends      sync.WaitGroup // of the goroutines that complete batches
 	over      chan struct{}  // closed when nothing can be submitted any more
@@ -80,6 +81,7 @@ type Pipeline struct {
 	untimed []*Batch   // came back, and their times are still to be read; in that order. Guarded by mu
 	timing  sync.Mutex // who reads times
 	copies  []copyIn   // see place.go. Guarded by timing
+	behind  uint64     // as lane.behind, for the stream that lanes share. Guarded by timing
 
 	ranger     device.Ranger // nil: name nothing
 	hostWaited atomic.Int64  // nanoseconds

@@ -17,8 +17,8 @@ import (
 //
 // A mark before the first copy would say when its stream got there. On a GPU such a mark, between the end of one
 // batch and the copy in of the next, costs a quarter of the throughput of large batches (docs/benchmarks.md). So a copy
-// in began when the host enqueued it, or when the batch that it follows let it, or when its engine, which serves one copy
-// at a time, was done with the copy before: whichever is latest. To know the copy before, copies must be placed in the
+// in began when the host enqueued it, or when the batch before it on its lane's stream was done, or when its engine, which
+// serves one copy at a time, was done with the copy before: whichever is latest. To know the copy before, copies must be placed in the
 // order of their ends; but batches do not complete in the order in which they were copied in. So whenever a batch
 // completes, the copies in of the batches still in flight are asked for too.
 
@@ -26,6 +26,7 @@ import (
 type copyIn struct {
 	batch   *Batch
 	token   uint64        // of the flight that it belongs to
+	queued  time.Duration // when the host began to enqueue it: who comes first in a stream was first here
 	follows follows       // none, or not known as a time yet
 	from    time.Duration // it began no sooner
 	span    Span
@@ -67,13 +68,15 @@ func (p *Pipeline) nextUntimed(b *Batch) *Batch {
 	p.copies = p.copies[:0]
 	for _, o := range p.slots {
 		if (o.untimed || o.flying()) && !o.copied {
-			c := copyIn{batch: o, token: o.token}
+			c := copyIn{batch: o, token: o.token, queued: o.enqueued}
 			c.follows, c.from = o.follows.known(o.lane)
-			c.from = max(c.from, o.enqueued)
+			c.from = max(c.from, c.queued)
 			p.copies = append(p.copies, c)
 		}
 	}
-	slices.SortFunc(p.copies, func(x, y copyIn) int { return cmp.Compare(x.token, y.token) })
+	slices.SortFunc(p.copies, func(x, y copyIn) int {
+		return cmp.Or(cmp.Compare(x.queued, y.queued), cmp.Compare(x.token, y.token))
+	})
 	return p.untimed[0]
 }
 
@@ -106,22 +109,33 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	if b.copied {
 		return ended, nil
 	}
+	passed := false
 	for _, c := range p.copies {
-		if c.batch.lane.behind == b.token || c.token > b.token && c.batch.route.in == b.route.in {
+		behind := c.batch.queuedBehind()
+		if c.batch != b && (*behind == b.token || passed && c.batch.route.in == b.route.in) {
 			continue // it comes behind one that has not ended, or behind b itself
 		}
+		passed = passed || c.batch == b
 		switch err = c.measure(); {
 		case err == nil:
 			ended = append(ended, c)
 		case c.batch == b || errors.Is(err, device.ErrLost):
 			return ended[:0], err
 		default:
-			c.batch.lane.behind = b.token
+			*behind = b.token
 		}
 	}
 	slices.SortFunc(ended, func(x, y copyIn) int { return cmp.Compare(x.span.End, y.span.End) })
 	own := slices.IndexFunc(ended, func(c copyIn) bool { return c.batch == b })
 	return ended[:own+1], nil
+}
+
+// queuedBehind is where the queue of b's copy in keeps that one had not ended. p.timing is held.
+func (b *Batch) queuedBehind() *uint64 {
+	if b.route.in == b.pipe.shared.in {
+		return &b.pipe.behind
+	}
+	return &b.lane.behind
 }
 
 // measure finds when the copy ended, and when it can have begun. Of a batch in place that is all there is.
@@ -138,7 +152,7 @@ func (c *copyIn) measure() (err error) {
 		c.span.Start, err = c.batch.start.Time()
 	} else if c.follows.batch != nil {
 		var after time.Duration
-		after, err = c.follows.batch.when(c.follows.mark)
+		after, err = c.follows.batch.when(copiedOutMark)
 		c.span.Start = max(c.span.Start, after)
 	}
 	c.span.Start = min(c.span.Start, c.span.End) // the clocks of host and device agree to some microseconds
@@ -199,14 +213,11 @@ func (p *Pipeline) place(b *Batch, last lastMarks) {
 	}
 	compute := ordered(b.record.Stages[CopyIn].End, Span{last.computing, last.computed})
 	if b.route == p.shared {
-		// One stream has all kernels, and this batch's waited there for the lane's result buffer.
-		compute = p.serve(ComputeEngine, compute)
-		compute.Start = max(compute.Start, min(l.copiedOut, compute.End))
+		compute = p.serve(ComputeEngine, compute) // one stream has all kernels
 	}
 	b.note(Compute, compute)
 	out := p.serve(CopyOutEngine, ordered(compute.End, Span{last.copyingOut, last.copiedOut}))
 	b.note(CopyOut, out)
-	l.computed = max(l.computed, compute.End)
 	l.copiedOut = max(l.copiedOut, out.End)
 }
 

@@ -54,8 +54,13 @@ const (
 	// ByPolling asks the events of the batches in flight again and again, and keeps a core busy with it.
 	ByPolling
 
-	// ByBlocking lets a thread sleep in the driver until the oldest batch in flight is finished.
+	// ByBlocking lets a thread sleep in the driver until the oldest batch in flight is finished. It costs the device
+	// an interrupt for each batch.
 	ByBlocking
+
+	// ByNapping asks the oldest batch in flight of each queue, and naps in between for a part of the time that batches
+	// take: a few calls a batch, and no work for the device.
+	ByNapping
 )
 
 // Topology says which streams the stages of a batch go to.
@@ -82,13 +87,13 @@ var (
 
 	// DoubleBuffered copies batch i while batch i-1 computes: two host and two device buffers, a stream for each
 	// engine, events between them.
-	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage, Completion: ByBlocking}
+	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage, Completion: ByNapping}
 
 	// Triple keeps a GPU's three engines busy at once: large batches follow each other through a stream for each
-	// engine, small ones go side by side, and a thread waits for the oldest. It is what the worker runs on a GPU,
-	// where the device calling the host would hold up what comes behind.
+	// engine, small ones go side by side, and somebody asks now and then for the oldest. It is what the worker runs on
+	// a GPU, where the device calling the host, or waking it, would hold up what comes behind.
 	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, CopiesFrom: 512 << 10, SharedFrom: 8 << 20,
-		Completion: ByBlocking}
+		Completion: ByNapping}
 
 	// Overlapped keeps every lane in flight on a stream of its own, with a second host buffer filling
 	// behind each. It is what the worker runs on a CPU.

@@ -31,7 +31,7 @@ func (b *Batch) Submit(why CloseReason) error {
 	f, err := b.submit(why)
 	switch {
 	case f == nil:
-	case f.way == ByNotify:
+	case !f.until.IsZero():
 		p.await(*f)
 	default:
 		p.asked <- *f // there is room for every batch, so this never blocks
@@ -49,9 +49,6 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 	err := b.enqueue()
 	if err == nil {
 		l.last, l.lastRoute = b, b.route
-		if !b.inPlace {
-			l.lastCopied = b
-		}
 		// From the next call on the batch may come back at any moment and is not ours to touch.
 		var f *flight
 		if f, err = p.notify(b); err == nil {
@@ -60,7 +57,7 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 	}
 	// What was enqueued before the failure may still use the buffers.
 	err = errors.Join(fmt.Errorf("batch %d: %w", b.record.Batch, err), p.drain(l))
-	l.last, l.lastCopied = nil, nil
+	l.last = nil
 	p.withdrawn(b, err)
 	return nil, err
 }
@@ -81,7 +78,7 @@ func (b *Batch) plan() (device.Needs, error) {
 	b.record.Payloads, b.record.Bytes = b.Rows(), b.bytes
 	b.record.ResultBytes, b.record.Scratch = all.Result, all.Scratch
 	b.record.InPlace, b.inPlace = all.InPlace, all.InPlace
-	if room := b.lane.result.Bytes; all.Result > room {
+	if room := b.result.Bytes; all.Result > room {
 		return all, device.Errorf("plan batch", b.pipe.info.ID, device.ErrInvalid,
 			"its results take %d bytes and the largest batch was said to take %d", all.Result, room)
 	}
@@ -153,26 +150,20 @@ func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 	return b.flush()
 }
 
-// copyIn moves the region to the device, once the batch before has read what is there.
+// copyIn moves the region to the device.
 func (b *Batch) copyIn(region device.HostBuffer) {
-	r, last := b.route, b.lane.lastCopied
-	if last != nil {
-		b.after(r.in, last.route.kern, last.computed)
-	}
+	r := b.route
 	b.mark(r.in, b.start)
-	b.add(device.Command{Kind: device.DoCopyIn, Stream: r.in, Memory: b.lane.input, Host: region})
+	b.add(device.Command{Kind: device.DoCopyIn, Stream: r.in, Memory: b.input, Host: region})
 	b.mark(r.in, b.copiedIn)
 }
 
 // compute runs the operators one after another on what was copied in.
 func (b *Batch) compute(table int, scratch device.Memory) {
-	r, last := b.route, b.lane.lastCopied
+	r := b.route
 	b.after(r.kern, r.in, b.copiedIn)
-	if last != nil {
-		b.after(r.kern, last.route.out, last.copiedOut)
-	}
 	b.mark(r.kern, b.computing)
-	b.launches(table, scratch, b.lane.input, b.lane.result)
+	b.launches(table, scratch, b.input, b.result)
 	b.mark(r.kern, b.computed)
 }
 
@@ -181,7 +172,7 @@ func (b *Batch) copyOut(needs device.Needs) {
 	r := b.route
 	b.after(r.out, r.kern, b.computed)
 	b.mark(r.out, b.copyingOut)
-	b.add(device.Command{Kind: device.DoCopyOut, Stream: r.out, Host: b.out, Memory: b.lane.result.Slice(0, needs.Result)})
+	b.add(device.Command{Kind: device.DoCopyOut, Stream: r.out, Host: b.out, Memory: b.result.Slice(0, needs.Result)})
 	b.mark(r.out, b.copiedOut)
 }
 

@@ -9,8 +9,9 @@ import (
 	"millrace/internal/device"
 )
 
-// Completion by asking. It is how a small batch that has the device to itself comes back without the way over the
-// driver's thread, a file descriptor and the scheduler, and how other ways of waiting are measured.
+// Completion by asking. It takes less of the device and of the driver than being told: a notification or an interrupt
+// behind each batch holds up what comes next on its stream, and goes over the driver's thread, a file descriptor and the
+// scheduler.
 
 // smallBatch is the most bytes of payloads that a batch is asked about for: more take longer than is worth it.
 const smallBatch = 256 << 10
@@ -19,27 +20,41 @@ const smallBatch = 256 << 10
 type flight struct {
 	batch *Batch
 	token uint64
-	out   device.Stream // where its notification would go
+	out   device.Stream // where its mark is, and its notification would go
 	ended device.Event
-	way   Completion
-	until time.Time // ByNotify alone: when to give up asking
+	until time.Time // when its submitter gives up asking; zero for not at all
 }
 
-// await asks a lone batch, on its submitter's goroutine, for as long as that is worth it.
+// await asks a lone batch, on its submitter's goroutine, for as long as that is worth it. Then it is left to the ways
+// by which the others come back.
 func (p *Pipeline) await(f flight) {
 	for !p.ask(f) {
-		runtime.Gosched()
+		if time.Now().Before(f.until) {
+			runtime.Gosched()
+			continue
+		}
+		if p.schedule.Completion != ByNotify {
+			p.asked <- f // there is room for every batch, so this never blocks
+		} else if err := f.out.Notify(f.token); err != nil {
+			p.abandon(f, err)
+		}
+		return
 	}
 }
 
 // watch asks the batches that come through p.asked until they have ended, it is stopped, or the device is lost.
 func (p *Pipeline) watch(ctx context.Context) {
+	var naps naps
+	if p.schedule.Completion == ByNapping {
+		defer naps.begin()()
+	}
 	var flights []flight
 	for ctx.Err() == nil {
 		if len(flights) == 0 {
 			select {
 			case f := <-p.asked:
 				flights = append(flights, f)
+				naps.restart()
 			case <-ctx.Done():
 				return
 			}
@@ -47,16 +62,41 @@ func (p *Pipeline) watch(ctx context.Context) {
 		for range len(p.asked) {
 			flights = append(flights, <-p.asked)
 		}
-		flights = slices.DeleteFunc(flights, p.ask)
-		runtime.Gosched()
+		before := len(flights)
+		flights = p.sweep(flights)
+		switch {
+		case p.schedule.Completion != ByNapping:
+			runtime.Gosched()
+		case len(flights) == before:
+			naps.nap()
+		default:
+			naps.came()
+		}
 	}
 }
 
-// ask looks whether a batch has ended and completes it. It reports true when there is nothing left to ask.
+// sweep completes the flights that have ended, and returns the others. Of each queue the oldest is asked first, and
+// those behind it only when it has ended.
+func (p *Pipeline) sweep(flights []flight) []flight {
+	p.pending = p.pending[:0]
+	return slices.DeleteFunc(flights, func(f flight) bool {
+		if slices.Contains(p.pending, f.out) {
+			return false
+		}
+		ended := p.ask(f)
+		if !ended {
+			p.pending = append(p.pending, f.out)
+		}
+		return ended
+	})
+}
+
+// ask looks whether a batch has ended, or waits for it, and completes it. It reports true when there is nothing left
+// to ask.
 func (p *Pipeline) ask(f flight) bool {
 	var done bool
 	var err error
-	if f.way == ByBlocking {
+	if p.schedule.Completion == ByBlocking {
 		err = f.ended.Synchronize()
 		done = err == nil
 	} else {
@@ -67,10 +107,6 @@ func (p *Pipeline) ask(f flight) bool {
 		p.abandon(f, err)
 	case done:
 		p.batchCompleted(f.token)
-	case f.way == ByNotify && time.Now().After(f.until):
-		if err := f.out.Notify(f.token); err != nil {
-			p.abandon(f, err)
-		}
 	default:
 		return false
 	}

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"runtime"
 	"time"
 
 	"millrace/internal/device"
@@ -9,6 +10,7 @@ import (
 var eventTests = []test{
 	{"NeverRecorded", neverRecorded},
 	{"Done", eventDone},
+	{"DoneShowsCopies", doneShowsCopies},
 	{"Synchronize", eventSynchronize},
 	{"TimeErrors", timeErrors},
 	{"TimeWithinNow", timeWithinNow},
@@ -45,18 +47,50 @@ func neverRecorded(r *rig) {
 	r.wantTokens(1)
 }
 
+// allFlags is every combination of flags that an event can have.
+const allFlags = device.Timed | device.BlockingSync
+
 func eventDone(r *rig) {
-	s, e := r.stream("s"), r.event()
-	for range 3 { // an event can be recorded again and again
-		open := r.gate(s)
-		r.ok("record", s.Record(e))
-		if r.done(e) {
-			r.Error("an event is done before its stream got there")
+	s := r.stream("s")
+	for flags := range allFlags + 1 {
+		e := r.newEvent(flags)
+		for range 3 { // an event can be recorded again and again
+			open := r.gate(s)
+			r.ok("record", s.Record(e))
+			if r.done(e) {
+				r.Errorf("flags %b: an event is done before its stream got there", flags)
+			}
+			open()
+			r.sync(s)
+			if !r.done(e) {
+				r.Errorf("flags %b: an event is not done though its stream is", flags)
+			}
 		}
-		open()
-		r.sync(s)
-		if !r.done(e) {
-			r.Error("an event is not done though its stream is")
+	}
+}
+
+// doneShowsCopies: what was copied out before the mark is there for who has seen the event done, with nothing else
+// asked of the device in between.
+func doneShowsCopies(r *rig) {
+	const size = 1 << 20
+	s, m := r.stream("s"), r.memory(size)
+	in, out := r.host(size, 0), r.host(size, 0)
+	for flags := range allFlags + 1 {
+		e := r.newEvent(flags)
+		for i := range byte(8) {
+			want := 1 + i + 16*byte(flags)
+			for at, bytes := 0, in.Bytes(); at < size; at++ {
+				bytes[at] = want
+			}
+			r.ok("copy in", s.CopyIn(m, in))
+			r.ok("copy out", s.CopyOut(out, m))
+			r.ok("record", s.Record(e))
+			for !r.done(e) {
+				runtime.Gosched()
+			}
+			if got := out.Bytes(); got[0] != want || got[size-1] != want {
+				r.Fatalf("flags %b: the event is done and its copy holds %d ... %d, want %d", flags, got[0], got[size-1], want)
+			}
 		}
 	}
 }
@@ -64,7 +98,7 @@ func eventDone(r *rig) {
 // eventSynchronize: it returns when the mark is reached, whatever comes behind it on the stream, with any flags.
 func eventSynchronize(r *rig) {
 	s := r.stream("s")
-	for flags := range (device.Timed | device.BlockingSync) + 1 {
+	for flags := range allFlags + 1 {
 		e := r.newEvent(flags)
 		r.ok("synchronize an event never recorded", e.Synchronize())
 		r.ok("record", s.Record(e))

@@ -96,9 +96,9 @@ func (d *Device) Spend(t time.Duration) {
 	}
 }
 
-// Hold keeps WaitCompletion and Event.Synchronize from moving the clock until release is called, so that what
-// one goroutine submits meanwhile is submitted at one instant although others wait. Stream.Synchronize, Close
-// and Event.Done are not held up. Holds may overlap; a second call of release does nothing.
+// Hold keeps WaitCompletion, Event.Synchronize and Event.Done from moving the clock until release is called, so that
+// what one goroutine submits meanwhile is submitted at one instant although others wait. Stream.Synchronize and Close
+// are not held up, and Event.Done returns at once. Holds may overlap; a second call of release does nothing.
 func (d *Device) Hold() (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -104,8 +104,8 @@ func (s *Stream) Wait(e device.Event) error {
 	return nil
 }
 
-// Done implements device.Event. It moves the clock by PollCost. While nothing is under way, a gate whose
-// ten seconds have passed gives way, so that polling behind it ends too.
+// Done implements device.Event. It moves the clock by PollCost, unless that is held. While nothing is under way, a gate
+// whose ten seconds have passed gives way, so that polling behind it ends too.
 func (e *Event) Done() (bool, error) {
 	d := e.dev
 	d.mu.Lock()
@@ -113,7 +113,9 @@ func (e *Event) Done() (bool, error) {
 	if err := e.usable("query event"); err != nil {
 		return false, err
 	}
-	d.advance(d.now + PollCost)
+	if d.holds == 0 {
+		d.advance(d.now + PollCost)
+	}
 	if len(d.running) == 0 && d.gateOverdue() {
 		d.giveWay()
 	}
