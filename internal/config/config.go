@@ -33,6 +33,10 @@ type Config struct {
 	DeadletterPrefix string `split_words:"true" default:"deadletter" form:"subject tokens without wildcards, like deadletter" desc:"likewise, for payloads that are given up"`
 	Provision        bool   `split_words:"true" default:"false" but:", true when embedded" desc:"create the streams and the consumer if they are missing"`
 
+	Delivery   string `split_words:"true" default:"shared" oneof:"shared,exclusive" desc:"shared: any number of workers on one consumer, each input acknowledged by itself. exclusive: the stream is cut into partitions, each of which one worker has to itself, in order and with one acknowledgement a batch; see docs/delivery.md"`
+	Partitions int    `split_words:"true" default:"8" min:"1" max:"256" desc:"how many partitions the input stream is cut into, for exclusive delivery: the same for all workers, and what the stream's subject transform says"`
+	Ack        string `split_words:"true" default:"sent" oneof:"sent,confirmed" desc:"sent: an acknowledgement that is lost means a second result, which the result stream drops inside its duplicate window. confirmed: the server confirms each acknowledgement"`
+
 	MaxDeliver    int           `split_words:"true" default:"10" min:"1" max:"1000" desc:"a payload delivered more often goes to the dead-letter subject"`
 	AckWait       time.Duration `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"how long the server waits for an acknowledgement before it delivers again; of the consumer when it is provisioned"`
 	MaxAckPending int           `split_words:"true" default:"0" min:"0" max:"10000000" desc:"payloads delivered and not yet acknowledged, of the consumer when it is provisioned; 0: as many as the lanes hold"`
