@@ -24,11 +24,12 @@ var rooms = map[string][]string{
 	"internal/console":   {"internal/ingest"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
 
-	"internal/ingest":          {"internal/streams", "internal/alloc", "internal/operator", "internal/device"},
-	"internal/ingest/embedded": nil,
-	"internal/streams":         {"internal/alloc", "internal/operator", "internal/device"},
-	"internal/alloc":           {"internal/device"},
-	"internal/operator":        {"internal/device"},
+	"internal/ingest":           {"internal/ingest/partition", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/ingest/embedded":  nil,
+	"internal/ingest/partition": nil,
+	"internal/streams":          {"internal/alloc", "internal/operator", "internal/device"},
+	"internal/alloc":            {"internal/device"},
+	"internal/operator":         {"internal/device"},
 
 	"internal/device":      nil,
 	"internal/device/cuda": {"internal/device"},

@@ -1,0 +1,216 @@
+package partition
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		n := 1 + random.IntN(40)
+		members := make([]Member, 1+random.IntN(8))
+		for i := range members {
+			members[i].ID = fmt.Sprintf("w%d", i)
+			for range random.IntN(n + 1) {
+				members[i].Owns = append(members[i].Owns, random.IntN(n+2)-1) // also what is not there, and twice
+			}
+		}
+		owners := Assign(n, members)
+		load := map[string]int{}
+		for p, owner := range owners {
+			if !slices.ContainsFunc(members, func(m Member) bool { return m.ID == owner }) {
+				t.Fatalf("partition %d of %d belongs to %q, who is no member of %v", p, n, owner, members)
+			}
+			load[owner]++
+		}
+		for _, m := range members {
+			if l := load[m.ID]; l < n/len(members) || l > (n+len(members)-1)/len(members) {
+				t.Fatalf("%s has %d of %d partitions among %d members", m.ID, l, n, len(members))
+			}
+		}
+		random.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		if again := Assign(n, members); !slices.Equal(again, owners) {
+			t.Fatalf("in another order of members %v, before %v", again, owners)
+		}
+	}
+	if owners := Assign(3, nil); !slices.Equal(owners, []string{"", "", ""}) {
+		t.Errorf("without members: %q", owners)
+	}
+}
+
+// A member that comes or goes moves no more partitions than it has to have.
+func TestAssignMovesLittle(t *testing.T) {
+	members := []Member{{ID: "a"}}
+	owned := func(owners []string) []Member {
+		for i := range members {
+			members[i].Owns = nil
+			for p, owner := range owners {
+				if owner == members[i].ID {
+					members[i].Owns = append(members[i].Owns, p)
+				}
+			}
+		}
+		return members
+	}
+	before := Assign(12, members)
+	for _, id := range []string{"b", "c", "d"} {
+		members = append(owned(before), Member{ID: id})
+		after := Assign(12, members)
+		moved := 0
+		for p := range after {
+			if after[p] != before[p] {
+				moved++
+				if after[p] != id {
+					t.Errorf("%s came, and partition %d went from %s to %s", id, p, before[p], after[p])
+				}
+			}
+		}
+		if moved != 12/len(members) {
+			t.Errorf("%s came, and %d partitions moved, want %d", id, moved, 12/len(members))
+		}
+		if again := Assign(12, owned(after)); !slices.Equal(again, after) {
+			t.Errorf("nobody came or went, and %v became %v", after, again)
+		}
+		before = after
+	}
+}
+
+func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
+	var f Floor
+	for i, sequence := range []uint64{10, 11, 15, 16} { // sequences of other partitions lie between
+		if v := f.Take(uint64(i+1), sequence); v != New {
+			t.Fatalf("delivery %d: %v", i+1, v)
+		}
+	}
+	f.Settle(11)
+	f.Settle(15)
+	if s, ok := f.Acknowledge(); ok {
+		t.Fatalf("acknowledged %d with 10 open", s)
+	}
+	if v := f.Take(5, 11); v != Known {
+		t.Fatalf("a redelivery is %v", v)
+	}
+	f.Settle(10)
+	if s, ok := f.Acknowledge(); !ok || s != 15 {
+		t.Fatalf("acknowledged %d, %v; want 15", s, ok)
+	}
+	if f.Open() != 1 {
+		t.Fatalf("%d are open, want 1", f.Open())
+	}
+	if v := f.Take(7, 17); v != Gap || !f.Broken() {
+		t.Fatalf("behind a missing delivery: %v", v)
+	}
+	if v := f.Take(6, 17); v != Gap {
+		t.Fatalf("a broken tenure takes %v", v)
+	}
+	f.Settle(16)
+	if s, ok := f.Acknowledge(); !ok || s != 16 {
+		t.Fatalf("what was taken before the gap: acknowledged %d, %v", s, ok)
+	}
+}
+
+func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
+	for name, settle := range map[string]func(f *Floor){
+		"never taken":  func(f *Floor) { f.Settle(9) },
+		"acknowledged": func(f *Floor) { f.Settle(5); f.Acknowledge(); f.Settle(5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			var f Floor
+			f.Take(1, 5)
+			settle(&f)
+		})
+	}
+}
+
+// A worker dies whenever a payload that kills is in a batch. All others are acknowledged, those that kill are given up, and
+// that takes a bounded number of deaths.
+func TestCautionFindsWhatKills(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		const most = 8192
+		n := uint64(1 + random.IntN(3*most))
+		kills := map[uint64]bool{}
+		for range 1 + random.IntN(4) {
+			kills[1+random.Uint64N(n)] = true
+		}
+		givenUp := map[uint64]bool{}
+		var kept Caution // as the consumer keeps it
+		died := false
+		deaths, floor, delivered := 0, uint64(0), uint64(0)
+		for floor < n {
+			c := kept.Begin(floor)
+			if died {
+				c = kept.AfterDeath(floor, delivered, kept.Alone())
+				deaths++
+			}
+			if kept = ParseCaution(c.String()); kept != c {
+				t.Fatalf("%v came back as %v", c, kept)
+			}
+			delivered = max(delivered, min(n, floor+2*most)) // what is prefetched
+			floor, kept, died = tenureOf(kept, floor, n, most, kills, givenUp)
+			if deaths > 100 {
+				t.Fatalf("%d payloads, %v kill: more than 100 deaths", n, kills)
+			}
+		}
+		if !maps.Equal(givenUp, kills) {
+			t.Fatalf("%d payloads, %v kill, and given up are %v", n, kills, givenUp)
+		}
+		if limit := (alone + trials + 2) * len(kills); deaths > limit {
+			t.Fatalf("%d payloads, %v kill: %d deaths, want at most %d", n, kills, deaths, limit)
+		}
+	}
+}
+
+// tenureOf works from floor to n, or until it dies of a payload that kills, and returns how far it came and what is kept.
+func tenureOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
+	kept, left := c, c.Suspects(most)
+	for floor < n {
+		if c.GiveUp() && floor == c.Floor {
+			givenUp[floor+1] = true
+			floor++
+			left--
+			continue
+		}
+		size := most
+		if c.Due(floor) {
+			size = c.BatchPayloads(most)
+		}
+		end := min(n, floor+uint64(size))
+		for s := floor + 1; s <= end; s++ {
+			if kills[s] {
+				return floor, kept, true
+			}
+		}
+		left -= int(end - floor)
+		floor = end
+		if c.Due(floor) && left <= 0 {
+			c = c.Relaxed(floor)
+			kept, left = c, c.Suspects(most)
+		}
+	}
+	return floor, kept, false
+}
+
+func TestCautionGetsSmaller(t *testing.T) {
+	var sizes []int
+	for deaths := range 6 {
+		sizes = append(sizes, Caution{Deaths: deaths}.BatchPayloads(8192))
+	}
+	if want := []int{8192, 512, 32, 2, 1, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("batches of %v, want %v", sizes, want)
+	}
+	for _, bad := range []string{"", "1", "floor=x until=1 deaths=1 trials=1", "floor=1 until=1 deaths=-1 trials=0"} {
+		if c := ParseCaution(bad); c != (Caution{}) {
+			t.Errorf("%q reads as %v", bad, c)
+		}
+	}
+}
