@@ -211,6 +211,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	return ingest.Options{
 		Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
 		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
+		Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
 		Operators: ops, Format: format, Linger: cfg.Linger, MaxDeliver: cfg.MaxDeliver, DrainTimeout: cfg.DrainTimeout,
 		Provision: cfg.Provision, AckWait: cfg.AckWait, MaxAckPending: maxAckPending,
 		Logger: log, Observer: observer,

@@ -16,6 +16,7 @@ type batcher struct {
 	in     <-chan delivery
 	linger time.Duration
 	timer  *time.Timer // stopped, or running for the batch that fills
+	most   int         // payloads a batch; 0: as many as it holds
 
 	carry    delivery // came for the last batch and did not fit
 	carrying bool
@@ -141,6 +142,9 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 	for {
 		if why, full := b.Full(); full {
 			return why
+		}
+		if f.most > 0 && b.Rows() >= f.most {
+			return streams.ClosedByCount
 		}
 		select {
 		case d, ok := <-f.in:

@@ -64,26 +64,35 @@ func (w *Worker) giveUp(ctx context.Context, d delivery, why Reason, cause error
 // false, and has settled nothing, when the dead letter could not be stored.
 func (w *Worker) deadLetter(ctx context.Context, d *delivery, why Reason, cause error) bool {
 	if err := w.storeDeadLetter(ctx, d, why, cause); err != nil {
-		w.log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
-			"dead-letter subjects, and does it take messages of this size?)",
-			"stream", d.stream, "sequence", d.sequence, "reason", why, "error", err)
+		w.sayNotBuried(d, why, err)
 		return false
 	}
 	w.ledger.settle(d)
 	if err := d.msg.TermWithReason(string(why)); err != nil {
 		w.log.Warn("a payload was dead-lettered but could not be terminated; it comes again", "sequence", d.sequence, "error", err)
 	}
-	w.log.Warn("payload dead-lettered", "stream", d.stream, "sequence", d.sequence, "subject", d.msg.Subject(),
+	w.sayBuried(d, why, cause)
+	return true
+}
+
+// sayNotBuried and sayBuried say what became of a dead letter.
+func (w *Worker) sayNotBuried(d *delivery, why Reason, err error) {
+	w.log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
+		"dead-letter subjects, and does it take messages of this size?)",
+		"stream", d.stream, "sequence", d.sequence, "reason", why, "error", err)
+}
+
+func (w *Worker) sayBuried(d *delivery, why Reason, cause error) {
+	w.log.Warn("payload dead-lettered", "stream", d.stream, "sequence", d.sequence, "subject", d.subject,
 		"bytes", len(d.msg.Data()), "deliveries", d.deliveries, "reason", why, "cause", cause)
 	w.observer.Settled(DeadLettered, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
 	w.progressed()
-	return true
 }
 
 // storeDeadLetter returns once the server has stored the dead letter. The input's own headers and ours together
 // may be more than the server takes; then it goes without the input's, since the payload matters more.
 func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, cause error) error {
-	subject := mapSubject(w.opts.DeadLetterPrefix, d.msg.Subject())
+	subject := mapSubject(w.opts.DeadLetterPrefix, d.subject)
 	own := true
 	for attempt := 1; ; attempt++ {
 		_, err := w.publisher.wait(ctx, w.publisher.send(ctx, &nats.Msg{

@@ -6,13 +6,17 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/streams"
 )
 
 // delivery is one input message in hand.
 type delivery struct {
 	msg        jetstream.Msg
 	stream     string
+	subject    string    // as it was published
 	sequence   uint64    // in the stream
+	number     uint64    // of the delivery, at the consumer
 	deliveries int       // 1 for the first
 	pending    uint64    // messages behind it
 	stored     time.Time // when the stream stored it
@@ -26,7 +30,7 @@ func newDelivery(msg jetstream.Msg, now time.Time) (delivery, error) {
 		return delivery{}, fmt.Errorf("message on %q has no JetStream metadata: %w", msg.Subject(), err)
 	}
 	return delivery{
-		msg: msg, stream: meta.Stream, sequence: meta.Sequence.Stream, deliveries: int(meta.NumDelivered),
+		msg: msg, stream: meta.Stream, subject: msg.Subject(), sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, deliveries: int(meta.NumDelivered),
 		pending: meta.NumPending, stored: meta.Timestamp, received: now,
 	}, nil
 }
@@ -47,6 +51,14 @@ type group struct {
 	bytes   int       // of the payloads, once the batch is submitted
 	bodies  []byte    // encoded results, back to back
 	ends    []int     // where each ends
+
+	// Of a tenure's groups, which are settled in order.
+	record    streams.Record
+	failed    error         // why the batch has no results
+	completed chan struct{} // closed when the two above and the bodies are there
+	over      chan struct{} // closed when all is settled; nil if nobody waits for that
+	leave     func()        // called when the batch has left the device
+	done      func()        // called then too, with failed set; nil for nothing
 }
 
 // add takes a delivery over.
@@ -73,6 +85,7 @@ func (g *group) clear() {
 	clear(g.items) // let go of the messages
 	g.items, g.settled = g.items[:0], g.settled[:0]
 	g.bodies, g.ends = g.bodies[:0], g.ends[:0]
+	g.failed, g.completed, g.over, g.leave, g.done = nil, nil, nil, nil, nil
 	g.mu.Unlock()
 }
 

@@ -47,7 +47,7 @@ func hasPrefixFold(s, prefix string) bool {
 func (d *delivery) source(h nats.Header) {
 	h[HeaderStream] = []string{d.stream}
 	h[HeaderSequence] = []string{strconv.FormatUint(d.sequence, 10)}
-	h[HeaderSubject] = []string{d.msg.Subject()}
+	h[HeaderSubject] = []string{d.subject}
 }
 
 // messageID identifies the input for the result stream's duplicate window, so that the result of a second

@@ -54,7 +54,11 @@ func Inspect(ctx context.Context, nc *nats.Conn, o Options, inFlight, batchBytes
 	i.inputStream()
 	i.resultStream()
 	i.deadLetters()
-	i.consumer(inFlight)
+	if o.Exclusive {
+		i.partitions(inFlight)
+	} else {
+		i.consumer(inFlight)
+	}
 	return i.findings
 }
 

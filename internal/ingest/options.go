@@ -20,6 +20,9 @@ type Options struct {
 	Operators []operator.Operator // as the pipelines run them
 	Format    operator.Format     // of result bodies
 
+	Exclusive  bool // each worker has partitions of the stream to itself; otherwise all share one consumer
+	Partitions int  // how many there are, for Exclusive
+
 	Linger       time.Duration // how long the oldest payload of a batch waits for more
 	MaxDeliver   int           // a payload delivered more often than this is given up
 	DrainTimeout time.Duration // how long stopping may take until the rest is given back

@@ -13,7 +13,7 @@ import (
 // stream already does), a stream for the dead letters where the result stream is there already without them,
 // and the consumer, each only where it is missing. What is there is left as it is.
 func Provision(ctx context.Context, js jetstream.JetStream, o Options) error {
-	if err := createStream(ctx, js, o.Logger, o.Stream, o.Subjects); err != nil {
+	if err := createInputStream(ctx, js, o); err != nil {
 		return err
 	}
 	deadLetters := mappedSubjects(o.DeadLetterPrefix)
@@ -26,16 +26,27 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) error {
 	case err != nil:
 		return err
 	case !there && dead == "":
-		err = createStream(ctx, js, o.Logger, o.ResultStream, append(mappedSubjects(o.ResultPrefix), deadLetters...))
+		err = createStream(ctx, js, o.Logger, jetstream.StreamConfig{Name: o.ResultStream, Subjects: append(mappedSubjects(o.ResultPrefix), deadLetters...)})
 	case !there:
-		err = createStream(ctx, js, o.Logger, o.ResultStream, mappedSubjects(o.ResultPrefix))
+		err = createStream(ctx, js, o.Logger, jetstream.StreamConfig{Name: o.ResultStream, Subjects: mappedSubjects(o.ResultPrefix)})
 	case dead == "":
-		err = createStream(ctx, js, o.Logger, o.ResultStream+deadLetterSuffix, deadLetters)
+		err = createStream(ctx, js, o.Logger, jetstream.StreamConfig{Name: o.ResultStream + deadLetterSuffix, Subjects: deadLetters})
 	}
 	if err != nil {
 		return err
 	}
+	if o.Exclusive {
+		return createPartitionConsumers(ctx, js, o)
+	}
 	return createConsumer(ctx, js, o)
+}
+
+func createInputStream(ctx context.Context, js jetstream.JetStream, o Options) error {
+	config := jetstream.StreamConfig{Name: o.Stream, Subjects: o.Subjects}
+	if o.Exclusive {
+		config.SubjectTransform = partitionTransform(o.Partitions)
+	}
+	return createStream(ctx, js, o.Logger, config)
 }
 
 // deadLetterSuffix names the stream for dead letters after the result stream that does not take them.
@@ -52,16 +63,18 @@ func streamExists(ctx context.Context, js jetstream.JetStream, name string) (boo
 	return true, nil
 }
 
-func createStream(ctx context.Context, js jetstream.JetStream, log *slog.Logger, name string, subjects []string) error {
+// provisioned describes what is created here.
+const provisioned = "created by Millrace (MILLRACE_PROVISION)"
+
+// createStream creates a stream on file storage, unless there is one of that name.
+func createStream(ctx context.Context, js jetstream.JetStream, log *slog.Logger, c jetstream.StreamConfig) error {
+	name, subjects := c.Name, c.Subjects
 	there, err := streamExists(ctx, js, name)
 	if err != nil || there {
 		return err
 	}
-	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: name, Subjects: subjects, Storage: jetstream.FileStorage,
-		Description: "created by Millrace (MILLRACE_PROVISION)",
-	})
-	if err != nil {
+	c.Storage, c.Description = jetstream.FileStorage, provisioned
+	if _, err = js.CreateStream(ctx, c); err != nil {
 		return fmt.Errorf("create stream %q on %v: %w: where another stream has these subjects, name it or choose others "+
 			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX)", name, subjects, err)
 	}
@@ -82,7 +95,7 @@ func createConsumer(ctx context.Context, js jetstream.JetStream, o Options) erro
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: o.AckWait, MaxAckPending: o.MaxAckPending,
 		// The worker counts deliveries itself: a server that stops delivering cannot dead-letter.
 		MaxDeliver:  -1,
-		Description: "created by Millrace (MILLRACE_PROVISION)",
+		Description: provisioned,
 	})
 	if err != nil {
 		return fmt.Errorf("create consumer %q on stream %q for %v: %w: check that the stream has these subjects "+

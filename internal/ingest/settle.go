@@ -123,7 +123,7 @@ func (s *settler) publishOnce(ctx context.Context, g *group) (last error) {
 	for _, i := range s.left {
 		d := &g.items[i]
 		s.sent = append(s.sent, s.w.publisher.send(ctx, &nats.Msg{
-			Subject: mapSubject(s.w.opts.ResultPrefix, d.msg.Subject()),
+			Subject: mapSubject(s.w.opts.ResultPrefix, d.subject),
 			Header:  d.resultHeader(s.w.operators),
 			Data:    g.body(i),
 		}))

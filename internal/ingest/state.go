@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Stage is where a worker is in its life.
@@ -64,7 +66,7 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 	switch n := len(d.msg.Data()); {
 	case n > w.maxBytes:
 		why = TooLarge
-		cause = fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", n, w.maxBytes)
+		cause = tooLarge(n, w.maxBytes)
 	case d.deliveries > w.limit:
 		why = MaxDeliver
 		cause = fmt.Errorf("delivery %d, and a payload is tried %d times (MILLRACE_MAX_DELIVER)", d.deliveries, w.limit)
@@ -73,6 +75,11 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 	}
 	w.giveUp(ctx, *d, why, cause)
 	return false
+}
+
+// tooLarge is the reason of a payload that no batch takes.
+func tooLarge(bytes, most int) error {
+	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
 }
 
 // ack acknowledges an input. Where that fails the input is delivered again and its result dropped as a
@@ -101,6 +108,9 @@ func (w *Worker) giveBack(d *delivery, why error) {
 	}
 	w.nak(d, delay)
 }
+
+// acknowledgeAll acknowledges an input and all before it.
+func (w *Worker) acknowledgeAll(msg jetstream.Msg) error { return msg.Ack() }
 
 // unread collects deliveries that were taken from the server and that no batch takes any more. They go back
 // only when the pull has ended: given back sooner, the server would deliver them to this worker again. What
@@ -180,6 +190,11 @@ func (w *Worker) publishFailed(err error, results, attempt int) {
 // recycle takes a group whose deliveries are all settled.
 func (w *Worker) recycle(g *group) {
 	w.budget.give(g.bytes)
+	w.drop(g)
+}
+
+// drop takes a group whose batch was not submitted.
+func (w *Worker) drop(g *group) {
 	g.clear()
 	w.inHand.Add(-1)
 	w.freeGroups <- g

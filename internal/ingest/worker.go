@@ -42,6 +42,8 @@ type Worker struct {
 	budget     budget                         // bytes of the payloads in them
 	ledger     *ledger
 
+	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
+
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
 
@@ -67,9 +69,13 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := js.Consumer(ctx, opts.Stream, opts.Consumer)
+	name := opts.Consumer
+	if opts.Exclusive {
+		name = partitionConsumer(name, 0) // all partitions' consumers are alike
+	}
+	consumer, err := js.Consumer(ctx, opts.Stream, name)
 	if err != nil {
-		return nil, fmt.Errorf("consumer %q on stream %q: %w", opts.Consumer, opts.Stream, err)
+		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, opts.Stream, err)
 	}
 	pub, err := newPublisher(nc)
 	if err != nil {
@@ -152,6 +158,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.stage.Store(int32(Running))
 	defer w.stage.Store(int32(Stopped))
 
+	if w.opts.Exclusive {
+		return w.runExclusive(intake, hard, stopIntake)
+	}
 	settled := make(chan struct{})
 	var settlers, intakers sync.WaitGroup
 	w.startSettlers(&settlers, settled, hard)
@@ -171,6 +180,20 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.Join(ended(intake), err)
 	}
 	return ended(intake)
+}
+
+// runExclusive is Run where each worker has partitions to itself.
+func (w *Worker) runExclusive(intake, hard context.Context, stop context.CancelCauseFunc) error {
+	defer stop(nil)
+	e, err := newExclusive(w)
+	if err != nil {
+		return err
+	}
+	w.exclusive.Store(e)
+	defer w.startKeeper()()
+	e.run(intake, hard, stop)
+	w.inHand.Store(0)
+	return errors.Join(ended(intake), w.flush(hard))
 }
 
 // ended is why intake stopped: nil where the caller asked for it.

@@ -150,6 +150,9 @@ func (p *Pipeline) Device() device.Info { return p.info }
 // BatchBytes is how many bytes a batch, and so a payload, can have.
 func (p *Pipeline) BatchBytes() int { return p.cfg.BatchBytes }
 
+// BatchPayloads is how many payloads a batch can have.
+func (p *Pipeline) BatchPayloads() int { return p.cfg.BatchPayloads }
+
 // Now is the time on the device's clock: what records are measured on.
 func (p *Pipeline) Now() time.Duration { return p.dev.Now() }
 

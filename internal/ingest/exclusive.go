@@ -1,0 +1,166 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"millrace/internal/streams"
+)
+
+// Exclusive delivery: the input stream puts the number of a partition before each subject, every partition has a
+// consumer, and the server gives each consumer's messages to one worker at a time. Which worker that is to be, the
+// workers agree on among themselves (members); while one has a partition it holds a tenure of it.
+
+const (
+	// priorityGroup is the group in which workers pull from a partition's consumer.
+	priorityGroup = "millrace"
+
+	// pinnedFor is how long the server keeps a partition for a worker that does not ask for more. It bounds how long a
+	// partition has no owner after its worker died; workers ask three times as often.
+	pinnedFor = 3 * time.Second
+
+	// pullFor is how long a pull lasts. The client allows no less.
+	pullFor = time.Second
+
+	pinHeader = "Nats-Pin-Id" // names the server's choice of a worker, on every message of such a consumer
+)
+
+// exclusive is a worker's part in exclusive delivery.
+type exclusive struct {
+	w       *Worker
+	js      jetstream.JetStream
+	id      string
+	members *members
+	gates   map[*streams.Pipeline]*sync.RWMutex // held by what is on a device; exclusively by what must be alone there
+}
+
+// partitionConsumer is the name of a partition's consumer.
+func partitionConsumer(consumer string, p int) string { return consumer + "-" + strconv.Itoa(p) }
+
+// partitionSubject takes the partition off a subject as the stream stores it.
+func partitionSubject(stored string) string {
+	_, subject, _ := strings.Cut(stored, ".")
+	return subject
+}
+
+func newExclusive(w *Worker) (*exclusive, error) {
+	js, err := jetstream.New(w.nc)
+	if err != nil {
+		return nil, err
+	}
+	e := &exclusive{w: w, js: js, id: nuid.Next(), gates: map[*streams.Pipeline]*sync.RWMutex{}}
+	for _, p := range w.pipes {
+		e.gates[p] = &sync.RWMutex{}
+	}
+	if e.members, err = joinMembers(w.nc, w.opts, e.id); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// run works on the partitions that are this worker's until ctx is done, and then finishes what is in hand until hard
+// ends. What ends it before, it gives to stop, which ends ctx.
+func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc) {
+	var keepers, helpers sync.WaitGroup
+	completed, finish := context.WithCancel(context.WithoutCancel(ctx))
+	for _, p := range e.w.pipes {
+		for range batchers(p) {
+			helpers.Go(func() { (&settler{w: e.w, pipe: p}).encodeCompleted(completed) })
+		}
+		helpers.Go(func() {
+			select {
+			case <-p.Over():
+				stop(p.Err())
+			case <-completed.Done():
+			}
+		})
+	}
+	membership, leave := context.WithCancel(context.WithoutCancel(ctx))
+	helpers.Go(func() { e.members.run(membership) })
+	for p := range e.w.opts.Partitions {
+		keepers.Go(func() {
+			if err := e.keep(ctx, hard, p); err != nil {
+				stop(err)
+			}
+		})
+	}
+	keepers.Wait()
+	leave()
+	finish()
+	helpers.Wait()
+}
+
+// keep holds tenures of a partition whenever it is this worker's, until ctx is done.
+func (e *exclusive) keep(ctx, hard context.Context, p int) error {
+	for e.members.await(ctx, p, true) {
+		mine, dismiss := context.WithCancel(ctx)
+		go func() {
+			e.members.await(mine, p, false)
+			dismiss()
+		}()
+		err := e.hold(mine, hard, p)
+		dismiss()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold holds one tenure after another until the partition is not this worker's any more. Only what ends the worker is an
+// error.
+func (e *exclusive) hold(ctx, hard context.Context, p int) error {
+	pipe := e.w.pipes[p%len(e.w.pipes)]
+	log := e.w.log.With("partition", p)
+	for attempt := 1; ctx.Err() == nil; attempt++ {
+		t := &tenure{e: e, w: e.w, partition: p, pipe: pipe, log: log}
+		err := t.run(ctx, hard)
+		switch {
+		case pipe.Err() != nil:
+			return pipe.Err()
+		case errors.Is(err, jetstream.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionClosed):
+			return fmt.Errorf("partition %d: %w", p, err)
+		case ctx.Err() != nil:
+			return nil
+		case t.progressed:
+			attempt = 1
+		}
+		log.Info("beginning the partition anew", "because", err)
+		if !sleep(ctx, retryWait(attempt)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// encodeCompleted takes batches as they come from the device, in whatever order, encodes their results so that their
+// buffers are free again, and leaves the rest to the tenure that each belongs to.
+func (s *settler) encodeCompleted(ctx context.Context) {
+	for {
+		select {
+		case b := <-s.pipe.Completed():
+			g := s.w.flying[s.pipe][b.Slot()]
+			g.record, g.failed = *b.Record(), b.Err()
+			if g.failed == nil {
+				s.encode(g, b)
+			}
+			b.Release()
+			g.leave()
+			if g.done != nil {
+				g.done()
+			}
+			close(g.completed)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

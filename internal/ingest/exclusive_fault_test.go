@@ -1,0 +1,96 @@
+package ingest
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/streams"
+)
+
+// poison loses the device that computes it.
+var poison = []byte("~POISON~")
+
+// superviseExclusive runs one worker after another on a device that poison loses, as a supervisor would, until n inputs are
+// settled. It returns how many workers died.
+func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
+	t.Helper()
+	for {
+		d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Marker: poison})
+		run := r.run(d, streams.Config{})
+		err := error(nil)
+		for alive := true; alive; {
+			select {
+			case err = <-run.done:
+				run.done <- err
+				alive = false
+			case <-r.tally.changed:
+				if r.tally.stored()+r.tally.count(DeadLettered) >= n {
+					err, alive = run.drain(), false
+				}
+			case <-time.After(patience):
+				t.Fatalf("nothing has been settled for %v: %d stored, %d dead letters of %d", patience, r.tally.stored(),
+					r.tally.count(DeadLettered), n)
+			}
+		}
+		switch {
+		case errors.Is(err, device.ErrLost):
+			deaths++
+		case err != nil:
+			t.Fatalf("Run: %v", err)
+		default:
+			return deaths
+		}
+	}
+}
+
+func TestExclusiveBuriesWhatBreaksTheDevice(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		partitions int
+		poisoned   []int
+	}{
+		"one payload":                      {1, []int{700}},
+		"three payloads, three partitions": {3, []int{3, 100, 900}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := exclusiveRig(t, c.partitions)
+			const n = 1000
+			bad := map[int]bool{}
+			for _, i := range c.poisoned {
+				bad[i] = true
+			}
+			r.publish(n, func(i int) []byte {
+				if bad[i] {
+					return bytes.Clone(poison)
+				}
+				return document(i)
+			})
+			deaths := superviseExclusive(t, r, n)
+			letters := r.stored("deadletter.>")
+			for i := range bad {
+				of := letters[uint64(i+1)]
+				if len(of) != 1 || of[0].Headers().Get(HeaderReason) != string(DeviceFault) {
+					t.Errorf("payload %d breaks the device: %d dead letters of it, %v", i, len(of), of)
+				}
+			}
+			results := r.stored("results.>")
+			for i := range n {
+				if got := len(results[uint64(i+1)]); !bad[i] && got != 1 {
+					t.Errorf("payload %d has %d results", i, got)
+				}
+			}
+			if len(letters) != len(bad) || len(results) != n-len(bad) {
+				t.Errorf("%d dead letters and %d results of %d payloads, %d of which break the device", len(letters), len(results), n, len(bad))
+			}
+			if most := 9 * len(bad); deaths > most || deaths == 0 {
+				t.Errorf("%d workers died of it, want at most %d", deaths, most)
+			}
+			t.Logf("%d payloads that break the device took %d workers", len(bad), deaths)
+		})
+	}
+}

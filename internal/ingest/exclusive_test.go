@@ -1,0 +1,234 @@
+package ingest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// exclusiveRig is a rig whose stream is cut into partitions.
+func exclusiveRig(t *testing.T, partitions int) *rig {
+	t.Helper()
+	r := newRig(t)
+	r.opts.Exclusive, r.opts.Partitions = true, partitions
+	r.provision()
+	return r
+}
+
+// unacknowledged is how many inputs no worker has acknowledged, over all partitions.
+func (r *rig) unacknowledged() (n int) {
+	r.t.Helper()
+	for p := range r.opts.Partitions {
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, partitionConsumer(r.opts.Consumer, p))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		info := c.CachedInfo()
+		n += info.NumAckPending + int(info.NumPending)
+	}
+	return n
+}
+
+// wanted is how many partitions are to be a worker's.
+func (run *running) wanted() (n int) {
+	e := run.worker.exclusive.Load()
+	if e == nil {
+		return 0
+	}
+	for p := range e.w.opts.Partitions {
+		if mine, _ := e.members.mine(p); mine {
+			n++
+		}
+	}
+	return n
+}
+
+func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 3)
+	const n = 3000
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, document)
+	if left := r.unacknowledged(); left != 0 {
+		t.Errorf("%d inputs are not acknowledged", left)
+	}
+	if d := r.tally.redelivered(); d != 0 {
+		t.Errorf("%d redeliveries", d)
+	}
+	r.wantInOrder()
+}
+
+// wantInOrder checks that results of one subject are stored in the order of their inputs.
+func (r *rig) wantInOrder() {
+	r.t.Helper()
+	last := map[string]uint64{}
+	type place struct{ result, input uint64 }
+	bySubject := map[string][]place{}
+	for input, messages := range r.stored("results.>") {
+		meta, err := messages[0].Metadata()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		bySubject[messages[0].Subject()] = append(bySubject[messages[0].Subject()], place{meta.Sequence.Stream, input})
+	}
+	for subject, places := range bySubject {
+		slices.SortFunc(places, func(a, b place) int { return int(a.result) - int(b.result) })
+		for _, p := range places {
+			if p.input < last[subject] {
+				r.t.Fatalf("on %s the result of input %d comes behind that of %d", subject, p.input, last[subject])
+			}
+			last[subject] = p.input
+		}
+	}
+}
+
+// What comes while the workers come and go is stored once, and every partition always finds an owner.
+func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 4)
+	first := r.run(hostDevice(t), streams.Config{})
+	published := 0
+	more := func(n int) {
+		r.publishFrom(published, published+n, document)
+		published += n
+	}
+	more(400)
+	r.tally.awaitStored(t, published)
+	second := r.run(hostDevice(t), streams.Config{})
+	for awaited := false; !awaited; {
+		more(40)
+		r.tally.awaitStored(t, published)
+		awaited = first.wanted() == 2 && second.wanted() == 2
+		if published > 100_000 {
+			t.Fatalf("the partitions are not shared: %d and %d", first.wanted(), second.wanted())
+		}
+	}
+	if err := first.drain(); err != nil {
+		t.Fatal(err)
+	}
+	more(400)
+	r.tally.awaitStored(t, published)
+	if err := second.drain(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantAll(published, document)
+	if left := r.unacknowledged(); left != 0 {
+		t.Errorf("%d inputs are not acknowledged", left)
+	}
+}
+
+// A worker whose connection is gone for good is one that died: nothing tells the server that it has.
+func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 2)
+	const n = 2000
+	r.publish(n, document)
+	slow, err := sim.Open(sim.Options{Kernels: operator.HostKernels()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = slow.Close() }) // the test's worker on it dies with work in hand
+	release := slow.Hold()
+	t.Cleanup(release)
+	dying := r.run(slow, streams.Config{})
+	until(t, "the worker that is to die has deliveries", func() bool {
+		in, _ := r.inHandAt(0), r.inHandAt(1)
+		return in > 0
+	})
+	dying.nc.Close()
+	heir := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	if err := heir.drain(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantAll(n, document)
+	if left := r.unacknowledged(); left != 0 {
+		t.Errorf("%d inputs are not acknowledged", left)
+	}
+	release()
+}
+
+// inHandAt is how many inputs of a partition are delivered and not acknowledged.
+func (r *rig) inHandAt(p int) int {
+	r.t.Helper()
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, partitionConsumer(r.opts.Consumer, p))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c.CachedInfo().NumAckPending
+}
+
+func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	const n, large = 50, 20
+	r.publish(n, func(i int) []byte {
+		if i == large {
+			return make([]byte, 200<<10)
+		}
+		return document(i)
+	})
+	run := r.run(hostDevice(t), streams.Config{BatchBytes: 100 << 10})
+	r.tally.await(t, DeadLettered, 1)
+	r.tally.awaitStored(t, n-1)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	letters := r.stored("deadletter.>")
+	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(HeaderReason) != string(TooLarge) {
+		t.Errorf("dead letters: %v", letters)
+	}
+	if left := r.unacknowledged(); left != 0 {
+		t.Errorf("%d inputs are not acknowledged", left)
+	}
+}
+
+func TestExclusiveNeedsAStreamWithPartitions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision() // a stream without
+	r.opts.Exclusive, r.opts.Partitions = true, 4
+	findings := Inspect(r.ctx(), r.nc, r.opts, 10, 1<<20)
+	said := fmt.Sprint(findings)
+	for _, want := range []string{"does not put a partition before its subjects", "{{partition(4)}}.>", "consumer millrace-0", "MILLRACE_DELIVERY=shared"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the findings do not say %q: %s", want, said)
+		}
+	}
+}
+
+// Acknowledgements of a tenure that is over can come late. They cover only what was settled; but the server takes none
+// below them any more, and the tenure begins anew.
+func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	r.publish(10, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, 10)
+	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
+	// As of a worker that had a long tenure: a high number, for a sequence that is settled.
+	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, partitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
+	r.publishFrom(10, 11, document)
+	r.tally.awaitStored(t, 11)
+	if err := r.nc.Publish(late, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.publishFrom(11, 200, document)
+	r.tally.awaitStored(t, 200)
+	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantAll(200, document)
+}

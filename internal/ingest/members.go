@@ -1,0 +1,186 @@
+package ingest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/partition"
+)
+
+const (
+	// memberBeat is how often a worker tells the others that it is there, and which partitions it has.
+	memberBeat = 500 * time.Millisecond
+
+	// memberGone is after how long without a word a worker counts as gone.
+	memberGone = 4 * memberBeat
+)
+
+// members knows the workers that share a stream's partitions, and which partitions are to be this one's. They tell each
+// other over plain NATS messages: nothing is stored, and who is not heard of is gone. Where workers see different others
+// for a while, two may want one partition: the server lets only one have it.
+type members struct {
+	nc      *nats.Conn
+	subject string
+	id      string
+	sub     *nats.Subscription
+
+	mu     sync.Mutex
+	heard  map[string]heard // of the others
+	owns   map[int]bool     // of this one
+	wanted []bool           // by partition
+	change chan struct{}    // closed when wanted changes
+}
+
+// heard is what another worker said last.
+type heard struct {
+	owns []int
+	at   time.Time
+}
+
+// memberWord is what workers tell each other.
+type memberWord struct {
+	ID      string `json:"id"`
+	Owns    []int  `json:"owns"`
+	Leaving bool   `json:"leaving,omitempty"`
+}
+
+// membersSubject is where the workers of a consumer tell each other.
+func membersSubject(stream, consumer string) string {
+	return fmt.Sprintf("millrace.members.%s.%s", stream, consumer)
+}
+
+// joinMembers makes this worker known under id, once run is called.
+func joinMembers(nc *nats.Conn, o Options, id string) (*members, error) {
+	m := &members{
+		nc: nc, subject: membersSubject(o.Stream, o.Consumer), id: id,
+		heard: map[string]heard{}, owns: map[int]bool{}, wanted: make([]bool, o.Partitions), change: make(chan struct{}),
+	}
+	var err error
+	if m.sub, err = nc.Subscribe(m.subject, m.hear); err != nil {
+		return nil, fmt.Errorf("listen to the other workers on %q: %w", m.subject, err)
+	}
+	return m, nil
+}
+
+func (m *members) hear(msg *nats.Msg) {
+	var word memberWord
+	if json.Unmarshal(msg.Data, &word) != nil || word.ID == "" || word.ID == m.id {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if word.Leaving {
+		delete(m.heard, word.ID)
+	} else {
+		m.heard[word.ID] = heard{word.Owns, time.Now()}
+	}
+}
+
+// run tells and listens until ctx is done. The first decision comes after one that has been heard of would have spoken
+// again, so that a worker that starts does not reach for what others have.
+func (m *members) run(ctx context.Context) {
+	defer m.leave()
+	tick := time.NewTicker(memberBeat)
+	defer tick.Stop()
+	m.tell(false)
+	for first := true; ; first = false {
+		select {
+		case <-tick.C:
+			m.tell(false)
+			if !first {
+				m.decide(time.Now())
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell says to the others what this worker has. Where that fails the connection is down, and they see it as gone.
+func (m *members) tell(leaving bool) {
+	m.mu.Lock()
+	word := memberWord{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving}
+	m.mu.Unlock()
+	text, err := json.Marshal(word)
+	if err == nil {
+		_ = m.nc.Publish(m.subject, text)
+	}
+}
+
+func (m *members) leave() {
+	m.tell(true)
+	_ = m.sub.Unsubscribe()
+}
+
+// decide forgets who is gone, and sets what is to be this worker's.
+func (m *members) decide(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.heard, func(_ string, h heard) bool { return now.Sub(h.at) > memberGone })
+	all := []partition.Member{{ID: m.id, Owns: slices.Collect(maps.Keys(m.owns))}}
+	for id, h := range m.heard {
+		all = append(all, partition.Member{ID: id, Owns: h.owns})
+	}
+	changed := false
+	for p, owner := range partition.Assign(len(m.wanted), all) {
+		if mine := owner == m.id; m.wanted[p] != mine {
+			m.wanted[p], changed = mine, true
+		}
+	}
+	if changed {
+		close(m.change)
+		m.change = make(chan struct{})
+	}
+}
+
+// mine says whether a partition is to be this worker's, and gives what is closed when that may have changed.
+func (m *members) mine(p int) (bool, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.wanted[p], m.change
+}
+
+// await returns once mine(p) is want, or false when ctx is done.
+func (m *members) await(ctx context.Context, p int, want bool) bool {
+	for ctx.Err() == nil {
+		is, change := m.mine(p)
+		if is == want {
+			return true
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// has notes whether this worker has a partition.
+func (m *members) has(p int, owns bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if owns {
+		m.owns[p] = true
+	} else {
+		delete(m.owns, p)
+	}
+}
+
+// claimed says whether another worker that is there has the partition.
+func (m *members) claimed(p int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.heard {
+		if slices.Contains(h.owns, p) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,159 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/partition"
+)
+
+// What a tenure leaves with the consumer, as metadata, so that the next one knows how this one ended, whatever became of
+// the worker.
+const (
+	markOwner   = "millrace-owner"   // who works on the partition; gone when it has ended of itself
+	markCaution = "millrace-caution" // partition.Caution
+	markAlone   = "millrace-alone"   // the stream sequence of the payload that is alone on the device
+	markFault   = "millrace-fault"   // why the tenure failed, where that is known: a Reason
+)
+
+// markTimeout bounds one change of the metadata.
+const markTimeout = 5 * time.Second
+
+// takeOver reads how the last tenure ended, and marks that this one has begun. info is of the consumer now.
+func (t *tenure) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	marks := info.Config.Metadata
+	before := partition.ParseCaution(marks[markCaution])
+	floor := info.AckFloor.Stream
+	caution := before.Begin(floor)
+	if owner, died := marks[markOwner]; died {
+		caution = before.AfterDeath(floor, info.Delivered.Stream, marks[markAlone] != "")
+		t.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
+			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(t.pipe.BatchPayloads()))
+	}
+	t.blame = DeviceFault
+	if why := marks[markFault]; why != "" {
+		t.blame = Reason(why)
+	}
+	t.caution, t.suspects = caution, caution.Suspects(t.pipe.BatchPayloads())
+	t.ackedUpTo = floor
+	return t.mark(ctx, map[string]string{markOwner: t.e.id, markCaution: caution.String(), markAlone: "", markFault: ""})
+}
+
+// mark changes the consumer's metadata; an empty value takes a key away.
+func (t *tenure) mark(ctx context.Context, changes map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	config := t.consumer.CachedInfo().Config
+	marks := maps.Clone(config.Metadata)
+	if marks == nil {
+		marks = map[string]string{}
+	}
+	for key, value := range changes {
+		if value == "" {
+			delete(marks, key)
+		} else {
+			marks[key] = value
+		}
+	}
+	config.Metadata = marks
+	if _, err := t.e.js.UpdateConsumer(ctx, t.w.opts.Stream, config); err != nil {
+		return fmt.Errorf("mark the consumer as worked on: %w", err)
+	}
+	_, err := t.consumer.Info(ctx) // so that the next change starts from this one
+	return err
+}
+
+// relax notes that n suspects more have been acknowledged. After the last of them there is less reason for caution, and
+// the consumer's metadata says so before anything else is computed.
+func (t *tenure) relax(ctx context.Context, n int) error {
+	t.mu.Lock()
+	floor := t.ackedUpTo
+	t.suspects -= n
+	if t.caution.Deaths == 0 || t.caution.Due(floor) && t.suspects > 0 {
+		t.mu.Unlock()
+		return nil
+	}
+	t.caution = t.caution.Relaxed(floor)
+	t.suspects = t.caution.Suspects(t.pipe.BatchPayloads())
+	caution := t.caution
+	t.mu.Unlock()
+	return t.mark(ctx, map[string]string{markCaution: caution.String()})
+}
+
+// lookAfter looks whether the consumer is as it should be while nothing comes of it.
+func (t *tenure) lookAfter(ctx context.Context) error {
+	info, err := t.consumer.Info(ctx)
+	if err != nil {
+		return err
+	}
+	t.w.observer.Pending(info.NumPending)
+	t.mu.Lock()
+	taken := t.taken
+	t.mu.Unlock()
+	switch {
+	case t.pin != "" && info.AckFloor.Consumer > taken:
+		return errOverridden
+	case t.pin != "" && info.Delivered.Consumer != taken:
+		return errGap // what it delivered would have come by now
+	case t.pin == "" && info.NumAckPending > 0 && !t.e.members.claimed(t.partition):
+		// Its owner is gone, and what that one had would come only after AckWait.
+		t.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
+		_, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name)
+		return err
+	}
+	return nil
+}
+
+// end gives the partition up. What was not finished is the next tenure's; where this one has failed of a payload the marks
+// stay, so that the next one is careful.
+func (t *tenure) end(hard context.Context) {
+	t.e.members.has(t.partition, false)
+	if t.pin == "" {
+		return
+	}
+	changes := map[string]string{markOwner: "", markAlone: ""}
+	if t.fault != "" {
+		changes = map[string]string{markFault: string(t.fault)}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(hard), lastFlush)
+	defer cancel()
+	var err error
+	if t.pipe.Err() == nil { // with a lost device the marks stay as they are: they say what it was lost with
+		err = t.mark(ctx, changes)
+	}
+	if err == nil {
+		err = t.handOver(ctx)
+	}
+	if err != nil {
+		t.log.Info("could not give the partition up; the next owner waits until the server lets go of it", "error", err)
+	}
+}
+
+// handOver lets another worker have the partition at once, and what this one has not acknowledged too. It does nothing
+// where another has it already.
+func (t *tenure) handOver(ctx context.Context) error {
+	info, err := t.consumer.Info(ctx)
+	if err != nil || !pinnedTo(info, t.pin) {
+		return err
+	}
+	if info.NumAckPending > 0 {
+		if _, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name); err != nil {
+			return err
+		}
+	}
+	stream, err := t.e.js.Stream(ctx, t.w.opts.Stream)
+	if err != nil {
+		return err
+	}
+	return stream.UnpinConsumer(ctx, info.Name, priorityGroup)
+}
+
+// pinnedTo says whether the server delivers to who has that pin.
+func pinnedTo(info *jetstream.ConsumerInfo, pin string) bool {
+	return slices.ContainsFunc(info.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID == pin })
+}

@@ -1,0 +1,197 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device"
+	"millrace/internal/streams"
+)
+
+// settleInOrder publishes the results of one batch after another, in the order in which their payloads are in the
+// stream, and acknowledges each batch at once. It ends when no more come. After a failure nothing more is published: what
+// is behind comes again in the next tenure.
+func (t *tenure) settleInOrder(hard context.Context) {
+	s := &settler{w: t.w, pipe: t.pipe}
+	broken := false
+	for g := range t.order {
+		select {
+		case <-g.completed:
+		case <-hard.Done():
+			broken = true // its batch is still on the device, and the group with it
+			continue
+		}
+		if !broken {
+			if err := t.settleGroup(hard, s, g); err != nil {
+				t.fail(err)
+				broken = true
+			}
+		}
+		over := g.over
+		t.w.recycle(g)
+		if over != nil {
+			close(over)
+		}
+	}
+}
+
+// settleGroup stores the results of a batch and acknowledges its inputs.
+func (t *tenure) settleGroup(hard context.Context, s *settler, g *group) error {
+	if g.failed != nil {
+		return t.batchFailed(g)
+	}
+	start := t.pipe.Now()
+	if err := t.publishGroup(hard, s, g); err != nil {
+		return err
+	}
+	published := t.pipe.Now()
+	err := t.acknowledge(g)
+	g.record.Stages[streams.Publish] = streams.Span{Start: start, End: published}
+	g.record.Stages[streams.Settle] = streams.Span{Start: published, End: t.pipe.Now()}
+	t.pipe.Report(&g.record)
+	t.w.progressed()
+	return err
+}
+
+// batchFailed notes that the operators could not take a batch, though the device is well: the next tenure is to find out
+// which payload it was.
+func (t *tenure) batchFailed(g *group) error {
+	t.pipe.Report(&g.record)
+	t.blameOn(g.failed)
+	return fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.items), g.items[0].sequence, g.failed)
+}
+
+// blameOn notes that the tenure fails because of a payload, unless the error says that it is not so.
+func (t *tenure) blameOn(err error) {
+	if errors.Is(err, device.ErrLost) || errors.Is(err, streams.ErrClosed) || errors.Is(err, device.ErrOutOfMemory) {
+		return
+	}
+	t.mu.Lock()
+	t.fault = OperatorError
+	t.mu.Unlock()
+}
+
+// publishGroup stores the results of a batch; one that never can be stored makes a dead letter of its payload. It tries
+// until all are, or hard ends.
+func (t *tenure) publishGroup(hard context.Context, s *settler, g *group) error {
+	s.left = s.left[:0]
+	for i := range g.items {
+		s.left = append(s.left, i)
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.publishOnce(hard, g)
+		if err := t.settleStored(hard, s, g); err != nil {
+			return err
+		}
+		switch {
+		case len(s.left) == 0:
+			return nil
+		case hard.Err() != nil:
+			return hard.Err()
+		case t.w.nc.IsClosed():
+			return jetstream.ErrConnectionClosed
+		}
+		t.w.publishFailed(err, len(s.left), attempt)
+		if !sleep(hard, retryWait(attempt)) {
+			return hard.Err()
+		}
+	}
+}
+
+// settleStored notes which results are stored, and keeps the rest in s.left.
+func (t *tenure) settleStored(hard context.Context, s *settler, g *group) error {
+	now := time.Now()
+	headroom := g.headroom(now, t.w.ackWait)
+	rest := s.left[:0]
+	for n, i := range s.left {
+		d := &g.items[i]
+		switch a := s.answers[n]; {
+		case a.err == nil:
+			t.settled(g, i)
+			t.w.observer.Settled(a.outcome(), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
+		case unstorable(a.err):
+			cause := fmt.Errorf("its result cannot be stored: %w", a.err)
+			if err := t.w.storeDeadLetter(hard, d, TooLarge, cause); err != nil {
+				t.w.sayNotBuried(d, TooLarge, err)
+				return err
+			}
+			t.w.sayBuried(d, TooLarge, cause)
+			t.settled(g, i)
+		default:
+			rest = append(rest, i)
+		}
+	}
+	s.left = rest
+	return nil
+}
+
+func (t *tenure) settled(g *group, i int) {
+	g.settle(i)
+	t.mu.Lock()
+	t.floor.Settle(g.items[i].sequence)
+	t.mu.Unlock()
+}
+
+// acknowledge acknowledges everything up to the first input that is not settled, with one message. g is the group that
+// was settled last, nil where a dead letter was.
+func (t *tenure) acknowledge(g *group) error {
+	t.mu.Lock()
+	sequence, ok := t.floor.Acknowledge()
+	if !ok {
+		t.mu.Unlock()
+		return nil
+	}
+	var msg jetstream.Msg
+	if letter, ok := t.dead[sequence]; ok {
+		msg = letter.msg
+	} else if i := g.find(sequence); i >= 0 {
+		msg = g.items[i].msg
+	}
+	for s := range t.dead {
+		if s <= sequence {
+			delete(t.dead, s)
+		}
+	}
+	t.ackedUpTo, t.progressed, t.lastAcked = sequence, true, msg
+	t.mu.Unlock()
+	if msg == nil {
+		return fmt.Errorf("nothing in hand has sequence %d, which is to be acknowledged", sequence) // a bug; the next tenure mends it
+	}
+	t.sendAck(msg, sequence)
+	return nil
+}
+
+// acknowledgeAgain repeats the last acknowledgement for an input that it covered and that came again all the same: the
+// acknowledgement got lost, and nothing else would ever be said about that input.
+func (t *tenure) acknowledgeAgain(sequence uint64) {
+	t.mu.Lock()
+	msg, covered := t.lastAcked, sequence <= t.ackedUpTo
+	t.mu.Unlock()
+	if msg != nil && covered {
+		t.sendAck(msg, sequence)
+	}
+}
+
+func (t *tenure) sendAck(msg jetstream.Msg, sequence uint64) {
+	if err := t.w.acknowledgeAll(msg); err != nil && t.w.badSettle.due() {
+		t.log.Warn("could not acknowledge; what was to be is delivered again, and its results are dropped as duplicates",
+			"sequence", sequence, "error", err)
+	}
+}
+
+// find is the index of the item with that stream sequence, -1 if there is none. Items of a partition are in order.
+func (g *group) find(sequence uint64) int {
+	if g == nil {
+		return -1
+	}
+	for i := len(g.items) - 1; i >= 0 && g.items[i].sequence >= sequence; i-- {
+		if g.items[i].sequence == sequence {
+			return i
+		}
+	}
+	return -1
+}
