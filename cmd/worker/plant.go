@@ -213,7 +213,8 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
 		Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
 		Operators: ops, Format: format, Linger: cfg.Linger, MaxDeliver: cfg.MaxDeliver, DrainTimeout: cfg.DrainTimeout,
-		Provision: cfg.Provision, AckWait: cfg.AckWait, MaxAckPending: maxAckPending,
+		ConfirmAcks: cfg.Ack == "confirmed",
+		Provision:   cfg.Provision, AckWait: cfg.AckWait, MaxAckPending: maxAckPending,
 		Logger: log, Observer: observer,
 	}
 }

@@ -157,11 +157,12 @@ func realWorker(b *testing.B, url string, opts Options, n int) time.Duration {
 // and a result body of the length that crc32c's has.
 func nullWorker(b *testing.B, nc *nats.Conn, opts Options, n int) {
 	ctx := context.Background()
-	pub, err := newPublisher(nc)
+	const most = 4096 // publishes on their way
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2*most))
 	if err != nil {
 		b.Fatal(err)
 	}
-	consumer, err := pub.js.Consumer(ctx, opts.Stream, opts.Consumer)
+	consumer, err := js.Consumer(ctx, opts.Stream, opts.Consumer)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -173,15 +174,17 @@ func nullWorker(b *testing.B, nc *nats.Conn, opts Options, n int) {
 	defer messages.Stop()
 	body := []byte(`{"bytes":00000,"crc32c":"00000000"}`)
 	type moving struct {
-		d delivery
-		p pending
+		d   delivery
+		ack jetstream.PubAckFuture
 	}
-	window := make(chan moving, publishWindow)
+	window := make(chan moving, most)
 	done := make(chan error, 1)
 	go func() {
 		for range n {
 			m := <-window
-			if _, err := pub.wait(ctx, m.p); err != nil {
+			select {
+			case <-m.ack.Ok():
+			case err := <-m.ack.Err():
 				done <- err
 				return
 			}
@@ -201,9 +204,13 @@ func nullWorker(b *testing.B, nc *nats.Conn, opts Options, n int) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		window <- moving{d, pub.send(ctx, &nats.Msg{
+		ack, err := js.PublishMsgAsync(&nats.Msg{
 			Subject: mapSubject(opts.ResultPrefix, msg.Subject()), Header: d.resultHeader("none"), Data: body,
-		})}
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		window <- moving{d, ack}
 	}
 	if err := <-done; err != nil {
 		b.Fatal(err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/store"
 )
 
 // Reason says why a payload was given up. The names stand in the Millrace-Reason header.
@@ -95,16 +97,15 @@ func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, c
 	subject := mapSubject(w.opts.DeadLetterPrefix, d.subject)
 	own := true
 	for attempt := 1; ; attempt++ {
-		_, err := w.publisher.wait(ctx, w.publisher.send(ctx, &nats.Msg{
-			Subject: subject, Header: d.deadLetterHeader(why, cause, own), Data: d.msg.Data(),
-		}))
+		letter := &nats.Msg{Subject: subject, Header: d.deadLetterHeader(why, cause, own), Data: d.msg.Data()}
+		err := w.publisher.singles.Put(ctx, []*nats.Msg{letter}, nil)[0].Err
 		switch {
 		case err == nil:
 			return nil
-		case unstorable(err) && own:
+		case store.Unstorable(err) && own:
 			own = false
 			continue
-		case unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
+		case store.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!sleep(ctx, retryWait(attempt)):
 			return fmt.Errorf("dead letter on %q: %w", subject, err)
 		}

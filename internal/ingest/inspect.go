@@ -47,7 +47,7 @@ func Inspect(ctx context.Context, nc *nats.Conn, o Options, inFlight, batchBytes
 	if err != nil {
 		return []Finding{{Level: Error, What: "JetStream", Found: err.Error(), Advice: "report this as a bug"}}
 	}
-	i := &inspection{ctx: ctx, js: js, o: o, maxPayload: nc.MaxPayload()}
+	i := &inspection{ctx: ctx, js: js, nc: nc, o: o, maxPayload: nc.MaxPayload(), cluster: nc.ConnectedClusterName()}
 	if !i.server(nc, batchBytes) {
 		return i.findings
 	}
@@ -65,10 +65,12 @@ func Inspect(ctx context.Context, nc *nats.Conn, o Options, inFlight, batchBytes
 type inspection struct {
 	ctx      context.Context
 	js       jetstream.JetStream
+	nc       *nats.Conn
 	o        Options
 	findings []Finding
 
-	maxPayload int64 // of the server
+	maxPayload int64  // of the server
+	cluster    string // its name; empty for a server by itself
 }
 
 func (i *inspection) say(l Level, what, found, advice string) {
@@ -88,8 +90,8 @@ func (i *inspection) server(nc *nats.Conn, batchBytes int) bool {
 			"enable JetStream on the server and for this account")
 		return false
 	}
-	found := fmt.Sprintf("version %s, max_payload %d bytes; unless its sync_interval is \"always\" JetStream confirms before it "+
-		"syncs to disk, so with one replica a power cut can lose what it confirmed last", nc.ConnectedServerVersion(), nc.MaxPayload())
+	found := fmt.Sprintf("version %s, max_payload %d bytes; unless sync_interval is \"always\" in the server's jetstream block it confirms "+
+		"before it syncs to disk, so with one replica a power cut can lose what it confirmed last", nc.ConnectedServerVersion(), nc.MaxPayload())
 	if nc.MaxPayload() > int64(batchBytes) {
 		i.say(Warning, what, found, fmt.Sprintf("payloads over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
 			"to at least max_payload", batchBytes))
@@ -120,20 +122,13 @@ func (i *inspection) inputStream() {
 		return
 	}
 	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
-	worst := OK
-	warn := func(found, advice string) { worst = Warning; i.say(Warning, what, found, advice) }
 	for _, filter := range i.o.Subjects {
 		meets := func(subject string) bool { return covers(subject, filter) || covers(filter, subject) }
 		if len(c.Subjects) > 0 && !slices.ContainsFunc(c.Subjects, meets) { // a mirror has none of its own
-			warn(fmt.Sprintf("stores nothing under %q, only %v", filter, c.Subjects), "add the subject to it, or set MILLRACE_SUBJECTS")
+			i.say(Warning, what, fmt.Sprintf("stores nothing under %q, only %v", filter, c.Subjects), "add the subject to it, or set MILLRACE_SUBJECTS")
 		}
 	}
-	if c.Storage == jetstream.MemoryStorage {
-		warn(found, "memory storage loses everything when the server restarts; use file storage")
-	}
-	if worst == OK {
-		i.say(OK, what, found, "")
-	}
+	i.durability(what, found, c)
 }
 
 func (i *inspection) resultStream() {
@@ -155,10 +150,10 @@ func (i *inspection) resultStream() {
 			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
 	case c.NoAck:
 		i.say(Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
-	case c.Storage == jetstream.MemoryStorage:
-		i.say(Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
 	default:
-		i.say(OK, what, found, "")
+		i.durability(what, found, c)
+		i.publishing(what)
+		i.duplicates(what, c)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -48,9 +49,11 @@ func TestInspectFindsNothingWrongWithWhatProvisionMade(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	if len(lines) != 5 {
-		t.Errorf("%d findings, want server, two streams, dead letters and consumer:\n%s", len(lines), strings.Join(lines, "\n"))
+	if len(lines) != 7 {
+		t.Errorf("%d findings, want server, input, three of the result stream, dead letters and consumer:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
+	wantLine(t, lines, "ok stream RESULTS", "one commit a batch")
+	wantLine(t, lines, "ok stream RESULTS", "duplicate window 25m0s", "come again for 25m0s")
 }
 
 func TestInspectNamesEverythingMissingAtOnce(t *testing.T) {
@@ -88,6 +91,10 @@ func TestInspectOfStreams(t *testing.T) {
 			{Name: "RESULTS", Subjects: []string{"results.>"}, Storage: jetstream.MemoryStorage},
 			{Name: "INGEST", Subjects: []string{"ingest.>"}, Storage: jetstream.MemoryStorage}},
 			[][]string{{"warning stream RESULTS", "Memory", "use file storage"}, {"warning stream INGEST", "use file storage"}}},
+		{"no batches", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}}},
+			[][]string{{"warning stream RESULTS", "one publish a result", "set allow_batched"}}},
+		{"a short memory for ids", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute}},
+			[][]string{{"warning stream RESULTS", "duplicate window 1m0s", "come again for 25m0s", "--dupe-window 1500s"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -138,6 +145,45 @@ func TestInspectOfTheConsumer(t *testing.T) {
 			}
 			wantLine(t, r.found(1000, roomy), c.want...)
 		})
+	}
+}
+
+// The consumer's own settings say how often and how late an input comes again, where there is one.
+func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute})
+	config := jetstream.ConsumerConfig{Durable: "millrace", FilterSubject: "ingest.>", AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: 10 * time.Second, MaxDeliver: 4}
+	if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", config); err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "come again for 30s", "3 deliveries")
+	config.AckWait = time.Hour
+	if _, err := r.js.UpdateConsumer(r.ctx(), "INGEST", config); err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, r.found(1000, roomy), "warning stream RESULTS", "come again for 3h0m0s", "lower the consumer's ack wait")
+}
+
+// A cluster can keep several copies of a stream.
+func TestInspectOfReplicas(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for cluster, want := range map[string]Level{"": OK, "east": Warning} {
+		i := &inspection{cluster: cluster}
+		i.durability("stream RESULTS", "one replica", jetstream.StreamConfig{Name: "RESULTS", Replicas: 1})
+		i.durability("stream RESULTS", "three replicas", jetstream.StreamConfig{Name: "RESULTS", Replicas: 3})
+		if i.findings[0].Level != want || i.findings[1].Level != OK {
+			t.Errorf("in cluster %q: %v", cluster, i.findings)
+		}
+	}
+	r.provision()
+	for _, line := range r.found(1000, roomy) {
+		if strings.Contains(line, "--replicas") {
+			t.Errorf("a server by itself is to keep more copies: %s", line)
+		}
 	}
 }
 

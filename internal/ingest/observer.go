@@ -10,7 +10,7 @@ const (
 	Published    Outcome = iota // its result is stored and it is acknowledged
 	DeadLettered                // it is stored under the dead-letter subject and terminated
 	Nacked                      // it was given back to be delivered again
-	Duplicate                   // as Published, but the server had its result already
+	Duplicate                   // as Published, but the server said that it had its result already; of a batch it does not say it
 	NumOutcomes
 )
 

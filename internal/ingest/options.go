@@ -26,6 +26,7 @@ type Options struct {
 	Linger       time.Duration // how long the oldest payload of a batch waits for more
 	MaxDeliver   int           // a payload delivered more often than this is given up
 	DrainTimeout time.Duration // how long stopping may take until the rest is given back
+	ConfirmAcks  bool          // have the server confirm every acknowledgement of an input
 
 	Provision     bool          // create streams and consumer where missing
 	AckWait       time.Duration // of a consumer created

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/store"
 )
 
 // Provision creates the input stream, the result stream (which takes the dead letters too, unless another
@@ -26,11 +29,11 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) error {
 	case err != nil:
 		return err
 	case !there && dead == "":
-		err = createStream(ctx, js, o.Logger, jetstream.StreamConfig{Name: o.ResultStream, Subjects: append(mappedSubjects(o.ResultPrefix), deadLetters...)})
+		err = createStream(ctx, js, o.Logger, resultSettings(js, o, append(mappedSubjects(o.ResultPrefix), deadLetters...)))
 	case !there:
-		err = createStream(ctx, js, o.Logger, jetstream.StreamConfig{Name: o.ResultStream, Subjects: mappedSubjects(o.ResultPrefix)})
+		err = createStream(ctx, js, o.Logger, resultSettings(js, o, mappedSubjects(o.ResultPrefix)))
 	case dead == "":
-		err = createStream(ctx, js, o.Logger, jetstream.StreamConfig{Name: o.ResultStream + deadLetterSuffix, Subjects: deadLetters})
+		err = createStream(ctx, js, o.Logger, streamSettings(o.ResultStream+deadLetterSuffix, deadLetters))
 	}
 	if err != nil {
 		return err
@@ -42,7 +45,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) error {
 }
 
 func createInputStream(ctx context.Context, js jetstream.JetStream, o Options) error {
-	config := jetstream.StreamConfig{Name: o.Stream, Subjects: o.Subjects}
+	config := streamSettings(o.Stream, o.Subjects)
 	if o.Exclusive {
 		config.SubjectTransform = partitionTransform(o.Partitions)
 	}
@@ -66,19 +69,48 @@ func streamExists(ctx context.Context, js jetstream.JetStream, name string) (boo
 // provisioned describes what is created here.
 const provisioned = "created by Millrace (MILLRACE_PROVISION)"
 
-// createStream creates a stream on file storage, unless there is one of that name.
+// streamSettings are those of a stream that is created.
+func streamSettings(name string, subjects []string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: name, Subjects: subjects, Storage: jetstream.FileStorage,
+		Description: provisioned,
+	}
+}
+
+// maxDuplicateWindow bounds the duplicate window of a result stream that is created: the server keeps every id for
+// as long in memory.
+const maxDuplicateWindow = time.Hour
+
+// resultSettings are those of the result stream. It takes batches where the server can, and knows an id for as long
+// as its input may come again.
+func resultSettings(js jetstream.JetStream, o Options, subjects []string) jetstream.StreamConfig {
+	c := streamSettings(o.ResultStream, subjects)
+	c.AllowBatchPublish = store.ServerBatches(js.Conn().ConnectedServerVersion())
+	if span := redeliverySpan(o.AckWait, o.MaxDeliver); span > defaultDuplicateWindow {
+		c.Duplicates = min(span, maxDuplicateWindow)
+	}
+	return c
+}
+
+// defaultDuplicateWindow is what the server gives a stream for which none is named.
+const defaultDuplicateWindow = 2 * time.Minute
+
+// redeliverySpan is how long after its first delivery an input may be delivered for the last time that it is tried,
+// if every worker that has it dies.
+func redeliverySpan(ackWait time.Duration, deliveries int) time.Duration {
+	return ackWait * time.Duration(deliveries)
+}
+
 func createStream(ctx context.Context, js jetstream.JetStream, log *slog.Logger, c jetstream.StreamConfig) error {
-	name, subjects := c.Name, c.Subjects
-	there, err := streamExists(ctx, js, name)
+	there, err := streamExists(ctx, js, c.Name)
 	if err != nil || there {
 		return err
 	}
-	c.Storage, c.Description = jetstream.FileStorage, provisioned
 	if _, err = js.CreateStream(ctx, c); err != nil {
 		return fmt.Errorf("create stream %q on %v: %w: where another stream has these subjects, name it or choose others "+
-			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX)", name, subjects, err)
+			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX)", c.Name, c.Subjects, err)
 	}
-	log.Info("created stream", "stream", name, "subjects", subjects)
+	log.Info("created stream", "stream", c.Name, "subjects", c.Subjects)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -24,6 +25,14 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 	if s := r.streamConfig("INGEST").Storage; s != jetstream.FileStorage {
 		t.Errorf("storage is %v, want files", s)
 	}
+	results := r.streamConfig("RESULTS")
+	if !results.AllowBatchPublish || results.Duplicates != 25*time.Minute {
+		t.Errorf("the result stream allows batches: %v, and knows ids for %v; want that it does, and for as long as inputs come again",
+			results.AllowBatchPublish, results.Duplicates)
+	}
+	if r.streamConfig("INGEST").AllowBatchPublish {
+		t.Error("the input stream was made to allow batches, which nobody asked for")
+	}
 	c := r.consumerInfo().Config
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != r.opts.AckWait || c.MaxAckPending != r.opts.MaxAckPending ||
 		c.MaxDeliver != -1 || !slices.Equal(c.FilterSubjects, r.opts.Subjects) || c.Durable != "millrace" {
@@ -38,6 +47,26 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 	}
 	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS"}) {
 		t.Errorf("streams %v", names)
+	}
+}
+
+func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, c := range []struct {
+		ackWait time.Duration
+		deliver int
+		want    time.Duration
+	}{
+		{time.Second, 3, 0}, // the server's own
+		{30 * time.Second, 10, 5 * time.Minute},
+		{time.Hour, 1000, time.Hour},
+	} {
+		o := r.opts
+		o.AckWait, o.MaxDeliver = c.ackWait, c.deliver
+		if got := resultSettings(r.js, o, nil).Duplicates; got != c.want {
+			t.Errorf("ack wait %v, %d deliveries: a duplicate window of %v, want %v", c.ackWait, c.deliver, got, c.want)
+		}
 	}
 }
 

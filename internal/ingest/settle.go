@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 )
 
@@ -17,19 +18,16 @@ type settler struct {
 	pipe    *streams.Pipeline
 	records [][]byte // of one payload, by operator
 	left    []int    // indices into the group not settled yet
-	sent    []pending
-	answers []answer      // by position in left
-	acking  time.Duration // spent on acknowledging the inputs of this batch
+	results []nats.Msg
+	msgs    []*nats.Msg    // the results, by position in left
+	answers []store.Answer // likewise
+	stored  []*delivery    // the inputs to acknowledge
+	acking  time.Duration  // spent on acknowledging the inputs of this batch
 }
 
-// answer is the server's word on a result.
-type answer struct {
-	duplicate bool  // the stream had it already
-	err       error // nil: it is stored
-}
-
-func (a answer) outcome() Outcome {
-	if a.duplicate {
+// outcome is what became of an input whose result is stored.
+func outcome(a store.Answer) Outcome {
+	if a.Duplicate {
 		return Duplicate
 	}
 	return Published
@@ -104,7 +102,7 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 		s.left = append(s.left, i)
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.publishOnce(ctx, g)
+		err := s.publishOnce(ctx, g, attempt)
 		s.settleAnswered(ctx, g)
 		if len(s.left) == 0 || ctx.Err() != nil || s.w.nc.IsClosed() {
 			return
@@ -118,21 +116,23 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 
 // publishOnce sends every result that is left and waits for the server's word on each. It returns the last
 // error.
-func (s *settler) publishOnce(ctx context.Context, g *group) (last error) {
-	s.sent, s.answers = s.sent[:0], s.answers[:0]
+func (s *settler) publishOnce(ctx context.Context, g *group, attempt int) (last error) {
+	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
 	for _, i := range s.left {
 		d := &g.items[i]
-		s.sent = append(s.sent, s.w.publisher.send(ctx, &nats.Msg{
+		s.results = append(s.results, nats.Msg{
 			Subject: mapSubject(s.w.opts.ResultPrefix, d.subject),
 			Header:  d.resultHeader(s.w.operators),
 			Data:    g.body(i),
-		}))
+		})
 	}
-	for n := range s.left {
-		duplicate, err := s.w.publisher.wait(ctx, s.sent[n])
-		s.answers = append(s.answers, answer{duplicate, err})
-		if err != nil {
-			last = err
+	for n := range s.results {
+		s.msgs = append(s.msgs, &s.results[n])
+	}
+	s.answers = s.w.publisher.publishAttempt(ctx, attempt, s.msgs, s.answers)
+	for _, a := range s.answers {
+		if a.Err != nil {
+			last = a.Err
 		} else {
 			s.w.progressed()
 		}
@@ -147,20 +147,22 @@ func (s *settler) settleAnswered(ctx context.Context, g *group) {
 	now := time.Now()
 	headroom := g.headroom(now, s.w.ackWait)
 	rest := s.left[:0]
+	s.stored = s.stored[:0]
 	for n, i := range s.left {
 		d := &g.items[i]
 		switch a := s.answers[n]; {
-		case a.err == nil:
-			s.w.ack(d)
+		case a.Err == nil:
+			s.stored = append(s.stored, d)
 			g.settle(i)
-			s.w.observer.Settled(a.outcome(), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
-		case unstorable(a.err):
+			s.w.observer.Settled(outcome(a), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
+		case store.Unstorable(a.Err):
 			g.settle(i)
-			s.w.giveUp(ctx, *d, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.err))
+			s.w.giveUp(ctx, *d, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
 		default:
 			rest = append(rest, i)
 		}
 	}
+	s.w.ackAll(ctx, s.stored)
 	s.left = rest
 	s.acking += s.pipe.Now() - start
 }

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Stage is where a worker is in its life.
@@ -82,15 +80,6 @@ func tooLarge(bytes, most int) error {
 	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
 }
 
-// ack acknowledges an input. Where that fails the input is delivered again and its result dropped as a
-// duplicate.
-func (w *Worker) ack(d *delivery) {
-	w.ledger.settle(d)
-	if err := d.msg.Ack(); err != nil && w.badSettle.due() {
-		w.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.sequence, "error", err)
-	}
-}
-
 // nak gives an input back for a while. Where that fails AckWait does the same.
 func (w *Worker) nak(d *delivery, delay time.Duration) {
 	w.ledger.giveBack(d)
@@ -108,9 +97,6 @@ func (w *Worker) giveBack(d *delivery, why error) {
 	}
 	w.nak(d, delay)
 }
-
-// acknowledgeAll acknowledges an input and all before it.
-func (w *Worker) acknowledgeAll(msg jetstream.Msg) error { return msg.Ack() }
 
 // unread collects deliveries that were taken from the server and that no batch takes any more. They go back
 // only when the pull has ended: given back sooner, the server would deliver them to this worker again. What

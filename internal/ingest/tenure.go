@@ -204,7 +204,7 @@ func (t *tenure) take(ctx, hard context.Context, d delivery, out chan<- delivery
 		return errGap
 	case verdict == partition.Known:
 		t.w.observer.Redelivered()
-		t.acknowledgeAgain(d.sequence)
+		t.acknowledgeAgain(hard, d.sequence)
 		return nil
 	case giveUp:
 		return t.bury(hard, d, t.blame, errors.New("it was alone on the device, and that failed each time"))
@@ -235,7 +235,7 @@ func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error)
 	if !alone {
 		return nil // it is acknowledged with what is before it
 	}
-	return t.acknowledge(nil)
+	return t.acknowledge(hard, nil)
 }
 
 // fillBatches packs and submits what comes until there is no more. With reason for caution there is one small batch at a

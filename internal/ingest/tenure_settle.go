@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
+	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 )
 
@@ -49,7 +50,7 @@ func (t *tenure) settleGroup(hard context.Context, s *settler, g *group) error {
 		return err
 	}
 	published := t.pipe.Now()
-	err := t.acknowledge(g)
+	err := t.acknowledge(hard, g)
 	g.record.Stages[streams.Publish] = streams.Span{Start: start, End: published}
 	g.record.Stages[streams.Settle] = streams.Span{Start: published, End: t.pipe.Now()}
 	t.pipe.Report(&g.record)
@@ -83,7 +84,7 @@ func (t *tenure) publishGroup(hard context.Context, s *settler, g *group) error 
 		s.left = append(s.left, i)
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.publishOnce(hard, g)
+		err := s.publishOnce(hard, g, attempt)
 		if err := t.settleStored(hard, s, g); err != nil {
 			return err
 		}
@@ -110,11 +111,11 @@ func (t *tenure) settleStored(hard context.Context, s *settler, g *group) error 
 	for n, i := range s.left {
 		d := &g.items[i]
 		switch a := s.answers[n]; {
-		case a.err == nil:
+		case a.Err == nil:
 			t.settled(g, i)
-			t.w.observer.Settled(a.outcome(), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
-		case unstorable(a.err):
-			cause := fmt.Errorf("its result cannot be stored: %w", a.err)
+			t.w.observer.Settled(outcome(a), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
+		case store.Unstorable(a.Err):
+			cause := fmt.Errorf("its result cannot be stored: %w", a.Err)
 			if err := t.w.storeDeadLetter(hard, d, TooLarge, cause); err != nil {
 				t.w.sayNotBuried(d, TooLarge, err)
 				return err
@@ -138,7 +139,7 @@ func (t *tenure) settled(g *group, i int) {
 
 // acknowledge acknowledges everything up to the first input that is not settled, with one message. g is the group that
 // was settled last, nil where a dead letter was.
-func (t *tenure) acknowledge(g *group) error {
+func (t *tenure) acknowledge(ctx context.Context, g *group) error {
 	t.mu.Lock()
 	sequence, ok := t.floor.Acknowledge()
 	if !ok {
@@ -161,23 +162,23 @@ func (t *tenure) acknowledge(g *group) error {
 	if msg == nil {
 		return fmt.Errorf("nothing in hand has sequence %d, which is to be acknowledged", sequence) // a bug; the next tenure mends it
 	}
-	t.sendAck(msg, sequence)
+	t.sendAck(ctx, msg, sequence)
 	return nil
 }
 
 // acknowledgeAgain repeats the last acknowledgement for an input that it covered and that came again all the same: the
 // acknowledgement got lost, and nothing else would ever be said about that input.
-func (t *tenure) acknowledgeAgain(sequence uint64) {
+func (t *tenure) acknowledgeAgain(ctx context.Context, sequence uint64) {
 	t.mu.Lock()
 	msg, covered := t.lastAcked, sequence <= t.ackedUpTo
 	t.mu.Unlock()
 	if msg != nil && covered {
-		t.sendAck(msg, sequence)
+		t.sendAck(ctx, msg, sequence)
 	}
 }
 
-func (t *tenure) sendAck(msg jetstream.Msg, sequence uint64) {
-	if err := t.w.acknowledgeAll(msg); err != nil && t.w.badSettle.due() {
+func (t *tenure) sendAck(ctx context.Context, msg jetstream.Msg, sequence uint64) {
+	if err := t.w.acknowledgeAll(ctx, msg); err != nil && t.w.badSettle.due() {
 		t.log.Warn("could not acknowledge; what was to be is delivered again, and its results are dropped as duplicates",
 			"sequence", sequence, "error", err)
 	}

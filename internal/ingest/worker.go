@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 )
 
@@ -29,7 +30,7 @@ type Worker struct {
 	observer  Observer
 	pipes     []*streams.Pipeline
 	consumer  jetstream.Consumer
-	publisher *publisher
+	publisher publisher
 	operators string        // the header's value
 	ackWait   time.Duration // the consumer's
 	maxBytes  int           // of a payload: what the smallest batch takes
@@ -48,7 +49,10 @@ type Worker struct {
 	dead   *deadLetters
 
 	badPublish throttle // of the log, on results that cannot be stored
+	badBatch   throttle // likewise, on batches of them
 	badSettle  throttle // likewise, on inputs that cannot be settled
+
+	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
 
 	stage   atomic.Int32 // Stage
 	moved   atomic.Int64 // when something last moved on, UnixNano
@@ -77,14 +81,14 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if err != nil {
 		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, opts.Stream, err)
 	}
-	pub, err := newPublisher(nc)
-	if err != nil {
-		return nil, err
-	}
 	w := &Worker{
 		nc: nc, opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
-		consumer: consumer, publisher: pub, flying: map[*streams.Pipeline][]*group{},
+		consumer: consumer, flying: map[*streams.Pipeline][]*group{},
 		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(), ledger: newLedger(),
+		confirming: make(chan struct{}, confirmAtOnce),
+	}
+	if w.publisher, err = w.openPublisher(ctx, nc, store.Timeout); err != nil {
+		return nil, err
 	}
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait

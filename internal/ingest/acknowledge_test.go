@@ -1,0 +1,87 @@
+package ingest
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/streams"
+)
+
+func TestConfirmedAcknowledgements(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.ConfirmAcks = true
+	r.provision()
+	const n = 1000
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 300})
+	r.tally.awaitStored(t, n)
+	until(t, "every acknowledgement is confirmed", func() bool { return run.worker.Status().InHand == 0 })
+	// Nothing is on its way any more, so nothing has to be waited for.
+	if info := r.consumerInfo(); info.NumAckPending != 0 || info.AckFloor.Stream != n {
+		t.Errorf("%d inputs unacknowledged, floor at %d; want all %d acknowledged", info.NumAckPending, info.AckFloor.Stream, n)
+	}
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, document)
+	r.wantSettled(n)
+}
+
+// An acknowledgement whose confirmation is lost was sent all the same; the worker says so and goes on.
+func TestLostConfirmations(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.ConfirmAcks = true
+	r.provision()
+	proxy := r.behindProxy()
+	run := r.prepare(hostDevice(t), streams.Config{})
+	const n = 20
+	r.publish(n, document)
+	// A confirmation is an empty answer to a request; all others have something to say.
+	proxy.losing(func(subject string, body []byte) bool {
+		return bytes.HasPrefix([]byte(subject), []byte("_INBOX.")) && len(bytes.TrimSpace(body)) == 0
+	})
+	run.start()
+	r.log.await(t, "an acknowledgement was not confirmed")
+	r.tally.awaitStored(t, n)
+	r.awaitFinished(n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, document)
+}
+
+// What the worker stores when its result stream takes batches, and when it does not, is the same.
+func TestResultsInBatchesAndOneByOne(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		batches bool
+		says    string
+	}{{"batches", true, "one commit a batch"}, {"one by one", false, "one publish a result"}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.createStream(jetstream.StreamConfig{
+				Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, AllowBatchPublish: c.batches, Duplicates: time.Hour,
+			})
+			r.provision()
+			const n = 2000
+			r.publish(n, document)
+			run := r.run(hostDevice(t), streams.Config{})
+			r.tally.awaitStored(t, n)
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			if !r.log.has("results are stored with " + c.says) {
+				t.Errorf("the log does not say %q", c.says)
+			}
+			r.wantAll(n, document)
+			r.wantSettled(n)
+		})
+	}
+}

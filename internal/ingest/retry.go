@@ -1,0 +1,23 @@
+package ingest
+
+import (
+	"context"
+	"time"
+)
+
+// retryWait is the pause before the n-th attempt (from 1) to store what could not be stored.
+func retryWait(n int) time.Duration {
+	return min(50*time.Millisecond<<min(n-1, 6), 2*time.Second)
+}
+
+// sleep waits for d or the end of ctx, and says whether it waited for d.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

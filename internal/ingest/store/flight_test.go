@@ -1,0 +1,73 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+)
+
+// A batch whose connection goes holds a subscription that can only be given back when the connection is there again.
+func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
+	t.Parallel()
+	r, loss := newRig(t, nil), &lossy{}
+	nc := r.connect(nats.SetCustomDialer(loss))
+	b := NewBatched(r.windowed(patience, nc), nil)
+	r.wantStored(b.Put(r.ctx(), messages(0, 10, 20), nil), 10)
+	idle := nc.NumSubscriptions()
+
+	f, err := newFlight(b.singles.lines[0], patience, &b.litter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := messages(10, 20, 1<<20) // more than the client buffers while it is disconnected
+	if err := f.begin(r.ctx(), large[0]); err != nil {
+		t.Fatal(err)
+	}
+	loss.refuse(true)
+	until(t, "disconnected", func() bool { return !nc.IsConnected() })
+	if err := f.finish(r.ctx(), large); err == nil {
+		t.Fatal("a batch was finished without a connection")
+	}
+	b.litter.leave(f.publisher)
+	if left := len(b.litter.left); left != 1 {
+		t.Errorf("%d publishers wait to be closed, want 1", left)
+	}
+	loss.refuse(false)
+	until(t, "connected again", nc.IsConnected)
+	until(t, "it is closed", func() bool {
+		b.litter.collect()
+		return len(b.litter.left) == 0
+	})
+	if now := nc.NumSubscriptions(); now != idle {
+		t.Errorf("%d subscriptions, and %d before the batch", now, idle)
+	}
+	r.putAll(b, messages(0, 30, 20))
+	r.wantOnce(30, false)
+}
+
+// The server's acknowledgement alone does not say that all is well.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	f, err := newFlight(r.windowed(patience, r.connect()).lines[0], patience, &litter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what       string
+		ack        jetstreamext.BatchAck
+		reconnects uint64
+		ok         bool
+	}{
+		{"all stored", jetstreamext.BatchAck{Sequence: 7, BatchSize: 5}, 0, true},
+		{"one missing", jetstreamext.BatchAck{Sequence: 7, BatchSize: 4}, 0, false},
+		{"all known", jetstreamext.BatchAck{BatchSize: 5}, 0, false},
+		{"connected anew meanwhile", jetstreamext.BatchAck{Sequence: 7, BatchSize: 5}, 1, false},
+	} {
+		f.reconnects = c.reconnects
+		if err := f.judge(&c.ack, 5); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}

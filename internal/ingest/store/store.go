@@ -1,0 +1,51 @@
+// Package store puts messages into JetStream streams and says of each what became of it.
+//
+// There are two ways. Windowed publishes every message by itself and waits for an acknowledgement of each: any
+// server can do it, and every message has an answer of its own. Batched publishes many as one fast batch with one
+// acknowledgement for all: that is several times faster for small messages, and needs a server and a stream that
+// allow it. Open asks them and chooses. Whatever goes wrong with a batch, its messages go the other way under the
+// same ids, so the stream keeps one of each and every one has its answer.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Store stores messages in streams and says what became of each. It may be used by several goroutines at once.
+type Store interface {
+	// Put stores msgs, in their order while nothing goes wrong, and returns when each has its answer or ctx has
+	// ended. answers[i] is about msgs[i]; they are appended to dst and returned. Every message must carry a
+	// Nats-Msg-Id, since one may be sent twice. The messages stay the caller's and are not changed; after a Put
+	// whose ctx has ended, what they hold may be read for as long as an acknowledgement may take.
+	Put(ctx context.Context, msgs []*nats.Msg, dst []Answer) (answers []Answer)
+}
+
+// Answer is what became of one message.
+type Answer struct {
+	Duplicate bool  // the stream had a message of the same id already, as far as the server said so
+	Err       error // nil: the server has stored it; otherwise it is not known whether it did
+}
+
+// Timeout is how long the server may take to answer before what was sent counts as lost, unless a Store is made
+// with another.
+const Timeout = 10 * time.Second
+
+// JetStream's codes for a message that no retry can store (nats-server's errors.json).
+const (
+	codeMessageTooLarge = 10054 // larger than the stream's max_msg_size
+	codeHeaderTooLarge  = 10097 // header larger than 64 KiB
+)
+
+// Unstorable says that a message itself, not the server's state, keeps it from being stored.
+func Unstorable(err error) bool {
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported) {
+		return true
+	}
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == codeMessageTooLarge || api.ErrorCode == codeHeaderTooLarge)
+}

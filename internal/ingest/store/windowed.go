@@ -1,0 +1,66 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Windowed publishes each message by itself, many at a time within a window, and waits for the acknowledgement of
+// each. An acknowledgement that does not come in time makes an error; to publish again is the caller's business.
+type Windowed struct {
+	lines   []*line
+	turn    atomic.Uint32
+	timeout time.Duration
+}
+
+// NewWindowed makes a store over connections that stay the caller's. They take turns, a Put each. An answer that
+// takes longer than timeout counts as lost; 0 stands for Timeout. It fails without a connection.
+func NewWindowed(timeout time.Duration, conns ...*nats.Conn) (*Windowed, error) {
+	if len(conns) == 0 {
+		return nil, errors.New("store: no connection: give at least one")
+	}
+	if timeout <= 0 {
+		timeout = Timeout
+	}
+	w := &Windowed{timeout: timeout}
+	for _, nc := range conns {
+		l, err := newLine(nc, timeout)
+		if err != nil {
+			return nil, err
+		}
+		w.lines = append(w.lines, l)
+	}
+	return w, nil
+}
+
+// next is the connection whose turn it is. One that is down is passed over while another is up.
+func (w *Windowed) next() *line {
+	first := w.turn.Add(1)
+	for i := range w.lines {
+		if l := w.lines[(int(first)+i)%len(w.lines)]; l.nc.IsConnected() {
+			return l
+		}
+	}
+	return w.lines[int(first)%len(w.lines)]
+}
+
+// Put implements Store. What goes beyond the window waits for room in it.
+func (w *Windowed) Put(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
+	l := w.next()
+	// The window knows messages by their address, and the caller may put one again while the client still
+	// has the first: so what is sent are copies.
+	copies := make([]nats.Msg, len(msgs))
+	sent := make([]pending, len(msgs))
+	for i, m := range msgs {
+		copies[i] = nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
+		sent[i] = l.send(ctx, &copies[i])
+	}
+	for i := range sent {
+		dst = append(dst, sent[i].wait(ctx))
+	}
+	return dst
+}
