@@ -50,8 +50,8 @@ fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 		done; \
 	done
 
-kernels: ## Build kernels/build/libmillrace.so and the yardstick (needs nvcc, no GPU)
-	$(MAKE) -C kernels all yardstick symbols
+kernels: ## Build kernels/build/libmillrace.so, the faulty one for tests, and the yardstick (needs nvcc, no GPU)
+	$(MAKE) -C kernels all faulty yardstick symbols
 
 kernels-check: ## Test the kernels' arithmetic on the CPU (needs a C++ compiler alone)
 	$(MAKE) -C kernels check
@@ -62,7 +62,7 @@ gpu-bundle: ## Build into .gpu/ what a GPU machine without Go needs
 	set -e; for room in $(BUNDLE_TESTS); do \
 		CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BUNDLE)/$${room##*/}.test ./internal/$$room; \
 	done
-	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/yardstick) $(BUNDLE)/; \
+	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/libmillrace-faulty.so kernels/build/yardstick) $(BUNDLE)/; \
 	else echo "kernels/build/libmillrace.so is not there (make kernels): the bundle goes without it" >&2; fi
 	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \
 		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }

@@ -2,11 +2,9 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -95,8 +93,8 @@ func (w *Worker) leaveUnread(f *batcher) {
 	}
 }
 
-// submit hands a filled batch to the device. A batch that the device refuses is given back to the server;
-// only the loss of the device is an error.
+// submit hands a filled batch to the device. Of a batch that the device refuses see refused; only the end of the
+// pipeline is an error.
 func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.CloseReason) error {
 	w.flying[f.pipe][b.Slot()] = g
 	g.bytes = b.Bytes()
@@ -105,13 +103,11 @@ func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.Clos
 	if err == nil {
 		return nil
 	}
-	w.nakGroup(g, err)
 	b.Release()
-	w.recycle(g)
-	if errors.Is(err, device.ErrLost) || errors.Is(err, streams.ErrClosed) {
+	w.refused(f.pipe, g, err)
+	if lost(err) {
 		return err
 	}
-	w.log.Error("the device refused a batch; its payloads are delivered again later", "error", err)
 	return nil
 }
 
@@ -125,9 +121,12 @@ func (f *batcher) first() (delivery, bool) {
 	return d, ok
 }
 
-// add packs a delivery into the batch and notes it in the group. Every payload fits an empty batch: larger
-// ones are not admitted.
-func (f *batcher) add(b *streams.Batch, g *group, d delivery) {
+// add packs a delivery into the batch and notes it in the group.
+func (f *batcher) add(b *streams.Batch, g *group, d delivery) { appendTo(b, g, d) }
+
+// appendTo packs a delivery into a batch in which there is room, and notes it in the group. Every payload fits an empty
+// batch: larger ones are not admitted.
+func appendTo(b *streams.Batch, g *group, d delivery) {
 	if !b.Append(d.msg.Data()) {
 		panic(fmt.Sprintf("ingest: payload of %d bytes does not fit a batch that it was measured for", len(d.msg.Data())))
 	}

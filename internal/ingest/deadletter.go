@@ -91,23 +91,21 @@ func (w *Worker) sayBuried(d *delivery, why Reason, cause error) {
 	w.progressed()
 }
 
-// storeDeadLetter returns once the server has stored the dead letter. The input's own headers and ours together
-// may be more than the server takes; then it goes without the input's, since the payload matters more.
+// storeDeadLetter returns once the server has stored the dead letter, in the first form that it takes.
 func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, cause error) error {
-	subject := mapSubject(w.opts.DeadLetterPrefix, d.subject)
-	own := true
+	letter := &letter{w: w, d: d, why: why, cause: cause, subject: mapSubject(w.opts.DeadLetterPrefix, d.subject)}
 	for attempt := 1; ; attempt++ {
-		letter := &nats.Msg{Subject: subject, Header: d.deadLetterHeader(why, cause, own), Data: d.msg.Data()}
-		err := w.publisher.singles.Put(ctx, []*nats.Msg{letter}, nil)[0].Err
+		err := letter.store(ctx)
 		switch {
 		case err == nil:
+			letter.logOmission()
 			return nil
-		case store.Unstorable(err) && own:
-			own = false
+		case store.Unstorable(err) && letter.form < apart:
+			letter.form++
 			continue
 		case store.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!sleep(ctx, retryWait(attempt)):
-			return fmt.Errorf("dead letter on %q: %w", subject, err)
+			return fmt.Errorf("dead letter on %q: %w", letter.subject, err)
 		}
 	}
 }

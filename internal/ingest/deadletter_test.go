@@ -76,8 +76,8 @@ func TestPayloadTriedTooOftenIsDeadLettered(t *testing.T) {
 			r.provision()
 			r.opts.MaxDeliver = c.ours
 			r.limitConsumer(c.servers)
-			r.publish(1, document)
-			run := r.run(simDevice(t, sim.Fault{Kind: sim.LaunchFailure, Nth: 1}), streams.Config{})
+			r.publish(1, someBytes(100))
+			run := r.run(simDevice(t, noScratch...), streams.Config{})
 			r.tally.await(t, DeadLettered, 1)
 			if err := run.drain(); err != nil {
 				t.Fatal(err)

@@ -18,6 +18,7 @@ type delivery struct {
 	sequence   uint64    // in the stream
 	number     uint64    // of the delivery, at the consumer
 	deliveries int       // 1 for the first
+	level      int       // how suspect it is; see levels
 	pending    uint64    // messages behind it
 	stored     time.Time // when the stream stored it
 	received   time.Time
@@ -41,9 +42,15 @@ func (d *delivery) nakDelay() time.Duration {
 	return min(time.Second<<min(d.deliveries-1, 6), time.Minute)
 }
 
+// lossDelay is how long a payload stays away that was on a device as it was lost: time for the process to end, so that
+// its successor gets it.
+const lossDelay = time.Second
+
 // group is the deliveries of one batch, from its first payload until the last of them is settled. The server
 // counts AckWait down for each meanwhile, so the group is where they are kept alive.
 type group struct {
+	back chan *streams.Batch // where its batch comes back to; nil: to a settler. Fixed when it is made
+
 	mu      sync.Mutex
 	items   []delivery
 	settled []bool
@@ -72,10 +79,19 @@ func (g *group) add(d delivery) {
 	g.mu.Unlock()
 }
 
-// settle marks a delivery as settled; from then on it is not kept alive.
+// settle marks a delivery as settled, or as another group's; from then on it is not kept alive here.
 func (g *group) settle(i int) {
 	g.mu.Lock()
 	g.settled[i] = true
+	g.mu.Unlock()
+}
+
+// reclaim takes back what went to another group and was not settled there.
+func (g *group) reclaim(items []int) {
+	g.mu.Lock()
+	for _, i := range items {
+		g.settled[i] = false
+	}
 	g.mu.Unlock()
 }
 

@@ -18,6 +18,10 @@ const (
 	HeaderReason     = "Millrace-Reason"
 	HeaderError      = "Millrace-Error"
 	HeaderDeliveries = "Millrace-Deliveries"
+
+	// Of a dead letter that the server does not take in one message with all its headers.
+	HeaderOmitted         = "Millrace-Omitted"          // what is missing: headers, payload, or both
+	HeaderPayloadSequence = "Millrace-Payload-Sequence" // where the letter's stream has the payload, without headers
 )
 
 // Prefixes of headers that do not pass through. Those of the server would make it expect sequences or drop

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -18,6 +19,10 @@ type ledger struct {
 	settled map[uint64]time.Time
 	order   []uint64 // the keys of settled, oldest first from next on
 	next    int
+
+	returned map[uint64]time.Time // given back by this worker, which knows why
+	awaited  int                  // how few must be held for whoever waits
+	fewer    chan struct{}        // closed then; nil while nobody waits
 }
 
 func newLedger() *ledger {
@@ -48,18 +53,58 @@ func (l *ledger) take(d *delivery) standing {
 	return unknown
 }
 
-// giveBack forgets a delivery that was not settled.
+// giveBack notes that a delivery was not settled and is to come again.
 func (l *ledger) giveBack(d *delivery) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release(d)
+	if l.returned == nil || len(l.returned) >= remembered {
+		l.returned = map[uint64]time.Time{} // it does not grow without a bound; whose return is forgotten is a suspect
+	}
+	l.returned[d.sequence] = d.stored
+}
+
+// gaveBack says whether this worker has given that input back. It lives, so the input is not what breaks the device.
+func (l *ledger) gaveBack(d *delivery) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.returned[d.sequence]
+	return ok && at.Equal(d.stored)
+}
+
+// release takes a delivery out of what is held, and wakes who waits for that. l.mu is held.
+func (l *ledger) release(d *delivery) {
 	delete(l.held, d.sequence)
+	if l.fewer != nil && len(l.held) <= l.awaited {
+		close(l.fewer)
+		l.fewer = nil
+	}
+}
+
+// await returns nil once no more than n inputs are in hand, or ctx's error. One goroutine at a time may wait.
+func (l *ledger) await(ctx context.Context, n int) error {
+	l.mu.Lock()
+	if len(l.held) <= n {
+		l.mu.Unlock()
+		return nil
+	}
+	fewer := make(chan struct{})
+	l.awaited, l.fewer = n, fewer
 	l.mu.Unlock()
+	select {
+	case <-fewer:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // settle notes that the result or the dead letter of a delivery is stored.
 func (l *ledger) settle(d *delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.held, d.sequence)
+	l.release(d)
+	delete(l.returned, d.sequence)
 	if _, again := l.settled[d.sequence]; !again {
 		if len(l.order) < remembered {
 			l.order = append(l.order, d.sequence)

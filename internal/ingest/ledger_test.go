@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -22,6 +23,9 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	want(first, unknown, "a first delivery")
 	want(again, inHand, "a second while the first is in hand")
 	l.giveBack(first)
+	if !l.gaveBack(again) || l.gaveBack(other) {
+		t.Error("it is not known which of two was given back")
+	}
 	want(again, unknown, "after it was given back")
 	l.settle(again)
 	want(again, done, "after it was settled")
@@ -30,6 +34,28 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	want(other, unknown, "of another stream's message with that sequence")
 	l.settle(other)
 	want(other, done, "after that was settled")
+}
+
+func TestLedgerTellsWhenFewAreHeld(t *testing.T) {
+	l := newLedger()
+	one, two := &delivery{sequence: 1}, &delivery{sequence: 2}
+	l.take(one)
+	l.take(two)
+	waited := make(chan error, 1)
+	go func() { waited <- l.await(t.Context(), 1) }()
+	l.settle(one)
+	if err := <-waited; err != nil {
+		t.Errorf("one is held, and waiting for that ended with %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.await(gone, 0); err == nil {
+		t.Error("one is held, and waiting for none ended without an error")
+	}
+	l.giveBack(two)
+	if err := l.await(gone, 0); err != nil {
+		t.Errorf("none is held, and waiting for that ended with %v", err)
+	}
 }
 
 func TestLedgerIsBounded(t *testing.T) {

@@ -57,18 +57,23 @@ func newRig(t *testing.T) *rig {
 	r.start("127.0.0.1:0")
 	r.url = r.server.URL()
 	t.Cleanup(func() { r.server.Close() })
-	r.opts = Options{
-		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
-		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
-		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, MaxDeliver: 5,
-		DrainTimeout: 10 * time.Second, Provision: true, AckWait: 5 * time.Minute, MaxAckPending: 100000,
-		Logger: slog.New(slog.NewTextHandler(r.log, nil)), Observer: r.tally,
-	}
+	r.opts = optionsFor(ops, slog.New(slog.NewTextHandler(r.log, nil)), r.tally)
 	r.nc = r.connect()
 	if r.js, err = jetstream.New(r.nc); err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// optionsFor are the options that tests begin with.
+func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Options {
+	return Options{
+		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
+		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
+		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, MaxDeliver: 5,
+		DrainTimeout: 10 * time.Second, Provision: true, AckWait: 5 * time.Minute, MaxAckPending: 100000,
+		Logger: log, Observer: observer,
+	}
 }
 
 func (r *rig) start(addr string) {
@@ -111,7 +116,11 @@ func (r *rig) publish(n int, payload func(i int) []byte) {
 // publishFrom stores the inputs from number first to before number end.
 func (r *rig) publishFrom(first, end int, payload func(i int) []byte) {
 	r.t.Helper()
+	const most = 2000 // on their way at once: the client gives up on more while the server is slow
 	for i := first; i < end; i++ {
+		if i > first && (i-first)%most == 0 {
+			r.awaitPublished()
+		}
 		m := &nats.Msg{
 			Subject: fmt.Sprintf("ingest.web.%d", i%3),
 			Data:    payload(i),
@@ -121,6 +130,11 @@ func (r *rig) publishFrom(first, end int, payload func(i int) []byte) {
 			r.t.Fatal(err)
 		}
 	}
+	r.awaitPublished()
+}
+
+func (r *rig) awaitPublished() {
+	r.t.Helper()
 	select {
 	case <-r.js.PublishAsyncComplete():
 	case <-time.After(patience):

@@ -48,14 +48,24 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 // settle takes a completed batch over.
 func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 	g := s.w.flying[s.pipe][b.Slot()]
-	defer s.w.recycle(g)
-	record := *b.Record()
+	if g.back != nil {
+		g.back <- b // somebody waits for just this batch
+		return
+	}
 	if err := b.Err(); err != nil {
+		record := *b.Record()
 		b.Release()
-		s.w.nakGroup(g, err)
+		s.w.refused(s.pipe, g, err)
 		s.pipe.Report(&record)
 		return
 	}
+	s.finish(ctx, g, b)
+	s.w.recycle(g)
+}
+
+// finish publishes the results of a batch and settles every delivery of its group.
+func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
+	record := *b.Record()
 	start := s.pipe.Now()
 	s.encode(g, b)
 	b.Release() // its buffers may be used again: the results are in the group now

@@ -17,6 +17,7 @@ import (
 type source struct {
 	consumer jetstream.Consumer
 	limit    pullLimit
+	careful  *careful             // how to pull while suspects are about; nil: they are taken as any others
 	admit    func(*delivery) bool // false: not to be processed, and taken care of
 	unread   func(delivery)       // takes what nobody reads any more
 	out      chan delivery
@@ -70,19 +71,42 @@ const beatsPerPull = 3
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
 func (s *source) run(ctx, hard context.Context) error {
 	defer close(s.out)
+	if s.careful != nil {
+		s.careful.begin(ctx)
+		defer s.careful.leave(s.unread)
+	}
 	for ctx.Err() == nil {
-		err := s.pull(ctx, hard)
-		if ctx.Err() != nil {
+		err := s.turn(ctx, hard)
+		switch {
+		case lost(err):
+			return err
+		case ctx.Err() != nil:
 			return nil
-		}
-		if errors.Is(err, jetstream.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionClosed) {
+		case errors.Is(err, jetstream.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("pulling from the consumer: %w", err)
+		case err != nil:
+			s.log.Warn("pull interrupted, starting it again", "error", err)
+			s.awaitConsumer(ctx)
 		}
-		s.log.Warn("pull interrupted, starting it again", "error", err)
-		s.awaitConsumer(ctx)
 	}
 	return nil
 }
+
+// turn pulls far ahead, or carefully, until it is time for the other. Then it returns nil.
+func (s *source) turn(ctx, hard context.Context) error {
+	if s.suspicious() {
+		return s.careful.run(ctx)
+	}
+	err := s.pull(ctx, hard)
+	if s.suspicious() {
+		s.log.Info("payloads come that were delivered before; they are tried apart from others")
+		return nil // the pull was ended for that
+	}
+	return err
+}
+
+// suspicious says whether to pull carefully.
+func (s *source) suspicious() bool { return s.careful != nil && s.careful.due() }
 
 // pull runs one pull subscription until it fails or ctx is done.
 func (s *source) pull(ctx, hard context.Context) error {
@@ -101,11 +125,16 @@ func (s *source) pull(ctx, hard context.Context) error {
 	defer stopping()
 	bounded := []jetstream.NextOpt{jetstream.NextContext(hard)}
 	var failed error
+	ending := false
 	for {
 		msg, err := messages.Next(bounded...)
 		switch {
 		case err == nil:
 			s.take(ctx, msg)
+			if !ending && s.suspicious() {
+				ending = true
+				messages.Drain()
+			}
 		case failed != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed) || hard.Err() != nil:
 			messages.Stop()
 			return cmp.Or(failed, err)
@@ -133,24 +162,38 @@ func (s *source) awaitConsumer(ctx context.Context) {
 	}
 }
 
-// take hands one message on, or leaves it where nobody takes it any more.
+// take hands one message on, or sets it aside for when it can be tried apart from others.
 func (s *source) take(ctx context.Context, msg jetstream.Msg) {
+	d, ok := s.receive(ctx, msg)
+	switch {
+	case !ok:
+	case d.level > 0 && s.careful != nil:
+		s.careful.setAside(d)
+	default:
+		s.hand(ctx, d)
+	}
+}
+
+// receive says what a message is and whether it is to be processed. Where nobody takes it any more it is left.
+func (s *source) receive(ctx context.Context, msg jetstream.Msg) (d delivery, ok bool) {
 	d, err := newDelivery(msg, time.Now())
 	if err != nil {
 		s.log.Error("message ignored", "error", err)
-		return
+		return d, false
 	}
 	if ctx.Err() != nil {
 		s.unread(d)
-		return
+		return d, false
 	}
 	s.observer.Pending(d.pending)
 	if d.deliveries > 1 {
 		s.observer.Redelivered()
 	}
-	if !s.admit(&d) {
-		return
-	}
+	return d, s.admit(&d)
+}
+
+// hand gives a delivery to the batchers, or leaves it where they take none any more.
+func (s *source) hand(ctx context.Context, d delivery) {
 	select {
 	case s.out <- d:
 	case <-ctx.Done():

@@ -51,6 +51,10 @@ func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
 // admit decides whether a delivery is to be processed. What never can be is given up here; what was processed
 // already, though the server did not hear of it in time, is acknowledged again.
 func (w *Worker) admit(ctx context.Context, d *delivery) bool {
+	d.level = d.deliveries - 1
+	if w.ledger.gaveBack(d) {
+		d.level = 0
+	}
 	switch w.ledger.take(d) {
 	case inHand:
 		return false
@@ -66,8 +70,7 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 		why = TooLarge
 		cause = tooLarge(n, w.maxBytes)
 	case d.deliveries > w.limit:
-		why = MaxDeliver
-		cause = fmt.Errorf("delivery %d, and a payload is tried %d times (MILLRACE_MAX_DELIVER)", d.deliveries, w.limit)
+		why, cause = w.tooOften(d)
 	default:
 		return true
 	}
@@ -92,8 +95,11 @@ func (w *Worker) nak(d *delivery, delay time.Duration) {
 // giveBack gives back a delivery that a batch has taken.
 func (w *Worker) giveBack(d *delivery, why error) {
 	delay := d.nakDelay()
-	if errors.Is(why, context.Canceled) {
+	switch {
+	case errors.Is(why, context.Canceled):
 		delay = 0 // nothing is wrong with it: this worker is stopping
+	case lost(why):
+		delay = lossDelay
 	}
 	w.nak(d, delay)
 }
@@ -189,12 +195,12 @@ func (w *Worker) drop(g *group) {
 // awaitGroups waits until every group is settled, or hard ends.
 func (w *Worker) awaitGroups(hard context.Context) {
 	held := 0
-	for held < len(w.groups) {
+	for held < cap(w.freeGroups) {
 		select {
 		case <-w.freeGroups:
 			held++
 		case <-hard.Done():
-			held = len(w.groups) // settlers give up by themselves now
+			held = cap(w.freeGroups) // settlers give up by themselves now
 		}
 	}
 }

@@ -35,13 +35,15 @@ type Worker struct {
 	ackWait   time.Duration // the consumer's
 	maxBytes  int           // of a payload: what the smallest batch takes
 	limit     int           // deliveries of a payload before it is given up
+	levels    levels        // how those are tried that came before
 
-	groups     []*group
+	groups     []*group // all there are: those of freeGroups, and those of who tries suspects
 	freeGroups chan *group
 	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
 	inHand     atomic.Int32                   // groups that are not free
 	budget     budget                         // bytes of the payloads in them
 	ledger     *ledger
+	failed     chan failed // batches in which a payload to blame is looked for
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
@@ -69,6 +71,12 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if len(pipes) == 0 {
 		return nil, errors.New("ingest: no pipelines")
 	}
+	for _, p := range pipes {
+		if p.Slots() <= batchers(p) {
+			return nil, fmt.Errorf("ingest: the pipeline on %s has %d batches for %d batchers: it needs one more, to try suspects in",
+				p.Device().ID, p.Slots(), batchers(p))
+		}
+	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -93,6 +101,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
 	w.limit = deliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
+	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
 	w.prepareGroups()
 	w.progressed()
 	return w, nil
@@ -114,6 +123,15 @@ func deliveryLimit(ours, servers int) int {
 		return min(ours, max(servers-1, 1))
 	}
 	return ours
+}
+
+// fullBatch is how many payloads every pipeline's batch can hold.
+func fullBatch(pipes []*streams.Pipeline) int {
+	full := pipes[0].BatchPayloads()
+	for _, p := range pipes {
+		full = min(full, p.BatchPayloads())
+	}
+	return full
 }
 
 // groupsPerBatch is how many batches may be between pull and acknowledgement for each that can be on a device.
@@ -140,6 +158,7 @@ func (w *Worker) prepareGroups() {
 		w.groups = append(w.groups, g)
 		w.freeGroups <- g
 	}
+	w.failed = make(chan failed, slots)
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what is on the devices, publishes,
@@ -167,11 +186,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	settled := make(chan struct{})
 	var settlers, intakers sync.WaitGroup
+	src, seeker := w.newSource(hard), w.newTrier()
 	w.startSettlers(&settlers, settled, hard)
+	settlers.Go(func() { w.bisect(seeker, settled, hard) })
 	stopKeeping := w.startKeeper()
 	defer stopKeeping()
 	defer w.startBacklogWatch()()
-	w.startIntake(&intakers, intake, hard, stopIntake)
+	w.startIntake(&intakers, src, intake, hard, stopIntake)
 
 	intakers.Wait()
 	w.giveBackUnread()
@@ -215,13 +236,19 @@ func batchers(p *streams.Pipeline) int {
 	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
 }
 
-// startIntake runs the source and the batchers of each pipeline; whichever fails stops the intake of all.
-func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, stop context.CancelCauseFunc) {
+// newSource makes what pulls from the consumer.
+func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
 		consumer: w.consumer, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
 		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
+	src.careful = w.newCareful(src, hard)
+	return src
+}
+
+// startIntake runs the source and the batchers of each pipeline; whichever fails stops the intake of all.
+func (w *Worker) startIntake(wg *sync.WaitGroup, src *source, ctx, hard context.Context, stop context.CancelCauseFunc) {
 	wg.Go(func() {
 		if err := src.run(ctx, hard); err != nil {
 			stop(err)

@@ -1,0 +1,202 @@
+package ingest
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/operator/payloads"
+	"millrace/internal/streams"
+)
+
+// unfit is the length of a payload that picky refuses.
+const unfit = 5000
+
+// unfitAt makes payloads of which those in at are longer than all others, and unfit.
+func unfitAt(at ...int) func(i int) []byte {
+	return func(i int) []byte {
+		if slices.Contains(at, i) {
+			return bytes.Repeat([]byte{'x'}, unfit)
+		}
+		return payloads.Text(uint64(i)+1, i*7%400)
+	}
+}
+
+// picky is an operator that asks for what no device has where a batch's longest payload is unfit, so that the batch is
+// refused and the device is well.
+type picky struct{ device.HostKernel }
+
+func pickyKernels() []device.HostKernel {
+	kernels := operator.HostKernels()
+	kernels[0] = picky{kernels[0]}
+	return kernels
+}
+
+func (p picky) Bind(params []byte) (device.BoundHostKernel, error) {
+	b, err := p.HostKernel.Bind(params)
+	return pickyBound{b}, err
+}
+
+type pickyBound struct{ device.BoundHostKernel }
+
+func (p pickyBound) Needs(s device.Shape) device.Needs {
+	n := p.BoundHostKernel.Needs(s)
+	if s.Longest == unfit {
+		n.Result = 1 << 40
+	}
+	return n
+}
+
+// pickySim opens a simulated device with that operator on which some things fail.
+func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
+	t.Helper()
+	d, err := sim.Open(sim.Options{Kernels: pickyKernels(), Faults: faults})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d
+}
+
+// wantUnfitApart checks that every payload has its result, but for those unfit, which have a dead letter each.
+func (r *rig) wantUnfitApart(n int, payload func(i int) []byte, unfit ...int) {
+	r.t.Helper()
+	r.awaitFinished(n)
+	results := r.stored("results.>")
+	for i := range n {
+		seq := uint64(i + 1)
+		if slices.Contains(unfit, i) {
+			m := r.deadLetter("RESULTS", seq)
+			wantHeaders(r.t, m.Headers(), map[string]string{HeaderReason: string(OperatorError)})
+			if !bytes.Equal(m.Data(), payload(i)) {
+				r.t.Errorf("the dead letter of input %d is not its payload", seq)
+			}
+			continue
+		}
+		if len(results[seq]) != 1 {
+			r.t.Fatalf("input %d has %d results, want 1", seq, len(results[seq]))
+		}
+		if err := r.opts.Format.Check(r.opts.Operators, payload(i), results[seq][0].Data()); err != nil {
+			r.t.Errorf("result of input %d: %v", seq, err)
+		}
+	}
+	if len(results) != n-len(unfit) {
+		r.t.Errorf("results of %d inputs, want %d", len(results), n-len(unfit))
+	}
+}
+
+func TestPayloadThatAnOperatorCannotTakeIsFoundAlone(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T) device.Device{
+		"host": func(t *testing.T) device.Device { return openHost(t, pickyKernels()) },
+		"sim":  func(t *testing.T) device.Device { return pickySim(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.provision()
+			const n = 3000
+			at := []int{5, 1500, 1501}
+			payload := unfitAt(at...)
+			r.publish(n, payload)
+			run := r.prepare(open(t), streams.Config{})
+			budget := run.worker.budget.left
+			run.start()
+			r.tally.await(t, DeadLettered, len(at))
+			r.tally.await(t, Published, n-len(at))
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			r.wantUnfitApart(n, payload, at...)
+			r.wantSettled(n) // nothing was delivered twice
+			if left := run.worker.budget.left; left != budget {
+				t.Errorf("%d bytes are left of the budget, and were %d", left, budget)
+			}
+			if s := run.worker.Status(); s.InHand != 0 {
+				t.Errorf("%d batches in hand after the end", s.InHand)
+			}
+		})
+	}
+}
+
+// TestOperatorThatTakesNothing fails on every payload, which are found one by one, some after having been given back.
+func TestOperatorThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.MaxDeliver = 1000
+	r.provision()
+	const n = 64
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	payload := unfitAt(all...)
+	r.publish(n, payload)
+	run := r.run(pickySim(t), streams.Config{Lanes: 1, BatchPayloads: 8})
+	r.tally.await(t, DeadLettered, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantUnfitApart(n, payload, all...)
+}
+
+// TestWantOfMemoryIsNoPayloadsFault has scratch refused now and then, while a payload to blame is looked for too.
+func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.MaxDeliver = 1000
+	r.provision()
+	const n, bad = 300, 100
+	payload := unfitAt(bad)
+	r.publish(n, payload)
+	run := r.run(pickySim(t, sim.Fault{Kind: sim.OutOfMemory, Probability: 0.4}), streams.Config{Lanes: 1, BatchPayloads: 30})
+	r.tally.await(t, DeadLettered, 1)
+	r.tally.awaitStored(t, n-1)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantUnfitApart(n, payload, bad)
+	if r.tally.count(Nacked) == 0 {
+		t.Error("no batch was refused for want of memory: nothing was shown")
+	}
+}
+
+// TestDrainEndsTheSearch runs out of time for draining while halves of a failed batch wait for their results to be
+// stored.
+func TestDrainEndsTheSearch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	config := r.streamConfig("RESULTS")
+	r.deleteStream("RESULTS")
+	r.opts.DrainTimeout = 100 * time.Millisecond
+	const n, bad = 60, 30
+	payload := unfitAt(bad)
+	r.publish(n, payload)
+	first := r.prepare(pickySim(t), streams.Config{Lanes: 1})
+	first.startAndReceive(n)
+	r.log.await(t, "looking for the payload to blame")
+	r.log.await(t, notStored)
+	if err := first.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if r.tally.stored() != 0 || r.tally.count(Nacked) == 0 {
+		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(Nacked))
+	}
+	r.createStream(config)
+	second := r.run(pickySim(t), streams.Config{})
+	r.tally.awaitStored(t, n-1)
+	r.tally.await(t, DeadLettered, 1)
+	if err := second.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantUnfitApart(n, payload, bad)
+}

@@ -1,0 +1,312 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A model of everything around careful pulling: a server that counts deliveries, a device that is lost with every
+// batch that has a poisonous payload in it, and a process that dies of it. What is under test is the code that the
+// worker runs.
+
+// modelMsg is a payload in the model.
+type modelMsg struct {
+	stored time.Duration // when it is published
+	poison bool
+	count  int           // deliveries
+	due    time.Duration // when it is delivered again if nobody settles it
+
+	done, dead bool
+	lone       int // how often it ran alone
+}
+
+// crashModel is a server and the way its workers die.
+type crashModel struct {
+	rng     *rand.Rand
+	levels  levels
+	ackWait time.Duration
+	ahead   int  // deliveries that are pulled ahead while all is calm
+	hard    bool // processes die without a word; otherwise they give back what they have
+	jumbled bool // what is delivered again comes in any order
+
+	clock   time.Duration
+	msgs    []modelMsg
+	fresh   int   // the next message never delivered
+	mine    []int // delivered to the process that lives, and not settled
+	crashes int
+	worst   int // the highest level of a good payload
+}
+
+// errDied ends a process of the model.
+var errDied = errors.New("died")
+
+func (m *crashModel) now() time.Time { return time.Unix(0, 0).Add(m.clock) }
+
+// ready is the message that the server would deliver now: one to be delivered again before a fresh one. -1 is none.
+func (m *crashModel) ready() int {
+	best, seen := -1, 0
+	for i := range m.fresh {
+		msg := &m.msgs[i]
+		if msg.done || msg.dead || msg.due > m.clock || slices.Contains(m.mine, i) {
+			continue
+		}
+		seen++
+		if m.jumbled && m.rng.IntN(seen) == 0 || !m.jumbled && (best < 0 || msg.due < m.msgs[best].due) {
+			best = i
+		}
+	}
+	if best < 0 && m.fresh < len(m.msgs) && m.msgs[m.fresh].stored <= m.clock {
+		best = m.fresh
+		m.fresh++
+	}
+	return best
+}
+
+// deliver gives the process a message. One that came too often is given up at once.
+func (m *crashModel) deliver(i int, take func(delivery)) {
+	msg := &m.msgs[i]
+	msg.count++
+	if !msg.poison {
+		m.worst = max(m.worst, msg.count-1)
+	}
+	if msg.count > m.levels.limit {
+		msg.dead = true
+		return
+	}
+	m.mine = append(m.mine, i)
+	take(delivery{msg: &paperMsg{}, sequence: uint64(i), deliveries: msg.count, level: msg.count - 1})
+}
+
+func (m *crashModel) fetch(_ context.Context, n int, wait bool, take func(delivery)) (came int, err error) {
+	for came < n {
+		i := m.ready()
+		if i < 0 && wait && came == 0 {
+			m.clock += 250 * time.Millisecond
+			wait = false
+			continue
+		}
+		if i < 0 {
+			break
+		}
+		m.deliver(i, take)
+		came++
+	}
+	return came, nil
+}
+
+func (m *crashModel) outstanding(context.Context) (all, redelivered int, err error) {
+	for i := range m.fresh {
+		if msg := &m.msgs[i]; !msg.done && !msg.dead {
+			all++
+			if msg.count > 1 {
+				redelivered++
+			}
+		}
+	}
+	return all, redelivered, nil
+}
+
+func (m *crashModel) quiet(_ context.Context, mine int) error {
+	if len(m.mine) != mine {
+		return fmt.Errorf("%d deliveries in the process, and %d in hand", len(m.mine), mine)
+	}
+	return nil
+}
+
+func (m *crashModel) flow(_ context.Context, g *group, items []int) error { return m.compute(g, items) }
+
+func (m *crashModel) try(_ context.Context, g *group, items []int) error {
+	level := g.items[items[0]].level
+	if len(items) > m.levels.size(level) {
+		return fmt.Errorf("%d payloads of level %d at once", len(items), level)
+	}
+	return m.compute(g, items)
+}
+
+// compute runs a batch and settles it, or dies of it.
+func (m *crashModel) compute(g *group, items []int) error {
+	m.clock += time.Millisecond
+	sick := false
+	var batch []int
+	for _, i := range items {
+		n := int(g.items[i].sequence)
+		batch = append(batch, n)
+		sick = sick || m.msgs[n].poison
+		if len(items) == 1 {
+			m.msgs[n].lone++
+		}
+	}
+	if sick {
+		return m.die(g, items, batch)
+	}
+	for _, n := range batch {
+		m.msgs[n].done = true
+		m.settled(n)
+	}
+	return nil
+}
+
+func (m *crashModel) settled(n int) {
+	m.mine = slices.DeleteFunc(m.mine, func(i int) bool { return i == n })
+}
+
+// die ends the process in that batch.
+func (m *crashModel) die(g *group, items, batch []int) error {
+	m.crashes++
+	for _, n := range m.mine {
+		switch {
+		case m.hard:
+			m.msgs[n].due = m.clock + time.Duration(m.rng.Int64N(int64(m.ackWait)))
+		case slices.Contains(batch, n):
+			m.msgs[n].due = m.clock + lossDelay
+		default:
+			m.msgs[n].due = m.clock
+		}
+	}
+	if !m.hard && len(items) == 1 && m.levels.guilty(g.items[items[0]].level) {
+		m.msgs[batch[0]].dead = true
+	}
+	m.mine = m.mine[:0]
+	return errDied
+}
+
+// process is one life of a worker: it ends with errDied, or with nil when nothing is left.
+func (m *crashModel) process(ctx context.Context) error {
+	c := &careful{around: m, levels: m.levels, most: 1, hand: hand{g: &group{}}, caution: caution{horizon: m.ackWait}}
+	c.begin(ctx)
+	for {
+		if all, _, _ := m.outstanding(ctx); all == 0 && m.fresh == len(m.msgs) {
+			return nil
+		}
+		step := m.pullAhead
+		if c.due() {
+			step = func(c *careful) error { return m.until(ctx, c) }
+		}
+		if err := step(c); err != nil {
+			return err
+		}
+	}
+}
+
+// until runs careful pulling until it is over or everything is done.
+func (m *crashModel) until(ctx context.Context, c *careful) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.around = &lastCall{m, cancel}
+	defer func() { c.around = m }()
+	return c.run(ctx)
+}
+
+// lastCall ends careful pulling when the model has nothing more to give.
+type lastCall struct {
+	*crashModel
+	end func()
+}
+
+func (l *lastCall) fetch(ctx context.Context, n int, wait bool, take func(delivery)) (int, error) {
+	if all, _, _ := l.outstanding(ctx); all == 0 && l.fresh == len(l.msgs) {
+		l.end()
+	}
+	return l.crashModel.fetch(ctx, n, wait, take)
+}
+
+// pullAhead is calm work: far ahead, in full batches. What is suspect in it is set aside.
+func (m *crashModel) pullAhead(c *careful) error {
+	g := &group{}
+	var items []int
+	if _, err := m.fetch(context.Background(), m.ahead, true, func(d delivery) {
+		if d.level > 0 {
+			c.setAside(d)
+			return
+		}
+		items = append(items, len(g.items))
+		g.add(d)
+	}); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(items, m.levels.full) {
+		if err := m.compute(g, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newCrashModel(seed uint64) *crashModel {
+	rng := rand.New(rand.NewPCG(seed, 16))
+	m := &crashModel{
+		rng: rng, ackWait: 30 * time.Second, hard: rng.IntN(2) == 0, jumbled: rng.IntN(2) == 0,
+		levels: levels{full: []int{1, 7, 64, 300, 1024, 8192}[rng.IntN(6)], limit: 3 + rng.IntN(8)},
+	}
+	m.ahead = 1 + rng.IntN(3*m.levels.full)
+	m.msgs = make([]modelMsg, 1+rng.IntN(1500))
+	spread := time.Duration(rng.IntN(2)) * time.Minute
+	for i := range m.msgs {
+		m.msgs[i].stored = spread * time.Duration(i) / time.Duration(len(m.msgs))
+	}
+	first, close := rng.IntN(len(m.msgs)), rng.IntN(2) == 0
+	for k := range 1 + rng.IntN(5) {
+		at := rng.IntN(len(m.msgs))
+		if close {
+			at = min(first+k*rng.IntN(4), len(m.msgs)-1)
+		}
+		m.msgs[at].poison = true
+	}
+	return m
+}
+
+// TestPoisonCannotWedgeTheModel lets a supervisor restart a worker that dies of its payloads, many times over.
+func TestPoisonCannotWedgeTheModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(400) {
+		m := newCrashModel(seed)
+		poisons := 0
+		for i := range m.msgs {
+			if m.msgs[i].poison {
+				poisons++
+			}
+		}
+		most := poisons * m.levels.limit
+		if !m.hard {
+			most = poisons * (m.levels.alone() + loneRuns)
+		}
+		for lives := 1; ; lives++ {
+			err := m.process(t.Context())
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, errDied) || m.crashes > most {
+				t.Fatalf("seed %d: after %d crashes, with at most %d expected: %v", seed, m.crashes, most, err)
+			}
+			m.clock += time.Second // the supervisor takes its time
+		}
+		m.judge(t, seed)
+	}
+}
+
+// judge looks at what became of every payload.
+func (m *crashModel) judge(t *testing.T, seed uint64) {
+	t.Helper()
+	for i := range m.msgs {
+		switch msg := &m.msgs[i]; {
+		case msg.poison && (!msg.dead || msg.done):
+			t.Errorf("seed %d: payload %d is poisonous and was not given up", seed, i)
+		case msg.poison && msg.lone < loneRuns:
+			t.Errorf("seed %d: payload %d was given up after it ran alone %d times", seed, i, msg.lone)
+		case !msg.poison && (msg.dead || !msg.done):
+			t.Errorf("seed %d: payload %d is good and was given up, or left", seed, i)
+		}
+	}
+	if alone := m.levels.alone(); m.worst > alone {
+		t.Errorf("seed %d: a good payload came to level %d, and is tried alone from %d on (full %d, limit %d, hard %t)",
+			seed, m.worst, alone, m.levels.full, m.levels.limit, m.hard)
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}

@@ -1,0 +1,98 @@
+package ingest
+
+import (
+	"bytes"
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/streams"
+)
+
+// TestPayloadAsLargeAsTheServerTakesIsNotLost has payloads beside which there is no room for the headers of a dead
+// letter, or for none but ours.
+func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	fill := func(header nats.Header, left int) []byte {
+		var lines int
+		if header != nil {
+			lines = len("NATS/1.0\r\n\r\n")
+			for key, values := range header {
+				lines += len(key) + len(": \r\n") + len(values[0])
+			}
+		}
+		return bytes.Repeat([]byte{'x'}, embedded.MaxPayload-lines-left)
+	}
+	own := nats.Header{"Trace": {string(bytes.Repeat([]byte{'t'}, 2000))}}
+	payloads := [][]byte{fill(nil, 0), fill(nil, 100), fill(own, 0)}
+	for i, payload := range payloads {
+		var h nats.Header
+		if i == 2 {
+			h = own
+		}
+		r.publishMsg(h, payload)
+	}
+	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+	r.tally.await(t, DeadLettered, len(payloads))
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	letters := r.letters()
+	for i, payload := range payloads {
+		all := letters[strconv.Itoa(i+1)]
+		if len(all) != 1 {
+			t.Fatalf("%d letters of input %d, want 1", len(all), i+1)
+		}
+		r.wantPayload(all[0], payload, []string{"payload", "payload", "headers"}[i])
+	}
+	r.wantSettled(len(payloads))
+}
+
+// letters are the messages of the result stream that say which input they are of, by its sequence.
+func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
+	r.t.Helper()
+	stream, err := r.js.Stream(r.ctx(), "RESULTS")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	found := map[string][]*jetstream.RawStreamMsg{}
+	for at := uint64(1); at <= stream.CachedInfo().State.LastSeq; at++ {
+		m, err := stream.GetMsg(r.ctx(), at)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if input := m.Header.Get(HeaderSequence); input != "" {
+			found[input] = append(found[input], m)
+		}
+	}
+	return found
+}
+
+// wantPayload checks a letter that had to go without something, and that its payload is stored, there or apart.
+func (r *rig) wantPayload(m *jetstream.RawStreamMsg, payload []byte, omitted string) {
+	r.t.Helper()
+	wantHeaders(r.t, m.Header, map[string]string{HeaderReason: "too_large", HeaderOmitted: omitted, "Trace": ""})
+	where := m.Header.Get(HeaderPayloadSequence)
+	if omitted != "payload" {
+		if where != "" || !bytes.Equal(m.Data, payload) {
+			r.t.Errorf("the letter of input %s is not its payload, or says that it is in message %q", m.Header.Get(HeaderSequence), where)
+		}
+		return
+	}
+	at, err := strconv.ParseUint(where, 10, 64)
+	if err != nil {
+		r.t.Fatalf("the letter does not say where its payload is: %v", m.Header)
+	}
+	stream, err := r.js.Stream(r.ctx(), "RESULTS")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if apart, err := stream.GetMsg(r.ctx(), at); err != nil || !bytes.Equal(apart.Data, payload) || apart.Subject != m.Subject {
+		r.t.Errorf("message %d is not the payload of input %s (%v)", at, m.Header.Get(HeaderSequence), err)
+	}
+}

@@ -1,0 +1,48 @@
+package ingest
+
+// levels says how suspects are tried. A payload that was delivered before and not settled may be what broke the device
+// then, or may only have been near. Its level is how often that happened: 0 for a fresh one. The higher the level, the
+// smaller the batches it is tried in, so that of a batch that breaks the device again few remain suspect, and the one
+// that did it is alone in the end. All of it follows from the count that comes with each delivery, since nobody else
+// remembers when a process dies.
+type levels struct {
+	full  int // payloads of a full batch; at least 1
+	limit int // deliveries of a payload before it is given up; at least 1
+}
+
+const (
+	// shrink is by how much batches get smaller with each level. A larger one takes fewer restarts to find a payload
+	// and more batches for the others: 8192 payloads are tried by 512, by 32, by 2, and alone.
+	shrink = 16
+
+	// loneRuns is how often a suspect runs alone before it is given up: once may be chance.
+	loneRuns = 2
+)
+
+// size is how many payloads of that level are tried at once. The last deliveries before the limit are alone.
+func (l levels) size(level int) int {
+	if level > 0 && level >= l.limit-loneRuns {
+		return 1
+	}
+	size := l.full
+	for ; level > 0 && size > 1; level-- {
+		size /= shrink
+	}
+	return max(size, 1)
+}
+
+// alone is the first level of a suspect that is tried alone.
+func (l levels) alone() int {
+	level := 1
+	for l.size(level) > 1 {
+		level++
+	}
+	return level
+}
+
+// guilty says whether a payload that ran alone as the device was lost has done so for the second time.
+func (l levels) guilty(level int) bool { return level >= l.alone()+loneRuns-1 }
+
+// triedAlone says whether a payload that comes once more than the limit allows has been tried alone often enough to be
+// taken for what breaks the device. With a limit below 3 there is no telling.
+func (l levels) triedAlone() bool { return l.limit-l.alone() >= loneRuns }

@@ -1,0 +1,229 @@
+package ingest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/cuda"
+	"millrace/internal/device/host"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// These tests run workers in processes of their own, which die of what they are given: by a signal, or because the GPU
+// is lost, which no process outlives. The test binary is started again as such a worker.
+
+// Where the worker is told what to be.
+const (
+	envWorker = "MILLRACE_TEST_WORKER" // host or cuda: this process is a worker
+	envServer = "MILLRACE_TEST_SERVER"
+)
+
+// statusLost is the exit status after the loss of a device, as the command has it.
+const statusLost = 70
+
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(envWorker); kind != "" {
+		os.Exit(poisonedWorker(kind))
+	}
+	os.Exit(m.Run())
+}
+
+// lethal is how a payload begins that breaks the device. The kernel library for tests knows it too.
+const lethal = "poison!\n"
+
+// faulty is the operator that such payloads break. Its record is the payload's length.
+type faulty struct{}
+
+func (faulty) Name() string                      { return "faulty" }
+func (faulty) String() string                    { return "faulty" }
+func (faulty) Params() []byte                    { return nil }
+func (faulty) Stride() int                       { return 4 }
+func (faulty) Needs(s device.Shape) device.Needs { return device.Needs{Result: 4 * s.Rows} }
+
+func (faulty) AppendJSON(dst, record []byte) []byte {
+	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
+}
+
+func (faulty) AppendReference(dst, payload []byte) []byte {
+	return binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
+}
+
+// Bind makes it a kernel of the host device too.
+func (f faulty) Bind([]byte) (device.BoundHostKernel, error) { return f, nil }
+
+// Run kills the process with such a payload, as a bug in a driver may: without a word, and nothing of it runs after.
+func (faulty) Run(rows []byte, offsets []uint32, _, result []byte, _ device.Parallel) error {
+	for i, end := range offsets[1:] {
+		row := rows[offsets[i]:end]
+		if len(row) >= len(lethal) && string(row[:len(lethal)]) == lethal {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+				return err
+			}
+			select {} // until the signal comes
+		}
+		binary.LittleEndian.PutUint32(result[4*i:], uint32(len(row)))
+	}
+	return nil
+}
+
+// poisonedWorker is a worker on a device of that kind until its standard input ends. It returns its exit status.
+func poisonedWorker(kind string) int {
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it, the parent is done
+		stop()
+	}()
+	err := runPoisoned(ctx, kind)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, device.ErrLost):
+		return statusLost
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+func runPoisoned(ctx context.Context, kind string) (err error) {
+	dev, schedule, err := openPoisoned(kind)
+	if err != nil {
+		return err
+	}
+	opts := optionsFor([]operator.Operator{faulty{}}, slog.New(slog.NewTextHandler(os.Stderr, nil)), newTally())
+	pipe, err := streams.New(dev, streams.Config{
+		Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20, Operators: opts.Operators, Schedule: schedule,
+	})
+	if err != nil {
+		return err
+	}
+	nc, err := Connect(Connection{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	opts.MaxDeliver = poisonLimit
+	w, err := NewWorker(ctx, nc, []*streams.Pipeline{pipe}, opts)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx) // the end of the process closes the rest
+}
+
+func openPoisoned(kind string) (device.Device, streams.Schedule, error) {
+	if kind == "cuda" {
+		d, err := cuda.Open(cuda.Options{Library: faultyLibrary()})
+		return d, streams.Triple, err
+	}
+	d, err := host.Open(host.Options{Cores: 1, Kernels: []device.HostKernel{faulty{}}})
+	return d, streams.Overlapped, err
+}
+
+// faultyLibrary is the kernel library with the operator: MILLRACE_FAULTY_KERNELS, or what `make kernels` built here.
+func faultyLibrary() string {
+	if path := os.Getenv("MILLRACE_FAULTY_KERNELS"); path != "" {
+		return path
+	}
+	return filepath.Join("..", "..", "kernels", "build", "libmillrace-faulty.so")
+}
+
+// needGPU skips, loudly, without a GPU and that library; with MILLRACE_REQUIRE_GPU=1 it fails instead.
+func needGPU(t *testing.T) {
+	t.Helper()
+	all, err := cuda.List(faultyLibrary())
+	if err == nil && len(all) > 0 {
+		return
+	}
+	message := fmt.Sprintf("NOT TESTED THAT A POISONOUS PAYLOAD CANNOT WEDGE A GPU: NO GPU OR NO LIBMILLRACE-FAULTY.SO HERE: %v", err)
+	if os.Getenv("MILLRACE_REQUIRE_GPU") == "1" {
+		t.Fatalf("%s (MILLRACE_REQUIRE_GPU=1 MAKES THIS A FAILURE)", message)
+	}
+	t.Skipf("%s (SET MILLRACE_REQUIRE_GPU=1 TO FAIL INSTEAD)", message)
+}
+
+const poisonLimit = 6
+
+// TestPoisonCannotWedgeProcesses has a supervisor start a worker again whenever it dies of a payload.
+func TestPoisonCannotWedgeProcesses(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"host", "cuda"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			if kind == "cuda" {
+				needGPU(t)
+			}
+			const n, poison = 10000, 1234
+			r := newRig(t)
+			r.opts = optionsFor([]operator.Operator{faulty{}}, r.opts.Logger, r.tally)
+			r.opts.AckWait = 2 * time.Second
+			r.provision()
+			payload := func(i int) []byte {
+				if i == poison {
+					return []byte(lethal)
+				}
+				return fmt.Appendf(nil, "payload %d", i)
+			}
+			r.publish(n, payload)
+			deaths := r.superviseProcesses(kind, n)
+			t.Logf("%d deaths", deaths)
+			if deaths < loneRuns || deaths > poisonLimit {
+				t.Errorf("%d workers died, want %d to %d", deaths, loneRuns, poisonLimit)
+			}
+			r.wantPoisonApart(n, payload, poison)
+		})
+	}
+}
+
+// superviseProcesses runs workers until all n inputs are settled, and returns how many died before.
+func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
+	r.t.Helper()
+	binary, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for ; deaths <= poisonLimit; deaths++ {
+		ctx, kill := context.WithTimeout(r.t.Context(), 4*patience)
+		defer kill()
+		cmd := exec.CommandContext(ctx, binary)
+		cmd.Env = append(os.Environ(), envWorker+"="+kind, envServer+"="+r.url)
+		cmd.Stdout, cmd.Stderr = r.log, r.log
+		input, err := cmd.StdinPipe()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			r.t.Fatal(err)
+		}
+		run := &running{t: r.t, done: make(chan error, 1)}
+		go func() { run.done <- cmd.Wait() }()
+		finished := r.awaitEnd(run, n)
+		if err := input.Close(); err != nil && finished {
+			r.t.Fatal(err)
+		}
+		err, lost := <-run.done, cmd.ProcessState.ExitCode() == statusLost
+		switch {
+		case finished && err == nil:
+			return deaths
+		case kind == "cuda" && !lost:
+			r.t.Fatalf("the worker ended with %v, want status %d", err, statusLost)
+		case kind == "host" && (finished || err == nil):
+			r.t.Fatalf("the worker ended with %v, everything settled: %t", err, finished)
+		case finished: // the last to be settled was what it was lost with
+			return deaths + 1
+		}
+	}
+	r.t.Fatalf("%d workers died, and the inputs are not settled", deaths)
+	return deaths
+}

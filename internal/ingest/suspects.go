@@ -1,0 +1,130 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// suspects is how careful pulling reaches the server and the devices. It belongs to the source's goroutine.
+type suspects struct {
+	w       *Worker
+	src     *source
+	trier   *trier
+	hard    context.Context // what is on a device is finished after the end of intake, until this ends
+	largest int             // messages that one pull request may ask for
+}
+
+const (
+	// askTimeout bounds how long a question to the server may take.
+	askTimeout = 2 * time.Second
+
+	// fetchWait is how long a fetch waits for a payload. With the end of intake nothing ends it sooner: what the server
+	// had on the way would be lost to this worker until AckWait.
+	fetchWait = 250 * time.Millisecond
+
+	// longestNak is the longest delay with which a worker gives a payload back.
+	longestNak = time.Minute
+)
+
+// newCareful makes what the source pulls with while suspects are about.
+func (w *Worker) newCareful(src *source, hard context.Context) *careful {
+	g := &group{}
+	w.groups = append(w.groups, g)
+	return &careful{
+		around: &suspects{w: w, src: src, trier: w.newTrier(), hard: hard, largest: src.limit.messages},
+		levels: w.levels, most: w.maxBytes, hand: hand{g: g},
+		caution: caution{horizon: w.ackWait + longestNak},
+	}
+}
+
+func (s *suspects) now() time.Time { return time.Now() }
+
+func (s *suspects) fetch(ctx context.Context, n int, wait bool, take func(delivery)) (came int, err error) {
+	n = min(n, s.largest)
+	var batch jetstream.MessageBatch
+	if wait {
+		batch, err = s.src.consumer.Fetch(n, jetstream.FetchMaxWait(min(fetchWait, beatsPerPull*s.src.limit.beat)))
+	} else {
+		batch, err = s.src.consumer.FetchNoWait(n)
+	}
+	if err != nil {
+		return 0, err
+	}
+	for msg := range batch.Messages() {
+		came++
+		if d, ok := s.src.receive(ctx, msg); ok {
+			take(d)
+		}
+	}
+	return came, batch.Error()
+}
+
+func (s *suspects) outstanding(ctx context.Context) (all, redelivered int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	info, err := s.src.consumer.Info(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	return info.NumAckPending, info.NumRedelivered, nil
+}
+
+// quiet flushes the acknowledgements too: one that a crash kept from the server would make a suspect of what is done.
+// Without a connection there is nothing to be done about that.
+func (s *suspects) quiet(ctx context.Context, mine int) error {
+	if s.w.ledger.await(ctx, mine) != nil {
+		return nil // the caller sees it by ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err := s.w.nc.FlushWithContext(ctx); err != nil && s.w.nc.IsClosed() {
+		return err
+	}
+	return nil
+}
+
+func (s *suspects) flow(ctx context.Context, g *group, items []int) error {
+	for _, i := range items {
+		g.settle(i)
+		s.src.hand(ctx, g.items[i])
+	}
+	return nil
+}
+
+// try takes another device with each level where there are several: a payload that has lost one may be unlucky.
+func (s *suspects) try(_ context.Context, g *group, items []int) error {
+	d := &g.items[items[0]]
+	if d.level >= s.w.levels.alone() {
+		s.w.log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.sequence,
+			"deliveries", d.deliveries, "bytes", len(d.msg.Data()))
+	}
+	err := s.trier.try(s.hard, s.w.pipes[d.level%len(s.w.pipes)], g, items)
+	if errors.Is(err, context.Canceled) {
+		return nil // the drain ran out of time, and the worker gives back what is left
+	}
+	return err
+}
+
+// leave takes what is left in hand when intake has ended.
+func (c *careful) leave(unread func(delivery)) {
+	for _, i := range c.hand.left {
+		c.hand.g.settle(i)
+		unread(c.hand.g.items[i])
+	}
+	c.hand.left = nil
+}
+
+// tooOften is why a payload is given up that comes more often than the limit allows. One that was tried alone in its last
+// deliveries and that no process came back from is taken for what broke the device, unless this process gave it back
+// itself: then it was something else.
+func (w *Worker) tooOften(d *delivery) (Reason, error) {
+	if d.level > 0 && w.levels.triedAlone() {
+		return DeviceFault, fmt.Errorf("delivery %d, and no worker has lived to settle it, though it ran alone in the last %d of %d "+
+			"(MILLRACE_MAX_DELIVER)", d.deliveries, w.limit-w.levels.alone(), w.limit)
+	}
+	return MaxDeliver, fmt.Errorf("delivery %d, and a payload is tried %d times (MILLRACE_MAX_DELIVER)", d.deliveries, w.limit)
+}

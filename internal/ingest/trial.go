@@ -1,0 +1,121 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+
+	"millrace/internal/device"
+	"millrace/internal/streams"
+)
+
+// trier runs some deliveries in a batch of their own, and looks for the one to blame where an operator fails on them.
+// It is used from one goroutine and has one batch on a device at a time, whatever it looks for, so fresh batches go on
+// beside it.
+type trier struct {
+	w    *Worker
+	part *group // the deliveries on the device; it is among the worker's groups, so they are kept alive
+	s    settler
+	ran  bool // the latest items have come as far as the device
+}
+
+func (w *Worker) newTrier() *trier {
+	t := &trier{w: w, part: &group{back: make(chan *streams.Batch, 1)}, s: settler{w: w}}
+	w.groups = append(w.groups, t.part)
+	return t
+}
+
+// aloneTries is how often an operator may fail on a payload alone before that makes a dead letter of it.
+const aloneTries = 2
+
+// try brings items of g, which one batch can hold, to their end: published, given up, or given back. Where an operator
+// fails on them it tries each half, down to the payload that is to blame. It fails when the device is lost, and with
+// ctx's error; what is not settled then has been given back, or is in g or t.part for the end of the worker.
+func (t *trier) try(ctx context.Context, pipe *streams.Pipeline, g *group, items []int) error {
+	err := t.run(ctx, pipe, g, items)
+	for tries := 1; len(items) == 1 && operatorFailed(err) && tries < aloneTries; tries++ {
+		err = t.run(ctx, pipe, g, items)
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case !operatorFailed(err):
+		return t.giveBack(ctx, g, items, err)
+	case len(items) == 1:
+		g.settle(items[0])
+		t.w.giveUp(ctx, g.items[items[0]], OperatorError, err)
+		return nil
+	}
+	half := len(items) / 2
+	if err := t.try(ctx, pipe, g, items[:half]); err != nil {
+		return err
+	}
+	return t.try(ctx, pipe, g, items[half:])
+}
+
+// operatorFailed says whether err may be a payload's doing: the device is well, and it is not for want of memory.
+func operatorFailed(err error) bool {
+	return err != nil && !lost(err) && !errors.Is(err, device.ErrOutOfMemory)
+}
+
+// lost says whether err is the end of the pipeline.
+func lost(err error) bool {
+	return errors.Is(err, device.ErrLost) || errors.Is(err, streams.ErrClosed) || errors.Is(err, device.ErrClosed)
+}
+
+// giveBack gives items back that were not processed, and returns err if it is the end of the pipeline. A suspect that
+// was alone on the device as it was lost, for the second time, does not come back.
+func (t *trier) giveBack(ctx context.Context, g *group, items []int, err error) error {
+	for _, i := range items {
+		d := &g.items[i]
+		g.settle(i)
+		if errors.Is(err, device.ErrLost) && t.ran && len(items) == 1 && t.w.levels.guilty(d.level) &&
+			t.w.deadLetter(ctx, d, DeviceFault, err) {
+			continue
+		}
+		t.w.giveBack(d, err)
+	}
+	if lost(err) {
+		return err
+	}
+	t.w.log.Error("the device refused a batch; its payloads are delivered again later", "payloads", len(items), "error", err)
+	return nil
+}
+
+// run computes items of g in one batch and settles them. With an error they are g's as before, unless ctx has ended:
+// then they may be on the device still, and t.part's.
+func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items []int) error {
+	t.ran = false
+	if err := pipe.Reserve(ctx); err != nil {
+		return err
+	}
+	b, err := pipe.Take()
+	if err != nil {
+		return err
+	}
+	t.ran = true
+	w := t.w
+	w.inHand.Add(1)
+	for _, i := range items {
+		appendTo(b, t.part, g.items[i])
+		g.settle(i)
+	}
+	w.flying[pipe][b.Slot()] = t.part
+	if err = b.Submit(streams.ClosedByCount); err == nil {
+		select {
+		case b = <-t.part.back:
+			err = b.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err == nil {
+		t.s.pipe = pipe
+		t.s.finish(ctx, t.part, b)
+	} else {
+		g.reclaim(items)
+		b.Release()
+	}
+	t.part.clear()
+	w.inHand.Add(-1)
+	return err
+}

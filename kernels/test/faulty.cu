@@ -1,0 +1,80 @@
+// A kernel library for tests: libmillrace with one operator more, "faulty", which loses the GPU with every batch that has
+// a row beginning with the eight bytes "poison!\n". Otherwise its result for a row is the row's length, a uint32. It
+// takes no parameters.
+#define millrace_api_get built_in_api_get
+#include "../runtime/api.cpp"
+#undef millrace_api_get
+
+#include <vector>
+
+#include "../runtime/operator.hpp"
+
+namespace {
+
+constexpr uint32_t kThreads = 256;
+constexpr uint32_t kMarkerBytes = 8;
+
+__device__ bool poisonous(const uint8_t *row) {
+    const char marker[kMarkerBytes + 1] = "poison!\n";
+    for (uint32_t i = 0; i < kMarkerBytes; i++) {
+        if (row[i] != static_cast<uint8_t>(marker[i])) return false;
+    }
+    return true;
+}
+
+// The fault is a write to an address that no allocation has.
+__global__ void faulty_rows(const uint8_t *batch, const uint32_t *offsets, uint32_t rows, uint32_t *result) {
+    uint32_t row = blockIdx.x * kThreads + threadIdx.x;
+    if (row >= rows) return;
+    uint32_t length = offsets[row + 1] - offsets[row];
+    if (length >= kMarkerBytes && poisonous(batch + offsets[row])) {
+        volatile uint32_t *nowhere = reinterpret_cast<volatile uint32_t *>(static_cast<uintptr_t>(64));
+        *nowhere = length;
+    }
+    result[row] = length;
+}
+
+int32_t faulty_create(int32_t ordinal, const void *, size_t bytes, void **instance, millrace_error *error) {
+    if (bytes != 0) return fail(error, MILLRACE_INVALID, 0, "faulty: a parameter block of %zu bytes: give none", bytes);
+    if (int32_t s = check(error, cudaSetDevice(ordinal), "cudaSetDevice")) return s;
+    static char nothing; // to keep, but an instance has an address
+    *instance = &nothing;
+    return load_kernel(faulty_rows, "loading faulty_rows", error);
+}
+
+int32_t faulty_destroy(void *, millrace_error *) { return MILLRACE_OK; }
+
+int32_t faulty_needs(const void *, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
+    if (int32_t s = check_shape(shape, error)) return s;
+    needs->result = shape->rows * sizeof(uint32_t);
+    return MILLRACE_OK;
+}
+
+int32_t faulty_launch(const void *, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
+    if (int32_t s = check_shape(&args->shape, error)) return s;
+    uint32_t rows = static_cast<uint32_t>(args->shape.rows);
+    if (rows == 0) return MILLRACE_OK;
+    faulty_rows<<<(rows + kThreads - 1) / kThreads, kThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(
+        reinterpret_cast<const uint8_t *>(args->batch), reinterpret_cast<const uint32_t *>(args->offsets), rows,
+        reinterpret_cast<uint32_t *>(args->result));
+    return check_launch(error, "faulty_rows");
+}
+
+const millrace_api *extended() {
+    static std::vector<millrace_operator> operators;
+    static const millrace_api api = [] {
+        millrace_api all = *table();
+        operators.assign(all.operators, all.operators + all.operator_count);
+        operators.push_back({"faulty", 1, faulty_create, faulty_destroy, faulty_needs, faulty_launch, nullptr});
+        all.operators = operators.data();
+        all.operator_count = static_cast<uint32_t>(operators.size());
+        return all;
+    }();
+    return &api;
+}
+
+} // namespace
+
+EXPORTED const millrace_api *millrace_api_get(uint32_t abi_version) {
+    return abi_version == MILLRACE_ABI_VERSION ? extended() : nullptr;
+}
