@@ -249,10 +249,10 @@ func newCrashModel(seed uint64) *crashModel {
 	for i := range m.msgs {
 		m.msgs[i].stored = spread * time.Duration(i) / time.Duration(len(m.msgs))
 	}
-	first, close := rng.IntN(len(m.msgs)), rng.IntN(2) == 0
+	first, near := rng.IntN(len(m.msgs)), rng.IntN(2) == 0
 	for k := range 1 + rng.IntN(5) {
 		at := rng.IntN(len(m.msgs))
-		if close {
+		if near {
 			at = min(first+k*rng.IntN(4), len(m.msgs)-1)
 		}
 		m.msgs[at].poison = true

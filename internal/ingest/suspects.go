@@ -31,7 +31,7 @@ const (
 )
 
 // newCareful makes what the source pulls with while suspects are about.
-func (w *Worker) newCareful(src *source, hard context.Context) *careful {
+func (w *Worker) newCareful(hard context.Context, src *source) *careful {
 	g := &group{}
 	w.groups = append(w.groups, g)
 	return &careful{

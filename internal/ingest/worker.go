@@ -192,7 +192,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	stopKeeping := w.startKeeper()
 	defer stopKeeping()
 	defer w.startBacklogWatch()()
-	w.startIntake(&intakers, src, intake, hard, stopIntake)
+	w.startIntake(&intakers, intake, hard, src, stopIntake)
 
 	intakers.Wait()
 	w.giveBackUnread()
@@ -243,12 +243,12 @@ func (w *Worker) newSource(hard context.Context) *source {
 		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
-	src.careful = w.newCareful(src, hard)
+	src.careful = w.newCareful(hard, src)
 	return src
 }
 
 // startIntake runs the source and the batchers of each pipeline; whichever fails stops the intake of all.
-func (w *Worker) startIntake(wg *sync.WaitGroup, src *source, ctx, hard context.Context, stop context.CancelCauseFunc) {
+func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src *source, stop context.CancelCauseFunc) {
 	wg.Go(func() {
 		if err := src.run(ctx, hard); err != nil {
 			stop(err)
