@@ -18,7 +18,7 @@ BUNDLE_MIB   := 60
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race invariants nocgo lint fuzz-short kernels kernels-check gpu-bundle gpu-check ci clean
+.PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle gpu-check ci clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
 		done; \
 	done
+
+faults: ## Inject every fault until it is believed, and print a record (20 minutes; MILLRACE_FAULTS_SOAK=3m shortens the soak)
+	cd internal/faults && MILLRACE_FAULTS=full go test -count=1 -timeout 3h
 
 kernels: ## Build kernels/build/libmillrace.so, the faulty one for tests, and the yardstick (needs nvcc, no GPU)
 	$(MAKE) -C kernels all faulty yardstick symbols

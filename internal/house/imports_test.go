@@ -41,6 +41,7 @@ var rooms = map[string][]string{
 	"internal/device/conformance":           {"internal/device"},
 	"internal/device/conformance/operators": {"internal/device/conformance", "internal/operator", "internal/operator/payloads"},
 	"internal/operator/payloads":            nil,
+	"internal/faults":                       nil,
 	"internal/house":                        nil,
 }
 

@@ -26,14 +26,15 @@ func newBatcher(pipe *streams.Pipeline, in <-chan delivery, linger time.Duration
 	return &batcher{pipe: pipe, in: in, linger: linger, timer: t}
 }
 
-// runBatcher fills and submits batches until the deliveries end or the pipeline is over; then it returns nil or
-// the reason. What it took and did not submit is left unread, but for a payload it carries: see leaveUnread.
-func (w *Worker) runBatcher(ctx context.Context, f *batcher) error {
+// runBatcher fills and submits batches until the deliveries end, the time for draining is over, or the pipeline is;
+// then it returns nil or the reason. What it took and did not submit is left unread, but for a payload it carries: see
+// leaveUnread.
+func (w *Worker) runBatcher(hard context.Context, f *batcher) error {
 	for {
-		g, err := w.reserve(ctx, f.pipe)
+		g, err := w.reserve(hard, f.pipe)
 		switch {
 		case err == nil:
-		case ctx.Err() != nil:
+		case hard.Err() != nil:
 			return nil
 		default:
 			return err
@@ -57,8 +58,8 @@ func (w *Worker) runBatcher(ctx context.Context, f *batcher) error {
 	}
 }
 
-// reserve waits until there is room for one more batch, with ctx as the end of intake. It comes before a delivery is
-// taken: of several devices the one that is free gets it.
+// reserve waits until there is room for one more batch, or ctx ends. It comes before a delivery is taken: of several
+// devices the one that is free gets it.
 func (w *Worker) reserve(ctx context.Context, pipe *streams.Pipeline) (*group, error) {
 	if err := w.budget.await(ctx, pipe.Over()); err != nil {
 		return nil, err

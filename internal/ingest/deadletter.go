@@ -93,7 +93,7 @@ func (w *Worker) sayBuried(d *delivery, why Reason, cause error) {
 
 // storeDeadLetter returns once the server has stored the dead letter, in the first form that it takes.
 func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, cause error) error {
-	letter := &letter{w: w, d: d, why: why, cause: cause, subject: mapSubject(w.opts.DeadLetterPrefix, d.subject)}
+	letter := &letter{w: w, d: d, why: why, cause: cause, subject: shortSubject(mapSubject(w.opts.DeadLetterPrefix, d.subject))}
 	for attempt := 1; ; attempt++ {
 		err := letter.store(ctx)
 		switch {

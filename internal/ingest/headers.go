@@ -32,15 +32,27 @@ const (
 	ownPrefix     = "Millrace-"
 )
 
-// passThrough copies the input's headers but those, with room for extra more.
+// passThrough copies the input's headers but those, with room for extra more. A server stores any bytes as header, and the
+// client writes only some as key: what it could not write is left out, or the result could never be stored.
 func passThrough(in nats.Header, extra int) nats.Header {
 	out := make(nats.Header, len(in)+extra)
 	for key, values := range in {
-		if !hasPrefixFold(key, serversPrefix) && !hasPrefixFold(key, ownPrefix) {
+		if isWritable(key) && !hasPrefixFold(key, serversPrefix) && !hasPrefixFold(key, ownPrefix) {
 			out[key] = values
 		}
 	}
 	return out
+}
+
+// isWritable says whether the client writes a header of that key: one of visible ASCII without the separators of
+// MIME.
+func isWritable(key string) bool {
+	for i := range len(key) {
+		if c := key[i]; c <= ' ' || c > '~' || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+			return false
+		}
+	}
+	return key != ""
 }
 
 func hasPrefixFold(s, prefix string) bool {

@@ -44,6 +44,9 @@ const (
 	// pull is made anew.
 	heartbeat = 2 * time.Second
 
+	// lastLook is how long the client may take to find one more message in its queue.
+	lastLook = 100 * time.Millisecond
+
 	// recreateWait is the pause before a pull that failed is made anew.
 	recreateWait = 250 * time.Millisecond
 )
@@ -120,22 +123,24 @@ func (s *source) pull(ctx, hard context.Context) error {
 	}
 	// A drained subscription gives what is buffered, and ends. With the connection down it ends late, so
 	// there is a bound on waiting for that. What the server is just about to send when it hears of it is
-	// lost here, and comes again after AckWait.
+	// lost here, and the server has it delivered again at once.
 	stopping := context.AfterFunc(ctx, messages.Drain)
 	defer stopping()
-	bounded := []jetstream.NextOpt{jetstream.NextContext(hard)}
+	bound := jetstream.NextContext(hard)
 	var failed error
-	ending := false
+	ending, over := false, false
 	for {
-		msg, err := messages.Next(bounded...)
+		msg, err := messages.Next(bound)
 		switch {
 		case err == nil:
-			s.take(ctx, msg)
+			s.take(hard, msg)
 			if !ending && s.suspicious() {
 				ending = true
 				messages.Drain()
 			}
-		case failed != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed) || hard.Err() != nil:
+		case !over && hard.Err() != nil: // what is buffered has yet to be given back
+			over, bound = true, jetstream.NextMaxWait(lastLook)
+		case over || failed != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed):
 			messages.Stop()
 			return cmp.Or(failed, err)
 		default:
@@ -162,26 +167,28 @@ func (s *source) awaitConsumer(ctx context.Context) {
 	}
 }
 
-// take hands one message on, or sets it aside for when it can be tried apart from others.
-func (s *source) take(ctx context.Context, msg jetstream.Msg) {
-	d, ok := s.receive(ctx, msg)
+// take hands one message on, or sets it aside for when it can be tried apart from others. What has come is processed, after
+// the end of the pull too, until hard ends: given back, it would be delivered a second time.
+func (s *source) take(hard context.Context, msg jetstream.Msg) {
+	d, ok := s.receive(hard, msg)
 	switch {
 	case !ok:
 	case d.level > 0 && s.careful != nil:
 		s.careful.setAside(d)
 	default:
-		s.hand(ctx, d)
+		s.hand(hard, d)
 	}
 }
 
-// receive says what a message is and whether it is to be processed. Where nobody takes it any more it is left.
-func (s *source) receive(ctx context.Context, msg jetstream.Msg) (d delivery, ok bool) {
+// receive says what a message is and whether it is to be processed. Where that is not to be any more, since until has
+// ended, it is left.
+func (s *source) receive(until context.Context, msg jetstream.Msg) (d delivery, ok bool) {
 	d, err := newDelivery(msg, time.Now())
 	if err != nil {
 		s.log.Error("message ignored", "error", err)
 		return d, false
 	}
-	if ctx.Err() != nil {
+	if until.Err() != nil {
 		s.unread(d)
 		return d, false
 	}
@@ -192,11 +199,11 @@ func (s *source) receive(ctx context.Context, msg jetstream.Msg) (d delivery, ok
 	return d, s.admit(&d)
 }
 
-// hand gives a delivery to the batchers, or leaves it where they take none any more.
-func (s *source) hand(ctx context.Context, d delivery) {
+// hand gives a delivery to the batchers, or leaves it when until has ended.
+func (s *source) hand(until context.Context, d delivery) {
 	select {
 	case s.out <- d:
-	case <-ctx.Done():
+	case <-until.Done():
 		s.unread(d)
 	}
 }

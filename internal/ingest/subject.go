@@ -1,6 +1,10 @@
 package ingest
 
-import "strings"
+import (
+	"strings"
+
+	"millrace/internal/ingest/store"
+)
 
 // mapSubject puts prefix in the place of the first token of subject: with prefix "results", "ingest.web.en"
 // becomes "results.web.en" and "ingest" becomes "results".
@@ -9,6 +13,14 @@ func mapSubject(prefix, subject string) string {
 		return prefix + subject[dot:]
 	}
 	return prefix
+}
+
+// shortSubject cuts a subject to what a publisher sends. The whole of the input's is in the headers.
+func shortSubject(subject string) string {
+	if len(subject) <= store.MaxSubject {
+		return subject
+	}
+	return strings.TrimRight(subject[:store.MaxSubject], ".")
 }
 
 // mappedSubjects are the subjects that mapSubject can give with that prefix, as stream subjects.

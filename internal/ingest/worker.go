@@ -161,7 +161,7 @@ func (w *Worker) prepareGroups() {
 	w.failed = make(chan failed, slots)
 }
 
-// Run works until ctx is done, then drains: it stops pulling, finishes what is on the devices, publishes,
+// Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
 // acknowledges, and after Options.DrainTimeout gives the rest back, for which a second more may pass. It returns
 // nil after a drain whose acknowledgements the server has, or what ended it before: an error that wraps
 // device.ErrLost, or the loss of the connection for good. A worker runs once.
@@ -258,7 +258,7 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src 
 		for range batchers(p) {
 			wg.Go(func() {
 				f := newBatcher(p, src.out, w.opts.Linger)
-				if err := w.runBatcher(ctx, f); err != nil {
+				if err := w.runBatcher(hard, f); err != nil {
 					stop(err)
 				}
 				w.leaveUnread(f)

@@ -83,6 +83,11 @@ var errDisconnected = errors.New("no connection to begin a batch on")
 
 // commit stores msgs as one batch. It returns nil only if the server has confirmed every one of them.
 func (b *Batched) commit(ctx context.Context, msgs []*nats.Msg) error {
+	for _, m := range msgs {
+		if !fits(m) {
+			return errLongSubject
+		}
+	}
 	select {
 	case b.places <- struct{}{}:
 	case <-ctx.Done():

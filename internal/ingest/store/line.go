@@ -102,6 +102,9 @@ type pending struct {
 // send starts storing m, once there is room in the window. m must not have been sent before: the window knows
 // messages by their address.
 func (l *line) send(ctx context.Context, m *nats.Msg) pending {
+	if !fits(m) {
+		return pending{err: errLongSubject}
+	}
 	if !l.enter(ctx, m) {
 		return pending{err: ctx.Err()}
 	}

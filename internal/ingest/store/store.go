@@ -10,6 +10,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,10 +42,23 @@ const (
 	codeHeaderTooLarge  = 10097 // header larger than 64 KiB
 )
 
+// MaxSubject is how long the subject of a message may be, in bytes. A client that sends an operation of more than 4096
+// bytes loses its connection for good (that is the default of max_control_line; a server tells nobody its own), and an
+// input's subject may have filled its line, with neither a reply subject nor the longer prefix that a result's has.
+const MaxSubject = 4096 - 128
+
+// errLongSubject is why a message was not sent.
+var errLongSubject = fmt.Errorf("its subject is longer than %d bytes", MaxSubject)
+
+// fits says whether a message may be sent.
+func fits(m *nats.Msg) bool { return len(m.Subject) <= MaxSubject }
+
 // Unstorable says that a message itself, not the server's state, keeps it from being stored.
 func Unstorable(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported) {
-		return true
+	for _, own := range []error{errLongSubject, nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported} {
+		if errors.Is(err, own) {
+			return true
+		}
 	}
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == codeMessageTooLarge || api.ErrorCode == codeHeaderTooLarge)

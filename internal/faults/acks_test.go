@@ -1,0 +1,43 @@
+package faults
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"sync"
+	"testing"
+)
+
+// TestPublishAcksLost loses one in twenty of the server's words that a result is stored. The worker publishes those
+// results again, and the stream keeps one of each.
+func TestPublishAcksLost(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		const oneIn = 20
+		payloads := times(100_000, 200)
+		r.serve(1)
+		var mu sync.Mutex
+		rng := rand.New(rand.NewPCG(r.seed, oneIn))
+		lost := 0
+		p := r.proxy(func(_, body []byte) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if !isPublishAck(body) || rng.IntN(oneIn) > 0 {
+				return false
+			}
+			lost++
+			return true
+		})
+		r.join(r.startWorkerAt(p.url()))
+		r.feed(payloads, r.inputsOf(func(rng *rand.Rand) int { return rng.IntN(300) })).wait()
+		r.close("publish acknowledgements lost, 5 %", payloads)
+		mu.Lock()
+		defer mu.Unlock()
+		if lost == 0 {
+			r.t.Error("no acknowledgement was lost, so nothing is shown")
+		}
+	})
+}
+
+// isPublishAck says whether a message is the server's word that the result stream has stored something.
+func isPublishAck(body []byte) bool {
+	return bytes.HasPrefix(body, []byte(`{"stream":"`+resultStream+`"`))
+}

@@ -1,0 +1,247 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest"
+	"millrace/internal/operator"
+)
+
+// audit is what became of the inputs of a test.
+type audit struct {
+	payloads    int
+	redelivered int // deliveries that were not the first of their input, as far as servers remember
+	dead        int // inputs that have a dead letter
+	lost        int // neither a result nor a dead letter
+	doubled     int // more than one of both together
+	wrong       int // results that differ from the reference, dead letters that differ from the input
+	examples    []string
+}
+
+// maxExamples is how many findings are told.
+const maxExamples = 10
+
+func (a *audit) found(format string, args ...any) {
+	if len(a.examples) < maxExamples {
+		a.examples = append(a.examples, fmt.Sprintf(format, args...))
+	}
+}
+
+// entry is one input and what was found of it.
+type entry struct {
+	subject         string // of the input
+	result, payload uint64 // hashes of the body that its result must have, and of itself
+	found           int    // results and dead letters
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// audit compares what all other streams store with the input stream, from the input with that sequence on. The input
+// stream is the truth: what it has not stored was never confirmed to anybody.
+func (r *rig) audit(first uint64) audit {
+	r.t.Helper()
+	var a audit
+	if c, ok := r.consumed(); ok {
+		a.redelivered = c.delivered // less the first deliveries, below
+	}
+	inputs := map[uint64]*entry{}
+	all := 0
+	r.read(inputStream, func(sequence uint64, m jetstream.Msg) {
+		if all++; sequence >= first {
+			inputs[sequence] = &entry{
+				subject: m.Subject(), result: maphash.Bytes(hashSeed, r.reference(m.Data())), payload: maphash.Bytes(hashSeed, m.Data()),
+			}
+		}
+	})
+	a.payloads, a.redelivered = len(inputs), max(a.redelivered-all, 0)
+	for _, stream := range r.outputs() {
+		r.read(stream, func(_ uint64, m jetstream.Msg) { a.judge(inputs, first, m) })
+	}
+	for _, sequence := range slices.Sorted(maps.Keys(inputs)) {
+		switch e := inputs[sequence]; {
+		case e.found == 0:
+			a.lost++
+			a.found("input %d on %s has no result", sequence, e.subject)
+		case e.found > 1:
+			a.doubled++
+			a.found("input %d on %s has %d results", sequence, e.subject, e.found)
+		}
+	}
+	return a
+}
+
+// judge looks at a result or a dead letter.
+func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
+	sequence, err := strconv.ParseUint(m.Headers().Get(ingest.HeaderSequence), 10, 64)
+	e := inputs[sequence]
+	if e == nil {
+		if err != nil || sequence >= first {
+			a.wrong++
+			a.found("a message on %s is of no input: %v", m.Subject(), m.Headers())
+		}
+		return
+	}
+	e.found++
+	_, rest, _ := strings.Cut(e.subject, "ingest") // a partition's number may stand before it
+	want, subject := e.result, "results"+rest
+	if reason := m.Headers().Get(ingest.HeaderReason); reason != "" {
+		a.dead++
+		want, subject = e.payload, "deadletter"+rest
+		if len(subject) > longSubject && strings.HasPrefix(subject, m.Subject()) {
+			subject = m.Subject()
+		}
+	}
+	if got := maphash.Bytes(hashSeed, m.Data()); got != want {
+		a.wrong++
+		a.found("input %d: %d bytes on %s are not what they should be: %.200q", sequence, len(m.Data()), m.Subject(), m.Data())
+	} else if m.Subject() != subject {
+		a.wrong++
+		a.found("input %d: on %s, want %s", sequence, m.Subject(), subject)
+	}
+}
+
+// longSubject is from where on the subject of a dead letter may be cut.
+const longSubject = 3900
+
+// add adds up audits of one fault.
+func (a *audit) add(b audit) {
+	a.payloads += b.payloads
+	a.redelivered += b.redelivered
+	a.dead += b.dead
+	a.lost += b.lost
+	a.doubled += b.doubled
+	a.wrong += b.wrong
+}
+
+// reference is the body that a payload's result must have.
+func (r *rig) reference(payload []byte) []byte {
+	records := make([][]byte, len(r.ops))
+	for i, op := range r.ops {
+		records[i] = op.AppendReference(make([]byte, 0, op.Stride()), payload)
+	}
+	return operator.JSON.Append(nil, r.ops, len(payload), records)
+}
+
+// outputs are the names of all streams but the input, and but those of key-value stores.
+func (r *rig) outputs() []string {
+	r.t.Helper()
+	ctx, cancel := r.patiently()
+	defer cancel()
+	var names []string
+	list := r.js.StreamNames(ctx)
+	for name := range list.Name() {
+		if name != inputStream && !strings.HasPrefix(name, "KV_") {
+			names = append(names, name)
+		}
+	}
+	if err := list.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	return names
+}
+
+// read visits every message that a stream holds.
+func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) {
+	r.t.Helper()
+	ctx, cancel := r.patiently()
+	defer cancel()
+	consumer, err := r.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: patience,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	most := r.readAtOnce(stream)
+	for left := int(consumer.CachedInfo().NumPending); left > 0; {
+		batch, err := consumer.Fetch(min(left, most), jetstream.FetchMaxWait(patience))
+		if err != nil {
+			r.t.Fatalf("read stream %s: %v", stream, err)
+		}
+		for m := range batch.Messages() {
+			left--
+			meta, err := m.Metadata()
+			if err != nil {
+				r.t.Fatalf("read stream %s: %v", stream, err)
+			}
+			visit(meta.Sequence.Stream, m)
+		}
+		if err := batch.Error(); err != nil {
+			r.t.Fatalf("read stream %s, %d messages before its end: %v", stream, left, err)
+		}
+	}
+	done, cancelDone := r.patiently()
+	defer cancelDone()
+	if err := r.js.DeleteConsumer(done, stream, consumer.CachedInfo().Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		r.t.Fatal(err)
+	}
+}
+
+// readAtOnce is how many messages of a stream to ask for at once: of those of its mean size what is soon read.
+func (r *rig) readAtOnce(stream string) int {
+	const most, bytes = 500, 8 << 20
+	state, _ := r.state(stream)
+	mean := state.Bytes/max(state.Msgs, 1) + 1
+	return max(min(most, int(bytes/mean)), 1)
+}
+
+// settle waits until every input is settled, ends the workers, and audits the inputs from that sequence on. Whatever is
+// lost, doubled or wrong fails the test.
+func (r *rig) settle(first uint64) audit {
+	r.t.Helper()
+	r.awaitFinished()
+	r.retire()
+	return r.mustAudit(first)
+}
+
+func (r *rig) awaitFinished() {
+	r.t.Helper()
+	if !r.comes(r.isFinished) {
+		c, _ := r.consumed()
+		r.t.Errorf("after %v inputs are not settled: %+v", patience, c)
+	}
+}
+
+// mustAudit is audit where nothing may be lost, doubled or wrong.
+func (r *rig) mustAudit(first uint64) audit {
+	r.t.Helper()
+	a := r.audit(first)
+	if a.payloads == 0 {
+		r.t.Error("there was no input, so nothing is shown")
+	}
+	if a.lost+a.doubled+a.wrong > 0 {
+		r.t.Errorf("of %d inputs %d lost, %d doubled, %d wrong, want none:\n%s",
+			a.payloads, a.lost, a.doubled, a.wrong, strings.Join(a.examples, "\n"))
+	}
+	return a
+}
+
+// close settles all inputs and enters what became of them in the record, under the name of the fault, which was
+// injected so many times.
+func (r *rig) close(fault string, times int) audit {
+	r.t.Helper()
+	return r.closeFrom(1, fault, times)
+}
+
+// closeFrom is close for the inputs from that sequence on.
+func (r *rig) closeFrom(first uint64, fault string, times int) audit {
+	r.t.Helper()
+	a := r.settle(first)
+	r.enter(fault, times, a)
+	return a
+}
+
+// enter enters an audit in the record.
+func (r *rig) enter(fault string, times int, a audit) {
+	record.enter(row{fault: fault, mode: r.mode(), times: times, audit: a, took: time.Since(r.began)})
+}
+
+func (r *rig) mode() string { return strings.TrimPrefix(r.env[0], "MILLRACE_DELIVERY=") }

@@ -1,0 +1,78 @@
+package faults
+
+import "testing"
+
+// Each of these tests has two workers, the first behind a proxy. That the second gets what the first had in hand
+// shows that AckWait has passed while the first was cut off.
+
+// TestConnectionCut cuts a worker off for longer than AckWait, under load.
+func TestConnectionCut(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		cuts := times(10, 1)
+		p, other := r.workBehindProxy()
+		f := r.feed(endless, r.inputs())
+		for range cuts {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			back := func() { p.refuse(false) }
+			r.untilTakenOver(other, func() { p.refuse(true) }, back)
+			back()
+			r.until("the worker is back", r.workers[0].isReady)
+		}
+		f.finish()
+		r.close("connection cut for longer than AckWait", cuts)
+	})
+}
+
+// TestOneWayCut holds up what a worker says, or what it hears, for longer than AckWait. Then it lets all of it come late, or
+// cuts the connection, and all of it is lost.
+func TestOneWayCut(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		cuts := times(10, 2)
+		p, other := r.workBehindProxy()
+		f := r.feed(endless, r.inputs())
+		for i := range cuts {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			way := &p.up
+			if i%2 == 1 {
+				way = &p.down
+			}
+			r.untilTakenOver(other, way.close, way.open)
+			if r.rng.IntN(2) == 0 {
+				p.cut()
+			}
+			way.open()
+			r.until("the worker is back", r.workers[0].isReady)
+		}
+		f.finish()
+		r.close("connection cut one way", cuts)
+	})
+}
+
+// workBehindProxy starts the two workers.
+func (r *rig) workBehindProxy() (p *proxy, other *worker) {
+	r.t.Helper()
+	r.serve(1)
+	p = r.proxy(nil)
+	r.join(r.startWorkerAt(p.url()))
+	r.work(1)
+	return p, r.workers[1]
+}
+
+// cutAttempts bounds how often a worker is cut off until it had something in hand.
+const cutAttempts = 10
+
+// untilTakenOver cuts one worker off, and returns when the other has got what it had in hand. A worker that had
+// nothing in hand at that moment is let back and cut off again.
+func (r *rig) untilTakenOver(other *worker, cut, back func()) {
+	r.t.Helper()
+	for range cutAttempts {
+		before := other.redelivered()
+		cut()
+		if r.comesWithin(3*ackWait, func() bool { return other.redelivered() > before }) {
+			return
+		}
+		back()
+		r.awaitResults(1)
+	}
+	r.t.Fatalf("in %d cuts the worker had never anything in hand", cutAttempts)
+}

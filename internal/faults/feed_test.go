@@ -1,0 +1,174 @@
+package faults
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// lead is how many inputs may be stored and have no result yet: enough to keep any number of workers busy, and
+	// soon worked off when the fault is over.
+	lead = 8000
+
+	// chunk is how many inputs are on their way to the server at once.
+	chunk = 500
+
+	// endless is the number of inputs of a feed that goes on until it is stopped.
+	endless = 1 << 40
+)
+
+// feed publishes inputs at full speed, each until the server has it. Inputs carry an id, so that one that is
+// published again is stored once.
+type feed struct {
+	r      *rig
+	id     int // of the feed among those of its rig
+	js     jetstream.JetStream
+	n      int // of inputs
+	input  func(i int) *nats.Msg
+	stored atomic.Int64
+	stop   chan struct{}
+	done   chan struct{}
+	err    error // once done is closed
+}
+
+// feed begins to publish n inputs.
+func (r *rig) feed(n int, input func(i int) *nats.Msg) *feed {
+	r.t.Helper()
+	js, err := jetstream.New(r.connect(), jetstream.WithPublishAsyncMaxPending(2*chunk), jetstream.WithPublishAsyncTimeout(askTimeout))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.feeds++
+	f := &feed{r: r, id: r.feeds, js: js, n: n, input: input, stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		f.err = f.run()
+	}()
+	return f
+}
+
+// finish lets an endless feed end, and returns when everything that it began is stored.
+func (f *feed) finish() {
+	f.r.t.Helper()
+	close(f.stop)
+	f.wait()
+}
+
+// wait returns when all inputs are stored.
+func (f *feed) wait() {
+	f.r.t.Helper()
+	<-f.done // every step of run is bounded
+	if f.err != nil {
+		f.r.t.Fatal(f.err)
+	}
+}
+
+func (f *feed) run() error {
+	for next := 0; next < f.n; {
+		if !f.awaitLead() {
+			return nil
+		}
+		end := min(next+chunk, f.n)
+		if err := f.store(next, end); err != nil {
+			return err
+		}
+		next = end
+	}
+	return nil
+}
+
+// awaitLead waits until workers have come near enough; it says false when the feed is to stop.
+func (f *feed) awaitLead() bool {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-f.stop:
+			return false
+		default:
+		}
+		if int(f.stored.Load())+chunk <= lead || int(f.stored.Load())-f.r.settled() < lead {
+			return true
+		}
+		<-tick.C
+	}
+}
+
+// store returns when the inputs from first to before end are stored.
+func (f *feed) store(first, end int) error {
+	left := make([]int, 0, end-first)
+	for i := first; i < end; i++ {
+		left = append(left, i)
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var err error
+	for deadline := time.Now().Add(patience); len(left) > 0; <-tick.C {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d inputs could not be stored within %v: %w", len(left), patience, err)
+		}
+		left, err = f.tryStore(left)
+		if len(left) == 0 {
+			break
+		}
+	}
+	f.stored.Add(int64(end - first))
+	return nil
+}
+
+// tryStore publishes inputs once, and returns those of which the server has not said that it has them.
+func (f *feed) tryStore(inputs []int) (left []int, last error) {
+	acks := make([]jetstream.PubAckFuture, len(inputs))
+	for n, i := range inputs {
+		m := f.input(i)
+		if m.Header == nil {
+			m.Header = nats.Header{}
+		}
+		m.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("feed:%d:%d", f.id, i))
+		acks[n], last = f.js.PublishMsgAsync(m)
+	}
+	for n, ack := range acks {
+		if ack == nil {
+			left = append(left, inputs[n])
+			continue
+		}
+		select { // the client ends the wait for the server
+		case <-ack.Ok():
+		case last = <-ack.Err():
+			left = append(left, inputs[n])
+		}
+	}
+	return left, last
+}
+
+// inputs makes the i-th input from a seed: mostly small, now and then large, on a few subjects. Its bytes are random,
+// so no result fits another input.
+func (r *rig) inputs() func(i int) *nats.Msg {
+	return r.inputsOf(func(rng *rand.Rand) int {
+		if rng.IntN(100) == 0 {
+			return rng.IntN(64 << 10)
+		}
+		return rng.IntN(1 << 10)
+	})
+}
+
+// inputsOf is inputs of the sizes that size gives.
+func (r *rig) inputsOf(size func(rng *rand.Rand) int) func(i int) *nats.Msg {
+	return func(i int) *nats.Msg {
+		var key [32]byte
+		binary.LittleEndian.PutUint64(key[:], r.seed)
+		binary.LittleEndian.PutUint64(key[8:], uint64(i))
+		source := rand.NewChaCha8(key)
+		payload := make([]byte, size(rand.New(source)))
+		_, _ = source.Read(payload) // never fails
+		return &nats.Msg{
+			Subject: fmt.Sprintf("ingest.web.%d", i%7), Data: payload, Header: nats.Header{"Input": {fmt.Sprint(i)}},
+		}
+	}
+}

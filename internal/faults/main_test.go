@@ -1,0 +1,64 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// modes are the ways of delivery (MILLRACE_DELIVERY) that every fault is injected into.
+var modes = []string{"shared"}
+
+// The programs under test, built once.
+var workerBinary, serverBinary string
+
+// buildTimeout bounds the building of one program on a machine that has built nothing yet.
+const buildTimeout = 5 * time.Minute
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "millrace-faults-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // it is the system's temporary folder
+	workerBinary, serverBinary = filepath.Join(dir, "worker"), filepath.Join(dir, "nats-server")
+	for _, b := range []struct{ binary, from string }{
+		{workerBinary, "millrace/cmd/worker"},
+		{serverBinary, "github.com/nats-io/nats-server/v2"},
+	} {
+		if err := build(b.binary, b.from); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	go nurse()
+	return m.Run()
+}
+
+func build(binary, from string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, from).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go build %s: %w\n%s", from, err, out)
+	}
+	return nil
+}
+
+// isFull says whether faults are injected as often as it takes to believe, which takes 20 minutes.
+func isFull() bool { return os.Getenv("MILLRACE_FAULTS") == "full" }
+
+// times is how often a fault is injected, or of how many payloads.
+func times(full, short int) int {
+	if isFull() {
+		return full
+	}
+	return short
+}

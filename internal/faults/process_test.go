@@ -1,0 +1,140 @@
+package faults
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is a program at work. Everything it says goes to a file.
+type process struct {
+	t        testing.TB
+	name     string
+	cmd      *exec.Cmd
+	log      string
+	done     chan struct{} // closed once it has ended
+	expected atomic.Bool   // to end
+}
+
+// births are the processes to be started; see nurse.
+var births = make(chan func())
+
+// nurse starts all processes from one thread that lives as long as the tests: the kernel ends them with the thread
+// that started them, so that none survives tests that panic or are killed.
+func nurse() {
+	pinThread()
+	for birth := range births {
+		birth()
+	}
+}
+
+// start starts a program in dir, where its log is left too. The test's end ends it.
+func start(t testing.TB, dir, name, binary string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: exec.Command(binary, args...), log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	out, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Env, p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = env, dir, out, out
+	dieWithParent(p.cmd)
+	born := make(chan error)
+	births <- func() { born <- p.cmd.Start() }
+	err = errors.Join(<-born, out.Close())
+	if err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // its status is in cmd.ProcessState
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s (%v) said last:\n%s", p.name, p.cmd.ProcessState, p.tail())
+		}
+	})
+	return p
+}
+
+// signal expects the process to end by it.
+func (p *process) signal(s os.Signal) {
+	p.expected.Store(true)
+	_ = p.cmd.Process.Signal(s) // it may have ended by itself; who waits for its status sees that
+}
+
+// kill ends the process at once.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// terminate asks the process to end, and returns its exit status. It fails the test where it does not end within
+// the grace that a supervisor gives.
+func (p *process) terminate(grace time.Duration) int {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(grace):
+		p.t.Fatalf("%s has not ended %v after SIGTERM", p.name, grace)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// said is the rest of the first line that has all of these texts, from behind the last of them; ok is whether
+// there is one.
+func (p *process) said(texts ...string) (rest string, ok bool) {
+	log, err := os.ReadFile(p.log)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for line := range bytes.Lines(log) {
+		if rest, ok := after(string(line), texts); ok {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
+func after(line string, texts []string) (string, bool) {
+	for _, text := range texts {
+		_, rest, ok := strings.Cut(line, text)
+		if !ok {
+			return "", false
+		}
+		line = rest
+	}
+	return line, true
+}
+
+// tail is the end of what the process has said.
+func (p *process) tail() string {
+	const lines, width = 30, 600
+	log, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(log)), "\n")
+	last := all[max(len(all)-lines, 0):]
+	for i, line := range last {
+		last[i] = line[:min(len(line), width)]
+	}
+	return strings.Join(last, "\n")
+}

@@ -1,0 +1,98 @@
+package faults
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// rawInput is an input as bytes of the protocol: clients write no such subjects and headers, but servers store them.
+type rawInput struct {
+	subject string
+	header  string // with its first line and its empty last one; empty for none
+	payload []byte
+}
+
+// appendTo appends the operation that publishes the input.
+func (in rawInput) appendTo(dst []byte) []byte {
+	if in.header == "" {
+		dst = fmt.Appendf(dst, "PUB %s %d\r\n", in.subject, len(in.payload))
+	} else {
+		dst = fmt.Appendf(dst, "HPUB %s %d %d\r\n%s", in.subject, len(in.header), len(in.header)+len(in.payload), in.header)
+	}
+	dst = append(dst, in.payload...)
+	return append(dst, "\r\n"...)
+}
+
+// publishRaw publishes inputs to the first server as they are, and returns what it says of each that it refuses. A
+// server closes the connection over some; the next input then has a new one.
+func (r *rig) publishRaw(inputs []rawInput) (refused map[int]string) {
+	r.t.Helper()
+	refused = map[int]string{}
+	var c *rawConn
+	for i, in := range inputs {
+		if c == nil {
+			c = r.dialRaw()
+		}
+		said, err := c.exchange(in.appendTo(nil))
+		if said != "" {
+			refused[i] = said
+		}
+		if err != nil {
+			_ = c.Close() // the server has closed it
+			c = nil
+		}
+	}
+	if c != nil {
+		_ = c.Close() // nothing is on its way: the server has answered
+	}
+	return refused
+}
+
+// rawConn is a connection without a client.
+type rawConn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (r *rig) dialRaw() *rawConn {
+	r.t.Helper()
+	conn, err := net.DialTimeout("tcp", r.servers[0].addr, patience)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c := &rawConn{Conn: conn, in: bufio.NewReader(conn)}
+	if said, err := c.exchange([]byte(`CONNECT {"verbose":false,"pedantic":false,"headers":true,"protocol":1}` + "\r\n")); said != "" || err != nil {
+		r.t.Fatalf("connecting: %q, %v", said, err)
+	}
+	return c
+}
+
+// exchange sends operations, and returns the server's errors once it has read all of them. err is the end of the
+// connection.
+func (c *rawConn) exchange(operations []byte) (said string, err error) {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := c.Write(append(operations, "PING\r\n"...)); err != nil {
+		return "the connection is closed", err
+	}
+	for {
+		line, err := c.in.ReadString('\n')
+		switch {
+		case strings.HasPrefix(line, "-ERR"):
+			said += strings.TrimSpace(line)
+		case strings.HasPrefix(line, "PONG"):
+			return said, nil
+		case strings.HasPrefix(line, "PING"):
+			_, err = io.Copy(c, bytes.NewReader([]byte("PONG\r\n")))
+		}
+		if err != nil {
+			return said + "; the connection is closed", err
+		}
+	}
+}

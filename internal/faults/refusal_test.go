@@ -1,0 +1,111 @@
+package faults
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// refusal is a way in which the result stream does not take results.
+type refusal struct {
+	name  string
+	begin func(r *rig, c jetstream.StreamConfig)
+	end   func(r *rig, c jetstream.StreamConfig) // c is as the stream was before
+	said  []string                               // what the worker's log must say, on one line
+}
+
+// notStored is the worker's warning; what follows names the stream, and the server's reason.
+const notStored = "results could not be stored and are published again; nothing is acknowledged meanwhile"
+
+var refusals = []refusal{
+	{
+		name: "missing: no stream has the subjects",
+		begin: func(r *rig, c jetstream.StreamConfig) {
+			c.Subjects = []string{"elsewhere.>"}
+			r.updateStream(c)
+		},
+		end:  func(r *rig, c jetstream.StreamConfig) { r.updateStream(c) },
+		said: []string{notStored, `"stream":"RESULTS"`, "no response from stream"},
+	},
+	{
+		name:  "deleted",
+		begin: func(r *rig, c jetstream.StreamConfig) { r.deleteStream(c.Name) },
+		end:   func(r *rig, c jetstream.StreamConfig) { r.createStream(c) },
+		said:  []string{notStored, `"stream":"RESULTS"`, "no response from stream"},
+	},
+	{
+		name: "full",
+		begin: func(r *rig, c jetstream.StreamConfig) {
+			c.Discard, c.MaxMsgs = jetstream.DiscardNew, int64(r.settled())+100
+			r.updateStream(c)
+		},
+		end:  func(r *rig, c jetstream.StreamConfig) { r.updateStream(c) },
+		said: []string{notStored, `"stream":"RESULTS"`, "maximum messages exceeded"},
+	},
+}
+
+// TestResultsRefused has the result stream take nothing for a while. The worker must say so, hold what it has,
+// acknowledge nothing, and go on by itself once it can.
+func TestResultsRefused(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range refusals {
+		t.Run(refusal.name, func(t *testing.T) {
+			eachMode(t, func(r *rig) { r.refuseResults(refusal) })
+		})
+	}
+}
+
+func (r *rig) refuseResults(refusal refusal) {
+	r.operators("crc32c,minhash?k=4&hashes=4")
+	const before, during = 500, 1500
+	r.serve(1)
+	r.work(1)
+	r.feed(before, r.inputs()).wait()
+	r.until("the first inputs are settled", r.isFinished)
+	first := uint64(before + 1)
+	if refusal.name != "deleted" {
+		first = 1 // a stream that is deleted takes its results with it
+	}
+	config := r.streamConfig(resultStream)
+	refusal.begin(r, config)
+	inputs := r.inputs()
+	r.feed(during, func(i int) *nats.Msg { return inputs(before + i) }).wait()
+	r.until("the worker says what is wrong", func() bool {
+		_, ok := r.workers[0].said(refusal.said...)
+		return ok
+	})
+	if c, _ := r.consumed(); c.unacknowledged+c.waiting == 0 {
+		r.t.Error("inputs are acknowledged though their results are not stored")
+	}
+	refusal.end(r, config)
+	if a := r.closeFrom(first, "result stream "+refusal.name, 1); a.dead > 0 {
+		r.t.Errorf("%d dead letters, though nothing is wrong with an input", a.dead)
+	}
+}
+
+// TestResultsTooLarge has the result stream refuse every message for its size, which no patience helps against: each
+// input becomes a dead letter. Then the limit is lifted, and results are stored again.
+func TestResultsTooLarge(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		const refused, taken = 500, 500
+		r.serve(1)
+		r.createStream(jetstream.StreamConfig{Name: "DEADLETTERS", Subjects: []string{"deadletter.>"}})
+		r.work(1)
+		config := r.streamConfig(resultStream)
+		limited := config
+		limited.MaxMsgSize = 64
+		r.updateStream(limited)
+		inputs := r.inputs()
+		r.feed(refused, inputs).wait()
+		r.until("every input is settled", r.isFinished)
+		if _, ok := r.workers[0].said("payload dead-lettered", `"reason":"too_large"`, "its result cannot be stored", "message size exceeds maximum"); !ok {
+			r.t.Error("the worker does not say that the result stream refuses results for their size")
+		}
+		r.updateStream(config)
+		r.feed(taken, func(i int) *nats.Msg { return inputs(refused + i) }).wait()
+		if a := r.close("result stream refuses by size", 1); a.dead != refused {
+			r.t.Errorf("%d dead letters, want %d", a.dead, refused)
+		}
+	})
+}

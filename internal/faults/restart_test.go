@@ -1,0 +1,142 @@
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestServerRestarted ends the only server under load and starts it again, by turns as an operator does and as a
+// crash does.
+func TestServerRestarted(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		restarts := times(10, 2)
+		r.serve(1)
+		r.work(2)
+		f := r.feed(endless, r.inputs())
+		for i := range restarts {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			s := r.servers[0]
+			if i%2 == 0 {
+				s.kill()
+			} else {
+				s.terminate(grace)
+			}
+			s.start(r.t)
+			r.until("the server is back", r.jetStreamAnswers)
+		}
+		r.awaitResults(1)
+		f.finish()
+		r.close("restart of the server", restarts)
+	})
+}
+
+// replicas is how many servers of a cluster store each message.
+const replicas = 3
+
+// TestClusterLeaderKilled kills, in a cluster of three under load, the server that leads one of the streams.
+func TestClusterLeaderKilled(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		kills := times(10, 1)
+		r.serve(replicas)
+		r.work(2)
+		r.replicate()
+		f := r.feed(endless, r.inputs())
+		for range kills {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			stream := []string{inputStream, resultStream}[r.rng.IntN(2)]
+			s := r.leader(stream)
+			s.kill()
+			r.until("another server leads "+stream, func() bool {
+				now := r.whoLeads(stream)
+				return now != "" && now != s.name
+			})
+			r.awaitResults(1)
+			s.start(r.t)
+			r.until("all replicas are current", r.isReplicated)
+		}
+		f.finish()
+		r.until("all replicas are current", r.isReplicated)
+		r.close("SIGKILL of a stream's leader, three replicas", kills)
+	})
+}
+
+// replicate has all streams stored by every server, and with them their consumers.
+func (r *rig) replicate() {
+	r.t.Helper()
+	for _, name := range append(r.outputs(), inputStream) {
+		config := r.streamConfig(name)
+		config.Replicas = replicas
+		r.updateStream(config)
+	}
+	r.until("all streams are replicated", r.isReplicated)
+}
+
+// cluster is what the cluster says of a stream; nil where nobody answers.
+func (r *rig) cluster(stream string) *jetstream.ClusterInfo {
+	ctx, cancel := r.shortly()
+	defer cancel()
+	s, err := r.js.Stream(ctx, stream)
+	if err != nil {
+		return nil
+	}
+	return s.CachedInfo().Cluster
+}
+
+func (r *rig) whoLeads(stream string) string {
+	if c := r.cluster(stream); c != nil {
+		return c.Leader
+	}
+	return ""
+}
+
+// leader is the server that leads a stream.
+func (r *rig) leader(stream string) *server {
+	r.t.Helper()
+	var leader *server
+	r.until("somebody leads "+stream, func() bool {
+		name := r.whoLeads(stream)
+		for _, s := range r.servers {
+			if s.name == name {
+				leader = s
+			}
+		}
+		return leader != nil
+	})
+	return leader
+}
+
+// isReplicated says whether every server has all of the streams and of their consumers.
+func (r *rig) isReplicated() bool {
+	for _, stream := range []string{inputStream, resultStream} {
+		if !isCurrent(r.cluster(stream)) {
+			return false
+		}
+	}
+	ctx, cancel := r.shortly()
+	defer cancel()
+	s, err := r.js.Stream(ctx, inputStream)
+	if err != nil {
+		return false
+	}
+	consumers := s.ListConsumers(ctx)
+	all := true
+	for info := range consumers.Info() {
+		all = all && isCurrent(info.Cluster)
+	}
+	return all && consumers.Err() == nil
+}
+
+// isCurrent says whether there is a leader whom all others follow. A replica counts that has been heard of lately.
+func isCurrent(c *jetstream.ClusterInfo) bool {
+	if c == nil || c.Leader == "" || len(c.Replicas) != replicas-1 {
+		return false
+	}
+	for _, peer := range c.Replicas {
+		if !peer.Current || peer.Offline || peer.Active > time.Minute {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,156 @@
+package faults
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/operator"
+)
+
+const (
+	// patience bounds the wait for something that must happen. Nothing is slept through: it is long because a
+	// machine may be loaded.
+	patience = 90 * time.Second
+
+	// lookEvery is how often a state is asked for that nothing announces.
+	lookEvery = 20 * time.Millisecond
+
+	// askTimeout bounds one question to a server that may be away.
+	askTimeout = 2 * time.Second
+
+	reconnectWait = 50 * time.Millisecond
+)
+
+// rig is servers, workers on them, and what both are judged by.
+type rig struct {
+	t    testing.TB
+	dir  string // of files and logs
+	seed uint64
+	rng  *rand.Rand // every random choice of the test itself; what goroutines choose has sources of its own
+	env  []string   // of workers, beside what all have
+
+	servers []*server
+	url     string // of the servers
+	nc      *nats.Conn
+	js      jetstream.JetStream
+
+	workers []*worker // those that are meant to be alive
+	starts  int       // of workers
+	feeds   int
+
+	ops   []operator.Operator
+	began time.Time
+}
+
+// eachMode runs a test for every way of delivery. Tests run side by side, since most of them wait for time-outs.
+func eachMode(t *testing.T, test func(r *rig)) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			test(newRig(t, mode))
+		})
+	}
+}
+
+func newRig(t testing.TB, mode string) *rig {
+	t.Helper()
+	seed := uint64(1)
+	if text := os.Getenv("MILLRACE_FAULTS_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("MILLRACE_FAULTS_SEED=%q: set a whole number", text)
+		}
+	}
+	name := fnv.New64a()
+	_, _ = name.Write([]byte(t.Name())) // never fails
+	r := &rig{
+		t: t, dir: t.TempDir(), seed: seed, rng: rand.New(rand.NewPCG(seed, name.Sum64())),
+		env: []string{"MILLRACE_DELIVERY=" + mode}, began: time.Now(),
+	}
+	r.operators("crc32c")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("to run it again: MILLRACE_FAULTS_SEED=%d go test -run '^%s$' ./internal/faults", seed, t.Name())
+		}
+	})
+	return r
+}
+
+// operators sets what workers compute.
+func (r *rig) operators(list string) {
+	r.t.Helper()
+	ops, err := operator.ParseList(list)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.ops = ops
+	r.set("MILLRACE_OPERATORS=" + list)
+}
+
+// set adds to the environment of workers that are started from now on.
+func (r *rig) set(env ...string) { r.env = append(r.env, env...) }
+
+// shortly is for a question whose answer may not come.
+func (r *rig) shortly() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), askTimeout)
+}
+
+// patiently is for what must succeed.
+func (r *rig) patiently() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
+}
+
+// until returns once cond holds. A process that ends unasked meanwhile fails the test.
+func (r *rig) until(what string, cond func() bool) {
+	r.t.Helper()
+	if !r.comes(cond) {
+		c, ok := r.consumed()
+		r.t.Fatalf("after %v still not: %s; %d settled, consumers answer %v: %+v", patience, what, r.settled(), ok, c)
+	}
+}
+
+// comes says whether cond comes to hold within patience.
+func (r *rig) comes(cond func() bool) bool {
+	r.t.Helper()
+	return r.comesWithin(patience, cond)
+}
+
+func (r *rig) comesWithin(limit time.Duration, cond func() bool) bool {
+	r.t.Helper()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	over := time.After(limit)
+	for !cond() {
+		r.wantAlive()
+		select {
+		case <-tick.C:
+		case <-over:
+			return false
+		}
+	}
+	return true
+}
+
+// wantAlive fails the test if a process has ended that was not asked to.
+func (r *rig) wantAlive() {
+	r.t.Helper()
+	for _, w := range r.workers {
+		if w.hasEnded() && !w.expected.Load() {
+			r.t.Fatalf("%s ended by itself: %v", w.name, w.cmd.ProcessState)
+		}
+	}
+	for _, s := range r.servers {
+		if s.hasEnded() && !s.expected.Load() {
+			r.t.Fatalf("server %s ended by itself: %v", s.name, s.cmd.ProcessState)
+		}
+	}
+}

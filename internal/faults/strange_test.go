@@ -1,0 +1,149 @@
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// maxPayload is the server's: headers and payload of one message together.
+	maxPayload = 1 << 20
+
+	// maxHeader is JetStream's: it stores no more of it.
+	maxHeader = 64<<10 - 1
+
+	// maxSubject is how long a subject may be for a client that asks for no answer: the operation's line has at most
+	// 4096 bytes.
+	maxSubject = 4096 - len("PUB  1234567")
+)
+
+// header is a header of one entry that is n bytes long, 30 at least.
+func header(n int) string {
+	const empty = "NATS/1.0\r\nLong: \r\n\r\n"
+	return strings.Replace(empty, "\r\n\r\n", strings.Repeat("x", n-len(empty))+"\r\n\r\n", 1)
+}
+
+// strangeInputs are those at the limits, and those that look like something else than an input.
+var strangeInputs = map[string]rawInput{
+	"payload of max_payload":      {subject: "ingest.a", payload: bytes.Repeat([]byte("p"), maxPayload)},
+	"payload and header together": {subject: "ingest.a", header: header(1000), payload: make([]byte, maxPayload-1000)},
+	"header of the limit":         {subject: "ingest.a", header: header(maxHeader), payload: []byte("p")},
+	"header near the limit":       {subject: "ingest.a", header: header(maxHeader - 100), payload: []byte("p")},
+	"header without an end":       {subject: "ingest.a", header: "NATS/1.0\r\nA: b", payload: []byte("p")},
+	"header that is none":         {subject: "ingest.a", header: "no header at all", payload: []byte("p")},
+	"header with colons":          {subject: "ingest.a", header: "NATS/1.0\r\n: \r\n::\r\n\r\n", payload: []byte("p")},
+	"status, with a payload":      {subject: "ingest.a", header: "NATS/1.0 404 No Messages\r\n\r\n", payload: []byte("p")},
+	"status 404, empty":           {subject: "ingest.a", header: "NATS/1.0 404 No Messages\r\n\r\n"},
+	"status 100, empty":           {subject: "ingest.a", header: "NATS/1.0 100 Idle Heartbeat\r\n\r\n"},
+	"status 503, empty":           {subject: "ingest.a", header: "NATS/1.0 503\r\n\r\n"},
+	"consumer deleted, empty":     {subject: "ingest.a", header: "NATS/1.0 409 Consumer Deleted\r\n\r\n"},
+	"subject of the limit":        {subject: "ingest." + strings.Repeat("s", maxSubject-len("ingest.")), payload: []byte("p")},
+	"subject of many tokens":      {subject: "ingest" + strings.Repeat(".t", 500), payload: []byte("p")},
+	"subject with a wildcard":     {subject: "ingest.*.>", payload: []byte("p")},
+	"subject of no UTF-8":         {subject: "ingest.\xff\xfe", payload: []byte("p")},
+}
+
+// TestStrangeInput has each strange input between ordinary ones. Whatever the server stores is settled.
+func TestStrangeInput(t *testing.T) {
+	t.Parallel()
+	for name, in := range strangeInputs {
+		t.Run(name, func(t *testing.T) {
+			eachMode(t, func(r *rig) {
+				r.operators("crc32c,minhash?k=4&hashes=4")
+				const ordinary = 20
+				r.serve(1)
+				r.work(1)
+				r.feed(ordinary, r.inputs()).wait()
+				for _, said := range r.publishRaw([]rawInput{in}) {
+					r.t.Fatalf("the server refuses it: %s", said)
+				}
+				r.feed(ordinary, r.inputs()).wait()
+				if a := r.close("strange input: "+name, 1); a.payloads != 2*ordinary+1 {
+					r.t.Errorf("%d inputs are stored, want %d", a.payloads, 2*ordinary+1)
+				}
+			})
+		})
+	}
+}
+
+// TestInputTakenForTheServersWord has an input that has no payload and a header Status. The client library takes such a
+// message for what the server itself says of the pull, and hands it to nobody: the worker cannot settle it. It must
+// stay stored and unacknowledged, and hold up nothing else.
+func TestInputTakenForTheServersWord(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		const ordinary = 500
+		r.serve(1)
+		r.work(1)
+		refused := r.publishRaw([]rawInput{{subject: "ingest.a", header: "NATS/1.0\r\nStatus: 409\r\nDescription: Consumer Deleted\r\n\r\n"}})
+		if len(refused) > 0 {
+			r.t.Fatalf("the server refuses it: %v", refused)
+		}
+		r.feed(ordinary, r.inputs()).wait()
+		r.until("all but the strange input is settled", func() bool {
+			c, ok := r.consumed()
+			return ok && c.waiting == 0 && c.unacknowledged == 1 && r.settled() == ordinary
+		})
+		r.retire()
+	})
+}
+
+// TestFuzzedInputs publishes inputs whose subjects, headers and payloads are random.
+func TestFuzzedInputs(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		n := times(20_000, 300)
+		r.operators("crc32c,minhash?k=4&hashes=4")
+		r.serve(1)
+		r.work(1)
+		inputs := make([]rawInput, n)
+		for i := range inputs {
+			inputs[i] = fuzzedInput(r.rng)
+		}
+		refused := r.publishRaw(inputs)
+		a := r.close("fuzzed subjects, headers and payloads", n)
+		if a.payloads < n/2 {
+			r.t.Errorf("of %d inputs the server stored %d: too few to show anything (%v)", n, a.payloads, refused)
+		}
+	})
+}
+
+// fuzzedInput is random bytes wherever the protocol takes any.
+func fuzzedInput(rng *rand.Rand) rawInput {
+	in := rawInput{subject: "ingest", payload: fuzzedBytes(rng, rng.IntN(300), 0, 256)}
+	for range 1 + rng.IntN(5) {
+		in.subject += "." + string(fuzzedBytes(rng, 1+rng.IntN(20), '!', 256))
+	}
+	if rng.IntN(4) > 0 {
+		in.header = "NATS/1.0\r\n"
+		for range rng.IntN(5) {
+			in.header += fmt.Sprintf("%s:%s\r\n", fuzzedBytes(rng, rng.IntN(30), 0, 256), fuzzedBytes(rng, rng.IntN(200), 0, 256))
+		}
+		in.header += "\r\n"
+	}
+	return in
+}
+
+// fuzzedBytes is n bytes from first to before end.
+func fuzzedBytes(rng *rand.Rand, n, first, end int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(first + rng.IntN(end-first))
+	}
+	return b
+}
+
+// TestEmptyPayloads is all batches can hold of nothing.
+func TestEmptyPayloads(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		n := times(100_000, 10_000)
+		r.operators("crc32c,minhash?k=4&hashes=4")
+		r.serve(1)
+		r.work(1)
+		r.feed(n, func(int) *nats.Msg { return &nats.Msg{Subject: "ingest.empty"} }).wait()
+		r.close("empty payloads", n)
+	})
+}

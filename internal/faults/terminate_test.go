@@ -1,0 +1,63 @@
+package faults
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TestWorkerTerminated stops workers under load as a supervisor does, one after the other. Each finishes what it has
+// received: nothing is given back, computed twice, or left to AckWait, which is minutes here. The server may have
+// counted deliveries that it was just about to send when the worker left; it delivers those again at once, to a worker
+// that gets them for the first time.
+func TestWorkerTerminated(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		stops := times(20, 3)
+		r.set("MILLRACE_ACK_WAIT=10m")
+		r.serve(1)
+		back := r.count("$JS.EVENT.ADVISORY.CONSUMER.MSG_NAKED." + inputStream + ".>")
+		published := r.count("results.>")
+		r.work(1)
+		f := r.feed(endless, r.inputs())
+		for range stops {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			r.retire()
+			r.until("no input is being redelivered", func() bool { // the server may still be reading acknowledgements
+				c, ok := r.consumed()
+				return ok && c.redelivering == 0
+			})
+			r.work(1)
+		}
+		f.finish()
+		a := r.close("SIGTERM of a worker", stops)
+		r.until("every result was seen", func() bool { return int(published.Load()) >= a.payloads })
+		if n := published.Load(); int(n) != a.payloads {
+			r.t.Errorf("%d results were published for %d inputs: some were computed twice", n, a.payloads)
+		}
+		if n := back.Load(); n > 0 {
+			r.t.Errorf("workers gave back %d inputs that they had received", n)
+		}
+		if a.dead > 0 {
+			r.t.Errorf("%d dead letters of inputs with which nothing is wrong", a.dead)
+		}
+	})
+}
+
+// count counts the messages on a subject from now on. It sees results too that a stream drops as duplicates.
+func (r *rig) count(subject string) *atomic.Int64 {
+	r.t.Helper()
+	n := &atomic.Int64{}
+	nc := r.connect()
+	s, err := nc.Subscribe(subject, func(*nats.Msg) { n.Add(1) })
+	if err == nil {
+		err = s.SetPendingLimits(-1, -1)
+	}
+	if err == nil {
+		err = nc.FlushTimeout(patience)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}

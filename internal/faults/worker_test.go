@@ -1,0 +1,151 @@
+package faults
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// drainTimeout is what workers are given to finish, and grace what a supervisor would give them.
+	drainTimeout = 20 * time.Second
+	grace        = 30 * time.Second
+
+	// ackWait is short, so that what a fault has left is soon delivered again.
+	ackWait = 2 * time.Second
+)
+
+// worker is a `worker run` on the host device.
+type worker struct {
+	*process
+	http *http.Client
+}
+
+// startWorker starts a worker on the servers, not yet among those that are meant to be alive.
+func (r *rig) startWorker() *worker { return r.startWorkerAt(r.url) }
+
+// startWorkerAt starts a worker that connects to url, which may be a proxy's.
+func (r *rig) startWorkerAt(url string) *worker {
+	r.t.Helper()
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "MILLRACE_") {
+			env = append(env, e)
+		}
+	}
+	env = append(env, "MILLRACE_DEVICE=host", "MILLRACE_NATS_URL="+url, "MILLRACE_HTTP_ADDR=127.0.0.1:0",
+		"MILLRACE_LOG_FORMAT=json", "MILLRACE_PROVISION=true", "MILLRACE_ACK_WAIT="+ackWait.String(), "MILLRACE_MAX_DELIVER=1000",
+		"MILLRACE_DRAIN_TIMEOUT="+drainTimeout.String())
+	r.starts++
+	return &worker{
+		process: start(r.t, r.dir, fmt.Sprintf("worker-%d", r.starts), workerBinary, append(env, r.env...), "run"),
+		http:    &http.Client{Timeout: askTimeout},
+	}
+}
+
+// work starts n workers and waits until they take payloads. The first provisions.
+func (r *rig) work(n int) {
+	r.t.Helper()
+	for range n {
+		r.join(r.startWorker())
+	}
+}
+
+// join takes a worker among those that are meant to be alive, once it takes payloads.
+func (r *rig) join(w *worker) {
+	r.t.Helper()
+	r.workers = append(r.workers, w)
+	r.until(w.name+" is ready", w.isReady)
+}
+
+// address is where the worker serves; it is empty until it does.
+func (w *worker) address() string {
+	rest, ok := w.said(`"serving metrics and health"`, `"address":"`)
+	if !ok {
+		return ""
+	}
+	address, _, _ := strings.Cut(rest, `"`)
+	return address
+}
+
+func (w *worker) isReady() bool {
+	_, err := w.get("readyz")
+	return err == nil
+}
+
+func (w *worker) get(page string) (string, error) {
+	address := w.address()
+	if address == "" {
+		return "", fmt.Errorf("%s serves nothing yet", w.name)
+	}
+	answer, err := w.http.Get(address + page)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	_ = answer.Body.Close() // all of it that matters was read
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", page, answer.Status)
+	}
+	return string(text), err
+}
+
+// metric is the sum of all series whose name and labels begin with this; an error where there is none.
+func (w *worker) metric(series string) (float64, error) {
+	page, err := w.get("metrics")
+	if err != nil {
+		return 0, err
+	}
+	sum, found := 0.0, false
+	lines := bufio.NewScanner(strings.NewReader(page))
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if !strings.HasPrefix(name, series) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("metrics: %q is not a number: %w", lines.Text(), err)
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		return 0, fmt.Errorf("metrics: there is no %s", series)
+	}
+	return sum, lines.Err()
+}
+
+// mustMetric is a metric of a worker that must serve it.
+func (r *rig) mustMetric(w *worker, series string) float64 {
+	r.t.Helper()
+	v, err := w.metric(series)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return v
+}
+
+// redelivered is how many deliveries the worker has got that were not the first of their input.
+func (w *worker) redelivered() float64 {
+	n, err := w.metric("millrace_redeliveries_total")
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// retire ends all workers as a supervisor does.
+func (r *rig) retire() {
+	r.t.Helper()
+	for _, w := range r.workers {
+		if code := w.terminate(grace); code != 0 {
+			r.t.Errorf("%s ended with status %d after SIGTERM, want 0", w.name, code)
+		}
+	}
+	r.workers = nil
+}
