@@ -12,7 +12,8 @@ import (
 func TestPublishAcksLost(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const oneIn = 20
-		payloads := times(100_000, 200)
+		payloads := times(100_000, 2000)
+		r.env = append(r.env, "MILLRACE_BATCH_PAYLOADS=16") // or one word would be for all of them
 		r.serve(1)
 		var mu sync.Mutex
 		rng := rand.New(rand.NewPCG(r.seed, oneIn))

@@ -58,6 +58,14 @@ func (r *rig) workBehindProxy() (p *proxy, other *worker) {
 	return p, r.workers[1]
 }
 
+// takenOver grows when a worker gets what another has had in hand.
+func (r *rig) takenOver(w *worker) float64 {
+	if r.mode() == "exclusive" {
+		return float64(w.sayings("the last owner of the partition did not end of itself"))
+	}
+	return w.redelivered()
+}
+
 // cutAttempts bounds how often a worker is cut off until it had something in hand.
 const cutAttempts = 10
 
@@ -66,9 +74,9 @@ const cutAttempts = 10
 func (r *rig) untilTakenOver(other *worker, cut, back func()) {
 	r.t.Helper()
 	for range cutAttempts {
-		before := other.redelivered()
+		before := r.takenOver(other)
 		cut()
-		if r.comesWithin(3*ackWait, func() bool { return other.redelivered() > before }) {
+		if r.comesWithin(5*ackWait, func() bool { return r.takenOver(other) > before }) {
 			return
 		}
 		back()

@@ -11,7 +11,7 @@ import (
 )
 
 // modes are the ways of delivery (MILLRACE_DELIVERY) that every fault is injected into.
-var modes = []string{"shared"}
+var modes = []string{"shared", "exclusive"}
 
 // The programs under test, built once.
 var workerBinary, serverBinary string

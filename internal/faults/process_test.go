@@ -113,6 +113,15 @@ func (p *process) said(texts ...string) (rest string, ok bool) {
 	return "", false
 }
 
+// sayings is how many lines have the text.
+func (p *process) sayings(text string) int {
+	log, err := os.ReadFile(p.log)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return bytes.Count(log, []byte(text))
+}
+
 func after(line string, texts []string) (string, bool) {
 	for _, text := range texts {
 		_, rest, ok := strings.Cut(line, text)

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -65,7 +66,7 @@ func runModels(t *testing.T, exclusive bool) {
 func mustHappen(exclusive bool) []string {
 	all := []string{"delivered", "redelivered", "stored", "stored again", "confirmation lost", "acknowledged", "late", "died", "cut"}
 	if exclusive {
-		return append(all, "acknowledged again", "changed hands", "started again", "gap", "ignored by the server")
+		return append(all, "acknowledged again", "changed hands", "started again", "gap", "never came", "tail filled", "ignored by the server")
 	}
 	return append(all, "known", "given back")
 }
@@ -207,6 +208,11 @@ func (m *model) deliver(w *modelWorker) {
 	}
 	m.pending[sequence] = false
 	m.counts[sequence]++
+	if m.exclusive && sequence%13 == 0 { // the client passes some on to nobody
+		m.nextNumber++
+		m.did["never came"]++
+		return
+	}
 	w.inbox = append(w.inbox, wire{m.nextNumber, sequence, m.counts[sequence], m.pin})
 	m.nextNumber++
 	m.did["delivered"]++
@@ -256,20 +262,29 @@ func (m *model) receiveExclusive(w *modelWorker, d wire) error {
 			w.inbox = append([]wire{d}, w.inbox...) // a tenure begins when the one before has settled what it had
 			return nil
 		}
-		w.pin, w.floor, w.taken, w.acked = d.pin, partition.Floor{}, 0, ackWire{}
+		w.pin, w.floor, w.taken, w.acked = d.pin, partition.NewFloor(m.floorSequence), 0, ackWire{}
 		w.stale = d.number != 1
 		if w.stale {
 			m.restart()
 		}
 	}
-	if w.stale = w.stale && d.number != 1; w.stale {
+	if w.stale = w.stale && d.number > modelFill; w.stale {
 		return nil
 	}
 	if d.pin != w.pin {
 		m.endTenure(w)
 		return nil
 	}
-	switch w.floor.Take(d.number, d.sequence) {
+	verdict := w.floor.Take(d.number, d.sequence, d.deliveries > 1)
+	if verdict == partition.Gap {
+		m.did["gap"]++
+		if !w.fill(d.sequence) {
+			m.endTenure(w)
+			return nil
+		}
+		verdict = w.floor.Take(d.number, d.sequence, d.deliveries > 1)
+	}
+	switch verdict {
 	case partition.New:
 		w.inHand = append(w.inHand, modelInput{wire: d})
 		w.taken = d.number
@@ -280,10 +295,28 @@ func (m *model) receiveExclusive(w *modelWorker, d wire) error {
 			return m.acknowledge(w.acked)
 		}
 	case partition.Gap:
-		m.did["gap"]++
-		m.endTenure(w)
+		return errors.New("a gap that was filled is still there")
 	}
 	return nil
+}
+
+// modelFill is fillMost, small so that it matters.
+const modelFill = 5
+
+// fill is tenure.fill: the stream has every input. It reports false where too many are missing.
+func (w *modelWorker) fill(sequence uint64) bool {
+	var missing []uint64
+	for s := w.floor.Highest() + 1; s < sequence; s++ {
+		missing = append(missing, s)
+	}
+	if len(missing) > modelFill {
+		return false
+	}
+	for i, s := range missing {
+		w.inHand = append(w.inHand, modelInput{wire: wire{number: w.taken + 1 + uint64(i), sequence: s, pin: w.pin}})
+	}
+	w.floor.Fill(missing, sequence)
+	return true
 }
 
 // endTenure leaves what is in hand to be settled, and what is in the inbox to the next tenure.
@@ -431,6 +464,14 @@ func (m *model) lookAfter(w *modelWorker) {
 	}
 	if !m.exclusive || len(w.inbox) > 0 || w.pin == 0 {
 		return
+	}
+	if w.pin == m.pin && m.floorNumber <= w.taken && m.nextNumber-1 != w.taken {
+		before := w.floor.Highest()
+		if w.fill(m.nextSequence) && w.floor.Highest() > before {
+			m.did["tail filled"]++
+			w.taken = m.nextNumber - 1
+			return
+		}
 	}
 	if w.pin != m.pin || m.floorNumber > w.taken || m.nextNumber-1 != w.taken {
 		m.endTenure(w)

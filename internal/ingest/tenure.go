@@ -33,14 +33,16 @@ type tenure struct {
 	log       *slog.Logger
 
 	consumer jetstream.Consumer
-	pin      string           // the server's name for this worker's turn
+	begun    bool             // the server has chosen this worker, and the consumer is marked
+	pin      string           // the server's name for this worker's turn; empty until a delivery said it
 	order    chan *group      // submitted batches, in order
 	failed   chan error       // why the tenure must end; room for one
 	dead     map[uint64]inbox // dead letters that may be what the next acknowledgement names, by sequence
 
-	blame    Reason // why a payload that is given up is given up
-	fault    Reason // why this tenure failed, if it did because of a payload; empty otherwise
-	suspects int    // how many payloads more are suspects. Guarded by mu, as is what follows
+	blame    Reason          // why a payload that is given up is given up
+	out      chan<- delivery // to who fills batches
+	fault    Reason          // why this tenure failed, if it did because of a payload; empty otherwise
+	suspects int             // how many payloads more are suspects. Guarded by mu, as is what follows
 
 	mu         sync.Mutex
 	floor      partition.Floor
@@ -112,33 +114,34 @@ func (t *tenure) read(ctx, hard context.Context, out chan<- delivery) error {
 		return err
 	}
 	defer messages.Stop()
-	stale := false // what comes was delivered before the consumer started again
+	t.out = out
+	stale := false // what comes may have been delivered before the consumer started again
 	var since time.Time
 	for {
-		d, err := t.next(ctx, messages)
+		d, err := t.next(ctx, hard, messages)
 		if err != nil {
 			return err
 		}
-		if t.pin == "" {
+		if !t.begun {
 			if err := t.begin(ctx, &d); err != nil {
 				return err
 			}
 			stale, since = d.number != 1, time.Now()
 		}
-		if stale = stale && d.number != 1; stale {
+		if stale = stale && d.number > fillMost; stale {
 			if time.Since(since) > pinnedFor {
 				return errGap // the first delivery of the new start got lost
 			}
 			continue
 		}
-		if err := t.take(ctx, hard, d, out); err != nil {
+		if err := t.take(ctx, hard, d); err != nil {
 			return err
 		}
 	}
 }
 
 // next waits for a delivery. While there is none it looks now and then whether the consumer is as it should be.
-func (t *tenure) next(ctx context.Context, messages jetstream.MessagesContext) (delivery, error) {
+func (t *tenure) next(ctx, hard context.Context, messages jetstream.MessagesContext) (delivery, error) {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, pinnedFor)
 		msg, err := messages.Next(jetstream.NextContext(bounded))
@@ -154,7 +157,7 @@ func (t *tenure) next(ctx context.Context, messages jetstream.MessagesContext) (
 		case ctx.Err() != nil:
 			return delivery{}, ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			if err := t.lookAfter(ctx); err != nil {
+			if err := t.lookAfter(ctx, hard); err != nil {
 				return delivery{}, err
 			}
 		case errors.Is(err, jetstream.ErrNoHeartbeat):
@@ -177,6 +180,7 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 		return err
 	}
 	t.e.members.has(t.partition, true)
+	t.begun = true
 	t.pin = d.msg.Headers().Get(pinHeader)
 	t.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", t.pin, "first", d.number)
 	if d.number == 1 {
@@ -189,30 +193,67 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 }
 
 // take enters a delivery and hands it on, if it is to be processed.
-func (t *tenure) take(ctx, hard context.Context, d delivery, out chan<- delivery) error {
-	if pin := d.msg.Headers().Get(pinHeader); pin != t.pin {
-		return errPinLost
+func (t *tenure) take(ctx, hard context.Context, d delivery) error {
+	if err := t.checkPin(&d); err != nil {
+		return err
 	}
-	t.mu.Lock()
-	verdict := t.floor.Take(d.number, d.sequence)
-	t.taken = d.number
-	giveUp := verdict == partition.New && d.number == 1 && t.caution.GiveUp()
-	t.mu.Unlock()
 	t.w.observer.Pending(d.pending)
-	switch {
-	case verdict == partition.Gap:
-		return errGap
-	case verdict == partition.Known:
+	verdict, first := t.enter(&d)
+	if verdict == partition.Gap {
+		if err := t.fill(ctx, hard, d.sequence); err != nil {
+			return err
+		}
+		verdict, first = t.enter(&d)
+	}
+	switch verdict {
+	case partition.New:
+		return t.hand(ctx, hard, d, first)
+	case partition.Known:
 		t.w.observer.Redelivered()
 		t.acknowledgeAgain(hard, d.sequence)
 		return nil
-	case giveUp:
+	}
+	return errGap
+}
+
+// checkPin says whether a delivery was for this tenure. Where its headers cannot be read there is no pin to see, and the stream
+// has to tell whether anything is missing before it.
+func (t *tenure) checkPin(d *delivery) error {
+	pin := d.msg.Headers().Get(pinHeader)
+	switch {
+	case pin == "":
+		t.mu.Lock()
+		t.floor.Doubt()
+		t.mu.Unlock()
+	case t.pin == "":
+		t.pin = pin
+	case pin != t.pin:
+		return errPinLost
+	}
+	return nil
+}
+
+// enter has the floor judge a delivery, and says whether it is of the first input above the acknowledgement floor.
+func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first = t.floor.Highest() == t.caution.Floor
+	if v = t.floor.Take(d.number, d.sequence, d.deliveries > 1); v != partition.Gap {
+		t.taken = d.number
+	}
+	return v, first
+}
+
+// hand gives a new delivery to who fills batches, if it is to be processed.
+func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
+	switch {
+	case first && t.caution.GiveUp():
 		return t.bury(hard, d, t.blame, errors.New("it was alone on the device, and that failed each time"))
 	case len(d.msg.Data()) > t.w.maxBytes:
 		return t.bury(hard, d, TooLarge, tooLarge(len(d.msg.Data()), t.w.maxBytes))
 	}
 	select {
-	case out <- d:
+	case t.out <- d:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -40,7 +40,7 @@ func (t *tenure) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) err
 		t.blame = Reason(why)
 	}
 	t.caution, t.suspects = caution, caution.Suspects(t.pipe.BatchPayloads())
-	t.ackedUpTo = floor
+	t.ackedUpTo, t.floor = floor, partition.NewFloor(floor)
 	return t.mark(ctx, map[string]string{markOwner: t.e.id, markCaution: caution.String(), markAlone: "", markFault: ""})
 }
 
@@ -86,7 +86,7 @@ func (t *tenure) relax(ctx context.Context, n int) error {
 }
 
 // lookAfter looks whether the consumer is as it should be while nothing comes of it.
-func (t *tenure) lookAfter(ctx context.Context) error {
+func (t *tenure) lookAfter(ctx, hard context.Context) error {
 	info, err := t.consumer.Info(ctx)
 	if err != nil {
 		return err
@@ -96,11 +96,11 @@ func (t *tenure) lookAfter(ctx context.Context) error {
 	taken := t.taken
 	t.mu.Unlock()
 	switch {
-	case t.pin != "" && info.AckFloor.Consumer > taken:
+	case t.begun && info.AckFloor.Consumer > taken:
 		return errOverridden
-	case t.pin != "" && info.Delivered.Consumer != taken:
-		return errGap // what it delivered would have come by now
-	case t.pin == "" && info.NumAckPending > 0 && !t.e.members.claimed(t.partition):
+	case t.begun && info.Delivered.Consumer != taken:
+		return t.fillTail(ctx, hard, info) // what it delivered would have come by now
+	case !t.begun && info.NumAckPending > 0 && !t.e.members.claimed(t.partition):
 		// Its owner is gone, and what that one had would come only after AckWait.
 		t.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
 		_, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name)
@@ -113,7 +113,7 @@ func (t *tenure) lookAfter(ctx context.Context) error {
 // stay, so that the next one is careful.
 func (t *tenure) end(hard context.Context) {
 	t.e.members.has(t.partition, false)
-	if t.pin == "" {
+	if !t.begun {
 		return
 	}
 	changes := map[string]string{markOwner: "", markAlone: ""}

@@ -5,17 +5,21 @@ package partition
 // The consumer acknowledges all at once: an acknowledgement of one delivery is one of everything below it in the
 // stream, whoever had it. So this worker must know that everything below was delivered to it, and is settled. It begins
 // a tenure by resetting the consumer to its acknowledgement floor: from there the server delivers in the order of the
-// stream, and numbers what it delivers from 1 without a gap. A number that is missing is a delivery that somebody else
-// had, or that got lost on the way; from there on nothing may be acknowledged any more, and the tenure must begin anew.
+// stream, and numbers what it delivers from 1 without a gap. A number that is missing may be that of an input that this
+// worker never saw: then it has to be read from the stream before anything behind it is taken.
 //
 // A Floor is not safe for concurrent use.
 type Floor struct {
 	delivered uint64  // number of the last delivery
-	highest   uint64  // stream sequence of the last one that was new
+	doubt     bool    // numbers were missing, of deliveries that this worker may never have seen
+	filled    uint64  // the stream has been read up to before this sequence
+	highest   uint64  // stream sequence of the last one that was new, or where the tenure began
 	open      []input // new deliveries not acknowledged yet, in the order of the stream
 	first     int     // index of the first of them in open
-	broken    bool
 }
+
+// NewFloor is the floor of a tenure that begins behind that sequence of the stream.
+func NewFloor(acknowledged uint64) Floor { return Floor{highest: acknowledged} }
 
 // input is a delivery that is not acknowledged.
 type input struct {
@@ -30,25 +34,48 @@ type Verdict uint8
 const (
 	New   Verdict = iota // process it
 	Known                // it is in hand or settled: the server delivered it again because that took long
-	Gap                  // there are deliveries that this worker does not know of: begin the tenure anew
+	Gap                  // read the stream between Highest and it, Fill, and take it again
 )
 
 func (v Verdict) String() string { return [...]string{"new", "known", "gap"}[v] }
 
-// Take enters a delivery: its number at the consumer, and its sequence in the stream.
-func (f *Floor) Take(number, sequence uint64) Verdict {
-	if f.broken || number != f.delivered+1 {
-		f.broken = true
+// Take enters a delivery: its number at the consumer, its sequence in the stream, and whether it was delivered before,
+// to whomever. After Gap nothing is entered.
+//
+// What is delivered for the first time has everything before it delivered already, so once the stream has been read up to
+// there no doubt is left. A delivery that comes again says nothing of the sort: what is missing may be behind it too.
+func (f *Floor) Take(number, sequence uint64, again bool) Verdict {
+	f.doubt = f.doubt || number != f.delivered+1
+	if sequence > f.highest && f.doubt && f.filled != sequence {
 		return Gap
 	}
 	f.delivered = number
 	if sequence <= f.highest {
 		return Known
 	}
-	f.highest = sequence
-	f.open = append(f.open, input{sequence: sequence})
+	f.doubt = f.doubt && again
+	f.add(sequence)
 	return New
 }
+
+// Doubt has the stream read before the next new delivery is taken.
+func (f *Floor) Doubt() { f.doubt = true }
+
+// Fill enters inputs that were read from the stream: all that the partition has between Highest and sequence, in order.
+func (f *Floor) Fill(missing []uint64, sequence uint64) {
+	for _, s := range missing {
+		f.add(s)
+	}
+	f.filled = sequence
+}
+
+func (f *Floor) add(sequence uint64) {
+	f.highest = sequence
+	f.open = append(f.open, input{sequence: sequence})
+}
+
+// Highest is the stream sequence up to which every input of the partition was taken, or acknowledged before.
+func (f *Floor) Highest() uint64 { return f.highest }
 
 // Settle notes that the result or the dead letter of an input is stored. It panics for one that Take did not call New or
 // that is acknowledged already: that is a bug, and the next acknowledgement could cover what it must not.
@@ -93,7 +120,3 @@ func (f *Floor) Acknowledge() (sequence uint64, ok bool) {
 
 // Open is how many inputs are in hand or wait for one before them.
 func (f *Floor) Open() int { return len(f.open) - f.first }
-
-// Broken says that nothing more can be taken in this tenure. What was taken before may still be settled and
-// acknowledged.
-func (f *Floor) Broken() bool { return f.broken }

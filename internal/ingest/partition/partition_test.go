@@ -82,7 +82,7 @@ func TestAssignMovesLittle(t *testing.T) {
 func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	var f Floor
 	for i, sequence := range []uint64{10, 11, 15, 16} { // sequences of other partitions lie between
-		if v := f.Take(uint64(i+1), sequence); v != New {
+		if v := f.Take(uint64(i+1), sequence, false); v != New {
 			t.Fatalf("delivery %d: %v", i+1, v)
 		}
 	}
@@ -91,7 +91,7 @@ func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	if s, ok := f.Acknowledge(); ok {
 		t.Fatalf("acknowledged %d with 10 open", s)
 	}
-	if v := f.Take(5, 11); v != Known {
+	if v := f.Take(5, 11, false); v != Known {
 		t.Fatalf("a redelivery is %v", v)
 	}
 	f.Settle(10)
@@ -101,15 +101,52 @@ func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	if f.Open() != 1 {
 		t.Fatalf("%d are open, want 1", f.Open())
 	}
-	if v := f.Take(7, 17); v != Gap || !f.Broken() {
-		t.Fatalf("behind a missing delivery: %v", v)
-	}
-	if v := f.Take(6, 17); v != Gap {
-		t.Fatalf("a broken tenure takes %v", v)
-	}
 	f.Settle(16)
 	if s, ok := f.Acknowledge(); !ok || s != 16 {
-		t.Fatalf("what was taken before the gap: acknowledged %d, %v", s, ok)
+		t.Fatalf("acknowledged %d, %v; want 16", s, ok)
+	}
+}
+
+// Behind a number that is missing nothing new is taken before the stream has been read, also where what comes next is
+// known.
+func TestFloorHasGapsFilled(t *testing.T) {
+	f := NewFloor(9)
+	if v := f.Take(2, 12, false); v != Gap {
+		t.Fatalf("the second delivery, first: %v", v)
+	}
+	f.Fill([]uint64{10, 11}, 12)
+	if v := f.Take(2, 12, false); v != New || f.Highest() != 12 {
+		t.Fatalf("behind what was filled: %v, up to %d", v, f.Highest())
+	}
+	if v := f.Take(4, 11, true); v != Known {
+		t.Fatalf("a redelivery behind a missing number: %v", v)
+	}
+	if v := f.Take(5, 14, false); v != Gap {
+		t.Fatalf("a new delivery behind that: %v", v)
+	}
+	f.Fill(nil, 14)
+	if v := f.Take(5, 14, false); v != New {
+		t.Fatalf("with nothing missing: %v", v)
+	}
+	if v := f.Take(8, 15, true); v != Gap {
+		t.Fatalf("a redelivery of what never came: %v", v)
+	}
+	f.Fill(nil, 15)
+	if v := f.Take(8, 15, true); v != New {
+		t.Fatalf("the same with nothing missing before it: %v", v)
+	}
+	if v := f.Take(9, 17, false); v != Gap { // 16 was one of those whose number is missing
+		t.Fatalf("behind a redelivery that was new: %v", v)
+	}
+	for _, s := range []uint64{10, 12, 14} {
+		f.Settle(s)
+	}
+	if s, ok := f.Acknowledge(); !ok || s != 10 {
+		t.Fatalf("acknowledged %d, %v; want 10, since 11 is open", s, ok)
+	}
+	f.Settle(11)
+	if s, ok := f.Acknowledge(); !ok || s != 14 || f.Open() != 1 {
+		t.Fatalf("acknowledged %d, %v; want 14, with 15 open", s, ok)
 	}
 }
 
@@ -125,7 +162,7 @@ func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
 				}
 			}()
 			var f Floor
-			f.Take(1, 5)
+			f.Take(1, 5, false)
 			settle(&f)
 		})
 	}
