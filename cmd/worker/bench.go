@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"millrace/internal/bench"
+	"millrace/internal/bench/broker"
 	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/device"
@@ -35,6 +36,8 @@ type benchFlags struct {
 	lanes     int
 	seconds   float64
 	seed      uint64
+	server    string
+	storage   string
 	groups    []string
 }
 
@@ -42,23 +45,26 @@ const benchAbout = `Measures devices and the pipeline on them: worker bench [GRO
 %s,
 and all, which is the default.
 What is compared is measured in turns, on fresh random data, and results are checked: one that is wrong ends it
-with exit status 1. MILLRACE_DEVICE and MILLRACE_DEVICES choose the devices.`
+with exit status 1. MILLRACE_DEVICE and MILLRACE_DEVICES choose the devices. The group nats goes from stream to
+stream: beside Millrace it measures workers that compute nothing and one in plain Go.`
 
 // parseBench reads flags and groups in any order.
 func parseBench(args []string) (*benchFlags, error) {
 	b := &benchFlags{}
-	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(), ", ")))
+	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Guest()), ", ")))
 	f.BoolVar(&b.list, "list", false, "list every row and what it shows, and measure nothing")
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
 	f.StringVar(&b.profile, "cpuprofile", "", "write where the process spends its processor time to this `file`, for go tool pprof")
 	f.StringVar(&b.yardstick, "yardstick", "", "the `program` to compare with; by default one called yardstick beside the kernel library or the worker")
-	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, as in 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU)")
+	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, as in 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); payload sizes for nats (256,2KiB,64KiB,512KiB)")
 	f.StringVar(&b.rows, "row", "", "only these rows, by `names` separated by commas: triple, or schedules/triple")
 	f.IntVar(&b.rounds, "rounds", bench.DefaultRounds, "how often each row is measured, in turn with the others")
 	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long a row is measured, all rounds together")
 	f.IntVar(&b.lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
 	f.Uint64Var(&b.seed, "seed", 0, "of the random data; 0: another one each time")
+	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; by default one in this process. Streams called MILLRACE_BENCH_* are made there, and removed")
+	f.StringVar(&b.storage, "storage", "file", "for nats, where the streams are: `file` or memory")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") {
 			b.groups, args = append(b.groups, args[0]), args[1:]
@@ -101,6 +107,10 @@ func (b *benchFlags) options() (bench.Options, error) {
 	if !slices.Contains(b.groups, "all") {
 		o.Groups = b.groups
 	}
+	if b.storage != "file" && b.storage != "memory" {
+		errs = append(errs, fmt.Errorf("--storage is %q: give file or memory", b.storage))
+	}
+	o.Guests = []bench.Guest{broker.New(broker.Options{}).Guest()}
 	return o, errors.Join(append(errs, o.Check())...)
 }
 
@@ -135,6 +145,9 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if console.IsTerminal(os.Stderr) {
 		o.Progress = showDoing
 	}
+	streamed := broker.New(broker.Options{Server: connection(cfg, b.server), Memory: b.storage == "memory"})
+	o.Guests = []bench.Guest{streamed.Guest()}
+	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }
 	return out.measure(ctx, cfg, o)
 }
@@ -144,7 +157,7 @@ func showDoing(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doi
 
 func listBench(w io.Writer) error {
 	rows := [][]string{{"group", "row"}}
-	for _, e := range bench.List() {
+	for _, e := range bench.List(broker.New(broker.Options{}).Guest()) {
 		rows = append(rows, []string{e.Group, e.Name, e.Shows})
 	}
 	for _, r := range rows {

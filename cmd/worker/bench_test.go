@@ -9,16 +9,19 @@ import (
 	"testing"
 
 	"millrace/internal/bench"
+	"millrace/internal/bench/broker"
 	benchreport "millrace/internal/bench/report"
+	"millrace/internal/ingest/embedded"
 )
 
 func TestBenchListsEveryRow(t *testing.T) {
 	r := call(t, nil, "bench", "--list")
+	guest := broker.New(broker.Options{}).Guest()
 	r.want(t, exitDone)
-	if got, want := strings.Count(r.out, "\n"), len(bench.List())+1; got != want {
+	if got, want := strings.Count(r.out, "\n"), len(bench.List(guest))+1; got != want {
 		t.Errorf("%d lines, want a heading and a row a line: %d", got, want)
 	}
-	for _, e := range bench.List() {
+	for _, e := range bench.List(guest) {
 		if !strings.Contains(r.out, e.Group) || !strings.Contains(r.out, e.Name) || !strings.Contains(r.out, e.Shows) {
 			t.Errorf("the list lacks %s/%s", e.Group, e.Name)
 		}
@@ -63,15 +66,30 @@ func TestBenchMeasuresAndLeavesItsFiles(t *testing.T) {
 	}
 }
 
+// TestBenchGoesFromStreamToStream: the group nats is one of bench's, with a server in the process and with another.
+func TestBenchGoesFromStreamToStream(t *testing.T) {
+	short := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--row", "millrace-shared"}
+	r := call(t, []string{"MILLRACE_LANES=3"}, append(short, "--storage", "memory")...)
+	r.want(t, exitDone, "payloads/s (p10-p90)", "millrace-shared", "crc32c,minhash", "The server runs in this process")
+	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	call(t, nil, append(short, "--server", server.URL())...).want(t, exitDone, "The server runs elsewhere")
+	call(t, nil, append(short, "--server", "nats://127.0.0.1:1")...).want(t, exitFailed, "cannot connect to NATS at nats://127.0.0.1:1")
+}
+
 func TestBenchRefusesWhatItDoesNotKnow(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want []string
 	}{
-		{[]string{"schedule"}, []string{`no group "schedule"`, "known are copy, schedules, streams, alloc, completion, operators, latency"}},
+		{[]string{"schedule"}, []string{`no group "schedule"`, "known are copy, schedules, streams, alloc, completion, operators, latency, nats"}},
 		{[]string{"--row", "tripel"}, []string{`no row "tripel"`, "schedules/triple"}},
 		{[]string{"--bytes", "1.5MiB", "--rounds", "0", "--seconds", "-1"}, []string{`--bytes has "1.5MiB"`, "--rounds is 0", "--seconds is -1"}},
 		{[]string{"--bytes", "1", "--lanes", "1000"}, []string{"a batch of 1 bytes", "1000 lanes"}},
+		{[]string{"nats", "--bytes", "8MiB", "--storage", "tape"}, []string{"a payload of 8388608 bytes", `--storage is "tape"`}},
 		{[]string{"copy", "--fast"}, []string{"flag provided but not defined", "worker bench -h"}},
 	} {
 		call(t, nil, append([]string{"bench"}, c.args...)...).want(t, exitUsage, c.want...)

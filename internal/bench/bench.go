@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"millrace/internal/bench/report"
@@ -43,7 +44,9 @@ type Options struct {
 	Groups []string // names of groups; none: all
 	Rows   []string // names of rows, "triple" or "schedules/triple"; none: all
 
-	Bytes  []int         // batch sizes; none: 1 MiB and 16 MiB on a GPU, 256 KiB and 1 MiB else
+	Guests []Guest // measured behind the groups of this package
+
+	Bytes  []int         // batch sizes; none: 1 MiB and 16 MiB on a GPU, 256 KiB and 1 MiB else. To guests, sizes of payloads
 	Rounds int           // 0: DefaultRounds
 	Budget time.Duration // to measure a row for, all rounds together, warm-up and checks apart; 0: DefaultBudget
 	Lanes  int           // lanes of the rows that do not set their own; 0: DefaultLanes
@@ -113,10 +116,23 @@ func (o Options) Check() error {
 	want(o.Budget > 0 && o.Budget <= maxBudget, "%v a row: give more than 0 and at most %v", o.Budget, maxBudget)
 	want(o.Lanes >= 1 && o.Lanes <= maxLanes, "%d lanes: give 1 to %d", o.Lanes, maxLanes)
 	want(o.MixRounds >= 0 && o.MixRounds <= maxMixRounds, "%d rounds of the balanced kernel: give 0 to %d", o.MixRounds, maxMixRounds)
-	for _, n := range o.Bytes {
-		want(n >= MinBatchBytes && n <= MaxBatchBytes, "a batch of %d bytes: give %d to %d", n, MinBatchBytes, MaxBatchBytes)
+	return errors.Join(append(errs, o.checkBytes(), checkNames(o.Groups, o.Rows, o.Guests))...)
+}
+
+// checkBytes names the sizes that what was asked for cannot have. A guest's bounds count only where nothing else is
+// asked for: beside batches it leaves out the sizes that its payloads cannot have.
+func (o Options) checkBytes() error {
+	what, least, most := "batch", MinBatchBytes, MaxBatchBytes
+	if !slices.ContainsFunc(experiments, o.selects) && len(o.Guests) > 0 {
+		what, least, most = "payload", o.Guests[0].MinBytes, o.Guests[0].MaxBytes
 	}
-	return errors.Join(append(errs, checkNames(o.Groups, o.Rows))...)
+	var errs []error
+	for _, n := range o.Bytes {
+		if n < least || n > most {
+			errs = append(errs, fmt.Errorf("a %s of %d bytes: give %d to %d", what, n, least, most))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // session is one run.
@@ -160,7 +176,7 @@ func (s *session) experiments(ctx context.Context) error {
 	for i, d := range s.Devices {
 		targets[i] = &target{session: s, dev: d, info: d.Info(), balance: map[int]int{}}
 	}
-	for _, e := range experiments {
+	for _, e := range everything(s.Guests) {
 		if !s.selects(e) {
 			continue
 		}

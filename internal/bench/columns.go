@@ -26,6 +26,7 @@ var columns = []column{
 	{title: "device", cell: func(r report.Row) string { return r.Device }, apart: true},
 	{title: "operator", cell: operatorCell, apart: true},
 	{title: "size", legend: "bytes of the largest batch, or of what stands for one", cell: func(r report.Row) string { return bytesCell(r.BatchBytes) }},
+	{title: "payload", legend: "bytes of each payload", cell: func(r report.Row) string { return bytesCell(r.PayloadBytes) }},
 	{title: "lanes", cell: func(r report.Row) string { return countCell(r.Lanes) }},
 	{title: "goroutines", cell: figure(figureGoroutines, count)},
 	{title: "pieces", cell: figure(figurePieces, count)},

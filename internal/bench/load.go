@@ -111,13 +111,13 @@ func (d *documents) operators() []operator.Operator { return d.ops }
 func (d *documents) bytes() int                     { return d.total }
 func (d *documents) payloads() int                  { return d.count }
 
-// document makes document i of a batch in dst.
-func document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), 0, asciiMask) }
+// Document fills dst with document i of a seed: random ASCII, of which any can be made again by itself.
+func Document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), 0, asciiMask) }
 
 func (d *documents) fill(b *streams.Batch, seed uint64) error {
 	for i, size := range d.sizes(seed) {
 		payload := d.scratch[:size]
-		document(payload, seed, i)
+		Document(payload, seed, i)
 		if err := appendTo(b, payload); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (d *documents) verify(b *streams.Batch, seed uint64) error {
 		}
 		looked += sizes[i]
 		payload := make([]byte, sizes[i])
-		document(payload, seed, i)
+		Document(payload, seed, i)
 		for o, op := range d.ops {
 			want := op.AppendReference(nil, payload)
 			at := i * op.Stride()

@@ -75,8 +75,8 @@ func (c *contender) measured() bool { return c != nil && c.row.Skipped == "" }
 
 // race measures every contender once a round, in turns, and drops from it those that the device cannot do. nil
 // contenders are passed over.
-func (t *target) race(ctx context.Context, field ...*contender) (err error) {
-	field = t.field(field)
+func (s *session) race(ctx context.Context, field ...*contender) (err error) {
+	field = s.field(field)
 	defer func() {
 		for _, c := range field {
 			if c.close != nil {
@@ -84,13 +84,13 @@ func (t *target) race(ctx context.Context, field ...*contender) (err error) {
 			}
 		}
 	}()
-	for round := range t.Rounds {
-		seed := t.seed() // one for all: they must not differ in their data
+	for round := range s.Rounds {
+		seed := s.seed() // one for all: they must not differ in their data
 		for _, c := range field {
 			if c.row.Skipped != "" {
 				continue
 			}
-			t.Progress(fmt.Sprintf("%s %s on %s, round %d of %d", c.row.Group, c.row.Name, c.row.Device, round+1, t.Rounds))
+			s.Progress(fmt.Sprintf("%s %s%s, round %d of %d", c.row.Group, c.row.Name, onDevice(c.row.Device), round+1, s.Rounds))
 			err := c.measure(ctx, c, seed)
 			if err != nil && ctx.Err() != nil {
 				return fmt.Errorf("interrupted: %w", ctx.Err())
@@ -98,17 +98,25 @@ func (t *target) race(ctx context.Context, field ...*contender) (err error) {
 			if reason, cannot := unable(err); cannot {
 				c.row.Skipped = reason
 			} else if err != nil {
-				return fmt.Errorf("%s/%s on %s: %w", c.row.Group, c.row.Name, c.row.Device, err)
+				return fmt.Errorf("%s/%s%s: %w", c.row.Group, c.row.Name, onDevice(c.row.Device), err)
 			}
 		}
 	}
 	return nil
 }
 
+// onDevice names the device of a row, where one takes part in it.
+func onDevice(id string) string {
+	if id == "" {
+		return ""
+	}
+	return " on " + id
+}
+
 // field is the contenders that are wanted, or that others are compared with, each followed by its rival.
-func (t *target) field(all []*contender) (list []*contender) {
+func (s *session) field(all []*contender) (list []*contender) {
 	for _, c := range all {
-		if c == nil || !c.base && !t.wants(c.row.Group, c.row.Name) {
+		if c == nil || !c.base && !s.wants(c.row.Group, c.row.Name) {
 			continue
 		}
 		list = append(list, c)
@@ -137,13 +145,13 @@ func unable(err error) (reason string, cannot bool) {
 }
 
 // finish enters the rows that were asked for into the report.
-func (t *target) finish(field ...*contender) {
+func (s *session) finish(field ...*contender) {
 	for _, c := range field {
-		if c == nil || !t.wants(c.row.Group, c.row.Name) {
+		if c == nil || !s.wants(c.row.Group, c.row.Name) {
 			continue
 		}
-		c.compareRival(t.session)
-		t.report.Rows = append(t.report.Rows, c.finished())
+		c.compareRival(s)
+		s.report.Rows = append(s.report.Rows, c.finished())
 	}
 }
 

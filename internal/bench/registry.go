@@ -29,10 +29,19 @@ var experiments = slices.Concat(
 	completionExperiments, operatorExperiments, latencyExperiments,
 )
 
-// Groups lists the names of the groups in the order in which they are measured.
-func Groups() []string {
+// everything is what this room measures, and then what guests do.
+func everything(guests []Guest) []experiment {
+	all := slices.Clone(experiments)
+	for _, g := range guests {
+		all = append(all, g.experiments()...)
+	}
+	return all
+}
+
+// Groups lists the names of the groups in the order in which they are measured, guests' last.
+func Groups(guests ...Guest) []string {
 	var names []string
-	for _, e := range experiments {
+	for _, e := range everything(guests) {
 		if !slices.Contains(names, e.group) {
 			names = append(names, e.group)
 		}
@@ -40,10 +49,10 @@ func Groups() []string {
 	return names
 }
 
-// List lists every row in the order of the output.
-func List() []Entry {
+// List lists every row in the order of the output, guests' last.
+func List(guests ...Guest) []Entry {
 	var all []Entry
-	for _, e := range experiments {
+	for _, e := range everything(guests) {
 		for _, row := range e.rows {
 			all = append(all, Entry{Group: e.group, Name: row.Name, Shows: row.Shows})
 		}
@@ -52,17 +61,17 @@ func List() []Entry {
 }
 
 // checkNames names the groups and rows that do not exist, and those that do.
-func checkNames(groups, rows []string) error {
+func checkNames(groups, rows []string, guests []Guest) error {
 	var errs []error
 	for _, g := range groups {
-		if !slices.Contains(Groups(), g) {
-			errs = append(errs, fmt.Errorf("there is no group %q: known are %s", g, strings.Join(Groups(), ", ")))
+		if !slices.Contains(Groups(guests...), g) {
+			errs = append(errs, fmt.Errorf("there is no group %q: known are %s", g, strings.Join(Groups(guests...), ", ")))
 		}
 	}
 	for _, name := range rows {
-		if !slices.ContainsFunc(List(), func(e Entry) bool { return e.named(name) }) {
+		if !slices.ContainsFunc(List(guests...), func(e Entry) bool { return e.named(name) }) {
 			var known []string
-			for _, e := range List() {
+			for _, e := range List(guests...) {
 				known = append(known, e.Group+"/"+e.Name)
 			}
 			errs = append(errs, fmt.Errorf("there is no row %q: known are %s", name, strings.Join(known, ", ")))
@@ -75,15 +84,15 @@ func checkNames(groups, rows []string) error {
 func (e Entry) named(name string) bool { return name == e.Name || name == e.Group+"/"+e.Name }
 
 // selects says whether a row of e is asked for.
-func (s *session) selects(e experiment) bool {
-	return slices.ContainsFunc(e.rows, func(row Entry) bool { return s.wants(e.group, row.Name) })
+func (o Options) selects(e experiment) bool {
+	return slices.ContainsFunc(e.rows, func(row Entry) bool { return o.wants(e.group, row.Name) })
 }
 
 // wants says whether a row is asked for.
-func (s *session) wants(group, name string) bool {
-	if len(s.Groups) > 0 && !slices.Contains(s.Groups, group) {
+func (o Options) wants(group, name string) bool {
+	if len(o.Groups) > 0 && !slices.Contains(o.Groups, group) {
 		return false
 	}
 	e := Entry{Group: group, Name: name}
-	return len(s.Rows) == 0 || slices.ContainsFunc(s.Rows, e.named)
+	return len(o.Rows) == 0 || slices.ContainsFunc(o.Rows, e.named)
 }

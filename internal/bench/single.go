@@ -81,7 +81,7 @@ func (o *oneByOne) run(ctx context.Context, s sender, seed uint64, n int) (time.
 	var payloads, want [singleKinds][]byte
 	for i := range payloads {
 		payloads[i] = make([]byte, o.bytes)
-		document(payloads[i], seed, i)
+		Document(payloads[i], seed, i)
 		for _, op := range o.ops {
 			want[i] = op.AppendReference(want[i], payloads[i])
 		}

@@ -65,7 +65,7 @@ func orDash(cell string) string {
 // shownColumns are the columns in which a row has something to say, and those that tell rows apart.
 func (s *session) shownColumns(group string, rows []report.Row) []column {
 	var shown []column
-	for _, c := range columns {
+	for _, c := range s.columns() {
 		if c.group != "" && c.group != group {
 			continue
 		}
@@ -94,7 +94,7 @@ func (s *session) takeNotes(rows []report.Row) []string {
 	var notes []string
 	for _, r := range rows {
 		if r.Skipped != "" {
-			notes = append(notes, fmt.Sprintf("%s on %s: -: %s", r.Name, r.Device, r.Skipped))
+			notes = append(notes, fmt.Sprintf("%s%s: -: %s", r.Name, onDevice(r.Device), r.Skipped))
 		}
 	}
 	notes = append(notes, s.notes...)

@@ -88,7 +88,7 @@ func (w *whole) prepare(n int, seed uint64) {
 		set.seed, set.payloads = derive(seed, i), set.payloads[:0]
 		rest := set.memory
 		for j, size := range w.l.sizes(set.seed) {
-			document(rest[:size], set.seed, j)
+			Document(rest[:size], set.seed, j)
 			set.payloads, rest = append(set.payloads, rest[:size]), rest[size:]
 		}
 	}

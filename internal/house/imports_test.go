@@ -19,6 +19,7 @@ var rooms = map[string][]string{
 	"internal/plan":         {"internal/bench/report", "internal/streams", "internal/operator", "internal/device", "internal/device/sim"},
 	"internal/bench":        {"internal/bench/report", "internal/console", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
 	"internal/bench/report": nil,
+	"internal/bench/broker": {"internal/bench", "internal/bench/report", "internal/console", "internal/ingest", "internal/ingest/embedded", "internal/streams", "internal/operator", "internal/device"},
 
 	"internal/config":    nil,
 	"internal/console":   {"internal/ingest"},
@@ -111,8 +112,8 @@ var cStaysInCUDA = rule{
 
 // clients says which rooms know a module from outside. The commands wire them, and tests may use them.
 var clients = map[string][]string{
-	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/embedded", "internal/ingest/store", "internal/demo"},
-	"github.com/synadia-io/orbit.go/": {"internal/ingest/store"},
+	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/embedded", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
+	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry"},
 	"github.com/kelseyhightower/":     {"internal/config"},
 	"github.com/lmittmann/tint":       nil,

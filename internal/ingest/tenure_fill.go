@@ -2,7 +2,7 @@ package ingest
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -67,19 +67,13 @@ func (t *tenure) fillTail(ctx, hard context.Context, info *jetstream.ConsumerInf
 
 // missing reads the partition's inputs between two sequences of the stream, both not included.
 func (t *tenure) missing(ctx context.Context, from, to uint64) (found []delivery, err error) {
-	stream, err := t.e.js.Stream(ctx, t.w.opts.Stream)
-	if err != nil {
-		return nil, err
-	}
 	filter := strconv.Itoa(t.partition) + ".>"
 	for from+1 < to {
-		raw, err := stream.GetMsg(ctx, from+1, jetstream.WithGetMsgSubject(filter))
+		raw, err := readNext(ctx, t.w.nc, t.w.opts.Stream, from+1, filter)
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-			return found, nil
 		case err != nil:
 			return nil, fmt.Errorf("read what was delivered and never came: %w", err)
-		case raw.Sequence >= to:
+		case raw == nil || raw.Sequence >= to:
 			return found, nil
 		case len(found) == fillMost:
 			return nil, errGap
@@ -90,6 +84,46 @@ func (t *tenure) missing(ctx context.Context, from, to uint64) (found []delivery
 		}
 	}
 	return found, nil
+}
+
+// readNext reads the first message of a stream from a sequence on whose subject matches; nil if there is none. Unlike the client's
+// own call it gives a message whose headers cannot be read, without them: they may be why it never came.
+func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
+	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, request)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Header   []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
+			Time     time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return nil, err
+	}
+	if e := answer.Error; e != nil {
+		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, nil
+		}
+		return nil, e
+	}
+	m := answer.Message
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		header = nil
+	}
+	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: header, Data: m.Data, Time: m.Time}, nil
 }
 
 // stored makes a delivery of a message of the stream.

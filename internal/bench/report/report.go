@@ -37,18 +37,19 @@ type Device struct {
 
 // Row is one line of a table. Fields that have no meaning for a row are zero and left out.
 type Row struct {
-	Group      string            `json:"group"`             // "schedules"
-	Name       string            `json:"name"`              // "triple"
-	Device     string            `json:"device"`            // Device.ID; "all" for several together
-	Lanes      int               `json:"lanes,omitempty"`   // streams in flight
-	Buffers    int               `json:"buffers,omitempty"` // host buffers a lane
-	BatchBytes int               `json:"batch_bytes,omitempty"`
-	Operator   string            `json:"operator,omitempty"`
-	Batches    int               `json:"batches,omitempty"`       // measured, all rounds together
-	Batch      *Spread           `json:"batch_seconds,omitempty"` // wall seconds a batch in steady state: one sample a round
-	Stages     map[string]Spread `json:"stage_seconds,omitempty"` // copy_in, compute, copy_out of single batches, from device events
-	Figures    []Figure          `json:"figures,omitempty"`       // everything else
-	Skipped    string            `json:"skipped,omitempty"`       // why the row has no figures
+	Group        string            `json:"group"`             // "schedules"
+	Name         string            `json:"name"`              // "triple"
+	Device       string            `json:"device"`            // Device.ID; "all" for several together, empty where none takes part
+	Lanes        int               `json:"lanes,omitempty"`   // streams in flight
+	Buffers      int               `json:"buffers,omitempty"` // host buffers a lane
+	BatchBytes   int               `json:"batch_bytes,omitempty"`
+	Operator     string            `json:"operator,omitempty"`
+	PayloadBytes int               `json:"payload_bytes,omitempty"` // where rows differ in the payloads and not in the batches
+	Batches      int               `json:"batches,omitempty"`       // measured, all rounds together
+	Batch        *Spread           `json:"batch_seconds,omitempty"` // wall seconds a batch in steady state: one sample a round
+	Stages       map[string]Spread `json:"stage_seconds,omitempty"` // copy_in, compute, copy_out of single batches, from device events
+	Figures      []Figure          `json:"figures,omitempty"`       // everything else
+	Skipped      string            `json:"skipped,omitempty"`       // why the row has no figures
 }
 
 // Spread is a figure that was measured several times.

@@ -1,0 +1,157 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
+)
+
+// batched is a worker that computes nothing and stores the results of a group of inputs in one batch, with one
+// confirmation for all. It comes in two shapes: shared, where each input is acknowledged by itself and several groups
+// are on their way at once; and partitioned, where every partition has a consumer of its own, its groups follow one
+// another, and one acknowledgement stands for a group.
+type batched struct {
+	client
+	partitioned bool
+	bounds      bounds
+}
+
+// bounds are those of a batch of the worker.
+type bounds struct{ payloads, bytes int }
+
+// publishers is how many groups a shared worker has on their way at once: as many as there are partitions, so that
+// both shapes differ in nothing else.
+const publishers = partitions
+
+func (w *batched) ready(ctx context.Context, s *site, _ load) error {
+	if err := s.takesBatches(ctx); err != nil {
+		return err
+	}
+	return w.dial(s, "null-batch", sendWindow)
+}
+
+func (w *batched) run(ctx context.Context, l load) error {
+	c := newCrew(ctx)
+	if !w.partitioned {
+		w.serve(c, consumer, l.n, publishers, l.size)
+	} else {
+		for p := range partitions {
+			w.serve(c, consumerOf(p), (l.n-p+partitions-1)/partitions, 1, l.size)
+		}
+	}
+	if err := c.wait(); err != nil {
+		return err
+	}
+	return w.nc.FlushWithContext(ctx)
+}
+
+// serve moves the n inputs of one consumer: a pull, a goroutine that makes groups, and publishers.
+func (w *batched) serve(c *crew, name string, n, publishers, size int) {
+	inputs := make(chan received, handOver)
+	groups := make(chan []jetstream.Msg)
+	c.do(func(ctx context.Context) error { return w.receive(ctx, name, n, inputs) })
+	c.do(func(ctx context.Context) error { return w.gather(ctx, inputs, groups) })
+	body := nullBody(size)
+	for range publishers {
+		c.do(func(ctx context.Context) error {
+			for g := range groups {
+				if err := w.settle(ctx, g, body); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// gather makes groups of inputs. A group that is not full goes as soon as nothing is waiting and a publisher has
+// nothing to do, as a batch of the worker goes to an idle lane.
+func (w *batched) gather(ctx context.Context, inputs <-chan received, groups chan<- []jetstream.Msg) error {
+	defer close(groups)
+	var g []jetstream.Msg
+	bytes := 0
+	for {
+		take, give := inputs, groups
+		if len(g) == 0 || len(inputs) > 0 {
+			give = nil
+		}
+		if len(g) >= w.bounds.payloads || bytes >= w.bounds.bytes {
+			take, give = nil, groups
+		}
+		select {
+		case m, more := <-take:
+			if !more {
+				return last(ctx, g, groups)
+			}
+			g, bytes = append(g, m.Msg), bytes+len(m.Data())
+		case give <- g:
+			g, bytes = nil, 0
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// last hands over what no more inputs come to.
+func last(ctx context.Context, g []jetstream.Msg, groups chan<- []jetstream.Msg) error {
+	if len(g) == 0 {
+		return nil
+	}
+	select {
+	case groups <- g:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// settle stores the results of a group and acknowledges its inputs.
+func (w *batched) settle(ctx context.Context, g []jetstream.Msg, body []byte) error {
+	if err := w.store(ctx, g, body); err != nil {
+		return fmt.Errorf("store a batch of results: %w", err)
+	}
+	if w.partitioned {
+		return g[len(g)-1].Ack()
+	}
+	for _, in := range g {
+		if err := in.Ack(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flow is how many messages the server is asked to let pass before it says how far it is, and how often it may be
+// behind with that.
+var flow = jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3, AckTimeout: patience}
+
+// store stores the results of a group in one batch.
+func (w *batched) store(ctx context.Context, g []jetstream.Msg, body []byte) error {
+	batch, err := jetstreamext.NewFastPublisher(w.js, flow)
+	if err != nil {
+		return err
+	}
+	for i, in := range g {
+		m, err := result(in, nullOperators, body)
+		if err != nil {
+			return err
+		}
+		if i < len(g)-1 {
+			_, err = batch.AddMsg(m)
+		} else {
+			err = commit(ctx, batch, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func commit(ctx context.Context, batch jetstreamext.FastPublisher, m *nats.Msg) error {
+	_, err := batch.CommitMsg(ctx, m)
+	return err
+}

@@ -1,0 +1,263 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/bench"
+	"millrace/internal/bench/report"
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/ingest"
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+func openHost(t *testing.T, kernels ...device.HostKernel) device.Device {
+	t.Helper()
+	if len(kernels) == 0 {
+		kernels = operator.HostKernels()
+	}
+	d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d
+}
+
+// tiny measures as little as there is.
+func tiny(d device.Device, b *Bench) bench.Options {
+	return bench.Options{
+		Devices: []device.Device{d}, Guests: []bench.Guest{b.Guest()}, Groups: []string{group},
+		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 2, Seed: 1,
+	}
+}
+
+// run runs what o asks for, and wants no error.
+func run(t *testing.T, o bench.Options) *report.Report {
+	t.Helper()
+	r, err := bench.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func newBench(t *testing.T, o Options) *Bench {
+	t.Helper()
+	if o.Server.URL == "" && o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	b := New(o)
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("closing the bench: %v", err)
+		}
+	})
+	return b
+}
+
+// rows are those of a name.
+func rows(r *report.Report, name string) (list []report.Row) {
+	for _, row := range r.Rows {
+		if row.Group == group && row.Name == name {
+			list = append(list, row)
+		}
+	}
+	return list
+}
+
+// wantFigures wants one positive sample a round of each figure.
+func wantFigures(t *testing.T, row report.Row, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if f, ok := row.Figure(name); !ok || f.N != 2 || f.Low <= 0 {
+			t.Errorf("%s of %d bytes, %q, has %q %+v, want one of 2 rounds; skipped: %q", row.Name, row.PayloadBytes, row.Operator, name, f, row.Skipped)
+		}
+	}
+}
+
+// wantRates wants every row that tells how fast a worker is, with its figures, for each of the sizes.
+func wantRates(t *testing.T, r *report.Report, sizes int) {
+	t.Helper()
+	for name, compared := range map[string][]string{
+		rowAsync: nil, rowBatch: nil, rowAckAll: nil,
+		rowShared: {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverPlain},
+		rowPlain:  {figureOverAsync, figureOverBatch, figureOverAckAll},
+	} {
+		list, want := rows(r, name), sizes
+		if name == rowShared || name == rowPlain {
+			want *= len(operatorLists)
+		}
+		if len(list) != want {
+			t.Errorf("%d rows %s, want %d", len(list), name, want)
+		}
+		for _, row := range list {
+			wantFigures(t, row, append(compared, figurePayloads, figureBytes, figureCores)...)
+		}
+	}
+}
+
+// TestEveryRowIsMeasured: every row has its figures and a line in a table, and its results were checked.
+func TestEveryRowIsMeasured(t *testing.T) {
+	b := newBench(t, Options{})
+	b.memoryLeast = 32
+	o := tiny(openHost(t), b)
+	var table bytes.Buffer
+	o.Out = &table
+	r := run(t, o)
+	wantRates(t, r, len(o.Bytes))
+	for _, name := range []string{"latency", "latency-null"} {
+		for _, row := range rows(r, name) {
+			wantFigures(t, row, figureLatency, figureLatencyP99)
+		}
+	}
+	wantFigures(t, rows(r, "memory")[0], figureResident, figureBefore, figureBuffers)
+	wantFigures(t, rows(r, "memory-null")[0], figureResident, figureBefore)
+	if n := len(rows(r, "latency")); n != len(operatorLists) {
+		t.Errorf("%d rows latency, want %d", n, len(operatorLists))
+	}
+	for _, e := range bench.List(b.Guest()) {
+		if e.Group == group && !strings.Contains(table.String(), "\n"+e.Name+" ") {
+			t.Errorf("the tables do not show %s", e.Name)
+		}
+	}
+	if !strings.Contains(table.String(), oneProcess) {
+		t.Error("the tables do not say that the server shares the cores")
+	}
+}
+
+// TestStreamsInMemory: the same rows with the streams there.
+func TestStreamsInMemory(t *testing.T) {
+	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
+	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowShared, rowPlain}, []int{64}
+	wantRates(t, run(t, o), 1)
+}
+
+// TestServerWithoutBatches: rows that need batches say so, and the others are measured.
+func TestServerWithoutBatches(t *testing.T) {
+	b := newBench(t, Options{})
+	b.withoutBatches = true
+	o := tiny(openHost(t), b)
+	o.Rows, o.Bytes = []string{rowBatch, rowAckAll, rowShared}, []int{64}
+	r := run(t, o)
+	for _, name := range []string{rowBatch, rowAckAll} {
+		if list := rows(r, name); len(list) != 1 || !strings.Contains(list[0].Skipped, "2.14") {
+			t.Errorf("%s has %+v, want one row that says what it takes", name, list)
+		}
+	}
+	ours := rows(r, rowShared)[0]
+	wantFigures(t, ours, figurePayloads, figureOverAsync)
+	if f, ok := ours.Figure(figureOverBatch); ok {
+		t.Errorf("it is compared with what was not measured: %+v", f)
+	}
+	if len(rows(r, rowAsync)) != 0 {
+		t.Error("a row that nobody asked for is in the report")
+	}
+}
+
+// TestServerElsewhere: a server that somebody else uses keeps what is theirs and nothing of ours, and what a run that
+// was cut off left there is no obstacle.
+func TestServerElsewhere(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, subject := range map[string]string{"THEIRS": "ingest.>", streamPrefix + "IN_3": inPrefix + ".>"} {
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := New(Options{Server: ingest.Connection{URL: server.URL()}})
+	o := tiny(openHost(t), b)
+	o.Rows, o.Bytes = []string{rowAsync}, []int{64}
+	var table bytes.Buffer
+	o.Out = &table
+	wantFigures(t, rows(run(t, o), rowAsync)[0], figurePayloads)
+	if !strings.Contains(table.String(), elsewhere) {
+		t.Errorf("the table does not say that the server is elsewhere:\n%s", table.String())
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	names := js.StreamNames(t.Context())
+	for name := range names.Name() {
+		left = append(left, name)
+	}
+	if names.Err() != nil || len(left) != 1 || left[0] != "THEIRS" {
+		t.Errorf("the server is left with the streams %v, error %v, want THEIRS alone", left, names.Err())
+	}
+}
+
+// TestPayloadThatFitsNoBatch: such a row says what to do.
+func TestPayloadThatFitsNoBatch(t *testing.T) {
+	o := tiny(openHost(t), newBench(t, Options{}))
+	o.Rows, o.Bytes = []string{rowShared}, []int{3000}
+	o.Pipeline = func(_ device.Info, ops []operator.Operator) streams.Config {
+		return streams.Config{Operators: ops, ScratchLimit: 1 << 20, BatchBytes: 2048, BatchPayloads: 16}
+	}
+	for _, row := range rows(run(t, o), rowShared) {
+		if !strings.Contains(row.Skipped, "MILLRACE_BATCH_BYTES") {
+			t.Errorf("the row says %q", row.Skipped)
+		}
+	}
+}
+
+// TestSizesOfPayloads: alone, the group takes sizes that no batch can have, and names those that no payload can.
+func TestSizesOfPayloads(t *testing.T) {
+	o := tiny(nil, New(Options{}))
+	o.Bytes = []int{1, 4 << 10}
+	if err := o.Check(); err != nil {
+		t.Error(err)
+	}
+	o.Bytes = []int{0, embedded.MaxPayload}
+	err := o.Check()
+	for _, want := range []string{"a payload of 0 bytes", "a payload of 4194304 bytes"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	o.Groups = nil
+	if err := o.Check(); err == nil || !strings.Contains(err.Error(), "a batch of 0 bytes") {
+		t.Errorf("beside batches: %v", err)
+	}
+}
+
+// TestInterrupted: an interrupted run ends, says so and leaves nothing.
+func TestInterrupted(t *testing.T) {
+	b := newBench(t, Options{})
+	o := tiny(openHost(t), b)
+	o.Rows = []string{rowShared}
+	ctx, cancel := context.WithCancel(t.Context())
+	o.Progress = func(doing string) {
+		if strings.Contains(doing, rowShared) {
+			cancel()
+		}
+	}
+	if _, err := bench.Run(ctx, o); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("the error is %v", err)
+	}
+}

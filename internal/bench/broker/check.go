@@ -1,0 +1,95 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest"
+	"millrace/internal/operator"
+)
+
+// sampleBytes is how many bytes of payloads the reference computes to check a round: some megabytes take it a second.
+const sampleBytes = 256 << 10
+
+// expected says what a result must be.
+type expected struct {
+	load
+	stream string              // of the inputs
+	ops    []operator.Operator // nil for the body of a worker that computes nothing
+}
+
+// check reads every result back: each input must have one, under its id, on its subject, and a sample of the bodies
+// must be what the reference gives. Bodies of workers that compute nothing are all compared.
+func (s *site) check(ctx context.Context, want expected) error {
+	stream, err := s.js.Stream(ctx, s.out)
+	if err != nil {
+		return err
+	}
+	stored := int(stream.CachedInfo().State.Msgs)
+	results, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return fmt.Errorf("read results back: %w", err)
+	}
+	messages, err := results.Messages(pullBounds(s.nc))
+	if err != nil {
+		return fmt.Errorf("read results back: %w", err)
+	}
+	defer messages.Stop()
+	seen := make([]bool, want.n)
+	for range stored {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("read results back: %w", err)
+		}
+		if err := want.one(m, seen); err != nil {
+			return fmt.Errorf("WRONG RESULT: %w", err)
+		}
+	}
+	if stored != want.n {
+		return fmt.Errorf("WRONG RESULT: the result stream holds %d messages for %d inputs", stored, want.n)
+	}
+	return nil
+}
+
+// one checks a message, and marks in seen whose it is.
+func (want expected) one(m jetstream.Msg, seen []bool) error {
+	h := m.Headers()
+	sequence, err := strconv.Atoi(h.Get(ingest.HeaderSequence))
+	i := sequence - 1
+	switch {
+	case err != nil || i < 0 || i >= want.n:
+		return fmt.Errorf("a message on %s is for no input: %v", m.Subject(), h)
+	case h.Get(ingest.HeaderReason) != "":
+		return fmt.Errorf("input %d became a dead letter: %s: %s", sequence, h.Get(ingest.HeaderReason), h.Get(ingest.HeaderError))
+	case seen[i]:
+		return fmt.Errorf("input %d has two results", sequence)
+	case h.Get(jetstream.MsgIDHeader) != messageID(want.stream, uint64(sequence)):
+		return fmt.Errorf("the result of input %d has the id %q", sequence, h.Get(jetstream.MsgIDHeader))
+	case m.Subject() != mapped(subject(i)):
+		return fmt.Errorf("the result of input %d is on %s, want %s", sequence, m.Subject(), mapped(subject(i)))
+	}
+	seen[i] = true
+	if err := want.body(i, m.Data()); err != nil {
+		return fmt.Errorf("input %d of %d bytes: %w", sequence, want.size, err)
+	}
+	return nil
+}
+
+// body checks the result of payload i, if it is one of the sample.
+func (want expected) body(i int, got []byte) error {
+	if want.ops == nil {
+		if null := nullBody(want.size); !bytes.Equal(got, null) {
+			return fmt.Errorf("the body is %q, want %q", got, null)
+		}
+		return nil
+	}
+	every := max(want.n*want.size/sampleBytes, 1)
+	if i != 0 && i != want.n-1 && i%every != 0 {
+		return nil
+	}
+	return operator.JSON.Check(want.ops, want.payload(nil, i), got)
+}

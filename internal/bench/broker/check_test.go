@@ -1,0 +1,145 @@
+package broker
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/bench"
+	"millrace/internal/device"
+	"millrace/internal/ingest"
+	"millrace/internal/operator"
+)
+
+// newTestSite is a site with empty streams.
+func newTestSite(t *testing.T) *site {
+	t.Helper()
+	s, err := newSite(t.Context(), Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.renew(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// store stores what is right for input sequence, after change has had its way with it.
+func (s *site) store(t *testing.T, sequence int, body []byte, change func(*nats.Msg)) {
+	t.Helper()
+	m := &nats.Msg{Subject: mapped(subject(sequence - 1)), Data: body, Header: nats.Header{}}
+	m.Header.Set(ingest.HeaderSequence, []string{"0", "1", "2", "3"}[sequence])
+	m.Header.Set(jetstream.MsgIDHeader, messageID(s.in, uint64(sequence)))
+	if change != nil {
+		change(m)
+	}
+	if _, err := s.js.PublishMsg(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWhatIsWrongIsFound has three inputs, of which the first two have right results.
+func TestWhatIsWrongIsFound(t *testing.T) {
+	ops := parse("crc32c")
+	l := load{seed: 7, n: 3, size: 100}
+	right := func(i int) []byte {
+		payload := l.payload(nil, i)
+		return operator.JSON.Append(nil, ops, l.size, [][]byte{ops[0].AppendReference(nil, payload)})
+	}
+	anotherID := func(m *nats.Msg) { m.Header.Set(jetstream.MsgIDHeader, "another") }
+	for name, c := range map[string]struct {
+		want  string
+		third func(s *site, t *testing.T)
+		null  bool
+	}{
+		"nothing is wrong": {"", func(s *site, t *testing.T) { s.store(t, 3, right(2), nil) }, false},
+		"missing":          {"holds 2 messages for 3 inputs", func(*site, *testing.T) {}, false},
+		"two":              {"input 2 has two results", func(s *site, t *testing.T) { s.store(t, 2, right(1), anotherID) }, false},
+		"body":             {"input 3 of 100 bytes", func(s *site, t *testing.T) { s.store(t, 3, right(0), nil) }, false},
+		"id":               {`the id "another"`, func(s *site, t *testing.T) { s.store(t, 3, right(2), anotherID) }, false},
+		"null body":        {"the body is", func(s *site, t *testing.T) { s.store(t, 3, right(2), nil) }, true},
+		"subject": {"want " + mapped(subject(2)), func(s *site, t *testing.T) {
+			s.store(t, 3, right(2), func(m *nats.Msg) { m.Subject = mapped(subject(0)) })
+		}, false},
+		"nobody's": {"is for no input", func(s *site, t *testing.T) {
+			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Del(ingest.HeaderSequence) })
+		}, false},
+		"dead letter": {"became a dead letter: too_large", func(s *site, t *testing.T) {
+			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Set(ingest.HeaderReason, "too_large") })
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestSite(t)
+			want := expected{load: l, stream: s.in, ops: ops}
+			s.store(t, 1, right(0), nil)
+			s.store(t, 2, right(1), nil)
+			c.third(s, t)
+			if c.null {
+				want.ops = nil
+			}
+			err := s.check(t.Context(), want)
+			if c.want == "" && err != nil {
+				t.Error(err)
+			}
+			if c.want != "" && (err == nil || !strings.Contains(err.Error(), "WRONG RESULT") || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("the error is %v, want it to say %q", err, c.want)
+			}
+		})
+	}
+}
+
+// faulty is a kernel with one wrong bit in the last result.
+type faulty struct{ device.HostKernel }
+
+type faultyBound struct{ device.BoundHostKernel }
+
+func (f faulty) Bind(params []byte) (device.BoundHostKernel, error) {
+	k, err := f.HostKernel.Bind(params)
+	return faultyBound{k}, err
+}
+
+func (f faultyBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	err := f.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+	needs := f.Needs(device.Shape{Rows: len(offsets) - 1, Bytes: len(rows)})
+	result[needs.Result-1] ^= 1
+	return err
+}
+
+// TestWrongResultEndsTheRun: a device that computes wrongly ends the run, and the error says which row it was.
+func TestWrongResultEndsTheRun(t *testing.T) {
+	var kernels []device.HostKernel
+	for _, k := range operator.HostKernels() {
+		if k.Name() == "crc32c" {
+			k = faulty{k}
+		}
+		kernels = append(kernels, k)
+	}
+	o := tiny(openHost(t, kernels...), newBench(t, Options{}))
+	o.Rows, o.Bytes = []string{rowShared}, []int{64}
+	_, err := bench.Run(t.Context(), o)
+	if err == nil || !strings.Contains(err.Error(), "nats/millrace-shared on host: WRONG RESULT") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestStuckRoundEnds: a round whose inputs are not acknowledged ends with its context.
+func TestStuckRoundEnds(t *testing.T) {
+	s := newTestSite(t)
+	l := load{seed: 7, n: 3, size: 100}
+	if err := s.fill(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.acknowledged(ctx, false); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
+		t.Errorf("the error is %v", err)
+	}
+}

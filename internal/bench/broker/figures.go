@@ -1,0 +1,72 @@
+package broker
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"millrace/internal/bench"
+	"millrace/internal/bench/report"
+	"millrace/internal/console"
+)
+
+// The names of figures, as the report has them.
+const (
+	figurePayloads = "payloads a second"
+	figureBytes    = "payload bytes a second"
+	figureCores    = "host cores"
+
+	figureOverAsync  = "payloads a second over null-async"
+	figureOverBatch  = "payloads a second over null-batch"
+	figureOverAckAll = "payloads a second over null-ackall"
+	figureOverPlain  = "payloads a second over go-worker"
+
+	figureLatency    = "received to stored"
+	figureLatencyP99 = "received to stored p99"
+
+	figureResident = "resident at most"
+	figureBefore   = "resident before"
+	figureBuffers  = "batch buffers"
+)
+
+// oneProcess is what the figures of a server in this process cannot tell apart.
+const oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores and the memory with every worker."
+
+// elsewhere is said instead where it does not.
+const elsewhere = "The server runs elsewhere: cores and memory are the worker's alone."
+
+// columns are the group's own.
+var columns = []bench.Column{
+	{
+		Title: "payloads/s (p10-p90)", Figure: figurePayloads,
+		Legend: "from the first pull until every result is stored and the server has every acknowledgement",
+		Write: func(s report.Spread) string {
+			return fmt.Sprintf("%s (%s-%s)", number(s.Median), number(s.Low), number(s.High))
+		},
+	},
+	{Title: "MB/s", Legend: "payload bytes", Figure: figureBytes, Write: func(s report.Spread) string { return number(s.Median / 1e6) }},
+	{Title: "cores", Legend: "processor time of the process over wall time", Figure: figureCores, Write: plainly},
+	{Title: "x async", Legend: "payloads/s over those of null-async", Figure: figureOverAsync, Write: plainly},
+	{Title: "x batch", Legend: "over those of null-batch", Figure: figureOverBatch, Write: plainly},
+	{Title: "x ackall", Legend: "over those of null-ackall", Figure: figureOverAckAll, Write: plainly},
+	{Title: "x go", Legend: "over those of go-worker with the same operators", Figure: figureOverPlain, Write: plainly},
+	{
+		Title: "p50 us", Figure: figureLatency, Legend: "from a payload's arrival in the client until the server has confirmed its result",
+		Write: func(s report.Spread) string { return number(1e6 * s.Median) },
+	},
+	{Title: "p99 us", Figure: figureLatencyP99, Write: func(s report.Spread) string { return number(1e6 * s.Median) }},
+	{Title: "resident", Legend: "memory of the process at most, by resident pages", Figure: figureResident, Write: size},
+	{Title: "before", Legend: "the same with the streams full, before the worker runs", Figure: figureBefore, Write: size},
+	{Title: "buffers", Legend: "of it, or beside it, the pipelines' batches on the host: pinned on a GPU", Figure: figureBuffers, Write: size},
+}
+
+func plainly(s report.Spread) string { return number(s.Median) }
+func size(s report.Spread) string    { return console.Bytes(s.Median) }
+
+// number writes three significant digits, or all before the point.
+func number(v float64) string {
+	if v >= 100 {
+		return console.Count(int64(math.Round(v)))
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}

@@ -1,0 +1,87 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/bench"
+)
+
+// load is the payloads of one round. Payload i is input i+1 of the stream.
+type load struct {
+	seed uint64
+	n    int
+	size int // bytes of each
+}
+
+// payload makes payload i in dst, which is made longer if it has to be.
+func (l load) payload(dst []byte, i int) []byte {
+	if cap(dst) < l.size {
+		dst = make([]byte, l.size)
+	}
+	dst = dst[:l.size]
+	bench.Document(dst, l.seed, i)
+	return dst
+}
+
+const (
+	// fillWindow is how many messages may be on their way when the input stream is filled.
+	fillWindow = 4096
+
+	// fillBytes bounds their bytes.
+	fillBytes = 32 << 20
+
+	// patience is how long the server may take to answer before a round fails.
+	patience = time.Minute
+)
+
+// fill stores every payload of l, in order.
+func (s *site) fill(ctx context.Context, l load) error {
+	if err := s.fits(l.size); err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	js, err := jetstream.New(s.nc,
+		jetstream.WithPublishAsyncMaxPending(min(fillWindow, max(fillBytes/l.size, 1))),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
+			select {
+			case failed <- err:
+			default: // the first one says it
+			}
+		}))
+	if err != nil {
+		return err
+	}
+	for i := range l.n {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m := &nats.Msg{Subject: subject(i), Data: l.payload(nil, i)}
+		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience)); err != nil {
+			return fmt.Errorf("fill the input stream: %w", err)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-failed:
+		return fmt.Errorf("fill the input stream: %w", err)
+	default:
+		return nil
+	}
+}
+
+// fits is nil where the server takes payloads of that size.
+func (s *site) fits(size int) error {
+	if most := s.nc.MaxPayload() - maxHeader; int64(size) > most {
+		return bench.Unable("the server takes payloads of at most %d bytes: raise its max_payload", most)
+	}
+	return nil
+}

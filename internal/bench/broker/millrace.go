@@ -1,0 +1,97 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/bench"
+	"millrace/internal/device"
+	"millrace/internal/ingest"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// millrace is the worker itself, on every device, with a pipeline on each.
+type millrace struct {
+	devices []device.Device
+	config  func(device.Info) streams.Config
+	ops     []operator.Operator
+	latency func(time.Duration) // told of each payload, from received to stored; nil for none
+
+	tally *tally
+	nc    *nats.Conn
+	pipes []*streams.Pipeline
+	w     *ingest.Worker
+	stop  context.CancelFunc // nil while the worker does not run
+	done  chan error         // what its Run returned
+}
+
+func (m *millrace) ready(ctx context.Context, s *site, l load) (err error) {
+	m.tally = newTally(l.n)
+	m.tally.latency = m.latency
+	for _, d := range m.devices {
+		p, err := streams.New(d, m.config(d.Info()))
+		if err != nil {
+			return err
+		}
+		m.pipes = append(m.pipes, p)
+		if l.size > p.BatchBytes() {
+			return bench.Unable("a payload of %d bytes fits no batch: raise MILLRACE_BATCH_BYTES", l.size)
+		}
+	}
+	if m.nc, err = s.connect("millrace"); err != nil {
+		return err
+	}
+	o := s.options(m.ops)
+	o.Observer = m.tally
+	m.w, err = ingest.NewWorker(ctx, m.nc, m.pipes, o)
+	return err
+}
+
+func (m *millrace) run(ctx context.Context, _ load) error {
+	working, stop := context.WithCancel(context.Background())
+	m.stop, m.done = stop, make(chan error, 1)
+	go func() { m.done <- m.w.Run(working) }()
+	select {
+	case <-m.tally.all:
+		return m.nc.FlushWithContext(ctx)
+	case err := <-m.tally.failed:
+		return err
+	case err := <-m.done:
+		m.done <- err
+		return fmt.Errorf("the worker stopped by itself: %w", err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *millrace) close() error {
+	var errs []error
+	if m.stop != nil {
+		m.stop()
+		errs = append(errs, <-m.done)
+	}
+	if m.nc != nil {
+		m.nc.Close()
+	}
+	for _, p := range m.pipes {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// memory is what the pipelines hold for their batches on the host, in bytes: pinned, and what could not be.
+func (m *millrace) memory() (bytes int64, err error) {
+	for _, p := range m.pipes {
+		s, err := p.Stats()
+		if err != nil {
+			return 0, err
+		}
+		bytes += s.Pinned + s.Pageable
+	}
+	return bytes, nil
+}

@@ -1,0 +1,119 @@
+package broker
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"millrace/internal/bench"
+)
+
+// rateEntries are the rows that tell how fast workers are.
+func rateEntries() []bench.Entry {
+	return []bench.Entry{
+		{Name: rowAsync, Shows: "a worker that computes nothing: each result stored by itself, each input acknowledged by itself"},
+		{Name: rowBatch, Shows: "the same with one batch stored for a group of inputs"},
+		{Name: rowAckAll, Shows: "the same in 8 partitions with one acknowledgement a group too"},
+		{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
+		{Name: rowPlain, Shows: "the same operators in plain Go on all cores, of the shape of null-async"},
+	}
+}
+
+// payloadSizes are the payloads' sizes unless others are asked for, in bytes.
+var payloadSizes = []int{256, 2 << 10, 64 << 10, 512 << 10}
+
+// Bounds of a round: it has at least a payload for each partition and several for each core, so that none is idle for
+// want of them, and at most mostBytes in the input stream.
+const (
+	payloadsPerCore = 4
+	mostPayloads    = 1 << 20
+	mostBytes       = 1 << 30
+)
+
+// runRates has all kinds of workers race with payloads of one size after the other.
+func (b *Bench) runRates(ctx context.Context, t *bench.Track) error {
+	s, err := b.open(ctx)
+	if err != nil {
+		return err
+	}
+	s.note(t)
+	for _, size := range t.Sizes(payloadSizes...) {
+		if err := s.race(ctx, t, size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note says where the server is.
+func (s *site) note(t *bench.Track) {
+	if s.server != nil {
+		t.Note(oneProcess)
+	} else {
+		t.Note(elsewhere)
+	}
+}
+
+// race is one of all kinds with payloads of one size.
+func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
+	var all []*bench.Contender
+	for _, k := range nulls(t) {
+		all = append(all, s.rate(t, k, size))
+	}
+	var ours, others []*bench.Contender // by list of operators
+	for _, list := range operatorLists {
+		ops := parse(list)
+		ours = append(ours, s.rate(t, shared(t, ops), size))
+		others = append(others, s.rate(t, inPlainGo(ops), size))
+	}
+	computing := slices.Concat(ours, others)
+	all = append(all, computing...)
+	if err := t.Race(ctx, all...); err != nil {
+		return err
+	}
+	for _, c := range computing {
+		for i, figure := range []string{figureOverAsync, figureOverBatch, figureOverAckAll} {
+			c.Compare(figure, figurePayloads, all[i])
+		}
+	}
+	for i, c := range ours {
+		c.Compare(figureOverPlain, figurePayloads, others[i])
+	}
+	t.Finish(all...)
+	return nil
+}
+
+// rate is the contender of a kind that measures how fast it is. Workers that compute nothing are measured though
+// nobody asks for them: the others are compared with them.
+func (s *site) rate(t *bench.Track, k kind, size int) *bench.Contender {
+	n := 0 // payloads a round, once that is known
+	return t.Contender(row(t, k, size), k.ops == nil, func(ctx context.Context, c *bench.Contender, seed uint64) error {
+		if n == 0 {
+			var err error
+			least := max(partitions, payloadsPerCore*runtime.GOMAXPROCS(0))
+			if n, err = s.pace(ctx, t, k, least, load{seed: ^seed, size: size}); err != nil {
+				return err
+			}
+		}
+		l := load{seed: seed, n: n, size: size}
+		r, err := s.round(ctx, k, l)
+		if err != nil {
+			return err
+		}
+		seconds := r.took.Seconds()
+		c.Add(figurePayloads, "1/s", float64(n)/seconds)
+		c.Add(figureBytes, "B/s", float64(n*size)/seconds)
+		c.Add(figureCores, "", r.cpu.Seconds()/seconds)
+		return nil
+	})
+}
+
+// pace finds how many payloads a kind moves in a turn, at least least. What it tries is a warm-up too.
+func (s *site) pace(ctx context.Context, t *bench.Track, k kind, least int, l load) (n int, err error) {
+	return t.Pace(least, min(mostPayloads, max(mostBytes/l.size, least)), func(n int) (time.Duration, error) {
+		l.n = n
+		r, err := s.round(ctx, k, l)
+		return r.took, err
+	})
+}
