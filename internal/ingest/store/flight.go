@@ -92,23 +92,24 @@ func (f *flight) finish(ctx context.Context, msgs []*nats.Msg) error {
 	last := len(msgs) - 1
 	for i, m := range msgs[1:last] {
 		if _, err := f.publisher.AddMsg(f.load(m)); err != nil {
-			return errors.Join(fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), err), f.heard())
+			return fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), f.reason(err))
 		}
 	}
 	ack, err := f.publisher.CommitMsg(ctx, f.load(msgs[last]))
-	if err = errors.Join(err, f.heard()); err != nil {
+	if err = f.reason(err); err != nil {
 		return fmt.Errorf("the commit of a batch of %d: %w", len(msgs), err)
 	}
 	return f.judge(ack, len(msgs))
 }
 
-// heard is what hear has kept, nil for nothing.
-func (f *flight) heard() error {
+// reason is why a batch failed of which the publisher says err; nil if neither it nor hear knows anything. What was
+// heard comes first: it is the cause, and the publisher often says only that the server has closed the batch.
+func (f *flight) reason(err error) error {
 	select {
-	case err := <-f.trouble:
-		return err
+	case cause := <-f.trouble:
+		return errors.Join(cause, err)
 	default:
-		return nil
+		return err
 	}
 }
 

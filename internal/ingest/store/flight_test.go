@@ -1,9 +1,11 @@
 package store
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
@@ -44,6 +46,20 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	}
 	r.putAll(b, messages(0, 30, 20))
 	r.wantOnce(30, false)
+}
+
+// A message that is refused ends its batch, and what the server says of the batch after that must not hide why.
+func TestTheFirstTroubleIsTheReason(t *testing.T) {
+	t.Parallel()
+	f := &flight{trouble: make(chan error, 1)}
+	if err := f.reason(nil); err != nil {
+		t.Errorf("nothing is wrong, and the reason is %v", err)
+	}
+	f.hear(&jetstream.APIError{ErrorCode: codeMessageTooLarge})
+	f.hear(jetstreamext.ErrFastBatchUnknownID)
+	if err := f.reason(jetstreamext.ErrFastBatchUnknownID); !Unstorable(err) || !errors.Is(err, jetstreamext.ErrFastBatchUnknownID) {
+		t.Errorf("the reason is %v, want the message's own fault, and then what followed", err)
+	}
 }
 
 // The server's acknowledgement alone does not say that all is well.

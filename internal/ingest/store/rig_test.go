@@ -65,11 +65,19 @@ func (r *rig) ctx() context.Context {
 	return ctx
 }
 
+// create makes or changes the stream. The server takes the files of one that was removed away some time after it has
+// said so, and meanwhile may be unable to make another of its name.
 func (r *rig) create() {
 	r.t.Helper()
-	if _, err := r.js.CreateOrUpdateStream(r.ctx(), r.config); err != nil {
-		r.t.Fatal(err)
-	}
+	const codeNoStore = 10049
+	until(r.t, "the stream is there", func() bool {
+		_, err := r.js.CreateOrUpdateStream(r.ctx(), r.config)
+		var api *jetstream.APIError
+		if err != nil && !(errors.As(err, &api) && api.ErrorCode == codeNoStore) {
+			r.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 func (r *rig) remove() {
