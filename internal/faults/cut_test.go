@@ -66,6 +66,21 @@ func (r *rig) takenOver(w *worker) float64 {
 	return w.redelivered()
 }
 
+// awaitWork returns once a worker has stored something more: with exclusive delivery one that was away has to get
+// partitions again first.
+func (r *rig) awaitWork(w *worker) {
+	r.t.Helper()
+	stored := func() float64 {
+		n, err := w.metric("millrace_messages_total")
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	before := stored()
+	r.until("the worker to be cut off has work", func() bool { return stored() > before })
+}
+
 // cutAttempts bounds how often a worker is cut off until it had something in hand.
 const cutAttempts = 10
 
@@ -74,6 +89,7 @@ const cutAttempts = 10
 func (r *rig) untilTakenOver(other *worker, cut, back func()) {
 	r.t.Helper()
 	for range cutAttempts {
+		r.awaitWork(r.workers[0])
 		before := r.takenOver(other)
 		cut()
 		if r.comesWithin(5*ackWait, func() bool { return r.takenOver(other) > before }) {

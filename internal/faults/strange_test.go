@@ -55,6 +55,9 @@ func TestStrangeInput(t *testing.T) {
 	for name, in := range strangeInputs {
 		t.Run(name, func(t *testing.T) {
 			eachMode(t, func(r *rig) {
+				if r.mode() == "exclusive" && hasWildcard(in.subject) {
+					r.t.Skip("NOT TESTED: BEHIND A SUBJECT TRANSFORM THE SERVER DELIVERS SUCH A SUBJECT TO NO CONSUMER WITH A FILTER")
+				}
 				r.operators("crc32c,minhash?k=4&hashes=4")
 				const ordinary = 20
 				r.serve(1)

@@ -17,7 +17,7 @@ func (t *tenure) submitAmongOthers(b *streams.Batch, g *group, why streams.Close
 
 // submitCarefully hands over a batch that may be a worker's death, and waits until it is acknowledged.
 func (t *tenure) submitCarefully(ctx context.Context, b *streams.Batch, g *group, why streams.CloseReason) error {
-	n := len(g.items)
+	n, last := len(g.items), g.items[len(g.items)-1].sequence
 	over := make(chan struct{})
 	g.over = over
 	t.mu.Lock()
@@ -36,8 +36,11 @@ func (t *tenure) submitCarefully(ctx context.Context, b *streams.Batch, g *group
 	case <-over:
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil {
-		return nil
+	t.mu.Lock()
+	acknowledged := t.ackedUpTo >= last
+	t.mu.Unlock()
+	if !acknowledged || ctx.Err() != nil {
+		return nil // it failed, and the tenure with it
 	}
 	return t.relax(ctx, n)
 }
