@@ -33,6 +33,7 @@ type members struct {
 
 	mu     sync.Mutex
 	heard  map[string]heard // of the others
+	echo   time.Time        // when this worker last heard itself: what it says arrives, and it hears
 	owns   map[int]bool     // of this one
 	wanted []bool           // by partition
 	change chan struct{}    // closed when wanted changes
@@ -60,7 +61,7 @@ func membersSubject(stream, consumer string) string {
 func joinMembers(nc *nats.Conn, o Options, id string) (*members, error) {
 	m := &members{
 		nc: nc, subject: membersSubject(o.Stream, o.Consumer), id: id,
-		heard: map[string]heard{}, owns: map[int]bool{}, wanted: make([]bool, o.Partitions), change: make(chan struct{}),
+		heard: map[string]heard{}, echo: time.Now(), owns: map[int]bool{}, wanted: make([]bool, o.Partitions), change: make(chan struct{}),
 	}
 	var err error
 	if m.sub, err = nc.Subscribe(m.subject, m.hear); err != nil {
@@ -71,11 +72,15 @@ func joinMembers(nc *nats.Conn, o Options, id string) (*members, error) {
 
 func (m *members) hear(msg *nats.Msg) {
 	var word memberWord
-	if json.Unmarshal(msg.Data, &word) != nil || word.ID == "" || word.ID == m.id {
+	if json.Unmarshal(msg.Data, &word) != nil || word.ID == "" {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if word.ID == m.id {
+		m.echo = time.Now()
+		return
+	}
 	if word.Leaving {
 		delete(m.heard, word.ID)
 	} else {
@@ -103,10 +108,11 @@ func (m *members) run(ctx context.Context) {
 	}
 }
 
-// tell says to the others what this worker has. Where that fails the connection is down, and they see it as gone.
+// tell says to the others what this worker has. Where that fails the connection is down, and they see it as gone. While it
+// is deaf it says that it leaves: it may be heard, but nothing that it asks for arrives.
 func (m *members) tell(leaving bool) {
 	m.mu.Lock()
-	word := memberWord{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving}
+	word := memberWord{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now())}
 	m.mu.Unlock()
 	text, err := json.Marshal(word)
 	if err == nil {
@@ -119,6 +125,9 @@ func (m *members) leave() {
 	_ = m.sub.Unsubscribe()
 }
 
+// deaf says whether this worker has not even heard itself for long. m.mu is held.
+func (m *members) deaf(now time.Time) bool { return now.Sub(m.echo) > memberGone }
+
 // decide forgets who is gone, and sets what is to be this worker's.
 func (m *members) decide(now time.Time) {
 	m.mu.Lock()
@@ -130,7 +139,7 @@ func (m *members) decide(now time.Time) {
 	}
 	changed := false
 	for p, owner := range partition.Assign(len(m.wanted), all) {
-		if mine := owner == m.id; m.wanted[p] != mine {
+		if mine := owner == m.id && !m.deaf(now); m.wanted[p] != mine {
 			m.wanted[p], changed = mine, true
 		}
 	}

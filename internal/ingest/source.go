@@ -72,11 +72,16 @@ func newPullLimit(maxPayload int64, c jetstream.ConsumerConfig) pullLimit {
 const beatsPerPull = 3
 
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
-func (s *source) run(ctx, hard context.Context) error {
+func (s *source) run(ctx, hard context.Context) (err error) {
 	defer close(s.out)
 	if s.careful != nil {
 		s.careful.begin(ctx)
 		defer s.careful.leave(s.unread)
+		defer func() {
+			if !lost(err) {
+				err = errors.Join(err, s.careful.play(hard)) // what has come is finished, as everywhere
+			}
+		}()
 	}
 	for ctx.Err() == nil {
 		err := s.turn(ctx, hard)

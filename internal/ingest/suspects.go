@@ -56,7 +56,7 @@ func (s *suspects) fetch(ctx context.Context, n int, wait bool, take func(delive
 	}
 	for msg := range batch.Messages() {
 		came++
-		if d, ok := s.src.receive(ctx, msg); ok {
+		if d, ok := s.src.receive(s.hard, msg); ok {
 			take(d)
 		}
 	}
