@@ -64,12 +64,22 @@ func (w *Worker) ackConfirmed(ctx context.Context, d *delivery) {
 	}
 }
 
-// acknowledgeAll acknowledges an input and all before it, where the consumer takes it so.
+// acknowledged is the word of an acknowledgement.
+var acknowledged = []byte("+ACK")
+
+// acknowledgeAll acknowledges an input and all before it, where the consumer takes it so. Unlike the client's own call it can
+// be repeated.
 func (w *Worker) acknowledgeAll(ctx context.Context, msg jetstream.Msg) error {
 	if !w.opts.ConfirmAcks || ctx.Err() != nil {
-		return msg.Ack()
+		return w.nc.Publish(msg.Reply(), acknowledged)
 	}
+	return w.confirmAll(ctx, msg)
+}
+
+// confirmAll is acknowledgeAll that returns when the server has taken it in.
+func (w *Worker) confirmAll(ctx context.Context, msg jetstream.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
-	return msg.DoubleAck(ctx)
+	_, err := w.nc.RequestWithContext(ctx, msg.Reply(), acknowledged)
+	return err
 }

@@ -123,7 +123,12 @@ func (t *tenure) end(hard context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(hard), lastFlush)
 	defer cancel()
 	var err error
-	if t.pipe.Err() == nil { // with a lost device the marks stay as they are: they say what it was lost with
+	if t.lastAcked != nil {
+		// The server takes acknowledgements in behind its back: one that is still on its way when the consumer starts
+		// again would be for nothing.
+		err = t.w.confirmAll(ctx, t.lastAcked)
+	}
+	if err == nil && t.pipe.Err() == nil { // with a lost device the marks stay as they are: they say what it was lost with
 		err = t.mark(ctx, changes)
 	}
 	if err == nil {
