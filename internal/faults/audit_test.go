@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/operator"
 )
 
@@ -160,21 +161,16 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	most := r.readAtOnce(stream)
+	from, most := pull.Request{Stream: stream, Consumer: consumer.CachedInfo().Name}, r.readAtOnce(stream)
 	for left := int(consumer.CachedInfo().NumPending); left > 0; {
-		batch, err := consumer.Fetch(min(left, most), jetstream.FetchMaxWait(patience))
-		if err != nil {
-			r.t.Fatalf("read stream %s: %v", stream, err)
-		}
-		for m := range batch.Messages() {
-			left--
+		came, err := pull.Fetch(r.js.Conn(), from, min(left, most), patience, func(m *pull.Message) {
 			meta, err := m.Metadata()
 			if err != nil {
 				r.t.Fatalf("read stream %s: %v", stream, err)
 			}
 			visit(meta.Sequence.Stream, m)
-		}
-		if err := batch.Error(); err != nil {
+		})
+		if left -= came; err != nil {
 			r.t.Fatalf("read stream %s, %d messages before its end: %v", stream, left, err)
 		}
 	}

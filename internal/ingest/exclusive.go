@@ -28,7 +28,7 @@ const (
 	// partition has no owner after its worker died; workers ask three times as often.
 	pinnedFor = 3 * time.Second
 
-	// pullFor is how long a pull lasts. The client allows no less.
+	// pullFor is how long a pull request lasts, and how often the server hears of a worker that is behind.
 	pullFor = time.Second
 
 	pinHeader = "Nats-Pin-Id" // names the server's choice of a worker, on every message of such a consumer

@@ -10,11 +10,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/pull"
 )
 
 // source pulls continuously from the consumer and hands deliveries on one by one. It pulls more only as they
 // are taken, so what waits in the client is bounded: by messages, and for each pull request by bytes.
 type source struct {
+	nc       *nats.Conn
 	consumer jetstream.Consumer
 	limit    pullLimit
 	careful  *careful             // how to pull while suspects are about; nil: they are taken as any others
@@ -33,26 +36,23 @@ type pullLimit struct {
 }
 
 const (
-	// pullBytes is what a pull request brings at most, if the largest message is smaller. The server cuts
-	// a client off as a slow consumer that has more than 64 MiB on the way; 4 to 8 MiB ran well.
-	pullBytes = 4 << 20
+	// pullBytes is what a pull request brings at most, if the largest message is smaller; there are two at once. The
+	// server cuts a client off as a slow consumer that has more than 64 MiB on the way; 4 to 8 MiB ran well.
+	pullBytes = 2 << 20
 
-	// maxPullMessages bounds the client's queue of small messages.
-	maxPullMessages = 8192
+	// maxPullMessages bounds a request for small messages.
+	maxPullMessages = 4096
 
 	// heartbeat is how often the server says that a pull is still alive; after two that did not come the
 	// pull is made anew.
 	heartbeat = 2 * time.Second
-
-	// lastLook is how long the client may take to find one more message in its queue.
-	lastLook = 100 * time.Millisecond
 
 	// recreateWait is the pause before a pull that failed is made anew.
 	recreateWait = 250 * time.Millisecond
 )
 
 // newPullLimit is the limit for a server that takes messages of maxPayload bytes, and for a consumer with bounds
-// of its own: it refuses a pull that asks for more, and says so to nobody.
+// of its own: it refuses a pull that asks for more.
 func newPullLimit(maxPayload int64, c jetstream.ConsumerConfig) pullLimit {
 	const subjects = 64 << 10 // the server counts subject and reply subject too
 	l := pullLimit{messages: maxPullMessages, bytes: max(pullBytes, int(maxPayload)+subjects), beat: heartbeat}
@@ -90,7 +90,7 @@ func (s *source) run(ctx, hard context.Context) (err error) {
 			return err
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, jetstream.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionClosed):
+		case errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("pulling from the consumer: %w", err)
 		case err != nil:
 			s.log.Warn("pull interrupted, starting it again", "error", err)
@@ -116,26 +116,31 @@ func (s *source) turn(ctx, hard context.Context) error {
 // suspicious says whether to pull carefully.
 func (s *source) suspicious() bool { return s.careful != nil && s.careful.due() }
 
-// pull runs one pull subscription until it fails or ctx is done.
+// request is what the source asks the consumer for.
+func (s *source) request() pull.Request {
+	info := s.consumer.CachedInfo()
+	return pull.Request{
+		Stream: info.Stream, Consumer: info.Name, Messages: s.limit.messages, Bytes: s.limit.bytes,
+		Expires: beatsPerPull * s.limit.beat, Heartbeat: s.limit.beat,
+	}
+}
+
+// pull runs one pull until it fails or ctx is done.
 func (s *source) pull(ctx, hard context.Context) error {
-	messages, err := s.consumer.Messages(
-		jetstream.PullMaxMessagesWithBytesLimit(s.limit.messages, s.limit.bytes),
-		jetstream.PullExpiry(beatsPerPull*s.limit.beat),
-		jetstream.PullHeartbeat(s.limit.beat),
-	)
+	messages, err := pull.Open(s.nc, s.request())
 	if err != nil {
 		return err
 	}
-	// A drained subscription gives what is buffered, and ends. With the connection down it ends late, so
-	// there is a bound on waiting for that. What the server is just about to send when it hears of it is
-	// lost here, and the server has it delivered again at once.
+	defer messages.Stop()
+	// A drained pull gives what has come, and ends. With the connection down it ends late, so there is a bound on
+	// waiting for that. What the server is just about to send when it hears of it is lost here, and the server has it
+	// delivered again at once.
 	stopping := context.AfterFunc(ctx, messages.Drain)
 	defer stopping()
-	bound := jetstream.NextContext(hard)
 	var failed error
-	ending, over := false, false
+	ending := false
 	for {
-		msg, err := messages.Next(bound)
+		msg, err := messages.Next(hard)
 		switch {
 		case err == nil:
 			s.take(hard, msg)
@@ -143,10 +148,12 @@ func (s *source) pull(ctx, hard context.Context) error {
 				ending = true
 				messages.Drain()
 			}
-		case !over && hard.Err() != nil: // what is buffered has yet to be given back
-			over, bound = true, jetstream.NextMaxWait(lastLook)
-		case over || failed != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed):
-			messages.Stop()
+		case hard.Err() != nil: // what has come has yet to be given back
+			for msg := range messages.Rest() {
+				s.take(hard, msg)
+			}
+			return cmp.Or(failed, err)
+		case failed != nil || errors.Is(err, pull.ErrEnded):
 			return cmp.Or(failed, err)
 		default:
 			failed = err
@@ -174,7 +181,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 
 // take hands one message on, or sets it aside for when it can be tried apart from others. What has come is processed, after
 // the end of the pull too, until hard ends: given back, it would be delivered a second time.
-func (s *source) take(hard context.Context, msg jetstream.Msg) {
+func (s *source) take(hard context.Context, msg *pull.Message) {
 	d, ok := s.receive(hard, msg)
 	switch {
 	case !ok:

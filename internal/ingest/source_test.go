@@ -44,7 +44,7 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	hard, giveUp := context.WithCancel(r.ctx())
 	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
 	p.source = &source{
-		consumer: consumer, limit: limit, out: make(chan delivery), log: r.opts.Logger, observer: r.tally,
+		nc: nc, consumer: consumer, limit: limit, out: make(chan delivery), log: r.opts.Logger, observer: r.tally,
 		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs
@@ -79,8 +79,8 @@ func TestPullIsBounded(t *testing.T) {
 		limit   pullLimit
 		most    int // deliveries while nobody reads
 	}{
-		{"by messages", someBytes(10), pullLimit{messages: 50, bytes: 1 << 20}, 50},
-		{"by bytes", someBytes(10000), pullLimit{messages: 8192, bytes: 200000}, 20},
+		{"by messages", someBytes(10), pullLimit{messages: 25, bytes: 1 << 20}, 50},
+		{"by bytes", someBytes(10000), pullLimit{messages: 4096, bytes: 100000}, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

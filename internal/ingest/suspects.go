@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"millrace/internal/ingest/pull"
 )
 
 // suspects is how careful pulling reaches the server and the devices. It belongs to the source's goroutine.
@@ -43,24 +43,16 @@ func (w *Worker) newCareful(hard context.Context, src *source) *careful {
 
 func (s *suspects) now() time.Time { return time.Now() }
 
-func (s *suspects) fetch(ctx context.Context, n int, wait bool, take func(delivery)) (came int, err error) {
-	n = min(n, s.largest)
-	var batch jetstream.MessageBatch
+func (s *suspects) fetch(_ context.Context, n int, wait bool, take func(delivery)) (came int, err error) {
+	patience := time.Duration(0)
 	if wait {
-		batch, err = s.src.consumer.Fetch(n, jetstream.FetchMaxWait(min(fetchWait, beatsPerPull*s.src.limit.beat)))
-	} else {
-		batch, err = s.src.consumer.FetchNoWait(n)
+		patience = min(fetchWait, beatsPerPull*s.src.limit.beat)
 	}
-	if err != nil {
-		return 0, err
-	}
-	for msg := range batch.Messages() {
-		came++
+	return pull.Fetch(s.w.nc, s.src.request(), min(n, s.largest), patience, func(msg *pull.Message) {
 		if d, ok := s.src.receive(s.hard, msg); ok {
 			take(d)
 		}
-	}
-	return came, batch.Error()
+	})
 }
 
 func (s *suspects) outstanding(ctx context.Context) (all, redelivered int, err error) {

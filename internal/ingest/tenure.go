@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/partition"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
 
@@ -99,11 +100,12 @@ func (t *tenure) fail(err error) {
 }
 
 // pull asks for the partition's messages.
-func (t *tenure) pull() (jetstream.MessagesContext, error) {
+func (t *tenure) pull() (*pull.Pull, error) {
 	limit := newPullLimit(t.w.nc.MaxPayload(), t.consumer.CachedInfo().Config)
-	return t.consumer.Messages(
-		jetstream.PullMaxMessagesWithBytesLimit(limit.messages, limit.bytes),
-		jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullFor/2), jetstream.PullPriorityGroup(priorityGroup))
+	return pull.Open(t.w.nc, pull.Request{
+		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: priorityGroup,
+		Messages: limit.messages, Bytes: limit.bytes, Expires: pullFor, Heartbeat: pullFor / 2, Idle: pinnedFor,
+	})
 }
 
 // read takes deliveries and hands them on, until ctx is done or the tenure cannot go on. It closes out.
@@ -114,6 +116,9 @@ func (t *tenure) read(ctx, hard context.Context, out chan<- delivery) error {
 		return err
 	}
 	defer messages.Stop()
+	keeping, over := context.WithCancel(ctx)
+	defer over()
+	go t.keepTurn(keeping, messages)
 	t.out = out
 	stale := false // what comes may have been delivered before the consumer started again
 	var since time.Time
@@ -140,12 +145,19 @@ func (t *tenure) read(ctx, hard context.Context, out chan<- delivery) error {
 	}
 }
 
+// keepTurn has the server leave the partition to this worker while the device is behind and nothing is pulled.
+func (t *tenure) keepTurn(ctx context.Context, messages *pull.Pull) {
+	for sleep(ctx, pullFor) {
+		if err := messages.Keep(); err != nil {
+			return // without a connection, which the pull sees too
+		}
+	}
+}
+
 // next waits for a delivery. While there is none it looks now and then whether the consumer is as it should be.
-func (t *tenure) next(ctx, hard context.Context, messages jetstream.MessagesContext) (delivery, error) {
+func (t *tenure) next(ctx, hard context.Context, messages *pull.Pull) (delivery, error) {
 	for {
-		bounded, cancel := context.WithTimeout(ctx, pinnedFor)
-		msg, err := messages.Next(jetstream.NextContext(bounded))
-		cancel()
+		msg, err := messages.Next(ctx)
 		switch {
 		case err == nil:
 			d, err := newDelivery(msg, time.Now())
@@ -156,12 +168,10 @@ func (t *tenure) next(ctx, hard context.Context, messages jetstream.MessagesCont
 			return d, nil
 		case ctx.Err() != nil:
 			return delivery{}, ctx.Err()
-		case errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, pull.ErrIdle):
 			if err := t.lookAfter(ctx, hard); err != nil {
 				return delivery{}, err
 			}
-		case errors.Is(err, jetstream.ErrNoHeartbeat):
-			return delivery{}, fmt.Errorf("the server went silent: %w", err)
 		default:
 			return delivery{}, err
 		}

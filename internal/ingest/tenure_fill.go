@@ -10,11 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/pull"
 )
 
-// Deliveries that a tenure never saw are read from the stream: some got lost on the way, and some the client takes for the
-// server's own word (an empty payload with a header Status) and passes to nobody. Without them nothing behind them could
-// ever be acknowledged.
+// Deliveries that a tenure never saw, since they got lost on the way, are read from the stream. Without them nothing behind
+// them could ever be acknowledged.
 
 // fillMost is how many inputs are read from the stream at once, each a round trip. More are delivered again sooner.
 const fillMost = 64
@@ -29,10 +30,8 @@ func (t *tenure) fill(ctx, hard context.Context, sequence uint64) error {
 		return err
 	}
 	sequences := make([]uint64, len(missing))
-	for i := range missing {
-		missing[i].number = next + uint64(i)
-		missing[i].msg.(*storedMsg).number = missing[i].number
-		sequences[i] = missing[i].sequence
+	for i, raw := range missing {
+		sequences[i] = raw.Sequence
 	}
 	t.mu.Lock()
 	t.floor.Fill(sequences, sequence)
@@ -40,8 +39,8 @@ func (t *tenure) fill(ctx, hard context.Context, sequence uint64) error {
 	if len(missing) > 0 {
 		t.log.Info("read inputs from the stream that were delivered and never came", "inputs", len(missing), "from", sequences[0])
 	}
-	for _, d := range missing {
-		if err := t.hand(ctx, hard, d, false); err != nil {
+	for i, raw := range missing {
+		if err := t.hand(ctx, hard, t.stored(raw, next+uint64(i)), false); err != nil {
 			return err
 		}
 	}
@@ -66,7 +65,7 @@ func (t *tenure) fillTail(ctx, hard context.Context, info *jetstream.ConsumerInf
 }
 
 // missing reads the partition's inputs between two sequences of the stream, both not included.
-func (t *tenure) missing(ctx context.Context, from, to uint64) (found []delivery, err error) {
+func (t *tenure) missing(ctx context.Context, from, to uint64) (found []*jetstream.RawStreamMsg, err error) {
 	filter := strconv.Itoa(t.partition) + ".>"
 	for from+1 < to {
 		raw, err := readNext(ctx, t.w.nc, t.w.opts.Stream, from+1, filter)
@@ -79,8 +78,9 @@ func (t *tenure) missing(ctx context.Context, from, to uint64) (found []delivery
 			return nil, errGap
 		}
 		from = raw.Sequence
-		if d := t.stored(raw); slices.ContainsFunc(t.w.opts.Subjects, func(f string) bool { return covers(f, d.subject) }) {
-			found = append(found, d)
+		subject := partitionSubject(raw.Subject)
+		if slices.ContainsFunc(t.w.opts.Subjects, func(f string) bool { return covers(f, subject) }) {
+			found = append(found, raw)
 		}
 	}
 	return found, nil
@@ -126,56 +126,12 @@ func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, fi
 	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: header, Data: m.Data, Time: m.Time}, nil
 }
 
-// stored makes a delivery of a message of the stream.
-func (t *tenure) stored(raw *jetstream.RawStreamMsg) delivery {
-	msg := &storedMsg{raw: raw, nc: t.w.nc, stream: t.w.opts.Stream, consumer: partitionConsumer(t.w.opts.Consumer, t.partition)}
+// stored makes the partition's number-th delivery of a message of the stream.
+func (t *tenure) stored(raw *jetstream.RawStreamMsg, number uint64) delivery {
+	consumer := partitionConsumer(t.w.opts.Consumer, t.partition)
 	return delivery{
-		msg: msg, stream: t.w.opts.Stream, subject: partitionSubject(raw.Subject), sequence: raw.Sequence, deliveries: 1,
-		stored: raw.Time, received: time.Now(),
+		msg:    pull.Stored(t.w.nc, t.w.opts.Stream, consumer, number, raw),
+		stream: t.w.opts.Stream, subject: partitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
+		deliveries: 1, stored: raw.Time, received: time.Now(),
 	}
 }
-
-// storedMsg is an input as the stream holds it, with the acknowledgements of the delivery that never came.
-type storedMsg struct {
-	raw              *jetstream.RawStreamMsg
-	nc               *nats.Conn
-	stream, consumer string
-	number           uint64
-}
-
-var _ jetstream.Msg = (*storedMsg)(nil)
-
-func (m *storedMsg) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{
-		Sequence: jetstream.SequencePair{Consumer: m.number, Stream: m.raw.Sequence}, NumDelivered: 1,
-		Timestamp: m.raw.Time, Stream: m.stream, Consumer: m.consumer,
-	}, nil
-}
-
-func (m *storedMsg) Data() []byte         { return m.raw.Data }
-func (m *storedMsg) Headers() nats.Header { return m.raw.Header }
-func (m *storedMsg) Subject() string      { return m.raw.Subject }
-
-// Reply is where the server takes acknowledgements of that delivery.
-func (m *storedMsg) Reply() string {
-	return fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", m.stream, m.consumer, m.raw.Sequence, m.number, m.raw.Time.UnixNano())
-}
-
-func (m *storedMsg) say(word string) error { return m.nc.Publish(m.Reply(), []byte(word)) }
-
-func (m *storedMsg) Ack() error { return m.say("+ACK") }
-
-func (m *storedMsg) DoubleAck(ctx context.Context) error {
-	_, err := m.nc.RequestWithContext(ctx, m.Reply(), []byte("+ACK"))
-	return err
-}
-
-func (m *storedMsg) InProgress() error { return m.say("+WPI") }
-func (m *storedMsg) Nak() error        { return m.say("-NAK") }
-func (m *storedMsg) Term() error       { return m.say("+TERM") }
-
-func (m *storedMsg) NakWithDelay(delay time.Duration) error {
-	return m.say(fmt.Sprintf(`-NAK {"delay": %d}`, delay.Nanoseconds()))
-}
-
-func (m *storedMsg) TermWithReason(reason string) error { return m.say("+TERM " + reason) }

@@ -239,7 +239,7 @@ func batchers(p *streams.Pipeline) int {
 // newSource makes what pulls from the consumer.
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
-		consumer: w.consumer, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
+		nc: w.nc, consumer: w.consumer, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
 		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}

@@ -1,0 +1,158 @@
+package pull
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// ask is a request that the server has.
+type ask struct {
+	number uint64    // 0: there is none
+	until  time.Time // when it is over at the latest, said or not
+}
+
+// wire is a request as the server reads it.
+type wire struct {
+	Batch     int           `json:"batch"`
+	MaxBytes  int           `json:"max_bytes,omitempty"`
+	Expires   time.Duration `json:"expires,omitempty"`
+	NoWait    bool          `json:"no_wait,omitempty"`
+	Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
+	Group     string        `json:"group,omitempty"`
+	Pin       string        `json:"id,omitempty"`
+}
+
+// ask has the server have as many requests as it is to have.
+func (p *Pull) ask() error {
+	if p.leaving.Load() {
+		return nil
+	}
+	if p.left <= 0 || p.room <= 0 {
+		// They have brought all they were to. Of one whose bytes come out even the server says nothing.
+		p.forget()
+	}
+	for i := range p.live {
+		if p.live[i].number != 0 {
+			continue
+		}
+		n := p.r.Messages
+		if p.asked == 0 {
+			// The server serves requests in turns. The first is a half one, so that no two end together.
+			n = (n + 1) / 2
+		}
+		if err := p.send(i, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send makes a request for n messages.
+func (p *Pull) send(i, n int) error {
+	p.asked++
+	w := wire{
+		Batch: n, MaxBytes: p.r.Bytes, Expires: p.r.Expires, Heartbeat: p.r.Heartbeat, Group: p.r.Group, Pin: p.Pin(),
+	}
+	if err := request(p.nc, p.subject, p.inbox+strconv.FormatUint(p.asked, 10), w); err != nil {
+		return err
+	}
+	p.live[i] = ask{number: p.asked, until: time.Now().Add(p.r.Expires + p.r.Heartbeat)}
+	p.left += n
+	p.room += p.r.Bytes
+	return nil
+}
+
+func request(nc *nats.Conn, subject, reply string, w wire) error {
+	text, err := json.Marshal(w)
+	if err == nil {
+		err = nc.PublishRequest(subject, reply, text)
+	}
+	if err != nil {
+		return fmt.Errorf("ask the consumer for messages: %w", err)
+	}
+	return nil
+}
+
+// over notes the end of a request that could have brought so many messages and bytes more.
+func (p *Pull) over(number uint64, messages, bytes int) {
+	for i := range p.live {
+		if p.live[i].number == number {
+			p.live[i] = ask{}
+			p.left -= messages
+			p.room -= bytes
+		}
+	}
+}
+
+// came notes a message, which belongs to any of the requests.
+func (p *Pull) came(raw *nats.Msg) {
+	p.left--
+	p.room -= raw.Size()
+	if p.r.Group != "" {
+		p.notePin(raw)
+	}
+}
+
+// expire takes the requests for over when the server should have told the end of one long since.
+func (p *Pull) expire(now time.Time) {
+	for _, a := range p.live {
+		if a.number != 0 && now.After(a.until) {
+			p.forget()
+			return
+		}
+	}
+}
+
+// forget takes all requests for over.
+func (p *Pull) forget() {
+	p.live, p.left, p.room, p.renew = [outstanding]ask{}, 0, 0, false
+}
+
+// Keep tells the server that this client is still there, while it has its turn in a priority group and takes nothing for a
+// while. It brings no message: it asks for one smaller than any.
+func (p *Pull) Keep() error {
+	pin := p.Pin()
+	if pin == "" {
+		return nil
+	}
+	return request(p.nc, p.subject, p.inbox+"keep", wire{Batch: 1, MaxBytes: 1, NoWait: true, Group: p.r.Group, Pin: pin})
+}
+
+// pinHeader names the server's choice of a client, on every message of a consumer whose priority groups pin one.
+const pinHeader = "Nats-Pin-Id"
+
+// What the server adds to the header of a message for its pin, after it has counted the message's bytes.
+const (
+	pinLine   = len(pinHeader) + len(": \r\n")
+	newHeader = len("NATS/1.0\r\n\r\n")
+)
+
+// notePin notes that it is this client's turn.
+func (p *Pull) notePin(raw *nats.Msg) {
+	pin := raw.Header.Get(pinHeader)
+	if pin == "" {
+		return
+	}
+	p.room += pinLine + len(pin)
+	if len(raw.Header) == 1 {
+		p.room += newHeader
+	}
+	p.setPin(pin)
+}
+
+func (p *Pull) setPin(pin string) {
+	p.mu.Lock()
+	p.pin = pin
+	p.mu.Unlock()
+}
+
+// Pin is the server's name for this client's turn in a priority group; empty while it has none.
+func (p *Pull) Pin() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pin
+}

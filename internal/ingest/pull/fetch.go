@@ -1,0 +1,61 @@
+package pull
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// answerWithin is how long the server may take to answer a request that does not wait, beside what the messages take.
+const answerWithin = 2 * time.Second
+
+// Fetch makes one request for up to n messages, waits up to wait for them (0: takes what is there), and gives each to take. It
+// says how many came. Nothing ends it sooner: what the server had on the way would be lost to this client until AckWait.
+// Of r it heeds the consumer, and Bytes, which too ends the request.
+func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Message)) (came int, err error) {
+	in := make(chan *nats.Msg, n+spareWords)
+	inbox := nc.NewInbox()
+	sub, err := nc.ChanSubscribe(inbox, in)
+	if err != nil {
+		return 0, fmt.Errorf("fetch from consumer %q: %w", r.Consumer, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := request(nc, subject(r), inbox, wire{Batch: n, MaxBytes: r.Bytes, Expires: wait, NoWait: wait == 0}); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait+answerWithin)
+	defer cancel()
+	for came < n {
+		select {
+		case raw := <-in:
+			if raw.Reply != "" {
+				came++
+				take(&Message{nc: nc, raw: raw})
+				continue
+			}
+			return came, ending(raw)
+		case <-ctx.Done():
+			if nc.IsClosed() {
+				return came, nats.ErrConnectionClosed
+			}
+			return came, ErrSilent
+		}
+	}
+	return came, nil
+}
+
+// ending is the error of the word that ends a fetch; nil where that is as it should be.
+func ending(raw *nats.Msg) error {
+	why := raw.Header.Get("Description")
+	switch raw.Header.Get("Status") {
+	case wordConflict:
+		return fatal(why)
+	case wordBad, wordRequired:
+		return fmt.Errorf("the server refuses the fetch: %s", why)
+	case wordNobody:
+		return fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
+	}
+	return nil
+}

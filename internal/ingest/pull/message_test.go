@@ -1,0 +1,95 @@
+package pull
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func TestMetadata(t *testing.T) {
+	t.Parallel()
+	want := jetstream.MsgMetadata{
+		Sequence: jetstream.SequencePair{Stream: 70, Consumer: 8}, NumDelivered: 2, NumPending: 9,
+		Timestamp: time.Unix(0, 1234567890), Stream: "S", Consumer: "c",
+	}
+	far := want
+	far.Domain = "hub"
+	for reply, want := range map[string]*jetstream.MsgMetadata{
+		"$JS.ACK.S.c.2.70.8.1234567890.9":            &want,
+		"$JS.ACK._.hash.S.c.2.70.8.1234567890.9":     &want,
+		"$JS.ACK._.hash.S.c.2.70.8.1234567890.9.rnd": &want,
+		"$JS.ACK.hub.hash.S.c.2.70.8.1234567890.9.r": &far,
+		"":                                     nil,
+		"reply":                                nil,
+		"$JS.ACK.S.c.2.70.8.1234567890":        nil,
+		"$JS.ACK.S.c.2.70.8.1234567890.9.more": nil,
+		"$JS.ACK.S.c.2.x.8.1234567890.9":       nil,
+		"$JS.ACK.S.c.2.-70.8.1234567890.9":     nil,
+		"a.b.S.c.2.70.8.1234567890.9":          nil,
+	} {
+		m := &Message{raw: &nats.Msg{Reply: reply}}
+		got, err := m.Metadata()
+		switch {
+		case want == nil && !errors.Is(err, jetstream.ErrNotJSMessage):
+			t.Errorf("%q: %+v and %v, want an error", reply, got, err)
+		case want != nil && (err != nil || *got != *want):
+			t.Errorf("%q: %+v and %v, want %+v", reply, got, err, *want)
+		}
+	}
+}
+
+// TestStoredMessageIsAcknowledged reads a message from the stream that was delivered to somebody else.
+func TestStoredMessageIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.publish(0, 3, 10)
+	p := r.open(asking(10))
+	for range 3 {
+		r.next(p)
+	}
+	s, err := r.js.Stream(r.ctx, "IN")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sequence := range uint64(3) {
+		raw, err := s.GetMsg(r.ctx, sequence+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := Stored(r.nc, "IN", "in", sequence+1, raw)
+		if meta, err := m.Metadata(); err != nil || meta.Sequence.Stream != sequence+1 || !meta.Timestamp.Equal(raw.Time) {
+			t.Errorf("metadata %+v and %v of message %d", meta, err, sequence+1)
+		}
+		if err := m.DoubleAck(r.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := r.info().NumAckPending; out != 0 {
+		t.Errorf("%d are not acknowledged", out)
+	}
+}
+
+// TestWordsAboutAMessage sends each word that has the server deliver again, or never.
+func TestWordsAboutAMessage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour })
+	r.publish(0, 1, 10)
+	p := r.open(asking(10))
+	m := r.next(p)
+	for n, word := range []func() error{m.Nak, func() error { return m.NakWithDelay(0) }, func() error { return m.NakWithDelay(time.Millisecond) }} {
+		if err := word(); err != nil {
+			t.Fatal(err)
+		}
+		m = r.next(p)
+		if meta, err := m.Metadata(); err != nil || int(meta.NumDelivered) != n+2 {
+			t.Fatalf("after word %d: %+v and %v", n, meta, err)
+		}
+	}
+	if err := errors.Join(m.InProgress(), m.TermWithReason("no more of it")); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
+}

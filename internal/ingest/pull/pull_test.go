@@ -1,0 +1,310 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// likeTheServers are headers of inputs without a payload, each as the server itself would send it.
+var likeTheServers = []nats.Header{
+	{"Status": {"100"}, "Description": {"Idle Heartbeat"}},
+	{"Status": {"400"}, "Description": {"Bad Request"}},
+	{"Status": {"404"}, "Description": {"No Messages"}},
+	{"Status": {"408"}, "Description": {"Request Timeout"}, pendingHeader: {"1000000"}},
+	{"Status": {"409"}, "Description": {"Consumer Deleted"}},
+	{"Status": {"409"}, "Description": {"Message Size Exceeds MaxBytes"}, pendingHeader: {"1000000"}},
+	{"Status": {"423"}, "Description": {"Nats-Wrong-Pin-Id"}},
+	{"Status": {"503"}},
+}
+
+// publishLikeTheServers stores them all.
+func (r *rig) publishLikeTheServers() {
+	r.t.Helper()
+	for _, h := range likeTheServers {
+		if _, err := r.js.PublishMsg(r.ctx, &nats.Msg{Subject: "in.a", Header: h}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func TestAnInputIsNotTakenForTheServersWord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.publishLikeTheServers()
+	p := r.open(asking(3))
+	for i, h := range likeTheServers {
+		m := r.next(p)
+		if got := m.Headers().Get("Status"); got != h.Get("Status") || len(m.Data()) > 0 || m.Ack() != nil {
+			t.Errorf("message %d has status %q, want %q", i, got, h.Get("Status"))
+		}
+	}
+	r.until("all are acknowledged", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 && c.NumPending == 0 })
+}
+
+func TestAFetchedInputIsNotTakenForTheServersWord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.publishLikeTheServers()
+	var got []string
+	came, err := Fetch(r.nc, asking(3), 100, 0, func(m *Message) { got = append(got, m.Headers().Get("Status")) })
+	if err != nil || came != len(likeTheServers) || len(got) != came {
+		t.Errorf("fetched %d and %q (%v), want %d", came, got, err, len(likeTheServers))
+	}
+}
+
+// TestEverythingComesOnce has many requests, of which each ends by messages or by bytes. None ends by its time: where the end of
+// one were missed the test would hang.
+func TestEverythingComesOnce(t *testing.T) {
+	t.Parallel()
+	for name, q := range map[string]Request{
+		"one at a time": asking(1),
+		"by messages":   asking(7),
+		"by bytes":      {Messages: 1000, Bytes: 3000},
+		"by both":       {Messages: 9, Bytes: 1000},
+		"all at once":   asking(4096),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, nil)
+			const n = 1000
+			r.publish(0, n, 50)
+			whole := asking(1)
+			whole.Messages, whole.Bytes = q.Messages, q.Bytes
+			p := r.open(whole)
+			for i := range n {
+				m := r.next(p)
+				if got, err := strconv.Atoi(string(m.Data())); got != i || err != nil {
+					t.Fatalf("message %d is %q", i, m.Data())
+				}
+			}
+			if c := r.info(); c.NumRedelivered > 0 || c.Delivered.Consumer != n {
+				t.Errorf("%d deliveries, and %d redelivered, of %d", c.Delivered.Consumer, c.NumRedelivered, n)
+			}
+		})
+	}
+}
+
+// TestBytesThatComeOutEven has every request end with its last byte. The server says nothing at the end of such a one.
+func TestBytesThatComeOutEven(t *testing.T) {
+	t.Parallel()
+	for name, turns := range map[string]bool{"no group": false, "with turns": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			change, q := func(*jetstream.ConsumerConfig) {}, asking(100)
+			if turns {
+				change, q = turn, inGroup()
+				q.Messages = 100
+			}
+			r := newRig(t, change)
+			const n = 9 // of one digit, so that all are of one size
+			r.publish(0, n, 500)
+			q.Bytes = 2 * (len("in.a") + len("$JS.ACK.IN.in.1.1.1.1234567890123456789.1") + 500)
+			q.Expires, q.Heartbeat = time.Minute, 10*time.Second // what goes on sooner does not for want of a word
+			p := r.open(q)
+			for range n {
+				r.next(p)
+			}
+			if p.room < 0 || p.asked < n/2 {
+				t.Errorf("%d requests and %d bytes are left", p.asked, p.room)
+			}
+		})
+	}
+}
+
+// TestWhatWaitsIsBounded takes nothing but one message in a while.
+func TestWhatWaitsIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.publish(0, 500, 100)
+	p := r.open(asking(20))
+	for taken := range 100 {
+		r.next(p)
+		r.until("the server has counted what it sends", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending > taken })
+		if out := r.info().NumAckPending; out > taken+1+2*20 {
+			t.Fatalf("%d are out of which %d were taken, want at most 40 more", out, taken+1)
+		}
+	}
+}
+
+func TestPullSaysThatTheConsumerIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.publish(0, 1, 10)
+	p := r.open(asking(5))
+	r.next(p)
+	if err := r.js.DeleteConsumer(r.ctx, "IN", "in"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Next(r.ctx); !errors.Is(err, ErrGone) {
+		t.Errorf("Next: %v, want %v", err, ErrGone)
+	}
+}
+
+func TestPullSaysThatTheConsumerRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 3 })
+	p := r.open(asking(50))
+	if _, err := p.Next(r.ctx); err == nil || !strings.Contains(err.Error(), "MaxRequestBatch of 3") {
+		t.Errorf("Next: %v, want the server's reason", err)
+	}
+}
+
+func TestPullSaysThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	q := asking(5)
+	q.Consumer = "nobody"
+	if _, err := r.open(q).Next(r.ctx); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("Next: %v, want %v", err, nats.ErrNoResponders)
+	}
+	if _, err := Fetch(r.nc, q, 1, 0, func(*Message) {}); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("Fetch: %v, want %v", err, nats.ErrNoResponders)
+	}
+}
+
+// TestPullSaysThatTheServerIsSilent has more requests than the consumer lets wait: the server says nothing to that.
+func TestPullSaysThatTheServerIsSilent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 })
+	first := r.open(asking(5))
+	if err := first.ask(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it waits", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 1 })
+	q := asking(5)
+	q.Heartbeat = 50 * time.Millisecond
+	if _, err := r.open(q).Next(r.ctx); !errors.Is(err, ErrSilent) {
+		t.Errorf("Next: %v, want %v", err, ErrSilent)
+	}
+}
+
+func TestPullSaysThatNothingComes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	q := asking(5)
+	q.Heartbeat, q.Idle = 100*time.Millisecond, 200*time.Millisecond
+	p := r.open(q)
+	for range 2 {
+		if _, err := p.Next(r.ctx); !errors.Is(err, ErrIdle) {
+			t.Fatalf("Next: %v, want %v", err, ErrIdle)
+		}
+	}
+	r.publish(0, 1, 10)
+	for {
+		m, err := p.Next(r.ctx)
+		if err == nil && string(m.Data()) == "0000000000" {
+			return
+		}
+		if !errors.Is(err, ErrIdle) {
+			t.Fatalf("Next: %v, want the message", err)
+		}
+	}
+}
+
+// TestAnExpiredRequestIsMadeAgain waits through many of them.
+func TestAnExpiredRequestIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	q := asking(5)
+	q.Expires, q.Heartbeat, q.Idle = 20*time.Millisecond, 10*time.Millisecond, 300*time.Millisecond
+	p := r.open(q)
+	if _, err := p.Next(r.ctx); !errors.Is(err, ErrIdle) {
+		t.Fatalf("Next: %v, want %v", err, ErrIdle)
+	}
+	if p.asked < 2*outstanding {
+		t.Errorf("%d requests were made", p.asked)
+	}
+	r.publish(0, 1, 10)
+	r.next(p)
+}
+
+func TestDrainedPullGivesWhatHasCome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.publish(0, 100, 10)
+	p := r.open(asking(100))
+	r.next(p)
+	out := 0
+	r.until("the server has answered both requests", func(c *jetstream.ConsumerInfo) bool { out = c.NumAckPending; return out == 100 })
+	p.Drain()
+	for taken := 1; ; taken++ {
+		_, err := p.Next(r.ctx)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, ErrEnded) || taken != out {
+			t.Errorf("%d of %d were taken, and then: %v", taken, out, err)
+		}
+		return
+	}
+}
+
+func TestStoppedPullHasARest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.publish(0, 10, 10)
+	p := r.open(asking(100))
+	r.next(p)
+	for len(p.in) < 9 {
+		if r.ctx.Err() != nil {
+			t.Fatalf("only %d came", len(p.in))
+		}
+	}
+	p.Stop()
+	if rest := slices.Collect(p.Rest()); len(rest) != 9 {
+		t.Errorf("the rest is %d messages, want 9", len(rest))
+	}
+}
+
+func TestPullEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	p := r.open(asking(5))
+	time.AfterFunc(10*time.Millisecond, r.nc.Close)
+	if _, err := p.Next(r.ctx); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("Next: %v, want %v", err, nats.ErrConnectionClosed)
+	}
+}
+
+func TestPullEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	if _, err := r.open(asking(5)).Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Next: %v, want %v", err, context.Canceled)
+	}
+}
+
+// TestPullGoesOnAfterARestart has requests that would last long lost with the server.
+func TestPullGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.publish(0, 10, 10)
+	q := asking(100)
+	q.Heartbeat = 10 * time.Second // what goes on sooner does not for want of a heartbeat
+	p := r.open(q)
+	for range 10 {
+		r.next(p)
+	}
+	again := make(chan nats.Status, 1)
+	addr := strings.TrimPrefix(r.server.URL(), "nats://")
+	status := r.nc.StatusChanged(nats.CONNECTED)
+	r.server.Close()
+	r.start(addr)
+	again <- <-status
+	r.publish(10, 1, 10)
+	for {
+		if m := r.next(p); string(m.Data()) == "0000000010" {
+			return
+		}
+	}
+}

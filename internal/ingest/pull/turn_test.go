@@ -1,0 +1,93 @@
+package pull
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// shortTurn is how long the server keeps a turn for a client that is not heard of.
+const shortTurn = 500 * time.Millisecond
+
+// pinned is a rig whose consumer serves one client at a time.
+func pinned(t *testing.T) *rig {
+	return newRig(t, turn)
+}
+
+func turn(c *jetstream.ConsumerConfig) {
+	c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{"g"}, shortTurn
+}
+
+func inGroup() Request {
+	q := asking(1)
+	q.Group, q.Expires, q.Heartbeat = "g", 200*time.Millisecond, 100*time.Millisecond
+	return q
+}
+
+// TestAnothersTurnComes has the first client say nothing more.
+func TestAnothersTurnComes(t *testing.T) {
+	t.Parallel()
+	r := pinned(t)
+	r.publish(0, 10, 10)
+	first, second := r.open(inGroup()), r.open(inGroup())
+	r.next(first)
+	if first.Pin() == "" {
+		t.Fatal("the first client does not know that it has the turn")
+	}
+	r.next(second)
+	if pin := second.Pin(); pin == "" || pin == first.Pin() {
+		t.Errorf("the second client's turn is %q, and the first's was %q", pin, first.Pin())
+	}
+}
+
+// TestATurnIsKept has the first client take nothing for several times as long as the server keeps a turn, and say so.
+func TestATurnIsKept(t *testing.T) {
+	t.Parallel()
+	r := pinned(t)
+	r.publish(0, 10, 10)
+	first, second := r.open(inGroup()), r.open(inGroup())
+	if err := first.Keep(); err != nil {
+		t.Fatalf("Keep without a turn: %v", err)
+	}
+	r.next(first)
+	pin := first.Pin()
+	over, cancel := context.WithTimeout(r.ctx, 4*shortTurn)
+	defer cancel()
+	go func() {
+		for tick := time.NewTicker(shortTurn / 5); over.Err() == nil; <-tick.C {
+			_ = first.Keep()
+		}
+	}()
+	if m, err := second.Next(over); err == nil {
+		t.Fatalf("the second client got %q", m.Data())
+	}
+	if groups := r.info().PriorityGroups; len(groups) != 1 || groups[0].PinnedClientID != pin {
+		t.Errorf("it is the turn of %+v, want %q", groups, pin)
+	}
+	r.next(first)
+	if first.Pin() != pin {
+		t.Errorf("the first client's turn was %q and is %q", pin, first.Pin())
+	}
+}
+
+// TestATurnThatWasLostComesAgain has the first client, which pulls with the name of its old turn, hear that it is over.
+func TestATurnThatWasLostComesAgain(t *testing.T) {
+	t.Parallel()
+	r := pinned(t)
+	r.publish(0, 10, 10)
+	first := r.open(inGroup())
+	r.next(first)
+	lost := first.Pin()
+	s, err := r.js.Stream(r.ctx, "IN")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.UnpinConsumer(r.ctx, "in", "g"); err != nil {
+		t.Fatal(err)
+	}
+	for first.Pin() == lost {
+		r.next(first)
+	}
+}
