@@ -232,3 +232,26 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	}
 	r.wantAll(200, document)
 }
+
+// A device that is far behind has the worker take nothing for longer than the server keeps a turn for who says nothing.
+func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	const n = 3 * handOver // more than there is room for in front of the device, and in what was pulled
+	large := someBytes(4 * pullBytes / n)
+	r.publish(n, large)
+	behind := simDevice(t)
+	release := behind.Hold()
+	run := r.run(behind, streams.Config{BatchPayloads: 1})
+	until(t, "the worker has its hands full", func() bool { return int(run.worker.inHand.Load()) == run.worker.pipes[0].Slots() })
+	<-time.After(2 * pinnedFor) // nothing is to happen in it
+	release()
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, large)
+	if r.log.has("beginning the partition anew") {
+		t.Error("the worker lost its turn")
+	}
+}
