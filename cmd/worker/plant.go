@@ -150,12 +150,18 @@ func (p *plant) startServer(addr, dir string) error {
 // connect opens the connection and makes the worker on it.
 func (p *plant) connect(ctx context.Context) error {
 	p.options = ingestOptions(p.cfg, p.log, p.meter, p.pipes)
-	nc, err := ingest.Connect(connection(p.cfg, p.url), "millrace", p.log, p.meter)
+	nc, err := p.dial()
 	if err != nil {
 		return err
 	}
 	p.nc = nc
-	p.onClose(func() error { nc.Close(); return nil })
+	for range p.cfg.NATS.Connections - 1 {
+		more, err := p.dial()
+		if err != nil {
+			return err
+		}
+		p.options.More = append(p.options.More, more)
+	}
 	if p.options.Provision {
 		js, err := jetstream.New(nc)
 		if err != nil {
@@ -170,6 +176,25 @@ func (p *plant) connect(ctx context.Context) error {
 	}
 	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
 	return err
+}
+
+// dial opens one connection, which closes with the plant.
+func (p *plant) dial() (*nats.Conn, error) {
+	nc, err := ingest.Connect(connection(p.cfg, p.url), "millrace", p.log, p.meter)
+	if err == nil {
+		p.onClose(func() error { nc.Close(); return nil })
+	}
+	return nc, err
+}
+
+// connected says whether every connection is up.
+func (p *plant) connected() bool {
+	for _, nc := range p.options.More {
+		if !nc.IsConnected() {
+			return false
+		}
+	}
+	return p.nc.IsConnected()
 }
 
 // inspect looks at server, streams and consumer before the worker touches them.
@@ -221,7 +246,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 
 // serve starts the HTTP servers. Until the worker runs they say that it is starting.
 func (p *plant) serve() error {
-	p.health = telemetry.NewHealth(telemetry.HealthConfig{Work: p.work, Connected: p.nc.IsConnected})
+	p.health = telemetry.NewHealth(telemetry.HealthConfig{Work: p.work, Connected: p.connected})
 	for _, s := range []struct {
 		what, addr, variable string
 		local                bool

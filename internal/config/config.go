@@ -70,6 +70,8 @@ type NATS struct {
 	Creds string `form:"a readable file" desc:"credentials file (JWT and seed) of the user"`
 	NKey  string `form:"a readable file" desc:"file with the user's NKey seed"`
 	TLS   TLS
+
+	Connections int `default:"1" min:"1" max:"16" desc:"connections to the server; more than one where one is what holds the worker up, see docs/delivery.md"`
 }
 
 // TLS is PEM files for the connection to NATS.

@@ -46,7 +46,7 @@ func good(t *testing.T, env map[string]string) *config.Config {
 func TestDefaultsAreTheContracts(t *testing.T) {
 	c := good(t, nil)
 	want := map[string]string{
-		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "",
+		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "", "NATS_CONNECTIONS": "1",
 		"DATA_DIR": "millrace-data", "STREAM": "INGEST", "SUBJECTS": "ingest.>", "CONSUMER": "millrace",
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "PROVISION": "true",
 		"DELIVERY": "shared", "PARTITIONS": "8", "ACK": "sent",
@@ -79,7 +79,7 @@ func everything(t *testing.T) map[string]string {
 	}
 	return map[string]string{
 		"MILLRACE_NATS_URL": "nats://a:4222, b:4223", "MILLRACE_NATS_CREDS": file,
-		"MILLRACE_NATS_TLS_CA": file, "MILLRACE_NATS_TLS_CERT": file, "MILLRACE_NATS_TLS_KEY": file,
+		"MILLRACE_NATS_TLS_CA": file, "MILLRACE_NATS_TLS_CERT": file, "MILLRACE_NATS_TLS_KEY": file, "MILLRACE_NATS_CONNECTIONS": "4",
 		"MILLRACE_DATA_DIR": "d", "MILLRACE_STREAM": "IN", "MILLRACE_SUBJECTS": "a.>, b.*.c", "MILLRACE_CONSUMER": "c",
 		"MILLRACE_RESULT_STREAM": "OUT", "MILLRACE_RESULT_PREFIX": "r.v2", "MILLRACE_DEADLETTER_PREFIX": "dead",
 		"MILLRACE_DELIVERY": "exclusive", "MILLRACE_PARTITIONS": "4", "MILLRACE_ACK": "confirmed",

@@ -64,14 +64,10 @@ func (w *Worker) ackConfirmed(ctx context.Context, d *delivery) {
 	}
 }
 
-// acknowledged is the word of an acknowledgement.
-var acknowledged = []byte("+ACK")
-
-// acknowledgeAll acknowledges an input and all before it, where the consumer takes it so. Unlike the client's own call it can
-// be repeated.
+// acknowledgeAll acknowledges an input and all before it, where the consumer takes it so.
 func (w *Worker) acknowledgeAll(ctx context.Context, msg jetstream.Msg) error {
 	if !w.opts.ConfirmAcks || ctx.Err() != nil {
-		return w.nc.Publish(msg.Reply(), acknowledged)
+		return msg.Ack()
 	}
 	return w.confirmAll(ctx, msg)
 }
@@ -80,6 +76,5 @@ func (w *Worker) acknowledgeAll(ctx context.Context, msg jetstream.Msg) error {
 func (w *Worker) confirmAll(ctx context.Context, msg jetstream.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
-	_, err := w.nc.RequestWithContext(ctx, msg.Reply(), acknowledged)
-	return err
+	return msg.DoubleAck(ctx)
 }

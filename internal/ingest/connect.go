@@ -22,8 +22,14 @@ type Connection struct {
 	Key   string // PEM file of its key
 }
 
-// connectTimeout bounds how long one server may take to answer.
-const connectTimeout = 5 * time.Second
+const (
+	// connectTimeout bounds how long one server may take to answer.
+	connectTimeout = 5 * time.Second
+
+	// pingInterval is how often the server is asked whether it is there; after two that it did not answer the connection
+	// counts as lost. A cut that neither end is told of is noticed by nothing else.
+	pingInterval = 10 * time.Second
+)
 
 // Connect opens a connection that, once open, reconnects for ever. What happens to it is logged, and
 // reconnections are told to the observer.
@@ -34,6 +40,7 @@ func Connect(c Connection, name string, log *slog.Logger, observer Observer) (*n
 	}
 	opts = append(opts,
 		nats.Timeout(connectTimeout),
+		nats.PingInterval(pingInterval),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(250*time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, time.Second),

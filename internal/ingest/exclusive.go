@@ -121,8 +121,8 @@ func (e *exclusive) keep(ctx, hard context.Context, p int) error {
 func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 	pipe := e.w.pipes[p%len(e.w.pipes)]
 	log := e.w.log.With("partition", p)
-	for attempt := 1; ctx.Err() == nil; attempt++ {
-		t := &tenure{e: e, w: e.w, partition: p, pipe: pipe, log: log}
+	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
+		t := &tenure{e: e, w: e.w, partition: p, nc: e.w.links.forPartition(p, n), pipe: pipe, log: log}
 		err := t.run(ctx, hard)
 		switch {
 		case pipe.Err() != nil:

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"millrace/internal/operator"
 )
 
@@ -16,6 +18,8 @@ type Options struct {
 	ResultStream     string // where results are stored
 	ResultPrefix     string // takes the place of an input subject's first token
 	DeadLetterPrefix string // likewise, for payloads given up
+
+	More []*nats.Conn // connections beside the worker's first, and like it the caller's: see MILLRACE_NATS_CONNECTIONS
 
 	Operators []operator.Operator // as the pipelines run them
 	Format    operator.Format     // of result bodies

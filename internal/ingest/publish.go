@@ -17,8 +17,8 @@ type publisher struct {
 
 // openPublisher asks the result stream how it takes results, and says so in the log. An answer of the server counts
 // as lost after timeout.
-func (w *Worker) openPublisher(ctx context.Context, nc *nats.Conn, timeout time.Duration) (publisher, error) {
-	singles, err := store.NewWindowed(timeout, nc)
+func (w *Worker) openPublisher(ctx context.Context, timeout time.Duration) (publisher, error) {
+	singles, err := store.NewWindowed(timeout, w.links.forResults()...)
 	if err != nil {
 		return publisher{}, err
 	}

@@ -135,7 +135,7 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 func (run *running) publishWithin(timeout time.Duration) {
 	run.t.Helper()
 	var err error
-	if run.worker.publisher, err = run.worker.openPublisher(run.ctx, run.nc, timeout); err != nil {
+	if run.worker.publisher, err = run.worker.openPublisher(run.ctx, timeout); err != nil {
 		run.t.Fatal(err)
 	}
 }

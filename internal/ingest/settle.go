@@ -114,7 +114,7 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 	for attempt := 1; ; attempt++ {
 		err := s.publishOnce(ctx, g, attempt)
 		s.settleAnswered(ctx, g)
-		if len(s.left) == 0 || ctx.Err() != nil || s.w.nc.IsClosed() {
+		if len(s.left) == 0 || ctx.Err() != nil || s.w.links.closed() {
 			return
 		}
 		s.w.publishFailed(err, len(s.left), attempt)

@@ -40,7 +40,7 @@ func (w *Worker) Status() Status {
 		}
 	}
 	return Status{
-		Stage: Stage(w.stage.Load()), Connected: w.nc.IsConnected(),
+		Stage: Stage(w.stage.Load()), Connected: w.links.connected(),
 		InHand: int(w.inHand.Load()), Progress: moved, AckWait: w.ackWait,
 	}
 }
@@ -154,7 +154,7 @@ func (w *Worker) flush(hard context.Context) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.opts.DrainTimeout+lastFlush)
 	defer cancel()
 	defer context.AfterFunc(hard, func() { time.AfterFunc(lastFlush, cancel) })()
-	if err := w.nc.FlushWithContext(ctx); err != nil {
+	if err := w.links.flush(ctx); err != nil {
 		return fmt.Errorf("the last acknowledgements may not have reached the server; what they were for is delivered again: %w", err)
 	}
 	return nil

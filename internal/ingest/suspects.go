@@ -73,7 +73,7 @@ func (s *suspects) quiet(ctx context.Context, mine int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if err := s.w.nc.FlushWithContext(ctx); err != nil && s.w.nc.IsClosed() {
+	if err := s.w.links.flush(ctx); err != nil && s.w.links.closed() {
 		return err
 	}
 	return nil

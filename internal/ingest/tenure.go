@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/partition"
@@ -30,6 +31,7 @@ type tenure struct {
 	e         *exclusive
 	w         *Worker
 	partition int
+	nc        *nats.Conn // where its inputs come
 	pipe      *streams.Pipeline
 	log       *slog.Logger
 
@@ -102,7 +104,7 @@ func (t *tenure) fail(err error) {
 // pull asks for the partition's messages.
 func (t *tenure) pull() (*pull.Pull, error) {
 	limit := newPullLimit(t.w.nc.MaxPayload(), t.consumer.CachedInfo().Config)
-	return pull.Open(t.w.nc, pull.Request{
+	return pull.Open(t.nc, pull.Request{
 		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: priorityGroup,
 		Messages: limit.messages, Bytes: limit.bytes, Expires: pullFor, Heartbeat: pullFor / 2, Idle: pinnedFor,
 	})

@@ -130,7 +130,7 @@ func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, fi
 func (t *tenure) stored(raw *jetstream.RawStreamMsg, number uint64) delivery {
 	consumer := partitionConsumer(t.w.opts.Consumer, t.partition)
 	return delivery{
-		msg:    pull.Stored(t.w.nc, t.w.opts.Stream, consumer, number, raw),
+		msg:    pull.Stored(t.nc, t.w.opts.Stream, consumer, number, raw),
 		stream: t.w.opts.Stream, subject: partitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
 		deliveries: 1, stored: raw.Time, received: time.Now(),
 	}

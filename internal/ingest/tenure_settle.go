@@ -93,7 +93,7 @@ func (t *tenure) publishGroup(hard context.Context, s *settler, g *group) error 
 			return nil
 		case hard.Err() != nil:
 			return hard.Err()
-		case t.w.nc.IsClosed():
+		case t.w.links.closed():
 			return jetstream.ErrConnectionClosed
 		}
 		t.w.publishFailed(err, len(s.left), attempt)

@@ -24,7 +24,8 @@ import (
 
 // Worker moves payloads from the input stream through pipelines to the result stream.
 type Worker struct {
-	nc        *nats.Conn
+	nc        *nats.Conn // the first of links
+	links     links
 	opts      Options
 	log       *slog.Logger
 	observer  Observer
@@ -90,12 +91,12 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, opts.Stream, err)
 	}
 	w := &Worker{
-		nc: nc, opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
+		nc: nc, links: append(links{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
 		consumer: consumer, flying: map[*streams.Pipeline][]*group{},
 		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(), ledger: newLedger(),
 		confirming: make(chan struct{}, confirmAtOnce),
 	}
-	if w.publisher, err = w.openPublisher(ctx, nc, store.Timeout); err != nil {
+	if w.publisher, err = w.openPublisher(ctx, store.Timeout); err != nil {
 		return nil, err
 	}
 	settings := consumer.CachedInfo().Config

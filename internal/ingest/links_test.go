@@ -1,0 +1,93 @@
+package ingest
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/streams"
+)
+
+// connections gives workers n more.
+func (r *rig) connections(n int) {
+	r.t.Helper()
+	for range n {
+		nc, err := Connect(Connection{URL: r.url}, "millrace-test-more", r.opts.Logger, r.tally)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.t.Cleanup(nc.Close)
+		r.opts.More = append(r.opts.More, nc)
+	}
+}
+
+// TestSeveralConnections has a worker with three of them: each carries its share, and nothing gets lost between them.
+func TestSeveralConnections(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"shared": 0, "exclusive": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
+			r.provision()
+			r.connections(2)
+			const n, size = 3000, 1000
+			r.publish(n, someBytes(size))
+			run := r.run(hostDevice(t), streams.Config{})
+			r.tally.awaitStored(t, n)
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			r.wantAll(n, someBytes(size))
+			for i, nc := range r.opts.More {
+				if s := nc.Stats(); s.OutMsgs < 10 || partitions > 0 && s.InBytes < uint64(n/10*size) {
+					t.Errorf("connection %d carried %+v", i+1, s)
+				}
+			}
+			if s := run.nc.Stats(); partitions > 0 && s.InBytes > uint64(n*9/10*size) {
+				t.Errorf("the first connection carried %+v of %d inputs of %d bytes", s, n, size)
+			}
+		})
+	}
+}
+
+// TestATenureGoesOverTheNextConnection has a partition's connection lose everything that comes to it, without its end
+// hearing of that.
+func TestATenureGoesOverTheNextConnection(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	r.connections(1)
+	run := r.prepare(hostDevice(t), streams.Config{})
+	r.behindProxy().losing(func(string, []byte) bool { return true }) // for connections from now on
+	dead, err := Connect(Connection{URL: r.url}, "millrace-test-dead", r.opts.Logger, r.tally)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(dead.Close)
+	run.worker.links = links{dead, run.nc}
+	r.publish(100, document)
+	run.start()
+	r.tally.awaitStored(t, 100)
+	r.log.await(t, "beginning the partition anew")
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(100, document)
+}
+
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	a, b, c := &nats.Conn{}, &nats.Conn{}, &nats.Conn{}
+	one, three := links{a}, links{a, b, c}
+	if got := one.forResults(); len(got) != 1 || got[0] != a {
+		t.Error("one connection is not for everything")
+	}
+	if got := three.forResults(); len(got) != 2 || got[0] != b || got[1] != c {
+		t.Error("of three connections the last two are not for results")
+	}
+	for n, want := range []*nats.Conn{c, a, b, c} {
+		if three.forPartition(5, n) != want {
+			t.Errorf("tenure %d of partition 5 is not over the next connection", n)
+		}
+	}
+}
