@@ -26,7 +26,8 @@ type wire struct {
 	Pin       string        `json:"id,omitempty"`
 }
 
-// ask has the server have as many requests as it is to have.
+// ask has the server have as many requests as it is to have. What they brought may be on its way still, since a server with
+// replicas says the end of a request before it sends what waits for the others: so that counts too.
 func (p *Pull) ask() error {
 	if p.leaving.Load() {
 		return nil
@@ -35,34 +36,38 @@ func (p *Pull) ask() error {
 		// They have brought all they were to. Of one whose bytes come out even the server says nothing.
 		p.forget()
 	}
+	none := p.live == [outstanding]ask{}
 	for i := range p.live {
 		if p.live[i].number != 0 {
 			continue
 		}
-		n := p.r.Messages
-		if p.asked == 0 {
-			// The server serves requests in turns. The first is a half one, so that no two end together.
-			n = (n + 1) / 2
+		messages, bytes := p.r.Messages, p.r.Bytes
+		if none && i == 0 {
+			// The server serves requests in turns. The first of two is a half one, so that they do not end together.
+			messages, bytes = (messages+1)/2, (bytes+1)/2
 		}
-		if err := p.send(i, n); err != nil {
+		if p.left+messages > outstanding*p.r.Messages || p.room+bytes > outstanding*p.r.Bytes {
+			return nil
+		}
+		if err := p.send(i, messages, bytes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// send makes a request for n messages.
-func (p *Pull) send(i, n int) error {
+// send makes a request for so many messages and bytes.
+func (p *Pull) send(i, messages, bytes int) error {
 	p.asked++
 	w := wire{
-		Batch: n, MaxBytes: p.r.Bytes, Expires: p.r.Expires, Heartbeat: p.r.Heartbeat, Group: p.r.Group, Pin: p.Pin(),
+		Batch: messages, MaxBytes: bytes, Expires: p.r.Expires, Heartbeat: p.r.Heartbeat, Group: p.r.Group, Pin: p.Pin(),
 	}
 	if err := request(p.nc, p.subject, p.inbox+strconv.FormatUint(p.asked, 10), w); err != nil {
 		return err
 	}
 	p.live[i] = ask{number: p.asked, until: time.Now().Add(p.r.Expires + p.r.Heartbeat)}
-	p.left += n
-	p.room += p.r.Bytes
+	p.left += messages
+	p.room += bytes
 	return nil
 }
 

@@ -3,6 +3,7 @@ package pull
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,12 +31,14 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	for came < n {
 		select {
 		case raw := <-in:
-			if raw.Reply != "" {
-				came++
-				take(&Message{nc: nc, raw: raw})
+			if raw.Reply == "" {
+				if over, err := ending(raw); over || err != nil {
+					return came, err
+				}
 				continue
 			}
-			return came, ending(raw)
+			came++
+			take(&Message{nc: nc, raw: raw})
 		case <-ctx.Done():
 			if nc.IsClosed() {
 				return came, nats.ErrConnectionClosed
@@ -46,16 +49,18 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	return came, nil
 }
 
-// ending is the error of the word that ends a fetch; nil where that is as it should be.
-func ending(raw *nats.Msg) error {
+// ending says whether a word of the server's means that no more comes, and where that should not be, why.
+func ending(raw *nats.Msg) (over bool, err error) {
 	why := raw.Header.Get("Description")
 	switch raw.Header.Get("Status") {
+	case wordHeartbeat:
+		return false, nil
 	case wordConflict:
-		return fatal(why)
+		return !strings.EqualFold(why, conflictDone), fatal(why)
 	case wordBad, wordRequired:
-		return fmt.Errorf("the server refuses the fetch: %s", why)
+		return true, fmt.Errorf("the server refuses the fetch: %s", why)
 	case wordNobody:
-		return fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
+		return true, fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
 	}
-	return nil
+	return true, nil
 }

@@ -21,6 +21,7 @@ const (
 	pendingHeader  = "Nats-Pending-Messages"
 	bytesHeader    = "Nats-Pending-Bytes"
 	conflictGone   = "consumer deleted"
+	conflictDone   = "batch completed" // as many messages as were asked for have been sent, or are about to be
 	conflictPush   = "consumer is push based"
 	conflictBounds = "exceeded maxrequest" // the consumer's own bounds of a request
 )
