@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/operator"
 )
@@ -32,9 +33,10 @@ type Options struct {
 	DrainTimeout time.Duration // how long stopping may take until the rest is given back
 	ConfirmAcks  bool          // have the server confirm every acknowledgement of an input
 
-	Provision     bool          // create streams and consumer where missing
-	AckWait       time.Duration // of a consumer created
-	MaxAckPending int           // of a consumer created
+	Provision     bool                  // create streams and consumer where missing
+	Storage       jetstream.StorageType // of streams created; files by default
+	AckWait       time.Duration         // of a consumer created
+	MaxAckPending int                   // of a consumer created
 
 	Logger   *slog.Logger
 	Observer Observer

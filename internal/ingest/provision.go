@@ -33,7 +33,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) error {
 	case !there:
 		err = createStream(ctx, js, o.Logger, resultSettings(js, o, mappedSubjects(o.ResultPrefix)))
 	case dead == "":
-		err = createStream(ctx, js, o.Logger, streamSettings(o.ResultStream+deadLetterSuffix, deadLetters))
+		err = createStream(ctx, js, o.Logger, streamSettings(o, o.ResultStream+deadLetterSuffix, deadLetters))
 	}
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) error {
 }
 
 func createInputStream(ctx context.Context, js jetstream.JetStream, o Options) error {
-	config := streamSettings(o.Stream, o.Subjects)
+	config := streamSettings(o, o.Stream, o.Subjects)
 	if o.Exclusive {
 		config.SubjectTransform = partitionTransform(o.Partitions)
 	}
@@ -70,9 +70,9 @@ func streamExists(ctx context.Context, js jetstream.JetStream, name string) (boo
 const provisioned = "created by Millrace (MILLRACE_PROVISION)"
 
 // streamSettings are those of a stream that is created.
-func streamSettings(name string, subjects []string) jetstream.StreamConfig {
+func streamSettings(o Options, name string, subjects []string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: name, Subjects: subjects, Storage: jetstream.FileStorage,
+		Name: name, Subjects: subjects, Storage: o.Storage,
 		Description: provisioned,
 	}
 }
@@ -84,7 +84,7 @@ const maxDuplicateWindow = time.Hour
 // resultSettings are those of the result stream. It takes batches where the server can, and knows an id for as long
 // as its input may come again.
 func resultSettings(js jetstream.JetStream, o Options, subjects []string) jetstream.StreamConfig {
-	c := streamSettings(o.ResultStream, subjects)
+	c := streamSettings(o, o.ResultStream, subjects)
 	c.AllowBatchPublish = store.ServerBatches(js.Conn().ConnectedServerVersion())
 	if span := redeliverySpan(o.AckWait, o.MaxDeliver); span > defaultDuplicateWindow {
 		c.Duplicates = min(span, maxDuplicateWindow)

@@ -17,6 +17,7 @@ type batched struct {
 	client
 	partitioned bool
 	bounds      bounds
+	inputs      map[string]int // how many there are, by consumer
 }
 
 // bounds are those of a batch of the worker.
@@ -26,8 +27,11 @@ type bounds struct{ payloads, bytes int }
 // both shapes differ in nothing else.
 const publishers = partitions
 
-func (w *batched) ready(ctx context.Context, s *site, _ load) error {
+func (w *batched) ready(ctx context.Context, s *site, l load) (err error) {
 	if err := s.takesBatches(ctx); err != nil {
+		return err
+	}
+	if w.inputs, err = s.inputs(ctx, l.n); err != nil {
 		return err
 	}
 	return w.dial(s, "null-batch", sendWindow)
@@ -35,12 +39,12 @@ func (w *batched) ready(ctx context.Context, s *site, _ load) error {
 
 func (w *batched) run(ctx context.Context, l load) error {
 	c := newCrew(ctx)
-	if !w.partitioned {
-		w.serve(c, consumer, l.n, publishers, l.size)
-	} else {
-		for p := range partitions {
-			w.serve(c, consumerOf(p), (l.n-p+partitions-1)/partitions, 1, l.size)
-		}
+	at := publishers
+	if w.partitioned {
+		at = 1
+	}
+	for name, n := range w.inputs {
+		w.serve(c, name, n, at, l.size)
 	}
 	if err := c.wait(); err != nil {
 		return err

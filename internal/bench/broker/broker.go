@@ -3,8 +3,8 @@
 // `worker bench`.
 //
 // A round of a row makes both streams anew, fills the input stream with fresh random payloads, and only then lets the
-// worker under measurement run: from its first pull until every result is stored and the server has every
-// acknowledgement. Then the results are read back and checked, with the clock stopped.
+// worker under measurement run. The time is from before the first delivery until every result is stored and the server has
+// every acknowledgement. Then the results are read back and checked, with the clock stopped.
 package broker
 
 import (

@@ -37,11 +37,11 @@ func openHost(t *testing.T, kernels ...device.HostKernel) device.Device {
 	return d
 }
 
-// tiny measures as little as there is.
+// tiny measures as little as there is, with a batch for each partition.
 func tiny(d device.Device, b *Bench) bench.Options {
 	return bench.Options{
 		Devices: []device.Device{d}, Guests: []bench.Guest{b.Guest()}, Groups: []string{group},
-		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 2, Seed: 1,
+		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 4, Seed: 1,
 	}
 }
 
@@ -94,11 +94,12 @@ func wantRates(t *testing.T, r *report.Report, sizes int) {
 	t.Helper()
 	for name, compared := range map[string][]string{
 		rowAsync: nil, rowBatch: nil, rowAckAll: nil,
-		rowShared: {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverPlain},
-		rowPlain:  {figureOverAsync, figureOverBatch, figureOverAckAll},
+		rowShared:    {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverPlain},
+		rowPlain:     {figureOverAsync, figureOverBatch, figureOverAckAll},
+		rowExclusive: {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverPlain, figureOverShared},
 	} {
 		list, want := rows(r, name), sizes
-		if name == rowShared || name == rowPlain {
+		if name == rowShared || name == rowExclusive || name == rowPlain {
 			want *= len(operatorLists)
 		}
 		if len(list) != want {
@@ -142,7 +143,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 // TestStreamsInMemory: the same rows with the streams there.
 func TestStreamsInMemory(t *testing.T) {
 	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
-	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowShared, rowPlain}, []int{64}
+	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowShared, rowExclusive, rowPlain}, []int{64}
 	wantRates(t, run(t, o), 1)
 }
 

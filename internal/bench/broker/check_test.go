@@ -26,7 +26,7 @@ func newTestSite(t *testing.T) *site {
 			t.Error(err)
 		}
 	})
-	if err := s.renew(t.Context(), false); err != nil {
+	if err := s.renew(t.Context(), whole); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -137,9 +137,13 @@ func TestStuckRoundEnds(t *testing.T) {
 	if err := s.fill(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
+	consumers, err := s.consumers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.acknowledged(ctx, false); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
+	if err := acknowledged(ctx, consumers); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
 		t.Errorf("the error is %v", err)
 	}
 }

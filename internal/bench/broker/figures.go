@@ -20,6 +20,7 @@ const (
 	figureOverBatch  = "payloads a second over null-batch"
 	figureOverAckAll = "payloads a second over null-ackall"
 	figureOverPlain  = "payloads a second over go-worker"
+	figureOverShared = "payloads a second over millrace-shared"
 
 	figureLatency    = "received to stored"
 	figureLatencyP99 = "received to stored p99"
@@ -39,7 +40,7 @@ const elsewhere = "The server runs elsewhere: cores and memory are the worker's 
 var columns = []bench.Column{
 	{
 		Title: "payloads/s (p10-p90)", Figure: figurePayloads,
-		Legend: "from the first pull until every result is stored and the server has every acknowledgement",
+		Legend: "from before the first delivery until every result is stored and the server has every acknowledgement",
 		Write: func(s report.Spread) string {
 			return fmt.Sprintf("%s (%s-%s)", number(s.Median), number(s.Low), number(s.High))
 		},
@@ -50,6 +51,7 @@ var columns = []bench.Column{
 	{Title: "x batch", Legend: "over those of null-batch", Figure: figureOverBatch, Write: plainly},
 	{Title: "x ackall", Legend: "over those of null-ackall", Figure: figureOverAckAll, Write: plainly},
 	{Title: "x go", Legend: "over those of go-worker with the same operators", Figure: figureOverPlain, Write: plainly},
+	{Title: "x shared", Legend: "over those of millrace-shared with the same operators", Figure: figureOverShared, Write: plainly},
 	{
 		Title: "p50 us", Figure: figureLatency, Legend: "from a payload's arrival in the client until the server has confirmed its result",
 		Write: func(s report.Spread) string { return number(1e6 * s.Median) },

@@ -10,11 +10,11 @@ import (
 
 // kind is a kind of worker: a row, or several where it runs several lists of operators.
 type kind struct {
-	name        string
-	partitioned bool                // it takes the input stream in partitions
-	ops         []operator.Operator // nil for one that computes nothing
-	later       bool                // the inputs come while it runs, by itself
-	make        func() mover        // one round's
+	name  string
+	shape shape               // of the input stream and its consumers
+	ops   []operator.Operator // nil for one that computes nothing
+	later bool                // the inputs come while it runs, by itself
+	make  func() mover        // one round's
 }
 
 // operatorLists are what Millrace and the worker in plain Go compute.
@@ -22,11 +22,12 @@ var operatorLists = []string{"crc32c", "crc32c,minhash"}
 
 // The names of rows. A worker of another shape is a further kind here and a line in rateEntries.
 const (
-	rowAsync  = "null-async"
-	rowBatch  = "null-batch"
-	rowAckAll = "null-ackall"
-	rowShared = "millrace-shared"
-	rowPlain  = "go-worker"
+	rowAsync     = "null-async"
+	rowBatch     = "null-batch"
+	rowAckAll    = "null-ackall"
+	rowShared    = "millrace-shared"
+	rowExclusive = "millrace-exclusive"
+	rowPlain     = "go-worker"
 )
 
 // nulls are the workers that compute nothing.
@@ -35,13 +36,22 @@ func nulls(t *bench.Track) []kind {
 	return []kind{
 		{name: rowAsync, make: func() mover { return &nullAsync{} }},
 		{name: rowBatch, make: func() mover { return &batched{bounds: b} }},
-		{name: rowAckAll, partitioned: true, make: func() mover { return &batched{bounds: b, partitioned: true} }},
+		{name: rowAckAll, shape: parted, make: func() mover { return &batched{bounds: b, partitioned: true} }},
 	}
 }
 
 // shared is Millrace as it runs by default.
 func shared(t *bench.Track, ops []operator.Operator) kind {
 	return kind{name: rowShared, ops: ops, make: func() mover { return newMillrace(t, ops) }}
+}
+
+// exclusive is Millrace where each worker has partitions to itself.
+func exclusive(t *bench.Track, ops []operator.Operator) kind {
+	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func() mover {
+		m := newMillrace(t, ops)
+		m.exclusive = true
+		return m
+	}}
 }
 
 func newMillrace(t *bench.Track, ops []operator.Operator) *millrace {

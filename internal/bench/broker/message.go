@@ -19,13 +19,14 @@ func result(in jetstream.Msg, operators string, body []byte) (*nats.Msg, error) 
 	if err != nil {
 		return nil, err
 	}
+	from := published(in.Subject())
 	return &nats.Msg{
-		Subject: mapped(in.Subject()),
+		Subject: mapped(from),
 		Data:    body,
 		Header: nats.Header{
 			ingest.HeaderStream:    {meta.Stream},
 			ingest.HeaderSequence:  {strconv.FormatUint(meta.Sequence.Stream, 10)},
-			ingest.HeaderSubject:   {in.Subject()},
+			ingest.HeaderSubject:   {from},
 			ingest.HeaderOperators: {operators},
 			jetstream.MsgIDHeader:  {messageID(meta.Stream, meta.Sequence.Stream)},
 		},

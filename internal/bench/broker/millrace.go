@@ -17,10 +17,11 @@ import (
 
 // millrace is the worker itself, on every device, with a pipeline on each.
 type millrace struct {
-	devices []device.Device
-	config  func(device.Info) streams.Config
-	ops     []operator.Operator
-	latency func(time.Duration) // told of each payload, from received to stored; nil for none
+	devices   []device.Device
+	config    func(device.Info) streams.Config
+	ops       []operator.Operator
+	exclusive bool                // its delivery; shared otherwise
+	latency   func(time.Duration) // told of each payload, from received to stored; nil for none
 
 	tally *tally
 	nc    *nats.Conn
@@ -46,7 +47,7 @@ func (m *millrace) ready(ctx context.Context, s *site, l load) (err error) {
 	if m.nc, err = s.connect("millrace"); err != nil {
 		return err
 	}
-	o := s.options(m.ops)
+	o := s.options(m.ops, m.exclusive)
 	o.Observer = m.tally
 	m.w, err = ingest.NewWorker(ctx, m.nc, m.pipes, o)
 	return err

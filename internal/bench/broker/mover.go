@@ -2,15 +2,9 @@ package broker
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/bench"
 )
 
 // mover is a worker under measurement, for one round.
@@ -25,50 +19,6 @@ type mover interface {
 
 	// close gives back what ready took, however far that came.
 	close() error
-}
-
-// roundLimit is how long a round may take before it counts as stuck.
-const roundLimit = 5 * time.Minute
-
-// lap is what a round showed.
-type lap struct {
-	took time.Duration // from the first pull until everything is acknowledged
-	cpu  time.Duration // processor time of the process meanwhile
-}
-
-// round has a worker of that kind move l between new streams, and checks what it stored.
-func (s *site) round(ctx context.Context, k kind, l load) (r lap, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("a round takes longer than %v: it is stuck, or --seconds is too much", roundLimit))
-	defer cancel()
-	if err := s.renew(ctx, k.partitioned); err != nil {
-		return r, err
-	}
-	if !k.later {
-		if err := s.fill(ctx, l); err != nil {
-			return r, err
-		}
-	}
-	m := k.make()
-	defer func() {
-		err = errors.Join(err, m.close())
-		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-	}()
-	if err := m.ready(ctx, s, l); err != nil {
-		return r, err
-	}
-	runtime.GC() // what filling left behind is not the worker's to collect
-	cpu, start := bench.CPUTime(), time.Now()
-	err = m.run(ctx, l)
-	if err == nil {
-		err = s.acknowledged(ctx, k.partitioned)
-	}
-	r = lap{took: time.Since(start), cpu: bench.CPUTime() - cpu}
-	if err != nil {
-		return r, err
-	}
-	return r, s.check(ctx, expected{load: l, stream: s.in, ops: k.ops})
 }
 
 // client is a mover's connection, for the movers that are no Millrace.

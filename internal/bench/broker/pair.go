@@ -30,7 +30,7 @@ const (
 	consumer      = "millrace-bench"
 )
 
-// partitions is how many parts the input stream has for workers that take it in parts: a subject and a consumer each.
+// partitions is how many parts the input stream has for workers that take it in parts: a consumer each.
 const partitions = 8
 
 const (
@@ -41,19 +41,29 @@ const (
 	maxAckPending = 1 << 20
 )
 
-// subject is that of input i.
+// subject is that of input i. There is one for each partition, and the server puts each into another: it tells partitions
+// apart by a hash whose last bits are those of the last digit.
 func subject(i int) string { return inPrefix + "." + strconv.Itoa(i%partitions) }
+
+// published is the subject of an input as it was published: a stream in partitions puts their number before it.
+func published(stored string) string {
+	if strings.HasPrefix(stored, inPrefix) {
+		return stored
+	}
+	_, subject, _ := strings.Cut(stored, ".")
+	return subject
+}
 
 // mapped is the subject of the result for an input's.
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
 // options are those of a Millrace worker between the two streams.
-func (s *site) options(ops []operator.Operator) ingest.Options {
+func (s *site) options(ops []operator.Operator, exclusive bool) ingest.Options {
 	return ingest.Options{
 		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
 		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
-		Operators: ops, Format: operator.JSON, Linger: linger, MaxDeliver: 10,
-		DrainTimeout: time.Minute, Provision: true, AckWait: ackWait, MaxAckPending: maxAckPending,
+		Operators: ops, Format: operator.JSON, Exclusive: exclusive, Partitions: partitions, Linger: linger, MaxDeliver: 10,
+		DrainTimeout: time.Minute, Provision: true, Storage: s.storage, AckWait: ackWait, MaxAckPending: maxAckPending,
 		Logger: quiet, Observer: &tally{},
 	}
 }
@@ -61,31 +71,22 @@ func (s *site) options(ops []operator.Operator) ingest.Options {
 // linger is how long the oldest payload of a batch waits for more: the worker's default.
 const linger = 2 * time.Millisecond
 
-// renew makes both streams and the consumers anew: one for all subjects, as Millrace makes it, or one for each
-// partition, whose acknowledgements stand for all before them.
-func (s *site) renew(ctx context.Context, partitioned bool) error {
+// renew makes both streams and the consumers anew, the input stream of that shape.
+func (s *site) renew(ctx context.Context, of shape) error {
 	if err := s.remove(ctx, anchorStream); err != nil {
 		return err
 	}
 	s.rounds++
 	s.in, s.out = fmt.Sprintf("%sIN_%d", streamPrefix, s.rounds), fmt.Sprintf("%sOUT_%d", streamPrefix, s.rounds)
 	results := []string{outPrefix, outPrefix + ".>", deadPrefix, deadPrefix + ".>"}
-	for name, subjects := range map[string][]string{s.in: {inPrefix + ".>"}, s.out: results} {
-		if err := s.create(ctx, name, subjects); err != nil {
-			return err
-		}
+	if err := s.create(ctx, s.out, results); err != nil {
+		return err
 	}
-	if !partitioned {
-		return ingest.Provision(ctx, s.js, s.options(nil))
+	if err := ingest.Provision(ctx, s.js, s.options(nil, of != whole)); err != nil {
+		return err
 	}
-	for p := range partitions {
-		_, err := s.js.CreateConsumer(ctx, s.in, jetstream.ConsumerConfig{
-			Durable: consumerOf(p), FilterSubject: subject(p), AckPolicy: jetstream.AckAllPolicy,
-			AckWait: ackWait, MaxAckPending: maxAckPending, MaxDeliver: -1,
-		})
-		if err != nil {
-			return fmt.Errorf("create a consumer for partition %d: %w", p, err)
-		}
+	if of == parted {
+		return s.unpin(ctx)
 	}
 	return nil
 }
@@ -105,21 +106,6 @@ func (s *site) create(ctx context.Context, name string, subjects []string) error
 // removes their folder too, and a stream made just then has none.
 func (s *site) anchor(ctx context.Context) error {
 	return s.create(ctx, anchorStream, []string{anchorSubject})
-}
-
-// consumerOf names the consumer of a partition.
-func consumerOf(p int) string { return consumer + "-" + strconv.Itoa(p) }
-
-// consumers are the names of those that renew makes.
-func consumers(partitioned bool) []string {
-	if !partitioned {
-		return []string{consumer}
-	}
-	var names []string
-	for p := range partitions {
-		names = append(names, consumerOf(p))
-	}
-	return names
 }
 
 // remove deletes every stream of this program's, with its consumers, but those to keep.
@@ -153,28 +139,6 @@ func (s *site) takesBatches(ctx context.Context) error {
 	}
 	return nil
 }
-
-// acknowledged returns once the server has nothing left to deliver and no acknowledgement left to come.
-func (s *site) acknowledged(ctx context.Context, partitioned bool) error {
-	for _, name := range consumers(partitioned) {
-		c, err := s.js.Consumer(ctx, s.in, name)
-		for err == nil {
-			if info := c.CachedInfo(); info.NumPending == 0 && info.NumAckPending == 0 {
-				break
-			}
-			if err = pause(ctx, askAgain); err == nil {
-				_, err = c.Info(ctx)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("not every input was acknowledged: %w", err)
-		}
-	}
-	return nil
-}
-
-// askAgain is the pause between two questions whether everything is acknowledged: short beside a round.
-const askAgain = 200 * time.Microsecond
 
 // pause waits for d, or returns the error of ctx.
 func pause(ctx context.Context, d time.Duration) error {

@@ -16,6 +16,7 @@ func rateEntries() []bench.Entry {
 		{Name: rowBatch, Shows: "the same with one batch stored for a group of inputs"},
 		{Name: rowAckAll, Shows: "the same in 8 partitions with one acknowledgement a group too"},
 		{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
+		{Name: rowExclusive, Shows: "the same with 8 partitions to itself: results in order, one acknowledgement a batch"},
 		{Name: rowPlain, Shows: "the same operators in plain Go on all cores, of the shape of null-async"},
 	}
 }
@@ -61,13 +62,14 @@ func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
 	for _, k := range nulls(t) {
 		all = append(all, s.rate(t, k, size))
 	}
-	var ours, others []*bench.Contender // by list of operators
+	var ours, alone, others []*bench.Contender // by list of operators
 	for _, list := range operatorLists {
 		ops := parse(list)
 		ours = append(ours, s.rate(t, shared(t, ops), size))
+		alone = append(alone, s.rate(t, exclusive(t, ops), size))
 		others = append(others, s.rate(t, inPlainGo(ops), size))
 	}
-	computing := slices.Concat(ours, others)
+	computing := slices.Concat(ours, alone, others)
 	all = append(all, computing...)
 	if err := t.Race(ctx, all...); err != nil {
 		return err
@@ -77,8 +79,10 @@ func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
 			c.Compare(figure, figurePayloads, all[i])
 		}
 	}
-	for i, c := range ours {
-		c.Compare(figureOverPlain, figurePayloads, others[i])
+	for i, plain := range others {
+		ours[i].Compare(figureOverPlain, figurePayloads, plain)
+		alone[i].Compare(figureOverPlain, figurePayloads, plain)
+		alone[i].Compare(figureOverShared, figurePayloads, ours[i])
 	}
 	t.Finish(all...)
 	return nil

@@ -1,0 +1,81 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// shape is how the input stream is cut, and what consumers it has.
+type shape uint8
+
+const (
+	whole  shape = iota // one consumer for all subjects, as Millrace makes it for shared delivery
+	pinned              // partitions, with the consumers that Millrace makes for exclusive delivery
+	parted              // the same, but the server gives a partition to whoever pulls
+)
+
+// consumers are those that the input stream has, as they are now.
+func (s *site) consumers(ctx context.Context) ([]jetstream.Consumer, error) {
+	stream, err := s.js.Stream(ctx, s.in)
+	if err != nil {
+		return nil, err
+	}
+	var all []jetstream.Consumer
+	names := stream.ConsumerNames(ctx)
+	for name := range names.Name() {
+		c, err := stream.Consumer(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("look up consumer %s: %w", name, err)
+		}
+		all = append(all, c)
+	}
+	if err := names.Err(); err != nil {
+		return nil, fmt.Errorf("list the consumers of stream %s: %w", s.in, err)
+	}
+	return all, nil
+}
+
+// inputs is how many of the n that are stored each consumer has, by its name. The server tells its consumers a little after
+// it has answered who stored them.
+func (s *site) inputs(ctx context.Context, n int) (map[string]int, error) {
+	consumers, err := s.consumers(ctx)
+	for err == nil {
+		inputs, all := map[string]int{}, 0
+		for _, c := range consumers {
+			info, err := c.Info(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("count a consumer's inputs: %w", err)
+			}
+			inputs[info.Name] = int(info.NumPending)
+			all += inputs[info.Name]
+		}
+		if all == n {
+			return inputs, nil
+		}
+		err = pause(ctx, askAgain)
+	}
+	return nil, err
+}
+
+// unpin puts in the place of each consumer one that is the same but for not being pinned to a client.
+func (s *site) unpin(ctx context.Context) error {
+	consumers, err := s.consumers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range consumers {
+		config := c.CachedInfo().Config
+		if err := s.js.DeleteConsumer(ctx, s.in, config.Durable); err != nil {
+			return fmt.Errorf("delete consumer %s: %w", config.Durable, err)
+		}
+		config.Durable += "-unpinned"
+		config.Name = config.Durable
+		config.PriorityPolicy, config.PriorityGroups, config.PinnedTTL = jetstream.PriorityPolicyNone, nil, 0
+		if _, err := s.js.CreateConsumer(ctx, s.in, config); err != nil {
+			return fmt.Errorf("create consumer %s: %w", config.Durable, err)
+		}
+	}
+	return nil
+}
