@@ -50,6 +50,18 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 	}
 }
 
+func TestProvisionKeepsStreamsWhereAsked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.Exclusive, r.opts.Partitions, r.opts.Storage = true, 2, jetstream.MemoryStorage
+	r.provision()
+	for _, name := range []string{"INGEST", "RESULTS"} {
+		if s := r.streamConfig(name).Storage; s != jetstream.MemoryStorage {
+			t.Errorf("storage of %s is %v, want memory", name, s)
+		}
+	}
+}
+
 func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -122,11 +122,13 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 		}
 		kernels = append(kernels, k)
 	}
-	o := tiny(openHost(t, kernels...), newBench(t, Options{}))
-	o.Rows, o.Bytes = []string{rowShared}, []int{64}
-	_, err := bench.Run(t.Context(), o)
-	if err == nil || !strings.Contains(err.Error(), "nats/millrace-shared on host: WRONG RESULT") {
-		t.Errorf("the error is %v", err)
+	for _, name := range []string{rowShared, rowExclusive} {
+		o := tiny(openHost(t, kernels...), newBench(t, Options{}))
+		o.Rows, o.Bytes = []string{name}, []int{64}
+		_, err := bench.Run(t.Context(), o)
+		if err == nil || !strings.Contains(err.Error(), "nats/"+name+" on host: WRONG RESULT") {
+			t.Errorf("%s: the error is %v", name, err)
+		}
 	}
 }
 

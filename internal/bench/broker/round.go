@@ -96,7 +96,7 @@ func untouched(ctx context.Context, consumers []jetstream.Consumer, last moment)
 			}
 		}
 		last = next
-		if err := pause(ctx, askAgain); err != nil {
+		if err := pause(ctx, askFirst); err != nil {
 			return last, err
 		}
 	}
@@ -121,5 +121,9 @@ func acknowledged(ctx context.Context, consumers []jetstream.Consumer) error {
 	return nil
 }
 
-// askAgain is the pause between two questions how far the server is: short beside a round.
-const askAgain = 200 * time.Microsecond
+// Pauses between two questions how far the server is, short beside a round: for the first delivery, which may be long in
+// coming, and for the last acknowledgement.
+const (
+	askFirst = time.Millisecond
+	askAgain = 200 * time.Microsecond
+)

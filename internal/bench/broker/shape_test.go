@@ -1,0 +1,91 @@
+package broker
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// shaped is a site with an input stream of that shape which holds l.
+func shaped(t *testing.T, of shape, l load) *site {
+	t.Helper()
+	s := newTestSite(t)
+	if err := s.renew(t.Context(), of); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.fill(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestPartitionsAreEven: each partition has a consumer and as many inputs as any other, and only those for exclusive
+// delivery are pinned to one client.
+func TestPartitionsAreEven(t *testing.T) {
+	const each = 5
+	for of, want := range map[shape]jetstream.PriorityPolicy{pinned: jetstream.PriorityPolicyPinned, parted: jetstream.PriorityPolicyNone} {
+		s := shaped(t, of, load{seed: 7, n: each * partitions, size: 10})
+		inputs, err := s.inputs(t.Context(), each*partitions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(inputs) != partitions {
+			t.Errorf("shape %d: %d consumers, want %d", of, len(inputs), partitions)
+		}
+		for name, n := range inputs {
+			if n != each {
+				t.Errorf("shape %d: consumer %s has %d inputs, want %d", of, name, n, each)
+			}
+			c, err := s.js.Consumer(t.Context(), s.in, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := c.CachedInfo().Config; got.PriorityPolicy != want || got.AckPolicy != jetstream.AckAllPolicy {
+				t.Errorf("shape %d: consumer %s has priority policy %v and ack policy %v", of, name, got.PriorityPolicy, got.AckPolicy)
+			}
+		}
+	}
+}
+
+func TestPartitionIsTakenOffTheSubject(t *testing.T) {
+	for _, stored := range []string{subject(3), "0." + subject(3), "12." + subject(3)} {
+		if got := published(stored); got != subject(3) {
+			t.Errorf("%q was published as %q, want %q", stored, got, subject(3))
+		}
+	}
+}
+
+// TestClockStartsBeforeTheFirstDelivery: the moment is none at which an input was delivered already, and it comes only with
+// the first delivery.
+func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
+	s := shaped(t, whole, load{seed: 7, n: 3, size: 10})
+	consumers, err := s.consumers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, c := here(), newCrew(t.Context())
+	var last moment
+	c.do(func(ctx context.Context) (err error) {
+		last, err = untouched(ctx, consumers, begun)
+		return err
+	})
+	if _, err := consumers[0].Next(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.wait(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := consumers[0].Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.at.Before(begun.at) || last.at.After(*info.Delivered.Last) {
+		t.Errorf("the clock starts at %v, which is not from %v to the first delivery at %v", last.at, begun.at, info.Delivered.Last)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := untouched(ctx, consumers, begun); err == nil {
+		t.Error("no error though the context has ended")
+	}
+}
