@@ -48,9 +48,10 @@ func TestOneWayCut(t *testing.T) {
 	})
 }
 
-// workBehindProxy starts the two workers.
+// workBehindProxy starts the two workers. What they compute takes long enough that they have something in hand nearly always.
 func (r *rig) workBehindProxy() (p *proxy, other *worker) {
 	r.t.Helper()
+	r.operators("crc32c,minhash?k=24&hashes=128")
 	r.serve(1)
 	p = r.proxy(nil)
 	r.join(r.startWorkerAt(p.url()))

@@ -37,6 +37,7 @@ type tenure struct {
 
 	consumer jetstream.Consumer
 	begun    bool             // the server has chosen this worker, and the consumer is marked
+	looked   time.Time        // when the consumer was last asked how it is
 	pin      string           // the server's name for this worker's turn; empty until a delivery said it
 	order    chan *group      // submitted batches, in order
 	failed   chan error       // why the tenure must end; room for one
@@ -147,11 +148,18 @@ func (t *tenure) read(ctx, hard context.Context, out chan<- delivery) error {
 	}
 }
 
-// keepTurn has the server leave the partition to this worker while the device is behind and nothing is pulled.
+// keepTurn has the server leave the partition to this worker while the device is behind and nothing is pulled. A worker that
+// hears nothing does not: what it has in hand comes to no end, and another is to have the partition.
 func (t *tenure) keepTurn(ctx context.Context, messages *pull.Pull) {
 	for sleep(ctx, pullFor) {
-		if err := messages.Keep(); err != nil {
-			return // without a connection, which the pull sees too
+		heard, cancel := context.WithTimeout(ctx, pullFor)
+		err := t.nc.FlushWithContext(heard)
+		cancel()
+		if err == nil {
+			err = messages.Keep()
+		}
+		if err != nil {
+			t.log.Debug("could not keep the partition", "error", err)
 		}
 	}
 }
@@ -222,8 +230,7 @@ func (t *tenure) take(ctx, hard context.Context, d delivery) error {
 		return t.hand(ctx, hard, d, first)
 	case partition.Known:
 		t.w.observer.Redelivered()
-		t.acknowledgeAgain(hard, d.sequence)
-		return nil
+		return t.acknowledgeAgain(ctx, hard, d.sequence)
 	}
 	return errGap
 }

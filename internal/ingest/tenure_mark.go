@@ -87,17 +87,18 @@ func (t *tenure) relax(ctx context.Context, n int) error {
 
 // lookAfter looks whether the consumer is as it should be while nothing comes of it.
 func (t *tenure) lookAfter(ctx, hard context.Context) error {
-	info, err := t.consumer.Info(ctx)
+	info, err := t.look(ctx)
 	if err != nil {
 		return err
 	}
 	t.w.observer.Pending(info.NumPending)
+	if err := t.overridden(info); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	taken := t.taken
 	t.mu.Unlock()
 	switch {
-	case t.begun && info.AckFloor.Consumer > taken:
-		return errOverridden
 	case t.begun && info.Delivered.Consumer != taken:
 		return t.fillTail(ctx, hard, info) // what it delivered would have come by now
 	case !t.begun && info.NumAckPending > 0 && !t.e.members.claimed(t.partition):
@@ -105,6 +106,24 @@ func (t *tenure) lookAfter(ctx, hard context.Context) error {
 		t.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
 		_, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name)
 		return err
+	}
+	return nil
+}
+
+// look asks how the consumer is. It is for who reads.
+func (t *tenure) look(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	t.looked = time.Now()
+	return t.consumer.Info(ctx)
+}
+
+// overridden is an error where the server has an acknowledgement of a delivery that this tenure has not had yet.
+func (t *tenure) overridden(info *jetstream.ConsumerInfo) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.begun && info.AckFloor.Consumer > t.taken {
+		return errOverridden
 	}
 	return nil
 }

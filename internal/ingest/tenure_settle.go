@@ -167,14 +167,24 @@ func (t *tenure) acknowledge(ctx context.Context, g *group) error {
 }
 
 // acknowledgeAgain repeats the last acknowledgement for an input that it covered and that came again all the same: the
-// acknowledgement got lost, and nothing else would ever be said about that input.
-func (t *tenure) acknowledgeAgain(ctx context.Context, sequence uint64) {
+// acknowledgement got lost, and nothing else would ever be said about that input. Or the server does not take it, and it
+// is time to look why.
+func (t *tenure) acknowledgeAgain(ctx, hard context.Context, sequence uint64) error {
 	t.mu.Lock()
 	msg, covered := t.lastAcked, sequence <= t.ackedUpTo
 	t.mu.Unlock()
-	if msg != nil && covered {
-		t.sendAck(ctx, msg, sequence)
+	if msg == nil || !covered {
+		return nil
 	}
+	t.sendAck(hard, msg, sequence)
+	if time.Since(t.looked) < pinnedFor {
+		return nil
+	}
+	info, err := t.look(ctx)
+	if err != nil {
+		return err
+	}
+	return t.overridden(info)
 }
 
 func (t *tenure) sendAck(ctx context.Context, msg jetstream.Msg, sequence uint64) {
