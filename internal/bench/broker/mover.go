@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -38,13 +39,19 @@ func (c *client) dial(s *site, name string, window int) (err error) {
 	return err
 }
 
+// heartbeat is how often the server says that a pull is still alive. After two that did not come the client pulls anew. It has
+// to, now and then: where few messages fill a pull, all can be there before the client knows that it has asked for them, and
+// then it asks for no more. Such a round shows a second's pause.
+const heartbeat = 500 * time.Millisecond
+
 // pull starts to pull from a consumer. The messages end when ctx does.
 func (c *client) pull(ctx context.Context, name string) (messages jetstream.MessagesContext, err error) {
 	from, err := c.js.Consumer(ctx, c.stream, name)
 	if err != nil {
 		return nil, err
 	}
-	if messages, err = from.Messages(pullBounds(c.nc)); err != nil {
+	messages, err = from.Messages(pullBounds(c.nc), jetstream.PullHeartbeat(heartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(false))
+	if err != nil {
 		return nil, err
 	}
 	context.AfterFunc(ctx, messages.Stop)
