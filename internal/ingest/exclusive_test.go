@@ -255,3 +255,21 @@ func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 		t.Error("the worker lost its turn")
 	}
 }
+
+// With more partitions than batches, those that have nothing to do must leave the batches to the others.
+func TestExclusiveHasMorePartitionsThanBatches(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 16)
+	const n = 500
+	run := r.run(hostDevice(t), streams.Config{Lanes: 1})
+	if slots := run.worker.pipes[0].Slots(); slots >= 16 {
+		t.Fatalf("there are %d batches, which shows nothing", slots)
+	}
+	until(t, "it has all partitions", func() bool { return run.wanted() == 16 })
+	r.publish(n, document)
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, document)
+}

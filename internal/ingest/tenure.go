@@ -303,14 +303,13 @@ func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error)
 func (t *tenure) fillBatches(ctx context.Context, in <-chan delivery) error {
 	f := newBatcher(t.pipe, in, t.w.opts.Linger)
 	for {
+		first, ok := f.first()
+		if !ok || ctx.Err() != nil {
+			return nil
+		}
 		g, err := t.w.reserve(ctx, t.pipe)
 		if err != nil {
 			return nil // the end of the tenure; what was read and not submitted comes again
-		}
-		first, ok := f.first()
-		if !ok || ctx.Err() != nil {
-			t.w.unreserve(g, t.pipe)
-			return nil
 		}
 		b, err := t.pipe.Take()
 		if err != nil {
