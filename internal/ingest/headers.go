@@ -37,7 +37,7 @@ const (
 func passThrough(in nats.Header, extra int) nats.Header {
 	out := make(nats.Header, len(in)+extra)
 	for key, values := range in {
-		if isWritable(key) && !hasPrefixFold(key, serversPrefix) && !hasPrefixFold(key, ownPrefix) {
+		if !hasPrefixFold(key, serversPrefix) && !hasPrefixFold(key, ownPrefix) && isWritable(key) {
 			out[key] = values
 		}
 	}
@@ -72,11 +72,16 @@ func (d *delivery) messageID() string {
 	return d.stream + ":" + strconv.FormatUint(d.sequence, 10)
 }
 
+// resultHeaders are what a result has beside its input's headers.
+var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, HeaderOperators, jetstream.MsgIDHeader}
+
 // resultHeader is the header of the input's result.
 func (d *delivery) resultHeader(operators string) nats.Header {
 	h := passThrough(d.msg.Headers(), 5)
-	d.source(h)
-	h[HeaderOperators] = []string{operators}
-	h[jetstream.MsgIDHeader] = []string{d.messageID()}
+	id := d.messageID()
+	values := []string{d.stream, id[len(d.stream)+1:], d.subject, operators, id} // one allocation for all
+	for i, key := range resultHeaders {
+		h[key] = values[i : i+1 : i+1]
+	}
 	return h
 }
