@@ -97,9 +97,12 @@ func wantRates(t *testing.T, r *report.Report, sizes int) {
 		rowShared:    {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverPlain},
 		rowPlain:     {figureOverAsync, figureOverBatch, figureOverAckAll},
 		rowExclusive: {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverPlain, figureOverShared},
+
+		rowSharedMore:    {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverOne},
+		rowExclusiveMore: {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverOne},
 	} {
 		list, want := rows(r, name), sizes
-		if name == rowShared || name == rowExclusive || name == rowPlain {
+		if !strings.HasPrefix(name, "null-") {
 			want *= len(operatorLists)
 		}
 		if len(list) != want {
@@ -143,7 +146,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 // TestStreamsInMemory: the same rows with the streams there.
 func TestStreamsInMemory(t *testing.T) {
 	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
-	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowShared, rowExclusive, rowPlain}, []int{64}
+	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowShared, rowExclusive, rowSharedMore, rowExclusiveMore, rowPlain}, []int{64}
 	wantRates(t, run(t, o), 1)
 }
 

@@ -21,6 +21,7 @@ const (
 	figureOverAckAll = "payloads a second over null-ackall"
 	figureOverPlain  = "payloads a second over go-worker"
 	figureOverShared = "payloads a second over millrace-shared"
+	figureOverOne    = "payloads a second over the same with one connection"
 
 	figureLatency    = "received to stored"
 	figureLatencyP99 = "received to stored p99"
@@ -52,6 +53,7 @@ var columns = []bench.Column{
 	{Title: "x ackall", Legend: "over those of null-ackall", Figure: figureOverAckAll, Write: plainly},
 	{Title: "x go", Legend: "over those of go-worker with the same operators", Figure: figureOverPlain, Write: plainly},
 	{Title: "x shared", Legend: "over those of millrace-shared with the same operators", Figure: figureOverShared, Write: plainly},
+	{Title: "x one", Legend: "over those of the same with one connection", Figure: figureOverOne, Write: plainly},
 	{
 		Title: "p50 us", Figure: figureLatency, Legend: "from a payload's arrival in the client until the server has confirmed its result",
 		Write: func(s report.Spread) string { return number(1e6 * s.Median) },

@@ -28,7 +28,14 @@ const (
 	rowShared    = "millrace-shared"
 	rowExclusive = "millrace-exclusive"
 	rowPlain     = "go-worker"
+
+	// The same with several connections to the server.
+	rowSharedMore    = "millrace-shared-3"
+	rowExclusiveMore = "millrace-exclusive-3"
 )
+
+// moreConnections is how many connections those rows have beside the first.
+const moreConnections = 2
 
 // nulls are the workers that compute nothing.
 func nulls(t *bench.Track) []kind {
@@ -52,6 +59,17 @@ func exclusive(t *bench.Track, ops []operator.Operator) kind {
 		m.exclusive = true
 		return m
 	}}
+}
+
+// overSeveral is such a kind with several connections.
+func overSeveral(k kind, name string) kind {
+	one := k.make
+	k.name, k.make = name, func() mover {
+		m := one().(*millrace) // what shared and exclusive make
+		m.more = moreConnections
+		return m
+	}
+	return k
 }
 
 func newMillrace(t *bench.Track, ops []operator.Operator) *millrace {

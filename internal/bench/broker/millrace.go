@@ -21,10 +21,12 @@ type millrace struct {
 	config    func(device.Info) streams.Config
 	ops       []operator.Operator
 	exclusive bool                // its delivery; shared otherwise
+	more      int                 // connections beside the first
 	latency   func(time.Duration) // told of each payload, from received to stored; nil for none
 
 	tally *tally
 	nc    *nats.Conn
+	conns []*nats.Conn // all, with nc
 	pipes []*streams.Pipeline
 	w     *ingest.Worker
 	stop  context.CancelFunc // nil while the worker does not run
@@ -44,10 +46,16 @@ func (m *millrace) ready(ctx context.Context, s *site, l load) (err error) {
 			return bench.Unable("a payload of %d bytes fits no batch: raise MILLRACE_BATCH_BYTES", l.size)
 		}
 	}
-	if m.nc, err = s.connect("millrace"); err != nil {
-		return err
+	for range 1 + m.more {
+		nc, err := s.connect("millrace")
+		if err != nil {
+			return err
+		}
+		m.conns = append(m.conns, nc)
 	}
+	m.nc = m.conns[0]
 	o := s.options(m.ops, m.exclusive)
+	o.More = m.conns[1:]
 	o.Observer = m.tally
 	m.w, err = ingest.NewWorker(ctx, m.nc, m.pipes, o)
 	return err
@@ -76,8 +84,8 @@ func (m *millrace) close() error {
 		m.stop()
 		errs = append(errs, <-m.done)
 	}
-	if m.nc != nil {
-		m.nc.Close()
+	for _, nc := range m.conns {
+		nc.Close()
 	}
 	for _, p := range m.pipes {
 		errs = append(errs, p.Close())

@@ -17,6 +17,8 @@ func rateEntries() []bench.Entry {
 		{Name: rowAckAll, Shows: "the same in 8 partitions with one acknowledgement a group too"},
 		{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
 		{Name: rowExclusive, Shows: "the same with 8 partitions to itself: results in order, one acknowledgement a batch"},
+		{Name: rowSharedMore, Shows: "millrace-shared with 3 connections to the server"},
+		{Name: rowExclusiveMore, Shows: "millrace-exclusive with 3 connections to the server"},
 		{Name: rowPlain, Shows: "the same operators in plain Go on all cores, of the shape of null-async"},
 	}
 }
@@ -63,13 +65,18 @@ func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
 		all = append(all, s.rate(t, k, size))
 	}
 	var ours, alone, others []*bench.Contender // by list of operators
+	var ones, several []*bench.Contender       // the same with one connection and with several
 	for _, list := range operatorLists {
 		ops := parse(list)
 		ours = append(ours, s.rate(t, shared(t, ops), size))
 		alone = append(alone, s.rate(t, exclusive(t, ops), size))
+		several = append(several,
+			s.rate(t, overSeveral(shared(t, ops), rowSharedMore), size),
+			s.rate(t, overSeveral(exclusive(t, ops), rowExclusiveMore), size))
+		ones = append(ones, ours[len(ours)-1], alone[len(alone)-1])
 		others = append(others, s.rate(t, inPlainGo(ops), size))
 	}
-	computing := slices.Concat(ours, alone, others)
+	computing := slices.Concat(ours, alone, several, others)
 	all = append(all, computing...)
 	if err := t.Race(ctx, all...); err != nil {
 		return err
@@ -83,6 +90,9 @@ func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
 		ours[i].Compare(figureOverPlain, figurePayloads, plain)
 		alone[i].Compare(figureOverPlain, figurePayloads, plain)
 		alone[i].Compare(figureOverShared, figurePayloads, ours[i])
+	}
+	for i, c := range several {
+		c.Compare(figureOverOne, figurePayloads, ones[i])
 	}
 	t.Finish(all...)
 	return nil
