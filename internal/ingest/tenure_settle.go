@@ -148,7 +148,7 @@ func (t *tenure) acknowledge(ctx context.Context, g *group) error {
 	}
 	var msg jetstream.Msg
 	if letter, ok := t.dead[sequence]; ok {
-		msg = letter.msg
+		msg = letter
 	} else if i := g.find(sequence); i >= 0 {
 		msg = g.items[i].msg
 	}

@@ -124,7 +124,7 @@ func (p *Pull) Keep() error {
 	if pin == "" {
 		return nil
 	}
-	return request(p.nc, p.subject, p.inbox+"keep", wire{Batch: 1, MaxBytes: 1, NoWait: true, Group: p.r.Group, Pin: pin})
+	return request(p.nc, p.subject, p.inbox+"keep", wire{Batch: 1, MaxBytes: 1, Expires: p.r.Expires, Group: p.r.Group, Pin: pin})
 }
 
 // pinHeader names the server's choice of a client, on every message of a consumer whose priority groups pin one.

@@ -40,21 +40,27 @@ func (p *Pull) hear(raw *nats.Msg) error {
 		p.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 	case wordPinned:
 		p.setPin("")
-		p.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
+		p.refused(number, raw)
 	case wordConflict:
 		if err := fatal(why); err != nil {
 			return err
 		}
-		if _, said := raw.Header[pendingHeader]; !said {
-			p.renew = true // the consumer is another server's now: none of the requests is with it
-		}
-		p.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
+		p.refused(number, raw)
 	case wordBad, wordRequired:
 		return fmt.Errorf("the server refuses the pull: %s", why)
 	case wordNobody:
 		return fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
 	}
 	return nil
+}
+
+// refused enters the end of a request before its time. Where the server does not say what is left of it, it may have none of
+// the requests: the consumer is another server's now, or another client's.
+func (p *Pull) refused(number uint64, raw *nats.Msg) {
+	if _, said := raw.Header[pendingHeader]; !said {
+		p.renew = true
+	}
+	p.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
 // fatal is the error of a conflict that no further request would overcome.

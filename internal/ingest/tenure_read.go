@@ -1,0 +1,210 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"millrace/internal/ingest/partition"
+	"millrace/internal/ingest/pull"
+)
+
+// How a tenure takes what the server delivers: from the first sign that it is this worker's turn, in order and without a
+// gap, to who fills batches.
+
+// pull asks for the partition's messages.
+func (t *tenure) pull() (*pull.Pull, error) {
+	limit := newPullLimit(t.w.nc.MaxPayload(), t.consumer.CachedInfo().Config)
+	return pull.Open(t.nc, pull.Request{
+		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: priorityGroup,
+		Messages: limit.messages, Bytes: limit.bytes, Expires: pullFor, Heartbeat: pullFor / 2, Idle: pinnedFor,
+	})
+}
+
+// read takes deliveries and hands them on, until ctx is done or the tenure cannot go on. It closes out.
+func (t *tenure) read(ctx, hard context.Context, out chan<- delivery) error {
+	defer close(out)
+	messages, err := t.pull()
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	keeping, over := context.WithCancel(ctx)
+	defer over()
+	go t.keepTurn(keeping, messages)
+	t.out = out
+	stale := false // what comes may have been delivered before the consumer started again
+	var since time.Time
+	for {
+		d, err := t.next(ctx, hard, messages)
+		if err != nil {
+			return err
+		}
+		if !t.begun {
+			if err := t.begin(ctx, &d); err != nil {
+				return err
+			}
+			stale, since = d.number != 1, time.Now()
+		}
+		if stale = stale && d.number > fillMost; stale {
+			if time.Since(since) > pinnedFor {
+				return errGap // the first delivery of the new start got lost
+			}
+			continue
+		}
+		if err := t.take(ctx, hard, d); err != nil {
+			return err
+		}
+	}
+}
+
+// keepTurn has the server leave the partition to this worker while the device is behind and nothing is pulled. A worker that
+// hears nothing does not: what it has in hand comes to no end, and another is to have the partition.
+func (t *tenure) keepTurn(ctx context.Context, messages *pull.Pull) {
+	for sleep(ctx, pullFor) {
+		heard, cancel := context.WithTimeout(ctx, pullFor)
+		err := t.nc.FlushWithContext(heard)
+		cancel()
+		if err == nil {
+			err = messages.Keep()
+		}
+		if err != nil {
+			t.log.Debug("could not keep the partition", "error", err)
+		}
+	}
+}
+
+// next waits for a delivery. While there is none it looks now and then whether the consumer is as it should be.
+func (t *tenure) next(ctx, hard context.Context, messages *pull.Pull) (delivery, error) {
+	for {
+		msg, err := messages.Next(ctx)
+		switch {
+		case err == nil:
+			d, err := newDelivery(msg, time.Now())
+			if err != nil {
+				return delivery{}, err
+			}
+			d.subject = partitionSubject(msg.Subject())
+			return d, nil
+		case ctx.Err() != nil:
+			return delivery{}, ctx.Err()
+		case errors.Is(err, pull.ErrIdle):
+			if err := t.lookAfter(ctx, hard); err != nil {
+				return delivery{}, err
+			}
+		default:
+			return delivery{}, err
+		}
+	}
+}
+
+// begin looks at the consumer when the server has chosen this worker, of which d is the first sign. Where that is not the
+// first delivery that the consumer ever made, somebody may have others: then it has to start again from its
+// acknowledgement floor, and numbers from 1 again.
+func (t *tenure) begin(ctx context.Context, d *delivery) error {
+	info, err := t.consumer.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.takeOver(ctx, info); err != nil {
+		return err
+	}
+	t.e.members.has(t.partition, true)
+	t.begun = true
+	t.pin = d.msg.Headers().Get(pinHeader)
+	t.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", t.pin, "first", d.number)
+	if d.number == 1 {
+		return nil
+	}
+	if _, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name); err != nil {
+		return fmt.Errorf("have the consumer start again from its floor (nats-server 2.14 or later): %w", err)
+	}
+	return nil
+}
+
+// take enters a delivery and hands it on, if it is to be processed.
+func (t *tenure) take(ctx, hard context.Context, d delivery) error {
+	if err := t.checkPin(&d); err != nil {
+		return err
+	}
+	t.w.observer.Pending(d.pending)
+	verdict, first := t.enter(&d)
+	if verdict == partition.Gap {
+		if err := t.fill(ctx, hard, d.sequence); err != nil {
+			return err
+		}
+		verdict, first = t.enter(&d)
+	}
+	switch verdict {
+	case partition.New:
+		return t.hand(ctx, hard, d, first)
+	case partition.Known:
+		t.w.observer.Redelivered()
+		return t.acknowledgeAgain(ctx, hard, d.sequence)
+	}
+	return errGap
+}
+
+// checkPin says whether a delivery was for this tenure. Where its headers cannot be read there is no pin to see, and the stream
+// has to tell whether anything is missing before it.
+func (t *tenure) checkPin(d *delivery) error {
+	pin := d.msg.Headers().Get(pinHeader)
+	switch {
+	case pin == "":
+		t.mu.Lock()
+		t.floor.Doubt()
+		t.mu.Unlock()
+	case t.pin == "":
+		t.pin = pin
+	case pin != t.pin:
+		return errPinLost
+	}
+	return nil
+}
+
+// enter has the floor judge a delivery, and says whether it is of the first input above the acknowledgement floor.
+func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first = t.floor.Highest() == t.caution.Floor
+	if v = t.floor.Take(d.number, d.sequence, d.deliveries > 1); v != partition.Gap {
+		t.taken = d.number
+	}
+	return v, first
+}
+
+// hand gives a new delivery to who fills batches, if it is to be processed.
+func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
+	switch {
+	case first && t.caution.GiveUp():
+		return t.bury(hard, d, t.blame, errors.New("it was alone on the device, and that failed each time"))
+	case len(d.msg.Data()) > t.w.maxBytes:
+		return t.bury(hard, d, TooLarge, tooLarge(len(d.msg.Data()), t.w.maxBytes))
+	}
+	select {
+	case t.out <- d:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// bury stores a dead letter before anything behind it is taken. One that cannot be stored ends the tenure: nothing behind
+// it may be acknowledged.
+func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error) error {
+	if err := t.w.storeDeadLetter(hard, &d, why, cause); err != nil {
+		t.w.sayNotBuried(&d, why, err)
+		return err
+	}
+	t.w.sayBuried(&d, why, cause)
+	t.mu.Lock()
+	alone := t.floor.Open() == 1
+	t.floor.Settle(d.sequence)
+	t.dead[d.sequence] = d.msg
+	t.mu.Unlock()
+	if !alone {
+		return nil // it is acknowledged with what is before it
+	}
+	return t.acknowledge(hard, nil)
+}
