@@ -251,7 +251,7 @@ func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, large)
-	if r.log.has("beginning the partition anew") {
+	if r.log.has(errPinLost.Error()) {
 		t.Error("the worker lost its turn")
 	}
 }

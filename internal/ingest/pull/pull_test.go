@@ -190,7 +190,7 @@ func TestPullSaysThatNothingComes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	q := asking(5)
-	q.Heartbeat, q.Idle = 100*time.Millisecond, 200*time.Millisecond
+	q.Heartbeat, q.Idle = time.Second, time.Second
 	p := r.open(q)
 	for range 2 {
 		if _, err := p.Next(r.ctx); !errors.Is(err, ErrIdle) {
@@ -214,7 +214,7 @@ func TestAnExpiredRequestIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	q := asking(5)
-	q.Expires, q.Heartbeat, q.Idle = 20*time.Millisecond, 10*time.Millisecond, 300*time.Millisecond
+	q.Expires, q.Heartbeat, q.Idle = time.Second, 500*time.Millisecond, 3*time.Second
 	p := r.open(q)
 	if _, err := p.Next(r.ctx); !errors.Is(err, ErrIdle) {
 		t.Fatalf("Next: %v, want %v", err, ErrIdle)
