@@ -1,6 +1,12 @@
 package faults
 
-import "github.com/nats-io/nats.go/jetstream"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
 
 // The names that workers use where nothing else is set.
 const (
@@ -65,5 +71,51 @@ func (r *rig) consumed() (c consumption, ok bool) {
 // isFinished says whether every input is acknowledged.
 func (r *rig) isFinished() bool {
 	c, ok := r.consumed()
-	return ok && c.waiting == 0 && c.unacknowledged == 0
+	return ok && c.waiting == 0 && c.unacknowledged == 0 && r.isToldOfAll()
+}
+
+// isToldOfAll says whether every consumer has delivered the last of its inputs. The server tells its consumers of an input a
+// little after it has confirmed it, so that one which seems to have nothing to do may only not know of it.
+func (r *rig) isToldOfAll() bool {
+	ctx, cancel := r.shortly()
+	defer cancel()
+	s, err := r.js.Stream(ctx, inputStream)
+	if err != nil {
+		return false
+	}
+	consumers := s.ListConsumers(ctx)
+	for info := range consumers.Info() {
+		for _, filter := range append(info.Config.FilterSubjects, info.Config.FilterSubject) {
+			if filter == "" {
+				continue
+			}
+			last, err := r.lastInput(ctx, filter)
+			if err != nil || info.Delivered.Stream < last {
+				return false
+			}
+		}
+	}
+	return consumers.Err() == nil
+}
+
+// lastInput is the sequence of the last input on such a subject; 0 if there is none. The client's own call fails for headers
+// that cannot be read.
+func (r *rig) lastInput(ctx context.Context, subject string) (uint64, error) {
+	msg, err := r.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+inputStream, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Sequence uint64 `json:"seq"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return 0, err
+	}
+	if answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+		return 0, answer.Error
+	}
+	return answer.Message.Sequence, nil
 }
