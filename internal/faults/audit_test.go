@@ -202,11 +202,17 @@ func (r *rig) settle(first uint64) audit {
 	return r.mustAudit(first)
 }
 
+// awaitFinished waits until every input is settled, as long as results come.
 func (r *rig) awaitFinished() {
 	r.t.Helper()
-	if !r.comes(r.isFinished) {
-		c, _ := r.consumed()
-		r.t.Errorf("after %v inputs are not settled: %+v", patience, c)
+	for before := r.settled(); !r.comes(r.isFinished); {
+		now := r.settled()
+		if now == before {
+			c, _ := r.consumed()
+			r.t.Errorf("after %v inputs are not settled: %+v", patience, c)
+			return
+		}
+		before = now
 	}
 }
 
