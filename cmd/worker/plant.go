@@ -155,7 +155,7 @@ func (p *plant) connect(ctx context.Context) error {
 		return err
 	}
 	p.nc = nc
-	for range p.cfg.NATS.Connections - 1 {
+	for range connections(p.cfg) - 1 {
 		more, err := p.dial()
 		if err != nil {
 			return err
@@ -176,6 +176,18 @@ func (p *plant) connect(ctx context.Context) error {
 	}
 	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
 	return err
+}
+
+// connections is how many to open. Several are faster where each partition has its consumer, and slower where all inputs come
+// over one of them: docs/benchmarks.md.
+func connections(cfg *config.Config) int {
+	switch {
+	case cfg.NATS.Connections > 0:
+		return cfg.NATS.Connections
+	case cfg.Delivery == "exclusive":
+		return 3
+	}
+	return 1
 }
 
 // dial opens one connection, which closes with the plant.

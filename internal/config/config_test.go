@@ -46,7 +46,7 @@ func good(t *testing.T, env map[string]string) *config.Config {
 func TestDefaultsAreTheContracts(t *testing.T) {
 	c := good(t, nil)
 	want := map[string]string{
-		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "", "NATS_CONNECTIONS": "1",
+		"NATS_URL": "", "NATS_CREDS": "", "NATS_NKEY": "", "NATS_TLS_CA": "", "NATS_TLS_CERT": "", "NATS_TLS_KEY": "", "NATS_CONNECTIONS": "0",
 		"DATA_DIR": "millrace-data", "STREAM": "INGEST", "SUBJECTS": "ingest.>", "CONSUMER": "millrace",
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "PROVISION": "true",
 		"DELIVERY": "shared", "PARTITIONS": "8", "ACK": "sent",
