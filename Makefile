@@ -13,7 +13,7 @@ INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 # What a GPU machine gets beside the sources: it has no Go. See tools/gpu-check.
 BUNDLE       := .gpu
 BUNDLE_TESTS := device/cuda streams ingest
-BUNDLE_MIB   := 60
+BUNDLE_MIB   := 61
 
 FUZZTIME ?= 10s
 

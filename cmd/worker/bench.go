@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ type benchFlags struct {
 	json      string
 	trace     string
 	profile   string
+	locks     string
 	yardstick string
 	sizes     string
 	rows      string
@@ -56,6 +58,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
 	f.StringVar(&b.profile, "cpuprofile", "", "write where the process spends its processor time to this `file`, for go tool pprof")
+	f.StringVar(&b.locks, "mutexprofile", "", "write where goroutines wait for locks to this `file`, for go tool pprof")
 	f.StringVar(&b.yardstick, "yardstick", "", "the `program` to compare with; by default one called yardstick beside the kernel library or the worker")
 	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, as in 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); payload sizes for nats (256,2KiB,64KiB,512KiB)")
 	f.StringVar(&b.rows, "row", "", "only these rows, by `names` separated by commas: triple, or schedules/triple")
@@ -171,12 +174,15 @@ func listBench(w io.Writer) error {
 // benchOutput is the files that a run leaves, made before it measures: nobody wants to wait for what cannot be
 // written.
 type benchOutput struct {
-	json, trace, profile *os.File // nil for none
-	timeline             *telemetry.Timeline
+	json, trace, profile, locks *os.File // nil for none
+	timeline                    *telemetry.Timeline
 }
 
 // benchTimeline is how many batches a trace holds: some dozens of each row.
 const benchTimeline = 1 << 15
+
+// locksSampled: one in so many waits for a lock is noted.
+const locksSampled = 20
 
 func (b *benchFlags) createFiles() (*benchOutput, error) {
 	out := &benchOutput{}
@@ -191,6 +197,11 @@ func (b *benchFlags) createFiles() (*benchOutput, error) {
 			return nil, errors.Join(fmt.Errorf("bench: --cpuprofile: %w", err), out.close())
 		}
 	}
+	if b.locks != "" {
+		if out.locks, err = os.Create(b.locks); err != nil {
+			return nil, errors.Join(fmt.Errorf("bench: --mutexprofile: %w", err), out.close())
+		}
+	}
 	if b.trace != "" {
 		if out.trace, err = os.Create(b.trace); err != nil {
 			return nil, errors.Join(fmt.Errorf("bench: --trace: %w", err), out.close())
@@ -202,7 +213,7 @@ func (b *benchFlags) createFiles() (*benchOutput, error) {
 
 func (out *benchOutput) close() error {
 	var errs []error
-	for _, f := range []*os.File{out.json, out.trace, out.profile} {
+	for _, f := range []*os.File{out.json, out.trace, out.profile, out.locks} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
@@ -236,7 +247,13 @@ func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench
 		}
 		defer pprof.StopCPUProfile() // before the file is closed
 	}
+	if out.locks != nil {
+		runtime.SetMutexProfileFraction(locksSampled)
+	}
 	r, err := bench.Run(ctx, o)
+	if out.locks != nil {
+		err = errors.Join(err, pprof.Lookup("mutex").WriteTo(out.locks, 0))
+	}
 	if out.json != nil {
 		err = errors.Join(err, r.Write(out.json))
 	}

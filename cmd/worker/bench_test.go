@@ -30,9 +30,11 @@ func TestBenchListsEveryRow(t *testing.T) {
 
 func TestBenchMeasuresAndLeavesItsFiles(t *testing.T) {
 	dir := t.TempDir()
-	figures, trace, profile := filepath.Join(dir, "figures.json"), filepath.Join(dir, "trace.json"), filepath.Join(dir, "cpu.pprof")
+	figures, trace := filepath.Join(dir, "figures.json"), filepath.Join(dir, "trace.json")
+	profile, locks := filepath.Join(dir, "cpu.pprof"), filepath.Join(dir, "locks.pprof")
 	r := call(t, []string{"MILLRACE_LANES=3"}, "bench", "schedules", "--bytes", "16KiB", "--seconds=0.01", "latency",
-		"--rounds", "2", "--row", "triple,latency/streams", "--seed", "3", "--json", figures, "--trace", trace, "--cpuprofile", profile)
+		"--rounds", "2", "--row", "triple,latency/streams", "--seed", "3", "--json", figures, "--trace", trace,
+		"--cpuprofile", profile, "--mutexprofile", locks)
 	r.want(t, exitDone, "NO GPU: THESE ARE THE CPU'S FIGURES", "device host", "seed 3", "us/batch", "p99 us", "x serial",
 		"make -C kernels yardstick")
 	f, err := os.Open(figures)
@@ -61,8 +63,10 @@ func TestBenchMeasuresAndLeavesItsFiles(t *testing.T) {
 		t.Errorf("the trace has %d events, error %v", len(parsed.TraceEvents), err)
 	}
 	// A profile is a gzipped message, and there is nothing in it before it has been stopped.
-	if packed, err := os.ReadFile(profile); err != nil || !bytes.HasPrefix(packed, []byte("\x1f\x8b")) {
-		t.Errorf("the profile is %d bytes that do not start as gzip does, error %v", len(packed), err)
+	for _, file := range []string{profile, locks} {
+		if packed, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(packed, []byte("\x1f\x8b")) {
+			t.Errorf("%s is %d bytes that do not start as gzip does, error %v", file, len(packed), err)
+		}
 	}
 }
 
@@ -101,5 +105,6 @@ func TestBenchFailsWhereItCannotWriteOrCompare(t *testing.T) {
 	call(t, nil, "bench", "copy", "--json", nowhere).want(t, exitFailed, "--json")
 	call(t, nil, "bench", "copy", "--trace", nowhere).want(t, exitFailed, "--trace")
 	call(t, nil, "bench", "copy", "--cpuprofile", nowhere).want(t, exitFailed, "--cpuprofile")
+	call(t, nil, "bench", "copy", "--mutexprofile", nowhere).want(t, exitFailed, "--mutexprofile")
 	call(t, nil, "bench", "copy", "--yardstick", nowhere).want(t, exitFailed, "make -C kernels yardstick")
 }

@@ -178,16 +178,12 @@ func (p *plant) connect(ctx context.Context) error {
 	return err
 }
 
-// connections is how many to open. Several are faster where each partition has its consumer, and slower where all inputs come
-// over one of them: docs/benchmarks.md.
+// connections is how many to open.
 func connections(cfg *config.Config) int {
-	switch {
-	case cfg.NATS.Connections > 0:
+	if cfg.NATS.Connections > 0 {
 		return cfg.NATS.Connections
-	case cfg.Delivery == "exclusive":
-		return 3
 	}
-	return 1
+	return ingest.DefaultConnections(cfg.Delivery == "exclusive")
 }
 
 // dial opens one connection, which closes with the plant.

@@ -16,16 +16,17 @@ func pace(turn time.Duration, least int, run func(n int) (time.Duration, error))
 
 // paceWithin is pace that neither tries nor finds more than most times, which is at least least.
 func paceWithin(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (int, error) {
-	for n := least; ; n *= 4 {
+	for n := least; ; {
 		took, err := run(n)
 		if err != nil {
 			return 0, err
 		}
-		// An eighth of the turn is long enough to be projected on the whole.
-		if took >= turn/8 || n > most/4 {
-			n = int(float64(n) * float64(turn) / float64(max(took, 1)))
-			return min(max(n, least), most), nil
+		fits := float64(turn) / float64(max(took, 1)) // how often that fits into a turn
+		// Half a turn is enough to be projected on the whole; of a shorter time too much is what comes once, however often.
+		if fits <= 2 || n == most {
+			return min(max(int(float64(n)*fits), least), most), nil
 		}
+		n = min(int(float64(n)*min(fits, 4)), most)
 	}
 }
 

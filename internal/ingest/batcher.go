@@ -13,6 +13,7 @@ type batcher struct {
 	pipe   *streams.Pipeline
 	in     <-chan delivery
 	linger time.Duration
+	pace   *pace
 	timer  *time.Timer // stopped, or running for the batch that fills
 	most   int         // payloads a batch; 0: as many as it holds
 
@@ -20,10 +21,10 @@ type batcher struct {
 	carrying bool
 }
 
-func newBatcher(pipe *streams.Pipeline, in <-chan delivery, linger time.Duration) *batcher {
+func newBatcher(pipe *streams.Pipeline, in <-chan delivery, linger time.Duration, pace *pace) *batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &batcher{pipe: pipe, in: in, linger: linger, timer: t}
+	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, timer: t}
 }
 
 // runBatcher fills and submits batches until the deliveries end, the time for draining is over, or the pipeline is;
@@ -100,6 +101,7 @@ func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.Clos
 	w.flying[f.pipe][b.Slot()] = g
 	g.bytes = b.Bytes()
 	w.budget.take(g.bytes)
+	g.keep(f.pace)
 	err := b.Submit(why)
 	if err == nil {
 		return nil
@@ -135,7 +137,7 @@ func appendTo(b *streams.Batch, g *group, d delivery) {
 }
 
 // fill adds what comes until the batch is full, its oldest payload has waited for the linger, or nothing is
-// waiting and its lane is idle, so that waiting would only cost time.
+// waiting and both its lane and the server have nothing to do, so that waiting would only cost time.
 func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 	lingering := false
 	defer f.timer.Stop()
@@ -154,7 +156,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 			continue
 		default:
 		}
-		if b.LaneIdle() {
+		if b.LaneIdle() && !f.pace.kept() {
 			return streams.ClosedByLinger
 		}
 		if !lingering {
@@ -167,6 +169,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 				return why
 			}
 		case <-b.Idle(): // look again
+		case <-f.pace.eased:
 		case <-f.timer.C:
 			return streams.ClosedByLinger
 		}

@@ -139,7 +139,7 @@ func TestBatcherDoesNotAllocate(t *testing.T) {
 	r := newRig(t)
 	const payloads = 4000
 	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 2 * payloads})
-	f := newBatcher(p, nil, time.Minute)
+	f := newBatcher(p, nil, time.Minute, newPace(1, 1))
 	g := &group{}
 	d := delivery{msg: &paperMsg{data: make([]byte, 100)}, received: time.Now()}
 	fill := func() float64 {

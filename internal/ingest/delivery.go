@@ -56,6 +56,7 @@ type group struct {
 	settled []bool
 	touched time.Time // when the server last heard of them
 	bytes   int       // of the payloads, once the batch is submitted
+	pace    *pace     // that the batch counts in; nil for none
 	bodies  []byte    // encoded results, back to back
 	ends    []int     // where each ends
 
@@ -95,8 +96,18 @@ func (g *group) reclaim(items []int) {
 	g.mu.Unlock()
 }
 
+// keep counts the group's batch in p until the group is cleared.
+func (g *group) keep(p *pace) {
+	g.pace = p
+	p.start()
+}
+
 // clear makes the group ready for the next batch.
 func (g *group) clear() {
+	if g.pace != nil {
+		g.pace.end()
+		g.pace = nil
+	}
 	g.mu.Lock()
 	clear(g.items) // let go of the messages
 	g.items, g.settled = g.items[:0], g.settled[:0]

@@ -14,6 +14,15 @@ import (
 // dealt out over all of them. Results are stored over those behind the first, where there are any.
 type links []*nats.Conn
 
+// DefaultConnections is how many connections are best. Several are faster where each partition has its consumer, and slower where all
+// inputs come over one of them: docs/benchmarks.md.
+func DefaultConnections(exclusive bool) int {
+	if exclusive {
+		return 3
+	}
+	return 1
+}
+
 // forPartition is where a partition's inputs come in a worker's n-th tenure of it: in the next over the next, since one that
 // has gone silent may be dead without knowing.
 func (l links) forPartition(p, n int) *nats.Conn { return l[(p+n)%len(l)] }

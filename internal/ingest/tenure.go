@@ -34,9 +34,10 @@ type tenure struct {
 	log       *slog.Logger
 
 	consumer jetstream.Consumer
-	begun    bool                     // the server has chosen this worker, and the consumer is marked
-	looked   time.Time                // when the consumer was last asked how it is
-	pin      string                   // the server's name for this worker's turn; empty until a delivery said it
+	begun    bool      // the server has chosen this worker, and the consumer is marked
+	looked   time.Time // when the consumer was last asked how it is
+	pin      string    // the server's name for this worker's turn; empty until a delivery said it
+	pace     *pace
 	order    chan *group              // submitted batches, in order
 	failed   chan error               // why the tenure must end; room for one
 	dead     map[uint64]jetstream.Msg // inputs with dead letters that may be what the next acknowledgement names, by sequence
@@ -59,6 +60,7 @@ type tenure struct {
 // in hand.
 func (t *tenure) run(ctx, hard context.Context) error {
 	t.failed, t.dead = make(chan error, 1), map[uint64]jetstream.Msg{}
+	t.pace = newPace(storedInOrder, 1)
 	var err error
 	if t.consumer, err = t.e.js.Consumer(ctx, t.w.opts.Stream, partitionConsumer(t.w.opts.Consumer, t.partition)); err != nil {
 		return err
@@ -100,7 +102,7 @@ func (t *tenure) fail(err error) {
 // fillBatches packs and submits what comes until there is no more. With reason for caution there is one small batch at a
 // time, and the next only when it has been acknowledged.
 func (t *tenure) fillBatches(ctx context.Context, in <-chan delivery) error {
-	f := newBatcher(t.pipe, in, t.w.opts.Linger)
+	f := newBatcher(t.pipe, in, t.w.opts.Linger, t.pace)
 	for {
 		first, ok := f.first()
 		if !ok || ctx.Err() != nil {

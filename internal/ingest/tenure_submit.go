@@ -79,6 +79,7 @@ func (t *tenure) submit(b *streams.Batch, g *group, why streams.CloseReason) err
 	t.w.flying[t.pipe][b.Slot()] = g
 	g.bytes = b.Bytes()
 	t.w.budget.take(g.bytes)
+	g.keep(t.pace)
 	leave := g.leave
 	if err := b.Submit(why); err != nil {
 		leave()

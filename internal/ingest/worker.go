@@ -45,6 +45,7 @@ type Worker struct {
 	budget     budget                         // bytes of the payloads in them
 	ledger     *ledger
 	failed     chan failed // batches in which a payload to blame is looked for
+	pace       *pace       // of shared delivery
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
@@ -160,6 +161,7 @@ func (w *Worker) prepareGroups() {
 		w.freeGroups <- g
 	}
 	w.failed = make(chan failed, slots)
+	w.pace = newPace(store.BatchesAtOnce*len(w.links.forResults()), slots)
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
@@ -258,7 +260,7 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src 
 	for _, p := range w.pipes {
 		for range batchers(p) {
 			wg.Go(func() {
-				f := newBatcher(p, src.out, w.opts.Linger)
+				f := newBatcher(p, src.out, w.opts.Linger, w.pace)
 				if err := w.runBatcher(hard, f); err != nil {
 					stop(err)
 				}

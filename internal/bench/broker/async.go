@@ -13,23 +13,23 @@ type nullAsync struct {
 }
 
 func (w *nullAsync) ready(_ context.Context, s *site, _ load) error {
-	return w.dial(s, "null-async", 2*sendWindow)
+	return w.dial(s, "null-async", 1, 2*sendWindow)
 }
 
 func (w *nullAsync) run(ctx context.Context, l load) error {
 	c := newCrew(ctx)
-	out := newSender(w.js)
+	out := newSender(w.js[0])
 	out.stored = w.stored
 	c.do(func(ctx context.Context) error { return out.settle(ctx, l.n) })
 	c.do(func(ctx context.Context) error {
-		messages, err := w.pull(ctx, consumer)
+		messages, err := w.pull(ctx, w.nc, consumer)
 		if err != nil {
 			return err
 		}
 		defer messages.Stop()
 		body := nullBody(l.size)
 		for range l.n {
-			in, err := messages.Next()
+			in, err := messages.Next(ctx)
 			if err != nil {
 				return err
 			}
@@ -42,5 +42,5 @@ func (w *nullAsync) run(ctx context.Context, l load) error {
 	if err := c.wait(); err != nil {
 		return err
 	}
-	return w.nc.FlushWithContext(ctx)
+	return w.flush(ctx)
 }

@@ -16,6 +16,7 @@ import (
 type batched struct {
 	client
 	partitioned bool
+	links       int // connections, over which partitions and results are dealt out
 	bounds      bounds
 	inputs      map[string]int // how many there are, by consumer
 }
@@ -34,7 +35,7 @@ func (w *batched) ready(ctx context.Context, s *site, l load) (err error) {
 	if w.inputs, err = s.inputs(ctx, l.n); err != nil {
 		return err
 	}
-	return w.dial(s, "null-batch", sendWindow)
+	return w.dial(s, "null-batch", w.links, sendWindow)
 }
 
 func (w *batched) run(ctx context.Context, l load) error {
@@ -43,26 +44,28 @@ func (w *batched) run(ctx context.Context, l load) error {
 	if w.partitioned {
 		at = 1
 	}
+	i := 0
 	for name, n := range w.inputs {
-		w.serve(c, name, n, at, l.size)
+		w.serve(c, i, name, n, at, l.size)
+		i++
 	}
 	if err := c.wait(); err != nil {
 		return err
 	}
-	return w.nc.FlushWithContext(ctx)
+	return w.flush(ctx)
 }
 
-// serve moves the n inputs of one consumer: a pull, a goroutine that makes groups, and publishers.
-func (w *batched) serve(c *crew, name string, n, publishers, size int) {
+// serve moves the n inputs of the i-th consumer: a pull, a goroutine that makes groups, and publishers.
+func (w *batched) serve(c *crew, i int, name string, n, publishers, size int) {
 	inputs := make(chan received, handOver)
 	groups := make(chan []jetstream.Msg)
-	c.do(func(ctx context.Context) error { return w.receive(ctx, name, n, inputs) })
+	c.do(func(ctx context.Context) error { return w.receive(ctx, w.conns[i%w.links], name, n, inputs) })
 	c.do(func(ctx context.Context) error { return w.gather(ctx, inputs, groups) })
 	body := nullBody(size)
-	for range publishers {
+	for p := range publishers {
 		c.do(func(ctx context.Context) error {
 			for g := range groups {
-				if err := w.settle(ctx, g, body); err != nil {
+				if err := w.settle(ctx, w.js[(i+p)%w.links], g, body); err != nil {
 					return err
 				}
 			}
@@ -113,8 +116,8 @@ func last(ctx context.Context, g []jetstream.Msg, groups chan<- []jetstream.Msg)
 }
 
 // settle stores the results of a group and acknowledges its inputs.
-func (w *batched) settle(ctx context.Context, g []jetstream.Msg, body []byte) error {
-	if err := w.store(ctx, g, body); err != nil {
+func (w *batched) settle(ctx context.Context, js jetstream.JetStream, g []jetstream.Msg, body []byte) error {
+	if err := w.store(ctx, js, g, body); err != nil {
 		return fmt.Errorf("store a batch of results: %w", err)
 	}
 	if w.partitioned {
@@ -133,8 +136,8 @@ func (w *batched) settle(ctx context.Context, g []jetstream.Msg, body []byte) er
 var flow = jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3, AckTimeout: patience}
 
 // store stores the results of a group in one batch.
-func (w *batched) store(ctx context.Context, g []jetstream.Msg, body []byte) error {
-	batch, err := jetstreamext.NewFastPublisher(w.js, flow)
+func (w *batched) store(ctx context.Context, js jetstream.JetStream, g []jetstream.Msg, body []byte) error {
+	batch, err := jetstreamext.NewFastPublisher(js, flow)
 	if err != nil {
 		return err
 	}

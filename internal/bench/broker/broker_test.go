@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,16 +94,16 @@ func wantFigures(t *testing.T, row report.Row, names ...string) {
 func wantRates(t *testing.T, r *report.Report, sizes int) {
 	t.Helper()
 	for name, compared := range map[string][]string{
-		rowAsync: nil, rowBatch: nil, rowAckAll: nil,
-		rowShared:    {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverPlain},
-		rowPlain:     {figureOverAsync, figureOverBatch, figureOverAckAll},
-		rowExclusive: {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverPlain, figureOverShared},
+		rowAsync: nil, rowBatch: nil, rowAckAll: nil, rowPinned: nil,
+		rowShared:    {figureOverAsync, figureOverNull, figureOverPlain},
+		rowPlain:     {figureOverAsync},
+		rowExclusive: {figureOverAsync, figureOverNull, figureOverPlain, figureOverShared},
 
-		rowSharedMore:    {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverOne},
-		rowExclusiveMore: {figureOverAsync, figureOverBatch, figureOverAckAll, figureOverOne},
+		rowSharedMore:   {figureOverAsync, figureOverNull, figureOverUsual},
+		rowExclusiveOne: {figureOverAsync, figureOverNull, figureOverUsual},
 	} {
 		list, want := rows(r, name), sizes
-		if !strings.HasPrefix(name, "null-") {
+		if slices.Contains([]string{rowShared, rowExclusive, rowPlain}, name) {
 			want *= len(operatorLists)
 		}
 		if len(list) != want {
@@ -146,7 +147,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 // TestStreamsInMemory: the same rows with the streams there.
 func TestStreamsInMemory(t *testing.T) {
 	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
-	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowShared, rowExclusive, rowSharedMore, rowExclusiveMore, rowPlain}, []int{64}
+	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowPinned, rowShared, rowExclusive, rowSharedMore, rowExclusiveOne, rowPlain}, []int{64}
 	wantRates(t, run(t, o), 1)
 }
 
@@ -155,16 +156,16 @@ func TestServerWithoutBatches(t *testing.T) {
 	b := newBench(t, Options{})
 	b.withoutBatches = true
 	o := tiny(openHost(t), b)
-	o.Rows, o.Bytes = []string{rowBatch, rowAckAll, rowShared}, []int{64}
+	o.Rows, o.Bytes = []string{rowBatch, rowAckAll, rowPinned, rowShared}, []int{64}
 	r := run(t, o)
-	for _, name := range []string{rowBatch, rowAckAll} {
+	for _, name := range []string{rowBatch, rowAckAll, rowPinned} {
 		if list := rows(r, name); len(list) != 1 || !strings.Contains(list[0].Skipped, "2.14") {
 			t.Errorf("%s has %+v, want one row that says what it takes", name, list)
 		}
 	}
 	ours := rows(r, rowShared)[0]
 	wantFigures(t, ours, figurePayloads, figureOverAsync)
-	if f, ok := ours.Figure(figureOverBatch); ok {
+	if f, ok := ours.Figure(figureOverNull); ok {
 		t.Errorf("it is compared with what was not measured: %+v", f)
 	}
 	if len(rows(r, rowAsync)) != 0 {

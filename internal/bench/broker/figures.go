@@ -17,11 +17,10 @@ const (
 	figureCores    = "host cores"
 
 	figureOverAsync  = "payloads a second over null-async"
-	figureOverBatch  = "payloads a second over null-batch"
-	figureOverAckAll = "payloads a second over null-ackall"
+	figureOverNull   = "payloads a second over the null worker of the same shape"
 	figureOverPlain  = "payloads a second over go-worker"
 	figureOverShared = "payloads a second over millrace-shared"
-	figureOverOne    = "payloads a second over the same with one connection"
+	figureOverUsual  = "payloads a second over the same with the usual connections"
 
 	figureLatency    = "received to stored"
 	figureLatencyP99 = "received to stored p99"
@@ -49,11 +48,10 @@ var columns = []bench.Column{
 	{Title: "MB/s", Legend: "payload bytes", Figure: figureBytes, Write: func(s report.Spread) string { return number(s.Median / 1e6) }},
 	{Title: "cores", Legend: "processor time of the process over wall time", Figure: figureCores, Write: plainly},
 	{Title: "x async", Legend: "payloads/s over those of null-async", Figure: figureOverAsync, Write: plainly},
-	{Title: "x batch", Legend: "over those of null-batch", Figure: figureOverBatch, Write: plainly},
-	{Title: "x ackall", Legend: "over those of null-ackall", Figure: figureOverAckAll, Write: plainly},
+	{Title: "x null", Legend: "over those of the null worker of the same shape: null-batch with shared delivery, null-pinned with exclusive", Figure: figureOverNull, Write: plainly},
 	{Title: "x go", Legend: "over those of go-worker with the same operators", Figure: figureOverPlain, Write: plainly},
 	{Title: "x shared", Legend: "over those of millrace-shared with the same operators", Figure: figureOverShared, Write: plainly},
-	{Title: "x one", Legend: "over those of the same with one connection", Figure: figureOverOne, Write: plainly},
+	{Title: "x usual", Legend: "over those of the same with as many connections as it has by default", Figure: figureOverUsual, Write: plainly},
 	{
 		Title: "p50 us", Figure: figureLatency, Legend: "from a payload's arrival in the client until the server has confirmed its result",
 		Write: func(s report.Spread) string { return number(1e6 * s.Median) },

@@ -4,6 +4,7 @@ import (
 	"millrace/internal/bench"
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
+	"millrace/internal/ingest"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -17,7 +18,7 @@ type kind struct {
 	make  func() mover        // one round's
 }
 
-// operatorLists are what Millrace and the worker in plain Go compute.
+// operatorLists are what Millrace and the worker in plain Go compute. Rows of another number of connections have the first.
 var operatorLists = []string{"crc32c", "crc32c,minhash"}
 
 // The names of rows. A worker of another shape is a further kind here and a line in rateEntries.
@@ -25,56 +26,58 @@ const (
 	rowAsync     = "null-async"
 	rowBatch     = "null-batch"
 	rowAckAll    = "null-ackall"
+	rowPinned    = "null-pinned"
 	rowShared    = "millrace-shared"
 	rowExclusive = "millrace-exclusive"
 	rowPlain     = "go-worker"
 
-	// The same with several connections to the server.
-	rowSharedMore    = "millrace-shared-3"
-	rowExclusiveMore = "millrace-exclusive-3"
+	// The same with as many connections to the server as the other has.
+	rowSharedMore   = "millrace-shared-3"
+	rowExclusiveOne = "millrace-exclusive-1"
 )
 
-// moreConnections is how many connections those rows have beside the first.
-const moreConnections = 2
+// How many connections the worker has by default. Those that compute nothing have as many as the worker of their shape.
+var linksShared, linksExclusive = ingest.DefaultConnections(false), ingest.DefaultConnections(true)
 
 // nulls are the workers that compute nothing.
 func nulls(t *bench.Track) []kind {
 	b := batchBounds(t)
 	return []kind{
 		{name: rowAsync, make: func() mover { return &nullAsync{} }},
-		{name: rowBatch, make: func() mover { return &batched{bounds: b} }},
-		{name: rowAckAll, shape: parted, make: func() mover { return &batched{bounds: b, partitioned: true} }},
+		{name: rowBatch, make: func() mover { return &batched{bounds: b, links: linksShared} }},
+		{name: rowAckAll, shape: parted, make: func() mover { return &batched{bounds: b, links: linksExclusive, partitioned: true} }},
+		{name: rowPinned, shape: pinned, make: func() mover { return &batched{bounds: b, links: linksExclusive, partitioned: true} }},
 	}
 }
 
 // shared is Millrace as it runs by default.
 func shared(t *bench.Track, ops []operator.Operator) kind {
-	return kind{name: rowShared, ops: ops, make: func() mover { return newMillrace(t, ops) }}
+	return kind{name: rowShared, ops: ops, make: func() mover { return newMillrace(t, ops, linksShared) }}
 }
 
 // exclusive is Millrace where each worker has partitions to itself.
 func exclusive(t *bench.Track, ops []operator.Operator) kind {
 	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func() mover {
-		m := newMillrace(t, ops)
+		m := newMillrace(t, ops, linksExclusive)
 		m.exclusive = true
 		return m
 	}}
 }
 
-// overSeveral is such a kind with several connections.
-func overSeveral(k kind, name string) kind {
-	one := k.make
+// over is such a kind with so many connections, as a row of its own.
+func over(k kind, links int, name string) kind {
+	usual := k.make
 	k.name, k.make = name, func() mover {
-		m := one().(*millrace) // what shared and exclusive make
-		m.more = moreConnections
+		m := usual().(*millrace) // what shared and exclusive make
+		m.links = links
 		return m
 	}
 	return k
 }
 
-func newMillrace(t *bench.Track, ops []operator.Operator) *millrace {
+func newMillrace(t *bench.Track, ops []operator.Operator, links int) *millrace {
 	return &millrace{
-		devices: t.Devices(), ops: ops,
+		devices: t.Devices(), ops: ops, links: links,
 		config: func(d device.Info) streams.Config { return pipelineConfig(t, d, ops) },
 	}
 }

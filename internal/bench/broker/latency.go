@@ -38,7 +38,7 @@ func (b *Bench) runLatency(ctx context.Context, t *bench.Track) error {
 		k := shared(t, parse(list))
 		k.name = latencyEntries[0].Name
 		all = append(all, s.latency(t, k, func(told func(time.Duration)) mover {
-			m := newMillrace(t, k.ops)
+			m := newMillrace(t, k.ops, linksShared)
 			m.latency = told
 			return m
 		}))

@@ -49,8 +49,8 @@ func nullBody(size int) []byte {
 
 const (
 	// pullMessages and pullBytes bound what a pull request brings, as the worker bounds it.
-	pullMessages = 8192
-	pullBytes    = 4 << 20
+	pullMessages = 4096
+	pullBytes    = 2 << 20
 
 	// subjectBytes is more than subject and reply subject take, which the server counts too.
 	subjectBytes = 64 << 10

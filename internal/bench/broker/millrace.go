@@ -21,7 +21,7 @@ type millrace struct {
 	config    func(device.Info) streams.Config
 	ops       []operator.Operator
 	exclusive bool                // its delivery; shared otherwise
-	more      int                 // connections beside the first
+	links     int                 // connections to the server
 	latency   func(time.Duration) // told of each payload, from received to stored; nil for none
 
 	tally *tally
@@ -46,7 +46,7 @@ func (m *millrace) ready(ctx context.Context, s *site, l load) (err error) {
 			return bench.Unable("a payload of %d bytes fits no batch: raise MILLRACE_BATCH_BYTES", l.size)
 		}
 	}
-	for range 1 + m.more {
+	for range m.links {
 		nc, err := s.connect("millrace")
 		if err != nil {
 			return err

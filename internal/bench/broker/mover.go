@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/pull"
 )
 
 // mover is a worker under measurement, for one round.
@@ -22,45 +24,73 @@ type mover interface {
 	close() error
 }
 
-// client is a mover's connection, for the movers that are no Millrace.
+// client is a mover's connections, for the movers that are no Millrace.
 type client struct {
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	stream string // of the inputs
+	nc     *nats.Conn // the first
+	conns  []*nats.Conn
+	js     []jetstream.JetStream // of each
+	stream string                // of the inputs
 }
 
-// dial opens it. window is how many publishes may wait for their acknowledgement.
-func (c *client) dial(s *site, name string, window int) (err error) {
+// dial opens n connections. window is how many publishes may wait for their acknowledgement on each.
+func (c *client) dial(s *site, name string, n, window int) error {
 	c.stream = s.in
-	if c.nc, err = s.connect(name); err != nil {
-		return err
+	for range n {
+		nc, err := s.connect(name)
+		if err != nil {
+			return err
+		}
+		c.conns = append(c.conns, nc)
+		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(window))
+		if err != nil {
+			return err
+		}
+		c.js = append(c.js, js)
 	}
-	c.js, err = jetstream.New(c.nc, jetstream.WithPublishAsyncMaxPending(window))
-	return err
+	c.nc = c.conns[0]
+	return nil
 }
 
-// heartbeat is how often the server says that a pull is still alive. After two that did not come the client pulls anew. It has
-// to, now and then: where few messages fill a pull, all can be there before the client knows that it has asked for them, and
-// then it asks for no more. Such a round shows a second's pause.
-const heartbeat = 500 * time.Millisecond
+// How a pull lasts and is kept alive, as in the worker.
+const (
+	pullFor   = 3 * time.Second
+	heartbeat = time.Second
+)
 
-// pull starts to pull from a consumer. The messages end when ctx does.
-func (c *client) pull(ctx context.Context, name string) (messages jetstream.MessagesContext, err error) {
-	from, err := c.js.Consumer(ctx, c.stream, name)
+// pull starts to pull from a consumer over nc, as the worker does: it takes a turn in the consumer's priority group, if it
+// has one. The caller stops it.
+func (c *client) pull(ctx context.Context, nc *nats.Conn, name string) (*pull.Pull, error) {
+	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	messages, err = from.Messages(pullBounds(c.nc), jetstream.PullHeartbeat(heartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(false))
+	from, err := js.Consumer(ctx, c.stream, name)
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(ctx, messages.Stop)
-	return messages, nil
+	r := pull.Request{
+		Stream: c.stream, Consumer: name, Messages: pullMessages, Bytes: max(pullBytes, int(nc.MaxPayload())+subjectBytes),
+		Expires: pullFor, Heartbeat: heartbeat,
+	}
+	if groups := from.CachedInfo().Config.PriorityGroups; len(groups) > 0 {
+		r.Group = groups[0]
+	}
+	return pull.Open(nc, r)
+}
+
+// flush returns when the server has everything that was sent.
+func (c *client) flush(ctx context.Context) error {
+	for _, nc := range c.conns {
+		if err := nc.FlushWithContext(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *client) close() error {
-	if c.nc != nil {
-		c.nc.Close()
+	for _, nc := range c.conns {
+		nc.Close()
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/operator"
@@ -19,7 +20,7 @@ type plain struct {
 }
 
 func (w *plain) ready(_ context.Context, s *site, _ load) error {
-	return w.dial(s, "go-worker", 2*sendWindow)
+	return w.dial(s, "go-worker", 1, 2*sendWindow)
 }
 
 // handOver is how many inputs may wait between the pull and the goroutines that compute, as in the worker.
@@ -27,17 +28,17 @@ const handOver = 256
 
 func (w *plain) run(ctx context.Context, l load) error {
 	c := newCrew(ctx)
-	out := newSender(w.js)
+	out := newSender(w.js[0])
 	inputs := make(chan received, handOver)
 	c.do(func(ctx context.Context) error { return out.settle(ctx, l.n) })
-	c.do(func(ctx context.Context) error { return w.receive(ctx, consumer, l.n, inputs) })
+	c.do(func(ctx context.Context) error { return w.receive(ctx, w.nc, consumer, l.n, inputs) })
 	for range runtime.GOMAXPROCS(0) {
 		c.do(func(ctx context.Context) error { return w.compute(ctx, inputs, out) })
 	}
 	if err := c.wait(); err != nil {
 		return err
 	}
-	return w.nc.FlushWithContext(ctx)
+	return w.flush(ctx)
 }
 
 // received is an input in hand.
@@ -47,15 +48,15 @@ type received struct {
 }
 
 // receive pulls n inputs from a consumer into a channel, which it closes.
-func (c *client) receive(ctx context.Context, name string, n int, into chan<- received) error {
+func (c *client) receive(ctx context.Context, nc *nats.Conn, name string, n int, into chan<- received) error {
 	defer close(into)
-	messages, err := c.pull(ctx, name)
+	messages, err := c.pull(ctx, nc, name)
 	if err != nil {
 		return err
 	}
 	defer messages.Stop()
 	for range n {
-		m, err := messages.Next()
+		m, err := messages.Next(ctx)
 		if err != nil {
 			return err
 		}

@@ -15,10 +15,11 @@ func rateEntries() []bench.Entry {
 		{Name: rowAsync, Shows: "a worker that computes nothing: each result stored by itself, each input acknowledged by itself"},
 		{Name: rowBatch, Shows: "the same with one batch stored for a group of inputs"},
 		{Name: rowAckAll, Shows: "the same in 8 partitions with one acknowledgement a group too"},
+		{Name: rowPinned, Shows: "the same with each partition's consumer pinned to this worker, as with exclusive delivery"},
 		{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
 		{Name: rowExclusive, Shows: "the same with 8 partitions to itself: results in order, one acknowledgement a batch"},
-		{Name: rowSharedMore, Shows: "millrace-shared with 3 connections to the server"},
-		{Name: rowExclusiveMore, Shows: "millrace-exclusive with 3 connections to the server"},
+		{Name: rowSharedMore, Shows: "millrace-shared with 3 connections to the server instead of 1"},
+		{Name: rowExclusiveOne, Shows: "millrace-exclusive with 1 connection to the server instead of 3"},
 		{Name: rowPlain, Shows: "the same operators in plain Go on all cores, of the shape of null-async"},
 	}
 }
@@ -60,40 +61,42 @@ func (s *site) note(t *bench.Track) {
 
 // race is one of all kinds with payloads of one size.
 func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
-	var all []*bench.Contender
+	var null []*bench.Contender
 	for _, k := range nulls(t) {
-		all = append(all, s.rate(t, k, size))
+		null = append(null, s.rate(t, k, size))
 	}
-	var ours, alone, others []*bench.Contender // by list of operators
-	var ones, several []*bench.Contender       // the same with one connection and with several
+	async, batch, pinned := null[0], null[1], null[3]
+	var together, alone, plain []*bench.Contender // by list of operators
 	for _, list := range operatorLists {
 		ops := parse(list)
-		ours = append(ours, s.rate(t, shared(t, ops), size))
+		together = append(together, s.rate(t, shared(t, ops), size))
 		alone = append(alone, s.rate(t, exclusive(t, ops), size))
-		several = append(several,
-			s.rate(t, overSeveral(shared(t, ops), rowSharedMore), size),
-			s.rate(t, overSeveral(exclusive(t, ops), rowExclusiveMore), size))
-		ones = append(ones, ours[len(ours)-1], alone[len(alone)-1])
-		others = append(others, s.rate(t, inPlainGo(ops), size))
+		plain = append(plain, s.rate(t, inPlainGo(ops), size))
 	}
-	computing := slices.Concat(ours, alone, several, others)
-	all = append(all, computing...)
+	first := parse(operatorLists[0])
+	more := s.rate(t, over(shared(t, first), linksExclusive, rowSharedMore), size)
+	one := s.rate(t, over(exclusive(t, first), linksShared, rowExclusiveOne), size)
+
+	all := slices.Concat(null, together, alone, []*bench.Contender{more, one}, plain)
 	if err := t.Race(ctx, all...); err != nil {
 		return err
 	}
-	for _, c := range computing {
-		for i, figure := range []string{figureOverAsync, figureOverBatch, figureOverAckAll} {
-			c.Compare(figure, figurePayloads, all[i])
-		}
+	for _, c := range all[len(null):] {
+		c.Compare(figureOverAsync, figurePayloads, async)
 	}
-	for i, plain := range others {
-		ours[i].Compare(figureOverPlain, figurePayloads, plain)
-		alone[i].Compare(figureOverPlain, figurePayloads, plain)
-		alone[i].Compare(figureOverShared, figurePayloads, ours[i])
+	for _, c := range append(together, more) {
+		c.Compare(figureOverNull, figurePayloads, batch)
 	}
-	for i, c := range several {
-		c.Compare(figureOverOne, figurePayloads, ones[i])
+	for _, c := range append(alone, one) {
+		c.Compare(figureOverNull, figurePayloads, pinned)
 	}
+	for i, p := range plain {
+		together[i].Compare(figureOverPlain, figurePayloads, p)
+		alone[i].Compare(figureOverPlain, figurePayloads, p)
+		alone[i].Compare(figureOverShared, figurePayloads, together[i])
+	}
+	more.Compare(figureOverUsual, figurePayloads, together[0])
+	one.Compare(figureOverUsual, figurePayloads, alone[0])
 	t.Finish(all...)
 	return nil
 }
