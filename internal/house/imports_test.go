@@ -19,7 +19,7 @@ var rooms = map[string][]string{
 	"internal/plan":         {"internal/bench/report", "internal/streams", "internal/operator", "internal/device", "internal/device/sim"},
 	"internal/bench":        {"internal/bench/report", "internal/console", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
 	"internal/bench/report": nil,
-	"internal/bench/broker": {"internal/bench", "internal/bench/report", "internal/console", "internal/ingest", "internal/ingest/embedded", "internal/streams", "internal/operator", "internal/device"},
+	"internal/bench/broker": {"internal/bench", "internal/bench/report", "internal/console", "internal/ingest", "internal/ingest/embedded", "internal/ingest/pull", "internal/streams", "internal/operator", "internal/device"},
 
 	"internal/config":    nil,
 	"internal/console":   {"internal/ingest"},
