@@ -136,10 +136,11 @@ func appendTo(b *streams.Batch, g *group, d delivery) {
 	g.add(d)
 }
 
-// fill adds what comes until the batch is full, its oldest payload has waited for the linger, or nothing is
-// waiting and both its lane and the server have nothing to do, so that waiting would only cost time.
+// fill adds what comes until the batch is full, its oldest payload has waited for the linger, or nothing is waiting and its
+// lane is idle, so that waiting would only cost time. While enough batches are on their way to the server it waits for one of
+// those instead, as long as paceWait beyond the linger.
 func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
-	lingering := false
+	lingering, overdue := false, false
 	defer f.timer.Stop()
 	for {
 		if why, full := b.Full(); full {
@@ -156,7 +157,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 			continue
 		default:
 		}
-		if b.LaneIdle() && !f.pace.kept() {
+		if (overdue || b.LaneIdle()) && !f.pace.kept() {
 			return streams.ClosedByLinger
 		}
 		if !lingering {
@@ -171,7 +172,11 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 		case <-b.Idle(): // look again
 		case <-f.pace.eased:
 		case <-f.timer.C:
-			return streams.ClosedByLinger
+			if overdue {
+				return streams.ClosedByLinger
+			}
+			overdue = true
+			f.timer.Reset(paceWait)
 		}
 	}
 }

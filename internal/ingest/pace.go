@@ -1,6 +1,9 @@
 package ingest
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // pace says when a batch that is not full is worth sending on its way. Storing ten results takes the server about as long
 // as storing a thousand. So while enough batches are on their way to keep it busy, another small one gains nothing by going
@@ -36,3 +39,7 @@ func (p *pace) end() {
 // storedInOrder is how many batches of a partition are enough on their way: its results are stored batch after batch, and
 // while those of one are, the next is computed.
 const storedInOrder = 2
+
+// paceWait bounds how much longer than the linger a batch waits for others on their way: those whose results cannot be stored
+// stay there for long, and other payloads are not to wait for that.
+const paceWait = 100 * time.Millisecond

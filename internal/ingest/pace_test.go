@@ -53,23 +53,29 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
-	in, pace := make(chan delivery), newPace(1, 1)
-	f := newBatcher(p, in, 2*patience, pace)
-	payload := delivery{msg: &paperMsg{data: make([]byte, 10)}, received: time.Now()}
 	for _, c := range []struct {
-		name string
-		more int // payloads after the first
-		ends bool
-		want streams.CloseReason
+		name   string
+		linger time.Duration
+		more   int           // payloads after the first
+		pause  time.Duration // after them
+		ends   bool          // the other batch, then
+		want   streams.CloseReason
 	}{
-		{"the other one ends", 3, true, streams.ClosedByLinger},
-		{"it is full", 9, false, streams.ClosedByCount},
+		{name: "the other one ends", linger: 2 * patience, more: 3, ends: true, want: streams.ClosedByLinger},
+		{name: "it is full", linger: 2 * patience, more: 9, want: streams.ClosedByCount},
+		{name: "the linger is over, and then the other one ends", linger: time.Millisecond, more: 3, pause: 10 * time.Millisecond,
+			ends: true, want: streams.ClosedByLinger},
+		{name: "the other one never ends", linger: time.Millisecond, more: 3, want: streams.ClosedByLinger},
 	} {
+		in, pace := make(chan delivery), newPace(1, 1)
+		pace.start()
+		f := newBatcher(p, in, c.linger, pace)
 		b, err := p.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		pace.start()
+		start := time.Now()
+		payload := delivery{msg: &paperMsg{data: make([]byte, 10)}, received: start}
 		g, closed := &group{}, make(chan streams.CloseReason, 1)
 		f.add(b, g, payload)
 		go func() { closed <- f.fill(b, g) }()
@@ -80,6 +86,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 				t.Fatalf("%s: the batch takes no more", c.name)
 			}
 		}
+		time.Sleep(c.pause)
 		if c.ends {
 			pace.end()
 		}
@@ -91,9 +98,9 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("%s: the batch does not close", c.name)
 		}
-		b.Release()
-		if !c.ends {
-			pace.end()
+		if took := time.Since(start); !c.ends && c.want == streams.ClosedByLinger && took < paceWait {
+			t.Errorf("%s: the batch closed after %v, want %v at least", c.name, took, paceWait)
 		}
+		b.Release()
 	}
 }
