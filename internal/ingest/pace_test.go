@@ -57,13 +57,13 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		name   string
 		linger time.Duration
 		more   int           // payloads after the first
-		pause  time.Duration // after them
-		ends   bool          // the other batch, then
+		open   time.Duration // how long it then stays open, though the linger is over
+		ends   bool          // the other batch, after that
 		want   streams.CloseReason
 	}{
 		{name: "the other one ends", linger: 2 * patience, more: 3, ends: true, want: streams.ClosedByLinger},
 		{name: "it is full", linger: 2 * patience, more: 9, want: streams.ClosedByCount},
-		{name: "the linger is over, and then the other one ends", linger: time.Millisecond, more: 3, pause: 10 * time.Millisecond,
+		{name: "the linger is over, and then the other one ends", linger: time.Millisecond, more: 3, open: 10 * time.Millisecond,
 			ends: true, want: streams.ClosedByLinger},
 		{name: "the other one never ends", linger: time.Millisecond, more: 3, want: streams.ClosedByLinger},
 	} {
@@ -86,7 +86,13 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 				t.Fatalf("%s: the batch takes no more", c.name)
 			}
 		}
-		time.Sleep(c.pause)
+		if c.open > 0 {
+			select {
+			case why := <-closed:
+				t.Fatalf("%s: the batch closed by %v before that", c.name, why)
+			case <-time.After(c.open):
+			}
+		}
 		if c.ends {
 			pace.end()
 		}
