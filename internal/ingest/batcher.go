@@ -138,7 +138,7 @@ func appendTo(b *streams.Batch, g *group, d delivery) {
 
 // fill adds what comes until the batch is full, its oldest payload has waited for the linger, or nothing is waiting and its
 // lane is idle, so that waiting would only cost time. While enough batches are on their way to the server it waits for one of
-// those instead, as long as paceWait beyond the linger.
+// those instead; where results are stored in order even beyond the linger, if not for long.
 func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 	lingering, overdue := false, false
 	defer f.timer.Stop()
@@ -172,11 +172,11 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 		case <-b.Idle(): // look again
 		case <-f.pace.eased:
 		case <-f.timer.C:
-			if overdue {
+			if overdue || f.pace.extra == 0 {
 				return streams.ClosedByLinger
 			}
 			overdue = true
-			f.timer.Reset(paceWait)
+			f.timer.Reset(f.pace.extra)
 		}
 	}
 }

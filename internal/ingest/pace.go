@@ -10,6 +10,7 @@ import (
 // at once: what comes until one of them is settled joins it. With few inputs nothing is on its way, and no payload waits.
 type pace struct {
 	enough int32
+	extra  time.Duration // how much longer than the linger a batch may wait
 	under  atomic.Int32  // batches submitted and not settled
 	eased  chan struct{} // tokens for those who wait, when there are fewer than enough again
 }
@@ -17,6 +18,14 @@ type pace struct {
 // newPace makes a pace for which enough batches on their way are enough, and for so many who may wait.
 func newPace(enough, waiters int) *pace {
 	return &pace{enough: int32(enough), eased: make(chan struct{}, waiters)}
+}
+
+// newPaceInOrder makes a partition's pace, for one who waits. Its results are stored batch after batch, and while those of one are,
+// the next is computed: two are enough. What is behind them could not be stored any sooner if it went, so it outlasts the linger.
+func newPaceInOrder() *pace {
+	p := newPace(2, 1)
+	p.extra = paceWait
+	return p
 }
 
 // kept says whether enough batches are on their way.
@@ -36,10 +45,5 @@ func (p *pace) end() {
 	}
 }
 
-// storedInOrder is how many batches of a partition are enough on their way: its results are stored batch after batch, and
-// while those of one are, the next is computed.
-const storedInOrder = 2
-
-// paceWait bounds how much longer than the linger a batch waits for others on their way: those whose results cannot be stored
-// stay there for long, and other payloads are not to wait for that.
+// paceWait bounds that: batches whose results cannot be stored are on their way for long.
 const paceWait = 100 * time.Millisecond

@@ -47,7 +47,7 @@ func TestPaceEasesOneWaiterForEachBatchThatEnds(t *testing.T) {
 	}
 }
 
-// TestSmallBatchWaitsWhileEnoughAreOnTheirWay fills batches whose lane is idle, while another batch is on its way and one is
+// TestSmallBatchWaitsWhileEnoughAreOnTheirWay fills batches whose lane is idle, while two others are on their way and two are
 // enough.
 func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	t.Parallel()
@@ -56,6 +56,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		linger time.Duration
+		shared bool          // results are stored in no order
 		more   int           // payloads after the first
 		open   time.Duration // how long it then stays open, though the linger is over
 		ends   bool          // the other batch, after that
@@ -66,8 +67,13 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		{name: "the linger is over, and then the other one ends", linger: time.Millisecond, more: 3, open: 10 * time.Millisecond,
 			ends: true, want: streams.ClosedByLinger},
 		{name: "the other one never ends", linger: time.Millisecond, more: 3, want: streams.ClosedByLinger},
+		{name: "the linger is over, where results are stored in no order", linger: time.Millisecond, shared: true, want: streams.ClosedByLinger},
 	} {
-		in, pace := make(chan delivery), newPace(1, 1)
+		in, pace := make(chan delivery), newPaceInOrder()
+		if c.shared {
+			pace = newPace(2, 1)
+		}
+		pace.start()
 		pace.start()
 		f := newBatcher(p, in, c.linger, pace)
 		b, err := p.Acquire(t.Context())
@@ -104,7 +110,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("%s: the batch does not close", c.name)
 		}
-		if took := time.Since(start); !c.ends && c.want == streams.ClosedByLinger && took < paceWait {
+		if took := time.Since(start); !c.ends && !c.shared && c.want == streams.ClosedByLinger && took < paceWait {
 			t.Errorf("%s: the batch closed after %v, want %v at least", c.name, took, paceWait)
 		}
 		b.Release()
