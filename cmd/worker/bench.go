@@ -66,7 +66,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long a row is measured, all rounds together")
 	f.IntVar(&b.lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
 	f.Uint64Var(&b.seed, "seed", 0, "of the random data; 0: another one each time")
-	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; by default one in this process. Streams called MILLRACE_BENCH_* are made there, and removed")
+	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; by default one that the bench starts, in a process of its own. Streams called MILLRACE_BENCH_* are made there, and removed")
 	f.StringVar(&b.storage, "storage", "file", "for nats, where the streams are: `file` or memory")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") {
@@ -148,7 +148,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if console.IsTerminal(os.Stderr) {
 		o.Progress = showDoing
 	}
-	streamed := broker.New(broker.Options{Server: connection(cfg, b.server), Memory: b.storage == "memory"})
+	streamed := broker.New(broker.Options{Server: connection(cfg, b.server), Program: benchServerProgram(), Memory: b.storage == "memory"})
 	o.Guests = []bench.Guest{streamed.Guest()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }

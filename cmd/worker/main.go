@@ -30,7 +30,7 @@ type command struct {
 	run         func(ctx context.Context, args []string) error
 }
 
-// commands in the order in which help lists them.
+// commands in the order in which help lists them. One without a description is for this program alone.
 func commands() []command {
 	return []command{
 		{"run", "work: pull payloads, compute, publish results (what no command means)", runWorker},
@@ -40,6 +40,7 @@ func commands() []command {
 		{"check", "look at configuration, device, streams and consumer, and say what to do", runCheck},
 		{"config", "list every variable, its default, its value now and its meaning", runConfig},
 		{"version", "say which versions are at work", runVersion},
+		{benchServer, "", runBenchServer},
 	}
 }
 
@@ -102,6 +103,9 @@ Usage: worker [command] [flags]
 
 `)
 	for _, c := range commands() {
+		if c.short == "" {
+			continue
+		}
 		_, _ = fmt.Fprintf(w, "  %-9s %s\n", c.name, c.short)
 	}
 	_, _ = fmt.Fprint(w, `

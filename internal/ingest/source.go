@@ -148,12 +148,10 @@ func (s *source) pull(ctx, hard context.Context) error {
 				ending = true
 				messages.Drain()
 			}
-		case hard.Err() != nil: // what has come has yet to be given back
-			for msg := range messages.Rest() {
+		case failed != nil || hard.Err() != nil || errors.Is(err, pull.ErrEnded):
+			for msg := range messages.Rest() { // what has come is finished, or given back if hard has ended
 				s.take(hard, msg)
 			}
-			return cmp.Or(failed, err)
-		case failed != nil || errors.Is(err, pull.ErrEnded):
 			return cmp.Or(failed, err)
 		default:
 			failed = err

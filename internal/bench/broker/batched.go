@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,6 +20,7 @@ type batched struct {
 	links       int // connections, over which partitions and results are dealt out
 	bounds      bounds
 	inputs      map[string]int // how many there are, by consumer
+	settled     atomic.Int64   // groups
 }
 
 // bounds are those of a batch of the worker.
@@ -120,6 +122,7 @@ func (w *batched) settle(ctx context.Context, js jetstream.JetStream, g []jetstr
 	if err := w.store(ctx, js, g, body); err != nil {
 		return fmt.Errorf("store a batch of results: %w", err)
 	}
+	w.settled.Add(1)
 	if w.partitioned {
 		return g[len(g)-1].Ack()
 	}
@@ -130,6 +133,9 @@ func (w *batched) settle(ctx context.Context, js jetstream.JetStream, g []jetstr
 	}
 	return nil
 }
+
+// groups implements grouping.
+func (w *batched) groups() int64 { return w.settled.Load() }
 
 // flow is how many messages the server is asked to let pass before it says how far it is, and how often it may be
 // behind with that.

@@ -20,13 +20,18 @@ const group = "nats"
 
 // Options says where the streams are.
 type Options struct {
-	// Server is a running server. Without URL it is one in this process, which shares the cores with the workers.
+	// Server is a running server. Without URL the bench starts one.
 	Server ingest.Connection
+
+	// Program runs that server as a process of its own: a command that takes the folder of the server's files as one more
+	// argument and does what ServeUntilEOF does. Without it the server is in this process, and memory and processor time are
+	// those of both.
+	Program []string
 
 	// Memory has the streams in memory; otherwise they are files.
 	Memory bool
 
-	// Dir is where the server in this process keeps its files; empty for a folder of its own under the system's
+	// Dir is where the server that the bench starts keeps its files; empty for a folder of its own under the system's
 	// folder for temporary files. Close removes that, and leaves a Dir that was named.
 	Dir string
 }

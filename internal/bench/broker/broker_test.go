@@ -111,7 +111,17 @@ func wantRates(t *testing.T, r *report.Report, sizes int) {
 		}
 		for _, row := range list {
 			wantFigures(t, row, append(compared, figurePayloads, figureBytes, figureCores)...)
+			wantGroups(t, row)
 		}
+	}
+}
+
+// wantGroups wants a row that stores results together to say how many, from one to all of the round's.
+func wantGroups(t *testing.T, row report.Row) {
+	t.Helper()
+	together := row.Name != rowAsync && row.Name != rowPlain
+	if f, ok := row.Figure(figureFill); ok != together || ok && f.Low < 1 {
+		t.Errorf("%s of %d bytes has %d samples of payloads a batch, the least %v", row.Name, row.PayloadBytes, f.N, f.Low)
 	}
 }
 

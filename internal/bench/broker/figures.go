@@ -15,6 +15,7 @@ const (
 	figurePayloads = "payloads a second"
 	figureBytes    = "payload bytes a second"
 	figureCores    = "host cores"
+	figureFill     = "payloads a batch"
 
 	figureOverAsync  = "payloads a second over null-async"
 	figureOverNull   = "payloads a second over the null worker of the same shape"
@@ -30,11 +31,12 @@ const (
 	figureBuffers  = "batch buffers"
 )
 
-// oneProcess is what the figures of a server in this process cannot tell apart.
-const oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores and the memory with every worker."
-
-// elsewhere is said instead where it does not.
-const elsewhere = "The server runs elsewhere: cores and memory are the worker's alone."
+// Where the server runs, and what that means for the figures.
+const (
+	oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores and the memory with every worker."
+	ownProcess = "The server runs in a process of its own, over TCP on loopback: it shares the machine with every worker, and is not in the columns of cores and memory."
+	elsewhere  = "The server runs elsewhere: cores and memory are the worker's alone."
+)
 
 // columns are the group's own.
 var columns = []bench.Column{
@@ -47,6 +49,7 @@ var columns = []bench.Column{
 	},
 	{Title: "MB/s", Legend: "payload bytes", Figure: figureBytes, Write: func(s report.Spread) string { return number(s.Median / 1e6) }},
 	{Title: "cores", Legend: "processor time of the process over wall time", Figure: figureCores, Write: plainly},
+	{Title: "a batch", Legend: "payloads a batch, or a group of results that are stored at once", Figure: figureFill, Write: plainly},
 	{Title: "x async", Legend: "payloads/s over those of null-async", Figure: figureOverAsync, Write: plainly},
 	{Title: "x null", Legend: "over those of the null worker of the same shape: null-batch with shared delivery, null-pinned with exclusive", Figure: figureOverNull, Write: plainly},
 	{Title: "x go", Legend: "over those of go-worker with the same operators", Figure: figureOverPlain, Write: plainly},

@@ -32,7 +32,7 @@ func (b *Bench) runLatency(ctx context.Context, t *bench.Track) error {
 	if err != nil {
 		return err
 	}
-	s.note(t)
+	t.Note("%s", s.where)
 	var all []*bench.Contender
 	for _, list := range operatorLists {
 		k := shared(t, parse(list))

@@ -33,7 +33,7 @@ func (b *Bench) runMemory(ctx context.Context, t *bench.Track) error {
 	if err != nil {
 		return err
 	}
-	s.note(t)
+	t.Note("%s", s.where)
 	ours := shared(t, parse(operatorLists[0]))
 	ours.name = memoryEntries[0].Name
 	null := nulls(t)[0]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,6 +26,7 @@ type millrace struct {
 	latency   func(time.Duration) // told of each payload, from received to stored; nil for none
 
 	tally *tally
+	ended ended
 	nc    *nats.Conn
 	conns []*nats.Conn // all, with nc
 	pipes []*streams.Pipeline
@@ -37,7 +39,9 @@ func (m *millrace) ready(ctx context.Context, s *site, l load) (err error) {
 	m.tally = newTally(l.n)
 	m.tally.latency = m.latency
 	for _, d := range m.devices {
-		p, err := streams.New(d, m.config(d.Info()))
+		c := m.config(d.Info())
+		c.Observer = &m.ended
+		p, err := streams.New(d, c)
 		if err != nil {
 			return err
 		}
@@ -104,3 +108,15 @@ func (m *millrace) memory() (bytes int64, err error) {
 	}
 	return bytes, nil
 }
+
+// groups implements grouping.
+func (m *millrace) groups() int64 { return m.ended.Load() }
+
+// ended counts the batches of all pipelines.
+type ended struct{ atomic.Int64 }
+
+// BatchDone implements streams.Observer.
+func (e *ended) BatchDone(*streams.Record) { e.Add(1) }
+
+// DeviceError implements streams.Observer: the batch's end tells of it too.
+func (*ended) DeviceError(string, string) {}

@@ -24,6 +24,12 @@ type mover interface {
 	close() error
 }
 
+// grouping is a mover that stores the results of several payloads at once.
+type grouping interface {
+	// groups is how many such there were, once it is closed.
+	groups() int64
+}
+
 // client is a mover's connections, for the movers that are no Millrace.
 type client struct {
 	nc     *nats.Conn // the first

@@ -41,22 +41,13 @@ func (b *Bench) runRates(ctx context.Context, t *bench.Track) error {
 	if err != nil {
 		return err
 	}
-	s.note(t)
+	t.Note("%s", s.where)
 	for _, size := range t.Sizes(payloadSizes...) {
 		if err := s.race(ctx, t, size); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// note says where the server is.
-func (s *site) note(t *bench.Track) {
-	if s.server != nil {
-		t.Note(oneProcess)
-	} else {
-		t.Note(elsewhere)
-	}
 }
 
 // race is one of all kinds with payloads of one size.
@@ -122,6 +113,9 @@ func (s *site) rate(t *bench.Track, k kind, size int) *bench.Contender {
 		c.Add(figurePayloads, "1/s", float64(n)/seconds)
 		c.Add(figureBytes, "B/s", float64(n*size)/seconds)
 		c.Add(figureCores, "", r.cpu.Seconds()/seconds)
+		if r.groups > 0 {
+			c.Add(figureFill, "", float64(n)/float64(r.groups))
+		}
 		return nil
 	})
 }

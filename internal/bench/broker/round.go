@@ -17,8 +17,9 @@ const roundLimit = 5 * time.Minute
 
 // lap is what a round showed.
 type lap struct {
-	took time.Duration // from before the first delivery until everything is acknowledged
-	cpu  time.Duration // processor time of the process meanwhile
+	took   time.Duration // from before the first delivery until everything is acknowledged
+	cpu    time.Duration // processor time of the process meanwhile
+	groups int64         // batches of results; 0 for a worker that stores each by itself
 }
 
 // round has a worker of that kind move l between new streams, and checks what it stored.
@@ -36,6 +37,9 @@ func (s *site) round(ctx context.Context, k kind, l load) (r lap, err error) {
 	m := k.make()
 	defer func() {
 		err = errors.Join(err, m.close())
+		if g, ok := m.(grouping); ok {
+			r.groups = g.groups()
+		}
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}

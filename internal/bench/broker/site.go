@@ -18,8 +18,9 @@ import (
 
 // site is the server and what all rows do with it.
 type site struct {
-	server  *embedded.Server // nil for one that runs elsewhere
-	scratch string           // the folder to remove; empty for none
+	server  running // nil for one that was there before
+	where   string  // what to say of where it runs
+	scratch string  // the folder to remove; empty for none
 	address ingest.Connection
 	storage jetstream.StorageType
 	nc      *nats.Conn // for everything but the workers, which have connections of their own
@@ -33,7 +34,7 @@ type site struct {
 const closing = 30 * time.Second
 
 func newSite(ctx context.Context, o Options) (s *site, err error) {
-	s = &site{address: o.Server, storage: jetstream.FileStorage, batches: true}
+	s = &site{address: o.Server, storage: jetstream.FileStorage, batches: true, where: elsewhere}
 	if o.Memory {
 		s.storage = jetstream.MemoryStorage
 	}
@@ -43,7 +44,7 @@ func newSite(ctx context.Context, o Options) (s *site, err error) {
 		}
 	}()
 	if o.Server.URL == "" {
-		if err := s.start(o.Dir); err != nil {
+		if err := s.start(ctx, o); err != nil {
 			return s, err
 		}
 	}
@@ -60,16 +61,27 @@ func newSite(ctx context.Context, o Options) (s *site, err error) {
 	return s, s.anchor(ctx)
 }
 
-// start starts a server in this process.
-func (s *site) start(dir string) (err error) {
+// start starts a server: in a process of its own where there is a program for that.
+func (s *site) start(ctx context.Context, o Options) (err error) {
+	dir := o.Dir
 	if dir == "" {
 		if s.scratch, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
 			return fmt.Errorf("a folder for the server's files: %w: set TMPDIR to one that can be written to", err)
 		}
 		dir = s.scratch
 	}
-	if s.server, err = embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir}); err != nil {
-		return err
+	if len(o.Program) > 0 {
+		a, err := startApart(ctx, o.Program, dir)
+		if err != nil {
+			return err
+		}
+		s.server, s.where = a, ownProcess
+	} else {
+		e, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir})
+		if err != nil {
+			return err
+		}
+		s.server, s.where = within{e}, oneProcess
 	}
 	s.address = ingest.Connection{URL: s.server.URL()}
 	return nil
@@ -95,7 +107,7 @@ func (s *site) close() error {
 		s.nc.Close()
 	}
 	if s.server != nil {
-		s.server.Close()
+		errs = append(errs, s.server.Close())
 	}
 	if s.scratch != "" {
 		errs = append(errs, os.RemoveAll(s.scratch))
