@@ -148,7 +148,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if console.IsTerminal(os.Stderr) {
 		o.Progress = showDoing
 	}
-	streamed := broker.New(broker.Options{Server: connection(cfg, b.server), Program: benchServerProgram(), Memory: b.storage == "memory"})
+	streamed := broker.New(broker.Options{Server: connection(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, Memory: b.storage == "memory"})
 	o.Guests = []bench.Guest{streamed.Guest()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }

@@ -28,6 +28,10 @@ type Options struct {
 	// those of both.
 	Program []string
 
+	// Connections is how many to the server every worker has, but for those in whose rows' names a number is; 0 for as many as
+	// the worker has by default.
+	Connections int
+
 	// Memory has the streams in memory; otherwise they are files.
 	Memory bool
 

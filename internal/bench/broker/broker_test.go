@@ -161,6 +161,28 @@ func TestStreamsInMemory(t *testing.T) {
 	wantRates(t, run(t, o), 1)
 }
 
+// TestConnectionsOfEveryWorker: another number is that of every worker, and said.
+func TestConnectionsOfEveryWorker(t *testing.T) {
+	b := newBench(t, Options{Connections: 2})
+	o := tiny(openHost(t), b)
+	o.Rows, o.Bytes = []string{rowPinned, rowShared, rowExclusive, rowSharedMore}, []int{64}
+	var table bytes.Buffer
+	o.Out = &table
+	r := run(t, o)
+	if !strings.Contains(table.String(), "Every worker has 2 connections") {
+		t.Error("the tables do not say how many connections there are")
+	}
+	if b.site.links != (links{shared: 2, exclusive: 2}) {
+		t.Errorf("workers have %+v", b.site.links)
+	}
+	for _, row := range rows(r, rowSharedMore) {
+		wantFigures(t, row, figurePayloads, figureOverNull)
+		if _, compared := row.Figure(figureOverUsual); compared {
+			t.Error("a row is compared with the usual number of connections, which was not measured")
+		}
+	}
+}
+
 // TestServerWithoutBatches: rows that need batches say so, and the others are measured.
 func TestServerWithoutBatches(t *testing.T) {
 	b := newBench(t, Options{})

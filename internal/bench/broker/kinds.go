@@ -36,29 +36,41 @@ const (
 	rowExclusiveOne = "millrace-exclusive-1"
 )
 
-// How many connections the worker has by default. Those that compute nothing have as many as the worker of their shape.
-var linksShared, linksExclusive = ingest.DefaultConnections(false), ingest.DefaultConnections(true)
+// links is how many connections to the server a worker has, by its delivery. Those that compute nothing have as many as the worker
+// of their shape.
+type links struct{ shared, exclusive int }
+
+// usualLinks are what the worker has by default.
+var usualLinks = links{shared: ingest.DefaultConnections(false), exclusive: ingest.DefaultConnections(true)}
+
+// linksOf are n connections whatever the delivery; with 0 the usual ones.
+func linksOf(n int) links {
+	if n == 0 {
+		return usualLinks
+	}
+	return links{shared: n, exclusive: n}
+}
 
 // nulls are the workers that compute nothing.
-func nulls(t *bench.Track) []kind {
+func (l links) nulls(t *bench.Track) []kind {
 	b := batchBounds(t)
 	return []kind{
 		{name: rowAsync, make: func() mover { return &nullAsync{} }},
-		{name: rowBatch, make: func() mover { return &batched{bounds: b, links: linksShared} }},
-		{name: rowAckAll, shape: parted, make: func() mover { return &batched{bounds: b, links: linksExclusive, partitioned: true} }},
-		{name: rowPinned, shape: pinned, make: func() mover { return &batched{bounds: b, links: linksExclusive, partitioned: true} }},
+		{name: rowBatch, make: func() mover { return &batched{bounds: b, links: l.shared} }},
+		{name: rowAckAll, shape: parted, make: func() mover { return &batched{bounds: b, links: l.exclusive, partitioned: true} }},
+		{name: rowPinned, shape: pinned, make: func() mover { return &batched{bounds: b, links: l.exclusive, partitioned: true} }},
 	}
 }
 
-// shared is Millrace as it runs by default.
-func shared(t *bench.Track, ops []operator.Operator) kind {
-	return kind{name: rowShared, ops: ops, make: func() mover { return newMillrace(t, ops, linksShared) }}
+// together is Millrace with shared delivery.
+func (l links) together(t *bench.Track, ops []operator.Operator) kind {
+	return kind{name: rowShared, ops: ops, make: func() mover { return newMillrace(t, ops, l.shared) }}
 }
 
-// exclusive is Millrace where each worker has partitions to itself.
-func exclusive(t *bench.Track, ops []operator.Operator) kind {
+// alone is Millrace where each worker has partitions to itself.
+func (l links) alone(t *bench.Track, ops []operator.Operator) kind {
 	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func() mover {
-		m := newMillrace(t, ops, linksExclusive)
+		m := newMillrace(t, ops, l.exclusive)
 		m.exclusive = true
 		return m
 	}}
@@ -68,7 +80,7 @@ func exclusive(t *bench.Track, ops []operator.Operator) kind {
 func over(k kind, links int, name string) kind {
 	usual := k.make
 	k.name, k.make = name, func() mover {
-		m := usual().(*millrace) // what shared and exclusive make
+		m := usual().(*millrace) // what together and alone make
 		m.links = links
 		return m
 	}

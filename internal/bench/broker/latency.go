@@ -32,13 +32,13 @@ func (b *Bench) runLatency(ctx context.Context, t *bench.Track) error {
 	if err != nil {
 		return err
 	}
-	t.Note("%s", s.where)
+	s.note(t)
 	var all []*bench.Contender
 	for _, list := range operatorLists {
-		k := shared(t, parse(list))
+		k := s.links.together(t, parse(list))
 		k.name = latencyEntries[0].Name
 		all = append(all, s.latency(t, k, func(told func(time.Duration)) mover {
-			m := newMillrace(t, k.ops, linksShared)
+			m := newMillrace(t, k.ops, s.links.shared)
 			m.latency = told
 			return m
 		}))

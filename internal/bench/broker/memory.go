@@ -33,10 +33,10 @@ func (b *Bench) runMemory(ctx context.Context, t *bench.Track) error {
 	if err != nil {
 		return err
 	}
-	t.Note("%s", s.where)
-	ours := shared(t, parse(operatorLists[0]))
+	s.note(t)
+	ours := s.links.together(t, parse(operatorLists[0]))
 	ours.name = memoryEntries[0].Name
-	null := nulls(t)[0]
+	null := s.links.nulls(t)[0]
 	null.name = memoryEntries[1].Name
 	all := []*bench.Contender{s.memory(t, ours, b.memoryLeast), s.memory(t, null, b.memoryLeast)}
 	if err := t.Race(ctx, all...); err != nil {

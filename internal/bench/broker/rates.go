@@ -41,7 +41,7 @@ func (b *Bench) runRates(ctx context.Context, t *bench.Track) error {
 	if err != nil {
 		return err
 	}
-	t.Note("%s", s.where)
+	s.note(t)
 	for _, size := range t.Sizes(payloadSizes...) {
 		if err := s.race(ctx, t, size); err != nil {
 			return err
@@ -50,23 +50,31 @@ func (b *Bench) runRates(ctx context.Context, t *bench.Track) error {
 	return nil
 }
 
+// note says what all figures are of.
+func (s *site) note(t *bench.Track) {
+	t.Note("%s", s.where)
+	if s.links != usualLinks {
+		t.Note("Every worker has %d connections to the server, but for those in whose rows' names a number is.", s.links.shared)
+	}
+}
+
 // race is one of all kinds with payloads of one size.
 func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
 	var null []*bench.Contender
-	for _, k := range nulls(t) {
+	for _, k := range s.links.nulls(t) {
 		null = append(null, s.rate(t, k, size))
 	}
 	async, batch, pinned := null[0], null[1], null[3]
 	var together, alone, plain []*bench.Contender // by list of operators
 	for _, list := range operatorLists {
 		ops := parse(list)
-		together = append(together, s.rate(t, shared(t, ops), size))
-		alone = append(alone, s.rate(t, exclusive(t, ops), size))
+		together = append(together, s.rate(t, s.links.together(t, ops), size))
+		alone = append(alone, s.rate(t, s.links.alone(t, ops), size))
 		plain = append(plain, s.rate(t, inPlainGo(ops), size))
 	}
 	first := parse(operatorLists[0])
-	more := s.rate(t, over(shared(t, first), linksExclusive, rowSharedMore), size)
-	one := s.rate(t, over(exclusive(t, first), linksShared, rowExclusiveOne), size)
+	more := s.rate(t, over(usualLinks.together(t, first), usualLinks.exclusive, rowSharedMore), size)
+	one := s.rate(t, over(usualLinks.alone(t, first), usualLinks.shared, rowExclusiveOne), size)
 
 	all := slices.Concat(null, together, alone, []*bench.Contender{more, one}, plain)
 	if err := t.Race(ctx, all...); err != nil {
@@ -86,8 +94,10 @@ func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
 		alone[i].Compare(figureOverPlain, figurePayloads, p)
 		alone[i].Compare(figureOverShared, figurePayloads, together[i])
 	}
-	more.Compare(figureOverUsual, figurePayloads, together[0])
-	one.Compare(figureOverUsual, figurePayloads, alone[0])
+	if s.links == usualLinks {
+		more.Compare(figureOverUsual, figurePayloads, together[0])
+		one.Compare(figureOverUsual, figurePayloads, alone[0])
+	}
 	t.Finish(all...)
 	return nil
 }

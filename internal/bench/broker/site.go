@@ -27,6 +27,7 @@ type site struct {
 	js      jetstream.JetStream
 	in, out string // the streams' names in this round
 	rounds  int    // of all rows so far
+	links   links  // of the workers
 	batches bool   // the result stream takes batches, where the server can
 }
 
@@ -34,7 +35,7 @@ type site struct {
 const closing = 30 * time.Second
 
 func newSite(ctx context.Context, o Options) (s *site, err error) {
-	s = &site{address: o.Server, storage: jetstream.FileStorage, batches: true, where: elsewhere}
+	s = &site{address: o.Server, storage: jetstream.FileStorage, batches: true, where: elsewhere, links: linksOf(o.Connections)}
 	if o.Memory {
 		s.storage = jetstream.MemoryStorage
 	}
