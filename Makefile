@@ -13,7 +13,7 @@ INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 # What a GPU machine gets beside the sources: it has no Go. See tools/gpu-check.
 BUNDLE       := .gpu
 BUNDLE_TESTS := device/cuda streams ingest
-BUNDLE_MIB   := 61
+BUNDLE_MIB   := 40
 
 FUZZTIME ?= 10s
 
@@ -59,7 +59,7 @@ kernels: ## Build kernels/build/libmillrace.so, the faulty one for tests, and th
 kernels-check: ## Test the kernels' arithmetic on the CPU (needs a C++ compiler alone)
 	$(MAKE) -C kernels check
 
-gpu-bundle: ## Build into .gpu/ what a GPU machine without Go needs
+gpu-bundle: ## Build and pack into .gpu/ what a GPU machine without Go needs
 	rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)
 	CGO_ENABLED=1 go build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BUNDLE)/worker ./cmd/worker
 	set -e; for room in $(BUNDLE_TESTS); do \
@@ -67,6 +67,7 @@ gpu-bundle: ## Build into .gpu/ what a GPU machine without Go needs
 	done
 	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/libmillrace-faulty.so kernels/build/yardstick) $(BUNDLE)/; \
 	else echo "kernels/build/libmillrace.so is not there (make kernels): the bundle goes without it" >&2; fi
+	cd $(BUNDLE) && tar -czf bundle.tar.gz * && find . -type f ! -name bundle.tar.gz -delete
 	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \
 		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }
 
