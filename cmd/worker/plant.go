@@ -150,6 +150,7 @@ func (p *plant) startServer(addr, dir string) error {
 // connect opens the connection and makes the worker on it.
 func (p *plant) connect(ctx context.Context) error {
 	p.options = ingestOptions(p.cfg, p.log, p.meter, p.pipes)
+	p.sayCredentials()
 	nc, err := p.dial()
 	if err != nil {
 		return err
@@ -176,6 +177,15 @@ func (p *plant) connect(ctx context.Context) error {
 	}
 	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
 	return err
+}
+
+// sayCredentials warns of files that will soon be of no use. What is wrong with one already fails the connection.
+func (p *plant) sayCredentials() {
+	for _, f := range connection(p.cfg, p.url).Inspect(time.Now()) {
+		if f.Level == ingest.Warning {
+			p.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
+		}
+	}
 }
 
 // connections is how many to open.

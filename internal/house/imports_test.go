@@ -25,14 +25,15 @@ var rooms = map[string][]string{
 	"internal/console":   {"internal/ingest"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
 
-	"internal/ingest":           {"internal/ingest/partition", "internal/ingest/pull", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
-	"internal/ingest/embedded":  nil,
-	"internal/ingest/partition": nil,
-	"internal/ingest/pull":      nil,
-	"internal/ingest/store":     nil,
-	"internal/streams":          {"internal/alloc", "internal/operator", "internal/device"},
-	"internal/alloc":            {"internal/device"},
-	"internal/operator":         {"internal/device"},
+	"internal/ingest":             {"internal/ingest/credentials", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/ingest/credentials": nil,
+	"internal/ingest/embedded":    nil,
+	"internal/ingest/partition":   nil,
+	"internal/ingest/pull":        nil,
+	"internal/ingest/store":       nil,
+	"internal/streams":            {"internal/alloc", "internal/operator", "internal/device"},
+	"internal/alloc":              {"internal/device"},
+	"internal/operator":           {"internal/device"},
 
 	"internal/device":      nil,
 	"internal/device/cuda": {"internal/device"},
@@ -113,7 +114,7 @@ var cStaysInCUDA = rule{
 
 // clients says which rooms know a module from outside. The commands wire them, and tests may use them.
 var clients = map[string][]string{
-	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/embedded", "internal/ingest/pull", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
+	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/pull", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
 	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry"},
 	"github.com/kelseyhightower/":     {"internal/config"},
