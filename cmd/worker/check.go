@@ -27,6 +27,7 @@ func runCheck(ctx context.Context, args []string) error {
 	}
 	cfg, err := loadConfig()
 	findings := checkConfig(cfg, err)
+	findings = append(findings, checkTracing())
 	if err == nil {
 		devices, more := checkDevices(cfg)
 		findings = append(findings, more...)

@@ -23,6 +23,7 @@ var rooms = map[string][]string{
 
 	"internal/config":    nil,
 	"internal/console":   {"internal/ingest"},
+	"internal/tracing":   {"internal/ingest", "internal/streams"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
 
 	"internal/ingest":             {"internal/ingest/credentials", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
@@ -117,6 +118,7 @@ var clients = map[string][]string{
 	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/pull", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
 	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry"},
+	"go.opentelemetry.io/otel":        {"internal/tracing"},
 	"github.com/kelseyhightower/":     {"internal/config"},
 	"github.com/lmittmann/tint":       nil,
 	"golang.org/x/term":               {"internal/console"},
