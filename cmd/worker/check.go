@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"millrace/internal/config"
@@ -26,6 +27,7 @@ func runCheck(ctx context.Context, args []string) error {
 	}
 	cfg, err := loadConfig()
 	findings := checkConfig(cfg, err)
+	findings = append(findings, checkTracing())
 	if err == nil {
 		devices, more := checkDevices(cfg)
 		findings = append(findings, more...)
@@ -116,12 +118,17 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int) []ingest.Fi
 		return []ingest.Finding{checkEmbedded(cfg)}
 	}
 	log := slog.New(slog.DiscardHandler)
-	nc, err := ingest.Connect(connection(cfg, cfg.NATS.URL.String()), "millrace-check", log, nobody{})
+	how := connection(cfg, cfg.NATS.URL.String())
+	findings := how.Inspect(time.Now())
+	if slices.ContainsFunc(findings, func(f ingest.Finding) bool { return f.Level == ingest.Error }) {
+		return findings // no connection comes about with that
+	}
+	nc, err := ingest.Connect(how, "millrace-check", log, nobody{})
 	if err != nil {
-		return []ingest.Finding{{Level: ingest.Error, What: "NATS", Found: err.Error(), Advice: "start the server or set MILLRACE_NATS_URL"}}
+		return append(findings, ingest.Finding{Level: ingest.Error, What: "NATS", Found: err.Error(), Advice: "put that right, then check again"})
 	}
 	defer nc.Close()
-	findings := ingest.Inspect(ctx, nc, ingestOptions(cfg, log, nobody{}, nil), inFlight(cfg, devices), int(cfg.BatchBytes))
+	findings = append(findings, ingest.Inspect(ctx, nc, ingestOptions(cfg, log, nobody{}, nil), inFlight(cfg, devices), int(cfg.BatchBytes))...)
 	if cfg.Provision {
 		for i := range findings {
 			if findings[i].Missing {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,6 +21,7 @@ import (
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
+	"millrace/internal/tracing"
 )
 
 // embeddedAddr is where the embedded server listens for `worker run`.
@@ -41,7 +43,9 @@ type plant struct {
 	nc       *nats.Conn
 	worker   *ingest.Worker
 	options  ingest.Options
-	debugURL string // of the timeline page; empty if it is off
+	debugURL string                    // of the timeline page; empty if it is off
+	tracer   *tracing.Tracer           // nil for none
+	draining atomic.Pointer[time.Time] // since when; nil before
 
 	closers []func() error
 }
@@ -91,6 +95,9 @@ func (p *plant) openPipelines() error {
 		info := d.Info()
 		p.metrics.AddDevice(info.ID)
 		p.timeline.AddDevice(info.ID, info.Name, d.Epoch())
+		if p.tracer != nil {
+			p.tracer.AddDevice(info.ID, d.Epoch())
+		}
 		pipe, err := streams.New(d, pipelineConfig(p.cfg, info, ops, observers))
 		if errors.Is(err, device.ErrInvalid) {
 			return usageError{err} // bounds that do not go together
@@ -150,6 +157,10 @@ func (p *plant) startServer(addr, dir string) error {
 // connect opens the connection and makes the worker on it.
 func (p *plant) connect(ctx context.Context) error {
 	p.options = ingestOptions(p.cfg, p.log, p.meter, p.pipes)
+	if p.tracer != nil {
+		p.options.Batches = p.tracer
+	}
+	p.sayCredentials()
 	nc, err := p.dial()
 	if err != nil {
 		return err
@@ -176,6 +187,15 @@ func (p *plant) connect(ctx context.Context) error {
 	}
 	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
 	return err
+}
+
+// sayCredentials warns of files that will soon be of no use. What is wrong with one already fails the connection.
+func (p *plant) sayCredentials() {
+	for _, f := range connection(p.cfg, p.url).Inspect(time.Now()) {
+		if f.Level == ingest.Warning {
+			p.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
+		}
+	}
 }
 
 // connections is how many to open.

@@ -42,11 +42,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// environment is that of a shell without any Millrace variables, on the host device, plus env.
+// environment is that of a shell without any variables of Millrace or OpenTelemetry, on the host device, plus env.
 func environment(env ...string) []string {
 	var clean []string
 	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "MILLRACE_") {
+		if !strings.HasPrefix(e, "MILLRACE_") && !strings.HasPrefix(e, "OTEL_") {
 			clean = append(clean, e)
 		}
 	}

@@ -47,6 +47,9 @@ func runWorker(ctx context.Context, args []string) (err error) {
 
 // start puts everything in place, in the order in which parts need each other.
 func (p *plant) start(ctx context.Context, addr, dir string) error {
+	if err := p.openTracing(ctx); err != nil {
+		return err
+	}
 	if err := p.openPipelines(); err != nil {
 		return err
 	}
@@ -63,6 +66,8 @@ func (p *plant) start(ctx context.Context, addr, dir string) error {
 func (p *plant) run(ctx context.Context) error {
 	p.health.Started()
 	context.AfterFunc(ctx, func() {
+		now := time.Now()
+		p.draining.Store(&now)
 		p.health.Draining()
 		p.log.Info("stopping: finishing what is in hand", "timeout", p.cfg.DrainTimeout.String())
 	})

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDemoVerifiesEveryPayload(t *testing.T) {
@@ -61,15 +62,15 @@ func TestRunWorksUntilItIsToldToStop(t *testing.T) {
 	}
 	p.await("200 payloads  ") // the progress line
 	public := address(t, p, "serving metrics and health")
-	if body := get(t, public+"metrics"); !strings.Contains(body, `millrace_messages_total{outcome="published"} 200`) {
+	if body := body(t, public+"metrics"); !strings.Contains(body, `millrace_messages_total{outcome="published"} 200`) {
 		t.Errorf("the metrics do not count %d published:\n%s", n, grep(body, "millrace_messages_total"))
 	}
 	for _, path := range []string{"healthz", "readyz"} {
-		if body := get(t, public+path); body != "ok\n" {
+		if body := body(t, public+path); body != "ok\n" {
 			t.Errorf("/%s says %q", path, body)
 		}
 	}
-	if body := get(t, address(t, p, "serving debug pages")+"trace?seconds=60"); !strings.Contains(body, "copy_in") {
+	if body := body(t, address(t, p, "serving debug pages")+"trace?seconds=60"); !strings.Contains(body, "copy_in") {
 		t.Errorf("/trace has no copy_in track: %.300s", body)
 	}
 	if code := p.terminate(); code != exitDone {
@@ -110,20 +111,6 @@ func address(t *testing.T, p *process, message string) string {
 	return m[1]
 }
 
-func get(t *testing.T, url string) string {
-	t.Helper()
-	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }() // the body has been read
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
-}
-
 func grep(text, what string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -132,4 +119,33 @@ func grep(text, what string) string {
 		}
 	}
 	return strings.Join(lines, "")
+}
+
+// body is what a page says, whatever its status.
+func body(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // the body has been read
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// awaitBody returns once a page holds a text.
+func awaitBody(t *testing.T, url, text string) {
+	t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(body(t, url), text) {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s does not hold %q within %v", url, text, patience)
+		}
+	}
 }

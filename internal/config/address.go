@@ -74,3 +74,19 @@ func isLoopback(address string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
+
+// onLoopback puts this machine alone where an address names no host: what is behind it is open to the network only for
+// who asks for that in so many words.
+func onLoopback(address string) string {
+	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return address
+}
+
+// collide says whether two addresses to listen on cannot both be had.
+func collide(a, b string) bool {
+	aHost, aPort, _ := net.SplitHostPort(a)
+	bHost, bPort, _ := net.SplitHostPort(b)
+	return aPort == bPort && aPort != "0" && (aHost == bHost || aHost == "" || bHost == "")
+}

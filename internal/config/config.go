@@ -56,7 +56,7 @@ type Config struct {
 	DrainTimeout  time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"how long the worker may take to finish its work when it is told to stop; keep it below the supervisor's grace period"`
 
 	HTTPAddr  string     `split_words:"true" default:":9464" form:"host:port, or nothing for off" desc:"serves /metrics, /healthz and /readyz; empty: off"`
-	DebugAddr string     `split_words:"true" form:"host:port, or nothing for off" desc:"serves the timeline, /trace?seconds=N and /debug/pprof; empty: off, but in worker demo 127.0.0.1:6060 if it is not set"`
+	DebugAddr string     `split_words:"true" form:"host:port, or nothing for off" desc:"serves the timeline, /trace?seconds=N and /debug/pprof; without a host on 127.0.0.1; empty: off, but in worker demo 127.0.0.1:6060 if it is not set"`
 	LogLevel  slog.Level `split_words:"true" default:"info" oneof:"debug,info,warn,error" desc:"the least level that is logged"`
 	LogFormat string     `split_words:"true" default:"auto" oneof:"auto,text,json" desc:"text is coloured lines, json one object a line, auto text on a terminal and json elsewhere"`
 	NVTX      bool       `default:"false" desc:"names batches and their stages on the timeline of an NVIDIA profiler (Nsight Systems); costs a call to the GPU for each stage instead of one for the batch"`

@@ -40,6 +40,7 @@ func Load(checks ...Check) (*Config, error) {
 	if !c.IsSet(Prefix + "_PROVISION") {
 		c.Provision = c.Embedded()
 	}
+	c.DebugAddr = onLoopback(c.DebugAddr)
 	c.validate()
 	for _, check := range checks {
 		if c.read.unread[check.Variable] {

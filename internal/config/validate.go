@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // validate notes every problem with the values that could be read.
@@ -199,7 +198,7 @@ func (c *Config) validateAddresses() {
 	if c.DebugAddr == "" || wrongListen(c.DebugAddr) != "" {
 		return
 	}
-	if c.DebugAddr == c.HTTPAddr && !strings.HasSuffix(c.DebugAddr, ":0") {
+	if c.HTTPAddr != "" && collide(c.HTTPAddr, c.DebugAddr) {
 		c.problemDo(debug, "the same as "+public, "set another port")
 	}
 	if !isLoopback(c.DebugAddr) {

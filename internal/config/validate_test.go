@@ -95,6 +95,7 @@ func TestBadValues(t *testing.T) {
 		{"HTTP_ADDR=:http", "HTTP_ADDR", "a port is a number from 0 to 65535"},
 		{"HTTP_ADDR=a/b:80", "HTTP_ADDR", "not host:port"},
 		{"DEBUG_ADDR=:9464", "DEBUG_ADDR", "the same as MILLRACE_HTTP_ADDR"},
+		{"DEBUG_ADDR=127.0.0.1:9464", "DEBUG_ADDR", "the same as MILLRACE_HTTP_ADDR"},
 	} {
 		t.Run(tc.env, func(t *testing.T) {
 			env := map[string]string{}
@@ -151,12 +152,24 @@ func TestWarnings(t *testing.T) {
 	}{
 		{map[string]string{"MILLRACE_NATS_CREDS": file}, "MILLRACE_NATS_CREDS has no effect"},
 		{map[string]string{"MILLRACE_DEVICE": "host", "MILLRACE_DEVICES": "0"}, "MILLRACE_DEVICES has no effect"},
-		{map[string]string{"MILLRACE_DEBUG_ADDR": ":6060"}, "MILLRACE_DEBUG_ADDR is open to every machine"},
+		{map[string]string{"MILLRACE_DEBUG_ADDR": "0.0.0.0:6060"}, "MILLRACE_DEBUG_ADDR is open to every machine"},
 		{map[string]string{"MILLRACE_MAX_ACK_PENDING": "10"}, "no batch can fill up"},
 	} {
 		c := good(t, tc.env)
 		if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], tc.want) {
 			t.Errorf("%v: warnings are %q, want one with %q", tc.env, w, tc.want)
+		}
+	}
+}
+
+// TestDebugPagesStayOnThisMachine: off unless asked for, and without a host not on every interface.
+func TestDebugPagesStayOnThisMachine(t *testing.T) {
+	for set, want := range map[string]string{
+		"": "", ":6060": "127.0.0.1:6060", ":0": "127.0.0.1:0", "127.0.0.1:6060": "127.0.0.1:6060", "[::1]:6060": "[::1]:6060", "localhost:6060": "localhost:6060",
+	} {
+		c := good(t, map[string]string{"MILLRACE_DEBUG_ADDR": set, "MILLRACE_HTTP_ADDR": ""})
+		if c.DebugAddr != want || len(c.Warnings()) != 0 {
+			t.Errorf("%q: %q with warnings %q, want %q", set, c.DebugAddr, c.Warnings(), want)
 		}
 	}
 }

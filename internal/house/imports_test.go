@@ -23,16 +23,18 @@ var rooms = map[string][]string{
 
 	"internal/config":    nil,
 	"internal/console":   {"internal/ingest"},
+	"internal/tracing":   {"internal/ingest", "internal/streams"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
 
-	"internal/ingest":           {"internal/ingest/partition", "internal/ingest/pull", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
-	"internal/ingest/embedded":  nil,
-	"internal/ingest/partition": nil,
-	"internal/ingest/pull":      nil,
-	"internal/ingest/store":     nil,
-	"internal/streams":          {"internal/alloc", "internal/operator", "internal/device"},
-	"internal/alloc":            {"internal/device"},
-	"internal/operator":         {"internal/device"},
+	"internal/ingest":             {"internal/ingest/credentials", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/ingest/credentials": nil,
+	"internal/ingest/embedded":    nil,
+	"internal/ingest/partition":   nil,
+	"internal/ingest/pull":        nil,
+	"internal/ingest/store":       nil,
+	"internal/streams":            {"internal/alloc", "internal/operator", "internal/device"},
+	"internal/alloc":              {"internal/device"},
+	"internal/operator":           {"internal/device"},
 
 	"internal/device":      nil,
 	"internal/device/cuda": {"internal/device"},
@@ -113,9 +115,10 @@ var cStaysInCUDA = rule{
 
 // clients says which rooms know a module from outside. The commands wire them, and tests may use them.
 var clients = map[string][]string{
-	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/embedded", "internal/ingest/pull", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
+	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/pull", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
 	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry"},
+	"go.opentelemetry.io/otel":        {"internal/tracing"},
 	"github.com/kelseyhightower/":     {"internal/config"},
 	"github.com/lmittmann/tint":       nil,
 	"golang.org/x/term":               {"internal/console"},

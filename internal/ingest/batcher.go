@@ -99,7 +99,7 @@ func (w *Worker) leaveUnread(f *batcher) {
 // pipeline is an error.
 func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.CloseReason) error {
 	w.flying[f.pipe][b.Slot()] = g
-	g.bytes = b.Bytes()
+	g.bytes = b.Bytes() + g.headers
 	w.budget.take(g.bytes)
 	g.keep(f.pace)
 	err := b.Submit(why)
@@ -181,12 +181,13 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 	}
 }
 
-// place adds a delivery, or keeps it for the next batch and closes this one.
+// place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but a batch
+// has them in memory until it is settled, so there may be as many bytes of them as of payloads.
 func (f *batcher) place(b *streams.Batch, g *group, d delivery, ok bool) (streams.CloseReason, bool) {
 	if !ok {
 		return streams.ClosedByDrain, true
 	}
-	if !b.Fits(len(d.msg.Data())) {
+	if !b.Fits(len(d.msg.Data())) || g.headers+d.headers > f.pipe.BatchBytes() {
 		f.carry, f.carrying = d, true
 		return streams.ClosedByBytes, true
 	}

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// budget bounds the payload bytes that a worker holds from batch to acknowledgement. Batches whose results are
+// budget bounds the bytes of payloads and headers that a worker holds from batch to acknowledgement. Batches whose results are
 // on their way to the server are bounded in number too, but small ones are many and cost little, and large
 // ones few: so bytes are what is counted. It is overdrawn by what is filling when it runs out, a batch for
 // each batcher at most.

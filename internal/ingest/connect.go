@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/credentials"
 )
 
 // Connection says how to reach NATS. Files are paths; empty means none.
@@ -31,29 +33,39 @@ const (
 	pingInterval = 10 * time.Second
 )
 
-// Connect opens a connection that, once open, reconnects for ever. What happens to it is logged, and
+// files are what c is known by and knows the server by.
+func (c Connection) files() credentials.Files {
+	return credentials.Files{Creds: c.Creds, NKey: c.NKey, CA: c.CA, Cert: c.Cert, Key: c.Key}
+}
+
+// Connect opens a connection that, once open, reconnects for ever, even if the server refuses it meanwhile: credentials
+// that have expired are replaced on disk, and are read again for each attempt. What happens to it is logged, and
 // reconnections are told to the observer.
 func Connect(c Connection, name string, log *slog.Logger, observer Observer) (*nats.Conn, error) {
-	opts, err := c.options(name)
+	opts, err := c.files().Options()
 	if err != nil {
 		return nil, err
 	}
+	out := &outage{log: log, explain: c.advice}
 	opts = append(opts,
+		nats.Name(name),
 		nats.Timeout(connectTimeout),
 		nats.PingInterval(pingInterval),
 		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(250*time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, time.Second),
-		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
-			if !nc.IsClosed() { // closed by us otherwise
-				log.Warn("disconnected from NATS, reconnecting", "error", err)
-			}
-		}),
+		nats.DisconnectErrHandler(out.began),
+		nats.ReconnectErrHandler(out.failed),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			log.Info("reconnected to NATS", "server", nc.ConnectedServerName())
 			observer.Reconnected()
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if refused(err) {
+				out.note(err)
+				return
+			}
 			subject := ""
 			if sub != nil {
 				subject = sub.Subject
@@ -63,68 +75,41 @@ func Connect(c Connection, name string, log *slog.Logger, observer Observer) (*n
 	)
 	nc, err := nats.Connect(c.URL, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), withoutAddress(err), advice(err))
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), withoutAddress(err), c.advice(err))
 	}
 	return nc, nil
 }
 
-func (c Connection) options(name string) ([]nats.Option, error) {
-	opts := []nats.Option{nats.Name(name)}
-	if err := c.readable(); err != nil {
-		return nil, err
-	}
-	if c.Creds != "" {
-		opts = append(opts, nats.UserCredentials(c.Creds))
-	}
-	if c.NKey != "" {
-		o, err := nats.NkeyOptionFromSeed(c.NKey)
-		if err != nil {
-			return nil, fmt.Errorf("MILLRACE_NATS_NKEY: %s does not hold an NKey seed: %w", c.NKey, err)
+// Inspect looks at the files that c names, without a server.
+func (c Connection) Inspect(now time.Time) (findings []Finding) {
+	for _, f := range c.files().Inspect(now) {
+		found := Finding{What: f.Variable, Found: f.Path + " " + f.Found, Advice: f.Advice}
+		switch {
+		case f.Wrong:
+			found.Level = Error
+		case f.Advice != "":
+			found.Level = Warning
 		}
-		opts = append(opts, o)
+		findings = append(findings, found)
 	}
-	if c.CA != "" {
-		opts = append(opts, nats.RootCAs(c.CA))
-	}
-	if c.Cert != "" {
-		opts = append(opts, nats.ClientCert(c.Cert, c.Key))
-	}
-	return opts, nil
-}
-
-// readable finds out whether the files are there and can be read, and names every one that cannot.
-func (c Connection) readable() error {
-	var errs []error
-	for _, f := range []struct{ variable, path string }{
-		{"MILLRACE_NATS_CREDS", c.Creds}, {"MILLRACE_NATS_NKEY", c.NKey}, {"MILLRACE_NATS_TLS_CA", c.CA},
-		{"MILLRACE_NATS_TLS_CERT", c.Cert}, {"MILLRACE_NATS_TLS_KEY", c.Key},
-	} {
-		if f.path == "" {
-			continue
-		}
-		file, err := os.Open(f.path)
-		if err == nil {
-			err = file.Close()
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w: name a file that the worker can read", f.variable, err))
-		}
-	}
-	return errors.Join(errs...)
+	return findings
 }
 
 // advice says what to look at after a connection that failed.
-func advice(err error) string {
-	switch {
-	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
+func (c Connection) advice(err error) string {
+	if text := c.files().Explain(err, strings.Contains(c.URL, "@")); text != "" {
+		return text
+	}
+	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || isNetwork(err) {
 		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts a server of its own"
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
-		return "check MILLRACE_NATS_CREDS, MILLRACE_NATS_NKEY or the user in MILLRACE_NATS_URL"
-	case errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted),
-		strings.Contains(err.Error(), "tls"), strings.Contains(err.Error(), "x509"), strings.Contains(err.Error(), "certificate"):
-		return "check MILLRACE_NATS_TLS_CA, MILLRACE_NATS_TLS_CERT and MILLRACE_NATS_TLS_KEY"
 	}
 	return "check MILLRACE_NATS_URL and the MILLRACE_NATS_ files"
+}
+
+// isNetwork says whether the server was not reached at all.
+func isNetwork(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // withoutAddress takes the address out of an error of net/url, which quotes it with its password.

@@ -38,7 +38,7 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 		{"nobody there", Connection{URL: "nats://127.0.0.1:1"},
 			[]string{"nats://127.0.0.1:1", "is a server running there", "MILLRACE_NATS_URL"}},
 		{"wrong password", Connection{URL: "nats://ann:pass-wrong@" + addr},
-			[]string{"nats://" + addr, "Authorization", "MILLRACE_NATS_CREDS"}},
+			[]string{"nats://" + addr, "Authorization", "does not take the user, password or token in MILLRACE_NATS_URL"}},
 		{"bad address", Connection{URL: "nats://ann:pass-wrong@host:port"}, []string{"bad address", "invalid port", "MILLRACE_NATS_URL"}},
 		{"no credentials", Connection{URL: "nats://" + addr, Creds: empty + ".gone"}, []string{"MILLRACE_NATS_CREDS", "no such file"}},
 		{"no seed", Connection{URL: "nats://" + addr, NKey: empty}, []string{"MILLRACE_NATS_NKEY", empty}},
@@ -46,7 +46,7 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 			[]string{"MILLRACE_NATS_TLS_CA", empty + ".ca", "MILLRACE_NATS_NKEY", empty + ".seed"}},
 		{"no authorities", Connection{URL: "nats://" + addr, CA: empty}, []string{"MILLRACE_NATS_TLS_CA", empty}},
 		{"no certificate", Connection{URL: "nats://" + addr, Cert: empty, Key: empty}, []string{"MILLRACE_NATS_TLS_CERT"}},
-		{"no TLS there", Connection{URL: "tls://ann:pass-right@" + addr}, []string{"tls://" + addr, "MILLRACE_NATS_TLS_CA"}},
+		{"no TLS there", Connection{URL: "tls://ann:pass-right@" + addr}, []string{"tls://" + addr, "the server there has no TLS"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,7 @@ type delivery struct {
 	number     uint64    // of the delivery, at the consumer
 	deliveries int       // 1 for the first
 	level      int       // how suspect it is; see levels
+	headers    int       // bytes of its headers
 	pending    uint64    // messages behind it
 	stored     time.Time // when the stream stored it
 	received   time.Time
@@ -30,8 +31,13 @@ func newDelivery(msg jetstream.Msg, now time.Time) (delivery, error) {
 	if err != nil {
 		return delivery{}, fmt.Errorf("message on %q has no JetStream metadata: %w", msg.Subject(), err)
 	}
+	headers := 0
+	if m, ok := msg.(interface{ HeaderBytes() int }); ok {
+		headers = m.HeaderBytes()
+	}
 	return delivery{
-		msg: msg, stream: meta.Stream, subject: msg.Subject(), sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, deliveries: int(meta.NumDelivered),
+		headers: headers,
+		msg:     msg, stream: meta.Stream, subject: msg.Subject(), sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, deliveries: int(meta.NumDelivered),
 		pending: meta.NumPending, stored: meta.Timestamp, received: now,
 	}, nil
 }
@@ -55,7 +61,8 @@ type group struct {
 	items   []delivery
 	settled []bool
 	touched time.Time // when the server last heard of them
-	bytes   int       // of the payloads, once the batch is submitted
+	headers int       // bytes of the items' headers
+	bytes   int       // of headers and payloads, once the batch is submitted
 	pace    *pace     // that the batch counts in; nil for none
 	bodies  []byte    // encoded results, back to back
 	ends    []int     // where each ends
@@ -77,6 +84,7 @@ func (g *group) add(d delivery) {
 	}
 	g.items = append(g.items, d)
 	g.settled = append(g.settled, false)
+	g.headers += d.headers
 	g.mu.Unlock()
 }
 
@@ -110,7 +118,7 @@ func (g *group) clear() {
 	}
 	g.mu.Lock()
 	clear(g.items) // let go of the messages
-	g.items, g.settled = g.items[:0], g.settled[:0]
+	g.items, g.settled, g.headers = g.items[:0], g.settled[:0], 0
 	g.bodies, g.ends = g.bodies[:0], g.ends[:0]
 	g.failed, g.completed, g.over, g.leave, g.done = nil, nil, nil, nil, nil
 	g.mu.Unlock()

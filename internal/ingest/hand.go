@@ -8,14 +8,14 @@ import "slices"
 type hand struct {
 	g     *group // keeps the deliveries alive
 	left  []int  // of the group's items, those not tried yet
-	bytes int    // of all items
+	bytes int    // of all items, headers included
 	top   int    // the highest level
 }
 
 func (h *hand) add(d delivery) {
 	h.left = append(h.left, len(h.g.items))
 	h.g.add(d)
-	h.bytes += len(d.msg.Data())
+	h.bytes += len(d.msg.Data()) + d.headers
 	h.top = max(h.top, d.level)
 }
 

@@ -1,6 +1,11 @@
 package ingest
 
-import "time"
+import (
+	"iter"
+	"time"
+
+	"millrace/internal/streams"
+)
 
 // Outcome is what became of an input message.
 type Outcome uint8
@@ -29,4 +34,35 @@ type Observer interface {
 	Pending(messages uint64)
 	// Reconnected: a connection to NATS was lost and is back.
 	Reconnected()
+}
+
+// Payload is one input of a batch, as it came.
+type Payload struct {
+	Stream   string
+	Sequence uint64
+	Header   map[string][]string // not to be kept or changed; nil where there is none
+}
+
+// BatchObserver is told of batches and of what they were made of. Calls come from several goroutines and must not block.
+type BatchObserver interface {
+	// BatchEnded: the device is done with a batch, and what could be published and settled of it is. Record and payloads
+	// are not to be kept.
+	BatchEnded(r *streams.Record, payloads iter.Seq[Payload])
+}
+
+// tell tells the observer of batches, if there is one, of a group's. Nothing is done or allocated otherwise.
+func (w *Worker) tell(g *group, r *streams.Record) {
+	if w.opts.Batches != nil {
+		w.opts.Batches.BatchEnded(r, g.payloads)
+	}
+}
+
+// payloads yields the inputs of the group's batch.
+func (g *group) payloads(yield func(Payload) bool) {
+	for i := range g.items {
+		d := &g.items[i]
+		if !yield(Payload{Stream: d.stream, Sequence: d.sequence, Header: d.msg.Headers()}) {
+			return
+		}
+	}
 }

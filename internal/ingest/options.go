@@ -40,4 +40,5 @@ type Options struct {
 
 	Logger   *slog.Logger
 	Observer Observer
+	Batches  BatchObserver // nil for none
 }

@@ -55,6 +55,7 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 	if err := b.Err(); err != nil {
 		record := *b.Record()
 		b.Release()
+		s.w.tell(g, &record)
 		s.w.refused(s.pipe, g, err)
 		s.pipe.Report(&record)
 		return
@@ -75,6 +76,7 @@ func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
 	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.acking}
 	record.Stages[streams.Settle] = streams.Span{Start: published - s.acking, End: s.pipe.Now()}
 	s.pipe.Report(&record)
+	s.w.tell(g, &record)
 }
 
 // encode writes the result bodies of all payloads into the group.

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,4 +178,11 @@ func (l *records) batch(t *testing.T, n uint64) streams.Record {
 	}
 	t.Fatalf("no record of batch %d among %d", n, len(l.list))
 	return streams.Record{}
+}
+
+// all is every record so far.
+func (l *records) all() []streams.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.list)
 }

@@ -128,9 +128,9 @@ func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, fi
 
 // stored makes the partition's number-th delivery of a message of the stream.
 func (t *tenure) stored(raw *jetstream.RawStreamMsg, number uint64) delivery {
-	consumer := partitionConsumer(t.w.opts.Consumer, t.partition)
+	msg := pull.Stored(t.nc, t.w.opts.Stream, partitionConsumer(t.w.opts.Consumer, t.partition), number, raw)
 	return delivery{
-		msg:    pull.Stored(t.nc, t.w.opts.Stream, consumer, number, raw),
+		msg: msg, headers: msg.HeaderBytes(),
 		stream: t.w.opts.Stream, subject: partitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
 		deliveries: 1, stored: raw.Time, received: time.Now(),
 	}

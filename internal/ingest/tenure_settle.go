@@ -54,6 +54,7 @@ func (t *tenure) settleGroup(hard context.Context, s *settler, g *group) error {
 	g.record.Stages[streams.Publish] = streams.Span{Start: start, End: published}
 	g.record.Stages[streams.Settle] = streams.Span{Start: published, End: t.pipe.Now()}
 	t.pipe.Report(&g.record)
+	t.w.tell(g, &g.record)
 	t.w.progressed()
 	return err
 }
@@ -62,6 +63,7 @@ func (t *tenure) settleGroup(hard context.Context, s *settler, g *group) error {
 // which payload it was.
 func (t *tenure) batchFailed(g *group) error {
 	t.pipe.Report(&g.record)
+	t.w.tell(g, &g.record)
 	t.blameOn(g.failed)
 	return fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.items), g.items[0].sequence, g.failed)
 }

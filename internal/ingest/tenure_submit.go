@@ -77,7 +77,7 @@ func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, w
 func (t *tenure) submit(b *streams.Batch, g *group, why streams.CloseReason) error {
 	g.completed = make(chan struct{})
 	t.w.flying[t.pipe][b.Slot()] = g
-	g.bytes = b.Bytes()
+	g.bytes = b.Bytes() + g.headers
 	t.w.budget.take(g.bytes)
 	g.keep(t.pace)
 	leave := g.leave

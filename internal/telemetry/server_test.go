@@ -188,3 +188,39 @@ func TestCloseCutsOffAtItsDeadline(t *testing.T) {
 		t.Error("the request was answered")
 	}
 }
+
+// TestDebugPagesAreForThisMachine: neither another site's page nor a name that was led here gets anything.
+func TestDebugPagesAreForThisMachine(t *testing.T) {
+	url := serve(t, telemetry.DebugHandler(telemetry.Debug{Timeline: timelineOf(), Build: build}))
+	for _, c := range []struct {
+		host, site, dest string
+		want             int
+	}{
+		{"localhost:6060", "", "", 200},
+		{"127.0.0.1", "same-origin", "empty", 200},
+		{"[::1]:6060", "none", "document", 200},
+		{"localhost", "cross-site", "document", 200}, // a link that somebody followed
+		{"localhost", "cross-site", "image", 403},
+		{"localhost", "cross-site", "iframe", 403},
+		{"rebound.example.com:6060", "same-origin", "empty", 403},
+		{"localhost.example.com", "", "", 403},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/debug/pprof/cmdline", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = c.host
+		request.Header.Set("Sec-Fetch-Site", c.site)
+		request.Header.Set("Sec-Fetch-Dest", c.dest)
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.StatusCode != c.want {
+			t.Errorf("%+v: %s", c, answer.Status)
+		}
+		if err := answer.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -33,6 +33,11 @@ func (m *Message) Data() []byte { return m.raw.Data }
 // Headers are nil where there are none, and where they cannot be read.
 func (m *Message) Headers() nats.Header { return m.raw.Header }
 
+// HeaderBytes is how long the headers were on the wire, whether they can be read or not.
+func (m *Message) HeaderBytes() int {
+	return max(m.raw.Size()-len(m.raw.Subject)-len(m.raw.Reply)-len(m.raw.Data), 0)
+}
+
 // Subject is the subject in the stream.
 func (m *Message) Subject() string { return m.raw.Subject }
 

@@ -1,0 +1,115 @@
+package ingest
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/streams"
+)
+
+// TestHeadersAreBounded: who publishes empty payloads with headers of the largest size has the worker hold as little as who
+// publishes payloads of that size.
+func TestHeadersAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
+			r.provision()
+			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream takes no headers over 64 KiB
+			for range n {
+				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Much": {strings.Repeat("x", headerBytes)}}}
+				if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			seen := &records{}
+			run := r.prepare(hostDevice(t), streams.Config{BatchBytes: batchBytes, Observer: seen})
+			budget := run.worker.budget.left
+			run.start()
+			r.tally.awaitStored(t, n)
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			payloads := 0
+			for _, b := range seen.all() {
+				payloads += b.Payloads
+				if b.Payloads > batchBytes/headerBytes {
+					t.Errorf("batch %d has %d payloads with headers of %d bytes, more than %d bytes together", b.Batch, b.Payloads, headerBytes, batchBytes)
+				}
+			}
+			if payloads != n {
+				t.Errorf("%d payloads in batches, want %d", payloads, n)
+			}
+			if left := run.worker.budget.left; left != budget {
+				t.Errorf("%d bytes are left of the budget, and were %d", left, budget)
+			}
+		})
+	}
+}
+
+// batches is a BatchObserver that keeps the headers of what it is told of.
+type batches struct {
+	mu   sync.Mutex
+	seen map[uint64]string // traceparent by sequence
+}
+
+func (b *batches) BatchEnded(_ *streams.Record, payloads iter.Seq[Payload]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for p := range payloads {
+		b.seen[p.Sequence] = p.Header["traceparent"][0]
+	}
+}
+
+// TestTraceContextIsCarriedThrough: a result has the context of its payload as that came, and who observes batches sees it.
+func TestTraceContextIsCarriedThrough(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"shared": 0, "exclusive": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
+			observer := &batches{seen: map[uint64]string{}}
+			r.opts.Batches = observer
+			r.provision()
+			const n = 50
+			parent := func(i int) string { return fmt.Sprintf("00-%032x-%016x-01", i+1, i+1) }
+			for i := range n {
+				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"traceparent": {parent(i)}, "tracestate": {"vendor=value"}}}
+				if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run := r.run(hostDevice(t), streams.Config{})
+			r.tally.awaitStored(t, n)
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			results := r.stored("results.>")
+			for i := range n {
+				seq := uint64(i + 1)
+				if h := results[seq][0].Headers(); len(h["traceparent"]) != 1 || h.Get("traceparent") != parent(i) || h.Get("tracestate") != "vendor=value" {
+					t.Errorf("the result of %d has %v", seq, h)
+				}
+				if got := observer.seen[seq]; got != parent(i) {
+					t.Errorf("who observes batches sees %q with input %d, want %q", got, seq, parent(i))
+				}
+			}
+		})
+	}
+}
+
+// TestNobodyObservesBatchesForFree: without an observer a batch's end costs nothing more.
+func TestNobodyObservesBatchesForFree(t *testing.T) {
+	w, g, record := &Worker{}, &group{items: make([]delivery, 100)}, &streams.Record{}
+	if n := testing.AllocsPerRun(1000, func() { w.tell(g, record) }); n != 0 {
+		t.Errorf("%v allocations a batch", n)
+	}
+}

@@ -1,0 +1,93 @@
+package tracing
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	api "go.opentelemetry.io/otel/trace"
+
+	"millrace/internal/ingest"
+	"millrace/internal/streams"
+)
+
+var _ ingest.BatchObserver = (*Tracer)(nil)
+
+// BatchEnded implements ingest.BatchObserver: it makes the batch's span with a child for each stage, all with the times
+// at which they happened.
+func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[ingest.Payload]) {
+	t.mu.RLock()
+	clock, known := t.devices[r.Device]
+	t.mu.RUnlock()
+	start, end, ran := extent(r)
+	if !known || !ran {
+		return
+	}
+	ctx, span := t.tracer.Start(context.Background(), "process "+t.names.Stream,
+		api.WithNewRoot(), api.WithSpanKind(api.SpanKindConsumer), api.WithTimestamp(clock.epoch.Add(start)), api.WithAttributes(
+			semconv.MessagingSystemKey.String("nats"),
+			semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
+			semconv.MessagingDestinationName(t.names.Stream), semconv.MessagingConsumerGroupName(t.names.Consumer),
+			semconv.MessagingBatchMessageCount(r.Payloads),
+		))
+	if span.IsRecording() { // the sampler wants it
+		link(span, payloads)
+		span.SetAttributes(clock.id,
+			attribute.Int64("millrace.batch.number", int64(r.Batch)), attribute.Int("millrace.batch.bytes", r.Bytes),
+			attribute.Int("millrace.batch.result_bytes", r.ResultBytes), attribute.String("millrace.batch.close_reason", r.Closed.String()),
+			attribute.Int("millrace.lane", r.Lane), attribute.Bool("millrace.batch.in_place", r.InPlace))
+		if r.Err != nil {
+			span.SetStatus(codes.Error, r.Err.Error())
+		}
+		for stage, at := range r.Stages {
+			if at != (streams.Span{}) {
+				t.stage(ctx, streams.Stage(stage), clock.epoch, at, r.Payloads)
+			}
+		}
+	}
+	span.End(api.WithTimestamp(clock.epoch.Add(end)))
+}
+
+// extent is from the start of a batch's first stage to the end of its last, on the device's clock; false if none ran.
+func extent(r *streams.Record) (start, end time.Duration, ran bool) {
+	for _, at := range r.Stages {
+		if at == (streams.Span{}) {
+			continue
+		}
+		if !ran {
+			start = at.Start
+		}
+		end, ran = max(end, at.End), true
+	}
+	return start, end, ran
+}
+
+// stage makes the span of one stage. Those that speak to the server say so in the words of the conventions.
+func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time, at streams.Span, payloads int) {
+	name, kind := stage.String(), api.SpanKindInternal
+	var attributes []attribute.KeyValue
+	message := func(operation attribute.KeyValue, stream string) {
+		name, kind = name+" "+stream, api.SpanKindClient
+		attributes = []attribute.KeyValue{
+			semconv.MessagingSystemKey.String("nats"), operation, semconv.MessagingOperationName(stage.String()),
+			semconv.MessagingDestinationName(stream), semconv.MessagingBatchMessageCount(payloads),
+		}
+	}
+	switch stage {
+	case streams.Publish:
+		message(semconv.MessagingOperationTypeSend, t.names.ResultStream)
+	case streams.Settle:
+		message(semconv.MessagingOperationTypeSettle, t.names.Stream)
+	}
+	_, span := t.tracer.Start(ctx, name, api.WithSpanKind(kind), api.WithTimestamp(epoch.Add(at.Start)), api.WithAttributes(attributes...))
+	span.End(api.WithTimestamp(epoch.Add(at.End)))
+}
+
+// messageID names a payload as its result's Nats-Msg-Id does.
+func messageID(p ingest.Payload) attribute.KeyValue {
+	return semconv.MessagingMessageID(p.Stream + ":" + strconv.FormatUint(p.Sequence, 10))
+}
