@@ -24,7 +24,7 @@ func runCheck(ctx context.Context, args []string) error {
 		"warning or error with what to do. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
 		return err
 	}
-	cfg, err := loadConfig()
+	cfg, err := loadConfig(someServer)
 	findings := checkConfig(cfg, err)
 	if err == nil {
 		devices, more := checkDevices(cfg)
