@@ -90,9 +90,9 @@ func dropRights() error {
 	)
 }
 
-// jailRoot is the image as a container has it: the base, as far as the worker needs it, and the image's own files. The base is
+// jailRoot is an image as a container has it: the base, as far as the worker needs it, and the image's own files. The base is
 // Debian 12's C library, taken from this machine's package.
-func jailRoot(t *testing.T) string {
+func jailRoot(t *testing.T, image string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Fatal("this test mounts file systems and changes its user: run it as root, in a container, say")
@@ -110,7 +110,7 @@ func jailRoot(t *testing.T) string {
 		}
 	}
 	copyCLibrary(t, root)
-	if out, err := exec.CommandContext(t.Context(), "cp", "--archive", tree(t)+"/.", root).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "cp", "--archive", image+"/.", root).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v\n%s", err, out)
 	}
 	return root

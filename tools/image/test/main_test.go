@@ -37,8 +37,8 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// playAll does the whole Dockerfile below dir.
-func playAll(dir string) error {
+// playAll does the whole Dockerfile below dir, with these arguments.
+func playAll(dir string, args map[string]string) error {
 	f, err := os.Open(repository + "/Dockerfile")
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func playAll(dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), playTime)
 	defer cancel()
-	p, err := newPlay(ctx, dir, stamped, func(format string, args ...any) { fmt.Printf(format, args...) })
+	p, err := newPlay(ctx, dir, args, func(format string, args ...any) { fmt.Printf(format, args...) })
 	if err != nil {
 		return err
 	}

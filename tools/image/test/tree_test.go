@@ -32,7 +32,7 @@ var made = sync.OnceValues(func() ([2]string, error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return trees, err
 		}
-		if err := playAll(dir); err != nil {
+		if err := playAll(dir, stamped); err != nil {
 			return trees, err
 		}
 		if err := os.Rename(filepath.Join(dir, final), kept); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -60,7 +61,7 @@ func says(t *testing.T, root string, env []string, program []string, code int, t
 
 // TestEveryLibraryIsFound asks the loader of the jail for what it would load.
 func TestEveryLibraryIsFound(t *testing.T) {
-	root := jailRoot(t)
+	root := jailRoot(t, tree(t))
 	for _, file := range []string{worker, library} {
 		t.Log(file + "\n" + says(t, root, nil, []string{loader, "--list", file}, 0, "libc.so.6 => /lib/"))
 	}
@@ -68,7 +69,7 @@ func TestEveryLibraryIsFound(t *testing.T) {
 
 // TestWorkerFindsItsLibrary: it opens the kernel library in the image, and says that there is no GPU.
 func TestWorkerFindsItsLibrary(t *testing.T) {
-	root := jailRoot(t)
+	root := jailRoot(t, tree(t))
 	says(t, root, nil, []string{worker, "version"}, 0, "millrace 1.2.3", "commit 0123456789ab", "kernel library "+library, "CUDA runtime 12.4")
 	says(t, root, []string{"MILLRACE_DEVICE=cuda"}, []string{worker, "check"}, 1, "error device cuda", "driver")
 	says(t, root, []string{"MILLRACE_NATS_URL=nats://127.0.0.1:1"}, []string{worker, "check"}, 1, "no GPU, the CPU computes")
@@ -76,7 +77,7 @@ func TestWorkerFindsItsLibrary(t *testing.T) {
 
 // TestDemoRunsWithAReadOnlyRoot needs /tmp and nothing else.
 func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
-	root := jailRoot(t)
+	root := jailRoot(t, tree(t))
 	before := contents(t, root)
 	says(t, root, nil, []string{worker, "demo", "--payloads", "300"}, 0, "verified 300 of 300 results")
 	if after := contents(t, root); fmt.Sprint(before) != fmt.Sprint(after) {
@@ -93,7 +94,7 @@ func TestRunWritesWhereItMay(t *testing.T) {
 	} else if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	root := jailRoot(t)
+	root := jailRoot(t, tree(t))
 	says(t, root, []string{"MILLRACE_HTTP_ADDR="}, []string{worker, "run"}, 1, "MILLRACE_DATA_DIR", "millrace-data", "read-only file system")
 
 	data := filepath.Join(filepath.Dir(root), "data")
@@ -121,6 +122,34 @@ func TestRunWritesWhereItMay(t *testing.T) {
 	})
 	if err != nil || owned < 2 {
 		t.Errorf("%d files of the image's user in its data folder, error %v", owned, err)
+	}
+}
+
+// TestImageWithoutTheServer is the one with TAGS=noembedded: smaller, and it asks for a server.
+func TestImageWithoutTheServer(t *testing.T) {
+	args := maps.Clone(stamped)
+	args["TAGS"] = "noembedded"
+	dir := t.TempDir()
+	if err := playAll(dir, args); err != nil {
+		t.Fatal(err)
+	}
+	lean := filepath.Join(dir, final)
+	root := jailRoot(t, lean)
+	const asks = "MILLRACE_NATS_URL=\"\": this build has no NATS server in it"
+	says(t, root, nil, []string{worker, "run"}, 2, asks, "set nats://")
+	says(t, root, nil, []string{worker, "check"}, 1, "error MILLRACE_NATS_URL")
+	says(t, root, nil, []string{worker, "demo"}, 2, "use a build without that tag")
+	says(t, root, nil, []string{worker, "version"}, 0, "embedded NATS server none", "kernel library "+library)
+	size := func(tree string) int64 {
+		info, err := os.Stat(tree + worker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	with, without := size(tree(t)), size(lean)
+	if t.Logf("%d bytes with the server, %d without", with, without); without > with*3/4 {
+		t.Errorf("the worker has %d bytes without the server and %d with it: is it left out?", without, with)
 	}
 }
 
