@@ -41,6 +41,7 @@ nocgo: ## Build the worker without cgo, and run the device tests so
 
 lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	go run $(LINTER) run ./...
+	cd tools/image/test && go run $(LINTER) run ./...
 
 fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 	@set -e; for package in $$(go list ./...); do \
@@ -76,6 +77,8 @@ gpu-check: ## Check everything that needs a GPU, with the bundle (STEPS names so
 
 ci: ## Run what continuous integration runs
 	.ci/run
+
+include image.mk
 
 clean: ## Remove what was built
 	rm -rf bin $(BUNDLE) gpu-out

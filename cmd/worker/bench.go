@@ -19,6 +19,7 @@ import (
 	"millrace/internal/console"
 	"millrace/internal/device"
 	"millrace/internal/device/host"
+	"millrace/internal/ingest/embedded"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
@@ -113,7 +114,11 @@ func (b *benchFlags) options() (bench.Options, error) {
 	if b.storage != "file" && b.storage != "memory" {
 		errs = append(errs, fmt.Errorf("--storage is %q: give file or memory", b.storage))
 	}
-	o.Guests = []bench.Guest{broker.New(broker.Options{}).Guest()}
+	guest := broker.New(broker.Options{}).Guest()
+	o.Guests = []bench.Guest{guest}
+	if !embedded.Included && b.server == "" && o.Measures(guest.Group) {
+		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or the groups to measure without %s", embedded.ErrLeftOut, guest.Group))
+	}
 	return o, errors.Join(append(errs, o.Check())...)
 }
 

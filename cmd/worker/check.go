@@ -25,7 +25,7 @@ func runCheck(ctx context.Context, args []string) error {
 		"warning or error with what to do. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
 		return err
 	}
-	cfg, err := loadConfig()
+	cfg, err := loadConfig(someServer)
 	findings := checkConfig(cfg, err)
 	findings = append(findings, checkTracing())
 	if err == nil {

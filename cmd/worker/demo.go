@@ -12,6 +12,7 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/demo"
+	"millrace/internal/ingest/embedded"
 )
 
 // Defaults of `worker demo`: enough to see it work in under a minute, on a CPU or on a GPU.
@@ -72,6 +73,9 @@ func runDemo(ctx context.Context, args []string) (err error) {
 // demoConfig is the configuration with the demo's own defaults: a server of its own whatever the
 // environment says, quiet logs, ports that another worker does not have.
 func demoConfig() (*config.Config, error) {
+	if !embedded.Included {
+		return nil, usageError{fmt.Errorf("demo: %w, and the demo runs on a server of its own: use a build without that tag", embedded.ErrLeftOut)}
+	}
 	cfg, err := loadConfig()
 	if err != nil {
 		return nil, err

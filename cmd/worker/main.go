@@ -14,6 +14,7 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/device"
+	"millrace/internal/ingest/embedded"
 )
 
 // Exit codes, for supervisors and scripts.
@@ -108,13 +109,17 @@ Usage: worker [command] [flags]
 		}
 		_, _ = fmt.Fprintf(w, "  %-9s %s\n", c.name, c.short)
 	}
-	_, _ = fmt.Fprint(w, `
+	server := "Without MILLRACE_NATS_URL the worker starts a NATS server of its own."
+	if !embedded.Included {
+		server = "MILLRACE_NATS_URL must be set: this build has no NATS server of its own."
+	}
+	_, _ = fmt.Fprintf(w, `
 worker COMMAND -h says more of one. Everything else is set by environment
 variables that begin with MILLRACE_: see worker config.
 
-Without MILLRACE_NATS_URL the worker starts a NATS server of its own.
+%s
 Exit status: 0 done, 1 failed, 2 bad usage or configuration, 70 device lost.
-`)
+`, server)
 }
 
 // flags makes the flag set of a command; about says what it does beyond its flags.

@@ -17,7 +17,7 @@ func runWorker(ctx context.Context, args []string) (err error) {
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	cfg, err := loadConfig()
+	cfg, err := loadConfig(someServer)
 	if err != nil {
 		return err
 	}

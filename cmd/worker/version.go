@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"millrace/internal/console"
 	"millrace/internal/device/cuda"
+	"millrace/internal/ingest/embedded"
 	"millrace/internal/telemetry"
 )
 
@@ -45,7 +47,8 @@ func runVersion(_ context.Context, args []string) error {
 		return err
 	}
 	b := build()
-	rows := [][]string{{"part", "version"}, {"millrace", b.Version}, {"commit", b.Commit}, {"go", b.GoVersion}}
+	rows := [][]string{{"part", "version"}, {"millrace", b.Version}, {"commit", b.Commit}, {"go", b.GoVersion},
+		{"embedded NATS server", cmp.Or(embedded.Version, "none")}}
 	library, missing := libraryRows()
 	if err := console.Table(os.Stdout, append(rows, library...)); err != nil {
 		return err

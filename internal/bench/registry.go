@@ -83,6 +83,11 @@ func checkNames(groups, rows []string, guests []Guest) error {
 // named says whether name means the row: "triple" or "schedules/triple".
 func (e Entry) named(name string) bool { return name == e.Name || name == e.Group+"/"+e.Name }
 
+// Measures says whether a row of the group is asked for.
+func (o Options) Measures(group string) bool {
+	return slices.ContainsFunc(everything(o.Guests), func(e experiment) bool { return e.group == group && o.selects(e) })
+}
+
 // selects says whether a row of e is asked for.
 func (o Options) selects(e experiment) bool {
 	return slices.ContainsFunc(e.rows, func(row Entry) bool { return o.wants(e.group, row.Name) })

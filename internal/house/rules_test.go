@@ -22,7 +22,7 @@ type rule struct {
 var rules = []rule{
 	cStaysInCUDA, importsRunOneWay, clientsStayInTheirRoom,
 	filesAreShort, packagesAreNamed, packagesAreDocumented,
-	testsDoNotSleep, skipsAreLoud, nothingIsLeftOpen, documentsNameWhatExists,
+	testsDoNotSleep, skipsAreLoud, nothingIsLeftOpen, documentsNameWhatExists, operatorsPagesNameWhatExists,
 }
 
 // TestHouse holds the repository to the rules.

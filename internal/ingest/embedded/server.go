@@ -1,5 +1,5 @@
-// Package embedded runs a NATS server with JetStream inside the process, for trying Millrace out with nothing
-// installed and for tests. Clients reach it over TCP like any other.
+//go:build !noembedded
+
 package embedded
 
 import (
@@ -14,14 +14,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// MaxPayload is the largest message the server takes, headers included, in bytes: what a default batch takes.
-const MaxPayload = 4 << 20
+// Included says that this build has the server in it.
+const Included = true
 
-// Options says where the server listens and stores.
-type Options struct {
-	Addr string // host:port; port 0 takes a free one
-	Dir  string // where JetStream keeps its files; created if missing
-}
+// Version is that of the server; empty in a build without one.
+const Version = server.VERSION
 
 // Server is a running server.
 type Server struct {

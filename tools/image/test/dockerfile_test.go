@@ -1,0 +1,149 @@
+// Package image tests the Dockerfile at the root of the repository without Docker: BuildKit's own compiler reads it, its steps
+// are done in folders, and the worker runs in the files that come of it. It is a module of its own, so that BuildKit is no
+// dependency of the worker's.
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/buildkit/client/llb"
+	"github.com/moby/buildkit/client/llb/sourceresolver"
+	"github.com/moby/buildkit/frontend/dockerfile/dockerfile2llb"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/buildkit/frontend/dockerui"
+	dockerspec "github.com/moby/docker-image-spec/specs-go/v1"
+	"github.com/opencontainers/go-digest"
+)
+
+// repository is the root of the tree that is tested.
+var repository = func() string {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		panic(err)
+	}
+	return root
+}()
+
+// dockerfile is the text of the Dockerfile.
+func dockerfile(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// base stands in for the registry: every image there is has an empty configuration. That those that the Dockerfile names exist
+// is for a build to find out.
+type base struct{}
+
+func (base) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
+	return ref, digest.FromString(ref), []byte(`{"architecture": "amd64", "os": "linux", "config": {"Env": ["PATH=/bin"]}}`), nil
+}
+
+// compile has BuildKit turn a Dockerfile into what it would execute, and returns the image's configuration. What BuildKit warns of
+// comes with it.
+func compile(ctx context.Context, text []byte, args map[string]string) (*dockerspec.DockerOCIImage, []string, error) {
+	var warnings []string
+	warn := func(rule, _, _, message string, at []parser.Range) {
+		warnings = append(warnings, fmt.Sprintf("%s: %s %v", rule, message, at))
+	}
+	result, err := dockerfile2llb.Dockerfile2LLB(ctx, text, dockerfile2llb.ConvertOpt{
+		Config:       dockerui.Config{BuildArgs: args},
+		MetaResolver: llb.ImageMetaResolver(base{}),
+		Warn:         warn,
+	})
+	if err != nil {
+		return nil, warnings, err
+	}
+	return result.Image, warnings, nil
+}
+
+// TestBuildKitCompilesIt also looks at what the image says of itself.
+func TestBuildKitCompilesIt(t *testing.T) {
+	args := map[string]string{"VERSION": "1.2.3", "COMMIT": "abc", "TAGS": "noembedded", "SOURCE_DATE_EPOCH": "7"}
+	image, warnings, err := compile(t.Context(), dockerfile(t), args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range warnings {
+		t.Error(w)
+	}
+	config := image.Config
+	if config.User != "65532:65532" {
+		t.Errorf("it runs as %q, want numbers: runAsNonRoot can judge nothing else", config.User)
+	}
+	if !slices.Equal(config.Entrypoint, []string{"/opt/millrace/worker"}) || len(config.Cmd) != 0 {
+		t.Errorf("it starts %q %q, want the worker itself, since there is no shell", config.Entrypoint, config.Cmd)
+	}
+	for label, want := range map[string]string{"version": "1.2.3", "revision": "abc", "licenses": "Apache-2.0", "title": "Millrace"} {
+		if got := config.Labels["org.opencontainers.image."+label]; got != want {
+			t.Errorf("label %s is %q, want %q", label, got, want)
+		}
+	}
+	if got := config.Labels["org.opencontainers.image.base.name"]; !strings.Contains(got, "@sha256:") {
+		t.Errorf("label base.name is %q, want the base with its digest", got)
+	}
+	if !slices.Contains(config.Env, "NVIDIA_DRIVER_CAPABILITIES=compute,utility") {
+		t.Errorf("the environment is %q: the container toolkit brings in what CUDA needs only where it is told to", config.Env)
+	}
+	for _, e := range config.Env {
+		if strings.HasPrefix(e, "NVIDIA_VISIBLE_DEVICES=") {
+			t.Errorf("%s in the image gives GPUs to whoever did not ask for any", e)
+		}
+	}
+	if len(config.ExposedPorts) != 1 || len(config.Volumes) != 0 {
+		configured, _ := json.Marshal(config)
+		t.Errorf("ports and volumes are those of %s, want one port and no volume", configured)
+	}
+}
+
+// TestCompilingFindsWhatIsWrong: the check above is one that can fail.
+func TestCompilingFindsWhatIsWrong(t *testing.T) {
+	for _, c := range []struct{ name, old, wrong string }{
+		{"a flag that is none", "--from=kernels", "--form=kernels"},
+		{"an instruction that is none", "ENTRYPOINT", "ENTRYPOINTS"},
+		{"an argument that is none", "ARG TAGS=\n", "ARG =\n"},
+		{"a base that is not named", "FROM ${GO_IMAGE}", "FROM ${GOLANG}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := strings.Replace(string(dockerfile(t)), c.old, c.wrong, 1)
+			if text == string(dockerfile(t)) {
+				t.Fatalf("the Dockerfile does not have %q", c.old)
+			}
+			_, warnings, err := compile(t.Context(), []byte(text), nil)
+			if err == nil && len(warnings) == 0 {
+				t.Error("nothing was found")
+			}
+		})
+	}
+}
+
+// parse reads the Dockerfile into its stages, with the arguments before the first.
+func parse(t *testing.T) ([]instructions.Stage, map[string]string) {
+	t.Helper()
+	parsed, err := parser.Parse(strings.NewReader(string(dockerfile(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stages, args, err := instructions.Parse(parsed.AST, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for _, a := range args {
+		for _, pair := range a.Args {
+			values[pair.Key] = pair.ValueString()
+		}
+	}
+	return stages, values
+}

@@ -1,0 +1,147 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A jail is what a container is to the worker in it, made of the kernel's own parts: the image's files and the C library's as
+// a root that cannot be written to, a user without rights, and two folders to write to, as a pod with readOnlyRootFilesystem
+// has them. A process gets into it by way of this test's own binary, which a child starts with jailWord, since
+// mounts and rights are to be the child's alone.
+const (
+	jailWord   = "enter-the-jail"
+	jailFailed = 99
+
+	nobody = 65532 // the image's user
+
+	// Where the worker may write.
+	tmp  = "/tmp"
+	home = "/home/nonroot"
+)
+
+// jailed is the command that runs a program of the jail in it.
+func jailed(t *testing.T, root string, env []string, program ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, append([]string{jailWord, root}, program...)...)
+	cmd.Env = append([]string{"PATH=/opt/millrace", "HOME=" + home}, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	return cmd
+}
+
+// enter makes this process the program. It returns an error if it cannot.
+func enter(args []string) error {
+	if len(args) < 2 {
+		return errors.New("want a root and a program")
+	}
+	runtime.LockOSThread() // some rights are a thread's
+	root := args[0]
+	for _, m := range []struct {
+		source, target, kind string
+		flags                uintptr
+	}{
+		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE},
+		{root, root, "", unix.MS_BIND | unix.MS_REC},
+		{"tmpfs", root + tmp, "tmpfs", unix.MS_NOSUID | unix.MS_NODEV},
+		{"/proc", root + "/proc", "", unix.MS_BIND | unix.MS_REC},
+		{"", root, "", unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID},
+	} {
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	if data := os.Getenv("JAIL_HOME"); data != "" {
+		if err := unix.Mount(data, root+home, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", home, err)
+		}
+	}
+	if err := errors.Join(unix.Chroot(root), unix.Chdir(home)); err != nil {
+		return err
+	}
+	if err := dropRights(); err != nil {
+		return err
+	}
+	return unix.Exec(args[1], args[1:], os.Environ())
+}
+
+// dropRights leaves what a pod has with runAsUser, allowPrivilegeEscalation false and all capabilities dropped.
+func dropRights() error {
+	for c := range unix.CAP_LAST_CAP + 1 {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	return errors.Join(
+		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+		syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody),
+	)
+}
+
+// jailRoot is an image as a container has it: the base, as far as the worker needs it, and the image's own files. The base is
+// Debian 12's C library, taken from this machine's package.
+func jailRoot(t *testing.T, image string) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("this test mounts file systems and changes its user: run it as root, in a container, say")
+	}
+	root := t.TempDir()
+	for _, dir := range []string{tmp, home, "/proc", "/etc"} {
+		if err := os.MkdirAll(root+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The folders above belong to whoever runs the tests, and the jail's user must pass through them.
+	for dir := root; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copyCLibrary(t, root)
+	if out, err := exec.CommandContext(t.Context(), "cp", "--archive", image+"/.", root).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v\n%s", err, out)
+	}
+	return root
+}
+
+// copyCLibrary copies the libraries of the package libc6, and no more of it.
+func copyCLibrary(t *testing.T, root string) {
+	t.Helper()
+	release, err := os.ReadFile("/etc/os-release")
+	if err != nil || !strings.Contains(string(release), `VERSION_ID="12"`) {
+		t.Fatalf("the image's C library is Debian 12's, and this machine is another: run this test in debian:12 (error %v)\n%s", err, release)
+	}
+	list, err := exec.CommandContext(t.Context(), "dpkg", "--listfiles", "libc6").Output()
+	if err != nil {
+		t.Fatalf("dpkg: %v", err)
+	}
+	copied := 0
+	for path := range strings.FieldsSeq(string(list)) {
+		info, err := os.Stat(path)
+		if err != nil || info.IsDir() || !strings.HasPrefix(path, "/lib") {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(root+path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "cp", "--archive", path, root+path).CombinedOutput(); err != nil {
+			t.Fatalf("cp: %v\n%s", err, out)
+		}
+		copied++
+	}
+	if copied == 0 {
+		t.Fatal("the package libc6 has no libraries")
+	}
+}

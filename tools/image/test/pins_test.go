@@ -1,0 +1,59 @@
+package image
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// pinned is an image's name with a version of numbers or, for distroless, which has none, any tag; and with its digest.
+var pinned = regexp.MustCompile(`^[a-z0-9./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
+
+// TestBasesArePinned: each stage begins with an argument from the top, and each of those has a digest.
+func TestBasesArePinned(t *testing.T) {
+	stages, args := parse(t)
+	used := map[string]bool{}
+	for _, s := range stages {
+		name, ok := strings.CutPrefix(s.BaseName, "${")
+		name = strings.TrimSuffix(name, "}")
+		if !ok || args[name] == "" {
+			t.Errorf("stage %q begins with %q, want one of the arguments at the top, where all versions are", s.Name, s.BaseName)
+		}
+		used[name] = true
+	}
+	for name, value := range args {
+		if !pinned.MatchString(value) {
+			t.Errorf("%s=%s: want name:version@sha256:digest", name, value)
+		}
+		if !used[name] {
+			t.Errorf("no stage uses %s", name)
+		}
+	}
+}
+
+// TestVersionsAgree compares the pins with what the rest of the repository is built and tested with.
+func TestVersionsAgree(t *testing.T) {
+	_, args := parse(t)
+	module, err := os.ReadFile(filepath.Join(repository, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(module))[1]
+	if !strings.HasPrefix(args["GO_IMAGE"], "golang:"+wanted+".") {
+		t.Errorf("GO_IMAGE is %s, and go.mod wants Go %s", args["GO_IMAGE"], wanted)
+	}
+	if !strings.HasPrefix(runtime.Version(), "go"+wanted+".") {
+		t.Errorf("this test runs with %s, and go.mod wants Go %s", runtime.Version(), wanted)
+	}
+	// The binary must find its C library in the base: both are of one Debian release.
+	release := map[string]string{"bookworm": "debian12", "trixie": "debian13"}[regexp.MustCompile(`-([a-z]+)@`).FindStringSubmatch(args["GO_IMAGE"])[1]]
+	if release == "" || !strings.Contains(args["BASE_IMAGE"], "-"+release+":") {
+		t.Errorf("GO_IMAGE is %s and BASE_IMAGE %s, want one Debian release", args["GO_IMAGE"], args["BASE_IMAGE"])
+	}
+	if !strings.HasPrefix(args["CUDA_IMAGE"], "nvidia/cuda:12.4.") {
+		t.Errorf("CUDA_IMAGE is %s, and the figures in docs/benchmarks.md are of nvcc 12.4: measure, then change both", args["CUDA_IMAGE"])
+	}
+}

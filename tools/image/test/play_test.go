@@ -1,0 +1,184 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+)
+
+// play does what Docker does with a Dockerfile, with a folder for each stage in place of a container: COPY copies, of the
+// repository only what .dockerignore lets through, and RUN runs on this machine, with the environment of a stage. A step that
+// does not find what it needs fails here as it would there. Base images are left out: what a stage has is what was copied
+// and made.
+type play struct {
+	ctx    context.Context
+	dir    string            // has the stages' folders, by name; the last one's is called final
+	args   map[string]string // as given by --build-arg
+	ignore *patternmatcher.PatternMatcher
+	shown  func(format string, args ...any)
+}
+
+// final is the folder of the last stage.
+const final = "final"
+
+func newPlay(ctx context.Context, dir string, args map[string]string, shown func(string, ...any)) (*play, error) {
+	f, err := os.Open(filepath.Join(repository, ".dockerignore"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	patterns, err := ignorefile.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	ignore, err := patternmatcher.New(patterns)
+	return &play{ctx: ctx, dir: dir, args: args, ignore: ignore, shown: shown}, err
+}
+
+// stage is one of them while it is played.
+type stage struct {
+	*play
+	root    string // its folder, which stands for /
+	workdir string // within that
+	env     []string
+}
+
+// all plays the stages in their order.
+func (p *play) all(stages []instructions.Stage) error {
+	for i, s := range stages {
+		name := s.Name
+		if i == len(stages)-1 {
+			name = final
+		}
+		at := &stage{play: p, root: filepath.Join(p.dir, name), workdir: "/"}
+		if err := os.MkdirAll(at.root, 0o755); err != nil {
+			return err
+		}
+		for _, c := range s.Commands {
+			if err := at.do(c); err != nil {
+				return fmt.Errorf("stage %s: %s: %w", name, c, err)
+			}
+		}
+	}
+	return nil
+}
+
+// do does one instruction. What only describes the image is looked at elsewhere.
+func (s *stage) do(command instructions.Command) error {
+	switch c := command.(type) {
+	case *instructions.WorkdirCommand:
+		s.workdir = c.Path
+		return os.MkdirAll(filepath.Join(s.root, s.workdir), 0o755)
+	case *instructions.ArgCommand:
+		for _, a := range c.Args {
+			value, given := s.args[a.Key]
+			if !given {
+				value = a.ValueString()
+			}
+			s.env = append(s.env, a.Key+"="+value)
+		}
+	case *instructions.CopyCommand:
+		return s.copyAll(c)
+	case *instructions.RunCommand:
+		return s.run(c)
+	case *instructions.LabelCommand, *instructions.EnvCommand, *instructions.UserCommand, *instructions.ExposeCommand,
+		*instructions.EntrypointCommand:
+	default:
+		return fmt.Errorf("this test does not know %s: teach it, in play_test.go", command.Name())
+	}
+	return nil
+}
+
+// run runs a step, which must be a make target: only those are run without Docker too.
+func (s *stage) run(c *instructions.RunCommand) error {
+	line := strings.Join(c.CmdLine, " ")
+	words := strings.Fields(line)
+	if len(words) != 2 || words[0] != "make" || !strings.HasPrefix(words[1], "image-") {
+		return fmt.Errorf("a step that is no target of image.mk: %q", line)
+	}
+	cmd := exec.CommandContext(s.ctx, words[0], words[1])
+	cmd.Dir = filepath.Join(s.root, s.workdir)
+	cmd.Env = append(slices.Clone(s.env), "MAKEFLAGS=-s", "PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"), "CUDA_HOME="+os.Getenv("CUDA_HOME"))
+	for _, name := range []string{"GOPATH", "GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB", "GOTOOLCHAIN"} {
+		if value, set := os.LookupEnv(name); set {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	s.shown("%s:\n%s", line, out)
+	return nil
+}
+
+// copyAll copies from the repository or from another stage.
+func (s *stage) copyAll(c *instructions.CopyCommand) error {
+	from, ignore := repository, s.ignore
+	if c.From != "" {
+		from, ignore = filepath.Join(s.dir, c.From), nil
+		if _, err := os.Stat(from); err != nil {
+			return fmt.Errorf("there is no stage %s before this one", c.From)
+		}
+	}
+	dest := filepath.Join(s.root, s.workdir, c.DestPath)
+	if filepath.IsAbs(c.DestPath) {
+		dest = filepath.Join(s.root, c.DestPath)
+	}
+	for _, source := range c.SourcePaths {
+		into := dest
+		info, err := os.Stat(filepath.Join(from, source))
+		if err != nil {
+			return err
+		}
+		if !info.IsDir() && (strings.HasSuffix(c.DestPath, "/") || len(c.SourcePaths) > 1) {
+			into = filepath.Join(dest, filepath.Base(source))
+		}
+		copied, err := copyTree(from, source, into, ignore)
+		if err != nil {
+			return err
+		}
+		if copied == 0 {
+			return fmt.Errorf("%s has nothing that .dockerignore lets through", source)
+		}
+	}
+	return nil
+}
+
+// copyTree copies a file, or what is in a folder, and says how many files that were. Times are kept.
+func copyTree(from, source, into string, ignore *patternmatcher.PatternMatcher) (copied int, err error) {
+	err = filepath.WalkDir(filepath.Join(from, source), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if ignore != nil {
+			if out, err := ignore.MatchesOrParentMatches(name); err != nil || out {
+				return err
+			}
+		}
+		below, err := filepath.Rel(filepath.Join(from, source), path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(into, below)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		copied++
+		return exec.Command("cp", "--archive", "--no-target-directory", path, target).Run()
+	})
+	return copied, err
+}

@@ -1,0 +1,159 @@
+package image
+
+import (
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// stamped are the arguments of the images that these tests make.
+var stamped = map[string]string{"VERSION": "1.2.3", "COMMIT": "0123456789ab", "SOURCE_DATE_EPOCH": "1700000000"}
+
+// scratch is removed when all tests have ended.
+var scratch string
+
+// made is the image's tree, made once. It is made twice in one folder, as Docker always makes it in one, /src, and both must be
+// the same.
+var made = sync.OnceValues(func() ([2]string, error) {
+	var trees [2]string
+	for i := range trees {
+		dir := filepath.Join(scratch, "play")
+		kept := filepath.Join(scratch, fmt.Sprint("tree", i))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return trees, err
+		}
+		if err := playAll(dir, stamped); err != nil {
+			return trees, err
+		}
+		if err := os.Rename(filepath.Join(dir, final), kept); err != nil {
+			return trees, err
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return trees, err
+		}
+		trees[i] = kept
+	}
+	return trees, nil
+})
+
+// tree is the folder with the image's own files.
+func tree(t *testing.T) string {
+	t.Helper()
+	trees, err := made()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trees[0]
+}
+
+// TestTreeHasWhatIsNeeded and nothing else.
+func TestTreeHasWhatIsNeeded(t *testing.T) {
+	want := []string{"/opt/millrace/LICENSE", "/opt/millrace/NOTICES", "/opt/millrace/libmillrace.so", "/opt/millrace/worker"}
+	files := contents(t, tree(t))
+	if got := slices.Sorted(maps.Keys(files)); !slices.Equal(got, want) {
+		t.Errorf("the image's files are %q, want %q", got, want)
+	}
+	notices, err := os.ReadFile(filepath.Join(tree(t), "/opt/millrace/NOTICES"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"github.com/nats-io/nats.go", "github.com/prometheus/client_golang", "CUDA runtime", "Go, go1."} {
+		if !strings.Contains(string(notices), part) {
+			t.Errorf("NOTICES does not say %q", part)
+		}
+	}
+}
+
+// TestLibrariesAreTheCLibraryAlone: the base has no C++ library, and the driver comes from the node.
+func TestLibrariesAreTheCLibraryAlone(t *testing.T) {
+	for _, name := range []string{"worker", "libmillrace.so"} {
+		f, err := elf.Open(filepath.Join(tree(t), "opt/millrace", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		libraries, err := f.ImportedLibraries()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range libraries {
+			if l != "libc.so.6" && l != "ld-linux-x86-64.so.2" {
+				t.Errorf("%s needs %s, which the base does not have", name, l)
+			}
+		}
+		t.Logf("%s needs %s", name, strings.Join(libraries, ", "))
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTwoBuildsAreTheSame compares the image's files of two builds, byte by byte and with their modes and times, and the worker
+// with one from another folder.
+func TestTwoBuildsAreTheSame(t *testing.T) {
+	trees, err := made()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := contents(t, trees[0]), contents(t, trees[1])
+	if !maps.Equal(first, second) {
+		t.Errorf("one build made\n%v\nand the next\n%v", first, second)
+	}
+	cmd := exec.CommandContext(t.Context(), "make", "image-worker")
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "VERSION="+stamped["VERSION"], "COMMIT="+stamped["COMMIT"], "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	here, there := digestOf(t, filepath.Join(repository, "bin/image/worker")), digestOf(t, filepath.Join(trees[0], "opt/millrace/worker"))
+	if here != there {
+		t.Errorf("the worker built in the repository is %s, and in another folder %s", here, there)
+	}
+	for _, leak := range []string{repository, scratch, os.Getenv("HOME") + "/"} {
+		for _, name := range []string{"worker", "libmillrace.so"} {
+			if text, err := os.ReadFile(filepath.Join(trees[0], "opt/millrace", name)); err != nil || strings.Contains(string(text), leak) {
+				t.Errorf("%s has a path of the machine that built it: %s (error %v)", name, leak, err)
+			}
+		}
+	}
+}
+
+// contents says of each file below root what it is: its mode, time and digest.
+func contents(t *testing.T, root string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		files[strings.TrimPrefix(path, root)] = fmt.Sprint(info.Mode(), info.ModTime().Unix(), digestOf(t, path))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func digestOf(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

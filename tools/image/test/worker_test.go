@@ -1,0 +1,261 @@
+package image
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	worker  = "/opt/millrace/worker"
+	library = "/opt/millrace/libmillrace.so"
+	loader  = "/lib64/ld-linux-x86-64.so.2"
+
+	// patience bounds how long the worker may take to start or to stop.
+	patience = time.Minute
+)
+
+// call runs a program of the jail to its end.
+func call(t *testing.T, root string, env []string, program ...string) (code int, out string) {
+	t.Helper()
+	cmd := jailed(t, root, env, program...)
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // it has ended already in most tests
+	defer timer.Stop()
+	text, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(text)
+}
+
+// says calls and looks at the exit status and for what it must say.
+func says(t *testing.T, root string, env []string, program []string, code int, texts ...string) string {
+	t.Helper()
+	got, out := call(t, root, env, program...)
+	if got != code {
+		t.Errorf("%q: exit status %d, want %d", program, got, code)
+	}
+	for _, text := range texts {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), text) {
+			t.Errorf("%q does not say %q", program, text)
+		}
+	}
+	if t.Failed() {
+		t.Log(out)
+	}
+	return out
+}
+
+// TestEveryLibraryIsFound asks the loader of the jail for what it would load.
+func TestEveryLibraryIsFound(t *testing.T) {
+	root := jailRoot(t, tree(t))
+	for _, file := range []string{worker, library} {
+		t.Log(file + "\n" + says(t, root, nil, []string{loader, "--list", file}, 0, "libc.so.6 => /lib/"))
+	}
+}
+
+// TestWorkerFindsItsLibrary: it opens the kernel library in the image, and says that there is no GPU.
+func TestWorkerFindsItsLibrary(t *testing.T) {
+	root := jailRoot(t, tree(t))
+	says(t, root, nil, []string{worker, "version"}, 0, "millrace 1.2.3", "commit 0123456789ab", "kernel library "+library, "CUDA runtime 12.4")
+	says(t, root, []string{"MILLRACE_DEVICE=cuda"}, []string{worker, "check"}, 1, "error device cuda", "driver")
+	says(t, root, []string{"MILLRACE_NATS_URL=nats://127.0.0.1:1"}, []string{worker, "check"}, 1, "no GPU, the CPU computes")
+}
+
+// TestDemoRunsWithAReadOnlyRoot needs /tmp and nothing else.
+func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
+	root := jailRoot(t, tree(t))
+	before := contents(t, root)
+	says(t, root, nil, []string{worker, "demo", "--payloads", "300"}, 0, "verified 300 of 300 results")
+	if after := contents(t, root); fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("the demo changed the image's files:\nbefore %v\nafter %v", before, after)
+	}
+	says(t, root, nil, []string{worker, "demo", "--payloads", "10", "--timeline", "/opt/millrace/t.json"}, 1, "read-only file system")
+}
+
+// TestRunWritesWhereItMay: without a server of somebody's the worker keeps its streams in its data folder, and says what to set
+// where it cannot.
+func TestRunWritesWhereItMay(t *testing.T) {
+	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err != nil {
+		t.Fatalf("the embedded server listens at 127.0.0.1:4222, and something does already: %v", err)
+	} else if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	root := jailRoot(t, tree(t))
+	says(t, root, []string{"MILLRACE_HTTP_ADDR="}, []string{worker, "run"}, 1, "MILLRACE_DATA_DIR", "millrace-data", "read-only file system")
+
+	data := filepath.Join(filepath.Dir(root), "data")
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Chown(data, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, root, []string{"JAIL_HOME=" + data, "MILLRACE_HTTP_ADDR=127.0.0.1:0", "MILLRACE_LOG_FORMAT=json"})
+	p.await(`"msg":"working"`)
+	p.unprivileged()
+	address := p.field(`"msg":"serving metrics and health"`, `"address":"`)
+	if got := get(t, address+"readyz"); got != http.StatusOK {
+		t.Errorf("/readyz answers %d", got)
+	}
+	p.stop()
+	owned := 0
+	err := filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Sys().(*syscall.Stat_t).Uid == nobody {
+			owned++
+		}
+		return err
+	})
+	if err != nil || owned < 2 {
+		t.Errorf("%d files of the image's user in its data folder, error %v", owned, err)
+	}
+}
+
+// TestImageWithoutTheServer is the one with TAGS=noembedded: smaller, and it asks for a server.
+func TestImageWithoutTheServer(t *testing.T) {
+	args := maps.Clone(stamped)
+	args["TAGS"] = "noembedded"
+	dir := t.TempDir()
+	if err := playAll(dir, args); err != nil {
+		t.Fatal(err)
+	}
+	lean := filepath.Join(dir, final)
+	root := jailRoot(t, lean)
+	const asks = "MILLRACE_NATS_URL=\"\": this build has no NATS server in it"
+	says(t, root, nil, []string{worker, "run"}, 2, asks, "set nats://")
+	says(t, root, nil, []string{worker, "check"}, 1, "error MILLRACE_NATS_URL")
+	says(t, root, nil, []string{worker, "demo"}, 2, "use a build without that tag")
+	says(t, root, nil, []string{worker, "version"}, 0, "embedded NATS server none", "kernel library "+library)
+	size := func(tree string) int64 {
+		info, err := os.Stat(tree + worker)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	with, without := size(tree(t)), size(lean)
+	if t.Logf("%d bytes with the server, %d without", with, without); without > with*3/4 {
+		t.Errorf("the worker has %d bytes without the server and %d with it: is it left out?", without, with)
+	}
+}
+
+// process is a worker at work in the jail.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string
+	said  []string
+}
+
+func start(t *testing.T, root string, env []string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: jailed(t, root, env, worker, "run"), lines: make(chan string, 1000)}
+	r, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // it has ended already unless the test failed
+	go func() {
+		defer close(p.lines)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	return p
+}
+
+// await reads what the worker says until it says text.
+func (p *process) await(text string) {
+	p.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case line, more := <-p.lines:
+			if p.said = append(p.said, line); strings.Contains(line, text) {
+				return
+			}
+			if !more {
+				p.t.Fatalf("it ended and had not said %s:\n%s", text, strings.Join(p.said, "\n"))
+			}
+		case <-timer.C:
+			p.t.Fatalf("it did not say %s:\n%s", text, strings.Join(p.said, "\n"))
+		}
+	}
+}
+
+// field is what follows name in the line that has text.
+func (p *process) field(text, name string) string {
+	p.t.Helper()
+	for _, line := range p.said {
+		if _, value, ok := strings.Cut(line, name); ok && strings.Contains(line, text) {
+			value, _, _ = strings.Cut(value, `"`)
+			return value
+		}
+	}
+	p.t.Fatalf("no line has %s and %s:\n%s", text, name, strings.Join(p.said, "\n"))
+	return ""
+}
+
+// unprivileged looks at what the kernel knows of the process.
+func (p *process) unprivileged() {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	status := strings.Join(strings.Fields(string(text)), " ")
+	user := fmt.Sprintf("Uid: %d %[1]d %[1]d %[1]d Gid: %[1]d %[1]d %[1]d %[1]d", nobody)
+	for _, want := range []string{user, "CapPrm: 0000000000000000 CapEff: 0000000000000000 CapBnd: 0000000000000000", "NoNewPrivs: 1"} {
+		if !strings.Contains(status, want) {
+			p.t.Errorf("its status is not %q:\n%s", want, text)
+		}
+	}
+}
+
+// stop asks for a drain and waits for the end.
+func (p *process) stop() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	p.await("everything in hand was finished")
+	for line := range p.lines {
+		p.said = append(p.said, line)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("it ended with %v", err)
+	}
+}
+
+func get(t *testing.T, url string) int {
+	t.Helper()
+	response, err := http.Get(url) //nolint:noctx // the worker answers at once or not at all
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Error(err)
+	}
+	if err := response.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	return response.StatusCode
+}
