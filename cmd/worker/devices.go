@@ -70,7 +70,7 @@ func maxRecord(cfg *config.Config) int64 {
 
 func openHost(cfg *config.Config) (device.Device, error) {
 	memory := hostMemory(cfg)
-	return host.Open(host.Options{Kernels: operator.HostKernels(), MemoryLimit: memory, HostMemoryLimit: memory})
+	return host.Open(host.Options{Kernels: hostKernels(), MemoryLimit: memory, HostMemoryLimit: memory})
 }
 
 // openGPUs opens the GPUs that MILLRACE_DEVICES names.

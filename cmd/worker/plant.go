@@ -186,6 +186,12 @@ func (p *plant) connect(ctx context.Context) error {
 		return err
 	}
 	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
+	if err == nil {
+		p.metrics.SetLimits(telemetry.Limits{
+			BatchBytes: int(p.cfg.BatchBytes), BatchPayloads: p.cfg.BatchPayloads, AckWait: p.worker.Status().AckWait,
+		})
+		p.metrics.WatchInHand(func() int { return p.worker.Status().InHand })
+	}
 	return err
 }
 

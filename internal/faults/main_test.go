@@ -42,10 +42,11 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-func build(binary, from string) error {
+func build(binary, from string, flags ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, from).CombinedOutput()
+	args := append(append([]string{"build", "-buildvcs=false", "-o", binary}, flags...), from)
+	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", from, err, out)
 	}

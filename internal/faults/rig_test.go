@@ -31,11 +31,12 @@ const (
 
 // rig is servers, workers on them, and what both are judged by.
 type rig struct {
-	t    testing.TB
-	dir  string // of files and logs
-	seed uint64
-	rng  *rand.Rand // every random choice of the test itself; what goroutines choose has sources of its own
-	env  []string   // of workers, beside what all have
+	t      testing.TB
+	dir    string // of files and logs
+	seed   uint64
+	rng    *rand.Rand // every random choice of the test itself; what goroutines choose has sources of its own
+	env    []string   // of workers, beside what all have
+	binary string     // of workers
 
 	servers []*server
 	url     string // of the servers
@@ -74,7 +75,7 @@ func newRig(t testing.TB, mode string) *rig {
 	_, _ = name.Write([]byte(t.Name())) // never fails
 	r := &rig{
 		t: t, dir: t.TempDir(), seed: seed, rng: rand.New(rand.NewPCG(seed, name.Sum64())),
-		env: []string{"MILLRACE_DELIVERY=" + mode}, began: time.Now(),
+		env: []string{"MILLRACE_DELIVERY=" + mode}, binary: workerBinary, began: time.Now(),
 	}
 	r.operators("crc32c")
 	t.Cleanup(func() {

@@ -45,7 +45,7 @@ func (r *rig) startWorkerAt(url string) *worker {
 	env = append(env, fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+2*(r.starts%2)))
 	r.starts++
 	return &worker{
-		process: start(r.t, r.dir, fmt.Sprintf("worker-%d", r.starts), workerBinary, append(env, r.env...), "run"),
+		process: start(r.t, r.dir, fmt.Sprintf("worker-%d", r.starts), r.binary, append(env, r.env...), "run"),
 		http:    &http.Client{Timeout: askTimeout},
 	}
 }

@@ -41,6 +41,11 @@ var rooms = map[string][]string{
 	"internal/device/host": {"internal/device"},
 	"internal/device/sim":  {"internal/device"},
 
+	// A module of its own, for what watches the workers.
+	"helm/dashboard": nil,
+	"helm/exposed":   nil,
+	"helm/rules":     nil,
+
 	// What tests are written with.
 	"internal/device/conformance":           {"internal/device"},
 	"internal/device/conformance/operators": {"internal/device/conformance", "internal/operator", "internal/operator/payloads"},
@@ -118,7 +123,7 @@ var cStaysInCUDA = rule{
 var clients = map[string][]string{
 	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/pull", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
 	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
-	"github.com/prometheus/":          {"internal/telemetry"},
+	"github.com/prometheus/":          {"internal/telemetry", "helm/exposed"},
 	"go.opentelemetry.io/otel":        {"internal/tracing"},
 	"github.com/kelseyhightower/":     {"internal/config"},
 	"github.com/lmittmann/tint":       nil,

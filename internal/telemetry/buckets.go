@@ -19,8 +19,8 @@ var (
 	}
 
 	// headroomBuckets begin at 0: what lies below came too late and is delivered twice. 30 s is the
-	// AckWait that a consumer has by default.
-	headroomBuckets = []float64{0, 0.1, 0.5, 1, 2, 5, 10, 15, 20, 25, 30, 60, 120, 300, 600, 3600}
+	// AckWait that a consumer has by default, and 6 s the fifth of it at which an alert begins.
+	headroomBuckets = []float64{0, 0.1, 0.5, 1, 2, 5, 6, 10, 15, 20, 25, 30, 60, 120, 300, 600, 3600}
 
 	batchPayloadBuckets = prometheus.ExponentialBuckets(1, 2, 15)   // 1 to 16384
 	batchByteBuckets    = prometheus.ExponentialBuckets(256, 4, 12) // 256 to 1 GiB

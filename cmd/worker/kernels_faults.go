@@ -1,0 +1,44 @@
+//go:build faults
+
+package main
+
+import (
+	"bytes"
+	"errors"
+
+	"millrace/internal/device"
+	"millrace/internal/operator"
+)
+
+// lethal is how a payload begins that loses the device of a worker built for tests. libmillrace-faulty.so, which does
+// the same to a GPU, knows it too.
+var lethal = []byte("poison!\n")
+
+// hostKernels are the operators of the CPU device, each of which a lethal payload breaks. So tests see a whole worker
+// lose its device and end, on a machine without a GPU.
+func hostKernels() []device.HostKernel {
+	kernels := operator.HostKernels()
+	for i, k := range kernels {
+		kernels[i] = fragileKernel{k}
+	}
+	return kernels
+}
+
+type fragileKernel struct{ device.HostKernel }
+
+func (k fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
+	bound, err := k.HostKernel.Bind(params)
+	return fragileOperator{bound}, err
+}
+
+type fragileOperator struct{ device.BoundHostKernel }
+
+// Run fails with a lethal payload, which loses the device.
+func (o fragileOperator) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	for i, end := range offsets[1:] {
+		if bytes.HasPrefix(rows[offsets[i]:end], lethal) {
+			return errors.New("a payload that is made to break the device")
+		}
+	}
+	return o.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+}

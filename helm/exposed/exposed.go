@@ -1,0 +1,163 @@
+// Package exposed knows which metrics there are to be asked for: those of the worker, read from its documentation,
+// which is made from the code, and a short list of others'. It finds what a query asks for and will never get, which
+// Prometheus itself takes for a series that has not come yet.
+package exposed
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// Metrics are metrics by name, each with its labels. A label's values are those that it can have, or none where they are
+// not fixed.
+type Metrics map[string]map[string][]string
+
+// target are the labels that a scrape gives to every series.
+var target = []string{"namespace", "pod", "job", "instance", "container"}
+
+// others are the metrics of other programs, and of Prometheus itself, that rules and dashboard may name.
+var others = Metrics{
+	"up": nil,
+	"ALERTS": {
+		"alertname": nil, "severity": {"critical", "warning", "info"}, "alertstate": {"pending", "firing"},
+	},
+
+	// The Go client's, of the worker's process.
+	"process_start_time_seconds":    nil,
+	"process_resident_memory_bytes": nil,
+
+	// kube-state-metrics. The second is there from 2.10 on.
+	"kube_pod_container_status_restarts_total":           nil,
+	"kube_pod_container_status_last_terminated_exitcode": nil,
+
+	// dcgm-exporter, as it comes.
+	"DCGM_FI_DEV_GPU_UTIL":          {"UUID": nil},
+	"DCGM_FI_PROF_GR_ENGINE_ACTIVE": {"UUID": nil},
+	"DCGM_FI_PROF_DRAM_ACTIVE":      {"UUID": nil},
+	"DCGM_FI_DEV_FB_USED":           {"UUID": nil},
+	"DCGM_FI_DEV_GPU_TEMP":          {"UUID": nil},
+	"DCGM_FI_DEV_POWER_USAGE":       {"UUID": nil},
+	"DCGM_FI_DEV_XID_ERRORS":        {"UUID": nil},
+}
+
+var (
+	// row is a line of the table in docs/metrics.md: name, type, labels, meaning.
+	row = regexp.MustCompile("^\\| `(millrace_\\w+)` \\| (counter|gauge|histogram) \\| (.*?) \\| .* \\|$")
+
+	// described is one label there, with its values if they are fixed.
+	described = regexp.MustCompile("^`(\\w+)`(?:: (.+))?$")
+)
+
+// Read reads the worker's metrics from docs/metrics.md and adds others'.
+func Read(file string) (Metrics, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	m := Metrics{}
+	for line := range strings.Lines(string(text)) {
+		found := row.FindStringSubmatch(strings.TrimSpace(line))
+		if found == nil {
+			continue
+		}
+		if err := m.enter(found[1], found[2], found[3]); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	if len(m) == 0 {
+		return nil, fmt.Errorf("%s: no table of metrics", file)
+	}
+	for name, labels := range others {
+		m[name] = labels
+	}
+	return m, nil
+}
+
+// enter adds a metric; of a histogram, the three that a scrape makes of it.
+func (m Metrics) enter(name, kind, labels string) error {
+	values := map[string][]string{}
+	for _, text := range strings.Split(labels, ";") {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		l := described.FindStringSubmatch(strings.TrimSpace(text))
+		if l == nil {
+			return fmt.Errorf("%s: label %q is not understood", name, text)
+		}
+		values[l[1]] = nil
+		if l[2] != "" {
+			values[l[1]] = strings.Split(l[2], ", ")
+		}
+	}
+	if kind != "histogram" {
+		m[name] = values
+		return nil
+	}
+	m[name+"_sum"], m[name+"_count"] = values, values
+	buckets := map[string][]string{"le": nil}
+	for l, v := range values {
+		buckets[l] = v
+	}
+	m[name+"_bucket"] = buckets
+	return nil
+}
+
+// Record adds a recording rule, whose labels are not looked at.
+func (m Metrics) Record(name string) { m[name] = nil }
+
+// Check parses a query and says what in it there is not: metrics, labels, and values of labels.
+func (m Metrics) Check(query string) (problems []string) {
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if s, ok := n.(*parser.VectorSelector); ok {
+			problems = append(problems, m.checkSelector(s)...)
+		}
+		return nil
+	})
+	return problems
+}
+
+func (m Metrics) checkSelector(s *parser.VectorSelector) (problems []string) {
+	known, ok := m[s.Name]
+	if !ok {
+		return []string{fmt.Sprintf("nothing exposes %s", s.Name)}
+	}
+	for _, matcher := range s.LabelMatchers {
+		if matcher.Name == labels.MetricName || slices.Contains(target, matcher.Name) || known == nil {
+			continue
+		}
+		values, ok := known[matcher.Name]
+		switch {
+		case !ok:
+			problems = append(problems, fmt.Sprintf("%s has no label %s", s.Name, matcher.Name))
+		case values != nil && !slices.ContainsFunc(values, matcher.Matches):
+			problems = append(problems, fmt.Sprintf("%s: no value of %s is %s (there are: %s)", s.Name, matcher.Name, matcher, strings.Join(values, ", ")))
+		}
+	}
+	return problems
+}
+
+// Names lists the metrics that a query asks for, in the order of the query, each once.
+func Names(query string) ([]string, error) {
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if s, ok := n.(*parser.VectorSelector); ok && !slices.Contains(names, s.Name) {
+			names = append(names, s.Name)
+		}
+		return nil
+	})
+	return names, nil
+}

@@ -1,0 +1,218 @@
+package faults
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest"
+)
+
+// lethal is how a payload begins that loses the device of a worker built with the tag faults.
+const lethal = "poison!\n"
+
+// trickleEvery is the time between the inputs of a worker that has something to do and no more.
+const trickleEvery = 5 * time.Millisecond
+
+// TestAlertsOnDeviceLoss has a real Prometheus watch a real worker through the loss of its device: the worker ends with
+// status 70 and is started again until the payload to blame is in the dead letters. The alert on it must fire, and clear
+// when it is over. Another payload is too large for any batch, so that its dead letter is seen too. `make alerts-test`
+// runs it; with MILLRACE_FAULTS=full the rules are as users have them, which takes half an hour, and otherwise a minute of
+// theirs is a second.
+func TestAlertsOnDeviceLoss(t *testing.T) {
+	binary := needPrometheus(t)
+	t.Parallel()
+	p, wait := hurried, patience
+	if isFull() {
+		p, wait = asItIs, 30*time.Minute
+	}
+	r := newRig(t, "shared")
+	r.binary = filepath.Join(r.dir, "worker")
+	if err := build(r.binary, "millrace/cmd/worker", "-tags=faults"); err != nil {
+		t.Fatal(err)
+	}
+	addr := freePort(t)
+	r.set("MILLRACE_HTTP_ADDR="+addr, "MILLRACE_MAX_DELIVER=6", fmt.Sprintf("MILLRACE_BATCH_BYTES=%d", batchBytes))
+	r.serve(1)
+	s := r.supervise()
+	defer s.retire()
+	r.until("the worker is ready", func() bool { return s.current().isReady() })
+	r.trickle()
+	prom := r.watch(binary, p, addr, strings.TrimPrefix(s.served.URL, "http://"))
+	story := &story{r: r, prom: prom, began: time.Now(), wait: wait}
+	story.tell("Prometheus scrapes a worker every %v; rules: %s", p.scrape, p.name)
+	r.wantRulesHealthy(prom, wait)
+	r.wantDashboardAnswered(prom, p, wait)
+	story.tell("every rule is healthy and every panel has data")
+	story.wantQuiet(deviceLost, deadLetters)
+	story.loseDevice(s)
+	lost := s.restarted()
+	story.tooLarge()
+	r.awaitResults(100)
+	story.tell("results are stored as before")
+	if n := s.restarted(); n != lost || !s.current().isReady() {
+		t.Errorf("at the end the worker was started again %d times more, ready: %t", n-lost, s.current().isReady())
+	}
+}
+
+// The alerts of the story.
+const (
+	deviceLost  = "MillraceDeviceLost"
+	restarts    = "MillraceRestartsDeviceLost"
+	deadLetters = "MillraceDeadLetters"
+)
+
+// batchBytes is the worker's bound of a batch: a payload of more has no place in any.
+const batchBytes = 128 << 10
+
+// loseDevice publishes a payload that breaks the device, and follows what comes of it.
+func (s *story) loseDevice(worker *supervisor) {
+	t := s.r.t
+	t.Helper()
+	s.publish([]byte(lethal))
+	s.tell("a payload is published that breaks the device")
+	s.await("the worker has ended and was started again", func() bool { return worker.restarted() > 0 })
+	s.await(deviceLost+" fires", func() bool { return s.prom.isFiring(deviceLost) })
+	s.await("the payload is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "device_fault" })
+	s.wantQuiet(restarts) // one payload wakes nobody
+	s.await(deviceLost+" has cleared", func() bool { return !s.prom.isFiring(deviceLost) })
+	codes := worker.exitCodes()
+	s.tell("the worker was started again after the exit codes %v", codes)
+	for _, code := range codes {
+		if code != 70 {
+			t.Errorf("the worker ended with status %d, want 70", code)
+		}
+	}
+}
+
+// tooLarge publishes a payload that no batch takes, and follows what comes of it.
+func (s *story) tooLarge() {
+	s.r.t.Helper()
+	s.publish(make([]byte, batchBytes+1))
+	s.tell("a payload is published that is too large")
+	s.await("it is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "too_large" })
+	s.await(deadLetters+" fires", func() bool { return s.prom.isFiring(deadLetters) })
+	s.await(deadLetters+" has cleared", func() bool { return !s.prom.isFiring(deadLetters) })
+}
+
+// trickle publishes inputs one by one until the test's end.
+func (r *rig) trickle() {
+	nc, input := r.connect(), r.inputs()
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(trickleEvery)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				_ = nc.PublishMsg(&nats.Msg{Subject: "ingest.web.1", Data: input(i).Data}) // one that is lost is missed by nobody
+			}
+		}
+	}()
+	r.t.Cleanup(func() { close(stop); <-done })
+}
+
+// wantRulesHealthy waits until each rule was evaluated without an error and each recording rule but those of what has
+// not happened has a series.
+func (r *rig) wantRulesHealthy(prom *prometheus, wait time.Duration) {
+	r.t.Helper()
+	var missing []string
+	healthy := func() bool {
+		all, err := prom.rules()
+		if err != nil || len(all) == 0 {
+			missing = []string{fmt.Sprint(err)}
+			return false
+		}
+		missing = nil
+		for _, rule := range all {
+			if rule.Health != "ok" {
+				missing = append(missing, rule.Name+" is "+rule.Health+" "+rule.LastError)
+			} else if n, err := prom.query(rule.Name); rule.Type == "recording" && (err != nil || n == 0) {
+				missing = append(missing, rule.Name+" has no series")
+			}
+		}
+		return len(missing) == 0
+	}
+	if !r.comesWithin(wait, healthy) {
+		r.t.Fatalf("rules without a result:\n%s", strings.Join(missing, "\n"))
+	}
+}
+
+// story tells what was seen when; it is the record that docs/alerts.md has.
+type story struct {
+	r     *rig
+	prom  *prometheus
+	began time.Time
+	wait  time.Duration // for what must come
+	last  uint64        // sequence of what was published last
+}
+
+func (s *story) tell(format string, args ...any) {
+	s.r.t.Logf("%6.1f s  %s; firing: %s", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...), s.alerts())
+}
+
+func (s *story) await(what string, cond func() bool) {
+	s.r.t.Helper()
+	if !s.r.comesWithin(s.wait, cond) {
+		s.r.t.Fatalf("after %v still not: %s; firing: %s", s.wait, what, s.alerts())
+	}
+	s.tell("%s", what)
+}
+
+// wantQuiet checks that alerts do not fire.
+func (s *story) wantQuiet(alerts ...string) {
+	s.r.t.Helper()
+	for _, a := range alerts {
+		if s.prom.isFiring(a) {
+			s.r.t.Errorf("%s fires", a)
+		}
+	}
+}
+
+// publish stores an input.
+func (s *story) publish(payload []byte) {
+	s.r.t.Helper()
+	ctx, cancel := s.r.patiently()
+	defer cancel()
+	ack, err := s.r.js.Publish(ctx, "ingest.web.0", payload)
+	if err != nil {
+		s.r.t.Fatal(err)
+	}
+	s.last = ack.Sequence
+}
+
+// reasonOf is why the input was given up whose dead letter is the latest of its subject; empty where it is another one.
+func (r *rig) reasonOf(sequence uint64) string {
+	ctx, cancel := r.shortly()
+	defer cancel()
+	results, err := r.js.Stream(ctx, resultStream)
+	if err != nil {
+		return ""
+	}
+	m, err := results.GetLastMsgForSubject(ctx, "deadletter.web.0")
+	if err != nil || m.Header.Get(ingest.HeaderSequence) != fmt.Sprint(sequence) {
+		return ""
+	}
+	return m.Header.Get(ingest.HeaderReason)
+}
+
+// alerts are the alerts that fire now.
+func (s *story) alerts() string {
+	names, err := s.prom.firing()
+	if err != nil {
+		return err.Error()
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

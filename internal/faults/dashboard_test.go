@@ -1,0 +1,69 @@
+package faults
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+const dashboardFile = "../../helm/millrace/files/dashboard.json"
+
+// panels are the queries of the dashboard by the titles of their panels, with everything chosen.
+func panels(t testing.TB) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(dashboardFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	chosen := strings.NewReplacer("$__rate_interval", "5m", "$namespace", ".*", "$pod", ".*", "$device", ".*")
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			all[p.Title] = append(all[p.Title], chosen.Replace(target.Expr))
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no panels with queries", dashboardFile)
+	}
+	return all
+}
+
+// noNews are panels that have nothing to show as long as nothing is wrong.
+var noNews = []string{"Alerts that fire"}
+
+// wantDashboardAnswered waits until every panel has something to show: Prometheus takes a metric that nobody exposes
+// for one that has not come yet, so that a mistake would be an empty panel.
+func (r *rig) wantDashboardAnswered(prom *prometheus, p pace, wait time.Duration) {
+	r.t.Helper()
+	var missing []string
+	all := panels(r.t)
+	answered := func() bool {
+		missing = nil
+		for title, exprs := range all {
+			for _, expr := range exprs {
+				n, err := prom.query(p.scale(r.t, expr))
+				quiet := strings.Contains(strings.Join(noNews, "\n"), title)
+				if err != nil {
+					missing = append(missing, title+": "+err.Error())
+				} else if n == 0 && !quiet {
+					missing = append(missing, title+" shows nothing: "+expr)
+				}
+			}
+		}
+		return len(missing) == 0
+	}
+	if !r.comesWithin(wait, answered) {
+		r.t.Fatalf("panels without an answer:\n%s", strings.Join(missing, "\n"))
+	}
+}

@@ -1,0 +1,186 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rulesFile is the rules that users get.
+const rulesFile = "../../helm/millrace/files/rules.yaml"
+
+// needPrometheus finds Prometheus, or skips, loudly; with MILLRACE_REQUIRE_PROMETHEUS=1 it fails instead.
+func needPrometheus(t *testing.T) (binary string) {
+	t.Helper()
+	binary, err := exec.LookPath("prometheus")
+	if err == nil {
+		return binary
+	}
+	message := fmt.Sprintf("NOT TESTED WITH A REAL PROMETHEUS: %v (Debian's package prometheus has it)", err)
+	if os.Getenv("MILLRACE_REQUIRE_PROMETHEUS") == "1" {
+		t.Fatalf("%s (MILLRACE_REQUIRE_PROMETHEUS=1 MAKES THIS A FAILURE)", message)
+	}
+	t.Skipf("%s (SET MILLRACE_REQUIRE_PROMETHEUS=1 TO FAIL INSTEAD)", message)
+	return ""
+}
+
+// pace is how fast time passes for the rules. The short test would wait half an hour for their windows otherwise.
+type pace struct {
+	name   string
+	unit   string        // what stands for a minute in windows and waits
+	scrape time.Duration // between scrapes, and between evaluations
+}
+
+var (
+	hurried = pace{"a minute is a second", "s", 250 * time.Millisecond}
+	asItIs  = pace{"as users have them", "m", 5 * time.Second}
+)
+
+// duration is a whole number of minutes or hours in a rule. Names such as ratio_rate5m have none: it begins a word.
+var duration = regexp.MustCompile(`\b(\d+)([mh])\b`)
+
+// rules are the rules with their windows and waits at that pace.
+func (p pace) rules(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.scale(t, string(text))
+}
+
+// scale turns what PromQL says in minutes and hours into the pace's units.
+func (p pace) scale(t testing.TB, text string) string {
+	t.Helper()
+	return duration.ReplaceAllStringFunc(text, func(s string) string {
+		m := duration.FindStringSubmatch(s)
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m[2] == "h" {
+			n *= 60
+		}
+		return strconv.Itoa(n) + p.unit
+	})
+}
+
+// prometheus is a Prometheus server with Millrace's rules.
+type prometheus struct {
+	*process
+	url  string
+	http *http.Client
+}
+
+const prometheusConfig = `global: { scrape_interval: %[1]s, scrape_timeout: %[1]s, evaluation_interval: %[1]s }
+rule_files: [rules.yaml]
+scrape_configs:
+  - job_name: millrace
+    static_configs: [{ targets: ["%[2]s"], labels: { namespace: gpu, pod: worker-0 } }]
+  - job_name: kube-state-metrics
+    honor_labels: true
+    static_configs: [{ targets: ["%[3]s"] }]
+`
+
+// watch starts Prometheus, which scrapes a worker and what stands for the cluster's exporters.
+func (r *rig) watch(binary string, p pace, worker, cluster string) *prometheus {
+	r.t.Helper()
+	for name, text := range map[string]string{
+		"prometheus.yaml": fmt.Sprintf(prometheusConfig, p.scrape, worker, cluster),
+		"rules.yaml":      p.rules(r.t),
+	} {
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	addr := freePort(r.t)
+	prom := &prometheus{
+		process: start(r.t, r.dir, "prometheus", binary, os.Environ(), "--config.file=prometheus.yaml",
+			"--storage.tsdb.path=series", "--web.listen-address="+addr),
+		url: "http://" + addr, http: &http.Client{Timeout: askTimeout},
+	}
+	r.until("Prometheus is ready", func() bool { return prom.ask("/-/ready", nil) == nil })
+	return prom
+}
+
+// ask gets a page; where into is not nil, the data of its answer.
+func (p *prometheus) ask(path string, into any) error {
+	answer, err := p.http.Get(p.url + path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }() // it was read
+	if into == nil && answer.StatusCode == http.StatusOK {
+		return nil
+	}
+	var body struct {
+		Status, Error string
+		Data          json.RawMessage
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+		return fmt.Errorf("%s: %s: %w", path, answer.Status, err)
+	}
+	if body.Status != "success" {
+		return fmt.Errorf("%s: %s", path, body.Error)
+	}
+	return json.Unmarshal(body.Data, into)
+}
+
+// query evaluates an expression now and returns the number of series in its result.
+func (p *prometheus) query(expr string) (series int, err error) {
+	var data struct{ Result []json.RawMessage }
+	err = p.ask("/api/v1/query?query="+url.QueryEscape(expr), &data)
+	return len(data.Result), err
+}
+
+// isFiring says whether an alert of that name fires.
+func (p *prometheus) isFiring(alert string) bool {
+	n, err := p.query(fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"}`, alert))
+	return err == nil && n > 0
+}
+
+// firing are the names of all alerts that fire, each once.
+func (p *prometheus) firing() ([]string, error) {
+	var data struct {
+		Alerts []struct {
+			Labels map[string]string
+			State  string
+		}
+	}
+	if err := p.ask("/api/v1/alerts", &data); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, a := range data.Alerts {
+		if name := a.Labels["alertname"]; a.State == "firing" && !strings.Contains(strings.Join(names, " "), name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// rule is one rule as the server sees it.
+type rule struct {
+	Name, Type, Health, LastError string
+}
+
+func (p *prometheus) rules() ([]rule, error) {
+	var data struct{ Groups []struct{ Rules []rule } }
+	if err := p.ask("/api/v1/rules", &data); err != nil {
+		return nil, err
+	}
+	var all []rule
+	for _, g := range data.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all, nil
+}

@@ -1,0 +1,29 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Limits are settings that other figures are judged by. They are metrics too, so that an alert needs no copy of the
+// configuration: how full a batch is, and how near to AckWait an acknowledgement came, are shares of them.
+type Limits struct {
+	BatchBytes    int           // a batch closes at this size
+	BatchPayloads int           // or at this count
+	AckWait       time.Duration // the consumer's
+}
+
+// SetLimits makes the limits appear. It is called once, when the consumer is known.
+func (m *Metrics) SetLimits(l Limits) {
+	gauge(m.registry, "batch_limit_bytes", "Bytes at which a batch closes.").Set(float64(l.BatchBytes))
+	gauge(m.registry, "batch_limit_payloads", "Payloads at which a batch closes.").Set(float64(l.BatchPayloads))
+	gauge(m.registry, "ack_wait_seconds", "AckWait of the consumer: how long the server waits for an acknowledgement before it delivers again.").Set(l.AckWait.Seconds())
+}
+
+// WatchInHand makes every scrape read how many batches that hold payloads are being filled, computed or settled.
+func (m *Metrics) WatchInHand(batches func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "in_hand_batches", Help: "Batches with payloads that are being filled, computed or settled.",
+	}, func() float64 { return float64(batches()) }))
+}
