@@ -14,7 +14,7 @@ import (
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	resource "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -23,7 +23,7 @@ import (
 // object is a decoded manifest.
 type object interface {
 	runtime.Object
-	v1.Object
+	meta.Object
 }
 
 // strict decodes into the types that are registered here, all of which Kubernetes 1.34 serves or its operators install. A field

@@ -2,6 +2,7 @@ package test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -14,13 +15,15 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
-	"sigs.k8s.io/yaml"
-
 	apiyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
 )
 
 // chartDir is where the chart is.
 const chartDir = "../millrace"
+
+// oldest is the first version of Kubernetes that the chart is for.
+var oldest = &chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
 
 // values are what somebody sets, by dotted path: "gpu.mode" to "mig".
 type values map[string]any
@@ -100,7 +103,7 @@ func render(t *testing.T, v values) (rendered, error) {
 	t.Helper()
 	release := chartutil.ReleaseOptions{Name: "web", Namespace: "gpu-jobs", Revision: 1, IsInstall: true}
 	capabilities := chartutil.DefaultCapabilities.Copy()
-	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
+	capabilities.KubeVersion = *oldest
 	c := loaded(t)
 	all, err := chartutil.ToRenderValues(c, v.parsed(t), release, capabilities)
 	if err != nil {
@@ -146,7 +149,7 @@ func documents(t *testing.T, text string) (list []string) {
 	reader := apiyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	for {
 		document, err := reader.Read()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return list
 		}
 		if err != nil {

@@ -1,6 +1,6 @@
 {{/*
 millrace.environment is the container's variables. Each key of config is one, in camel case. It takes a dict of the root
-context ("root") and of what replaces a key of config ("instead"; empty text leaves the variable out).
+context ("root") and of what stands in place of keys of config ("instead").
 */}}
 {{- define "millrace.environment" -}}
 {{- $root := .root -}}

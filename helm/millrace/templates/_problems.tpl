@@ -15,6 +15,7 @@ What is wrong with values that each look right by themselves, which a schema can
 {{- include "millrace.serverProblems" . }}
 {{- include "millrace.secretProblems" .Values.nats }}
 {{- include "millrace.scaleProblems" . }}
+{{- include "millrace.watchProblems" . }}
 {{- include "millrace.extraProblems" . }}
 {{- end }}
 
@@ -22,6 +23,9 @@ What is wrong with values that each look right by themselves, which a schema can
 {{- if not .Values.image.repository }}
 image.repository is empty: set it to where you pushed the image, such as registry.example.com/millrace
 {{- end }}
+{{- end }}
+
+{{- define "millrace.watchProblems" -}}
 {{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
 podMonitor.enabled and serviceMonitor.enabled are both set, and every pod would be scraped twice: set one of them
 {{- end }}
