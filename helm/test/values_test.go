@@ -30,17 +30,26 @@ func TestLint(t *testing.T) {
 // TestSchemaHasEveryValue: a value that values.yaml has must be in the schema by name, and what the schema names must be in
 // values.yaml, where people look.
 func TestSchemaHasEveryValue(t *testing.T) {
-	var schema node
-	if err := json.Unmarshal(loaded(t).Schema, &schema); err != nil {
+	compare(t, "", schemaNode(t), loaded(t).Values)
+}
+
+// schemaNode is the whole schema.
+func schemaNode(t *testing.T) (root node) {
+	t.Helper()
+	if err := json.Unmarshal(loaded(t).Schema, &root); err != nil {
 		t.Fatal(err)
 	}
-	compare(t, "", schema, loaded(t).Values)
+	return root
 }
 
 // node is a part of the schema, as far as it is looked at.
 type node struct {
+	Type       any // a name, or a list of them
 	Properties map[string]node
 	Additional any `json:"additionalProperties"`
+	Minimum    json.Number
+	Maximum    json.Number
+	Enum       []string
 }
 
 func compare(t *testing.T, at string, schema node, have map[string]any) {

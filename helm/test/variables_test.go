@@ -128,7 +128,7 @@ func TestValuesReachTheirVariables(t *testing.T) {
 			t.Errorf("config.%s is not tried here", key)
 			continue
 		}
-		name := "MILLRACE_" + strings.ToUpper(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "_$0"))
+		name := variableOf(key)
 		if got := workerEnvironment(t, enough.with(values{"config." + key: want.value}))[name]; got != want.text {
 			t.Errorf("config.%s = %v: %s is %q, want %q", key, want.value, name, got, want.text)
 		}
