@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -99,6 +100,29 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 	}
 	if want := fmt.Sprint(inFlight(1, 4, 8192) * 5 / 4); modifiers.Target != want {
 		t.Errorf("target %s, want %s", modifiers.Target, want)
+	}
+}
+
+// TestKEDATakesWhatItIsTold has KEDA's own admission look, which compiles the formula with the triggers' names.
+func TestKEDATakesWhatItIsTold(t *testing.T) {
+	for _, set := range []values{
+		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000},
+		{"config.delivery": "exclusive"}, {"config.delivery": "exclusive", "config.partitions": 256, "autoscaling.maxReplicas": 256},
+	} {
+		scaled := find[*keda.ScaledObject](t, objects(t, byKEDA.with(set)))
+		err := errors.Join(keda.ValidateTriggers(scaled.Spec.Triggers), keda.CheckReplicaCountBoundsAreValid(scaled))
+		if scaled.Spec.Advanced.ScalingModifiers.Formula != "" {
+			_, compiled := keda.ValidateAndCompileScalingModifiers(scaled)
+			err = errors.Join(err, compiled)
+		}
+		if err != nil {
+			t.Errorf("%v: %v", set, err)
+		}
+		for _, trigger := range scaled.Spec.Triggers {
+			for _, count := range []string{"lagThreshold", "activationLagThreshold"} {
+				number(t, trigger.Metadata[count])
+			}
+		}
 	}
 }
 

@@ -9,7 +9,7 @@
 
 {{/*
 What KEDA's nats-jetstream scaler is told. It takes text alone. Its lag is what the consumer has yet to deliver and what is in
-flight. While the consumer is not there it takes the stream's last sequence for the lag, and scales up to the most.
+flight. While the consumer is not there the scaler fails, and the count of pods stays what it is.
 */}}
 {{- define "millrace.lag" -}}
 {{- $keda := .root.Values.autoscaling.keda -}}
