@@ -122,6 +122,28 @@ func readChart(t *testing.T, name string) []byte {
 	return text
 }
 
+// TestRunbooksCanBeReached where somebody says where they are.
+func TestRunbooksCanBeReached(t *testing.T) {
+	reached := 0
+	for base, want := range map[string]string{"": "docs/runbooks/", "https://git.example.com/docs/runbooks/": "https://git.example.com/docs/runbooks/"} {
+		rule := find[*monitoring.PrometheusRule](t, objects(t, byPod.with(values{"prometheusRule.runbooks": base})))
+		for _, group := range rule.Spec.Groups {
+			for _, r := range group.Rules {
+				if r.Alert == "" {
+					continue
+				}
+				reached++
+				if got := r.Annotations["runbook_url"]; got != want+r.Alert+".md" {
+					t.Errorf("%s: its runbook is at %q, want it in %s", r.Alert, got, want)
+				}
+			}
+		}
+	}
+	if reached == 0 {
+		t.Error("there are no alerts")
+	}
+}
+
 // TestNetworkIsClosed but for what is named.
 func TestNetworkIsClosed(t *testing.T) {
 	peer := []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}}}}

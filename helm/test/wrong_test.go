@@ -63,6 +63,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"networkPolicy.natsPorts":                       {[]int{}, []int{0}},
 		"networkPolicy.from":                            {"prometheus"},
 		"extraEnv":                                      {map[string]any{"A": "b"}, []any{map[string]any{"value": "b"}}},
+		"prometheusRule.runbooks":                       {"docs/runbooks", "https://a b"},
 		"test.gpu":                                      {"no"},
 	} {
 		for _, value := range wrong {
