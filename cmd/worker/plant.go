@@ -273,7 +273,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 		Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
 		Operators: ops, Format: format, Linger: cfg.Linger, MaxDeliver: cfg.MaxDeliver, DrainTimeout: cfg.DrainTimeout,
 		ConfirmAcks: cfg.Ack == "confirmed",
-		Provision:   cfg.Provision, AckWait: cfg.AckWait, MaxAckPending: maxAckPending,
+		Provision:   cfg.Provision, AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
 		Logger: log, Observer: observer,
 	}
 }

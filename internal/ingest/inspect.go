@@ -215,6 +215,7 @@ func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig, i
 		say(Warning, found, fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower "+
 			"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they are never full", inFlight))
 	}
+	i.agreement(c, say)
 	if c.HeadersOnly {
 		say(Error, "headers only", "the payloads do not come with it, so every result would be that of an empty payload; create it without headers_only")
 	}

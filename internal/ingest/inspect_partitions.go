@@ -66,6 +66,7 @@ func (i *inspection) partitionConsumer(p, inFlight int) Level {
 		say(Warning, fmt.Sprintf("max ack pending %d", got.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or "+
 			"lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES", inFlight))
 	}
+	i.agreement(got, say)
 	return worst
 }
 

@@ -112,7 +112,7 @@ func TestInspectOfStreams(t *testing.T) {
 
 func TestInspectOfTheConsumer(t *testing.T) {
 	t.Parallel()
-	good := jetstream.ConsumerConfig{Durable: "millrace", FilterSubject: "ingest.>", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 5000}
+	good := jetstream.ConsumerConfig{Durable: "millrace", FilterSubject: "ingest.>", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 5000, AckWait: 5 * time.Minute}
 	for _, c := range []struct {
 		name   string
 		change func(*jetstream.ConsumerConfig)
@@ -131,6 +131,12 @@ func TestInspectOfTheConsumer(t *testing.T) {
 			[]string{"warning consumer millrace", "can hold 1000 payloads", "raise max ack pending"}},
 		{"not durable", func(c *jetstream.ConsumerConfig) { c.Durable, c.Name = "", "millrace" },
 			[]string{"warning consumer millrace", "not durable"}},
+		{"another ack wait", func(c *jetstream.ConsumerConfig) { c.AckWait = time.Minute },
+			[]string{"warning consumer millrace", "ack wait 1m0s, and MILLRACE_ACK_WAIT is 5m0s", "set MILLRACE_ACK_WAIT=1m0s", "nats consumer edit INGEST millrace --wait 5m0s"}},
+		{"a short ack wait", func(c *jetstream.ConsumerConfig) { c.AckWait = time.Millisecond },
+			[]string{"warning consumer millrace", "ack wait 1ms, and MILLRACE_LINGER is 1ms", "lower MILLRACE_LINGER"}},
+		{"fewer than asked for", func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 3999 },
+			[]string{"warning consumer millrace", "max ack pending 3999, and MILLRACE_MAX_ACK_PENDING is 4000", "nats consumer edit INGEST millrace --max-pending 4000"}},
 		{"other subjects", func(c *jetstream.ConsumerConfig) { c.FilterSubject = "ingest.web.>" },
 			[]string{"warning consumer millrace", "ingest.web.>", "make them agree"}},
 	} {
@@ -138,6 +144,7 @@ func TestInspectOfTheConsumer(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.createStream(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
+			r.opts.AskedAckPending = 4000
 			config := good
 			c.change(&config)
 			if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", config); err != nil {

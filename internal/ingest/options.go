@@ -38,6 +38,8 @@ type Options struct {
 	AckWait       time.Duration         // of a consumer created
 	MaxAckPending int                   // of a consumer created
 
+	AskedAckPending int // MaxAckPending where somebody named it, for Inspect to compare; otherwise 0
+
 	Logger   *slog.Logger
 	Observer Observer
 	Batches  BatchObserver // nil for none

@@ -1,0 +1,99 @@
+{{/*
+What is wrong with values that each look right by themselves, which a schema cannot say well. Every problem is named at once.
+*/}}
+
+{{- define "millrace.check" -}}
+{{- $problems := compact (splitList "\n" (include "millrace.problems" .)) -}}
+{{- if $problems -}}
+{{- fail (printf "\n%d to mend in the values:\n  - %s" (len $problems) (join "\n  - " $problems)) -}}
+{{- end -}}
+{{- end }}
+
+{{/* One line for each. */}}
+{{- define "millrace.problems" -}}
+{{- include "millrace.imageProblems" . }}
+{{- include "millrace.serverProblems" . }}
+{{- include "millrace.secretProblems" .Values.nats }}
+{{- include "millrace.scaleProblems" . }}
+{{- include "millrace.watchProblems" . }}
+{{- include "millrace.extraProblems" . }}
+{{- end }}
+
+{{- define "millrace.imageProblems" -}}
+{{- if not .Values.image.repository }}
+image.repository is empty: set it to where you pushed the image, such as registry.example.com/millrace
+{{- end }}
+{{- end }}
+
+{{- define "millrace.watchProblems" -}}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
+podMonitor.enabled and serviceMonitor.enabled are both set, and every pod would be scraped twice: set one of them
+{{- end }}
+{{- end }}
+
+{{- define "millrace.serverProblems" -}}
+{{- $nats := .Values.nats }}
+{{- $given := len (compact (list $nats.url $nats.urlKey ($nats.embedded.enabled | ternary "embedded" ""))) }}
+{{- if eq $given 0 }}
+nats.url is empty: set it to the server's address, such as nats://nats:4222 (or nats.urlKey; or nats.embedded.enabled=true to try things out)
+{{- else if gt $given 1 }}
+nats.url, nats.urlKey and nats.embedded.enabled exclude one another: set one of them
+{{- end }}
+{{- if contains "@" $nats.url }}
+nats.url has a user or password in it, which everybody who reads the Deployment would see: put the address into a Secret and set nats.existingSecret and nats.urlKey
+{{- end }}
+{{- if and $nats.embedded.enabled (gt (include "millrace.maxPods" . | int64) 1) }}
+nats.embedded.enabled is set for {{ include "millrace.maxPods" . }} pods, each of which would have a server and streams of its own: set replicaCount=1 and autoscaling.mode=none
+{{- end }}
+{{- end }}
+
+{{/* Of nats alone. */}}
+{{- define "millrace.secretProblems" -}}
+{{- if and (or .urlKey .credsKey .nkeyKey) (not .existingSecret) }}
+nats.existingSecret is empty, and urlKey, credsKey or nkeyKey names a key of it: set the Secret's name
+{{- end }}
+{{- if and .credsKey .nkeyKey }}
+nats.credsKey and nats.nkeyKey are both set: unset one of them
+{{- end }}
+{{- if and (or .tls.caKey .tls.certKey .tls.keyKey) (not (or .tls.existingSecret .existingSecret)) }}
+nats.tls.existingSecret is empty, and caKey, certKey or keyKey names a key of it: set the Secret's name
+{{- end }}
+{{- if ne (empty .tls.certKey) (empty .tls.keyKey) }}
+nats.tls.certKey and nats.tls.keyKey are of no use without each other: set both or neither
+{{- end }}
+{{- if and .existingSecret (not (or .urlKey .credsKey .nkeyKey)) (or .tls.existingSecret (not (or .tls.caKey .tls.certKey .tls.keyKey))) }}
+nats.existingSecret is set and nothing of it is used: name a key of it (urlKey, credsKey, nkeyKey, or those of nats.tls)
+{{- end }}
+{{- end }}
+
+{{- define "millrace.scaleProblems" -}}
+{{- $pods := include "millrace.maxPods" . | int64 }}
+{{- with .Values.autoscaling }}
+{{- if and (ne .mode "none") (gt (int64 .minReplicas) (int64 .maxReplicas)) }}
+autoscaling.minReplicas is {{ .minReplicas }}, more than maxReplicas ({{ .maxReplicas }}): set less
+{{- end }}
+{{- if and (eq .mode "keda") (not .keda.natsServerMonitoringEndpoint) }}
+autoscaling.keda.natsServerMonitoringEndpoint is empty: set it to host and monitoring port of a NATS server, such as nats.nats.svc:8222
+{{- end }}
+{{- if and (eq .mode "hpa") (lt (int64 .minReplicas) 1) }}
+autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not take: set at least 1, or autoscaling.mode=keda
+{{- end }}
+{{- end }}
+{{- with .Values.config }}
+{{- if and (eq .delivery "exclusive") (gt $pods (int64 .partitions)) }}
+there can be {{ $pods }} pods for {{ .partitions }} partitions, and those without one have nothing to do: lower replicaCount or autoscaling.maxReplicas, or raise config.partitions with the stream
+{{- end }}
+{{- end }}
+{{- if and (eq .Values.gpu.mode "shared") (gt (int64 .Values.gpu.count) 1) }}
+gpu.count is {{ .Values.gpu.count }} with gpu.mode=shared, and a second share may be of the same GPU and gives no more of it: set 1
+{{- end }}
+{{- end }}
+
+{{/* A variable that is there twice has the value of the one that comes last, and only the one of config is checked and counted with. */}}
+{{- define "millrace.extraProblems" -}}
+{{- range .Values.extraEnv }}
+{{- if hasPrefix "MILLRACE_" .name }}
+extraEnv has {{ .name }}, which the chart sets itself: set config.{{ trimPrefix "MILLRACE_" .name | lower | camelcase | untitle }} or what else is named for it
+{{- end }}
+{{- end }}
+{{- end }}

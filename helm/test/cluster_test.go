@@ -1,0 +1,186 @@
+//go:build e2e
+
+package test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// cluster is an API server of Kubernetes with its etcd, and nothing else: no kubelet, no scheduler and no controllers. It takes
+// objects, validates and stores them as that of a real cluster does, and nothing comes of them.
+type cluster struct {
+	url    string
+	token  string
+	caFile string
+}
+
+// binaries is the folder with kube-apiserver and etcd, which make chart-e2e builds and names.
+func binaries(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("MILLRACE_CLUSTER")
+	if dir == "" {
+		t.Fatal("MILLRACE_CLUSTER does not name the folder with kube-apiserver and etcd: run make chart-e2e, which builds them")
+	}
+	return dir
+}
+
+// startPatience bounds how long etcd and the API server may take to be ready, together with making their storage.
+const startPatience = 2 * time.Minute
+
+// startCluster starts both for the time of the test. The flags come on top of those that are needed.
+func startCluster(t *testing.T, flags ...string) *cluster {
+	t.Helper()
+	dir, bin := t.TempDir(), binaries(t)
+	client, peer, secure := freePort(t), freePort(t), freePort(t)
+	etcd := "http://" + client
+	start(t, filepath.Join(bin, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
+		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer, "--log-level", "warn")
+
+	c := &cluster{url: "https://" + secure, token: rand.Text(), caFile: filepath.Join(dir, "apiserver.crt")}
+	key, tokens := filepath.Join(dir, "accounts.pem"), filepath.Join(dir, "tokens.csv")
+	writeKey(t, key)
+	write(t, tokens, c.token+`,installer,1,"system:masters"`+"\n")
+	host, port, _ := net.SplitHostPort(secure)
+	start(t, filepath.Join(bin, "kube-apiserver"), append([]string{"--etcd-servers", etcd, "--bind-address", host, "--secure-port", port,
+		"--cert-dir", dir, "--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24",
+		"--service-account-issuer", c.url, "--service-account-key-file", key, "--service-account-signing-key-file", key}, flags...)...)
+	c.await(t)
+	return c
+}
+
+// config is how clients reach the server.
+func (c *cluster) config() *rest.Config {
+	return &rest.Config{Host: c.url, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.caFile}, QPS: 1000, Burst: 1000}
+}
+
+// await waits until the server takes requests.
+func (c *cluster) await(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	defer cancel()
+	eventually(ctx, t, "the API server to be ready", func() error {
+		if _, err := os.Stat(c.caFile); err != nil {
+			return err
+		}
+		config := c.config()
+		config.GroupVersion, config.NegotiatedSerializer = &coreVersion, plainCodecs
+		client, err := rest.UnversionedRESTClientFor(config)
+		if err != nil {
+			return err
+		}
+		return client.Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// eventually asks again and again until there is no error.
+func eventually(ctx context.Context, t *testing.T, what string, ask func() error) {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ask()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("waited for %s: %v: %v", what, ctx.Err(), err)
+		}
+	}
+}
+
+// start runs a program until the test ends, and shows what it said if the test fails.
+func start(t *testing.T, program string, args ...string) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), filepath.Base(program)+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(program, args...) // not of the test's context: the API server goes before its etcd does
+	command.Stdout, command.Stderr = log, log
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill() // it may have ended by itself
+		_ = command.Wait()         // killed, so there is an error
+		if t.Failed() {
+			t.Logf("the end of what %s said:\n%s", filepath.Base(program), tail(log.Name()))
+		}
+	})
+}
+
+// tail is the last lines of a file.
+func tail(name string) string {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(string(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-40):], "\n")
+}
+
+// freePort is an address on this machine that nobody listens at.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // nothing was sent
+	return l.Addr().String()
+}
+
+// writeKey writes a key with which the server signs ServiceAccounts' tokens.
+func writeKey(t *testing.T, name string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, name, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// moduleDir is where the source of a module is that go.mod names, or of another one of that version.
+func moduleDir(t *testing.T, module, version string) string {
+	t.Helper()
+	args := []string{"list", "-m", "-f", "{{.Dir}}", module}
+	if version != "" {
+		args = []string{"mod", "download", "-json", fmt.Sprintf("%s@%s", module, version)}
+	}
+	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	if err != nil {
+		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
+	}
+	if version == "" {
+		return strings.TrimSpace(string(out))
+	}
+	return dirOfDownload(t, out)
+}

@@ -1,0 +1,113 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	keda "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	resource "k8s.io/api/resource/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+)
+
+// object is a decoded manifest.
+type object interface {
+	runtime.Object
+	meta.Object
+}
+
+// strict decodes into the types that are registered here, all of which Kubernetes 1.34 serves or its operators install. A field
+// that a type does not have, or one that is there twice, is an error.
+var strict = func() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		core.AddToScheme, apps.AddToScheme, autoscaling.AddToScheme, networking.AddToScheme, policy.AddToScheme, resource.AddToScheme,
+		monitoring.AddToScheme, keda.AddToScheme,
+	} {
+		utilruntime.Must(add(scheme))
+	}
+	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+}()
+
+// decodings counts manifests that were decoded without a complaint.
+var decodings atomic.Int64
+
+// decode decodes every manifest strictly.
+func (r rendered) decode(t *testing.T) (list []object) {
+	t.Helper()
+	for _, m := range r.manifests {
+		decoded, _, err := strict.Decode([]byte(m.text), nil, nil)
+		if err != nil {
+			t.Errorf("%v\n%s", err, m)
+			continue
+		}
+		decodings.Add(1)
+		list = append(list, decoded.(object))
+	}
+	return list
+}
+
+// objects renders and decodes.
+func objects(t *testing.T, v values) []object {
+	t.Helper()
+	return mustRender(t, v).decode(t)
+}
+
+// find is the one object of a kind; the test fails unless there is just one.
+func find[T object](t *testing.T, list []object) (found T) {
+	t.Helper()
+	n := 0
+	for _, o := range list {
+		if typed, ok := o.(T); ok {
+			found = typed
+			n++
+		}
+	}
+	if n != 1 {
+		t.Fatalf("%d objects of type %T, want 1", n, found)
+	}
+	return found
+}
+
+// has says whether there is an object of a kind.
+func has[T object](list []object) bool {
+	for _, o := range list {
+		if _, ok := o.(T); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// TestMain says at the end how much was looked at.
+func TestMain(m *testing.M) {
+	status := m.Run()
+	fmt.Printf("%d manifests decoded strictly\n", decodings.Load())
+	os.Exit(status)
+}
+
+// TestDecodingIsStrict shows that a decoder which finds nothing would have found something.
+func TestDecodingIsStrict(t *testing.T) {
+	for what, text := range map[string]string{
+		"an unknown field":   "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\nautomount: false\n",
+		"a field twice":      "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\nmetadata: {name: b}\n",
+		"a value of a type":  "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: 3}\n",
+		"an unknown version": "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaimTemplate\nmetadata: {name: a}\n",
+		"an operator's":      "apiVersion: monitoring.coreos.com/v1\nkind: PodMonitor\nmetadata: {name: a}\nspec: {selector: {}, endpoints: []}\n",
+		"KEDA's":             "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {name: a}\nspec: {triggers: [], replicas: 1}\n",
+	} {
+		if _, _, err := strict.Decode([]byte(text), nil, nil); err == nil {
+			t.Errorf("%s is decoded without an error", what)
+		}
+	}
+}

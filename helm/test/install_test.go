@@ -1,0 +1,125 @@
+package test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
+)
+
+// TestHelmTestChecks: helm test runs `worker check` with the worker's settings, and without a GPU unless it is given one.
+func TestHelmTestChecks(t *testing.T) {
+	set := values{"gpu.count": 2, "gpu.mode": "dra", "config.devices": "0,1", "nats.existingSecret": "nats", "nats.credsKey": "c"}
+	list := objects(t, enough.with(set))
+	pod, worker := find[*core.Pod](t, list), workerPod(t, list)
+	c := pod.Spec.Containers[0]
+	if pod.Annotations["helm.sh/hook"] != "test" || !slices.Equal(c.Args, []string{"check"}) || c.Image != worker.Containers[0].Image {
+		t.Errorf("annotations %v, image %s, arguments %v", pod.Annotations, c.Image, c.Args)
+	}
+	want := environment(worker.Containers[0])
+	want["MILLRACE_DEVICE"], want["MILLRACE_DEVICES"] = "host", "all"
+	delete(want, "CUDA_CACHE_PATH")
+	got := environment(c)
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s=%q, and the worker's is %q", name, got[name], value)
+		}
+	}
+	if len(got) != len(want) || len(pod.Spec.ResourceClaims) != 0 || len(extended(c.Resources)) != 0 || behind(pod.Spec, got["MILLRACE_NATS_CREDS"]) != "nats/c" {
+		t.Errorf("claims %v, resources %v, variables %v", pod.Spec.ResourceClaims, c.Resources, got)
+	}
+
+	list = objects(t, enough.with(set).with(values{"test.gpu": true}))
+	pod = find[*core.Pod](t, list)
+	if len(pod.Spec.ResourceClaims) != 1 || environment(pod.Spec.Containers[0])["MILLRACE_DEVICE"] != "cuda" {
+		t.Errorf("with test.gpu it claims %v and computes on %s", pod.Spec.ResourceClaims, environment(pod.Spec.Containers[0])["MILLRACE_DEVICE"])
+	}
+}
+
+func TestImages(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	for want, set := range map[string]values{
+		"registry.example.com/millrace:" + loaded(t).Metadata.AppVersion: {},
+		"registry.example.com/millrace:nightly":                          {"image.tag": "nightly"},
+		"registry.example.com/millrace@" + digest:                        {"image.tag": "nightly", "image.digest": digest},
+		"localhost:5000/millrace:1":                                      {"image.repository": "localhost:5000/millrace", "image.tag": "1"},
+	} {
+		if got := workerPod(t, objects(t, enough.with(set))).Containers[0].Image; got != want {
+			t.Errorf("%v: image %s, want %s", set, got, want)
+		}
+	}
+}
+
+// TestPlacement hands on what the scheduler goes by.
+func TestPlacement(t *testing.T) {
+	pod := workerPod(t, objects(t, enough.with(values{
+		"runtimeClassName": "nvidia", "priorityClassName": "batch", "nodeSelector": map[string]any{"nvidia.com/gpu.product": "H100"},
+		"tolerations":               []any{map[string]any{"key": "dedicated", "operator": "Exists"}},
+		"affinity":                  map[string]any{"nodeAffinity": map[string]any{}},
+		"topologySpreadConstraints": []any{map[string]any{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}},
+	})))
+	if *pod.RuntimeClassName != "nvidia" || pod.PriorityClassName != "batch" || pod.NodeSelector["nvidia.com/gpu.product"] != "H100" ||
+		len(pod.Tolerations) != 2 || pod.Affinity.NodeAffinity == nil {
+		t.Errorf("runtime class %v, priority class %s, nodes %v, tolerations %v, affinity %v", *pod.RuntimeClassName, pod.PriorityClassName,
+			pod.NodeSelector, pod.Tolerations, pod.Affinity)
+	}
+	list := objects(t, enough)
+	if selector := pod.TopologySpreadConstraints[0].LabelSelector; !picks(t, *selector, find[*apps.Deployment](t, list).Spec.Template.Labels) {
+		t.Errorf("spreads pods by %v, which are not the workers", selector)
+	}
+}
+
+// TestSwitchesSwitchOff what is there by default.
+func TestSwitchesSwitchOff(t *testing.T) {
+	list := objects(t, enough.with(values{"podDisruptionBudget.enabled": false, "serviceAccount.create": false, "serviceAccount.name": "mine"}))
+	if has[*policy.PodDisruptionBudget](list) || has[*core.ServiceAccount](list) || workerPod(t, list).ServiceAccountName != "mine" {
+		t.Errorf("%d objects, ServiceAccount %s", len(list), workerPod(t, list).ServiceAccountName)
+	}
+	if kinds := len(objects(t, enough)); kinds != 4 {
+		t.Errorf("%d objects by default, want Deployment, PodDisruptionBudget, ServiceAccount and the pod of helm test", kinds)
+	}
+}
+
+// TestNamesFit: whatever the release is called, names stay short enough for pods, and each object has its own.
+func TestNamesFit(t *testing.T) {
+	for _, set := range []values{{}, {"fullnameOverride": strings.Repeat("a", 60)}, {"nameOverride": strings.Repeat("b", 63)}} {
+		seen := map[string]bool{}
+		for _, o := range objects(t, byService.with(set).with(values{"gpu.mode": "dra"})) {
+			id := o.GetObjectKind().GroupVersionKind().Kind + " " + o.GetName()
+			if len(o.GetName()) > 63 || seen[id] || o.GetNamespace() != "" {
+				t.Errorf("%v: %q of %d characters, there already: %v, in a namespace of its own: %q", set, id, len(o.GetName()), seen[id], o.GetNamespace())
+			}
+			seen[id] = true
+		}
+	}
+}
+
+// TestNotesSayWhatToDoNext by the release's own names, and nothing that does not hold.
+func TestNotesSayWhatToDoNext(t *testing.T) {
+	for _, c := range []struct {
+		set       values
+		want, not []string
+	}{
+		{values{}, []string{"millrace 0.1.0 is installed as web-millrace in gpu-jobs: 1 pods, each with 1 x nvidia.com/gpu.",
+			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello", "Nothing scrapes it yet", "config.provision=true"}, []string{"timeline"}},
+		{values{"gpu.mode": "dra", "config.provision": true, "podMonitor.enabled": true, "config.debugAddr": "127.0.0.1:6060"},
+			[]string{"1 x gpu.nvidia.com", "port-forward deployment/web-millrace 6060"}, []string{"Nothing scrapes", "config.provision=true"}},
+		{modes["embedded"], []string{"CPU cores alone", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
+		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665600 payloads for each)"}, []string{"is not above what one pod"}},
+	} {
+		notes := mustRender(t, enough.with(c.set)).notes
+		for _, want := range c.want {
+			if !strings.Contains(notes, want) {
+				t.Errorf("%v: want %q in\n%s", c.set, want, notes)
+			}
+		}
+		for _, not := range c.not {
+			if strings.Contains(notes, not) {
+				t.Errorf("%v: %q does not hold in\n%s", c.set, not, notes)
+			}
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package test
+
+import (
+	"testing"
+
+	keda "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
+	apps "k8s.io/api/apps/v1"
+)
+
+// modes are ways to install the chart, each of which asks it for something else.
+var modes = map[string]values{
+	"gpu":             {},
+	"several GPUs":    {"gpu.count": 4},
+	"mig":             {"gpu.mode": "mig"},
+	"shared":          {"gpu.mode": "shared"},
+	"dra":             {"gpu.mode": "dra"},
+	"dra of a claim":  {"gpu.mode": "dra", "gpu.dra.existingResourceClaimTemplate": "mine"},
+	"dra by selector": {"gpu.mode": "dra", "gpu.dra.selectors": []string{`device.attributes["gpu.nvidia.com"].architecture == "Hopper"`}},
+	"none":            {"gpu.mode": "none"},
+	"embedded":        {"nats.url": "", "nats.embedded.enabled": true, "gpu.mode": "none"},
+	"keda":            {"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222"},
+	"hpa":             {"autoscaling.mode": "hpa"},
+}
+
+func TestEveryModeIsDecodedStrictly(t *testing.T) {
+	for name, mode := range modes {
+		t.Run(name, func(t *testing.T) {
+			list := objects(t, enough.with(mode))
+			find[*apps.Deployment](t, list)
+			if got, want := has[*keda.ScaledObject](list), name == "keda"; got != want {
+				t.Errorf("a ScaledObject: %v, want %v", got, want)
+			}
+		})
+	}
+}

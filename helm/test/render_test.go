@@ -1,0 +1,169 @@
+package test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	apiyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// chartDir is where the chart is.
+const chartDir = "../millrace"
+
+// oldest is the first version of Kubernetes that the chart is for.
+var oldest = &chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
+
+// values are what somebody sets, by dotted path: "gpu.mode" to "mig".
+type values map[string]any
+
+// enough are the values without which nothing is rendered.
+var enough = values{"image.repository": "registry.example.com/millrace", "nats.url": "nats://nats:4222"}
+
+// with is v and more on top of it.
+func (v values) with(more values) values {
+	both := values{}
+	for _, set := range []values{v, more} {
+		for at, value := range set {
+			both[at] = value
+		}
+	}
+	return both
+}
+
+// nested is v as a values file has it.
+func (v values) nested() map[string]any {
+	root := map[string]any{}
+	for at, value := range v {
+		steps := strings.Split(at, ".")
+		inner := root
+		for _, step := range steps[:len(steps)-1] {
+			if _, ok := inner[step]; !ok {
+				inner[step] = map[string]any{}
+			}
+			inner = inner[step].(map[string]any)
+		}
+		inner[steps[len(steps)-1]] = value
+	}
+	return root
+}
+
+// parsed is v as Helm reads it from a file: what was written in Go is written as YAML and read again.
+func (v values) parsed(t *testing.T) map[string]any {
+	t.Helper()
+	text, err := yaml.Marshal(v.nested())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := chartutil.ReadValues(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// theChart is loaded once: it is never changed.
+var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.LoadDir(chartDir) })
+
+func loaded(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := theChart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// rendered is what the chart makes of some values.
+type rendered struct {
+	manifests []manifest
+	notes     string
+}
+
+// manifest is one object as text.
+type manifest struct {
+	from string // the template
+	text string
+}
+
+// render does what `helm template` does: it holds values against the schema and runs the templates. A value that a template names
+// and nobody has is an error.
+func render(t *testing.T, v values) (rendered, error) {
+	t.Helper()
+	release := chartutil.ReleaseOptions{Name: "web", Namespace: "gpu-jobs", Revision: 1, IsInstall: true}
+	capabilities := chartutil.DefaultCapabilities.Copy()
+	capabilities.KubeVersion = *oldest
+	c := loaded(t)
+	all, err := chartutil.ToRenderValues(c, v.parsed(t), release, capabilities)
+	if err != nil {
+		return rendered{}, err
+	}
+	files, err := engine.Engine{Strict: true}.Render(c, all)
+	if err != nil {
+		return rendered{}, err
+	}
+	return split(t, files), nil
+}
+
+// mustRender is render of values that must be right.
+func mustRender(t *testing.T, v values) rendered {
+	t.Helper()
+	r, err := render(t, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// split cuts rendered files into manifests, in the order of the files' names.
+func split(t *testing.T, files map[string]string) (r rendered) {
+	t.Helper()
+	for name, text := range files {
+		switch {
+		case path.Base(name) == "NOTES.txt":
+			r.notes = text
+		case path.Ext(name) == ".yaml":
+			for _, document := range documents(t, text) {
+				r.manifests = append(r.manifests, manifest{from: strings.TrimPrefix(name, "millrace/"), text: document})
+			}
+		}
+	}
+	slices.SortStableFunc(r.manifests, func(a, b manifest) int { return strings.Compare(a.from, b.from) })
+	return r
+}
+
+// documents are the YAML documents of a text that hold anything.
+func documents(t *testing.T, text string) (list []string) {
+	t.Helper()
+	reader := apiyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var content any
+		if err := yaml.Unmarshal(document, &content); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if content != nil {
+			list = append(list, string(document))
+		}
+	}
+}
+
+// String names a manifest for people.
+func (m manifest) String() string { return fmt.Sprintf("%s:\n%s", m.from, m.text) }

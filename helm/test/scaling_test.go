@@ -1,0 +1,150 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	keda "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+)
+
+var (
+	byKEDA = enough.with(values{"autoscaling.mode": "keda", "autoscaling.keda.natsServerMonitoringEndpoint": "nats:8222"})
+	byHPA  = enough.with(values{"autoscaling.mode": "hpa"})
+)
+
+// inFlight is the most that one pod can have in flight, counted as the worker does (docs/adr/0009): 16 batches a lane, and two pull
+// requests of 4096 messages.
+func inFlight(gpus, lanes, payloads int) int { return 16*gpus*lanes*payloads + 2*4096 }
+
+func number(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestThresholdIsAboveOnePodsWindow for any lanes, batches and GPUs: otherwise a pod that is just busy would call for another.
+func TestThresholdIsAboveOnePodsWindow(t *testing.T) {
+	for _, gpus := range []int{1, 8} {
+		for _, lanes := range []int{1, 4, 64} {
+			for _, payloads := range []int{1, 8192, 1 << 20} {
+				set := values{"gpu.count": gpus, "config.lanes": lanes, "config.batchPayloads": payloads}
+				env := workerEnvironment(t, byKEDA.with(set))
+				window := min(inFlight(gpus, lanes, payloads), number(t, env["MILLRACE_MAX_ACK_PENDING"]))
+				for what, threshold := range map[string]int{
+					"KEDA's": number(t, find[*keda.ScaledObject](t, objects(t, byKEDA.with(set))).Spec.Triggers[0].Metadata["lagThreshold"]),
+					"HPA's":  int(find[*autoscaling.HorizontalPodAutoscaler](t, objects(t, byHPA.with(set))).Spec.Metrics[0].External.Target.AverageValue.Value()),
+				} {
+					if threshold <= window || threshold > window*5/4+1 {
+						t.Errorf("%d GPUs, %d lanes, %d payloads: %s threshold is %d for a window of %d", gpus, lanes, payloads, what, threshold, window)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestThresholdOfOnesOwn(t *testing.T) {
+	r := mustRender(t, byKEDA.with(values{"autoscaling.lagThreshold": 5000}))
+	if got := find[*keda.ScaledObject](t, r.decode(t)).Spec.Triggers[0].Metadata["lagThreshold"]; got != "5000" {
+		t.Errorf("lagThreshold %s, want 5000", got)
+	}
+	if !strings.Contains(r.notes, "autoscaling.lagThreshold (5000) is not above what one pod can have in flight") {
+		t.Errorf("nothing says that it is low:\n%s", r.notes)
+	}
+}
+
+// TestConsumerHasRoomForEveryPod: they share its MaxAckPending. Eight batches a lane is what a worker asks for by itself.
+func TestConsumerHasRoomForEveryPod(t *testing.T) {
+	for _, c := range []struct {
+		set  values
+		want string
+	}{
+		{values{}, "262144"},
+		{values{"replicaCount": 3}, "786432"},
+		{values{"replicaCount": 3, "autoscaling.mode": "hpa", "autoscaling.maxReplicas": 10}, "2621440"},
+		{values{"replicaCount": 1000}, "10000000"},
+		{values{"config.maxAckPending": 1000}, "1000"},
+		{values{"config.delivery": "exclusive"}, "0"},
+		{values{"gpu.mode": "none", "gpu.count": 8}, "262144"},
+	} {
+		if got := workerEnvironment(t, enough.with(c.set))["MILLRACE_MAX_ACK_PENDING"]; got != c.want {
+			t.Errorf("%v: MILLRACE_MAX_ACK_PENDING=%s, want %s", c.set, got, c.want)
+		}
+	}
+}
+
+// TestPartitionsAreScaledTogether: each has a consumer of its own, and one pod has several of them.
+func TestPartitionsAreScaledTogether(t *testing.T) {
+	spec := find[*keda.ScaledObject](t, objects(t, byKEDA.with(values{"config.delivery": "exclusive", "config.partitions": 5, "config.consumer": "c"}))).Spec
+	if len(spec.Triggers) != 5 {
+		t.Fatalf("%d triggers, want one for each of 5 partitions", len(spec.Triggers))
+	}
+	var names []string
+	for p, trigger := range spec.Triggers {
+		names = append(names, trigger.Name)
+		if want := fmt.Sprintf("c-%d", p); trigger.Metadata["consumer"] != want {
+			t.Errorf("trigger %d looks at %s, want %s", p, trigger.Metadata["consumer"], want)
+		}
+	}
+	modifiers := spec.Advanced.ScalingModifiers
+	if want := strings.Join(names, " + "); modifiers.Formula != want {
+		t.Errorf("formula %q, want %q", modifiers.Formula, want)
+	}
+	if want := fmt.Sprint(inFlight(1, 4, 8192) * 5 / 4); modifiers.Target != want {
+		t.Errorf("target %s, want %s", modifiers.Target, want)
+	}
+}
+
+// TestKEDATakesWhatItIsTold has KEDA's own admission look, which compiles the formula with the triggers' names.
+func TestKEDATakesWhatItIsTold(t *testing.T) {
+	for _, set := range []values{
+		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000},
+		{"config.delivery": "exclusive"}, {"config.delivery": "exclusive", "config.partitions": 256, "autoscaling.maxReplicas": 256},
+	} {
+		scaled := find[*keda.ScaledObject](t, objects(t, byKEDA.with(set)))
+		err := errors.Join(keda.ValidateTriggers(scaled.Spec.Triggers), keda.CheckReplicaCountBoundsAreValid(scaled))
+		if scaled.Spec.Advanced.ScalingModifiers.Formula != "" {
+			_, compiled := keda.ValidateAndCompileScalingModifiers(scaled)
+			err = errors.Join(err, compiled)
+		}
+		if err != nil {
+			t.Errorf("%v: %v", set, err)
+		}
+		for _, trigger := range scaled.Spec.Triggers {
+			for _, count := range []string{"lagThreshold", "activationLagThreshold"} {
+				number(t, trigger.Metadata[count])
+			}
+		}
+	}
+}
+
+// TestScalersHaveTheDeploymentToThemselves: with a count of its own it would undo what they decide at every upgrade.
+func TestScalersHaveTheDeploymentToThemselves(t *testing.T) {
+	for _, set := range []values{byKEDA, byHPA} {
+		list := objects(t, set)
+		deployment := find[*apps.Deployment](t, list)
+		if deployment.Spec.Replicas != nil {
+			t.Errorf("the Deployment wants %d replicas itself", *deployment.Spec.Replicas)
+		}
+		var target string
+		if has[*keda.ScaledObject](list) {
+			target = find[*keda.ScaledObject](t, list).Spec.ScaleTargetRef.Name
+		} else {
+			target = find[*autoscaling.HorizontalPodAutoscaler](t, list).Spec.ScaleTargetRef.Name
+		}
+		if target != deployment.Name {
+			t.Errorf("scales %q, and the Deployment is %q", target, deployment.Name)
+		}
+	}
+	if got := *find[*apps.Deployment](t, objects(t, enough.with(values{"replicaCount": 7}))).Spec.Replicas; got != 7 {
+		t.Errorf("%d replicas, want 7", got)
+	}
+}

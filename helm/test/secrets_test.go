@@ -1,0 +1,106 @@
+package test
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+)
+
+// TestCredentialsAreFiles follows each variable that names a file to the volume that has it.
+func TestCredentialsAreFiles(t *testing.T) {
+	of := values{"nats.existingSecret": "nats"}
+	for _, c := range []struct {
+		set  values
+		want map[string]string // variable to the Secret and key behind it
+	}{
+		{of.with(values{"nats.credsKey": "user.creds"}), map[string]string{"CREDS": "nats/user.creds"}},
+		{of.with(values{"nats.nkeyKey": "seed"}), map[string]string{"NKEY": "nats/seed"}},
+		{of.with(values{"nats.tls.caKey": "ca.crt"}), map[string]string{"TLS_CA": "nats/ca.crt"}},
+		{of.with(values{"nats.credsKey": "c", "nats.tls.existingSecret": "tls", "nats.tls.caKey": "ca.crt", "nats.tls.certKey": "tls.crt", "nats.tls.keyKey": "tls.key"}),
+			map[string]string{"CREDS": "nats/c", "TLS_CA": "tls/ca.crt", "TLS_CERT": "tls/tls.crt", "TLS_KEY": "tls/tls.key"}},
+		{values{}, map[string]string{}},
+	} {
+		pod := workerPod(t, objects(t, enough.with(c.set)))
+		got := map[string]string{}
+		for name, value := range environment(pod.Containers[0]) {
+			if file, ok := strings.CutPrefix(name, "MILLRACE_NATS_"); ok && path.IsAbs(value) {
+				got[file] = behind(pod, value)
+			}
+		}
+		if !maps.Equal(got, c.want) {
+			t.Errorf("%v: files %v, want %v", c.set, got, c.want)
+		}
+	}
+}
+
+// behind is the Secret and the key that a file of the first container comes from; empty if there is none.
+func behind(pod core.PodSpec, file string) string {
+	for _, mount := range pod.Containers[0].VolumeMounts {
+		if path.Dir(file) != mount.MountPath || !mount.ReadOnly || mount.SubPath != "" { // a subPath is not renewed
+			continue
+		}
+		for _, volume := range pod.Volumes {
+			if volume.Name != mount.Name || volume.Secret == nil {
+				continue
+			}
+			for _, item := range volume.Secret.Items {
+				if item.Path == path.Base(file) {
+					return volume.Secret.SecretName + "/" + item.Key
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func TestAddressFromASecret(t *testing.T) {
+	env := workerEnvironment(t, enough.with(values{"nats.url": "", "nats.existingSecret": "nats", "nats.urlKey": "url"}))
+	if got := env["MILLRACE_NATS_URL"]; got != "nats/url" {
+		t.Errorf("MILLRACE_NATS_URL comes from %q, want nats/url", got)
+	}
+}
+
+// TestWorkersAreConfined in every mode, the pod of helm test included: what the Pod Security Standard "restricted" asks for, and more.
+func TestWorkersAreConfined(t *testing.T) {
+	for name, mode := range modes {
+		list := objects(t, enough.with(mode))
+		for what, pod := range map[string]core.PodSpec{"worker": workerPod(t, list), "check": find[*core.Pod](t, list).Spec} {
+			for _, complaint := range loose(pod) {
+				t.Errorf("%s, %s: %s", name, what, complaint)
+			}
+		}
+		account := find[*core.ServiceAccount](t, list)
+		if *account.AutomountServiceAccountToken {
+			t.Errorf("%s: the ServiceAccount's token is mounted", name)
+		}
+	}
+}
+
+// loose lists where a pod could do more than it has to.
+func loose(pod core.PodSpec) (found []string) {
+	check := func(tight bool, complaint string) {
+		if !tight {
+			found = append(found, complaint)
+		}
+	}
+	check(pod.AutomountServiceAccountToken != nil && !*pod.AutomountServiceAccountToken, "a token is mounted")
+	check(pod.EnableServiceLinks != nil && !*pod.EnableServiceLinks, "a Service called millrace becomes a variable of the worker")
+	check(!pod.HostNetwork && !pod.HostPID && !pod.HostIPC, "shares something of the host")
+	check(*pod.SecurityContext.RunAsNonRoot && *pod.SecurityContext.RunAsUser > 0, "may run as root")
+	check(pod.SecurityContext.SeccompProfile.Type == core.SeccompProfileTypeRuntimeDefault, "no seccomp profile")
+	for _, volume := range pod.Volumes {
+		check(volume.HostPath == nil, "mounts a path of the host")
+		check(volume.EmptyDir == nil || volume.EmptyDir.SizeLimit != nil, volume.Name+" has no limit")
+	}
+	for _, c := range pod.Containers {
+		s := c.SecurityContext
+		check(*s.ReadOnlyRootFilesystem, "can write to its root")
+		check(!*s.AllowPrivilegeEscalation && s.Privileged == nil, "may become more than it is")
+		check(slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) && len(s.Capabilities.Add) == 0, "has capabilities")
+	}
+	return found
+}

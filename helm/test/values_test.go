@@ -1,0 +1,94 @@
+package test
+
+import (
+	"encoding/json"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+)
+
+// TestLint is `helm lint --strict`, with the values that are required and with none: a template that asks for one says so then.
+func TestLint(t *testing.T) {
+	for what, set := range map[string]values{"required values": enough, "no values": {}} {
+		result := lint.AllWithKubeVersion(chartDir, set.parsed(t), "gpu-jobs", oldest)
+		if result.ChartDir == "" || len(result.Messages) == 0 {
+			t.Fatalf("nothing was looked at: %+v", result) // the missing icon at least is remarked on
+		}
+		for _, m := range result.Messages {
+			if m.Severity >= support.WarningSev {
+				t.Errorf("with %s: %v", what, m)
+			}
+		}
+	}
+}
+
+// TestSchemaHasEveryValue: a value that values.yaml has must be in the schema by name, and what the schema names must be in
+// values.yaml, where people look.
+func TestSchemaHasEveryValue(t *testing.T) {
+	compare(t, "", schemaNode(t), loaded(t).Values)
+}
+
+// schemaNode is the whole schema.
+func schemaNode(t *testing.T) (root node) {
+	t.Helper()
+	if err := json.Unmarshal(loaded(t).Schema, &root); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// node is a part of the schema, as far as it is looked at.
+type node struct {
+	Type       any // a name, or a list of them
+	Properties map[string]node
+	Additional any `json:"additionalProperties"`
+	Minimum    json.Number
+	Maximum    json.Number
+	Enum       []string
+}
+
+func compare(t *testing.T, at string, schema node, have map[string]any) {
+	t.Helper()
+	if schema.Additional != false {
+		t.Errorf("%s/ takes values that nobody reads: additionalProperties is %v, want false", at, schema.Additional)
+	}
+	for _, key := range slices.Sorted(maps.Keys(schema.Properties)) {
+		if _, ok := have[key]; !ok && at+"/"+key != "/global" { // a parent chart's
+			t.Errorf("%s/%s is in the schema and not in values.yaml", at, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(have)) {
+		part, ok := schema.Properties[key]
+		inner, isMap := have[key].(map[string]any)
+		switch {
+		case !ok:
+			t.Errorf("%s/%s is in values.yaml and not in the schema", at, key)
+		case isMap && len(part.Properties) > 0:
+			compare(t, at+"/"+key, part, inner)
+		}
+	}
+}
+
+// TestReadmeIsCurrent: README.md is what helm-docs makes of values.yaml and README.md.gotmpl, and every value has its meaning.
+func TestReadmeIsCurrent(t *testing.T) {
+	command := exec.CommandContext(t.Context(), "go", "tool", "helm-docs", "--chart-search-root", chartDir, "--dry-run", "--sort-values-order", "file", "--log-level", "warning")
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	made, err := command.Output()
+	if err != nil || complaints.Len() > 0 {
+		t.Fatalf("%v: %s", err, complaints.String())
+	}
+	if strings.TrimSpace(string(made)) != strings.TrimSpace(string(readChart(t, "README.md"))) {
+		t.Error("helm/millrace/README.md is not what helm-docs makes: run make chart-docs")
+	}
+	for line := range strings.Lines(string(made)) {
+		if cells := strings.Split(line, " | "); len(cells) >= 4 && strings.TrimSuffix(strings.TrimSpace(cells[len(cells)-1]), "|") == "" {
+			t.Errorf("a value without a meaning: %s", line)
+		}
+	}
+}

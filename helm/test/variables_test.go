@@ -1,0 +1,153 @@
+package test
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+)
+
+// variable is one of the worker's, as docs/configuration.md has it. That table is made from the worker's own code, and a
+// test there sees that it is current.
+type variable struct{ standard, takes string }
+
+var variableRow = regexp.MustCompile("(?m)^\\| `(MILLRACE_[A-Z_]+)` \\| (.+?) \\| (.+?) \\|")
+
+func workerVariables(t *testing.T) map[string]variable {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]variable{}
+	for _, row := range variableRow.FindAllStringSubmatch(string(text), -1) {
+		standard := strings.Trim(row[2], "`")
+		if standard == "empty" {
+			standard = ""
+		}
+		all[row[1]] = variable{standard: standard, takes: row[3]}
+	}
+	if len(all) < 30 {
+		t.Fatalf("%d variables in docs/configuration.md, which had more than 30: has the table changed its form?", len(all))
+	}
+	return all
+}
+
+// workerPod is what the Deployment runs.
+func workerPod(t *testing.T, list []object) core.PodSpec {
+	t.Helper()
+	return find[*apps.Deployment](t, list).Spec.Template.Spec
+}
+
+// environment is what a container sees of its variables; one that comes from a Secret is "secret/key".
+func environment(c core.Container) map[string]string {
+	all := map[string]string{}
+	for _, v := range c.Env {
+		all[v.Name] = v.Value
+		if v.ValueFrom != nil {
+			all[v.Name] = v.ValueFrom.SecretKeyRef.Name + "/" + v.ValueFrom.SecretKeyRef.Key
+		}
+	}
+	return all
+}
+
+// workerEnvironment is what the worker sees with some values.
+func workerEnvironment(t *testing.T, v values) map[string]string {
+	t.Helper()
+	return environment(workerPod(t, objects(t, v)).Containers[0])
+}
+
+// TestEveryVariableIsAValue sets everything there is. Two sets are needed: credentials and NKeys exclude each other.
+func TestEveryVariableIsAValue(t *testing.T) {
+	all := enough.with(values{
+		"nats.existingSecret": "nats", "nats.credsKey": "user.creds",
+		"nats.tls.caKey": "ca.crt", "nats.tls.certKey": "tls.crt", "nats.tls.keyKey": "tls.key",
+		"config.kernels": "/opt/libmillrace.so", "config.debugAddr": "127.0.0.1:6060",
+	})
+	set := workerEnvironment(t, all)
+	maps.Copy(set, workerEnvironment(t, enough.with(values{"nats.existingSecret": "nats", "nats.nkeyKey": "seed"})))
+	maps.Copy(set, workerEnvironment(t, enough.with(modes["embedded"])))
+	known := workerVariables(t)
+	for name := range known {
+		if _, ok := set[name]; !ok {
+			t.Errorf("no value sets %s: add it to config in values.yaml and to the schema", name)
+		}
+	}
+	for name := range set {
+		if _, ok := known[name]; !ok && strings.HasPrefix(name, "MILLRACE_") {
+			t.Errorf("the chart sets %s, which the worker does not know", name)
+		}
+	}
+}
+
+// differing are the variables for which the chart has a default of its own, and why.
+var differing = map[string]string{
+	"MILLRACE_NATS_URL":        "an embedded server in a pod is for trying things out",
+	"MILLRACE_DATA_DIR":        "it is set with the embedded server alone",
+	"MILLRACE_DEVICE":          "a pod that was given a GPU is to use it",
+	"MILLRACE_MAX_ACK_PENDING": "all pods share the consumer",
+	"MILLRACE_PROVISION":       "the worker's default has two parts",
+}
+
+func TestDefaultsAreTheWorkers(t *testing.T) {
+	set := workerEnvironment(t, enough)
+	for name, known := range workerVariables(t) {
+		switch got, why := set[name], differing[name]; {
+		case got != known.standard && why == "":
+			t.Errorf("%s is %q by default, and the worker's own is %q", name, got, known.standard)
+		case got == known.standard && why != "":
+			t.Errorf("%s has the worker's default: take it off the list of those that differ", name)
+		}
+	}
+}
+
+// changed is another value for each key of config than the default, and what the variable is then.
+var changed = map[string]struct {
+	value any
+	text  string
+}{
+	"stream": {"IN", "IN"}, "subjects": {[]string{"a.>", "b.*"}, "a.>,b.*"}, "consumer": {"c", "c"}, "resultStream": {"OUT", "OUT"},
+	"resultPrefix": {"out.x", "out.x"}, "deadletterPrefix": {"dead", "dead"}, "provision": {true, "true"},
+	"delivery": {"exclusive", "exclusive"}, "partitions": {256, "256"}, "ack": {"confirmed", "confirmed"}, "maxDeliver": {3, "3"},
+	"ackWait": {"1m30s", "1m30s"}, "maxAckPending": {10_000_000, "10000000"}, "operators": {[]string{"minhash?k=5&hashes=16"}, "minhash?k=5&hashes=16"},
+	"resultFormat": {"binary", "binary"}, "device": {"auto", "auto"}, "devices": {"0,1", "0,1"}, "kernels": {"/a.so", "/a.so"},
+	"lanes": {8, "8"}, "batchBytes": {"64KiB", "64KiB"}, "batchPayloads": {1_048_576, "1048576"}, "linger": {"500ms", "500ms"},
+	"scratchLimit": {"2GiB", "2GiB"}, "drainTimeout": {"2m", "2m"}, "debugAddr": {"127.0.0.1:6060", "127.0.0.1:6060"},
+	"logLevel": {"debug", "debug"}, "logFormat": {"json", "json"}, "nvtx": {true, "true"},
+}
+
+func TestValuesReachTheirVariables(t *testing.T) {
+	for _, key := range slices.Sorted(maps.Keys(loaded(t).Values["config"].(map[string]any))) {
+		want, ok := changed[key]
+		if !ok {
+			t.Errorf("config.%s is not tried here", key)
+			continue
+		}
+		name := variableOf(key)
+		if got := workerEnvironment(t, enough.with(values{"config." + key: want.value}))[name]; got != want.text {
+			t.Errorf("config.%s = %v: %s is %q, want %q", key, want.value, name, got, want.text)
+		}
+	}
+}
+
+// TestNoVariableIsThereTwice also with variables of others.
+func TestNoVariableIsThereTwice(t *testing.T) {
+	for name, mode := range modes {
+		seen := map[string]bool{}
+		extra := []any{map[string]any{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://otel:4318"}}
+		for _, v := range workerPod(t, objects(t, enough.with(mode).with(values{"extraEnv": extra}))).Containers[0].Env {
+			if seen[v.Name] {
+				t.Errorf("%s: %s is there twice", name, v.Name)
+			}
+			seen[v.Name] = true
+		}
+		if !seen["OTEL_EXPORTER_OTLP_ENDPOINT"] {
+			t.Errorf("%s: extraEnv is not there", name)
+		}
+	}
+}

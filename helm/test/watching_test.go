@@ -1,0 +1,166 @@
+package test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+)
+
+// watched has everything that watches.
+var watched = enough.with(values{
+	"prometheusRule.enabled": true, "prometheusRule.labels": map[string]any{"release": "prometheus"},
+	"dashboard.enabled": true, "networkPolicy.enabled": true,
+})
+
+var (
+	byPod     = watched.with(values{"podMonitor.enabled": true, "podMonitor.labels": map[string]any{"release": "prometheus"}})
+	byService = watched.with(values{"serviceMonitor.enabled": true, "serviceMonitor.interval": "1m"})
+)
+
+// picks says whether a selector picks what has these labels.
+func picks(t *testing.T, selector meta.LabelSelector, of map[string]string) bool {
+	t.Helper()
+	s, err := meta.LabelSelectorAsSelector(&selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !s.Empty() && s.Matches(labels.Set(of))
+}
+
+// TestSelectorsPickTheWorkersAlone: the pod of helm test is none of them, but what holds for their network holds for its.
+func TestSelectorsPickTheWorkersAlone(t *testing.T) {
+	list := objects(t, byPod)
+	worker, check := find[*apps.Deployment](t, list).Spec.Template.Labels, find[*core.Pod](t, list).Labels
+	for what, selector := range map[string]meta.LabelSelector{
+		"Deployment":          *find[*apps.Deployment](t, list).Spec.Selector,
+		"PodDisruptionBudget": *find[*policy.PodDisruptionBudget](t, list).Spec.Selector,
+		"PodMonitor":          find[*monitoring.PodMonitor](t, list).Spec.Selector,
+		"Service":             {MatchLabels: find[*core.Service](t, objects(t, byService)).Spec.Selector},
+	} {
+		if !picks(t, selector, worker) || picks(t, selector, check) {
+			t.Errorf("the %s's selector picks workers: %v, and the pod of helm test: %v; want workers alone", what,
+				picks(t, selector, worker), picks(t, selector, check))
+		}
+	}
+	if selector := find[*networking.NetworkPolicy](t, list).Spec.PodSelector; !picks(t, selector, worker) || !picks(t, selector, check) {
+		t.Error("the NetworkPolicy does not hold for both")
+	}
+}
+
+// TestScrapes follows a monitor to the port of the container.
+func TestScrapes(t *testing.T) {
+	list := objects(t, byPod)
+	port := workerPod(t, list).Containers[0].Ports[0].Name
+	monitor := find[*monitoring.PodMonitor](t, list)
+	if e := monitor.Spec.PodMetricsEndpoints[0]; *e.Port != port || e.Path != "/metrics" || monitor.Labels["release"] != "prometheus" {
+		t.Errorf("scrapes %s of port %s, which is %s; labels %v", e.Path, *e.Port, port, monitor.Labels)
+	}
+
+	list = objects(t, byService)
+	service, through := find[*core.Service](t, list), find[*monitoring.ServiceMonitor](t, list)
+	if !picks(t, through.Spec.Selector, service.Labels) {
+		t.Errorf("the ServiceMonitor does not pick the Service %v", service.Labels)
+	}
+	if e := through.Spec.Endpoints[0]; e.Port != service.Spec.Ports[0].Name || service.Spec.Ports[0].TargetPort.String() != port || e.Interval != "1m" {
+		t.Errorf("scrapes port %s of the Service every %s, whose %s is the container's %s", e.Port, e.Interval, service.Spec.Ports[0].Name, service.Spec.Ports[0].TargetPort.String())
+	}
+	if has[*monitoring.PodMonitor](list) || has[*core.Service](objects(t, byPod)) {
+		t.Error("one monitor brings what the other needs")
+	}
+}
+
+// TestRulesAndDashboardArriveAsTheyAre: braces in them are Prometheus' and Grafana's.
+func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
+	list := objects(t, byPod)
+	var file struct{ Groups []monitoring.RuleGroup }
+	if err := yaml.UnmarshalStrict(readChart(t, "files/rules.yaml"), &file); err != nil {
+		t.Fatalf("files/rules.yaml: %v", err)
+	}
+	rule := find[*monitoring.PrometheusRule](t, list)
+	if len(file.Groups) == 0 || !reflect.DeepEqual(rule.Spec.Groups, file.Groups) {
+		t.Errorf("%d groups of rules, and files/rules.yaml has %d, or they differ", len(rule.Spec.Groups), len(file.Groups))
+	}
+	var want, got any
+	if err := json.Unmarshal(readChart(t, "files/dashboard.json"), &want); err != nil {
+		t.Fatalf("files/dashboard.json: %v", err)
+	}
+	for _, o := range list {
+		c, ok := o.(*core.ConfigMap)
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal([]byte(c.Data["millrace.json"]), &got); err != nil {
+			t.Fatal(err)
+		}
+		if c.Labels["grafana_dashboard"] != "1" {
+			t.Errorf("Grafana does not find the dashboard: labels %v", c.Labels)
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Error("the ConfigMap's dashboard is not that of files/dashboard.json")
+	}
+}
+
+func readChart(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(chartDir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestRunbooksCanBeReached where somebody says where they are.
+func TestRunbooksCanBeReached(t *testing.T) {
+	reached := 0
+	for base, want := range map[string]string{"": "docs/runbooks/", "https://git.example.com/docs/runbooks/": "https://git.example.com/docs/runbooks/"} {
+		rule := find[*monitoring.PrometheusRule](t, objects(t, byPod.with(values{"prometheusRule.runbooks": base})))
+		for _, group := range rule.Spec.Groups {
+			for _, r := range group.Rules {
+				if r.Alert == "" {
+					continue
+				}
+				reached++
+				if got := r.Annotations["runbook_url"]; got != want+r.Alert+".md" {
+					t.Errorf("%s: its runbook is at %q, want it in %s", r.Alert, got, want)
+				}
+			}
+		}
+	}
+	if reached == 0 {
+		t.Error("there are no alerts")
+	}
+}
+
+// TestNetworkIsClosed but for what is named.
+func TestNetworkIsClosed(t *testing.T) {
+	peer := []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}}}}
+	policy := find[*networking.NetworkPolicy](t, objects(t, watched.with(values{
+		"networkPolicy.from": peer, "networkPolicy.natsTo": peer, "networkPolicy.natsPorts": []int{4222, 443},
+		"networkPolicy.extraEgress": []any{map[string]any{"ports": []any{map[string]any{"port": 4318}}}},
+	}))).Spec
+	if len(policy.PolicyTypes) != 2 || len(policy.Ingress) != 1 || len(policy.Ingress[0].From) != 1 || policy.Ingress[0].Ports[0].Port.String() != "http" {
+		t.Errorf("lets in %+v", policy.Ingress)
+	}
+	ports := map[int]bool{}
+	for _, rule := range policy.Egress {
+		for _, p := range rule.Ports {
+			ports[p.Port.IntValue()] = true
+		}
+	}
+	if want := map[int]bool{53: true, 4222: true, 443: true, 4318: true}; !maps.Equal(ports, want) || len(policy.Egress[1].To) != 1 {
+		t.Errorf("lets out to %v, want %v; NATS at %v", ports, want, policy.Egress[1].To)
+	}
+}

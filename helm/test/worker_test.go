@@ -1,0 +1,97 @@
+package test
+
+import (
+	"maps"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+)
+
+// TestWorkerTakesWhatTheChartSets runs `worker config` with the variables of every mode, and with a value other than the default
+// for each: the worker itself says whether they are right.
+func TestWorkerTakesWhatTheChartSets(t *testing.T) {
+	worker := filepath.Join(t.TempDir(), "worker")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", worker, "./cmd/worker")
+	build.Dir = "../.."
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	sets := maps.Clone(modes)
+	sets["other values"] = values{}
+	for key, other := range changed {
+		sets["other values"]["config."+key] = other.value
+	}
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		list := objects(t, enough.with(sets[name]))
+		for what, pod := range map[string]core.PodSpec{"worker": workerPod(t, list), "check": find[*core.Pod](t, list).Spec} {
+			set := environment(pod.Containers[0])
+			command := exec.CommandContext(t.Context(), worker, "config")
+			for variable, value := range set {
+				command.Env = append(command.Env, variable+"="+value)
+			}
+			said, err := command.CombinedOutput()
+			if err != nil {
+				t.Errorf("%s, %s: %v\n%s", name, what, err, said)
+			}
+			taken := regexp.MustCompile(`(?m)^(MILLRACE_\S+) .*  set  `).FindAllSubmatch(said, -1)
+			if want := len(ours(set)); len(taken) != want {
+				t.Errorf("%s, %s: the worker takes %d variables, and %d are set\n%s", name, what, len(taken), want, said)
+			}
+		}
+	}
+}
+
+// ours are the names of the worker's variables.
+func ours(set map[string]string) (names []string) {
+	for name := range set {
+		if ok, _ := path.Match("MILLRACE_*", name); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+var (
+	wholeNumber = regexp.MustCompile(`^a whole number from (\d+) to (\d+)$`)
+	wordList    = regexp.MustCompile(`^([a-z]+(?:, [a-z]+)*) or ([a-z]+)$`)
+)
+
+// TestBoundsAreTheWorkers: what the schema takes of a number or a word is what the worker takes.
+func TestBoundsAreTheWorkers(t *testing.T) {
+	config := schemaNode(t).Properties["config"].Properties
+	known := workerVariables(t)
+	compared := 0
+	for key, part := range config {
+		takes := known[variableOf(key)].takes
+		if bounds := wholeNumber.FindStringSubmatch(takes); bounds != nil {
+			compared++
+			if got := []string{part.Minimum.String(), part.Maximum.String()}; !slices.Equal(got, bounds[1:]) {
+				t.Errorf("config.%s is from %s to %s in the schema, and the worker takes %s", key, got[0], got[1], takes)
+			}
+		}
+		if words := wordList.FindStringSubmatch(takes); words != nil && part.Type != "boolean" {
+			compared++
+			want := append(strings.Split(words[1], ", "), words[2])
+			got := slices.DeleteFunc(slices.Clone(part.Enum), func(word string) bool { return word == "" })
+			slices.Sort(want)
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Errorf("config.%s is one of %q in the schema, and the worker takes %s", key, got, takes)
+			}
+		}
+	}
+	if compared < 10 {
+		t.Errorf("%d bounds were compared, and there were more: has docs/configuration.md changed its form?", compared)
+	}
+}
+
+// variableOf is the variable that a key of config sets.
+func variableOf(key string) string {
+	return "MILLRACE_" + strings.ToUpper(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "_$0"))
+}

@@ -1,0 +1,135 @@
+package test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestWrongValuesAreNamed gives the chart one wrong value after another. The error must say which it is.
+func TestWrongValuesAreNamed(t *testing.T) {
+	for at, wrong := range map[string][]any{
+		"gpu.mode":                           {"GPU", "cpu", "", true},
+		"gpu.count":                          {0, 65, "2", 1.5},
+		"gpu.resource":                       {"gpu", ""},
+		"gpu.mig.resource":                   {"1g.10gb"},
+		"gpu.dra.deviceClassName":            {""},
+		"gpus":                               {1}, // there is no such value
+		"gpu.mods":                           {"mig"},
+		"config.lane":                        {4},
+		"config.lanes":                       {0, 65, "many"},
+		"config.batchBytes":                  {"4 MiB", "4MB", "4.5MiB", 4096},
+		"config.batchPayloads":               {0, 1 << 21},
+		"config.linger":                      {"2", "two", 2},
+		"config.drainTimeout":                {25, "25", "-1s", ""},
+		"config.ackWait":                     {"30 s"},
+		"config.delivery":                    {"both"},
+		"config.partitions":                  {0, 257},
+		"config.ack":                         {"none"},
+		"config.device":                      {"gpu"},
+		"config.resultFormat":                {"xml"},
+		"config.maxAckPending":               {-1, 10_000_001},
+		"config.subjects":                    {[]string{}, "ingest.>", []string{"a,b"}},
+		"config.operators":                   {[]string{}, []string{"crc32c,minhash"}},
+		"config.stream":                      {"", "in.gest", "IN GEST"},
+		"config.resultPrefix":                {"", "results.>", ".results"},
+		"config.debugAddr":                   {"6060", "http://localhost:6060"},
+		"config.logLevel":                    {"trace"},
+		"config.nvtx":                        {"yes"},
+		"nats.connections":                   {17, -1},
+		"nats.credsKey":                      {"nats creds"},
+		"nats.embedded.dataDir":              {"data"},
+		"nats.embedded.sizeLimit":            {"1GiB"},
+		"http.port":                          {0, 65536, "http"},
+		"image.repository":                   {"millrace:1.0", "millrace@sha256:0"},
+		"image.digest":                       {"latest"},
+		"image.pullPolicy":                   {"always"},
+		"image.pullSecrets":                  {"mine", []string{"mine"}},
+		"replicaCount":                       {-1, "one"},
+		"terminationGraceMarginSeconds":      {0, 1},
+		"probes.liveness.periodSeconds":      {0},
+		"probes.liveness.path":               {"/"},
+		"resources.claims":                   {[]string{"gpu"}},
+		"strategy.type":                      {"Rolling"},
+		"nodeSelector":                       {map[string]any{"gpu": true}, []string{"gpu"}},
+		"tolerations":                        {map[string]any{"key": "gpu"}},
+		"podDisruptionBudget.maxUnavailable": {"half", -1},
+		"autoscaling.mode":                   {"on", true},
+		"autoscaling.maxReplicas":            {0},
+		"autoscaling.lagFactor":              {1, 0.5, "2"},
+		"autoscaling.lagThreshold":           {-1},
+		"autoscaling.keda.natsServerMonitoringEndpoint": {"http://nats:8222", "nats:8222/jsz"},
+		"podMonitor.interval":                           {"15", 15, "1m 30s"},
+		"networkPolicy.natsPorts":                       {[]int{}, []int{0}},
+		"networkPolicy.from":                            {"prometheus"},
+		"extraEnv":                                      {map[string]any{"A": "b"}, []any{map[string]any{"value": "b"}}},
+		"prometheusRule.runbooks":                       {"docs/runbooks", "https://a b"},
+		"test.gpu":                                      {"no"},
+	} {
+		for _, value := range wrong {
+			_, err := render(t, enough.with(values{at: value}))
+			if err == nil {
+				t.Errorf("%s = %#v is taken", at, value)
+				continue
+			}
+			if !names(err.Error(), at) {
+				t.Errorf("%s = %#v: the error does not name it:\n%v", at, value, err)
+			}
+		}
+	}
+}
+
+// names says whether a message of the schema's checker names a value: as a place (at '/gpu/mode'), or, if there is no such value,
+// as a property that its parent does not take.
+func names(message, at string) bool {
+	place := "/" + strings.ReplaceAll(at, ".", "/")
+	if regexp.MustCompile(`at '` + regexp.QuoteMeta(place) + `(/[^']*)?'`).MatchString(message) {
+		return true
+	}
+	parent, last := "", at
+	if i := strings.LastIndex(at, "."); i >= 0 {
+		parent, last = "/"+strings.ReplaceAll(at[:i], ".", "/"), at[i+1:]
+	}
+	return strings.Contains(message, "at '"+parent+"': additional properties '"+last+"' not allowed")
+}
+
+// TestWhatDoesNotGoTogetherIsNamed gives values that are right each by themselves.
+func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
+	for want, set := range map[string]values{
+		"image.repository is empty": {"image.repository": ""},
+		"nats.url is empty":         {"nats.url": ""},
+		"nats.url, nats.urlKey and nats.embedded.enabled exclude one another":                   {"nats.embedded.enabled": true},
+		"nats.url has a user or password in it":                                                 {"nats.url": "nats://me:secret@nats:4222"},
+		"nats.embedded.enabled is set for 4 pods":                                               {"nats.url": "", "nats.embedded.enabled": true, "replicaCount": 4},
+		"nats.existingSecret is empty, and urlKey, credsKey or nkeyKey":                         {"nats.credsKey": "user.creds"},
+		"nats.credsKey and nats.nkeyKey are both set":                                           {"nats.existingSecret": "s", "nats.credsKey": "a", "nats.nkeyKey": "b"},
+		"nats.tls.existingSecret is empty":                                                      {"nats.tls.caKey": "ca.crt"},
+		"nats.tls.certKey and nats.tls.keyKey are of no use without each other":                 {"nats.tls.existingSecret": "s", "nats.tls.certKey": "tls.crt"},
+		"nats.existingSecret is set and nothing of it is used":                                  {"nats.existingSecret": "s"},
+		"autoscaling.minReplicas is 5, more than maxReplicas (4)":                               {"autoscaling.mode": "hpa", "autoscaling.minReplicas": 5},
+		"autoscaling.keda.natsServerMonitoringEndpoint is empty":                                {"autoscaling.mode": "keda"},
+		"autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler":                         {"autoscaling.mode": "hpa", "autoscaling.minReplicas": 0},
+		"there can be 9 pods for 8 partitions":                                                  {"config.delivery": "exclusive", "replicaCount": 9},
+		"gpu.count is 2 with gpu.mode=shared":                                                   {"gpu.mode": "shared", "gpu.count": 2},
+		"podMonitor.enabled and serviceMonitor.enabled are both set":                            {"podMonitor.enabled": true, "serviceMonitor.enabled": true},
+		"extraEnv has MILLRACE_BATCH_BYTES, which the chart sets itself: set config.batchBytes": {"extraEnv": []any{map[string]any{"name": "MILLRACE_BATCH_BYTES", "value": "1MiB"}}},
+	} {
+		_, err := render(t, enough.with(set))
+		switch {
+		case err == nil:
+			t.Errorf("%v is taken", set)
+		case !strings.Contains(err.Error(), "1 to mend in the values:\n  - "+want):
+			t.Errorf("%v: want %q in\n%v", set, want, err)
+		}
+	}
+}
+
+// TestEveryProblemIsNamedAtOnce as the worker does with its variables.
+func TestEveryProblemIsNamedAtOnce(t *testing.T) {
+	_, err := render(t, values{"autoscaling.mode": "keda"})
+	for _, want := range []string{"3 to mend", "image.repository is empty", "nats.url is empty", "natsServerMonitoringEndpoint is empty"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q in\n%v", want, err)
+		}
+	}
+}
