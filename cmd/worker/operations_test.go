@@ -30,7 +30,7 @@ func TestWorkedExampleHolds(t *testing.T) {
 			t.Errorf("the worker does not say %q", want)
 		}
 	}
-	metrics := get(t, address(t, p, "serving metrics and health")+"metrics")
+	metrics := body(t, address(t, p, "serving metrics and health")+"metrics")
 	m := regexp.MustCompile(`millrace_pageable_bytes\{device="host"\} (\S+)`).FindStringSubmatch(metrics)
 	if m == nil {
 		t.Fatal("no millrace_pageable_bytes among the metrics")
