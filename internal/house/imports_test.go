@@ -53,6 +53,7 @@ var rooms = map[string][]string{
 	"internal/faults":                       nil,
 	"internal/house":                        nil,
 	"tools/image/test":                      nil,
+	"tools/picture":                         nil,
 
 	// The chart's tests, a module of its own.
 	"helm/test": nil,
