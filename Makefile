@@ -18,7 +18,7 @@ BUNDLE_MIB   := 40
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle gpu-check ci clean
+.PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ gpu-bundle: ## Build and pack into .gpu/ what a GPU machine without Go needs
 	cd $(BUNDLE) && tar -czf bundle.tar.gz * && find . -type f ! -name bundle.tar.gz -delete
 	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \
 		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }
+
+screenshots: ## Take the pictures of the timeline page that the README shows (needs Chromium)
+	MILLRACE_REQUIRE_BROWSER=1 MILLRACE_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run TestPageShowsADemo ./cmd/worker
 
 gpu-check: ## Check everything that needs a GPU, with the bundle (STEPS names some of the steps)
 	tools/gpu-check $(STEPS)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -111,6 +112,23 @@ func (b *tab) prefers(width int64, scheme string) {
 	}))
 }
 
+// picture keeps what the window shows in the folder that MILLRACE_SCREENSHOTS names, if it names one: make screenshots.
+func (b *tab) picture(name string) {
+	b.t.Helper()
+	folder := os.Getenv("MILLRACE_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	b.await("the window is full of batches", `(() => { const bars = millraceTimeline.drawn(), { end, window } = millraceTimeline.view;
+		return Math.min(...bars.map((bar) => bar.start)) < end - 0.95 * window; })()`)
+	var png []byte
+	b.do(chromedp.CaptureScreenshot(&png))
+	if err := os.WriteFile(filepath.Join(folder, name), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// heard is what has gone wrong in the page so far.
 func (b *tab) heard() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -65,6 +65,9 @@ func TestPageShowsADemo(t *testing.T) {
 			if out := value[[]string](b, overflow); len(out) > 0 {
 				t.Errorf("%s, %d pixels wide: these stick out: %q", scheme, width, out)
 			}
+			if width == 1280 {
+				b.picture("timeline-" + scheme + ".png")
+			}
 		}
 		colours[scheme] = value[string](b, `getComputedStyle(document.body).backgroundColor`)
 	}
