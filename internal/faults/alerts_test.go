@@ -83,6 +83,11 @@ func (s *story) loseDevice(worker *supervisor) {
 	s.await(deviceLost+" has cleared", func() bool { return !s.prom.isFiring(deviceLost) })
 	codes := worker.exitCodes()
 	s.tell("the worker was started again after the exit codes %v", codes)
+	seen, err := s.prom.values(`max_over_time(millrace_device_errors_total{kind="lost"}[1h])`)
+	if err != nil {
+		t.Error(err)
+	}
+	s.tell("the most that a scrape saw of the worker's own counter of losses: %v", seen)
 	for _, code := range codes {
 		if code != 70 {
 			t.Errorf("the worker ended with status %d, want 70", code)
