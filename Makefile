@@ -18,7 +18,7 @@ BUNDLE_MIB   := 40
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean
+.PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean alerts-test dashboard
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,7 @@ nocgo: ## Build the worker without cgo, and run the device tests so
 lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	go run $(LINTER) run ./...
 	cd tools/image/test && go run $(LINTER) run ./...
+	cd helm && go run $(LINTER) run ./...
 
 fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 	@set -e; for package in $$(go list ./...); do \
@@ -53,6 +54,15 @@ fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 
 faults: ## Inject every fault until it is believed, and print a record (20 minutes; MILLRACE_FAULTS_SOAK=3m shortens the soak)
 	cd internal/faults && MILLRACE_FAULTS=full go test -count=1 -timeout 3h
+
+alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prometheus (Debian's package prometheus has both)
+	promtool check rules helm/millrace/files/rules.yaml
+	promtool test rules helm/rules/*.yaml
+	cd helm && go vet ./... && go test -count=1 ./...
+	MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -v -run '^TestAlerts' ./internal/faults
+
+dashboard: ## Write the Grafana dashboard, helm/millrace/files/dashboard.json, anew
+	cd helm && go run ./dashboard > dashboard.json.new && mv dashboard.json.new millrace/files/dashboard.json
 
 kernels: ## Build kernels/build/libmillrace.so, the faulty one for tests, and the yardstick (needs nvcc, no GPU)
 	$(MAKE) -C kernels all faulty yardstick symbols

@@ -35,8 +35,9 @@ func build() dashboard {
 		Description:   "Workers that feed GPUs from NATS: a payload's way from left to right, then each part of it.",
 		SchemaVersion: schemaVersion, Version: 1, Editable: true, GraphTooltip: 1, Refresh: "30s", Timezone: "browser",
 		Time: timeRange{From: "now-1h", To: "now"},
-		Links: []link{{
-			Title: "Runbooks", URL: "${runbooks}/README.md", Type: "link", Icon: "doc", TargetBlank: true,
+		Links: []pageLink{{
+			link: link{Title: "Runbooks", URL: "${runbooks}/README.md", TargetBlank: true},
+			Type: "link", Icon: "doc", Tooltip: "What each alert means, and what to do", Tags: []string{},
 		}},
 		Templating:  templating{List: variables()},
 		Annotations: listOf{List: []any{restartsOfWorkers()}},

@@ -17,7 +17,7 @@ type dashboard struct {
 	Refresh       string     `json:"refresh"`
 	Timezone      string     `json:"timezone"`
 	Time          timeRange  `json:"time"`
-	Links         []link     `json:"links"`
+	Links         []pageLink `json:"links"`
 	Templating    templating `json:"templating"`
 	Annotations   listOf     `json:"annotations"`
 	Panels        []*panel   `json:"panels"`
@@ -64,12 +64,23 @@ type source struct {
 	UID  string `json:"uid"`
 }
 
+// link is one of a panel or of a value.
 type link struct {
 	Title       string `json:"title"`
 	URL         string `json:"url"`
-	Type        string `json:"type,omitempty"`
-	Icon        string `json:"icon,omitempty"`
 	TargetBlank bool   `json:"targetBlank"`
+}
+
+// pageLink is one of the whole dashboard.
+type pageLink struct {
+	link
+	Type        string   `json:"type"`
+	Icon        string   `json:"icon"`
+	Tooltip     string   `json:"tooltip"`
+	Tags        []string `json:"tags"`
+	AsDropdown  bool     `json:"asDropdown"`
+	IncludeVars bool     `json:"includeVars"`
+	KeepTime    bool     `json:"keepTime"`
 }
 
 type panel struct {

@@ -5,12 +5,13 @@ package exposed
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -118,11 +119,38 @@ func (m Metrics) Check(query string) (problems []string) {
 		return []string{err.Error()}
 	}
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-		if s, ok := n.(*parser.VectorSelector); ok {
-			problems = append(problems, m.checkSelector(s)...)
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			problems = append(problems, m.checkSelector(n)...)
+		case *parser.AggregateExpr:
+			problems = append(problems, m.checkGrouping(n)...)
 		}
 		return nil
 	})
+	return problems
+}
+
+// checkGrouping looks for labels by which something is put together, or which are dropped, and which nothing below has.
+func (m Metrics) checkGrouping(a *parser.AggregateExpr) (problems []string) {
+	have, open := slices.Clone(target), false
+	parser.Inspect(a.Expr, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			known, ok := m[n.Name]
+			open = open || !ok || known == nil
+			have = slices.AppendSeq(have, maps.Keys(known))
+		case *parser.Call:
+			if n.Func.Name == "label_replace" {
+				have = append(have, n.Args[1].(*parser.StringLiteral).Val) // the parser has seen to its kind
+			}
+		}
+		return nil
+	})
+	for _, label := range a.Grouping {
+		if !open && !slices.Contains(have, label) {
+			problems = append(problems, fmt.Sprintf("nothing in %s has a label %s", a.Expr, label))
+		}
+	}
 	return problems
 }
 
@@ -132,7 +160,7 @@ func (m Metrics) checkSelector(s *parser.VectorSelector) (problems []string) {
 		return []string{fmt.Sprintf("nothing exposes %s", s.Name)}
 	}
 	for _, matcher := range s.LabelMatchers {
-		if matcher.Name == labels.MetricName || slices.Contains(target, matcher.Name) || known == nil {
+		if matcher.Name == model.MetricNameLabel || slices.Contains(target, matcher.Name) || known == nil {
 			continue
 		}
 		values, ok := known[matcher.Name]

@@ -25,7 +25,11 @@ func TestCheck(t *testing.T) {
 			`millrace_lanes: no value of state is state="idle" (there are: filling, free, in_flight)`,
 		},
 		`millrace_lanes{state=~"fill.+|free"}`: nil,
-		`rate(millrace_batches_total`:          {"1:28: parse error: unclosed left parenthesis"},
+		`sum by (lane, state) (rate(millrace_lanes[5m]))`: {
+			"nothing in rate(millrace_lanes[5m]) has a label lane",
+		},
+		`max by (device) (label_replace(millrace_ack_wait_seconds, "device", "x", "", ""))`: nil,
+		`rate(millrace_batches_total`: {"1:28: parse error: unclosed left parenthesis"},
 	} {
 		if got := m.Check(query); !slices.Equal(got, want) {
 			t.Errorf("%s:\n got %q\nwant %q", query, got, want)

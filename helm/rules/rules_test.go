@@ -95,8 +95,8 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 				t.Errorf("%s: no heading %q", file, heading)
 			}
 		}
-		if !strings.Contains(string(index), "("+file+")") || !strings.Contains(string(index), "| "+a.Labels["severity"]+" |") {
-			t.Errorf("README.md does not list %s with its severity", file)
+		if !strings.Contains(string(index), "("+file+") | "+a.Labels["severity"]+" |") || !strings.Contains(string(text), "\nSeverity: "+a.Labels["severity"]+".\n") {
+			t.Errorf("README.md and %s do not both say that its severity is %s", file, a.Labels["severity"])
 		}
 	}
 	pages, err := os.ReadDir(runbooks)

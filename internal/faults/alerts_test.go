@@ -19,12 +19,12 @@ const lethal = "poison!\n"
 // trickleEvery is the time between the inputs of a worker that has something to do and no more.
 const trickleEvery = 5 * time.Millisecond
 
-// TestAlertsOnDeviceLoss has a real Prometheus watch a real worker through the loss of its device: the worker ends with
+// TestAlertsFireAndClear has a real Prometheus watch a real worker through the loss of its device: the worker ends with
 // status 70 and is started again until the payload to blame is in the dead letters. The alert on it must fire, and clear
-// when it is over. Another payload is too large for any batch, so that its dead letter is seen too. `make alerts-test`
-// runs it; with MILLRACE_FAULTS=full the rules are as users have them, which takes half an hour, and otherwise a minute of
-// theirs is a second.
-func TestAlertsOnDeviceLoss(t *testing.T) {
+// when it is over. Then another payload is too large for any batch, and then the result stream takes nothing for a while.
+// `make alerts-test` runs it; with MILLRACE_FAULTS=full the rules are as users have them, which takes more than half an
+// hour, and otherwise a minute of theirs is a second.
+func TestAlertsFireAndClear(t *testing.T) {
 	binary := needPrometheus(t)
 	t.Parallel()
 	p, wait := hurried, patience
@@ -49,10 +49,11 @@ func TestAlertsOnDeviceLoss(t *testing.T) {
 	r.wantRulesHealthy(prom, wait)
 	r.wantDashboardAnswered(prom, p, wait)
 	story.tell("every rule is healthy and every panel has data")
-	story.wantQuiet(deviceLost, deadLetters)
+	story.wantQuiet(deviceLost, deadLetters, noProgress)
 	story.loseDevice(s)
 	lost := s.restarted()
 	story.tooLarge()
+	story.refuseResults()
 	r.awaitResults(100)
 	story.tell("results are stored as before")
 	if n := s.restarted(); n != lost || !s.current().isReady() {
@@ -65,6 +66,7 @@ const (
 	deviceLost  = "MillraceDeviceLost"
 	restarts    = "MillraceRestartsDeviceLost"
 	deadLetters = "MillraceDeadLetters"
+	noProgress  = "MillraceNoProgress"
 )
 
 // batchBytes is the worker's bound of a batch: a payload of more has no place in any.
@@ -83,6 +85,11 @@ func (s *story) loseDevice(worker *supervisor) {
 	s.await(deviceLost+" has cleared", func() bool { return !s.prom.isFiring(deviceLost) })
 	codes := worker.exitCodes()
 	s.tell("the worker was started again after the exit codes %v", codes)
+	seen, err := s.prom.values(`max_over_time(millrace_device_errors_total{kind="lost"}[1h])`)
+	if err != nil {
+		t.Error(err)
+	}
+	s.tell("the most that a scrape saw of the worker's own counter of losses: %v", seen)
 	for _, code := range codes {
 		if code != 70 {
 			t.Errorf("the worker ended with status %d, want 70", code)
@@ -98,6 +105,19 @@ func (s *story) tooLarge() {
 	s.await("it is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "too_large" })
 	s.await(deadLetters+" fires", func() bool { return s.prom.isFiring(deadLetters) })
 	s.await(deadLetters+" has cleared", func() bool { return !s.prom.isFiring(deadLetters) })
+}
+
+// refuseResults lets the result stream take nothing for a while, and follows what comes of it.
+func (s *story) refuseResults() {
+	s.r.t.Helper()
+	config := s.r.streamConfig(resultStream)
+	full := slices.IndexFunc(refusals, func(r refusal) bool { return r.name == "full" })
+	refusals[full].begin(s.r, config)
+	s.tell("the result stream is full in a moment")
+	s.await(noProgress+" fires", func() bool { return s.prom.isFiring(noProgress) })
+	refusals[full].end(s.r, config)
+	s.tell("it takes results again")
+	s.await(noProgress+" has cleared", func() bool { return !s.prom.isFiring(noProgress) })
 }
 
 // trickle publishes inputs one by one until the test's end.

@@ -137,9 +137,21 @@ func (p *prometheus) ask(path string, into any) error {
 
 // query evaluates an expression now and returns the number of series in its result.
 func (p *prometheus) query(expr string) (series int, err error) {
-	var data struct{ Result []json.RawMessage }
-	err = p.ask("/api/v1/query?query="+url.QueryEscape(expr), &data)
-	return len(data.Result), err
+	values, err := p.values(expr)
+	return len(values), err
+}
+
+// values are those of all series of an expression's result now, as Prometheus writes them.
+func (p *prometheus) values(expr string) ([]string, error) {
+	var data struct{ Result []struct{ Value [2]any } }
+	if err := p.ask("/api/v1/query?query="+url.QueryEscape(expr), &data); err != nil {
+		return nil, err
+	}
+	var values []string
+	for _, series := range data.Result {
+		values = append(values, fmt.Sprint(series.Value[1]))
+	}
+	return values, nil
 }
 
 // isFiring says whether an alert of that name fires.
