@@ -15,8 +15,8 @@ import (
 )
 
 // A jail is what a container is to the worker in it, made of the kernel's own parts: the image's files and the C library's as
-// a root that cannot be written to, a user without rights, and two folders to write to, as a pod with readOnlyRootFilesystem
-// has them. A process gets into it by way of this test's own binary, which a child starts with jailWord, since
+// a root that cannot be written to, a user without rights, and the folders to write to that a test mounts, as a pod with
+// readOnlyRootFilesystem has them. A process gets into it by way of this test's own binary, which a child starts with jailWord, since
 // mounts and rights are to be the child's alone.
 const (
 	jailWord   = "enter-the-jail"
@@ -24,9 +24,9 @@ const (
 
 	nobody = 65532 // the image's user
 
-	// Where the worker may write.
-	tmp  = "/tmp"
-	home = "/home/nonroot"
+	// Where the worker may write, if the environment names a folder for it.
+	tmp, jailTmp   = "/tmp", "JAIL_TMP"
+	home, jailHome = "/home/nonroot", "JAIL_HOME"
 )
 
 // jailed is the command that runs a program of the jail in it.
@@ -55,7 +55,6 @@ func enter(args []string) error {
 	}{
 		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE},
 		{root, root, "", unix.MS_BIND | unix.MS_REC},
-		{"tmpfs", root + tmp, "tmpfs", unix.MS_NOSUID | unix.MS_NODEV},
 		{"/proc", root + "/proc", "", unix.MS_BIND | unix.MS_REC},
 		{"", root, "", unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID},
 	} {
@@ -63,9 +62,12 @@ func enter(args []string) error {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
-	if data := os.Getenv("JAIL_HOME"); data != "" {
-		if err := unix.Mount(data, root+home, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", home, err)
+	for folder, at := range map[string]string{os.Getenv(jailTmp): tmp, os.Getenv(jailHome): home} {
+		if folder == "" {
+			continue
+		}
+		if err := unix.Mount(folder, root+at, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", at, err)
 		}
 	}
 	if err := errors.Join(unix.Chroot(root), unix.Chdir(home)); err != nil {

@@ -79,11 +79,13 @@ func TestWorkerFindsItsLibrary(t *testing.T) {
 func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	before := contents(t, root)
-	says(t, root, nil, []string{worker, "demo", "--payloads", "300"}, 0, "verified 300 of 300 results")
+	says(t, root, nil, []string{worker, "demo", "--payloads", "300"}, 1, "read-only file system")
+	env := []string{jailTmp + "=" + writable(t)}
+	says(t, root, env, []string{worker, "demo", "--payloads", "300"}, 0, "verified 300 of 300 results")
 	if after := contents(t, root); fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Errorf("the demo changed the image's files:\nbefore %v\nafter %v", before, after)
 	}
-	says(t, root, nil, []string{worker, "demo", "--payloads", "10", "--timeline", "/opt/millrace/t.json"}, 1, "read-only file system")
+	says(t, root, env, []string{worker, "demo", "--payloads", "10", "--timeline", "/opt/millrace/t.json"}, 1, "read-only file system")
 }
 
 // TestRunWritesWhereItMay: without a server of somebody's the worker keeps its streams in its data folder, and says what to set
@@ -97,17 +99,16 @@ func TestRunWritesWhereItMay(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	says(t, root, []string{"MILLRACE_HTTP_ADDR="}, []string{worker, "run"}, 1, "MILLRACE_DATA_DIR", "millrace-data", "read-only file system")
 
-	data := filepath.Join(filepath.Dir(root), "data")
-	if err := errors.Join(os.Mkdir(data, 0o700), os.Chown(data, nobody, nobody)); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, root, []string{"JAIL_HOME=" + data, "MILLRACE_HTTP_ADDR=127.0.0.1:0", "MILLRACE_LOG_FORMAT=json"})
-	p.await(`"msg":"working"`)
+	data := writable(t)
+	env := []string{"MILLRACE_HTTP_ADDR=127.0.0.1:0", "MILLRACE_LOG_FORMAT=json"}
+	p := start(t, root, append(env, jailHome+"="+data))
+	p.working()
 	p.unprivileged()
-	address := p.field(`"msg":"serving metrics and health"`, `"address":"`)
-	if got := get(t, address+"readyz"); got != http.StatusOK {
-		t.Errorf("/readyz answers %d", got)
-	}
+
+	// With a server elsewhere it writes nothing at all.
+	other := start(t, jailRoot(t, tree(t)), append(env, "MILLRACE_NATS_URL=nats://127.0.0.1:4222"))
+	other.working()
+	other.stop()
 	p.stop()
 	owned := 0
 	err := filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
@@ -151,6 +152,16 @@ func TestImageWithoutTheServer(t *testing.T) {
 	if t.Logf("%d bytes with the server, %d without", with, without); without > with*3/4 {
 		t.Errorf("the worker has %d bytes without the server and %d with it: is it left out?", without, with)
 	}
+}
+
+// writable is a new folder that the image's user alone may use.
+func writable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(dir, 0o700), os.Chown(dir, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // process is a worker at work in the jail.
@@ -212,6 +223,16 @@ func (p *process) field(text, name string) string {
 	}
 	p.t.Fatalf("no line has %s and %s:\n%s", text, name, strings.Join(p.said, "\n"))
 	return ""
+}
+
+// working waits until it works, and asks whether it is ready.
+func (p *process) working() {
+	p.t.Helper()
+	p.await(`"msg":"working"`)
+	address := p.field(`"msg":"serving metrics and health"`, `"address":"`)
+	if got := get(p.t, address+"readyz"); got != http.StatusOK {
+		p.t.Errorf("/readyz answers %d", got)
+	}
 }
 
 // unprivileged looks at what the kernel knows of the process.
