@@ -101,7 +101,7 @@ func TestRunWritesWhereItMay(t *testing.T) {
 
 	data := writable(t)
 	env := []string{"MILLRACE_HTTP_ADDR=127.0.0.1:0", "MILLRACE_LOG_FORMAT=json"}
-	p := start(t, root, append(env, jailHome+"="+data))
+	p := start(t, root, append(env, jailHome+"="+data, "MILLRACE_DATA_DIR="+home+"/streams"))
 	p.working()
 	p.unprivileged()
 
@@ -225,13 +225,25 @@ func (p *process) field(text, name string) string {
 	return ""
 }
 
-// working waits until it works, and asks whether it is ready.
+// working waits until it works, and until it says that it is ready, which comes a moment later.
 func (p *process) working() {
 	p.t.Helper()
 	p.await(`"msg":"working"`)
 	address := p.field(`"msg":"serving metrics and health"`, `"address":"`)
-	if got := get(p.t, address+"readyz"); got != http.StatusOK {
-		p.t.Errorf("/readyz answers %d", got)
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		got := get(p.t, address+"readyz")
+		if got == http.StatusOK {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-over.C:
+			p.t.Fatalf("/readyz answers %d", got)
+		}
 	}
 }
 
