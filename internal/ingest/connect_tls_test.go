@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// connects connects and says something to the server.
+// connects makes a connection and says something over it.
 func connects(t *testing.T, c Connection) {
 	t.Helper()
 	nc, err := Connect(c, "test", newRigLog(t), newTally())

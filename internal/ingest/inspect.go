@@ -59,7 +59,15 @@ func Inspect(ctx context.Context, nc *nats.Conn, o Options, inFlight, batchBytes
 	} else {
 		i.consumer(inFlight)
 	}
+	i.permissions()
 	return i.findings
+}
+
+// permissions names what the server refused of what was asked: a question that may not be asked gets no answer.
+func (i *inspection) permissions() {
+	if err := i.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		i.say(Error, "permissions", err.Error(), "allow it to the worker's user: docs/security.md lists what it needs")
+	}
 }
 
 type inspection struct {

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest"
+)
+
+// documented is the configuration of a server between fences in docs/security.md, for users admin, worker and publisher.
+func documented(t *testing.T) string {
+	t.Helper()
+	doc, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(doc), "```conf\n")
+	conf, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("docs/security.md has no block of the server's configuration")
+	}
+	return conf
+}
+
+// documentedServer is a server with those users and a way to be each of them.
+func documentedServer(t *testing.T) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
+	t.Helper()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(conf, []byte(documented(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options, err := server.ProcessConfigFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = guarded(t, *options)
+	return s, func(user string) (*nats.Conn, jetstream.JetStream) {
+		t.Helper()
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, user+"-password"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nc, js
+	}
+}
+
+// TestDocumentedPermissionsAreEnough runs workers as the users that docs/security.md describes. Nothing of theirs is refused, and nothing is
+// left on the disk.
+func TestDocumentedPermissionsAreEnough(t *testing.T) {
+	t.Parallel()
+	for user, delivery := range map[string]string{"worker": "shared", "exclusive": "exclusive"} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			s, as := documentedServer(t)
+			_, admin := as("admin")
+			provision(t, admin, delivery == "exclusive")
+			scratch := t.TempDir()
+			env := []string{"MILLRACE_NATS_URL=nats://" + user + ":" + user + "-password@" + s.Addr().String(), "MILLRACE_OPERATORS=crc32c",
+				"MILLRACE_DELIVERY=" + delivery, "MILLRACE_PARTITIONS=2", "MILLRACE_BATCH_BYTES=64KiB",
+				"MILLRACE_LOG_FORMAT=json", "MILLRACE_HTTP_ADDR=127.0.0.1:0", "TMPDIR=" + scratch}
+			call(t, env, "check").want(t, exitDone, " 0 errors")
+			p := start(t, env)
+			p.await(`"msg":"working"`)
+			_, publisher := as("publisher")
+			const n = 100
+			for i := range n {
+				size := 10
+				if i == n/2 {
+					size = 100 << 10 // more than a batch takes: a dead letter
+				}
+				if _, err := publisher.Publish(t.Context(), fmt.Sprint("ingest.", i), make([]byte, size)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			metrics := address(t, p, "serving metrics and health") + "metrics"
+			awaitBody(t, metrics, fmt.Sprintf(`millrace_messages_total{outcome="published"} %d`, n-1))
+			awaitBody(t, metrics, `millrace_messages_total{outcome="deadlettered"} 1`)
+			if code := p.terminate(); code != exitDone {
+				t.Errorf("exit status %d after SIGTERM, want 0", code)
+			}
+			if strings.Contains(strings.ToLower(p.text()), "permissions violation") {
+				t.Error("the worker lacks a permission")
+			}
+			for _, dir := range []string{p.cmd.Dir, scratch} {
+				if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+					t.Errorf("the worker left %v, %v", files, err)
+				}
+			}
+			for stream, want := range map[string]uint64{"RESULTS": n - 1, "DEAD": 1} {
+				if got := streamMessages(t, admin, stream); got != want {
+					t.Errorf("%d messages in %s, want %d", got, stream, want)
+				}
+			}
+		})
+	}
+}
+
+// provision makes what the workers use.
+func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
+	t.Helper()
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	err := ingest.Provision(t.Context(), js, ingest.Options{
+		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", ResultStream: "RESULTS", ResultPrefix: "results",
+		DeadLetterPrefix: "deadletter", Exclusive: exclusive, Partitions: 2, AckWait: 30 * time.Second, MaxAckPending: 200000,
+		Logger: slog.New(slog.DiscardHandler), Observer: nobody{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDocumentedPermissionsAreNoMore tries what the users may not do, and has check name a permission that is missing.
+func TestDocumentedPermissionsAreNoMore(t *testing.T) {
+	t.Parallel()
+	s, as := documentedServer(t)
+	_, admin := as("admin")
+	provision(t, admin, false)
+	for user, subjects := range map[string][]string{
+		"worker":    {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "$JS.API.CONSUMER.DELETE.INGEST.millrace", "other"},
+		"exclusive": {"ingest.test", "$JS.API.STREAM.DELETE.INGEST", "$JS.API.STREAM.UPDATE.INGEST", "$JS.API.STREAM.PURGE.RESULTS", "other"},
+		"publisher": {"results.test", "deadletter.test", "$JS.API.STREAM.INFO.RESULTS", "$JS.API.CONSUMER.MSG.NEXT.INGEST.millrace", "$JS.ACK.INGEST.millrace.1.1.1.1.0"},
+	} {
+		nc, _ := as(user)
+		for _, subject := range subjects {
+			if err := refusal(nc, subject); err == nil {
+				t.Errorf("user %s may publish on %s", user, subject)
+			}
+		}
+	}
+	call(t, []string{"MILLRACE_NATS_URL=nats://worker:worker-password@" + s.Addr().String(), "MILLRACE_CONSUMER=other"}, "check").
+		want(t, exitFailed, "error    permissions", `"$JS.API.CONSUMER.INFO.INGEST.other"`, "docs/security.md")
+}
+
+// refusal publishes and returns what the server has against that subject, if anything.
+func refusal(nc *nats.Conn, subject string) error {
+	if err := nc.Publish(subject, nil); err != nil {
+		return err
+	}
+	if err := nc.Flush(); err != nil { // the server's word on the message comes before its answer to this
+		return err
+	}
+	if err := nc.LastError(); err != nil && strings.Contains(err.Error(), `"`+subject+`"`) {
+		return err
+	}
+	return nil
+}
