@@ -12,10 +12,10 @@ IMAGE_ROOT := $(IMAGE_DIR)/root
 IMAGE_LIB  := $(IMAGE_DIR)/kernels/libmillrace.so
 
 # How large parts may be, in MiB. docs/adr/0021 has what they are.
-WORKER_MIB := 27
-LEAN_MIB   := 18
+WORKER_MIB := 30
+LEAN_MIB   := 22
 LIB_MIB    := 2
-ROOT_MIB   := 30
+ROOT_MIB   := 33
 
 # Nothing of the machine, the folder or the hour gets into the binary.
 IMAGE_BUILD = CGO_ENABLED=1 go build -trimpath -buildvcs=false -ldflags '-s -w -buildid= $(LDFLAGS)'
