@@ -18,10 +18,10 @@ BUNDLE_MIB   := 40
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean alerts-test dashboard
+.PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the worker into bin/
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker ./cmd/worker
@@ -43,6 +43,7 @@ lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	go run $(LINTER) run ./...
 	cd tools/image/test && go run $(LINTER) run ./...
 	cd helm && go run $(LINTER) run ./...
+	cd helm/test && go run $(LINTER) run ./...
 
 fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 	@set -e; for package in $$(go list ./...); do \
@@ -63,6 +64,20 @@ alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prom
 
 dashboard: ## Write the Grafana dashboard, helm/millrace/files/dashboard.json, anew
 	cd helm && go run ./dashboard > dashboard.json.new && mv dashboard.json.new millrace/files/dashboard.json
+
+chart-test: ## Render the chart in every mode, decode it strictly, lint it, and give it wrong values
+	cd helm/test && go vet && go test -count=1
+
+chart-docs: ## Make helm/millrace/README.md from values.yaml
+	cd helm/test && go tool helm-docs --chart-search-root ../millrace --sort-values-order file --log-level warning
+
+chart-cluster: ## Build the API server and the etcd that helm/cluster names into bin/cluster (6 minutes on 2 cores)
+	cd helm/cluster && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+		go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o ../../bin/cluster/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver && \
+		go build -trimpath -ldflags '-s -w' -o ../../bin/cluster/etcd go.etcd.io/etcd/server/v3
+
+chart-e2e: chart-cluster ## Install the chart on that API server
+	cd helm/test && go vet -tags e2e && MILLRACE_CLUSTER=$(CURDIR)/bin/cluster go test -tags e2e -count=1 -run TestCluster -v
 
 kernels: ## Build kernels/build/libmillrace.so, the faulty one for tests, and the yardstick (needs nvcc, no GPU)
 	$(MAKE) -C kernels all faulty yardstick symbols

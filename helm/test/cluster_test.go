@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,17 +45,16 @@ const startPatience = 2 * time.Minute
 func startCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	dir, bin := t.TempDir(), binaries(t)
-	client, peer, secure := freePort(t), freePort(t), freePort(t)
+	client, peer, port := localPort(t), localPort(t), fmt.Sprint(freePort(t))
 	etcd := "http://" + client
 	start(t, filepath.Join(bin, "etcd"), "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 		"--listen-peer-urls", "http://"+peer, "--initial-advertise-peer-urls", "http://"+peer, "--initial-cluster", "default=http://"+peer, "--log-level", "warn")
 
-	c := &cluster{url: "https://" + secure, token: rand.Text(), caFile: filepath.Join(dir, "apiserver.crt")}
+	c := &cluster{url: "https://127.0.0.1:" + port, token: rand.Text(), caFile: filepath.Join(dir, "apiserver.crt")}
 	key, tokens := filepath.Join(dir, "accounts.pem"), filepath.Join(dir, "tokens.csv")
 	writeKey(t, key)
 	write(t, tokens, c.token+`,installer,1,"system:masters"`+"\n")
-	host, port, _ := net.SplitHostPort(secure)
-	start(t, filepath.Join(bin, "kube-apiserver"), append([]string{"--etcd-servers", etcd, "--bind-address", host, "--secure-port", port,
+	start(t, filepath.Join(bin, "kube-apiserver"), append([]string{"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", port,
 		"--cert-dir", dir, "--token-auth-file", tokens, "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24",
 		"--service-account-issuer", c.url, "--service-account-key-file", key, "--service-account-signing-key-file", key}, flags...)...)
 	c.await(t)
@@ -136,16 +134,8 @@ func tail(name string) string {
 	return strings.Join(lines[max(0, len(lines)-40):], "\n")
 }
 
-// freePort is an address on this machine that nobody listens at.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }() // nothing was sent
-	return l.Addr().String()
-}
+// localPort is an address on this machine at which nobody listens.
+func localPort(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", freePort(t)) }
 
 // writeKey writes a key with which the server signs ServiceAccounts' tokens.
 func writeKey(t *testing.T, name string) {

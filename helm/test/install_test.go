@@ -72,6 +72,19 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
+// TestAnotherChartVersionStartsNothingAnew: only what pods are made of may restart them.
+func TestAnotherChartVersionStartsNothingAnew(t *testing.T) {
+	template := find[*apps.Deployment](t, objects(t, enough.with(values{"image.tag": "1", "podLabels": map[string]any{"team": "a"}}))).Spec.Template
+	for name, value := range template.Labels {
+		if strings.Contains(value, loaded(t).Metadata.Version) {
+			t.Errorf("the label %s=%s changes with the chart", name, value)
+		}
+	}
+	if template.Labels["team"] != "a" {
+		t.Errorf("podLabels are not there: %v", template.Labels)
+	}
+}
+
 // TestSwitchesSwitchOff what is there by default.
 func TestSwitchesSwitchOff(t *testing.T) {
 	list := objects(t, enough.with(values{"podDisruptionBudget.enabled": false, "serviceAccount.create": false, "serviceAccount.name": "mine"}))
@@ -103,12 +116,12 @@ func TestNotesSayWhatToDoNext(t *testing.T) {
 		set       values
 		want, not []string
 	}{
-		{values{}, []string{"millrace 0.1.0 is installed as web-millrace in gpu-jobs: 1 pods, each with 1 x nvidia.com/gpu.",
+		{values{}, []string{"millrace 0.1.0 is installed as web-millrace in gpu-jobs: 1 pod, each with 1 x nvidia.com/gpu.",
 			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello", "Nothing scrapes it yet", "config.provision=true"}, []string{"timeline"}},
 		{values{"gpu.mode": "dra", "config.provision": true, "podMonitor.enabled": true, "config.debugAddr": "127.0.0.1:6060"},
 			[]string{"1 x gpu.nvidia.com", "port-forward deployment/web-millrace 6060"}, []string{"Nothing scrapes", "config.provision=true"}},
 		{modes["embedded"], []string{"CPU cores alone", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
-		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665600 payloads for each)"}, []string{"is not above what one pod"}},
+		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665920 payloads for each)"}, []string{"is not above what one pod"}},
 	} {
 		notes := mustRender(t, enough.with(c.set)).notes
 		for _, want := range c.want {

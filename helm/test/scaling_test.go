@@ -3,6 +3,8 @@ package test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,9 +19,9 @@ var (
 	byHPA  = enough.with(values{"autoscaling.mode": "hpa"})
 )
 
-// inFlight is the most that one pod can have in flight, counted as the worker does (docs/adr/0009): 16 batches a lane, and two pull
-// requests of 4096 messages.
-func inFlight(gpus, lanes, payloads int) int { return 16*gpus*lanes*payloads + 2*4096 }
+// inFlight is the most that one pod can have in flight, counted as the worker does (docs/adr/0009): 16 batches a lane, two pull
+// requests of 4096 messages, and 256 messages between them.
+func inFlight(gpus, lanes, payloads int) int { return 16*gpus*lanes*payloads + 2*4096 + 256 }
 
 func number(t *testing.T, text string) int {
 	t.Helper()
@@ -28,6 +30,27 @@ func number(t *testing.T, text string) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// TestFiguresAreTheWorkers finds the factors that the chart counts with in the worker's source, where a change would not look for
+// a chart.
+func TestFiguresAreTheWorkers(t *testing.T) {
+	for _, figure := range []struct{ file, says string }{
+		{"internal/ingest/worker.go", "const groupsPerBatch = 8\n"}, // for each of two batches a lane
+		{"internal/ingest/source.go", "\tmaxPullMessages = 4096\n"},
+		{"internal/ingest/pull/pull.go", "const outstanding = 2\n"},
+		{"internal/ingest/worker.go", "const handOver = 256\n"},
+		{"cmd/worker/plant.go", "return devices * cfg.Lanes * 4 * cfg.BatchPayloads\n"},
+		{"cmd/worker/plant.go", "maxAckPending = 2 * inFlight("},
+	} {
+		source, err := os.ReadFile(filepath.Join("../..", figure.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(source), figure.says) {
+			t.Errorf("%s does not say %q any more: see what templates/_window.tpl makes of it", figure.file, figure.says)
+		}
+	}
 }
 
 // TestThresholdIsAboveOnePodsWindow for any lanes, batches and GPUs: otherwise a pod that is just busy would call for another.

@@ -2,9 +2,7 @@ package test
 
 import (
 	"maps"
-	"os/exec"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,12 +14,7 @@ import (
 // TestWorkerTakesWhatTheChartSets runs `worker config` with the variables of every mode, and with a value other than the default
 // for each: the worker itself says whether they are right.
 func TestWorkerTakesWhatTheChartSets(t *testing.T) {
-	worker := filepath.Join(t.TempDir(), "worker")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", worker, "./cmd/worker")
-	build.Dir = "../.."
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
+	worker := buildWorker(t)
 	sets := maps.Clone(modes)
 	sets["other values"] = values{}
 	for key, other := range changed {
@@ -30,17 +23,14 @@ func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		list := objects(t, enough.with(sets[name]))
 		for what, pod := range map[string]core.PodSpec{"worker": workerPod(t, list), "check": find[*core.Pod](t, list).Spec} {
-			set := environment(pod.Containers[0])
-			command := exec.CommandContext(t.Context(), worker, "config")
-			for variable, value := range set {
-				command.Env = append(command.Env, variable+"="+value)
-			}
-			said, err := command.CombinedOutput()
+			c := pod.Containers[0]
+			c.Args = []string{"config"}
+			said, err := asContainer(t.Context(), worker, c).CombinedOutput()
 			if err != nil {
 				t.Errorf("%s, %s: %v\n%s", name, what, err, said)
 			}
 			taken := regexp.MustCompile(`(?m)^(MILLRACE_\S+) .*  set  `).FindAllSubmatch(said, -1)
-			if want := len(ours(set)); len(taken) != want {
+			if want := len(ours(environment(c))); len(taken) != want {
 				t.Errorf("%s, %s: the worker takes %d variables, and %d are set\n%s", name, what, len(taken), want, said)
 			}
 		}
