@@ -1,6 +1,7 @@
 package test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -124,12 +125,15 @@ func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 	}
 }
 
-// TestEveryProblemIsNamedAtOnce as the worker does with its variables.
+// TestEveryProblemIsNamedAtOnce as the worker does with its variables, and as the README shows it.
 func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	_, err := render(t, values{"autoscaling.mode": "keda"})
 	for _, want := range []string{"3 to mend", "image.repository is empty", "nats.url is empty", "natsServerMonitoringEndpoint is empty"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in\n%v", want, err)
 		}
+	}
+	if _, shown, ok := strings.Cut(fmt.Sprint(err), "\n"); !ok || !strings.Contains(string(readChart(t, "README.md")), strings.TrimSpace(shown)) {
+		t.Errorf("helm/millrace/README.md does not show\n%s", shown)
 	}
 }
