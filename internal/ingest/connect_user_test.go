@@ -119,7 +119,7 @@ func TestAnNKeyReplacedOnDisk(t *testing.T) {
 func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	t.Parallel()
 	o := newOperators(t)
-	brief, _ := o.credentials("brief", time.Now().Add(2*time.Second), nil)
+	brief, _ := o.credentials("brief", time.Now().Add(4*time.Second), nil)
 	path := o.file("worker", brief)
 	log, tally := newLogSink(t), newTally()
 	nc, err := Connect(Connection{URL: "nats://" + o.server.Addr().String(), Creds: path}, "test", logTo(log), tally)

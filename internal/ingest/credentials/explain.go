@@ -90,7 +90,8 @@ func (f Files) explainAlert(err error) string {
 		return "the server asks for a certificate of the client: name one in " + CertVariable + " and its key in " + KeyVariable
 	case alert("expired certificate"):
 		return "the server says that " + f.Cert + " has expired: have a new certificate issued, or set the server's clock"
-	case alert("unknown certificate authority"), alert("bad certificate"), alert("unknown certificate"):
+	case alert("certificate required"), alert("unknown certificate authority"), alert("bad certificate"), alert("unknown certificate"):
+		// The first because a client shows no certificate that the server's authorities did not issue.
 		return "the server does not take " + f.Cert + ": have it issued by an authority that the server's tls block names, for clients (extended key usage clientAuth)"
 	case alert(""):
 		return "the server ended the TLS handshake: compare its tls block with MILLRACE_NATS_TLS_CA, _CERT and _KEY"
