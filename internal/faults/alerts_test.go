@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,13 +23,13 @@ const trickleEvery = 5 * time.Millisecond
 // TestAlertsFireAndClear has a real Prometheus watch a real worker through the loss of its device: the worker ends with
 // status 70 and is started again until the payload to blame is in the dead letters. The alert on it must fire, and clear
 // when it is over. Then another payload is too large for any batch, and then the result stream takes nothing for a while.
-// `make alerts-test` runs it; with MILLRACE_FAULTS=full the rules are as users have them, which takes more than half an
+// `make alerts-test` runs it; with MILLRACE_ALERTS=full the rules are as users have them, which takes more than half an
 // hour, and otherwise a minute of theirs is a second.
 func TestAlertsFireAndClear(t *testing.T) {
 	binary := needPrometheus(t)
 	t.Parallel()
 	p, wait := hurried, patience
-	if isFull() {
+	if os.Getenv("MILLRACE_ALERTS") == "full" {
 		p, wait = asItIs, 30*time.Minute
 	}
 	r := newRig(t, "shared")
