@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,15 +20,21 @@ import (
 )
 
 // buildWorker builds the worker of this repository.
-func buildWorker(t *testing.T) (path string) {
+func buildWorker(t *testing.T) string {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "worker")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/worker")
-	build.Dir = "../.."
-	if said, err := build.CombinedOutput(); err != nil {
+	return build(t, "../..", "./cmd/worker")
+}
+
+// build builds a program of the module in a folder.
+func build(t *testing.T, module, program string) (binary string) {
+	t.Helper()
+	binary = filepath.Join(t.TempDir(), path.Base(program))
+	command := exec.CommandContext(t.Context(), "go", "build", "-o", binary, program)
+	command.Dir = module
+	if said, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	return path
+	return binary
 }
 
 // asContainer is a program with what a container is given: its arguments, and its variables and no others.

@@ -76,7 +76,8 @@ func compare(t *testing.T, at string, schema node, have map[string]any) {
 
 // TestReadmeIsCurrent: README.md is what helm-docs makes of values.yaml and README.md.gotmpl, and every value has its meaning.
 func TestReadmeIsCurrent(t *testing.T) {
-	command := exec.CommandContext(t.Context(), "go", "tool", "helm-docs", "--chart-search-root", chartDir, "--dry-run", "--sort-values-order", "file", "--log-level", "warning")
+	docs := build(t, ".", "github.com/norwoodj/helm-docs/cmd/helm-docs")
+	command := exec.CommandContext(t.Context(), docs, "--chart-search-root", chartDir, "--dry-run", "--sort-values-order", "file", "--log-level", "warning")
 	var complaints strings.Builder
 	command.Stderr = &complaints
 	made, err := command.Output()
