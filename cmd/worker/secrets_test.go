@@ -21,6 +21,7 @@ const (
 	plantedUser     = "planted-user"
 	plantedPassword = "planted-password,with/marks"
 	plantedToken    = "planted-token"
+	plantedBearer   = "planted-bearer" // for the collector of spans
 )
 
 // debugPages is everything that is served beside the timeline page, but what would record for as long as it is asked to.
@@ -122,7 +123,8 @@ func TestSecretsStayInside(t *testing.T) {
 			s := guarded(t, c.server)
 			env := []string{"MILLRACE_NATS_URL=" + c.at + s.Addr().String(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c",
 				"MILLRACE_HTTP_ADDR=127.0.0.1:0", "MILLRACE_DEBUG_ADDR=127.0.0.1:0", "MILLRACE_LOG_FORMAT=json", "MILLRACE_LOG_LEVEL=debug",
-				"MILLRACE_DRAIN_TIMEOUT=1s"}
+				"MILLRACE_DRAIN_TIMEOUT=1s", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TIMEOUT=50",
+				"OTEL_BSP_SCHEDULE_DELAY=1", "OTEL_EXPORTER_OTLP_HEADERS=authorization=" + plantedBearer}
 			if c.file != "" {
 				env = append(env, c.env+"="+secretFile(t, c.file))
 			}
@@ -132,7 +134,7 @@ func TestSecretsStayInside(t *testing.T) {
 				said["worker "+command] = r.out + r.errors
 			}
 			for where, text := range said {
-				for _, secret := range c.secrets {
+				for _, secret := range append(c.secrets, plantedBearer) {
 					if strings.Contains(text, secret) {
 						t.Errorf("%s says %q", where, secret)
 					}
@@ -185,6 +187,7 @@ func work(t *testing.T, s *server.Server, env []string, login nats.Option) map[s
 	s.WaitForShutdown()
 	p.await("not connected to NATS, trying again")
 	said["/readyz without a server"] = body(t, public+"readyz")
+	p.await("spans cannot be exported")
 	p.terminate()
 	said["the log"] = p.text()
 	if !strings.Contains(said["the log"], `"level":"DEBUG"`) && !strings.Contains(said["the log"], `"level":"WARN"`) {

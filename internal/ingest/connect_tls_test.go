@@ -105,6 +105,16 @@ func TestTLSOnOneSideOnly(t *testing.T) {
 	connects(t, Connection{URL: "nats://" + with, CA: ours.file})
 }
 
+// TestTLSBeforeTheFirstWord: such a server waits for the worker, and the worker for the server.
+func TestTLSBeforeTheFirstWord(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t, "ours")
+	first := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true}).Addr().String()
+	refusedWith(t, Connection{URL: "tls://" + first, CA: ours.file}, "says nothing", "handshake_first")
+	both := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Millisecond})
+	connects(t, Connection{URL: "tls://" + both.Addr().String(), CA: ours.file})
+}
+
 // TestACertificateReplacedOnDisk has the certificate expire while the worker runs. The connection lasts; the next one fails
 // and says why, until a new certificate lies there.
 func TestACertificateReplacedOnDisk(t *testing.T) {

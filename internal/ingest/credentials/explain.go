@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -24,6 +25,8 @@ func (f Files) Explain(err error, inURL bool) string {
 		return text
 	}
 	switch {
+	case silent(err):
+		return "what answers there says nothing: is it a NATS server, and does its tls block have handshake_first? Set that to auto, since the worker waits for the server's first word"
 	case errors.Is(err, nats.ErrAuthExpired):
 		return "what the worker shows has expired: " + f.renewal(inURL)
 	case errors.Is(err, nats.ErrAuthRevoked):
@@ -38,6 +41,12 @@ func (f Files) Explain(err error, inURL bool) string {
 		return "the server there has no TLS: let MILLRACE_NATS_URL begin with nats:// and unset MILLRACE_NATS_TLS_CA, _CERT and _KEY, or switch TLS on at the server"
 	}
 	return ""
+}
+
+// silent says whether a server was reached and then said nothing.
+func silent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "read" && op.Timeout()
 }
 
 // explainServer is about a server's certificate that the worker does not take.
