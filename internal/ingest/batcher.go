@@ -11,7 +11,7 @@ import (
 // batcher packs deliveries into batches of a pipeline. Several take turns at the deliveries of one.
 type batcher struct {
 	pipe   *streams.Pipeline
-	in     <-chan delivery
+	in     *queue
 	linger time.Duration
 	pace   *pace
 	timer  *time.Timer // stopped, or running for the batch that fills
@@ -21,7 +21,7 @@ type batcher struct {
 	carrying bool
 }
 
-func newBatcher(pipe *streams.Pipeline, in <-chan delivery, linger time.Duration, pace *pace) *batcher {
+func newBatcher(pipe *streams.Pipeline, in *queue, linger time.Duration, pace *pace) *batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, timer: t}
@@ -120,7 +120,10 @@ func (f *batcher) first() (delivery, bool) {
 		f.carrying = false
 		return f.carry, true
 	}
-	d, ok := <-f.in
+	d, ok := <-f.in.ch
+	if ok {
+		f.in.took(d)
+	}
 	return d, ok
 }
 
@@ -150,7 +153,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 			return streams.ClosedByCount
 		}
 		select {
-		case d, ok := <-f.in:
+		case d, ok := <-f.in.ch:
 			if why, closed := f.place(b, g, d, ok); closed {
 				return why
 			}
@@ -165,7 +168,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 			lingering = true
 		}
 		select {
-		case d, ok := <-f.in:
+		case d, ok := <-f.in.ch:
 			if why, closed := f.place(b, g, d, ok); closed {
 				return why
 			}
@@ -187,6 +190,7 @@ func (f *batcher) place(b *streams.Batch, g *group, d delivery, ok bool) (stream
 	if !ok {
 		return streams.ClosedByDrain, true
 	}
+	f.in.took(d)
 	if !b.Fits(len(d.msg.Data())) || g.headers+d.headers > f.pipe.BatchBytes() {
 		f.carry, f.carrying = d, true
 		return streams.ClosedByBytes, true

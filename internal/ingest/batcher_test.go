@@ -139,7 +139,8 @@ func TestBatcherDoesNotAllocate(t *testing.T) {
 	r := newRig(t)
 	const payloads = 4000
 	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 2 * payloads})
-	f := newBatcher(p, nil, time.Minute, newPace(1, 1))
+	in := newQueue(1)
+	f := newBatcher(p, in, time.Minute, newPace(1, 1))
 	g := &group{}
 	d := delivery{msg: &paperMsg{data: make([]byte, 100)}, received: time.Now()}
 	fill := func() float64 {
@@ -151,7 +152,10 @@ func TestBatcherDoesNotAllocate(t *testing.T) {
 		defer g.clear()
 		f.add(b, g, d)
 		allocs := testing.AllocsPerRun(payloads, func() {
-			if why, closed := f.place(b, g, d, true); closed {
+			if !in.put(t.Context(), d) {
+				t.Fatal("there was no room")
+			}
+			if why, closed := f.place(b, g, <-in.ch, true); closed {
 				t.Fatalf("the batch closed by %v", why)
 			}
 		})

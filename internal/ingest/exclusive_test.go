@@ -237,7 +237,7 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	const n = 3 * handOver // more than there is room for in front of the device, and in what was pulled
+	const n = 3 * queueMost // more than there is room for in front of the device, and in what was pulled
 	large := someBytes(4 * pullBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)

@@ -69,7 +69,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		{name: "the other one never ends", linger: time.Millisecond, more: 3, want: streams.ClosedByLinger},
 		{name: "the linger is over, where results are stored in no order", linger: time.Millisecond, shared: true, want: streams.ClosedByLinger},
 	} {
-		in, pace := make(chan delivery), newPaceInOrder()
+		in, pace := newQueue(0), newPaceInOrder()
 		if c.shared {
 			pace = newPace(2, 1)
 		}
@@ -87,7 +87,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		go func() { closed <- f.fill(b, g) }()
 		for range c.more {
 			select {
-			case in <- payload: // it has not closed
+			case in.ch <- payload: // it has not closed
 			case <-time.After(patience):
 				t.Fatalf("%s: the batch takes no more", c.name)
 			}

@@ -23,7 +23,7 @@ type source struct {
 	careful  *careful             // how to pull while suspects are about; nil: they are taken as any others
 	admit    func(*delivery) bool // false: not to be processed, and taken care of
 	unread   func(delivery)       // takes what nobody reads any more
-	out      chan delivery
+	out      *queue
 	log      *slog.Logger
 	observer Observer
 }
@@ -73,7 +73,7 @@ const beatsPerPull = 3
 
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
 func (s *source) run(ctx, hard context.Context) (err error) {
-	defer close(s.out)
+	defer s.out.close()
 	if s.careful != nil {
 		s.careful.begin(ctx)
 		defer s.careful.leave(s.unread)
@@ -211,9 +211,7 @@ func (s *source) receive(until context.Context, msg jetstream.Msg) (d delivery, 
 
 // hand gives a delivery to the batchers, or leaves it when until has ended.
 func (s *source) hand(until context.Context, d delivery) {
-	select {
-	case s.out <- d:
-	case <-until.Done():
+	if !s.out.put(until, d) {
 		s.unread(d)
 	}
 }

@@ -44,7 +44,7 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	hard, giveUp := context.WithCancel(r.ctx())
 	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
 	p.source = &source{
-		nc: nc, consumer: consumer, limit: limit, out: make(chan delivery), log: r.opts.Logger, observer: r.tally,
+		nc: nc, consumer: consumer, limit: limit, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
 		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs
@@ -63,7 +63,8 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 func (p *pulling) next(t *testing.T) delivery {
 	t.Helper()
 	select {
-	case d := <-p.out:
+	case d := <-p.out.ch:
+		p.out.took(d)
 		return d
 	case <-time.After(patience):
 		t.Fatalf("no delivery in %v", patience)
@@ -157,7 +158,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 		seen[p.next(t).sequence] = true
 	}
 	p.giveUp()
-	for d := range p.out { // the source may choose to hand on one more
+	for d := range p.out.ch { // the source may choose to hand on one more
 		seen[d.sequence] = true
 	}
 	err := <-p.done

@@ -42,10 +42,10 @@ type tenure struct {
 	failed   chan error               // why the tenure must end; room for one
 	dead     map[uint64]jetstream.Msg // inputs with dead letters that may be what the next acknowledgement names, by sequence
 
-	blame    Reason          // why a payload that is given up is given up
-	out      chan<- delivery // to who fills batches
-	fault    Reason          // why this tenure failed, if it did because of a payload; empty otherwise
-	suspects int             // how many payloads more are suspects. Guarded by mu, as is what follows
+	blame    Reason // why a payload that is given up is given up
+	out      *queue // to who fills batches
+	fault    Reason // why this tenure failed, if it did because of a payload; empty otherwise
+	suspects int    // how many payloads more are suspects. Guarded by mu, as is what follows
 
 	mu         sync.Mutex
 	floor      partition.Floor
@@ -66,7 +66,7 @@ func (t *tenure) run(ctx, hard context.Context) error {
 		return err
 	}
 	t.order = make(chan *group, cap(t.w.freeGroups))
-	out := make(chan delivery, handOver)
+	out := newQueue(queueMost)
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var working sync.WaitGroup
@@ -101,7 +101,7 @@ func (t *tenure) fail(err error) {
 
 // fillBatches packs and submits what comes until there is no more. With reason for caution there is one small batch at a
 // time, and the next only when it has been acknowledged.
-func (t *tenure) fillBatches(ctx context.Context, in <-chan delivery) error {
+func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
 	f := newBatcher(t.pipe, in, t.w.opts.Linger, t.pace)
 	for {
 		first, ok := f.first()

@@ -23,8 +23,8 @@ func (t *tenure) pull() (*pull.Pull, error) {
 }
 
 // read takes deliveries and hands them on, until ctx is done or the tenure cannot go on. It closes out.
-func (t *tenure) read(ctx, hard context.Context, out chan<- delivery) error {
-	defer close(out)
+func (t *tenure) read(ctx, hard context.Context, out *queue) error {
+	defer out.close()
 	messages, err := t.pull()
 	if err != nil {
 		return err
@@ -182,12 +182,10 @@ func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 	case len(d.msg.Data()) > t.w.maxBytes:
 		return t.bury(hard, d, TooLarge, tooLarge(len(d.msg.Data()), t.w.maxBytes))
 	}
-	select {
-	case t.out <- d:
-		return nil
-	case <-ctx.Done():
+	if !t.out.put(ctx, d) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 // bury stores a dead letter before anything behind it is taken. One that cannot be stored ends the tenure: nothing behind

@@ -63,10 +63,6 @@ type Worker struct {
 	started sync.Once
 }
 
-// handOver is how many deliveries may wait between the pull and the batchers, so that neither wakes the
-// other for every single one.
-const handOver = 256
-
 // NewWorker makes a worker over an open connection and pipelines, which stay the caller's. The streams and
 // the consumer must be there (see Provision); what is wrong with them is in the error.
 func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, opts Options) (*Worker, error) {
@@ -242,7 +238,7 @@ func batchers(p *streams.Pipeline) int {
 // newSource makes what pulls from the consumer.
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
-		nc: w.nc, consumer: w.consumer, out: make(chan delivery, handOver), log: w.log, observer: w.observer,
+		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), log: w.log, observer: w.observer,
 		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
