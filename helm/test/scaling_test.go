@@ -39,7 +39,7 @@ func TestFiguresAreTheWorkers(t *testing.T) {
 		{"internal/ingest/worker.go", "const groupsPerBatch = 8\n"}, // for each of two batches a lane
 		{"internal/ingest/source.go", "\tmaxPullMessages = 4096\n"},
 		{"internal/ingest/pull/pull.go", "const outstanding = 2\n"},
-		{"internal/ingest/worker.go", "const handOver = 256\n"},
+		{"internal/ingest/queue.go", "queueMost = 256\n"},
 		{"cmd/worker/plant.go", "return devices * cfg.Lanes * 4 * cfg.BatchPayloads\n"},
 		{"cmd/worker/plant.go", "maxAckPending = 2 * inFlight("},
 	} {
