@@ -40,6 +40,7 @@ type exclusive struct {
 	js      jetstream.JetStream
 	id      string
 	members *members
+	backlog *backlog
 	gates   map[*streams.Pipeline]*sync.RWMutex // held by what is on a device; exclusively by what must be alone there
 }
 
@@ -57,7 +58,7 @@ func newExclusive(w *Worker) (*exclusive, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &exclusive{w: w, js: js, id: nuid.Next(), gates: map[*streams.Pipeline]*sync.RWMutex{}}
+	e := &exclusive{w: w, js: js, id: nuid.Next(), backlog: newBacklog(w.observer, w.opts.Partitions), gates: map[*streams.Pipeline]*sync.RWMutex{}}
 	for _, p := range w.pipes {
 		e.gates[p] = &sync.RWMutex{}
 	}
@@ -86,6 +87,7 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 	}
 	membership, leave := context.WithCancel(context.WithoutCancel(ctx))
 	helpers.Go(func() { e.members.run(membership) })
+	helpers.Go(func() { e.watchBacklog(membership) })
 	for p := range e.w.opts.Partitions {
 		keepers.Go(func() {
 			if err := e.keep(ctx, hard, p); err != nil {

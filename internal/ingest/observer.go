@@ -30,7 +30,8 @@ type Observer interface {
 	Settled(o Outcome, in, out int, latency, headroom time.Duration)
 	// Redelivered: a message came that had been delivered before.
 	Redelivered()
-	// Pending: the consumer's backlog, as of the latest message.
+	// Pending: what the consumer has yet to deliver, as of the latest message; with exclusive delivery the consumers of all
+	// partitions together.
 	Pending(messages uint64)
 	// Reconnected: a connection to NATS was lost and is back.
 	Reconnected()

@@ -16,7 +16,8 @@ type tally struct {
 	outcomes  [NumOutcomes]int
 	again     int
 	reconnect int
-	last      bool // the latest message was the last there was
+	pending   uint64 // as told last
+	told      bool   // something was
 	changed   chan struct{}
 }
 
@@ -31,13 +32,20 @@ func (c *tally) Settled(o Outcome, _, _ int, _, _ time.Duration) {
 
 func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }
 
-func (c *tally) Pending(n uint64) { c.mu.Lock(); c.last = n == 0; c.mu.Unlock() }
+func (c *tally) Pending(n uint64) { c.mu.Lock(); c.pending, c.told = n, true; c.mu.Unlock() }
+
+// waiting is the backlog.
+func (c *tally) waiting() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending
+}
 
 // tookLast says whether the worker has taken the last message there was.
 func (c *tally) tookLast() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.last
+	return c.told && c.pending == 0
 }
 
 func (c *tally) Reconnected() { c.mu.Lock(); c.reconnect++; c.mu.Unlock(); c.signal() }

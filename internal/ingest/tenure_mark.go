@@ -91,7 +91,7 @@ func (t *tenure) lookAfter(ctx, hard context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.w.observer.Pending(info.NumPending)
+	t.e.backlog.heard(t.partition, info.NumPending)
 	if err := t.overridden(info); err != nil {
 		return err
 	}

@@ -128,7 +128,7 @@ func (t *tenure) take(ctx, hard context.Context, d delivery) error {
 	if err := t.checkPin(&d); err != nil {
 		return err
 	}
-	t.w.observer.Pending(d.pending)
+	t.e.backlog.heard(t.partition, d.pending)
 	verdict, first := t.enter(&d)
 	if verdict == partition.Gap {
 		if err := t.fill(ctx, hard, d.sequence); err != nil {

@@ -283,33 +283,6 @@ func (w *Worker) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, hard co
 	}
 }
 
-// backlogEvery is how often the server is asked for the consumer's backlog. Every message tells it too; but none
-// comes after a purge, or while results cannot be stored.
-const backlogEvery = 5 * time.Second
-
-// startBacklogWatch keeps the observer's backlog true. It returns what stops it.
-func (w *Worker) startBacklogWatch() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			asked, done := context.WithTimeout(ctx, backlogEvery)
-			info, err := w.consumer.Info(asked)
-			done()
-			if err == nil {
-				w.observer.Pending(info.NumPending)
-			}
-			if !sleep(ctx, backlogEvery) {
-				return
-			}
-		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-	}
-}
-
 // startKeeper keeps deliveries alive whose batch runs long. It returns what stops it.
 func (w *Worker) startKeeper() (stop func()) {
 	every := w.ackWait / 3

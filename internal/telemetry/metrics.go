@@ -97,7 +97,7 @@ func (m *Metrics) registerMessages() {
 	m.latency = histogram(m.registry, "payload_latency_seconds", "Time from a payload's receipt to its result's publish acknowledgement.", latencyBuckets)
 	m.headroom = histogram(m.registry, "ack_headroom_seconds", "What was left of AckWait when a message was settled; below zero the server had given up on it.", headroomBuckets)
 	m.redelivery = counter(m.registry, "redeliveries_total", "Messages received that had been delivered before.")
-	m.pending = gauge(m.registry, "consumer_pending", "Messages in the stream that the consumer has yet to deliver, as of the latest message.")
+	m.pending = gauge(m.registry, "consumer_pending", "Messages in the stream that the consumer has yet to deliver; with exclusive delivery those of all partitions. Every worker tells the whole.")
 	m.reconnects = counter(m.registry, "nats_reconnects_total", "Connections to NATS that were lost and came back.")
 }
 

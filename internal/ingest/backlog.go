@@ -1,0 +1,78 @@
+package ingest
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// backlogEvery is how often the server is asked for the consumer's backlog. Every message tells it too; but none
+// comes after a purge, or while results cannot be stored.
+const backlogEvery = 5 * time.Second
+
+// startBacklogWatch keeps the observer's backlog true. It returns what stops it.
+func (w *Worker) startBacklogWatch() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			asked, done := context.WithTimeout(ctx, backlogEvery)
+			info, err := w.consumer.Info(asked)
+			done()
+			if err == nil {
+				w.observer.Pending(info.NumPending)
+			}
+			if !sleep(ctx, backlogEvery) {
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// backlog is what the consumers of all partitions have yet to deliver together. Every worker tells the whole of it, whichever
+// partitions are its own, as with shared delivery.
+type backlog struct {
+	observer Observer
+
+	mu      sync.Mutex
+	pending []uint64 // by partition; 0 until something is heard
+	total   uint64
+}
+
+func newBacklog(observer Observer, partitions int) *backlog {
+	return &backlog{observer: observer, pending: make([]uint64, partitions)}
+}
+
+// heard notes what a partition has left, and tells the observer.
+func (b *backlog) heard(partition int, pending uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.total += pending - b.pending[partition]
+	b.pending[partition] = pending
+	b.observer.Pending(b.total)
+}
+
+// leastPause between two questions keeps many partitions from asking the server for more than it has work with: 20 a second.
+const leastPause = 50 * time.Millisecond
+
+// watchBacklog asks for the partitions' backlogs, one after the other, all within backlogEvery if they are not more than a hundred. A
+// partition's own messages tell of it sooner, but only to the worker that has it.
+func (e *exclusive) watchBacklog(ctx context.Context) {
+	partitions := e.w.opts.Partitions
+	pause := max(backlogEvery/time.Duration(partitions), leastPause)
+	for p := 0; ; p = (p + 1) % partitions {
+		asked, done := context.WithTimeout(ctx, backlogEvery)
+		c, err := e.js.Consumer(asked, e.w.opts.Stream, partitionConsumer(e.w.opts.Consumer, p))
+		done()
+		if err == nil {
+			e.backlog.heard(p, c.CachedInfo().NumPending)
+		}
+		if !sleep(ctx, pause) {
+			return
+		}
+	}
+}
