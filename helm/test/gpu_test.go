@@ -80,3 +80,13 @@ func TestClaims(t *testing.T) {
 		t.Errorf("with a template that is there the pod claims from %q, and another one is made: %v", got, has[*resource.ResourceClaimTemplate](list))
 	}
 }
+
+// TestCheckRunsWhereWorkersDo: helm test's pod asks for no GPU, and is to find a place on their nodes all the same.
+func TestCheckRunsWhereWorkersDo(t *testing.T) {
+	for mode, want := range map[string]int{"gpu": 2, "dra": 2, "none": 1} {
+		list := objects(t, enough.with(values{"gpu.mode": mode, "tolerations": []map[string]string{{"key": "mine", "operator": "Exists"}}}))
+		if got := len(find[*core.Pod](t, list).Spec.Tolerations); got != want {
+			t.Errorf("%s: %d tolerations, want %d", mode, got, want)
+		}
+	}
+}

@@ -129,6 +129,7 @@ var clients = map[string][]string{
 	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry", "helm/exposed"},
 	"go.opentelemetry.io/otel":        {"internal/tracing"},
+	"github.com/go-logr/":             {"internal/tracing"},
 	"github.com/kelseyhightower/":     {"internal/config"},
 	"github.com/lmittmann/tint":       nil,
 	"golang.org/x/term":               {"internal/console"},

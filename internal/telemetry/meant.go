@@ -13,8 +13,8 @@ func onlyMeant(next http.Handler) http.Handler {
 		switch {
 		case onLoopback(r) && !isThisMachine(r.Host):
 			http.Error(w, "the debug pages are here under localhost or 127.0.0.1, not under another name", http.StatusForbidden)
-		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Dest") != "document":
-			http.Error(w, "another site's page may link here, and no more", http.StatusForbidden)
+		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && (r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Dest") != "document"):
+			http.Error(w, "another site's page may link to the timeline, and no more", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -193,19 +193,20 @@ func TestCloseCutsOffAtItsDeadline(t *testing.T) {
 func TestDebugPagesAreForThisMachine(t *testing.T) {
 	url := serve(t, telemetry.DebugHandler(telemetry.Debug{Timeline: timelineOf(), Build: build}))
 	for _, c := range []struct {
-		host, site, dest string
-		want             int
+		path, host, site, dest string
+		want                   int
 	}{
-		{"localhost:6060", "", "", 200},
-		{"127.0.0.1", "same-origin", "empty", 200},
-		{"[::1]:6060", "none", "document", 200},
-		{"localhost", "cross-site", "document", 200}, // a link that somebody followed
-		{"localhost", "cross-site", "image", 403},
-		{"localhost", "cross-site", "iframe", 403},
-		{"rebound.example.com:6060", "same-origin", "empty", 403},
-		{"localhost.example.com", "", "", 403},
+		{"debug/pprof/cmdline", "localhost:6060", "", "", 200},
+		{"debug/pprof/cmdline", "127.0.0.1", "same-origin", "empty", 200},
+		{"debug/pprof/cmdline", "[::1]:6060", "none", "document", 200},
+		{"", "localhost", "cross-site", "document", 200},                    // a link that somebody followed
+		{"debug/pprof/cmdline", "localhost", "cross-site", "document", 403}, // a page that goes there by itself
+		{"", "localhost", "cross-site", "iframe", 403},
+		{"debug/pprof/cmdline", "localhost", "cross-site", "image", 403},
+		{"debug/pprof/cmdline", "rebound.example.com:6060", "same-origin", "empty", 403},
+		{"debug/pprof/cmdline", "localhost.example.com", "", "", 403},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/debug/pprof/cmdline", http.NoBody)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/"+c.path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,8 +35,13 @@ func read() (s settings, on bool, err error) {
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return settings{}, false, fmt.Errorf("%s is no address of a collector: set http:// or https:// with host and port, like http://collector:4318", variable)
+	case u.RawQuery != "":
+		return settings{}, false, fmt.Errorf("%s has a query, which may hold a token: put that into OTEL_EXPORTER_OTLP_HEADERS", variable)
 	case u.User != nil:
 		return settings{}, false, fmt.Errorf("%s holds a user or a token: put it into OTEL_EXPORTER_OTLP_HEADERS", variable)
+	}
+	if err := checkHeaders(); err != nil {
+		return settings{}, false, err
 	}
 	s = settings{endpoint: endpoint, protocol: protocols[0]}
 	if variable, protocol := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol != "" {
@@ -55,4 +60,24 @@ func first(variables ...string) (variable, value string) {
 		}
 	}
 	return "", ""
+}
+
+// checkHeaders finds what the exporter could not read of its headers, and would leave out. The error quotes none of it: they
+// hold logins.
+func checkHeaders() error {
+	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
+		value := os.Getenv(variable)
+		if value == "" {
+			continue
+		}
+		for i, header := range strings.Split(value, ",") {
+			name, text, ok := strings.Cut(header, "=")
+			_, badName := url.PathUnescape(name)
+			_, badText := url.PathUnescape(text)
+			if !ok || strings.TrimSpace(name) == "" || badName != nil || badText != nil {
+				return fmt.Errorf("%s: header %d cannot be read: set name=value pairs, comma separated, with %%2C for a comma, %%20 for a space and %%25 for %%", variable, i+1)
+			}
+		}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -56,12 +57,14 @@ func Open(ctx context.Context, names Names, log *slog.Logger) (*Tracer, error) {
 	if err != nil || !on {
 		return nil, err
 	}
+	// What the SDK itself has to say, of a queue or a limit, is no trouble of the worker's; and its own log would print what it cannot
+	// read of the variables, a login among them.
+	otel.SetLogger(logr.Discard())
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debug("OpenTelemetry", "error", err) }))
 	exporter, err := s.exporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("exporting spans to %s: %w", s.endpoint, err)
 	}
-	// What the SDK itself has to say, of a queue or a limit, is no trouble of the worker's.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debug("OpenTelemetry", "error", err) }))
 	t, err := newTracer(ctx, names, trace.NewBatchSpanProcessor(&watched{to: exporter, log: log, endpoint: s.endpoint}))
 	if err != nil {
 		return nil, err

@@ -248,6 +248,10 @@ func TestBadSettingsSayWhatToSet(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", "OTEL_EXPORTER_OTLP_ENDPOINT is no address of a collector: set http://"},
 		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ftp://collector", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is no address"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:planted@collector", "put it into OTEL_EXPORTER_OTLP_HEADERS"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/?token=planted", "put that into OTEL_EXPORTER_OTLP_HEADERS"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "Bearer planted", "header 1 cannot be read"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "a=b,authorization=Basic pl%anted", "header 2 cannot be read"},
+		{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=x,planted", "OTEL_EXPORTER_OTLP_TRACES_HEADERS: header 2"},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "udp", `OTEL_EXPORTER_OTLP_PROTOCOL is "udp": set http/protobuf or http/json or grpc`},
 		{"OTEL_TRACES_EXPORTER", "zipkin", `OTEL_TRACES_EXPORTER is "zipkin": set otlp or none`},
 	} {

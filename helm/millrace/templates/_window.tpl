@@ -35,10 +35,11 @@ and 0 leaves it to the worker.
 
 {{/*
 The most that one pod can have in flight: 16 batches a lane between pull and acknowledgement, two pull requests of 4096 messages on
-their way, and 256 messages between the two; and never more than the consumer allows.
+their way, and 256 messages between the two, of each partition that it may have; and never more than the consumer allows.
 */}}
 {{- define "millrace.window" -}}
-{{- $held := add (mul 16 (include "millrace.fullLanes" .)) 8448 -}}
+{{- $consumers := eq .Values.config.delivery "exclusive" | ternary .Values.config.partitions 1 -}}
+{{- $held := add (mul 16 (include "millrace.fullLanes" .)) (mul 8448 $consumers) -}}
 {{- $allowed := include "millrace.maxAckPending" . | int64 -}}
 {{ gt $allowed 0 | ternary (min $held $allowed) $held }}
 {{- end }}
