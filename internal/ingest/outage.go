@@ -42,6 +42,7 @@ func (o *outage) began(nc *nats.Conn, err error) {
 	}
 	o.log.Warn("disconnected from NATS, reconnecting", "error", err)
 	if o.watched.CompareAndSwap(false, true) {
+		o.note(nil) // what an outage before was for
 		go o.watch(nc)
 	}
 }
@@ -58,13 +59,17 @@ func (o *outage) note(err error) {
 
 // watch says every now and then why there is no connection, until there is.
 func (o *outage) watch(nc *nats.Conn) {
-	defer o.watched.Store(false)
 	since, spoken := time.Now(), time.Time{}
 	tick := time.NewTicker(firstWord)
 	defer tick.Stop()
 	for now := range tick.C {
-		if nc.IsConnected() || nc.IsClosed() {
-			return
+		if over(nc) {
+			o.watched.Store(false)
+			// One that began just before that started no watch, for there was this.
+			if over(nc) || !o.watched.CompareAndSwap(false, true) {
+				return
+			}
+			since, spoken = now, time.Time{}
 		}
 		if now.Sub(spoken) >= everyWord {
 			o.say(nc, now.Sub(since))
@@ -72,6 +77,9 @@ func (o *outage) watch(nc *nats.Conn) {
 		}
 	}
 }
+
+// over says whether there is a connection, or there will be none.
+func over(nc *nats.Conn) bool { return nc.IsConnected() || nc.IsClosed() }
 
 func (o *outage) say(nc *nats.Conn, lasted time.Duration) {
 	o.mu.Lock()
