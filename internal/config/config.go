@@ -71,7 +71,7 @@ type NATS struct {
 	NKey  string `form:"a readable file" desc:"file with the user's NKey seed"`
 	TLS   TLS
 
-	Connections int `default:"0" min:"0" max:"16" desc:"connections to the server; 0: as measurement says, one with shared delivery and three with exclusive, see docs/delivery.md"`
+	Connections int `default:"0" min:"0" max:"16" desc:"connections to the server; 0: as measurement says, one with shared delivery and four with exclusive, see docs/delivery.md"`
 }
 
 // TLS is PEM files for the connection to NATS.

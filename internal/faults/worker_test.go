@@ -41,8 +41,8 @@ func (r *rig) startWorkerAt(url string) *worker {
 	env = append(env, "MILLRACE_DEVICE=host", "MILLRACE_NATS_URL="+url, "MILLRACE_HTTP_ADDR=127.0.0.1:0",
 		"MILLRACE_LOG_FORMAT=json", "MILLRACE_PROVISION=true", "MILLRACE_ACK_WAIT="+ackWait.String(), "MILLRACE_MAX_DELIVER=1000",
 		"MILLRACE_DRAIN_TIMEOUT="+drainTimeout.String())
-	// Every second one has three connections, the others one, so that both kinds work side by side.
-	env = append(env, fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+2*(r.starts%2)))
+	// Every second one has four connections, the others one, so that both kinds work side by side.
+	env = append(env, fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+3*(r.starts%2)))
 	r.starts++
 	return &worker{
 		process: start(r.t, r.dir, fmt.Sprintf("worker-%d", r.starts), r.binary, append(env, r.env...), "run"),

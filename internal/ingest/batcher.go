@@ -3,13 +3,15 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"millrace/internal/streams"
 )
 
-// batcher packs deliveries into batches of a pipeline. Several take turns at the deliveries of one.
+// batcher packs deliveries into batches of a pipeline, one after the other: of two that filled at once each would be smaller.
 type batcher struct {
+	turn   sync.Mutex // for those who pack with it: one fills a batch while others hand over theirs
 	pipe   *streams.Pipeline
 	in     *queue
 	linger time.Duration
@@ -27,9 +29,8 @@ func newBatcher(pipe *streams.Pipeline, in *queue, linger time.Duration, pace *p
 	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, timer: t}
 }
 
-// runBatcher fills and submits batches until the deliveries end, the time for draining is over, or the pipeline is;
-// then it returns nil or the reason. What it took and did not submit is left unread, but for a payload it carries: see
-// leaveUnread.
+// runBatcher fills and submits batches, in turn with others, until the deliveries end, the time for draining is over, or the
+// pipeline is; then it returns nil or the reason. What it took and did not submit is left unread: see leaveUnread.
 func (w *Worker) runBatcher(hard context.Context, f *batcher) error {
 	for {
 		g, err := w.reserve(hard, f.pipe)
@@ -40,23 +41,34 @@ func (w *Worker) runBatcher(hard context.Context, f *batcher) error {
 		default:
 			return err
 		}
-		first, ok := f.first()
-		if !ok {
-			w.unreserve(g, f.pipe)
-			return nil
-		}
-		b, err := f.pipe.Take()
-		if err != nil {
-			w.freeGroups <- g
-			w.unread.add(first)
+		b, why, err := w.pack(f, g)
+		if b == nil {
 			return err
 		}
-		w.inHand.Add(1)
-		f.add(b, g, first)
-		if err := w.submit(f, b, g, f.fill(b, g)); err != nil {
+		if err := w.submit(f, b, g, why); err != nil {
 			return err
 		}
 	}
+}
+
+// pack fills the next batch, whose group g is to be. It returns nil if no more deliveries come, or the pipeline has no batch.
+func (w *Worker) pack(f *batcher, g *group) (*streams.Batch, streams.CloseReason, error) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	first, ok := f.first()
+	if !ok {
+		w.unreserve(g, f.pipe)
+		return nil, 0, nil
+	}
+	b, err := f.pipe.Take()
+	if err != nil {
+		w.freeGroups <- g
+		w.unread.add(first)
+		return nil, 0, err
+	}
+	w.inHand.Add(1)
+	f.add(b, g, first)
+	return b, f.fill(b, g), nil
 }
 
 // reserve waits until there is room for one more batch, or ctx ends. It comes before a delivery is taken: of several
@@ -86,6 +98,8 @@ func (w *Worker) unreserve(g *group, pipe *streams.Pipeline) {
 
 // leaveUnread takes what is still on its way to a batcher that has ended, until the source ends too.
 func (w *Worker) leaveUnread(f *batcher) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
 	for {
 		d, ok := f.first()
 		if !ok {

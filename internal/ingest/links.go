@@ -10,25 +10,38 @@ import (
 // links are a worker's connections to the server: one, or more where one would hold it up. Each is read by one goroutine
 // here and by one at the server.
 //
-// The first carries everything that is asked and, with shared delivery, the inputs. With exclusive delivery partitions are
-// dealt out over all of them. Results are stored over those behind the first, where there are any.
+// Where there are several, inputs and results do not share one: what the server answers to a batch of results would come behind
+// the inputs that wait in the same connection, megabytes of them, and a partition's next batch waits for it. The first carries
+// everything that is asked and, with shared delivery, the inputs; results are stored over the others. With exclusive delivery
+// it is the other way round: the first carries the results too, and partitions are dealt out over the others.
 type links []*nats.Conn
 
 // DefaultConnections is how many connections are best. Several are faster where each partition has its consumer, and slower where all
 // inputs come over one of them: docs/benchmarks.md.
 func DefaultConnections(exclusive bool) int {
 	if exclusive {
-		return 3
+		return 4
 	}
 	return 1
 }
 
 // forPartition is where a partition's inputs come in a worker's n-th tenure of it: in the next over the next, since one that
 // has gone silent may be dead without knowing.
-func (l links) forPartition(p, n int) *nats.Conn { return l[(p+n)%len(l)] }
+func (l links) forPartition(p, n int) *nats.Conn {
+	inputs := l.behindFirst()
+	return inputs[(p+n)%len(inputs)]
+}
 
 // forResults are where results are stored.
-func (l links) forResults() []*nats.Conn {
+func (l links) forResults(exclusive bool) []*nats.Conn {
+	if exclusive {
+		return l[:1]
+	}
+	return l.behindFirst()
+}
+
+// behindFirst are all but the first, or the first where it is the only one.
+func (l links) behindFirst() links {
 	if len(l) == 1 {
 		return l
 	}

@@ -15,6 +15,10 @@ type pace struct {
 	eased  chan struct{} // tokens for those who wait, when there are fewer than enough again
 }
 
+// enoughForLink is how many batches on their way keep a connection busy that stores results with shared delivery. With more
+// each would be smaller.
+const enoughForLink = 4
+
 // newPace makes a pace for which enough batches on their way are enough, and for so many who may wait.
 func newPace(enough, waiters int) *pace {
 	return &pace{enough: int32(enough), eased: make(chan struct{}, waiters)}

@@ -116,3 +116,51 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		b.Release()
 	}
 }
+
+// TestOneBatchFillsAtATime has two fill batches at once: what comes goes into one until it is full, and then into the other.
+func TestOneBatchFillsAtATime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	w := r.prepare(hostDevice(t), streams.Config{Lanes: 2, BatchPayloads: 3}).worker
+	in, pace := newQueue(0), newPace(1, 1)
+	pace.start() // so that no batch closes before it is full
+	f := newBatcher(w.pipes[0], in, 2*patience, pace)
+	ready, filled := make(chan struct{}), make(chan int, 2)
+	for range 2 {
+		go func() {
+			g, err := w.reserve(t.Context(), f.pipe)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ready <- struct{}{}
+			b, _, err := w.pack(f, g)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			filled <- b.Rows()
+			b.Release()
+		}()
+	}
+	<-ready
+	<-ready
+	for batch := range 2 {
+		for range 3 {
+			select {
+			case in.ch <- delivery{msg: &paperMsg{data: make([]byte, 10)}, received: time.Now()}:
+			case <-time.After(patience):
+				t.Fatal("nobody takes a payload")
+			}
+		}
+		select {
+		case rows := <-filled:
+			if rows != 3 {
+				t.Errorf("batch %d closed with %d payloads, want 3", batch+1, rows)
+			}
+		case <-time.After(patience):
+			t.Fatalf("three payloads have not filled batch %d: they are in several", batch+1)
+		}
+	}
+}

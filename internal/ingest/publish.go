@@ -18,7 +18,7 @@ type publisher struct {
 // openPublisher asks the result stream how it takes results, and says so in the log. An answer of the server counts
 // as lost after timeout.
 func (w *Worker) openPublisher(ctx context.Context, timeout time.Duration) (publisher, error) {
-	singles, err := store.NewWindowed(timeout, w.links.forResults()...)
+	singles, err := store.NewWindowed(timeout, w.links.forResults(w.opts.Exclusive)...)
 	if err != nil {
 		return publisher{}, err
 	}

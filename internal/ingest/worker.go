@@ -157,7 +157,7 @@ func (w *Worker) prepareGroups() {
 		w.freeGroups <- g
 	}
 	w.failed = make(chan failed, slots)
-	w.pace = newPace(store.BatchesAtOnce*len(w.links.forResults()), slots)
+	w.pace = newPace(enoughForLink*len(w.links.forResults(w.opts.Exclusive)), len(w.pipes))
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
@@ -228,9 +228,9 @@ func ended(intake context.Context) error {
 	return nil
 }
 
-// batchers is how many goroutines pack and submit batches for a pipeline. One copies payloads at the rate of one
-// core, and a submission takes as long as a small batch is on a GPU: one alone would keep lanes waiting that
-// could overlap. More than half of the cores would take them from the server's and the client's work.
+// batchers is how many goroutines pack and submit batches for a pipeline. One packs at a time, since a core copies payloads
+// faster than a server delivers them. But a submission takes as long as a small batch is on a GPU: one alone would keep
+// lanes waiting that could overlap. More than half of the cores would take them from the server's and the client's work.
 func batchers(p *streams.Pipeline) int {
 	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
 }
@@ -254,9 +254,9 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src 
 		}
 	})
 	for _, p := range w.pipes {
+		f := newBatcher(p, src.out, w.opts.Linger, w.pace)
 		for range batchers(p) {
 			wg.Go(func() {
-				f := newBatcher(p, src.out, w.opts.Linger, w.pace)
 				if err := w.runBatcher(hard, f); err != nil {
 					stop(err)
 				}

@@ -17,7 +17,7 @@ import (
 type batched struct {
 	client
 	partitioned bool
-	links       int // connections, over which partitions and results are dealt out
+	links       int // connections, over which inputs and results are dealt out as the worker does
 	bounds      bounds
 	inputs      map[string]int // how many there are, by consumer
 	settled     atomic.Int64   // groups
@@ -61,19 +61,43 @@ func (w *batched) run(ctx context.Context, l load) error {
 func (w *batched) serve(c *crew, i int, name string, n, publishers, size int) {
 	inputs := make(chan received, handOver)
 	groups := make(chan []jetstream.Msg)
-	c.do(func(ctx context.Context) error { return w.receive(ctx, w.conns[i%w.links], name, n, inputs) })
+	c.do(func(ctx context.Context) error { return w.receive(ctx, w.conns[w.forInputs(i)], name, n, inputs) })
 	c.do(func(ctx context.Context) error { return w.gather(ctx, inputs, groups) })
 	body := nullBody(size)
 	for p := range publishers {
 		c.do(func(ctx context.Context) error {
 			for g := range groups {
-				if err := w.settle(ctx, w.js[(i+p)%w.links], g, body); err != nil {
+				if err := w.settle(ctx, w.js[w.forResults(p)], g, body); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
 	}
+}
+
+// forInputs is the connection over which the i-th consumer's inputs come.
+func (w *batched) forInputs(i int) int {
+	if w.partitioned {
+		return w.behindFirst(i)
+	}
+	return 0
+}
+
+// forResults is the connection over which a consumer's p-th publisher stores results.
+func (w *batched) forResults(p int) int {
+	if w.partitioned {
+		return 0
+	}
+	return w.behindFirst(p)
+}
+
+// behindFirst deals out all connections but the first, where there are any.
+func (w *batched) behindFirst(i int) int {
+	if w.links == 1 {
+		return 0
+	}
+	return 1 + i%(w.links-1)
 }
 
 // gather makes groups of inputs. A group that is not full goes as soon as nothing is waiting and a publisher has

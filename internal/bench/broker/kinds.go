@@ -31,8 +31,8 @@ const (
 	rowExclusive = "millrace-exclusive"
 	rowPlain     = "go-worker"
 
-	// The same with as many connections to the server as the other has.
-	rowSharedMore   = "millrace-shared-3"
+	// The same with another number of connections to the server: two, one for inputs and one for results, and one for all.
+	rowSharedMore   = "millrace-shared-2"
 	rowExclusiveOne = "millrace-exclusive-1"
 )
 

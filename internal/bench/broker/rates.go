@@ -18,8 +18,8 @@ func rateEntries() []bench.Entry {
 		{Name: rowPinned, Shows: "the same with each partition's consumer pinned to this worker, as with exclusive delivery"},
 		{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
 		{Name: rowExclusive, Shows: "the same with 8 partitions to itself: results in order, one acknowledgement a batch"},
-		{Name: rowSharedMore, Shows: "millrace-shared with 3 connections to the server instead of 1"},
-		{Name: rowExclusiveOne, Shows: "millrace-exclusive with 1 connection to the server instead of 3"},
+		{Name: rowSharedMore, Shows: "millrace-shared with 2 connections to the server instead of 1"},
+		{Name: rowExclusiveOne, Shows: "millrace-exclusive with 1 connection to the server instead of 4"},
 		{Name: rowPlain, Shows: "the same operators in plain Go on all cores, of the shape of null-async"},
 	}
 }
@@ -73,8 +73,8 @@ func (s *site) race(ctx context.Context, t *bench.Track, size int) error {
 		plain = append(plain, s.rate(t, inPlainGo(ops), size))
 	}
 	first := parse(operatorLists[0])
-	more := s.rate(t, over(usualLinks.together(t, first), usualLinks.exclusive, rowSharedMore), size)
-	one := s.rate(t, over(usualLinks.alone(t, first), usualLinks.shared, rowExclusiveOne), size)
+	more := s.rate(t, over(usualLinks.together(t, first), 2, rowSharedMore), size)
+	one := s.rate(t, over(usualLinks.alone(t, first), 1, rowExclusiveOne), size)
 
 	all := slices.Concat(null, together, alone, []*bench.Contender{more, one}, plain)
 	if err := t.Race(ctx, all...); err != nil {
