@@ -155,7 +155,7 @@ func appendTo(b *streams.Batch, g *group, d delivery) {
 
 // fill adds what comes until the batch is full, its oldest payload has waited for the linger, or nothing is waiting and its
 // lane is idle, so that waiting would only cost time. While enough batches are on their way to the server it waits for one of
-// those instead; where results are stored in order even beyond the linger, if not for long.
+// those instead; where it could not be stored sooner even beyond the linger, if not for long.
 func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 	lingering, overdue := false, false
 	defer f.timer.Stop()
@@ -174,7 +174,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 			continue
 		default:
 		}
-		if (overdue || b.LaneIdle()) && !f.pace.kept() {
+		if b.LaneIdle() && !f.pace.kept() || overdue && !f.pace.behind() {
 			return streams.ClosedByLinger
 		}
 		if !lingering {
@@ -189,11 +189,11 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 		case <-b.Idle(): // look again
 		case <-f.pace.eased:
 		case <-f.timer.C:
-			if overdue || f.pace.extra == 0 {
+			if overdue {
 				return streams.ClosedByLinger
 			}
 			overdue = true
-			f.timer.Reset(f.pace.extra)
+			f.timer.Reset(paceWait)
 		}
 	}
 }

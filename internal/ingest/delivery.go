@@ -64,6 +64,7 @@ type group struct {
 	headers int       // bytes of the items' headers
 	bytes   int       // of headers and payloads, once the batch is submitted
 	pace    *pace     // that the batch counts in; nil for none
+	storing bool      // it counts there as one that the device is done with
 	bodies  []byte    // encoded results, back to back
 	ends    []int     // where each ends
 
@@ -110,11 +111,19 @@ func (g *group) keep(p *pace) {
 	p.start()
 }
 
+// store counts it as one that the device is done with.
+func (g *group) store() {
+	if g.pace != nil {
+		g.storing = true
+		g.pace.store()
+	}
+}
+
 // clear makes the group ready for the next batch.
 func (g *group) clear() {
 	if g.pace != nil {
-		g.pace.end()
-		g.pace = nil
+		g.pace.end(g.storing)
+		g.pace, g.storing = nil, false
 	}
 	g.mu.Lock()
 	clear(g.items) // let go of the messages

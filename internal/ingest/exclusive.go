@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -42,6 +43,7 @@ type exclusive struct {
 	members *members
 	backlog *backlog
 	gates   map[*streams.Pipeline]*sync.RWMutex // held by what is on a device; exclusively by what must be alone there
+	under   atomic.Int32                        // batches of all partitions submitted and not settled
 }
 
 // partitionConsumer is the name of a partition's consumer.

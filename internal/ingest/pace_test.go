@@ -1,14 +1,22 @@
 package ingest
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"millrace/internal/streams"
 )
 
+// newPaceOf makes one of shared delivery for which so many batches are enough.
+func newPaceOf(enough int32, waiters int) *pace {
+	p := newPace(1, waiters)
+	p.enough = enough
+	return p
+}
+
 func TestPaceEasesOneWaiterForEachBatchThatEnds(t *testing.T) {
-	p := newPace(2, 3)
+	p := newPaceOf(2, 3)
 	eased := func() bool {
 		select {
 		case <-p.eased:
@@ -17,25 +25,26 @@ func TestPaceEasesOneWaiterForEachBatchThatEnds(t *testing.T) {
 			return false
 		}
 	}
-	if p.kept() {
+	if p.kept() || p.behind() {
 		t.Error("enough batches are on their way before there is one")
 	}
 	for range 4 {
 		p.start()
+		p.store()
 	}
-	p.end()
-	p.end()
-	if !p.kept() || eased() {
+	p.end(true)
+	p.end(true)
+	if !p.kept() || !p.behind() || eased() {
 		t.Error("two of four have ended: two are enough, and nobody is to be told otherwise")
 	}
-	p.end()
-	if p.kept() || !eased() || eased() {
+	p.end(true)
+	if p.kept() || p.behind() || !eased() || eased() {
 		t.Error("one is left where two are enough: that is to be said once")
 	}
-	p.end()
+	p.end(true)
 	for range 5 { // more tokens than may wait: nobody reads them, and nobody is held up
 		p.start()
-		p.end()
+		p.end(false)
 	}
 	for range 3 {
 		if !eased() {
@@ -44,6 +53,46 @@ func TestPaceEasesOneWaiterForEachBatchThatEnds(t *testing.T) {
 	}
 	if eased() {
 		t.Error("there are more tokens than waiters")
+	}
+}
+
+// TestPaceCountsWhatTheDeviceIsDoneWith has batches on the device and none to be stored: another is computed beside them, but goes
+// at once only if few are under way.
+func TestPaceCountsWhatTheDeviceIsDoneWith(t *testing.T) {
+	p := newPaceOf(2, 1)
+	for range 3 {
+		p.start()
+	}
+	p.store()
+	if !p.kept() || p.behind() {
+		t.Errorf("three under way, one of them to be stored: kept %v, behind %v, want true and false", p.kept(), p.behind())
+	}
+	p.store()
+	if !p.behind() {
+		t.Error("two of them are to be stored, as many as are at once, and one more is not behind")
+	}
+}
+
+// TestPaceOfAPartitionCountsTheOthers has two partitions of one worker.
+func TestPaceOfAPartitionCountsTheOthers(t *testing.T) {
+	var all atomic.Int32
+	a, b := newPaceInOrder(&all), newPaceInOrder(&all)
+	for _, step := range []struct {
+		what    string
+		do      func()
+		a, b, n bool // kept, and more than none under way
+	}{
+		{"nothing is under way", func() {}, false, false, false},
+		{"one batch of one partition", a.start, false, false, true},
+		{"two of it", a.start, true, false, true},
+		{"one of each", func() { a.end(false); b.start() }, true, true, true},
+		{"one of the other", func() { a.end(false) }, false, false, true},
+		{"nothing again", func() { b.end(false) }, false, false, false},
+	} {
+		step.do()
+		if a.kept() != step.a || b.kept() != step.b || a.behind() != step.a || (all.Load() > 0) != step.n {
+			t.Errorf("%s: kept %v and %v with %d under way, want %v and %v", step.what, a.kept(), b.kept(), all.Load(), step.a, step.b)
+		}
 	}
 }
 
@@ -57,6 +106,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		name   string
 		linger time.Duration
 		shared bool          // results are stored in no order
+		stored bool          // and the others' are being stored
 		more   int           // payloads after the first
 		open   time.Duration // how long it then stays open, though the linger is over
 		ends   bool          // the other batch, after that
@@ -68,13 +118,20 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			ends: true, want: streams.ClosedByLinger},
 		{name: "the other one never ends", linger: time.Millisecond, more: 3, want: streams.ClosedByLinger},
 		{name: "the linger is over, where results are stored in no order", linger: time.Millisecond, shared: true, want: streams.ClosedByLinger},
+		{name: "the linger is over, and they are being stored", linger: time.Millisecond, shared: true, stored: true, more: 3,
+			open: 10 * time.Millisecond, ends: true, want: streams.ClosedByLinger},
+		{name: "the linger is over, and they are being stored for ever", linger: time.Millisecond, shared: true, stored: true, want: streams.ClosedByLinger},
 	} {
-		in, pace := newQueue(0), newPaceInOrder()
+		in, pace := newQueue(0), newPaceInOrder(&atomic.Int32{})
 		if c.shared {
-			pace = newPace(2, 1)
+			pace = newPaceOf(2, 1)
 		}
-		pace.start()
-		pace.start()
+		for range 2 {
+			pace.start()
+			if c.stored {
+				pace.store()
+			}
+		}
 		f := newBatcher(p, in, c.linger, pace)
 		b, err := p.Acquire(t.Context())
 		if err != nil {
@@ -100,7 +157,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			}
 		}
 		if c.ends {
-			pace.end()
+			pace.end(c.stored)
 		}
 		select {
 		case why := <-closed:
@@ -110,7 +167,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("%s: the batch does not close", c.name)
 		}
-		if took := time.Since(start); !c.ends && !c.shared && c.want == streams.ClosedByLinger && took < paceWait {
+		if took := time.Since(start); !c.ends && c.shared == c.stored && c.want == streams.ClosedByLinger && took < paceWait {
 			t.Errorf("%s: the batch closed after %v, want %v at least", c.name, took, paceWait)
 		}
 		b.Release()
@@ -123,7 +180,7 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	w := r.prepare(hostDevice(t), streams.Config{Lanes: 2, BatchPayloads: 3}).worker
-	in, pace := newQueue(0), newPace(1, 1)
+	in, pace := newQueue(0), newPaceOf(1, 1)
 	pace.start() // so that no batch closes before it is full
 	f := newBatcher(w.pipes[0], in, 2*patience, pace)
 	ready, filled := make(chan struct{}), make(chan int, 2)
