@@ -51,7 +51,7 @@ type Config struct {
 	Lanes         int           `split_words:"true" default:"4" min:"1" max:"64" desc:"streams in flight for each device"`
 	BatchBytes    Size          `split_words:"true" default:"4MiB" min:"4KiB" max:"1GiB" desc:"a batch closes at this size"`
 	BatchPayloads int           `split_words:"true" default:"8192" min:"1" max:"1048576" desc:"a batch closes at this count of payloads"`
-	Linger        time.Duration `split_words:"true" default:"2ms" min:"0s" max:"1m" desc:"a batch closes when its oldest payload has waited so long; with exclusive delivery up to 100ms later while results before it are being stored"`
+	Linger        time.Duration `split_words:"true" default:"2ms" min:"0s" max:"1m" desc:"a batch closes when its oldest payload has waited so long; up to 100ms later while others enough to keep the server busy are being stored"`
 	ScratchLimit  Size          `split_words:"true" default:"1GiB" min:"2MiB" max:"1024GiB" desc:"cap of each device's scratch pool"`
 	DrainTimeout  time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"how long the worker may take to finish its work when it is told to stop; keep it below the supervisor's grace period"`
 

@@ -16,8 +16,9 @@ type batcher struct {
 	in     *queue
 	linger time.Duration
 	pace   *pace
-	timer  *time.Timer // stopped, or running for the batch that fills
-	most   int         // payloads a batch; 0: as many as it holds
+	eased  <-chan struct{} // the pace's word that there are fewer batches on their way
+	timer  *time.Timer     // stopped, or running for the batch that fills
+	most   int             // payloads a batch; 0: as many as it holds
 
 	carry    delivery // came for the last batch and did not fit
 	carrying bool
@@ -26,7 +27,7 @@ type batcher struct {
 func newBatcher(pipe *streams.Pipeline, in *queue, linger time.Duration, pace *pace) *batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, timer: t}
+	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, eased: pace.join(), timer: t}
 }
 
 // runBatcher fills and submits batches, in turn with others, until the deliveries end, the time for draining is over, or the
@@ -187,7 +188,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 				return why
 			}
 		case <-b.Idle(): // look again
-		case <-f.pace.eased:
+		case <-f.eased:
 		case <-f.timer.C:
 			if overdue {
 				return streams.ClosedByLinger

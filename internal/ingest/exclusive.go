@@ -43,7 +43,7 @@ type exclusive struct {
 	members *members
 	backlog *backlog
 	gates   map[*streams.Pipeline]*sync.RWMutex // held by what is on a device; exclusively by what must be alone there
-	under   atomic.Int32                        // batches of all partitions submitted and not settled
+	under   map[*streams.Pipeline]*atomic.Int32 // batches of a device's partitions that are submitted and not settled
 }
 
 // partitionConsumer is the name of a partition's consumer.
@@ -60,9 +60,9 @@ func newExclusive(w *Worker) (*exclusive, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &exclusive{w: w, js: js, id: nuid.Next(), backlog: newBacklog(w.observer, w.opts.Partitions), gates: map[*streams.Pipeline]*sync.RWMutex{}}
+	e := &exclusive{w: w, js: js, id: nuid.Next(), backlog: newBacklog(w.observer, w.opts.Partitions), gates: map[*streams.Pipeline]*sync.RWMutex{}, under: map[*streams.Pipeline]*atomic.Int32{}}
 	for _, p := range w.pipes {
-		e.gates[p] = &sync.RWMutex{}
+		e.gates[p], e.under[p] = &sync.RWMutex{}, &atomic.Int32{}
 	}
 	if e.members, err = joinMembers(w.nc, w.opts, e.id); err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ import (
 // it is the other way round: the first carries the results too, and partitions are dealt out over the others.
 type links []*nats.Conn
 
-// DefaultConnections is how many connections are best. Several are faster where each partition has its consumer, and slower where all
-// inputs come over one of them: docs/benchmarks.md.
+// DefaultConnections is how many connections there are by default. With exclusive delivery three read inputs, which is where their number
+// shows if anywhere (adr/0026); with shared delivery all inputs come over one whatever their number: docs/benchmarks.md.
 func DefaultConnections(exclusive bool) int {
 	if exclusive {
 		return 4

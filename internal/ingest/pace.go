@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -12,17 +13,20 @@ type pace struct {
 	enough  int32
 	under   atomic.Int32  // batches submitted and not settled
 	storing atomic.Int32  // of those, the ones that the device is done with
-	all     *atomic.Int32 // batches of all partitions under way, where results are stored in order; nil where they are not
-	eased   chan struct{} // tokens for those who wait, when there are fewer than enough again
+	all     *atomic.Int32 // batches of a device's partitions under way, where results are stored in order; nil where they are not
+
+	mu      sync.Mutex
+	waiters []chan struct{} // one for each who fills batches, with room for the word that there are fewer than enough
 }
 
 const (
-	// enoughForLink is how many batches on their way keep a connection busy that stores results with shared delivery. With
-	// more each would be smaller.
+	// enoughForLink is how many batches on their way keep a connection busy that stores results with shared delivery. The store
+	// takes more at once, but the more there are, the smaller each is.
 	enoughForLink = 4
 
 	// enoughInOrder is how many keep a partition busy, whose results are stored batch after batch: while those of one are, the
-	// next is computed. One is enough while another partition's makes up for it.
+	// next is computed. One is enough while another partition's makes up for it: what a device could have computed meanwhile is
+	// little beside what the server takes to store it.
 	enoughInOrder = 2
 
 	// paceWait bounds how much longer than the linger a batch may wait: those whose results cannot be stored are on their
@@ -30,14 +34,19 @@ const (
 	paceWait = 100 * time.Millisecond
 )
 
-// newPace makes a pace for results that are stored in no order over so many connections, and for so many who may wait.
-func newPace(links, waiters int) *pace {
-	return &pace{enough: int32(enoughForLink * links), eased: make(chan struct{}, waiters)}
-}
+// newPace makes a pace for results that are stored in no order over so many connections.
+func newPace(links int) *pace { return &pace{enough: int32(enoughForLink * links)} }
 
-// newPaceInOrder makes a partition's pace, for one who waits. all is what the paces of the worker's other partitions count in too.
-func newPaceInOrder(all *atomic.Int32) *pace {
-	return &pace{enough: enoughInOrder, all: all, eased: make(chan struct{}, 1)}
+// newPaceInOrder makes a partition's pace. all is what the paces of the device's other partitions count in too.
+func newPaceInOrder(all *atomic.Int32) *pace { return &pace{enough: enoughInOrder, all: all} }
+
+// join is for who fills batches: he is told when there may be fewer than enough again.
+func (p *pace) join() (eased <-chan struct{}) {
+	c := make(chan struct{}, 1)
+	p.mu.Lock()
+	p.waiters = append(p.waiters, c)
+	p.mu.Unlock()
+	return c
 }
 
 // kept says whether enough batches are on their way.
@@ -46,7 +55,7 @@ func (p *pace) kept() bool {
 	return n >= p.enough || p.all != nil && n > 0 && p.all.Load() >= p.enough
 }
 
-// behind says whether one more could not be stored any sooner if it went: then it outlasts its linger. Where results are stored in no
+// behind says whether one more would gain next to nothing if it went, so that it outlasts its linger. Where results are stored in no
 // order, what is still on the device does not count, since a batch that went would be computed beside it.
 func (p *pace) behind() bool {
 	if p.all != nil {
@@ -66,7 +75,8 @@ func (p *pace) start() {
 // store counts it among those that the device is done with.
 func (p *pace) store() { p.storing.Add(1) }
 
-// end counts one that is settled, or refused; stored says whether store counted it.
+// end counts one that is settled, or refused; stored says whether store counted it. Other partitions that wait are not told: they look
+// again when their linger is over or a batch of their own ends.
 func (p *pace) end(stored bool) {
 	p.under.Add(-1)
 	if p.all != nil {
@@ -78,8 +88,12 @@ func (p *pace) end(stored bool) {
 	if p.kept() && p.behind() {
 		return
 	}
-	select {
-	case p.eased <- struct{}{}:
-	default: // every waiter has one
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.waiters {
+		select {
+		case c <- struct{}{}:
+		default: // it has not looked since it was told
+		}
 	}
 }

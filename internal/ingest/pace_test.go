@@ -9,21 +9,24 @@ import (
 )
 
 // newPaceOf makes one of shared delivery for which so many batches are enough.
-func newPaceOf(enough int32, waiters int) *pace {
-	p := newPace(1, waiters)
+func newPaceOf(enough int32) *pace {
+	p := newPace(1)
 	p.enough = enough
 	return p
 }
 
-func TestPaceEasesOneWaiterForEachBatchThatEnds(t *testing.T) {
-	p := newPaceOf(2, 3)
-	eased := func() bool {
-		select {
-		case <-p.eased:
-			return true
-		default:
-			return false
+func TestPaceTellsEveryWaiter(t *testing.T) {
+	p := newPaceOf(2)
+	waiters := []<-chan struct{}{p.join(), p.join(), p.join()}
+	told := func() (n int) {
+		for _, eased := range waiters {
+			select {
+			case <-eased:
+				n++
+			default:
+			}
 		}
+		return n
 	}
 	if p.kept() || p.behind() {
 		t.Error("enough batches are on their way before there is one")
@@ -34,42 +37,47 @@ func TestPaceEasesOneWaiterForEachBatchThatEnds(t *testing.T) {
 	}
 	p.end(true)
 	p.end(true)
-	if !p.kept() || !p.behind() || eased() {
-		t.Error("two of four have ended: two are enough, and nobody is to be told otherwise")
+	if n := told(); !p.kept() || !p.behind() || n > 0 {
+		t.Errorf("two of four have ended: two are enough, and %d were told otherwise", n)
 	}
 	p.end(true)
-	if p.kept() || p.behind() || !eased() || eased() {
-		t.Error("one is left where two are enough: that is to be said once")
+	if n := told(); p.kept() || p.behind() || n != 3 || told() > 0 {
+		t.Errorf("one is left where two are enough: %d of 3 were told, each once", n)
 	}
 	p.end(true)
-	for range 5 { // more tokens than may wait: nobody reads them, and nobody is held up
+	for range 5 { // more than once before anybody looks: nobody is held up
 		p.start()
 		p.end(false)
 	}
-	for range 3 {
-		if !eased() {
-			t.Error("a waiter got no token")
-		}
-	}
-	if eased() {
-		t.Error("there are more tokens than waiters")
+	if n := told(); n != 3 {
+		t.Errorf("%d of 3 were told", n)
 	}
 }
 
-// TestPaceCountsWhatTheDeviceIsDoneWith has batches on the device and none to be stored: another is computed beside them, but goes
+// TestPaceCountsWhatTheDeviceIsDoneWith has batches on the device and few to be stored: another is computed beside them, but goes
 // at once only if few are under way.
 func TestPaceCountsWhatTheDeviceIsDoneWith(t *testing.T) {
-	p := newPaceOf(2, 1)
-	for range 3 {
+	p := newPaceOf(2)
+	eased := p.join()
+	for range 4 {
 		p.start()
 	}
 	p.store()
 	if !p.kept() || p.behind() {
-		t.Errorf("three under way, one of them to be stored: kept %v, behind %v, want true and false", p.kept(), p.behind())
+		t.Errorf("four under way, one of them to be stored: kept %v, behind %v, want true and false", p.kept(), p.behind())
 	}
 	p.store()
 	if !p.behind() {
-		t.Error("two of them are to be stored, as many as are at once, and one more is not behind")
+		t.Error("two of them are to be stored, which is enough, and one more is not behind")
+	}
+	p.end(true)
+	if !p.kept() || p.behind() {
+		t.Errorf("one of those has ended: kept %v, behind %v, want true and false", p.kept(), p.behind())
+	}
+	select {
+	case <-eased:
+	default:
+		t.Error("nobody was told that fewer are to be stored, though enough are under way")
 	}
 }
 
@@ -106,7 +114,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		name   string
 		linger time.Duration
 		shared bool          // results are stored in no order
-		stored bool          // and the others' are being stored
+		stored bool          // and those of two others are being stored, with a third on the device
 		more   int           // payloads after the first
 		open   time.Duration // how long it then stays open, though the linger is over
 		ends   bool          // the other batch, after that
@@ -124,13 +132,16 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	} {
 		in, pace := newQueue(0), newPaceInOrder(&atomic.Int32{})
 		if c.shared {
-			pace = newPaceOf(2, 1)
+			pace = newPaceOf(2)
 		}
 		for range 2 {
 			pace.start()
 			if c.stored {
 				pace.store()
 			}
+		}
+		if c.stored {
+			pace.start()
 		}
 		f := newBatcher(p, in, c.linger, pace)
 		b, err := p.Acquire(t.Context())
@@ -167,8 +178,8 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("%s: the batch does not close", c.name)
 		}
-		if took := time.Since(start); !c.ends && c.shared == c.stored && c.want == streams.ClosedByLinger && took < paceWait {
-			t.Errorf("%s: the batch closed after %v, want %v at least", c.name, took, paceWait)
+		if took, late := time.Since(start), c.shared == c.stored; !c.ends && c.want == streams.ClosedByLinger && (took >= paceWait) != late {
+			t.Errorf("%s: the batch closed after %v, and the longer wait is %v", c.name, took, paceWait)
 		}
 		b.Release()
 	}
@@ -180,7 +191,7 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	w := r.prepare(hostDevice(t), streams.Config{Lanes: 2, BatchPayloads: 3}).worker
-	in, pace := newQueue(0), newPaceOf(1, 1)
+	in, pace := newQueue(0), newPaceOf(1)
 	pace.start() // so that no batch closes before it is full
 	f := newBatcher(w.pipes[0], in, 2*patience, pace)
 	ready, filled := make(chan struct{}), make(chan int, 2)

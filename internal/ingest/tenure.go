@@ -60,7 +60,7 @@ type tenure struct {
 // in hand.
 func (t *tenure) run(ctx, hard context.Context) error {
 	t.failed, t.dead = make(chan error, 1), map[uint64]jetstream.Msg{}
-	t.pace = newPaceInOrder(&t.e.under)
+	t.pace = newPaceInOrder(t.e.under[t.pipe])
 	var err error
 	if t.consumer, err = t.e.js.Consumer(ctx, t.w.opts.Stream, partitionConsumer(t.w.opts.Consumer, t.partition)); err != nil {
 		return err

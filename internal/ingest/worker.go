@@ -157,7 +157,7 @@ func (w *Worker) prepareGroups() {
 		w.freeGroups <- g
 	}
 	w.failed = make(chan failed, slots)
-	w.pace = newPace(len(w.links.forResults(w.opts.Exclusive)), len(w.pipes))
+	w.pace = newPace(len(w.links.forResults(w.opts.Exclusive)))
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,

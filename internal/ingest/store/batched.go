@@ -13,13 +13,14 @@ const (
 	fewest = 3
 
 	// mostMessages and mostBytes bound one batch. Nothing holds its messages back but the wait for its commit, so
-	// with batchesAtOnce they bound what waits in the stream's queue: the server drops what goes beyond 100,000
-	// messages or 128 MiB there.
+	// with mostAtOnce they bound what one worker has in the stream's queue: the server drops what goes beyond 100,000
+	// messages or 128 MiB there, and with it the batch, which is then completed message by message.
 	mostMessages = 4096
 	mostBytes    = 4 << 20
 
-	// batchesAtOnce is how many batches of one connection may be under way.
+	// batchesAtOnce is how many batches of one connection may be under way, and mostAtOnce how many of all.
 	batchesAtOnce = 8
+	mostAtOnce    = 24
 )
 
 // Batched stores the messages of a Put as fast batches, with one acknowledgement each. A batch that is not
@@ -36,7 +37,7 @@ type Batched struct {
 // nil, is told why a batch was not confirmed, unless that says nothing of the server; it is called from several
 // goroutines and must not block.
 func NewBatched(singles *Windowed, trouble func(error)) *Batched {
-	return &Batched{singles: singles, trouble: trouble, places: make(chan struct{}, batchesAtOnce*len(singles.lines))}
+	return &Batched{singles: singles, trouble: trouble, places: make(chan struct{}, min(batchesAtOnce*len(singles.lines), mostAtOnce))}
 }
 
 // Put implements Store. More than a batch can hold is cut.
