@@ -63,7 +63,7 @@ func (w *Worker) pack(f *batcher, g *group) (*streams.Batch, streams.CloseReason
 	}
 	b, err := f.pipe.Take()
 	if err != nil {
-		w.freeGroups <- g
+		w.freeGroups.put(g)
 		w.unread.add(first)
 		return nil, 0, err
 	}
@@ -79,9 +79,10 @@ func (w *Worker) reserve(ctx context.Context, pipe *streams.Pipeline) (*group, e
 		return nil, err
 	}
 	select {
-	case g := <-w.freeGroups:
+	case <-w.freeGroups.there:
+		g := w.freeGroups.take()
 		if err := pipe.Reserve(ctx); err != nil {
-			w.freeGroups <- g
+			w.freeGroups.put(g)
 			return nil, err
 		}
 		return g, nil
@@ -94,7 +95,7 @@ func (w *Worker) reserve(ctx context.Context, pipe *streams.Pipeline) (*group, e
 
 func (w *Worker) unreserve(g *group, pipe *streams.Pipeline) {
 	pipe.Unreserve()
-	w.freeGroups <- g
+	w.freeGroups.put(g)
 }
 
 // leaveUnread takes what is still on its way to a batcher that has ended, until the source ends too.

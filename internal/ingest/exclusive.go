@@ -77,7 +77,7 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 	completed, finish := context.WithCancel(context.WithoutCancel(ctx))
 	for _, p := range e.w.pipes {
 		for range batchers(p) {
-			helpers.Go(func() { (&settler{w: e.w, pipe: p}).encodeCompleted(completed) })
+			helpers.Go(func() { (&settler{w: e.w, pipe: p, desk: &desk{}}).encodeCompleted(completed) })
 		}
 		helpers.Go(func() {
 			select {

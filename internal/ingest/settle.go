@@ -12,10 +12,15 @@ import (
 )
 
 // settler brings completed batches to their end: encode, publish, and acknowledge each input once its result
-// is stored. Each runs in a goroutine of its own and keeps its memory from batch to batch.
+// is stored. Each runs in a goroutine of its own.
 type settler struct {
-	w       *Worker
-	pipe    *streams.Pipeline
+	w    *Worker
+	pipe *streams.Pipeline
+	*desk
+}
+
+// desk is what a settler needs for one batch, with memory that it keeps for the next.
+type desk struct {
 	records [][]byte // of one payload, by operator
 	left    []int    // indices into the group not settled yet
 	results []nats.Msg
@@ -23,6 +28,15 @@ type settler struct {
 	answers []store.Answer // likewise
 	stored  []*delivery    // the inputs to acknowledge
 	acking  time.Duration  // spent on acknowledging the inputs of this batch
+}
+
+// tidy lets go of the last batch's results and inputs.
+func (d *desk) tidy() {
+	clear(d.records)
+	clear(d.results)
+	clear(d.msgs)
+	clear(d.answers)
+	clear(d.stored)
 }
 
 // outcome is what became of an input whose result is stored.
@@ -38,7 +52,11 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 	for {
 		select {
 		case b := <-s.pipe.Completed():
+			<-s.w.desks.there // there are as many as settlers
+			s.desk = s.w.desks.take()
 			s.settle(hard, b)
+			s.tidy()
+			s.w.desks.put(s.desk)
 		case <-done:
 			return
 		}

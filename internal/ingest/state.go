@@ -189,18 +189,18 @@ func (w *Worker) recycle(g *group) {
 func (w *Worker) drop(g *group) {
 	g.clear()
 	w.inHand.Add(-1)
-	w.freeGroups <- g
+	w.freeGroups.put(g)
 }
 
 // awaitGroups waits until every group is settled, or hard ends.
 func (w *Worker) awaitGroups(hard context.Context) {
 	held := 0
-	for held < cap(w.freeGroups) {
+	for held < w.freeGroups.size() {
 		select {
-		case <-w.freeGroups:
+		case <-w.freeGroups.there:
 			held++
 		case <-hard.Done():
-			held = cap(w.freeGroups) // settlers give up by themselves now
+			held = w.freeGroups.size() // settlers give up by themselves now
 		}
 	}
 }

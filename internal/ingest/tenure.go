@@ -65,7 +65,7 @@ func (t *tenure) run(ctx, hard context.Context) error {
 	if t.consumer, err = t.e.js.Consumer(ctx, t.w.opts.Stream, partitionConsumer(t.w.opts.Consumer, t.partition)); err != nil {
 		return err
 	}
-	t.order = make(chan *group, cap(t.w.freeGroups))
+	t.order = make(chan *group, t.w.freeGroups.size())
 	out := newQueue(queueMost)
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -114,7 +114,7 @@ func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
 		}
 		b, err := t.pipe.Take()
 		if err != nil {
-			t.w.freeGroups <- g
+			t.w.freeGroups.put(g)
 			return err
 		}
 		careful := t.careful(f)

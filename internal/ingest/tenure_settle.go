@@ -17,7 +17,7 @@ import (
 // stream, and acknowledges each batch at once. It ends when no more come. After a failure nothing more is published: what
 // is behind comes again in the next tenure.
 func (t *tenure) settleInOrder(hard context.Context) {
-	s := &settler{w: t.w, pipe: t.pipe}
+	s := &settler{w: t.w, pipe: t.pipe, desk: &desk{}}
 	broken := false
 	for g := range t.order {
 		select {
@@ -31,6 +31,7 @@ func (t *tenure) settleInOrder(hard context.Context) {
 				t.fail(err)
 				broken = true
 			}
+			s.tidy()
 		}
 		over := g.over
 		t.w.recycle(g)

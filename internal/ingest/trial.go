@@ -19,7 +19,7 @@ type trier struct {
 }
 
 func (w *Worker) newTrier() *trier {
-	t := &trier{w: w, part: &group{back: make(chan *streams.Batch, 1)}, s: settler{w: w}}
+	t := &trier{w: w, part: &group{back: make(chan *streams.Batch, 1)}, s: settler{w: w, desk: &desk{}}}
 	w.groups = append(w.groups, t.part)
 	return t
 }

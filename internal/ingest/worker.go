@@ -39,7 +39,8 @@ type Worker struct {
 	levels    levels        // how those are tried that came before
 
 	groups     []*group // all there are: those of freeGroups, and those of who tries suspects
-	freeGroups chan *group
+	freeGroups *shelf[*group]
+	desks      *shelf[*desk]                  // of those who settle, with shared delivery
 	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
 	inHand     atomic.Int32                   // groups that are not free
 	budget     budget                         // bytes of the payloads in them
@@ -150,12 +151,12 @@ func (w *Worker) prepareGroups() {
 		w.maxBytes = min(w.maxBytes, p.BatchBytes())
 	}
 	w.budget.left = bytesPerBatch * int64(slots) * int64(w.maxBytes)
-	w.freeGroups = make(chan *group, groupsPerBatch*slots)
-	for range groupsPerBatch * slots {
+	w.freeGroups = newShelf(groupsPerBatch*slots, func() *group {
 		g := &group{}
 		w.groups = append(w.groups, g)
-		w.freeGroups <- g
-	}
+		return g
+	})
+	w.desks = newShelf(groupsPerBatch*slots, func() *desk { return &desk{} })
 	w.failed = make(chan failed, slots)
 	w.pace = newPace(len(w.links.forResults(w.opts.Exclusive)))
 }
