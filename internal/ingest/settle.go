@@ -30,7 +30,7 @@ type desk struct {
 	acking  time.Duration  // spent on acknowledging the inputs of this batch
 }
 
-// tidy lets go of the last batch's results and inputs.
+// tidy lets go of the last batch's results and inputs. Who settles next may not come for long.
 func (d *desk) tidy() {
 	clear(d.records)
 	clear(d.results)
@@ -148,6 +148,7 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 // publishOnce sends every result that is left and waits for the server's word on each. It returns the last
 // error.
 func (s *settler) publishOnce(ctx context.Context, g *group, attempt int) (last error) {
+	s.tidy() // an attempt before may have had more
 	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
 	for _, i := range s.left {
 		d := &g.items[i]

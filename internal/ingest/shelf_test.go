@@ -1,6 +1,10 @@
 package ingest
 
-import "testing"
+import (
+	"testing"
+
+	"millrace/internal/streams"
+)
 
 // TestShelfGivesWhatCameLast takes one thing at a time: it is always the same, and the others are never touched.
 func TestShelfGivesWhatCameLast(t *testing.T) {
@@ -34,5 +38,47 @@ func TestShelfGivesWhatCameLast(t *testing.T) {
 	}
 	if len(seen) != 3 {
 		t.Errorf("three were taken at once, and %d are different", len(seen))
+	}
+}
+
+// TestNothingOfABatchStays looks at what groups and desks have kept when all is settled: memory, and nothing that it points to.
+func TestNothingOfABatchStays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 500
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.await(t, Published, n)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, d := range run.worker.desks.stack {
+		for i, m := range d.results[:cap(d.results)] {
+			if kept++; m.Header != nil || m.Data != nil {
+				t.Errorf("a desk has kept result %d, on subject %s", i, m.Subject)
+			}
+		}
+		for i, m := range d.msgs[:cap(d.msgs)] {
+			if m != nil {
+				t.Errorf("a desk has kept message %d", i)
+			}
+		}
+		for i, in := range d.stored[:cap(d.stored)] {
+			if in != nil {
+				t.Errorf("a desk has kept input %d", i)
+			}
+		}
+	}
+	for _, g := range run.worker.groups {
+		for i, in := range g.items[:cap(g.items)] {
+			if kept++; in.msg != nil {
+				t.Errorf("a group has kept input %d, sequence %d", i, in.sequence)
+			}
+		}
+	}
+	if kept == 0 {
+		t.Error("no memory was kept at all: there was nothing to look at")
 	}
 }
