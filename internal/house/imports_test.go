@@ -26,9 +26,11 @@ var rooms = map[string][]string{
 	"internal/tracing":   {"internal/ingest", "internal/streams"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
 
-	"internal/ingest":             {"internal/ingest/credentials", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/ingest":             {"internal/ingest/credentials", "internal/ingest/members", "internal/ingest/pace", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
 	"internal/ingest/credentials": nil,
 	"internal/ingest/embedded":    nil,
+	"internal/ingest/members":     {"internal/ingest/partition"},
+	"internal/ingest/pace":        nil,
 	"internal/ingest/partition":   nil,
 	"internal/ingest/pull":        nil,
 	"internal/ingest/store":       nil,
@@ -125,7 +127,7 @@ var cStaysInCUDA = rule{
 
 // clients says which rooms know a module from outside. The commands wire them, and tests may use them.
 var clients = map[string][]string{
-	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/pull", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
+	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/members", "internal/ingest/pull", "internal/ingest/store", "internal/demo", "internal/bench/broker"},
 	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry", "helm/exposed"},
 	"go.opentelemetry.io/otel":        {"internal/tracing"},

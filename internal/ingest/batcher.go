@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/ingest/pace"
 	"millrace/internal/streams"
 )
 
@@ -15,7 +16,7 @@ type batcher struct {
 	pipe   *streams.Pipeline
 	in     *queue
 	linger time.Duration
-	pace   *pace
+	pace   *pace.Pace
 	eased  <-chan struct{} // the pace's word that there are fewer batches on their way
 	timer  *time.Timer     // stopped, or running for the batch that fills
 	most   int             // payloads a batch; 0: as many as it holds
@@ -24,10 +25,10 @@ type batcher struct {
 	carrying bool
 }
 
-func newBatcher(pipe *streams.Pipeline, in *queue, linger time.Duration, pace *pace) *batcher {
+func newBatcher(pipe *streams.Pipeline, in *queue, linger time.Duration, pace *pace.Pace) *batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, eased: pace.join(), timer: t}
+	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, eased: pace.Join(), timer: t}
 }
 
 // runBatcher fills and submits batches, in turn with others, until the deliveries end, the time for draining is over, or the
@@ -176,7 +177,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 			continue
 		default:
 		}
-		if b.LaneIdle() && !f.pace.kept() || overdue && !f.pace.behind() {
+		if b.LaneIdle() && !f.pace.Kept() || overdue && !f.pace.Behind() {
 			return streams.ClosedByLinger
 		}
 		if !lingering {
@@ -195,7 +196,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 				return streams.ClosedByLinger
 			}
 			overdue = true
-			f.timer.Reset(paceWait)
+			f.timer.Reset(pace.Wait)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/pace"
 	"millrace/internal/streams"
 )
 
@@ -140,7 +141,7 @@ func TestBatcherDoesNotAllocate(t *testing.T) {
 	const payloads = 4000
 	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 2 * payloads})
 	in := newQueue(1)
-	f := newBatcher(p, in, time.Minute, newPace(1))
+	f := newBatcher(p, in, time.Minute, pace.New(1))
 	g := &group{}
 	d := delivery{msg: &paperMsg{data: make([]byte, 100)}, received: time.Now()}
 	fill := func() float64 {

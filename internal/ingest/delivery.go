@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/pace"
 	"millrace/internal/streams"
 )
 
@@ -60,13 +61,13 @@ type group struct {
 	mu      sync.Mutex
 	items   []delivery
 	settled []bool
-	touched time.Time // when the server last heard of them
-	headers int       // bytes of the items' headers
-	bytes   int       // of headers and payloads, once the batch is submitted
-	pace    *pace     // that the batch counts in; nil for none
-	storing bool      // it counts there as one that the device is done with
-	bodies  []byte    // encoded results, back to back
-	ends    []int     // where each ends
+	touched time.Time  // when the server last heard of them
+	headers int        // bytes of the items' headers
+	bytes   int        // of headers and payloads, once the batch is submitted
+	pace    *pace.Pace // that the batch counts in; nil for none
+	storing bool       // it counts there as one that the device is done with
+	bodies  []byte     // encoded results, back to back
+	ends    []int      // where each ends
 
 	// Of a tenure's groups, which are settled in order.
 	record    streams.Record
@@ -106,23 +107,23 @@ func (g *group) reclaim(items []int) {
 }
 
 // keep counts the group's batch in p until the group is cleared.
-func (g *group) keep(p *pace) {
+func (g *group) keep(p *pace.Pace) {
 	g.pace = p
-	p.start()
+	p.Start()
 }
 
 // store counts it as one that the device is done with.
 func (g *group) store() {
 	if g.pace != nil {
 		g.storing = true
-		g.pace.store()
+		g.pace.Store()
 	}
 }
 
 // clear makes the group ready for the next batch.
 func (g *group) clear() {
 	if g.pace != nil {
-		g.pace.end(g.storing)
+		g.pace.End(g.storing)
 		g.pace, g.storing = nil, false
 	}
 	g.mu.Lock()

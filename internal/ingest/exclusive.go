@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"millrace/internal/ingest/members"
 	"millrace/internal/streams"
 )
 
@@ -40,7 +41,7 @@ type exclusive struct {
 	w       *Worker
 	js      jetstream.JetStream
 	id      string
-	members *members
+	members *members.Members
 	backlog *backlog
 	gates   map[*streams.Pipeline]*sync.RWMutex // held by what is on a device; exclusively by what must be alone there
 	under   map[*streams.Pipeline]*atomic.Int32 // batches of a device's partitions that are submitted and not settled
@@ -64,7 +65,7 @@ func newExclusive(w *Worker) (*exclusive, error) {
 	for _, p := range w.pipes {
 		e.gates[p], e.under[p] = &sync.RWMutex{}, &atomic.Int32{}
 	}
-	if e.members, err = joinMembers(w.nc, w.opts, e.id); err != nil {
+	if e.members, err = members.Join(w.nc, w.opts.Stream, w.opts.Consumer, w.opts.Partitions, e.id); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -88,7 +89,7 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 		})
 	}
 	membership, leave := context.WithCancel(context.WithoutCancel(ctx))
-	helpers.Go(func() { e.members.run(membership) })
+	helpers.Go(func() { e.members.Run(membership) })
 	helpers.Go(func() { e.watchBacklog(membership) })
 	for p := range e.w.opts.Partitions {
 		keepers.Go(func() {
@@ -105,10 +106,10 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 
 // keep holds tenures of a partition whenever it is this worker's, until ctx is done.
 func (e *exclusive) keep(ctx, hard context.Context, p int) error {
-	for e.members.await(ctx, p, true) {
+	for e.members.Await(ctx, p, true) {
 		mine, dismiss := context.WithCancel(ctx)
 		go func() {
-			e.members.await(mine, p, false)
+			e.members.Await(mine, p, false)
 			dismiss()
 		}()
 		err := e.hold(mine, hard, p)

@@ -42,7 +42,7 @@ func (run *running) wanted() (n int) {
 		return 0
 	}
 	for p := range e.w.opts.Partitions {
-		if mine, _ := e.members.mine(p); mine {
+		if mine, _ := e.members.Mine(p); mine {
 			n++
 		}
 	}

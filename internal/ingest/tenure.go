@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/pace"
 	"millrace/internal/ingest/partition"
 	"millrace/internal/streams"
 )
@@ -37,7 +38,7 @@ type tenure struct {
 	begun    bool      // the server has chosen this worker, and the consumer is marked
 	looked   time.Time // when the consumer was last asked how it is
 	pin      string    // the server's name for this worker's turn; empty until a delivery said it
-	pace     *pace
+	pace     *pace.Pace
 	order    chan *group              // submitted batches, in order
 	failed   chan error               // why the tenure must end; room for one
 	dead     map[uint64]jetstream.Msg // inputs with dead letters that may be what the next acknowledgement names, by sequence
@@ -60,7 +61,7 @@ type tenure struct {
 // in hand.
 func (t *tenure) run(ctx, hard context.Context) error {
 	t.failed, t.dead = make(chan error, 1), map[uint64]jetstream.Msg{}
-	t.pace = newPaceInOrder(t.e.under[t.pipe])
+	t.pace = pace.NewInOrder(t.e.under[t.pipe])
 	var err error
 	if t.consumer, err = t.e.js.Consumer(ctx, t.w.opts.Stream, partitionConsumer(t.w.opts.Consumer, t.partition)); err != nil {
 		return err

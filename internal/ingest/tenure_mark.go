@@ -101,7 +101,7 @@ func (t *tenure) lookAfter(ctx, hard context.Context) error {
 	switch {
 	case t.begun && info.Delivered.Consumer != taken:
 		return t.fillTail(ctx, hard, info) // what it delivered would have come by now
-	case !t.begun && info.NumAckPending > 0 && !t.e.members.claimed(t.partition):
+	case !t.begun && info.NumAckPending > 0 && !t.e.members.Claimed(t.partition):
 		// Its owner is gone, and what that one had would come only after AckWait.
 		t.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
 		_, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name)
@@ -131,7 +131,7 @@ func (t *tenure) overridden(info *jetstream.ConsumerInfo) error {
 // end gives the partition up. What was not finished is the next tenure's; where this one has failed of a payload the marks
 // stay, so that the next one is careful.
 func (t *tenure) end(hard context.Context) {
-	t.e.members.has(t.partition, false)
+	t.e.members.Has(t.partition, false)
 	if !t.begun {
 		return
 	}

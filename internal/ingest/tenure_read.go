@@ -110,7 +110,7 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 	if err := t.takeOver(ctx, info); err != nil {
 		return err
 	}
-	t.e.members.has(t.partition, true)
+	t.e.members.Has(t.partition, true)
 	t.begun = true
 	t.pin = d.msg.Headers().Get(pinHeader)
 	t.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", t.pin, "first", d.number)

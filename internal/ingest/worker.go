@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/pace"
 	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 )
@@ -46,7 +47,7 @@ type Worker struct {
 	budget     budget                         // bytes of the payloads in them
 	ledger     *ledger
 	failed     chan failed // batches in which a payload to blame is looked for
-	pace       *pace       // of shared delivery
+	pace       *pace.Pace  // of shared delivery
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
@@ -158,7 +159,7 @@ func (w *Worker) prepareGroups() {
 	})
 	w.desks = newShelf(groupsPerBatch*slots, func() *desk { return &desk{} })
 	w.failed = make(chan failed, slots)
-	w.pace = newPace(len(w.links.forResults(w.opts.Exclusive)))
+	w.pace = pace.New(len(w.links.forResults(w.opts.Exclusive)))
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,

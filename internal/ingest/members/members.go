@@ -1,4 +1,5 @@
-package ingest
+// Package members lets workers that share a stream's partitions know of one another, and agree on who is to have which.
+package members
 
 import (
 	"context"
@@ -15,17 +16,17 @@ import (
 )
 
 const (
-	// memberBeat is how often a worker tells the others that it is there, and which partitions it has.
-	memberBeat = 500 * time.Millisecond
+	// beat is how often a worker tells the others that it is there, and which partitions it has.
+	beat = 500 * time.Millisecond
 
-	// memberGone is after how long without a word a worker counts as gone.
-	memberGone = 4 * memberBeat
+	// gone is after how long without a word a worker counts as gone.
+	gone = 4 * beat
 )
 
-// members knows the workers that share a stream's partitions, and which partitions are to be this one's. They tell each
+// Members knows the workers that share a stream's partitions, and which partitions are to be this one's. They tell each
 // other over plain NATS messages: nothing is stored, and who is not heard of is gone. Where workers see different others
 // for a while, two may want one partition: the server lets only one have it.
-type members struct {
+type Members struct {
 	nc      *nats.Conn
 	subject string
 	id      string
@@ -45,23 +46,23 @@ type heard struct {
 	at   time.Time
 }
 
-// memberWord is what workers tell each other.
-type memberWord struct {
+// word is what workers tell each other.
+type word struct {
 	ID      string `json:"id"`
 	Owns    []int  `json:"owns"`
 	Leaving bool   `json:"leaving,omitempty"`
 }
 
-// membersSubject is where the workers of a consumer tell each other.
-func membersSubject(stream, consumer string) string {
+// subject is where the workers of a consumer tell each other.
+func subject(stream, consumer string) string {
 	return fmt.Sprintf("millrace.members.%s.%s", stream, consumer)
 }
 
-// joinMembers makes this worker known under id, once run is called.
-func joinMembers(nc *nats.Conn, o Options, id string) (*members, error) {
-	m := &members{
-		nc: nc, subject: membersSubject(o.Stream, o.Consumer), id: id,
-		heard: map[string]heard{}, echo: time.Now(), owns: map[int]bool{}, wanted: make([]bool, o.Partitions), change: make(chan struct{}),
+// Join makes this worker known under id to the others of a consumer, once Run is called.
+func Join(nc *nats.Conn, stream, consumer string, partitions int, id string) (*Members, error) {
+	m := &Members{
+		nc: nc, subject: subject(stream, consumer), id: id,
+		heard: map[string]heard{}, echo: time.Now(), owns: map[int]bool{}, wanted: make([]bool, partitions), change: make(chan struct{}),
 	}
 	var err error
 	if m.sub, err = nc.Subscribe(m.subject, m.hear); err != nil {
@@ -70,29 +71,29 @@ func joinMembers(nc *nats.Conn, o Options, id string) (*members, error) {
 	return m, nil
 }
 
-func (m *members) hear(msg *nats.Msg) {
-	var word memberWord
-	if json.Unmarshal(msg.Data, &word) != nil || word.ID == "" {
+func (m *Members) hear(msg *nats.Msg) {
+	var said word
+	if json.Unmarshal(msg.Data, &said) != nil || said.ID == "" {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if word.ID == m.id {
+	if said.ID == m.id {
 		m.echo = time.Now()
 		return
 	}
-	if word.Leaving {
-		delete(m.heard, word.ID)
+	if said.Leaving {
+		delete(m.heard, said.ID)
 	} else {
-		m.heard[word.ID] = heard{word.Owns, time.Now()}
+		m.heard[said.ID] = heard{said.Owns, time.Now()}
 	}
 }
 
-// run tells and listens until ctx is done. The first decision comes after one that has been heard of would have spoken
+// Run tells and listens until ctx is done. The first decision comes after one that has been heard of would have spoken
 // again, so that a worker that starts does not reach for what others have.
-func (m *members) run(ctx context.Context) {
+func (m *Members) Run(ctx context.Context) {
 	defer m.leave()
-	tick := time.NewTicker(memberBeat)
+	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	m.tell(false)
 	for first := true; ; first = false {
@@ -110,29 +111,29 @@ func (m *members) run(ctx context.Context) {
 
 // tell says to the others what this worker has. Where that fails the connection is down, and they see it as gone. While it
 // is deaf it says that it leaves: it may be heard, but nothing that it asks for arrives.
-func (m *members) tell(leaving bool) {
+func (m *Members) tell(leaving bool) {
 	m.mu.Lock()
-	word := memberWord{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now())}
+	say := word{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now())}
 	m.mu.Unlock()
-	text, err := json.Marshal(word)
+	text, err := json.Marshal(say)
 	if err == nil {
 		_ = m.nc.Publish(m.subject, text)
 	}
 }
 
-func (m *members) leave() {
+func (m *Members) leave() {
 	m.tell(true)
 	_ = m.sub.Unsubscribe()
 }
 
 // deaf says whether this worker has not even heard itself for long. m.mu is held.
-func (m *members) deaf(now time.Time) bool { return now.Sub(m.echo) > memberGone }
+func (m *Members) deaf(now time.Time) bool { return now.Sub(m.echo) > gone }
 
 // decide forgets who is gone, and sets what is to be this worker's.
-func (m *members) decide(now time.Time) {
+func (m *Members) decide(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.heard, func(_ string, h heard) bool { return now.Sub(h.at) > memberGone })
+	maps.DeleteFunc(m.heard, func(_ string, h heard) bool { return now.Sub(h.at) > gone })
 	all := []partition.Member{{ID: m.id, Owns: slices.Collect(maps.Keys(m.owns))}}
 	for id, h := range m.heard {
 		all = append(all, partition.Member{ID: id, Owns: h.owns})
@@ -149,17 +150,17 @@ func (m *members) decide(now time.Time) {
 	}
 }
 
-// mine says whether a partition is to be this worker's, and gives what is closed when that may have changed.
-func (m *members) mine(p int) (bool, <-chan struct{}) {
+// Mine says whether a partition is to be this worker's, and gives what is closed when that may have changed.
+func (m *Members) Mine(p int) (bool, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.wanted[p], m.change
 }
 
-// await returns once mine(p) is want, or false when ctx is done.
-func (m *members) await(ctx context.Context, p int, want bool) bool {
+// Await returns once Mine(p) is want, or false when ctx is done.
+func (m *Members) Await(ctx context.Context, p int, want bool) bool {
 	for ctx.Err() == nil {
-		is, change := m.mine(p)
+		is, change := m.Mine(p)
 		if is == want {
 			return true
 		}
@@ -171,8 +172,8 @@ func (m *members) await(ctx context.Context, p int, want bool) bool {
 	return false
 }
 
-// has notes whether this worker has a partition.
-func (m *members) has(p int, owns bool) {
+// Has notes whether this worker has a partition.
+func (m *Members) Has(p int, owns bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if owns {
@@ -182,8 +183,8 @@ func (m *members) has(p int, owns bool) {
 	}
 }
 
-// claimed says whether another worker that is there has the partition.
-func (m *members) claimed(p int) bool {
+// Claimed says whether another worker that is there has the partition.
+func (m *Members) Claimed(p int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, h := range m.heard {

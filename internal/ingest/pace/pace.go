@@ -1,4 +1,5 @@
-package ingest
+// Package pace says when a batch that is not full is worth sending on its way.
+package pace
 
 import (
 	"sync"
@@ -6,10 +7,10 @@ import (
 	"time"
 )
 
-// pace says when a batch that is not full is worth sending on its way. Storing ten results takes the server about as long
+// Pace counts the batches on their way. Storing ten results takes the server about as long
 // as storing a thousand. So while enough batches are on their way to keep it busy, another small one gains nothing by going
 // at once: what comes until one of them is settled joins it. With few inputs nothing is on its way, and no payload waits.
-type pace struct {
+type Pace struct {
 	enough  int32
 	under   atomic.Int32  // batches submitted and not settled
 	storing atomic.Int32  // of those, the ones that the device is done with
@@ -29,19 +30,19 @@ const (
 	// little beside what the server takes to store it.
 	enoughInOrder = 2
 
-	// paceWait bounds how much longer than the linger a batch may wait: those whose results cannot be stored are on their
+	// Wait bounds how much longer than the linger a batch may wait: those whose results cannot be stored are on their
 	// way for long.
-	paceWait = 100 * time.Millisecond
+	Wait = 100 * time.Millisecond
 )
 
-// newPace makes a pace for results that are stored in no order over so many connections.
-func newPace(links int) *pace { return &pace{enough: int32(enoughForLink * links)} }
+// New makes a pace for results that are stored in no order over so many connections.
+func New(links int) *Pace { return &Pace{enough: int32(enoughForLink * links)} }
 
-// newPaceInOrder makes a partition's pace. all is what the paces of the device's other partitions count in too.
-func newPaceInOrder(all *atomic.Int32) *pace { return &pace{enough: enoughInOrder, all: all} }
+// NewInOrder makes a partition's pace. all is what the paces of the device's other partitions count in too.
+func NewInOrder(all *atomic.Int32) *Pace { return &Pace{enough: enoughInOrder, all: all} }
 
-// join is for who fills batches: he is told when there may be fewer than enough again.
-func (p *pace) join() (eased <-chan struct{}) {
+// Join is for who fills batches: he is told when there may be fewer than enough again.
+func (p *Pace) Join() (eased <-chan struct{}) {
 	c := make(chan struct{}, 1)
 	p.mu.Lock()
 	p.waiters = append(p.waiters, c)
@@ -49,35 +50,35 @@ func (p *pace) join() (eased <-chan struct{}) {
 	return c
 }
 
-// kept says whether enough batches are on their way.
-func (p *pace) kept() bool {
+// Kept says whether enough batches are on their way.
+func (p *Pace) Kept() bool {
 	n := p.under.Load()
 	return n >= p.enough || p.all != nil && n > 0 && p.all.Load() >= p.enough
 }
 
-// behind says whether one more would gain next to nothing if it went, so that it outlasts its linger. Where results are stored in no
+// Behind says whether one more would gain next to nothing if it went, so that it outlasts its linger. Where results are stored in no
 // order, what is still on the device does not count, since a batch that went would be computed beside it.
-func (p *pace) behind() bool {
+func (p *Pace) Behind() bool {
 	if p.all != nil {
-		return p.kept()
+		return p.Kept()
 	}
 	return p.storing.Load() >= p.enough
 }
 
-// start counts a batch that is submitted.
-func (p *pace) start() {
+// Start counts a batch that is submitted.
+func (p *Pace) Start() {
 	p.under.Add(1)
 	if p.all != nil {
 		p.all.Add(1)
 	}
 }
 
-// store counts it among those that the device is done with.
-func (p *pace) store() { p.storing.Add(1) }
+// Store counts it among those that the device is done with.
+func (p *Pace) Store() { p.storing.Add(1) }
 
-// end counts one that is settled, or refused; stored says whether store counted it. Other partitions that wait are not told: they look
+// End counts one that is settled, or refused; stored says whether Store counted it. Other partitions that wait are not told: they look
 // again when their linger is over or a batch of their own ends.
-func (p *pace) end(stored bool) {
+func (p *Pace) End(stored bool) {
 	p.under.Add(-1)
 	if p.all != nil {
 		p.all.Add(-1)
@@ -85,7 +86,7 @@ func (p *pace) end(stored bool) {
 	if stored {
 		p.storing.Add(-1)
 	}
-	if p.kept() && p.behind() {
+	if p.Kept() && p.Behind() {
 		return
 	}
 	p.mu.Lock()

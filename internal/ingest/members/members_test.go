@@ -1,0 +1,119 @@
+package members
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/embedded"
+)
+
+// patience is how long the workers may take to agree.
+const patience = 20 * time.Second
+
+// worker is a member that runs, on a connection of its own.
+type worker struct {
+	*Members
+	leave func()
+}
+
+func join(t *testing.T, url string, partitions int, id string) worker {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	m, err := Join(nc, "EVENTS", "millrace", partitions, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { m.Run(ctx); close(ended) }()
+	return worker{m, func() { cancel(); <-ended }}
+}
+
+// awaitShares returns once every partition is to be exactly one worker's, and shares are alike. Each takes what is to be its
+// own, and gives up what is not.
+func awaitShares(t *testing.T, partitions int, all ...worker) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(patience)
+	for {
+		shares, owners := make([]int, len(all)), make([]int, partitions)
+		for i, w := range all {
+			for p := range partitions {
+				mine, _ := w.Mine(p)
+				w.Has(p, mine)
+				if mine {
+					shares[i]++
+					owners[p]++
+				}
+			}
+		}
+		good := true
+		for _, n := range owners {
+			good = good && n == 1
+		}
+		for _, n := range shares {
+			good = good && n >= partitions/len(all) && n <= (partitions+len(all)-1)/len(all)
+		}
+		if good {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("%d workers have shares %v, and the partitions so many owners: %v", len(all), shares, owners)
+		}
+	}
+}
+
+// TestMembersShareAllPartitions has workers come and go: whoever is there has an equal share of all.
+func TestMembersShareAllPartitions(t *testing.T) {
+	t.Parallel()
+	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	const partitions = 8
+	var all []worker
+	for i := range 3 {
+		all = append(all, join(t, s.URL(), partitions, fmt.Sprint("w", i)))
+		awaitShares(t, partitions, all...)
+	}
+	if first := all[0]; !all[1].Claimed(owned(first, partitions)) || all[1].Claimed(partitions) {
+		t.Error("a worker does not know what another has")
+	}
+	gave := owned(all[0], partitions)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	got := make(chan bool, 2)
+	for _, w := range all[1:] {
+		go func() { got <- w.Await(ctx, gave, true) }()
+	}
+	all[0].leave()
+	if !<-got {
+		t.Errorf("nobody is to have partition %d, which the worker that left had", gave)
+	}
+	awaitShares(t, partitions, all[1:]...)
+	for _, w := range all[1:] {
+		w.leave()
+	}
+}
+
+// owned is a partition that is to be a worker's.
+func owned(w worker, partitions int) int {
+	for p := range partitions {
+		if mine, _ := w.Mine(p); mine {
+			return p
+		}
+	}
+	return -1
+}
