@@ -79,10 +79,11 @@ func (s *suspects) quiet(ctx context.Context, mine int) error {
 	return nil
 }
 
-func (s *suspects) flow(ctx context.Context, g *group, items []int) error {
+// flow hands fresh payloads on, as the pull does: a stop finds them in hand, and they are finished.
+func (s *suspects) flow(_ context.Context, g *group, items []int) error {
 	for _, i := range items {
 		g.settle(i)
-		s.src.hand(ctx, g.items[i])
+		s.src.hand(s.hard, g.items[i])
 	}
 	return nil
 }

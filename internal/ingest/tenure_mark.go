@@ -132,8 +132,8 @@ func (t *tenure) overridden(info *jetstream.ConsumerInfo) error {
 // stay, so that the next one is careful.
 func (t *tenure) end(hard context.Context) {
 	t.e.members.Has(t.partition, false)
-	if !t.begun {
-		return
+	if !t.begun && t.pin == "" {
+		return // the server has never chosen this worker
 	}
 	changes := map[string]string{markOwner: "", markAlone: ""}
 	if t.fault != "" {
@@ -141,13 +141,15 @@ func (t *tenure) end(hard context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(hard), lastFlush)
 	defer cancel()
-	var err error
-	if t.lastAcked != nil {
+	// The server hears of the end of the pull over one connection, and of what follows over another. It must not begin again
+	// and deliver to nobody.
+	err := t.nc.FlushWithContext(ctx)
+	if err == nil && t.lastAcked != nil {
 		// The server takes acknowledgements in behind its back: one that is still on its way when the consumer starts
 		// again would be for nothing.
 		err = t.w.confirmAll(ctx, t.lastAcked)
 	}
-	if err == nil && t.pipe.Err() == nil { // with a lost device the marks stay as they are: they say what it was lost with
+	if err == nil && t.begun && t.pipe.Err() == nil { // with a lost device the marks stay as they are: they say what it was lost with
 		err = t.mark(ctx, changes)
 	}
 	if err == nil {

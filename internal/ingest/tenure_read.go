@@ -29,7 +29,7 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 	if err != nil {
 		return err
 	}
-	defer messages.Stop()
+	defer t.leave(messages)
 	keeping, over := context.WithCancel(ctx)
 	defer over()
 	go t.keepTurn(keeping, messages)
@@ -42,7 +42,8 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 			return err
 		}
 		if !t.begun {
-			if err := t.begin(ctx, &d); err != nil {
+			// Not cut off by a stop: half begun it could not be given up, and what it had would wait for AckWait.
+			if err := t.begin(hard, &d); err != nil {
 				return err
 			}
 			stale, since = d.number != 1, time.Now()
@@ -57,6 +58,17 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 			return err
 		}
 	}
+}
+
+// leave ends the pull. Of a tenure that never came to what the server had delivered, that says at least by which pin it did.
+func (t *tenure) leave(messages *pull.Pull) {
+	if t.pin == "" {
+		for m := range messages.Rest() {
+			t.pin = m.Headers().Get(pinHeader)
+			break
+		}
+	}
+	messages.Stop()
 }
 
 // keepTurn has the server leave the partition to this worker while the device is behind and nothing is pulled. A worker that
