@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -168,4 +169,26 @@ func (p poisonableBound) Run(rows []byte, offsets []uint32, scratch, result []by
 		return errors.New("a row holds the marker")
 	}
 	return p.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+}
+
+// TestFreshPayloadsFlowThoughItStops has a careful pull hand fresh payloads on after it was told to stop: they are in hand, and
+// are finished as the others are.
+func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	src := &source{out: newQueue(n), unread: func(d delivery) { t.Errorf("sequence %d was given back", d.sequence) }}
+	s := &suspects{src: src, hard: t.Context()}
+	g, items := &group{}, make([]int, n)
+	for i := range items {
+		g.add(delivery{msg: &paperMsg{}, sequence: uint64(i + 1)})
+		items[i] = i
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := s.flow(stopped, g, items); err != nil {
+		t.Fatal(err)
+	}
+	if handed := len(src.out.ch); handed != n {
+		t.Errorf("%d of %d payloads were handed on", handed, n)
+	}
 }
