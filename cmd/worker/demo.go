@@ -25,7 +25,7 @@ const (
 func runDemo(ctx context.Context, args []string) (err error) {
 	f := flags("demo", "Shows the whole job on this machine: a NATS server in this process, documents produced at full speed,\n"+
 		"the worker, and a client that checks every result against the reference. Exit status 0 only if every\n"+
-		"payload came back once and right.")
+		"payload came back once and right. On a CPU batches are copied as a GPU must copy them, which `worker run` does not.")
 	payloads := f.Int("payloads", 0, "how many documents; 0: 3000 on a CPU, 200000 on a GPU")
 	seed := f.Uint64("seed", 1, "of the documents")
 	timeline := f.String("timeline", "", "write the timeline of the last batches to this `file`, for Perfetto or chrome://tracing")
@@ -51,7 +51,7 @@ func runDemo(ctx context.Context, args []string) (err error) {
 	}
 	p := newPlant(cfg, log)
 	profile := &demo.Profile{}
-	p.extra = profile
+	p.extra, p.copies = profile, true
 	defer func() { err = errors.Join(err, p.close()) }()
 	if err := p.start(ctx, "127.0.0.1:0", dir); err != nil {
 		return err

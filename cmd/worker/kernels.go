@@ -7,5 +7,8 @@ import (
 	"millrace/internal/operator"
 )
 
+// standIn says that the CPU stands in for a GPU, whose way of working is to be seen: batches are copied there too.
+const standIn = false
+
 // hostKernels are the operators of the CPU device.
 func hostKernels() []device.HostKernel { return operator.HostKernels() }

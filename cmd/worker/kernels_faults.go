@@ -14,6 +14,9 @@ import (
 // the same to a GPU, knows it too.
 var lethal = []byte("poison!\n")
 
+// standIn has the CPU copy batches, as the GPU must that it stands in for in tests.
+const standIn = true
+
 // hostKernels are the operators of the CPU device, each of which a lethal payload breaks. So tests see a whole worker
 // lose its device and end, on a machine without a GPU.
 func hostKernels() []device.HostKernel {

@@ -36,6 +36,7 @@ type plant struct {
 	health   *telemetry.Health
 	meter    *console.Meter
 	extra    streams.Observer // of the command, nil for none
+	copies   bool             // also on a CPU, which needs none: how a pipeline works is to be seen
 	devices  []device.Device
 	pipes    []*streams.Pipeline
 	server   *embedded.Server
@@ -56,6 +57,7 @@ func newPlant(cfg *config.Config, log *slog.Logger) *plant {
 	return &plant{
 		cfg: cfg, log: log, metrics: m, meter: console.NewMeter(m),
 		timeline: telemetry.NewTimeline(telemetry.TimelineBatches),
+		copies:   standIn,
 	}
 }
 
@@ -98,7 +100,9 @@ func (p *plant) openPipelines() error {
 		if p.tracer != nil {
 			p.tracer.AddDevice(info.ID, d.Epoch())
 		}
-		pipe, err := streams.New(d, pipelineConfig(p.cfg, info, ops, observers))
+		c := pipelineConfig(p.cfg, info, ops, observers)
+		c.Copies = p.copies && info.Kind == "host"
+		pipe, err := streams.New(d, c)
 		if errors.Is(err, device.ErrInvalid) {
 			return usageError{err} // bounds that do not go together
 		}

@@ -100,7 +100,7 @@ type Gater interface {
 	Gate(s Stream) (open func(), err error)
 }
 
-// Mapper is implemented by devices whose kernels reach host memory over the bus.
+// Mapper is implemented by devices whose kernels reach host memory: a GPU's over the bus.
 type Mapper interface {
 	// Map gives the address at which kernels reach b, which is a buffer of AllocHost or a slice of one. It
 	// is for launches alone, and valid until the buffer is freed. Fails with ErrInvalid for other memory.

@@ -27,8 +27,8 @@ type Needs struct {
 	Scratch int // undefined content before and after; 0 for none
 	Result  int // the operator's result records, one a row, back to back
 
-	// InPlace says that the batch is so small that reading and writing it where it is, in host memory, is
-	// faster than copying it. Only a device that is a Mapper says so.
+	// InPlace says that reading and writing the batch where it is, in host memory, is faster than copying it: a
+	// GPU says so of small ones, the host device of all. Only a device that is a Mapper says so.
 	InPlace bool
 }
 

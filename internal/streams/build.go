@@ -154,11 +154,11 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 	return nil
 }
 
-// mapBuffers makes it possible to work on the batch in place, where the device can and the schedule has no stages to
-// keep apart.
+// mapBuffers makes it possible to work on the batch in place, where the device can, the schedule has no stages to keep
+// apart and nobody wants copies.
 func (b *Batch) mapBuffers() (err error) {
 	m, ok := b.pipe.dev.(device.Mapper)
-	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology == StreamPerStage {
+	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology == StreamPerStage || b.pipe.cfg.Copies {
 		return nil
 	}
 	if b.mappedIn, err = m.Map(b.in); err != nil {

@@ -38,6 +38,10 @@ type Config struct {
 	// Ranges names batches and their stages on a profiler's timeline, where the device is a device.Ranger.
 	// It takes a call to the device for each stage instead of one for the batch.
 	Ranges bool
+
+	// Copies has every batch copied, also one that the kernels would rather have in place: for a CPU, which wants all of
+	// them so, to show what a pipeline on a GPU does.
+	Copies bool
 }
 
 // Pipeline runs batches on one device. All methods are safe for concurrent use.

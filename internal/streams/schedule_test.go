@@ -268,3 +268,19 @@ func TestInPlace(t *testing.T) {
 		t.Errorf("busy for %v, computing for %v; want %v and %v", got.Busy, got.Engines[streams.ComputeEngine], 12*unit, 10*unit)
 	}
 }
+
+// Where copies are wanted, so are those of a batch that the kernels would have in place.
+func TestCopiesWhereInPlaceIsPossible(t *testing.T) {
+	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
+	ops := operators(t, "crc32c")
+	p := newPipeline(t, d, streams.Config{Lanes: 1, Operators: ops, Copies: true})
+	rows := [][]byte{make([]byte, 100)}
+	submit(t, p, rows)
+	b := <-p.Completed()
+	wantResults(t, b, ops, rows)
+	r := b.Record()
+	if r.InPlace || r.Stages[streams.CopyIn].Duration() != unit || r.Stages[streams.CopyOut].Duration() != unit {
+		t.Errorf("in place %v, copied in at %v and out at %v; want copies of %v each", r.InPlace, r.Stages[streams.CopyIn], r.Stages[streams.CopyOut], unit)
+	}
+	b.Release()
+}

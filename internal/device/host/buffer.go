@@ -59,10 +59,17 @@ func (h *hostMemory) take(bytes int) []byte {
 	if int64(bytes) > h.limit-h.used {
 		return nil
 	}
-	mem := make([]byte, bytes)
+	mem := aligned(bytes)
 	h.used += int64(bytes)
 	h.live[unsafe.SliceData(mem)] = bytes
 	return mem
+}
+
+// aligned is new memory at a multiple of alignment, which a kernel wants of the results it writes in place.
+func aligned(bytes int) []byte {
+	mem := make([]byte, bytes+alignment-1)
+	skip := int(-hostRange(mem).lo % alignment)
+	return mem[skip : skip+bytes : skip+bytes]
 }
 
 func (h *hostMemory) drop(mem []byte) bool {
@@ -75,20 +82,6 @@ func (h *hostMemory) drop(mem []byte) bool {
 	delete(h.live, first)
 	h.used -= int64(len(mem))
 	return true
-}
-
-// holds says whether mem lies in a live allocation.
-func (h *hostMemory) holds(mem []byte) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r := hostRange(mem)
-	for first, length := range h.live {
-		whole := hostRange(unsafe.Slice(first, length))
-		if whole.lo <= r.lo && r.hi <= whole.hi {
-			return true
-		}
-	}
-	return false
 }
 
 func (h *hostMemory) leaks() []string {
@@ -116,7 +109,7 @@ func (g bufferGuard) Access(mem []byte) {
 	if len(mem) == 0 {
 		return
 	}
-	if !g.dev.buffers.holds(mem) {
+	if g.dev.buffers.over(hostRange(mem)) == nil {
 		panic("host device: host buffer used after FreeHost")
 	}
 	g.dev.tracker.mustNotCopy(mem, "looked at")

@@ -3,7 +3,8 @@
 // It is a real device, not a fake. Each stream is a goroutine that works a bounded queue in order; events,
 // copies and allocation obey stream order; operators run in Go on a set of worker goroutines. Device memory
 // is apart from host memory, so a copy moves bytes, and addresses are the device's own: one outside a live
-// allocation loses the device, as an illegal address loses a GPU.
+// allocation loses the device, as an illegal address loses a GPU. Kernels reach host buffers too, and want every
+// batch there.
 //
 // Built with the tag `invariants`, the device panics at the call that makes a mistake a GPU would punish
 // later: see tracker.
@@ -65,7 +66,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Device is a device on CPU cores. It implements device.Device, device.Gater and device.Residenter.
+// Device is a device on CPU cores. It implements device.Device, device.Gater, device.Mapper and device.Residenter.
 type Device struct {
 	info        device.Info
 	epoch       time.Time
@@ -88,6 +89,7 @@ type Device struct {
 var (
 	_ device.Device     = (*Device)(nil)
 	_ device.Gater      = (*Device)(nil)
+	_ device.Mapper     = (*Device)(nil)
 	_ device.Residenter = (*Device)(nil)
 )
 

@@ -62,8 +62,13 @@ func (d *Device) Kernel(name string, params []byte) (device.Kernel, error) {
 // Name implements device.Kernel.
 func (k *kernel) Name() string { return k.name }
 
-// Needs implements device.Kernel.
-func (k *kernel) Needs(shape device.Shape) device.Needs { return k.bound.Needs(shape) }
+// Needs implements device.Kernel. Every batch is wanted in place: what a copy moves stays in the same memory chips,
+// so nothing computes faster for it and a core loses the time.
+func (k *kernel) Needs(shape device.Shape) device.Needs {
+	needs := k.bound.Needs(shape)
+	needs.InPlace = true
+	return needs
+}
 
 func (k *kernel) leak() string { return "kernel " + k.name }
 
@@ -133,10 +138,10 @@ func (k *kernel) cut(part string, m device.Memory, bytes int, aligned uint64) (d
 
 // launch runs a kernel on the stream's goroutine. A kernel that fails loses the device, as on a GPU.
 func (s *stream) launch(o *op) {
-	rows, ok1 := s.resolve("launch", o.args.Rows)
-	table, ok2 := s.resolve("launch", o.args.Offsets)
+	rows, ok1 := s.resolveMapped("launch", o.args.Rows)
+	table, ok2 := s.resolveMapped("launch", o.args.Offsets)
 	scratch, ok3 := s.resolve("launch", o.args.Scratch)
-	result, ok4 := s.resolve("launch", o.args.Result)
+	result, ok4 := s.resolveMapped("launch", o.args.Result)
 	if !ok1 || !ok2 || !ok3 || !ok4 {
 		return
 	}

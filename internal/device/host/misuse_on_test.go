@@ -37,6 +37,35 @@ var misuses = []misuse{
 		r.ok(r.dev.FreeHost(b))
 		b.Bytes()
 	}},
+	{"look at the results of a launch in place before it is done", "host buffer looked at", func(r *rig) {
+		b := r.host(64)
+		r.gate(r.s)
+		r.ok(r.launchInPlace(r.s, b))
+		b.Bytes()
+	}},
+	{"free the results of a launch in place before it is done", "host buffer freed", func(r *rig) {
+		b := r.host(64)
+		r.gate(r.s)
+		r.ok(r.launchInPlace(r.s, b))
+		r.ok(r.dev.FreeHost(b))
+	}},
+	{"launch in place on a freed buffer", "mapped memory is used after FreeHost", func(r *rig) {
+		b := r.host(64)
+		at := r.mapped(b)
+		r.ok(r.dev.FreeHost(b))
+		r.ok(r.launchTo(r.s, at))
+	}},
+	{"launch in place beyond a buffer's end", "beyond its buffer's end", func(r *rig) {
+		at := r.mapped(r.host(64))
+		at.Addr += 256
+		r.ok(r.launchTo(r.s, at))
+	}},
+	{"two streams write the same buffer in place", "in no order", func(r *rig) {
+		b := r.host(64)
+		r.gate(r.s)
+		r.ok(r.launchInPlace(r.s, b))
+		r.ok(r.launchInPlace(r.stream("other"), b))
+	}},
 	{"free a buffer before its copy is done", "host buffer freed", func(r *rig) {
 		m, b := r.memory(64), r.host(64)
 		r.gate(r.s)
@@ -233,4 +262,23 @@ func TestPoison(t *testing.T) {
 		t.Error("the destination of a queued copy is not poisoned")
 	}
 	r.openGates()
+}
+
+// TestPoisonInPlace: nor do results that a queued launch is to write.
+func TestPoisonInPlace(t *testing.T) {
+	const poison = 0xDB
+	r := newRig(t, spread)
+	b := r.host(64)
+	clear(b.Bytes())
+	held := b.Bytes() // kept, against the rules
+	open := r.gate(r.s)
+	r.ok(r.launchInPlace(r.s, b))
+	if want := bytes.Repeat([]byte{poison}, 64); !bytes.Equal(held, want) {
+		t.Error("the results of a queued launch in place are not poisoned")
+	}
+	open()
+	r.ok(r.s.Synchronize())
+	if held[63] != 64 {
+		t.Errorf("the last byte of the result is %d, want 64", held[63])
+	}
 }

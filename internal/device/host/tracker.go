@@ -12,7 +12,7 @@ import (
 // tracker knows, under the invariants tag, what memory queued operations use and which of them are ordered
 // by streams and events, and panics at the call that makes a mistake:
 //
-//   - a look at a host buffer, or FreeHost of it, while a queued copy uses it
+//   - a look at a host buffer, or FreeHost of it, while a queued copy, or a launch in place, uses it
 //   - Free, or Pool.Free, of device memory that an operation uses which is not ordered before it
 //   - device memory used after it was freed, or that was never allocated
 //   - two operations on different streams of which one writes what the other uses, in no order
@@ -55,6 +55,14 @@ func deviceRange(m device.Memory) addressRange {
 	return addressRange{m.Addr, m.Addr + uint64(m.Bytes)}
 }
 
+// kernelRange is what a kernel uses at m: device memory, or host memory that was mapped.
+func kernelRange(m device.Memory) addressRange {
+	if isMapped(m) {
+		return mappedRange(m)
+	}
+	return deviceRange(m)
+}
+
 // use is one operation's use of one span of memory.
 type use struct {
 	at    mark
@@ -79,13 +87,16 @@ func (t *tracker) admit(m mark, o *op) {
 	}
 	uses := usesOf(m, o)
 	for _, u := range uses {
-		if !u.host {
+		switch {
+		case !u.host:
 			m.stream.dev.mustBeLive(u.span)
+		case o.kind == opLaunch:
+			m.stream.dev.mustBeBuffer(u.span)
 		}
 		t.mustBeOrdered(u)
 	}
-	if o.kind == opCopyOut && !t.copies(hostRange(o.host)) {
-		fill(o.host, poison) // whoever looks before the copy is done sees no old result
+	if mem := m.stream.dev.written(o); !t.copies(hostRange(mem)) {
+		fill(mem, poison) // whoever looks before the copy or launch is done sees no old result
 	}
 	t.uses = append(t.uses, uses...)
 }
@@ -103,8 +114,21 @@ func usesOf(m mark, o *op) []use {
 		return nonEmpty(use{m, true, false, hostRange(o.host)}, use{m, true, true, hostRange(o.result)})
 	case opLaunch:
 		return nonEmpty(
-			use{m, false, false, deviceRange(o.args.Rows)}, use{m, false, false, deviceRange(o.args.Offsets)},
-			use{m, false, true, deviceRange(o.args.Scratch)}, use{m, false, true, deviceRange(o.args.Result)})
+			use{m, isMapped(o.args.Rows), false, kernelRange(o.args.Rows)},
+			use{m, isMapped(o.args.Offsets), false, kernelRange(o.args.Offsets)},
+			use{m, false, true, deviceRange(o.args.Scratch)},
+			use{m, isMapped(o.args.Result), true, kernelRange(o.args.Result)})
+	}
+	return nil
+}
+
+// written is the host memory that an operation writes; nil if it writes none.
+func (d *Device) written(o *op) []byte {
+	switch {
+	case o.kind == opCopyOut:
+		return o.host
+	case o.kind == opLaunch && isMapped(o.args.Result):
+		return d.buffers.over(mappedRange(o.args.Result))
 	}
 	return nil
 }
@@ -167,17 +191,17 @@ func (t *tracker) mustBeIdle(m device.Memory, call string) {
 	}
 }
 
-// mustNotCopy panics if a queued copy uses host memory.
+// mustNotCopy panics if a queued copy or launch uses host memory.
 func (t *tracker) mustNotCopy(mem []byte, what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forget()
 	if t.copies(hostRange(mem)) {
-		panic(fmt.Sprintf("host device: host buffer %s before the copy or batch that uses it is done", what))
+		panic(fmt.Sprintf("host device: host buffer %s before the copy, launch or batch that uses it is done", what))
 	}
 }
 
-// copies says whether a queued copy uses host memory. The caller holds mu.
+// copies says whether a queued copy or launch uses host memory. The caller holds mu.
 func (t *tracker) copies(r addressRange) bool {
 	for _, u := range t.uses {
 		if u.host && !u.at.reached() && u.span.overlaps(r) {
@@ -185,6 +209,13 @@ func (t *tracker) copies(r addressRange) bool {
 		}
 	}
 	return false
+}
+
+// mustBeBuffer panics if mapped memory is not all in one live allocation of AllocHost.
+func (d *Device) mustBeBuffer(r addressRange) {
+	if d.buffers.over(r) == nil {
+		panic("host device: mapped memory is used after FreeHost, or beyond its buffer's end")
+	}
 }
 
 // mustBeLive panics if device memory is not all in one allocation that nobody has freed.

@@ -1,0 +1,91 @@
+package host_test
+
+import (
+	"testing"
+
+	"millrace/internal/device"
+)
+
+func (r *rig) mapped(b device.HostBuffer) device.Memory {
+	r.Helper()
+	m, err := r.dev.Map(b)
+	r.ok(err)
+	return m
+}
+
+// launchTo runs the kernel called func over a batch of one empty row, with its result at that address.
+func (r *rig) launchTo(s device.Stream, result device.Memory) error {
+	r.Helper()
+	offsets := r.host(8)
+	clear(offsets.Bytes())
+	return s.Launch(r.kernel("func"), device.LaunchArgs{Shape: device.Shape{Rows: 1}, Offsets: r.mapped(offsets), Result: result})
+}
+
+// launchInPlace is launchTo a buffer.
+func (r *rig) launchInPlace(s device.Stream, result device.HostBuffer) error {
+	r.Helper()
+	return r.launchTo(s, r.mapped(result))
+}
+
+// TestBuffersAreAligned as device.LaunchArgs wants it of results, whatever their size.
+func TestBuffersAreAligned(t *testing.T) {
+	r := newRig(t, spread)
+	for _, bytes := range []int{64, 65, 300, 1000, 4097, 40000} {
+		b := r.host(bytes)
+		if b.Len() != bytes {
+			t.Errorf("asked for %d bytes and got %d", bytes, b.Len())
+		}
+		r.ok(r.launchInPlace(r.s, b))
+		r.ok(r.s.Synchronize())
+		if got := b.Bytes()[:64]; got[0] != 1 || got[63] != 64 {
+			t.Errorf("%d bytes: the result begins with %d and ends with %d, want 1 and 64", bytes, got[0], got[63])
+		}
+	}
+}
+
+// TestMapsWhatIsLive: of this device, and while it is not freed.
+func TestMapsWhatIsLive(t *testing.T) {
+	r, other := newRig(t), newRig(t)
+	freed := r.host(64)
+	r.ok(r.dev.FreeHost(freed))
+	for name, b := range map[string]device.HostBuffer{"freed": freed, "another device's": other.host(64)} {
+		_, err := r.dev.Map(b)
+		if err == nil {
+			t.Errorf("%s buffer was mapped", name)
+			continue
+		}
+		r.fails(err, device.ErrInvalid)
+	}
+	whole := r.host(1000)
+	if part, at := r.mapped(whole.Slice(100, 50)), r.mapped(whole); part != at.Slice(100, 50) {
+		t.Errorf("a slice is at %v, and the whole at %v", part, at)
+	}
+}
+
+// TestIllegalMappedAddressLosesDevice: memory that was mapped and is gone, or was never there, and mapped memory used by
+// anything but a launch. The invariants build panics before it comes to that.
+func TestIllegalMappedAddressLosesDevice(t *testing.T) {
+	if device.Invariants {
+		t.Skip("UNDER THE INVARIANTS TAG AN ILLEGAL ADDRESS PANICS: SEE TestMisusePanics")
+	}
+	for name, use := range map[string]func(r *rig, b device.HostBuffer) error{
+		"freed": func(r *rig, b device.HostBuffer) error {
+			at := r.mapped(b)
+			r.ok(r.dev.FreeHost(b))
+			return r.launchTo(r.s, at)
+		},
+		"beyond the end": func(r *rig, b device.HostBuffer) error {
+			at := r.mapped(b)
+			at.Addr += 256
+			return r.launchTo(r.s, at)
+		},
+		"filled": func(r *rig, b device.HostBuffer) error { return r.s.Fill(r.mapped(b), 1) },
+		"copied": func(r *rig, b device.HostBuffer) error { return r.s.CopyIn(r.mapped(b), r.host(64)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, spread)
+			r.ok(use(r, r.host(64)))
+			r.wantLost("illegal address")
+		})
+	}
+}
