@@ -27,10 +27,24 @@ func TestDemoVerifiesEveryPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	var parsed struct {
-		TraceEvents []struct{ Name string } `json:"traceEvents"`
+		TraceEvents []struct {
+			Category string `json:"cat"`
+			Phase    string `json:"ph"`
+		} `json:"traceEvents"`
 	}
 	if err := json.Unmarshal(data, &parsed); err != nil || len(parsed.TraceEvents) < 10 {
 		t.Errorf("the timeline has %d events, error %v", len(parsed.TraceEvents), err)
+	}
+	bars := map[string]int{}
+	for _, e := range parsed.TraceEvents {
+		if e.Phase == "X" {
+			bars[e.Category]++
+		}
+	}
+	for _, stage := range []string{"copy_in", "compute", "copy_out"} { // a CPU needs no copies, and a demo shows them
+		if bars[stage] == 0 {
+			t.Errorf("the timeline has no batch in stage %s, only %v", stage, bars)
+		}
 	}
 }
 
@@ -70,8 +84,8 @@ func TestRunWorksUntilItIsToldToStop(t *testing.T) {
 			t.Errorf("/%s says %q", path, body)
 		}
 	}
-	if body := body(t, address(t, p, "serving debug pages")+"trace?seconds=60"); !strings.Contains(body, "copy_in") {
-		t.Errorf("/trace has no copy_in track: %.300s", body)
+	if body := body(t, address(t, p, "serving debug pages")+"trace?seconds=60"); !strings.Contains(body, `"cat":"compute"`) {
+		t.Errorf("/trace shows no batch that was computed: %.300s", body)
 	}
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)

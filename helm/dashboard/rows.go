@@ -164,7 +164,7 @@ func memory() []*panel {
 				query{`sum by (pod, device) (` + rate("millrace_scratch_allocations_total", chosen) + `)`, "given {{pod}} {{device}}"},
 				query{`sum by (pod, device) (` + rate("millrace_scratch_allocation_failures_total", chosen) + `)`, "refused {{pod}} {{device}}"},
 			),
-		graph("Host memory of batches", "Pinned, or pageable where it could not be pinned: copies of that are slow and do not overlap.", "bytes", 12).
+		graph("Host memory of batches", "Pinned, or pageable where it could not be pinned: on a GPU copies of that are slow and do not overlap.", "bytes", 12).
 			ask(
 				query{`sum by (pod, device) (millrace_pinned_bytes{` + chosen + `})`, "pinned {{pod}} {{device}}"},
 				query{`sum by (pod, device) (millrace_pageable_bytes{` + chosen + `})`, "pageable {{pod}} {{device}}"},

@@ -27,6 +27,7 @@ func runCompletion(ctx context.Context, t *target) error {
 		schedule := streams.Overlapped
 		schedule.Completion = completion
 		c, f := t.single(groupCompletion, name, parse("crc32c"), completionBytes, schedule)
+		f.cfg.Copies = false
 		f.cfg.Spin = 0 // or a batch that is alone would be asked about first, whatever the row
 		// The yardstick's is a launch alone, without copies: less work, and so no ratio.
 		if way != "" {

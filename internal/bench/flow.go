@@ -53,7 +53,7 @@ func (t *target) inLanes(n int) streams.Schedule {
 func (t *target) flow(group, name string, l load, s streams.Schedule) (*contender, *flow) {
 	f := &flow{t: t, load: l, drivers: defaultDrivers, cfg: t.Pipeline(t.info, l.operators())}
 	f.cfg.Lanes, f.cfg.Schedule = t.Lanes, s
-	f.cfg.Copies = t.info.Kind == "host" // or there would be nothing to overlap
+	f.cfg.Copies = t.info.Kind == "host" // which needs none, and then there would be nothing to overlap
 	f.cfg.BatchBytes, f.cfg.BatchPayloads = l.bytes(), l.payloads()
 	c := &contender{measure: f.measure}
 	c.row = t.row(group, name, l)

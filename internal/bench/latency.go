@@ -21,7 +21,8 @@ const latencyBytes = 1 << 10
 func runLatency(ctx context.Context, t *target) error {
 	for _, list := range []string{"crc32c", "crc32c," + minhashSpec} {
 		ops := parse(list)
-		through, _ := t.single(groupLatency, "streams", ops, latencyBytes, t.schedule())
+		through, f := t.single(groupLatency, "streams", ops, latencyBytes, t.schedule())
+		f.cfg.Copies = false // as the worker runs, on a CPU too
 		q := t.ask(request("launch", "kernels", len(ops), "bytes", latencyBytes, "repeats", yardRepeats))
 		through.rival = q.answer(launchSeconds)
 		rows := []*contender{through, t.persistent(ops, latencyBytes)}

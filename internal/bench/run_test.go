@@ -90,7 +90,7 @@ func TestEveryRowRuns(t *testing.T) {
 			if err := timeline.WriteTrace(&trace, 0); err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"schedules/triple", "alloc/async-kept", "operators/crc32c-append", `"copy_out"`} {
+			for _, want := range []string{"schedules/triple", "alloc/async-kept", "operators/crc32c-append", `"cat":"copy_out"`} {
 				if !strings.Contains(trace.String(), want) {
 					t.Errorf("the trace does not show %q", want)
 				}

@@ -140,8 +140,20 @@ func TestCloseIsNoDeviceError(t *testing.T) {
 
 // Close waits for a stream that stands still, and gives nothing back before.
 func TestCloseWaitsForAStalledStream(t *testing.T) {
-	d := spyOn(openHost(t))
-	p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
+	t.Run("copied", func(t *testing.T) {
+		d := spyOn(openHost(t))
+		closeOnAStalledStream(t, d, d)
+	})
+	t.Run("in place", func(t *testing.T) {
+		d := openHost(t)
+		s := spyOn(d)
+		closeOnAStalledStream(t, mappingSpy{s, d.(device.Mapper)}, s)
+	})
+}
+
+func closeOnAStalledStream(t *testing.T, on device.Device, d *spy) {
+	t.Helper()
+	p := newPipeline(t, on, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
 	open := d.gate(t, "lane-0")
 	defer open()
 	for range p.Slots() {

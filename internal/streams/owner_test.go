@@ -268,6 +268,7 @@ func TestEveryBatchHasOneOwner(t *testing.T) {
 			run("loss", openSim(t, uneven(seed, sim.Fault{Kind: sim.DeviceLoss, Nth: int(40 + 7*seed)})), 100, 0)
 			run("closed", openSim(t, uneven(seed)), 10000, int64(1+3*seed))
 			run("host", openHost(t), 50, 0)
+			run("host, copied", openCopyingHost(t), 50, 0)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 // onEachDevice runs test on the host device, on a simulated GPU and on a GPU: the scheduling code is the same.
 func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 	t.Run("host", func(t *testing.T) { test(t, openHost(t)) })
+	t.Run("host, copied", func(t *testing.T) { test(t, openCopyingHost(t)) })
 	t.Run("sim", func(t *testing.T) { test(t, openSim(t, sim.Options{Cost: sim.H100()})) })
 	t.Run("cuda", func(t *testing.T) { test(t, openCUDA(t)) })
 }

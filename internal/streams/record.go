@@ -74,7 +74,8 @@ type Record struct {
 	// Stages holds when each stage ran, on the device's clock, in order: none starts before the one before
 	// it ended. The three device stages come from device events. A copy starts when its stream reached it or
 	// when its engine was done with the copy before, whichever is later. Compute starts when its stream
-	// reached it: kernels of several lanes share the multiprocessors, so a stretch in which one waited for
+	// reached it, that of a batch in place when the host enqueued it or the batch before it on its lane was done:
+	// kernels of several lanes share the multiprocessors, so a stretch in which one waited for
 	// others' is part of it, and compute stages of batches on different lanes overlap. A stage that did not
 	// happen, or whose times a lost device did not tell any more, is the zero Span.
 	Stages [NumStages]Span

@@ -37,6 +37,18 @@ func openHost(t testing.TB) device.Device {
 	return d
 }
 
+// openCopyingHost opens a host device whose batches have to be copied, as a GPU's: its tracker knows which streams are in
+// order, and its streams are goroutines, which sim's are not.
+func openCopyingHost(t testing.TB) device.Device {
+	t.Helper()
+	d := openHost(t)
+	return struct { // no device.Mapper
+		device.Device
+		device.Gater
+		device.DefaultStreamer
+	}{d, d.(device.Gater), d.(device.DefaultStreamer)}
+}
+
 // openSim opens a simulated device. A lost one cannot be closed clean, so only a well one is checked.
 func openSim(t testing.TB, o sim.Options) *sim.Device {
 	t.Helper()

@@ -33,6 +33,12 @@ func (s *spy) NewStream(name string) (device.Stream, error) {
 	return made, err
 }
 
+// mappingSpy is a spy on a device whose kernels reach host memory.
+type mappingSpy struct {
+	*spy
+	device.Mapper
+}
+
 func (s *spy) Enqueue(commands []device.Command) error {
 	if s.inEnqueue != nil {
 		s.inEnqueue(commands)

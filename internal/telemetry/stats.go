@@ -17,7 +17,7 @@ var (
 	allocatedDesc  = statsDesc("scratch_allocations_total", "Allocations from the scratch pool that succeeded.")
 	refusedDesc    = statsDesc("scratch_allocation_failures_total", "Allocations from the scratch pool that were refused for want of memory.")
 	pinnedDesc     = statsDesc("pinned_bytes", "Pinned host memory held.")
-	pageableDesc   = statsDesc("pageable_bytes", "Host memory held that should be pinned and could not be: its copies are slow and do not overlap.")
+	pageableDesc   = statsDesc("pageable_bytes", "Host memory held for batches that is not pinned: on a GPU its copies are slow and do not overlap.")
 )
 
 func statsDesc(name, help string, labels ...string) *prometheus.Desc {

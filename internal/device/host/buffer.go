@@ -14,7 +14,14 @@ type hostMemory struct {
 
 	mu   sync.Mutex
 	used int64
-	live map[*byte]int // first byte of each allocation, and its length
+	next uint64                   // where kernels reach the next allocation
+	live map[*byte]hostAllocation // by first byte
+}
+
+// hostAllocation is one of AllocHost.
+type hostAllocation struct {
+	mem  []byte
+	base uint64 // where kernels reach it: an address that is never used twice, as in addressSpace
 }
 
 // AllocHost implements device.Device. The memory is ordinary memory, and Kind says so: on CPU cores there is
@@ -61,7 +68,8 @@ func (h *hostMemory) take(bytes int) []byte {
 	}
 	mem := aligned(bytes)
 	h.used += int64(bytes)
-	h.live[unsafe.SliceData(mem)] = bytes
+	h.live[unsafe.SliceData(mem)] = hostAllocation{mem: mem, base: mappedBit | h.next}
+	h.next += uint64(roundUp(bytes, segmentGap) + segmentGap)
 	return mem
 }
 
@@ -76,7 +84,7 @@ func (h *hostMemory) drop(mem []byte) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	first := unsafe.SliceData(mem)
-	if len(mem) == 0 || h.live[first] != len(mem) {
+	if len(mem) == 0 || len(h.live[first].mem) != len(mem) {
 		return false
 	}
 	delete(h.live, first)
@@ -84,12 +92,34 @@ func (h *hostMemory) drop(mem []byte) bool {
 	return true
 }
 
+// holds says whether mem lies in a live allocation.
+func (h *hostMemory) holds(mem []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.around(mem)
+	return ok
+}
+
+// around finds the live allocation that mem lies in. The caller holds mu.
+func (h *hostMemory) around(mem []byte) (hostAllocation, bool) {
+	if len(mem) == 0 {
+		return hostAllocation{}, false
+	}
+	r := hostRange(mem)
+	for _, a := range h.live {
+		if whole := hostRange(a.mem); whole.lo <= r.lo && r.hi <= whole.hi {
+			return a, true
+		}
+	}
+	return hostAllocation{}, false
+}
+
 func (h *hostMemory) leaks() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []string
-	for _, length := range h.live {
-		all = append(all, fmt.Sprintf("host buffer %d bytes", length))
+	for _, a := range h.live {
+		all = append(all, fmt.Sprintf("host buffer %d bytes", len(a.mem)))
 	}
 	return all
 }
@@ -109,7 +139,7 @@ func (g bufferGuard) Access(mem []byte) {
 	if len(mem) == 0 {
 		return
 	}
-	if g.dev.buffers.over(hostRange(mem)) == nil {
+	if !g.dev.buffers.holds(mem) {
 		panic("host device: host buffer used after FreeHost")
 	}
 	g.dev.tracker.mustNotCopy(mem, "looked at")

@@ -113,7 +113,7 @@ func Open(o Options) (*Device, error) {
 		epoch:       time.Now(),
 		kernels:     make(map[string]device.HostKernel, len(o.Kernels)),
 		memory:      addressSpace{limit: o.MemoryLimit, next: segmentGap},
-		buffers:     hostMemory{limit: o.HostMemoryLimit, live: make(map[*byte]int)},
+		buffers:     hostMemory{limit: o.HostMemoryLimit, live: make(map[*byte]hostAllocation)},
 		completions: newCompletions(),
 		loss:        loss{signal: make(chan struct{})},
 		open:        make(map[object]struct{}),

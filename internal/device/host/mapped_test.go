@@ -1,6 +1,8 @@
 package host_test
 
 import (
+	"encoding/binary"
+	"runtime"
 	"testing"
 
 	"millrace/internal/device"
@@ -59,6 +61,42 @@ func TestMapsWhatIsLive(t *testing.T) {
 	whole := r.host(1000)
 	if part, at := r.mapped(whole.Slice(100, 50)), r.mapped(whole); part != at.Slice(100, 50) {
 		t.Errorf("a slice is at %v, and the whole at %v", part, at)
+	}
+}
+
+// TestMappedAddressesAreNotUsedAgain, so that one that was kept beyond FreeHost is a fault for certain.
+func TestMappedAddressesAreNotUsedAgain(t *testing.T) {
+	r := newRig(t)
+	seen := map[uint64]bool{}
+	for range 20 {
+		b := r.host(1 << 20)
+		at := r.mapped(b).Addr
+		if seen[at] {
+			t.Fatalf("%#x was given twice", at)
+		}
+		seen[at] = true
+		r.ok(r.dev.FreeHost(b))
+		runtime.GC() // the memory itself may well come again
+	}
+}
+
+// TestOperatorsGetNoMoreThanTheirs: one that appends to what it got in place must not write over what is behind.
+func TestOperatorsGetNoMoreThanTheirs(t *testing.T) {
+	capacities := make(chan int, 2)
+	r := newRig(t, kernelFunc(func(rows []byte, _ []uint32, result []byte, _ device.Parallel) error {
+		capacities <- cap(rows)
+		capacities <- cap(result)
+		return nil
+	}))
+	in, out := r.host(1000), r.host(1000)
+	table := r.host(8)
+	binary.LittleEndian.PutUint64(table.Bytes(), 10<<32) // one row of 10 bytes
+	r.ok(r.s.Launch(r.kernel("func"), device.LaunchArgs{
+		Shape: device.Shape{Rows: 1, Bytes: 10, Longest: 10}, Rows: r.mapped(in).Slice(0, 10), Offsets: r.mapped(table), Result: r.mapped(out),
+	}))
+	r.ok(r.s.Synchronize())
+	if rows, result := <-capacities, <-capacities; rows != 10 || result != 64 {
+		t.Errorf("an operator got rows and result of capacity %d and %d, want 10 and 64", rows, result)
 	}
 }
 

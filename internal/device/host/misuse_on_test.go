@@ -55,7 +55,7 @@ var misuses = []misuse{
 		r.ok(r.dev.FreeHost(b))
 		r.ok(r.launchTo(r.s, at))
 	}},
-	{"launch in place beyond a buffer's end", "beyond its buffer's end", func(r *rig) {
+	{"launch in place beyond a buffer's end", "beyond its allocation's end", func(r *rig) {
 		at := r.mapped(r.host(64))
 		at.Addr += 256
 		r.ok(r.launchTo(r.s, at))

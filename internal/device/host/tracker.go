@@ -55,14 +55,6 @@ func deviceRange(m device.Memory) addressRange {
 	return addressRange{m.Addr, m.Addr + uint64(m.Bytes)}
 }
 
-// kernelRange is what a kernel uses at m: device memory, or host memory that was mapped.
-func kernelRange(m device.Memory) addressRange {
-	if isMapped(m) {
-		return mappedRange(m)
-	}
-	return deviceRange(m)
-}
-
 // use is one operation's use of one span of memory.
 type use struct {
 	at    mark
@@ -87,11 +79,8 @@ func (t *tracker) admit(m mark, o *op) {
 	}
 	uses := usesOf(m, o)
 	for _, u := range uses {
-		switch {
-		case !u.host:
+		if !u.host {
 			m.stream.dev.mustBeLive(u.span)
-		case o.kind == opLaunch:
-			m.stream.dev.mustBeBuffer(u.span)
 		}
 		t.mustBeOrdered(u)
 	}
@@ -114,12 +103,23 @@ func usesOf(m mark, o *op) []use {
 		return nonEmpty(use{m, true, false, hostRange(o.host)}, use{m, true, true, hostRange(o.result)})
 	case opLaunch:
 		return nonEmpty(
-			use{m, isMapped(o.args.Rows), false, kernelRange(o.args.Rows)},
-			use{m, isMapped(o.args.Offsets), false, kernelRange(o.args.Offsets)},
-			use{m, false, true, deviceRange(o.args.Scratch)},
-			use{m, isMapped(o.args.Result), true, kernelRange(o.args.Result)})
+			kernelUse(m, false, o.args.Rows), kernelUse(m, false, o.args.Offsets),
+			use{m, false, true, deviceRange(o.args.Scratch)}, kernelUse(m, true, o.args.Result))
 	}
 	return nil
+}
+
+// kernelUse is a kernel's of device memory, or of host memory that was mapped. It panics if that is not all in one live
+// allocation.
+func kernelUse(at mark, write bool, m device.Memory) use {
+	if !isMapped(m) || m.Bytes == 0 {
+		return use{at, false, write, deviceRange(m)}
+	}
+	mem := at.stream.dev.buffers.at(m)
+	if mem == nil {
+		panic("host device: mapped memory is used after FreeHost, or beyond its allocation's end")
+	}
+	return use{at, true, write, hostRange(mem)}
 }
 
 // written is the host memory that an operation writes; nil if it writes none.
@@ -128,7 +128,7 @@ func (d *Device) written(o *op) []byte {
 	case o.kind == opCopyOut:
 		return o.host
 	case o.kind == opLaunch && isMapped(o.args.Result):
-		return d.buffers.over(mappedRange(o.args.Result))
+		return d.buffers.at(o.args.Result)
 	}
 	return nil
 }
@@ -209,13 +209,6 @@ func (t *tracker) copies(r addressRange) bool {
 		}
 	}
 	return false
-}
-
-// mustBeBuffer panics if mapped memory is not all in one live allocation of AllocHost.
-func (d *Device) mustBeBuffer(r addressRange) {
-	if d.buffers.over(r) == nil {
-		panic("host device: mapped memory is used after FreeHost, or beyond its buffer's end")
-	}
 }
 
 // mustBeLive panics if device memory is not all in one allocation that nobody has freed.
