@@ -87,6 +87,10 @@ func TestEveryRowRuns(t *testing.T) {
 					t.Errorf("the tables do not show %s/%s", e.Group, e.Name)
 				}
 			}
+			i := slices.IndexFunc(r.Rows, func(row report.Row) bool { return row.Group == "schedules" && row.Name == "triple" })
+			if i < 0 || r.Rows[i].Stages["copy_in"].N == 0 {
+				t.Error("schedules/triple has no copies, so there was nothing to overlap")
+			}
 			if err := timeline.WriteTrace(&trace, 0); err != nil {
 				t.Fatal(err)
 			}
