@@ -41,14 +41,26 @@ func (t *tenure) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) err
 	}
 	t.caution, t.suspects = caution, caution.Suspects(t.pipe.BatchPayloads())
 	t.ackedUpTo, t.floor = floor, partition.NewFloor(floor)
-	return t.mark(ctx, map[string]string{markOwner: t.e.id, markCaution: caution.String(), markAlone: "", markFault: ""})
+	return t.markOn(ctx, info, map[string]string{markOwner: t.e.id, markCaution: caution.String(), markAlone: "", markFault: ""})
 }
 
 // mark changes the consumer's metadata; an empty value takes a key away.
 func (t *tenure) mark(ctx context.Context, changes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	config := t.consumer.CachedInfo().Config
+	// Not what was heard of it before: somebody may have changed the rest since, and it is to stay so.
+	info, err := t.consumer.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the consumer before marking it: %w", err)
+	}
+	return t.markOn(ctx, info, changes)
+}
+
+// markOn is mark where the consumer has just been looked at.
+func (t *tenure) markOn(ctx context.Context, info *jetstream.ConsumerInfo, changes map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	config := info.Config
 	marks := maps.Clone(config.Metadata)
 	if marks == nil {
 		marks = map[string]string{}
@@ -62,10 +74,9 @@ func (t *tenure) mark(ctx context.Context, changes map[string]string) error {
 	}
 	config.Metadata = marks
 	if _, err := t.e.js.UpdateConsumer(ctx, t.w.opts.Stream, config); err != nil {
-		return fmt.Errorf("mark the consumer as worked on: %w", err)
+		return fmt.Errorf("mark the consumer: %w", err)
 	}
-	_, err := t.consumer.Info(ctx) // so that the next change starts from this one
-	return err
+	return nil
 }
 
 // relax notes that n suspects more have been acknowledged. After the last of them there is less reason for caution, and
