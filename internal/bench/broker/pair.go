@@ -97,7 +97,7 @@ func (s *site) create(ctx context.Context, name string, subjects []string) error
 		Name: name, Subjects: subjects, Storage: s.storage, AllowBatchPublish: s.batches,
 	})
 	if err != nil {
-		return fmt.Errorf("create stream %s: %w: the user must be allowed to make streams, with room for %d MiB", name, err, mostBytes>>20)
+		return fmt.Errorf("create stream %s: %w: the user must be allowed to make streams, with room for a round's payloads (at most %d MiB; fewer with --seconds)", name, err, mostBytes>>20)
 	}
 	return nil
 }

@@ -28,11 +28,12 @@ func rateEntries() []bench.Entry {
 var payloadSizes = []int{256, 2 << 10, 64 << 10, 512 << 10}
 
 // Bounds of a round: it has at least a payload for each partition and several for each core, so that none is idle for
-// want of them, and at most mostBytes in the input stream.
+// want of them, and at most mostBytes in the input stream. These let a round with the largest payloads last for two seconds
+// where the server is fast: in a much shorter one, what a worker does once for each partition is a part that shows.
 const (
 	payloadsPerCore = 4
 	mostPayloads    = 1 << 20
-	mostBytes       = 1 << 30
+	mostBytes       = 4 << 30
 )
 
 // runRates has all kinds of workers race with payloads of one size after the other.
