@@ -14,6 +14,9 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/connect"
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/layout"
 	"millrace/internal/streams"
 )
 
@@ -38,7 +41,7 @@ func runCheck(ctx context.Context, args []string) error {
 	return report(findings)
 }
 
-func report(findings []ingest.Finding) error {
+func report(findings []finding.Finding) error {
 	errs, warnings := 0, 0
 	for _, f := range findings {
 		fmt.Printf("%-8s %s: %s\n", f.Level, f.What, f.Found)
@@ -46,9 +49,9 @@ func report(findings []ingest.Finding) error {
 			fmt.Printf("%-8s -> %s\n", "", f.Advice)
 		}
 		switch f.Level {
-		case ingest.Error:
+		case finding.Error:
 			errs++
-		case ingest.Warning:
+		case finding.Warning:
 			warnings++
 		}
 	}
@@ -59,37 +62,37 @@ func report(findings []ingest.Finding) error {
 	return nil
 }
 
-func checkConfig(cfg *config.Config, err error) []ingest.Finding {
-	var findings []ingest.Finding
+func checkConfig(cfg *config.Config, err error) []finding.Finding {
+	var findings []finding.Finding
 	var bad *config.Error
 	switch {
 	case errors.As(err, &bad):
 		for _, p := range bad.Problems {
-			findings = append(findings, ingest.Finding{
-				Level: ingest.Error, What: p.Variable, Found: fmt.Sprintf("%q: %s", p.Value, p.What), Advice: p.Do,
+			findings = append(findings, finding.Finding{
+				Level: finding.Error, What: p.Variable, Found: fmt.Sprintf("%q: %s", p.Value, p.What), Advice: p.Do,
 			})
 		}
 	case err != nil:
-		findings = append(findings, ingest.Finding{Level: ingest.Error, What: "configuration", Found: err.Error(), Advice: "see worker config"})
+		findings = append(findings, finding.Finding{Level: finding.Error, What: "configuration", Found: err.Error(), Advice: "see worker config"})
 	default:
-		findings = append(findings, ingest.Finding{What: "configuration", Found: "every variable is valid"})
+		findings = append(findings, finding.Finding{What: "configuration", Found: "every variable is valid"})
 	}
 	for _, w := range cfg.Warnings() {
-		findings = append(findings, ingest.Finding{Level: ingest.Warning, What: "configuration", Found: w, Advice: "see worker config"})
+		findings = append(findings, finding.Finding{Level: finding.Warning, What: "configuration", Found: w, Advice: "see worker config"})
 	}
 	return findings
 }
 
 // checkDevices opens the devices as the worker would, makes a pipeline on each, and closes all again.
-func checkDevices(cfg *config.Config) (count int, findings []ingest.Finding) {
+func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
 	devices, fellBack, err := openDevices(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return 1, []ingest.Finding{{Level: ingest.Error, What: "device " + cfg.Device, Found: err.Error(),
+		return 1, []finding.Finding{{Level: finding.Error, What: "device " + cfg.Device, Found: err.Error(),
 			Advice: "install the driver and set MILLRACE_KERNELS, or set MILLRACE_DEVICE=host"}}
 	}
 	if fellBack {
 		_, reason := openGPUs(cfg)
-		findings = append(findings, ingest.Finding{Level: ingest.Warning, What: "device auto",
+		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device auto",
 			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is meant"})
 	}
 	for _, d := range devices {
@@ -98,41 +101,41 @@ func checkDevices(cfg *config.Config) (count int, findings []ingest.Finding) {
 	return len(devices), findings
 }
 
-func checkPipeline(cfg *config.Config, d device.Device) ingest.Finding {
+func checkPipeline(cfg *config.Config, d device.Device) finding.Finding {
 	info := d.Info()
 	what := "device " + info.ID
 	pipe, err := streams.New(d, pipelineConfig(cfg, info, ingestOptions(cfg, nil, nil, nil).Operators, nil))
 	if err != nil {
-		return ingest.Finding{Level: ingest.Error, What: what, Found: errors.Join(err, d.Close()).Error(),
+		return finding.Finding{Level: finding.Error, What: what, Found: errors.Join(err, d.Close()).Error(),
 			Advice: "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}
 	}
 	stats, err := pipe.Stats()
 	if err = errors.Join(err, pipe.Close(), d.Close()); err != nil {
-		return ingest.Finding{Level: ingest.Error, What: what, Found: err.Error(), Advice: "report this as a bug"}
+		return finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: "report this as a bug"}
 	}
-	return ingest.Finding{What: what, Found: fmt.Sprintf("%s, %d lanes, %d MiB pinned", info.Name, cfg.Lanes, stats.Pinned>>20)}
+	return finding.Finding{What: what, Found: fmt.Sprintf("%s, %d lanes, %d MiB pinned", info.Name, cfg.Lanes, stats.Pinned>>20)}
 }
 
-func checkNATS(ctx context.Context, cfg *config.Config, devices int) []ingest.Finding {
+func checkNATS(ctx context.Context, cfg *config.Config, devices int) []finding.Finding {
 	if cfg.Embedded() {
-		return []ingest.Finding{checkEmbedded(cfg)}
+		return []finding.Finding{checkEmbedded(cfg)}
 	}
 	log := slog.New(slog.DiscardHandler)
 	how := connection(cfg, cfg.NATS.URL.String())
 	findings := how.Inspect(time.Now())
-	if slices.ContainsFunc(findings, func(f ingest.Finding) bool { return f.Level == ingest.Error }) {
+	if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Level == finding.Error }) {
 		return findings // no connection comes about with that
 	}
-	nc, err := ingest.Connect(how, "millrace-check", log, nobody{})
+	nc, err := connect.Open(how, "millrace-check", log, func() {})
 	if err != nil {
-		return append(findings, ingest.Finding{Level: ingest.Error, What: "NATS", Found: err.Error(), Advice: "put that right, then check again"})
+		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "put that right, then check again"})
 	}
 	defer nc.Close()
-	findings = append(findings, ingest.Inspect(ctx, nc, ingestOptions(cfg, log, nobody{}, nil), inFlight(cfg, devices), int(cfg.BatchBytes))...)
+	findings = append(findings, layout.Inspect(ctx, nc, ingestOptions(cfg, log, nobody{}, nil).Layout, use(cfg, devices))...)
 	if cfg.Provision {
 		for i := range findings {
 			if findings[i].Missing {
-				findings[i].Level, findings[i].Advice = ingest.Warning, "MILLRACE_PROVISION is set: the worker creates it at its start"
+				findings[i].Level, findings[i].Advice = finding.Warning, "MILLRACE_PROVISION is set: the worker creates it at its start"
 			}
 		}
 	}
@@ -140,11 +143,11 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int) []ingest.Fi
 }
 
 // checkEmbedded looks whether the embedded server could start.
-func checkEmbedded(cfg *config.Config) ingest.Finding {
+func checkEmbedded(cfg *config.Config) finding.Finding {
 	what := "embedded NATS server"
 	l, err := net.Listen("tcp", embeddedAddr)
 	if err != nil {
-		return ingest.Finding{Level: ingest.Error, What: what, Found: err.Error(),
+		return finding.Finding{Level: finding.Error, What: what, Found: err.Error(),
 			Advice: "something listens there: set MILLRACE_NATS_URL=nats://" + embeddedAddr + " to use it"}
 	}
 	dir, err := filepath.Abs(cfg.DataDir)
@@ -153,9 +156,9 @@ func checkEmbedded(cfg *config.Config) ingest.Finding {
 		err = writable(dir)
 	}
 	if err != nil {
-		return ingest.Finding{Level: ingest.Error, What: what, Found: err.Error(), Advice: "set MILLRACE_DATA_DIR to a folder that can be written to"}
+		return finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: "set MILLRACE_DATA_DIR to a folder that can be written to"}
 	}
-	return ingest.Finding{What: what, Found: fmt.Sprintf("MILLRACE_NATS_URL is not set: one would start on %s with its files in %s", embeddedAddr, dir)}
+	return finding.Finding{What: what, Found: fmt.Sprintf("MILLRACE_NATS_URL is not set: one would start on %s with its files in %s", embeddedAddr, dir)}
 }
 
 // writable looks whether dir, or the nearest folder above it that is there, can be written to.

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/layout"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest"
 )
 
 // documented is the configuration of a server between fences in docs/security.md, for users admin, worker and publisher.
@@ -115,11 +115,10 @@ func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	err := ingest.Provision(t.Context(), js, ingest.Options{
+	err := layout.Provision(t.Context(), js, layout.Layout{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", ResultStream: "RESULTS", ResultPrefix: "results",
 		DeadLetterPrefix: "deadletter", Exclusive: exclusive, Partitions: 2, AckWait: 30 * time.Second, MaxAckPending: 200000,
-		Logger: slog.New(slog.DiscardHandler), Observer: nobody{},
-	})
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,10 @@ import (
 	"millrace/internal/console"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/layout"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
@@ -177,12 +180,12 @@ func (p *plant) connect(ctx context.Context) error {
 		}
 		p.options.More = append(p.options.More, more)
 	}
-	if p.options.Provision {
+	if p.cfg.Provision {
 		js, err := jetstream.New(nc)
 		if err != nil {
 			return err
 		}
-		if err := ingest.Provision(ctx, js, p.options); err != nil {
+		if err := layout.Provision(ctx, js, p.options.Layout, p.log); err != nil {
 			return err
 		}
 	}
@@ -202,7 +205,7 @@ func (p *plant) connect(ctx context.Context) error {
 // sayCredentials warns of files that will soon be of no use. What is wrong with one already fails the connection.
 func (p *plant) sayCredentials() {
 	for _, f := range connection(p.cfg, p.url).Inspect(time.Now()) {
-		if f.Level == ingest.Warning {
+		if f.Level == finding.Warning {
 			p.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
 		}
 	}
@@ -218,7 +221,7 @@ func connections(cfg *config.Config) int {
 
 // dial opens one connection, which closes with the plant.
 func (p *plant) dial() (*nats.Conn, error) {
-	nc, err := ingest.Connect(connection(p.cfg, p.url), "millrace", p.log, p.meter)
+	nc, err := connect.Open(connection(p.cfg, p.url), "millrace", p.log, p.meter.Reconnected)
 	if err == nil {
 		p.onClose(func() error { nc.Close(); return nil })
 	}
@@ -238,11 +241,11 @@ func (p *plant) connected() bool {
 // inspect looks at server, streams and consumer before the worker touches them.
 func (p *plant) inspect(ctx context.Context) error {
 	var errs []error
-	for _, f := range ingest.Inspect(ctx, p.nc, p.options, inFlight(p.cfg, len(p.pipes)), int(p.cfg.BatchBytes)) {
+	for _, f := range layout.Inspect(ctx, p.nc, p.options.Layout, use(p.cfg, len(p.pipes))) {
 		switch f.Level {
-		case ingest.Error:
+		case finding.Error:
 			errs = append(errs, errors.New(f.String()))
-		case ingest.Warning:
+		case finding.Warning:
 			p.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
 		default:
 			p.log.Info(f.What, "found", f.Found)
@@ -257,8 +260,14 @@ func inFlight(cfg *config.Config, devices int) int {
 	return devices * cfg.Lanes * 4 * cfg.BatchPayloads
 }
 
-func connection(cfg *config.Config, url string) ingest.Connection {
-	return ingest.Connection{
+// use is what the worker is going to do with its streams.
+func use(cfg *config.Config, devices int) layout.Use {
+	return layout.Use{InFlight: inFlight(cfg, devices), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
+}
+
+// connection is how to reach NATS.
+func connection(cfg *config.Config, url string) connect.Server {
+	return connect.Server{
 		URL: url, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey,
 		CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key,
 	}
@@ -272,12 +281,13 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 		maxAckPending = 2 * inFlight(cfg, max(len(pipes), 1))
 	}
 	return ingest.Options{
-		Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
-		ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
-		Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions,
-		Operators: ops, Format: format, Linger: cfg.Linger, MaxDeliver: cfg.MaxDeliver, DrainTimeout: cfg.DrainTimeout,
-		ConfirmAcks: cfg.Ack == "confirmed",
-		Provision:   cfg.Provision, AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
+		Layout: layout.Layout{
+			Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
+			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
+			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
+			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
+		},
+		Operators: ops, Format: format, Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
 		Logger: log, Observer: observer,
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/finding"
 	"millrace/internal/tracing"
 )
 
@@ -48,13 +48,13 @@ func (p *plant) flushTime(now time.Time) time.Duration {
 }
 
 // checkTracing says where spans would go.
-func checkTracing() ingest.Finding {
+func checkTracing() finding.Finding {
 	where, err := tracing.Wanted()
 	switch {
 	case err != nil:
-		return ingest.Finding{Level: ingest.Error, What: "traces", Found: err.Error(), Advice: "or unset the OTEL_ variables to have none"}
+		return finding.Finding{Level: finding.Error, What: "traces", Found: err.Error(), Advice: "or unset the OTEL_ variables to have none"}
 	case where == "":
-		return ingest.Finding{What: "traces", Found: "OTEL_EXPORTER_OTLP_ENDPOINT is not set: no spans"}
+		return finding.Finding{What: "traces", Found: "OTEL_EXPORTER_OTLP_ENDPOINT is not set: no spans"}
 	}
-	return ingest.Finding{What: "traces", Found: "a span a batch would go to " + where}
+	return finding.Finding{What: "traces", Found: "a span a batch would go to " + where}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"millrace/internal/ingest/layout"
 )
 
 // backlogEvery is how often the server is asked for the consumer's backlog. Every message tells it too; but none
@@ -66,7 +68,7 @@ func (e *exclusive) watchBacklog(ctx context.Context) {
 	pause := max(backlogEvery/time.Duration(partitions), leastPause)
 	for p := 0; ; p = (p + 1) % partitions {
 		asked, done := context.WithTimeout(ctx, backlogEvery)
-		c, err := e.js.Consumer(asked, e.w.opts.Stream, partitionConsumer(e.w.opts.Consumer, p))
+		c, err := e.js.Consumer(asked, e.w.opts.Stream, layout.PartitionConsumer(e.w.opts.Consumer, p))
 		done()
 		if err == nil {
 			e.backlog.heard(p, c.CachedInfo().NumPending)

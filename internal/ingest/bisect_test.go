@@ -183,8 +183,8 @@ func TestDrainEndsTheSearch(t *testing.T) {
 	r.publish(n, payload)
 	first := r.prepare(pickySim(t), streams.Config{Lanes: 1})
 	first.startAndReceive(n)
-	r.log.await(t, "looking for the payload to blame")
-	r.log.await(t, notStored)
+	r.log.Await(t, "looking for the payload to blame")
+	r.log.Await(t, notStored)
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/store"
 )
 
@@ -93,7 +95,7 @@ func (w *Worker) sayBuried(d *delivery, why Reason, cause error) {
 
 // storeDeadLetter returns once the server has stored the dead letter, in the first form that it takes.
 func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, cause error) error {
-	letter := &letter{w: w, d: d, why: why, cause: cause, subject: shortSubject(mapSubject(w.opts.DeadLetterPrefix, d.subject))}
+	letter := &letter{w: w, d: d, why: why, cause: cause, subject: shortSubject(layout.MapSubject(w.opts.DeadLetterPrefix, d.subject))}
 	for attempt := 1; ; attempt++ {
 		err := letter.store(ctx)
 		switch {
@@ -135,4 +137,12 @@ func headerText(err error) string {
 		}
 	}
 	return string(text[:min(len(text), most)])
+}
+
+// shortSubject cuts a subject to what a publisher sends. The whole of the input's is in the headers.
+func shortSubject(subject string) string {
+	if len(subject) <= store.MaxSubject {
+		return subject
+	}
+	return strings.TrimRight(subject[:store.MaxSubject], ".")
 }

@@ -94,18 +94,6 @@ func TestPayloadTriedTooOftenIsDeadLettered(t *testing.T) {
 	}
 }
 
-func TestDeliveryLimit(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ ours, servers, want int }{
-		{5, -1, 5}, {5, 0, 5}, {5, 10, 5}, {5, 6, 5}, {5, 5, 4}, {5, 2, 1},
-		{5, 1, 1}, // the only delivery is not wasted
-	} {
-		if got := deliveryLimit(c.ours, c.servers); got != c.want {
-			t.Errorf("deliveryLimit(%d, %d) = %d, want %d", c.ours, c.servers, got, c.want)
-		}
-	}
-}
-
 // TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that is larger than its stream takes.
 func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	t.Parallel()

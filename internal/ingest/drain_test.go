@@ -82,7 +82,7 @@ func TestDrainGivesBackWhatCannotBePublished(t *testing.T) {
 	r.publish(n, document)
 	first := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 10, Lanes: 1})
 	first.startAndReceive(n)
-	r.log.await(t, notStored)
+	r.log.Await(t, notStored)
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,13 +21,6 @@ import (
 // workers agree on among themselves (members); while one has a partition it holds a tenure of it.
 
 const (
-	// priorityGroup is the group in which workers pull from a partition's consumer.
-	priorityGroup = "millrace"
-
-	// pinnedFor is how long the server keeps a partition for a worker that does not ask for more. It bounds how long a
-	// partition has no owner after its worker died; workers ask three times as often.
-	pinnedFor = 3 * time.Second
-
 	// pullFor is how long a pull request lasts, and how often the server hears of a worker that is behind.
 	pullFor = time.Second
 
@@ -45,15 +36,6 @@ type exclusive struct {
 	backlog *backlog
 	gates   map[*streams.Pipeline]*sync.RWMutex // held by what is on a device; exclusively by what must be alone there
 	under   map[*streams.Pipeline]*atomic.Int32 // batches of a device's partitions that are submitted and not settled
-}
-
-// partitionConsumer is the name of a partition's consumer.
-func partitionConsumer(consumer string, p int) string { return consumer + "-" + strconv.Itoa(p) }
-
-// partitionSubject takes the partition off a subject as the stream stores it.
-func partitionSubject(stored string) string {
-	_, subject, _ := strings.Cut(stored, ".")
-	return subject
 }
 
 func newExclusive(w *Worker) (*exclusive, error) {

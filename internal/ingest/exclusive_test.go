@@ -3,13 +3,13 @@ package ingest
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/layout"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -27,7 +27,7 @@ func exclusiveRig(t *testing.T, partitions int) *rig {
 func (r *rig) unacknowledged() (n int) {
 	r.t.Helper()
 	for p := range r.opts.Partitions {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, partitionConsumer(r.opts.Consumer, p))
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestExclusiveMarksLeaveTheRestAsItIs(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	config := func() jetstream.ConsumerConfig {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, partitionConsumer(r.opts.Consumer, 0))
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 // inHandAt is how many inputs of a partition are delivered and not acknowledged.
 func (r *rig) inHandAt(p int) int {
 	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, partitionConsumer(r.opts.Consumer, p))
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -226,20 +226,6 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestExclusiveNeedsAStreamWithPartitions(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision() // a stream without
-	r.opts.Exclusive, r.opts.Partitions = true, 4
-	findings := Inspect(r.ctx(), r.nc, r.opts, 10, 1<<20)
-	said := fmt.Sprint(findings)
-	for _, want := range []string{"does not put a partition before its subjects", "{{partition(4)}}.>", "consumer millrace-0", "MILLRACE_DELIVERY=shared"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("the findings do not say %q: %s", want, said)
-		}
-	}
-}
-
 // Acknowledgements of a tenure that is over can come late. They cover only what was settled; but the server takes none
 // below them any more, and the tenure begins anew.
 func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
@@ -250,7 +236,7 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	r.tally.awaitStored(t, 10)
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
 	// As of a worker that had a long tenure: a high number, for a sequence that is settled.
-	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, partitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
+	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
 	r.publishFrom(10, 11, document)
 	r.tally.awaitStored(t, 11)
 	if err := r.nc.Publish(late, nil); err != nil {
@@ -276,14 +262,14 @@ func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 	release := behind.Hold()
 	run := r.run(behind, streams.Config{BatchPayloads: 1})
 	until(t, "the worker has its hands full", func() bool { return int(run.worker.inHand.Load()) == run.worker.pipes[0].Slots() })
-	<-time.After(2 * pinnedFor) // nothing is to happen in it
+	<-time.After(2 * layout.PinnedFor) // nothing is to happen in it
 	release()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, large)
-	if r.log.has(errPinLost.Error()) {
+	if r.log.Has(errPinLost.Error()) {
 		t.Error("the worker lost its turn")
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/connect"
 	"millrace/internal/streams"
 )
 
@@ -12,7 +13,7 @@ import (
 func (r *rig) connections(n int) {
 	r.t.Helper()
 	for range n {
-		nc, err := Connect(Connection{URL: r.url}, "millrace-test-more", r.opts.Logger, r.tally)
+		nc, err := connect.Open(connect.Server{URL: r.url}, "millrace-test-more", r.opts.Logger, r.tally.Reconnected)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -58,7 +59,7 @@ func TestATenureGoesOverTheNextConnection(t *testing.T) {
 	r := exclusiveRig(t, 1)
 	run := r.prepare(hostDevice(t), streams.Config{})
 	r.behindProxy().losing(func(string, []byte) bool { return true }) // for connections from now on
-	dead, err := Connect(Connection{URL: r.url}, "millrace-test-dead", r.opts.Logger, r.tally)
+	dead, err := connect.Open(connect.Server{URL: r.url}, "millrace-test-dead", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func TestATenureGoesOverTheNextConnection(t *testing.T) {
 	r.publish(100, document)
 	run.start()
 	r.tally.awaitStored(t, 100)
-	r.log.await(t, "beginning the partition anew")
+	r.log.Await(t, "beginning the partition anew")
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
+	"millrace/internal/ingest/connect"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -109,7 +110,7 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 	if err != nil {
 		return err
 	}
-	nc, err := Connect(Connection{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer)
+	nc, err := connect.Open(connect.Server{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer.Reconnected)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func TestNothingIsAckedWhileTheResultStreamIsMissing(t *testing.T) {
 	const n = 50
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 10})
-	r.log.await(t, notStored)
+	r.log.Await(t, notStored)
 	until(t, "everything is delivered", func() bool { return r.consumerInfo().Delivered.Stream == n })
 	r.wantNothingAcked(n)
 
@@ -54,7 +54,7 @@ func TestNothingIsAckedWhileTheResultStreamIsFull(t *testing.T) {
 	const n = 40
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.log.await(t, notStored)
+	r.log.Await(t, notStored)
 	r.tally.awaitStored(t, 10)
 	until(t, "everything is delivered", func() bool { return r.consumerInfo().Delivered.Stream == n })
 	if info := r.consumerInfo(); info.NumAckPending < n-10 {

@@ -14,13 +14,16 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
+	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/testkit"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = 30 * time.Second
+const patience = testkit.Patience
 
 // until returns once cond holds. It spins: use it for states that nothing announces, and that are near.
 func until(t *testing.T, what string, cond func() bool) {
@@ -44,7 +47,7 @@ type rig struct {
 	js     jetstream.JetStream
 	opts   Options
 	tally  *tally
-	log    *logSink
+	log    *testkit.Log
 }
 
 func newRig(t *testing.T) *rig {
@@ -53,11 +56,11 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, dir: t.TempDir(), tally: newTally(), log: newLogSink(t)}
+	r := &rig{t: t, dir: t.TempDir(), tally: newTally(), log: testkit.NewLog(t)}
 	r.start("127.0.0.1:0")
 	r.url = r.server.URL()
 	t.Cleanup(func() { r.server.Close() })
-	r.opts = optionsFor(ops, slog.New(slog.NewTextHandler(r.log, nil)), r.tally)
+	r.opts = optionsFor(ops, r.log.Logger(), r.tally)
 	r.nc = r.connect()
 	if r.js, err = jetstream.New(r.nc); err != nil {
 		t.Fatal(err)
@@ -68,10 +71,12 @@ func newRig(t *testing.T) *rig {
 // optionsFor are the options that tests begin with.
 func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Options {
 	return Options{
-		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
-		ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
-		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, MaxDeliver: 5,
-		DrainTimeout: 10 * time.Second, Provision: true, AckWait: 5 * time.Minute, MaxAckPending: 100000,
+		Layout: layout.Layout{
+			Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
+			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
+			MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
+		},
+		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, DrainTimeout: 10 * time.Second,
 		Logger: log, Observer: observer,
 	}
 }
@@ -102,7 +107,7 @@ func (r *rig) connect() *nats.Conn {
 
 func (r *rig) provision() {
 	r.t.Helper()
-	if err := Provision(r.ctx(), r.js, r.opts); err != nil {
+	if err := layout.Provision(r.ctx(), r.js, r.opts.Layout, r.opts.Logger); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -184,7 +189,7 @@ func (r *rig) run(d device.Device, cfg streams.Config) *running {
 func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 	r.t.Helper()
 	p := r.pipeline(d, cfg)
-	nc, err := Connect(Connection{URL: r.url}, "millrace-test", r.opts.Logger, r.tally)
+	nc, err := connect.Open(connect.Server{URL: r.url}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 )
@@ -153,7 +154,7 @@ func (s *settler) publishOnce(ctx context.Context, g *group, attempt int) (last 
 	for _, i := range s.left {
 		d := &g.items[i]
 		s.results = append(s.results, nats.Msg{
-			Subject: mapSubject(s.w.opts.ResultPrefix, d.subject),
+			Subject: layout.MapSubject(s.w.opts.ResultPrefix, d.subject),
 			Header:  d.resultHeader(s.w.operators),
 			Data:    g.body(i),
 		})

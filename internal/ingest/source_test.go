@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/connect"
 	"millrace/internal/streams"
 )
 
@@ -27,7 +28,7 @@ type pulling struct {
 func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	r.t.Helper()
 	limit.beat = beat
-	nc, err := Connect(Connection{URL: r.url}, "source", r.opts.Logger, r.tally)
+	nc, err := connect.Open(connect.Server{URL: r.url}, "source", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -183,7 +184,7 @@ func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
 	if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
 		t.Fatal(err)
 	}
-	r.log.await(t, "the consumer is gone")
+	r.log.Await(t, "the consumer is gone")
 	r.publishFrom(10, 20, document)
 	r.provision() // a new consumer, which begins at the beginning
 	r.tally.awaitStored(t, 30)
@@ -207,7 +208,7 @@ func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 	}
 	proxy.losing(func(string, []byte) bool { return true })
 	r.publishFrom(1, 2, document)
-	r.log.await(t, "pull interrupted")
+	r.log.Await(t, "pull interrupted")
 	proxy.losing(nil)
 	d := p.next(t)
 	if d.sequence != 2 || d.deliveries < 2 {

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -100,57 +99,6 @@ func (c *tally) awaitFunc(t *testing.T, what string, n int, count func() int) {
 		case <-c.changed:
 		case <-deadline:
 			t.Fatalf("%d %s after %v, want %d", count(), what, patience, n)
-		}
-	}
-}
-
-// logSink sends the worker's log to the test's, as long as there is one, and remembers it.
-type logSink struct {
-	mu      sync.Mutex
-	t       *testing.T // nil once the test is over
-	text    strings.Builder
-	changed chan struct{}
-}
-
-func newLogSink(t *testing.T) *logSink {
-	s := &logSink{t: t, changed: make(chan struct{}, 1)}
-	t.Cleanup(func() {
-		s.mu.Lock()
-		s.t = nil
-		s.mu.Unlock()
-	})
-	return s
-}
-
-func (s *logSink) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.text.Write(p)
-	if s.t != nil {
-		s.t.Logf("%s", p)
-	}
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-	return len(p), nil
-}
-
-func (s *logSink) has(text string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Contains(s.text.String(), text)
-}
-
-// await returns once the log has text in it.
-func (s *logSink) await(t *testing.T, text string) {
-	t.Helper()
-	deadline := time.After(patience)
-	for !s.has(text) {
-		select {
-		case <-s.changed:
-		case <-deadline:
-			t.Fatalf("after %v the log has nothing like %q", patience, text)
 		}
 	}
 }

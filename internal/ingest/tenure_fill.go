@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pull"
 )
 
@@ -78,8 +79,8 @@ func (t *tenure) missing(ctx context.Context, from, to uint64) (found []*jetstre
 			return nil, errGap
 		}
 		from = raw.Sequence
-		subject := partitionSubject(raw.Subject)
-		if slices.ContainsFunc(t.w.opts.Subjects, func(f string) bool { return covers(f, subject) }) {
+		subject := layout.PartitionSubject(raw.Subject)
+		if slices.ContainsFunc(t.w.opts.Subjects, func(f string) bool { return layout.Covers(f, subject) }) {
 			found = append(found, raw)
 		}
 	}
@@ -128,10 +129,10 @@ func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, fi
 
 // stored makes the partition's number-th delivery of a message of the stream.
 func (t *tenure) stored(raw *jetstream.RawStreamMsg, number uint64) delivery {
-	msg := pull.Stored(t.nc, t.w.opts.Stream, partitionConsumer(t.w.opts.Consumer, t.partition), number, raw)
+	msg := pull.Stored(t.nc, t.w.opts.Stream, layout.PartitionConsumer(t.w.opts.Consumer, t.partition), number, raw)
 	return delivery{
 		msg: msg, headers: msg.HeaderBytes(),
-		stream: t.w.opts.Stream, subject: partitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
+		stream: t.w.opts.Stream, subject: layout.PartitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
 		deliveries: 1, stored: raw.Time, received: time.Now(),
 	}
 }

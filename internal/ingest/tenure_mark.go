@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/partition"
 )
 
@@ -187,7 +188,7 @@ func (t *tenure) handOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return stream.UnpinConsumer(ctx, info.Name, priorityGroup)
+	return stream.UnpinConsumer(ctx, info.Name, layout.PriorityGroup)
 }
 
 // pinnedTo says whether the server delivers to who has that pin.

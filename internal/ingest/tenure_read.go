@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/partition"
 	"millrace/internal/ingest/pull"
 )
@@ -17,8 +18,8 @@ import (
 func (t *tenure) pull() (*pull.Pull, error) {
 	limit := newPullLimit(t.w.nc.MaxPayload(), t.consumer.CachedInfo().Config)
 	return pull.Open(t.nc, pull.Request{
-		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: priorityGroup,
-		Messages: limit.messages, Bytes: limit.bytes, Expires: pullFor, Heartbeat: pullFor / 2, Idle: pinnedFor,
+		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: layout.PriorityGroup,
+		Messages: limit.messages, Bytes: limit.bytes, Expires: pullFor, Heartbeat: pullFor / 2, Idle: layout.PinnedFor,
 	})
 }
 
@@ -49,7 +50,7 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 			stale, since = d.number != 1, time.Now()
 		}
 		if stale = stale && d.number > fillMost; stale {
-			if time.Since(since) > pinnedFor {
+			if time.Since(since) > layout.PinnedFor {
 				return errGap // the first delivery of the new start got lost
 			}
 			continue
@@ -97,7 +98,7 @@ func (t *tenure) next(ctx, hard context.Context, messages *pull.Pull) (delivery,
 			if err != nil {
 				return delivery{}, err
 			}
-			d.subject = partitionSubject(msg.Subject())
+			d.subject = layout.PartitionSubject(msg.Subject())
 			return d, nil
 		case ctx.Err() != nil:
 			return delivery{}, ctx.Err()

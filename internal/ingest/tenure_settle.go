@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
+	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 )
@@ -180,7 +181,7 @@ func (t *tenure) acknowledgeAgain(ctx, hard context.Context, sequence uint64) er
 		return nil
 	}
 	t.sendAck(hard, msg, sequence)
-	if time.Since(t.looked) < pinnedFor {
+	if time.Since(t.looked) < layout.PinnedFor {
 		return nil
 	}
 	info, err := t.look(ctx)

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pace"
 	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
@@ -83,7 +84,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	name := opts.Consumer
 	if opts.Exclusive {
-		name = partitionConsumer(name, 0) // all partitions' consumers are alike
+		name = layout.PartitionConsumer(name, 0) // all partitions' consumers are alike
 	}
 	consumer, err := js.Consumer(ctx, opts.Stream, name)
 	if err != nil {
@@ -100,7 +101,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
-	w.limit = deliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
+	w.limit = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
 	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
 	w.prepareGroups()
 	w.progressed()
@@ -113,16 +114,6 @@ func operatorNames(opts Options) string {
 		names[i] = op.String()
 	}
 	return strings.Join(names, ",")
-}
-
-// deliveryLimit is how often a payload is tried. The server stops delivering after its own MaxDeliver, so the
-// last of those deliveries is the last chance to dead-letter the payload and is not spent on trying, unless it
-// is the only one.
-func deliveryLimit(ours, servers int) int {
-	if servers > 0 {
-		return min(ours, max(servers-1, 1))
-	}
-	return ours
 }
 
 // fullBatch is how many payloads every pipeline's batch can hold.

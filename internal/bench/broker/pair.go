@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/layout"
 	"millrace/internal/operator"
 )
 
@@ -57,13 +58,21 @@ func published(stored string) string {
 // mapped is the subject of the result for an input's.
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
+// layout is that of a Millrace worker between the two streams.
+func (s *site) layout(exclusive bool) layout.Layout {
+	return layout.Layout{
+		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
+		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
+		Exclusive: exclusive, Partitions: partitions, MaxDeliver: 10,
+		Storage: s.storage, AckWait: ackWait, MaxAckPending: maxAckPending,
+	}
+}
+
 // options are those of a Millrace worker between the two streams.
 func (s *site) options(ops []operator.Operator, exclusive bool) ingest.Options {
 	return ingest.Options{
-		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
-		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
-		Operators: ops, Format: operator.JSON, Exclusive: exclusive, Partitions: partitions, Linger: linger, MaxDeliver: 10,
-		DrainTimeout: time.Minute, Provision: true, Storage: s.storage, AckWait: ackWait, MaxAckPending: maxAckPending,
+		Layout:    s.layout(exclusive),
+		Operators: ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: &tally{},
 	}
 }
@@ -82,7 +91,7 @@ func (s *site) renew(ctx context.Context, of shape) error {
 	if err := s.create(ctx, s.out, results); err != nil {
 		return err
 	}
-	if err := ingest.Provision(ctx, s.js, s.options(nil, of != whole)); err != nil {
+	if err := layout.Provision(ctx, s.js, s.layout(of != whole), quiet); err != nil {
 		return err
 	}
 	if of == parted {

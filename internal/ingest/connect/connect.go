@@ -1,4 +1,6 @@
-package ingest
+// Package connect opens connections to NATS that last: with whatever the worker is known by, made again for as long as it
+// takes, and with a word in the log on why there is none.
+package connect
 
 import (
 	"errors"
@@ -12,10 +14,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/ingest/credentials"
+	"millrace/internal/ingest/finding"
 )
 
-// Connection says how to reach NATS. Files are paths; empty means none.
-type Connection struct {
+// Server says how to reach NATS. Files are paths; empty means none.
+type Server struct {
 	URL   string // server addresses, comma separated
 	Creds string // a credentials file (JWT and seed)
 	NKey  string // a file with an NKey seed
@@ -34,14 +37,14 @@ const (
 )
 
 // files are what c is known by and knows the server by.
-func (c Connection) files() credentials.Files {
+func (c Server) files() credentials.Files {
 	return credentials.Files{Creds: c.Creds, NKey: c.NKey, CA: c.CA, Cert: c.Cert, Key: c.Key}
 }
 
-// Connect opens a connection that, once open, reconnects for ever, even if the server refuses it meanwhile: credentials
+// Open opens a connection that, once open, reconnects for ever, even if the server refuses it meanwhile: credentials
 // that have expired are replaced on disk, and are read again for each attempt. What happens to it is logged, and
-// reconnections are told to the observer.
-func Connect(c Connection, name string, log *slog.Logger, observer Observer) (*nats.Conn, error) {
+// reconnected is called when it has come back.
+func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Conn, error) {
 	opts, err := c.files().Options()
 	if err != nil {
 		return nil, err
@@ -59,7 +62,7 @@ func Connect(c Connection, name string, log *slog.Logger, observer Observer) (*n
 		nats.ReconnectErrHandler(out.failed),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			log.Info("reconnected to NATS", "server", nc.ConnectedServerName())
-			observer.Reconnected()
+			reconnected()
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if refused(err) {
@@ -81,14 +84,14 @@ func Connect(c Connection, name string, log *slog.Logger, observer Observer) (*n
 }
 
 // Inspect looks at the files that c names, without a server.
-func (c Connection) Inspect(now time.Time) (findings []Finding) {
+func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
 	for _, f := range c.files().Inspect(now) {
-		found := Finding{What: f.Variable, Found: f.Path + " " + f.Found, Advice: f.Advice}
+		found := finding.Finding{What: f.Variable, Found: f.Path + " " + f.Found, Advice: f.Advice}
 		switch {
 		case f.Wrong:
-			found.Level = Error
+			found.Level = finding.Error
 		case f.Advice != "":
-			found.Level = Warning
+			found.Level = finding.Warning
 		}
 		findings = append(findings, found)
 	}
@@ -96,7 +99,7 @@ func (c Connection) Inspect(now time.Time) (findings []Finding) {
 }
 
 // advice says what to look at after a connection that failed.
-func (c Connection) advice(err error) string {
+func (c Server) advice(err error) string {
 	if text := c.files().Explain(err, strings.Contains(c.URL, "@")); text != "" {
 		return text
 	}

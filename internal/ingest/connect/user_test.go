@@ -1,24 +1,18 @@
-package ingest
+package connect
 
 import (
 	"bytes"
-	"io"
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/testkit"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 )
-
-func newRigLog(t *testing.T) *slog.Logger {
-	t.Helper()
-	return slog.New(slog.NewTextHandler(io.Discard, nil))
-}
-
-func logTo(sink *logSink) *slog.Logger { return slog.New(slog.NewTextHandler(sink, nil)) }
 
 func TestCredentialsFiles(t *testing.T) {
 	t.Parallel()
@@ -32,7 +26,7 @@ func TestCredentialsFiles(t *testing.T) {
 	token, seed, _ := bytes.Cut(right, []byte(border))
 	_, otherSeed, _ := bytes.Cut(other, []byte(border))
 
-	connects(t, Connection{URL: url, Creds: o.file("right", right)})
+	connects(t, Server{URL: url, Creds: o.file("right", right)})
 	for _, c := range []struct {
 		name string
 		text []byte
@@ -50,24 +44,24 @@ func TestCredentialsFiles(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			path := o.file(c.name, c.text)
-			refusedWith(t, Connection{URL: url, Creds: path}, append(c.want, "MILLRACE_NATS_CREDS", path)...)
+			refusedWith(t, Server{URL: url, Creds: path}, append(c.want, "MILLRACE_NATS_CREDS", path)...)
 		})
 	}
-	refusedWith(t, Connection{URL: url}, "the server asks for a user, and the worker has none", "MILLRACE_NATS_CREDS")
+	refusedWith(t, Server{URL: url}, "the server asks for a user, and the worker has none", "MILLRACE_NATS_CREDS")
 	missing := filepath.Join(o.dir, "missing")
-	refusedWith(t, Connection{URL: url, Creds: missing}, "MILLRACE_NATS_CREDS: "+missing+" is not there", "mount the Secret")
+	refusedWith(t, Server{URL: url, Creds: missing}, "MILLRACE_NATS_CREDS: "+missing+" is not there", "mount the Secret")
 }
 
 func TestNKeys(t *testing.T) {
 	t.Parallel()
 	user, stranger, account := newSeed(t, nkeys.CreateUser), newSeed(t, nkeys.CreateUser), newSeed(t, nkeys.CreateAccount)
-	s := plainServer(t, server.Options{Nkeys: []*server.NkeyUser{{Nkey: publicKey(t, user)}}})
+	s := testkit.Plain(t, server.Options{Nkeys: []*server.NkeyUser{{Nkey: publicKey(t, user)}}})
 	url := "nats://" + s.Addr().String()
 	dir := t.TempDir()
 	file := func(name string, text []byte) string { return writeFile(t, filepath.Join(dir, name), text) }
 	right := file("right", seedOf(t, user))
-	connects(t, Connection{URL: url, NKey: right})
-	connects(t, Connection{URL: url, NKey: file("with a line's end", append(seedOf(t, user), '\n'))})
+	connects(t, Server{URL: url, NKey: right})
+	connects(t, Server{URL: url, NKey: file("with a line's end", append(seedOf(t, user), '\n'))})
 	for _, c := range []struct {
 		name string
 		text []byte
@@ -82,13 +76,13 @@ func TestNKeys(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			path := file(c.name, c.text)
-			refusedWith(t, Connection{URL: url, NKey: path}, append(c.want, "MILLRACE_NATS_NKEY", path)...)
+			refusedWith(t, Server{URL: url, NKey: path}, append(c.want, "MILLRACE_NATS_NKEY", path)...)
 		})
 	}
-	plain := plainServer(t, server.Options{}).Addr().String()
-	refusedWith(t, Connection{URL: "nats://" + plain, NKey: right}, "the server knows no NKeys", "MILLRACE_NATS_NKEY")
-	for _, f := range (Connection{NKey: right}).Inspect(time.Now()) {
-		if f.Level != OK || !strings.Contains(f.Found, publicKey(t, user)) {
+	plain := testkit.Plain(t, server.Options{}).Addr().String()
+	refusedWith(t, Server{URL: "nats://" + plain, NKey: right}, "the server knows no NKeys", "MILLRACE_NATS_NKEY")
+	for _, f := range (Server{NKey: right}).Inspect(time.Now()) {
+		if f.Level != finding.OK || !strings.Contains(f.Found, publicKey(t, user)) {
 			t.Errorf("check says %s, want the public key", f)
 		}
 	}
@@ -98,10 +92,10 @@ func TestNKeys(t *testing.T) {
 func TestAnNKeyReplacedOnDisk(t *testing.T) {
 	t.Parallel()
 	user, other := newSeed(t, nkeys.CreateUser), newSeed(t, nkeys.CreateUser)
-	s := plainServer(t, server.Options{Nkeys: []*server.NkeyUser{{Nkey: publicKey(t, user)}, {Nkey: publicKey(t, other)}}})
+	s := testkit.Plain(t, server.Options{Nkeys: []*server.NkeyUser{{Nkey: publicKey(t, user)}, {Nkey: publicKey(t, other)}}})
 	path := writeFile(t, filepath.Join(t.TempDir(), "seed"), seedOf(t, user))
-	log := newLogSink(t)
-	nc, err := Connect(Connection{URL: "nats://" + s.Addr().String(), NKey: path}, "test", logTo(log), newTally())
+	log := testkit.NewLog(t)
+	nc, err := Open(Server{URL: "nats://" + s.Addr().String(), NKey: path}, "test", log.Logger(), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,8 +104,8 @@ func TestAnNKeyReplacedOnDisk(t *testing.T) {
 	if err := nc.ForceReconnect(); err != nil {
 		t.Fatal(err)
 	}
-	log.await(t, "holds the seed of another user than at the worker's start")
-	log.await(t, "start the worker again")
+	log.Await(t, "holds the seed of another user than at the worker's start")
+	log.Await(t, "start the worker again")
 }
 
 // TestCredentialsThatExpireWhileRunning: the server ends the connection. The worker does not, and goes on with what lies on
@@ -121,22 +115,22 @@ func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	o := newOperators(t)
 	brief, _ := o.credentials("brief", time.Now().Add(4*time.Second), nil)
 	path := o.file("worker", brief)
-	log, tally := newLogSink(t), newTally()
-	nc, err := Connect(Connection{URL: "nats://" + o.server.Addr().String(), Creds: path}, "test", logTo(log), tally)
+	log, again := testkit.NewLog(t), make(reconnections, 1)
+	nc, err := Open(Server{URL: "nats://" + o.server.Addr().String(), Creds: path}, "test", log.Logger(), again.one)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	log.await(t, "disconnected from NATS, reconnecting")
-	log.await(t, "not connected to NATS, trying again")
-	log.await(t, "expired at")
-	log.await(t, "they count from the next connection on")
+	log.Await(t, "disconnected from NATS, reconnecting")
+	log.Await(t, "not connected to NATS, trying again")
+	log.Await(t, "expired at")
+	log.Await(t, "they count from the next connection on")
 	if nc.IsClosed() {
 		t.Fatal("the client has given up")
 	}
 	fresh, _ := o.credentials("fresh", time.Now().Add(time.Hour), nil)
 	replace(t, o.file("fresh", fresh), path)
-	tally.awaitFunc(t, "connections", 1, tally.reconnects)
+	again.await(t)
 }
 
 // TestAUserRemovedWhileRunning: the server sends the worker away and refuses it from then on.
@@ -144,10 +138,10 @@ func TestAUserRemovedWhileRunning(t *testing.T) {
 	t.Parallel()
 	user, other := newSeed(t, nkeys.CreateUser), newSeed(t, nkeys.CreateUser)
 	o := server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, Nkeys: []*server.NkeyUser{{Nkey: publicKey(t, user)}}}
-	s := plainServer(t, o)
+	s := testkit.Plain(t, o)
 	path := writeFile(t, filepath.Join(t.TempDir(), "seed"), seedOf(t, user))
-	log, tally := newLogSink(t), newTally()
-	nc, err := Connect(Connection{URL: "nats://" + s.Addr().String(), NKey: path}, "test", logTo(log), tally)
+	log, again := testkit.NewLog(t), make(reconnections, 1)
+	nc, err := Open(Server{URL: "nats://" + s.Addr().String(), NKey: path}, "test", log.Logger(), again.one)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +155,8 @@ func TestAUserRemovedWhileRunning(t *testing.T) {
 		}
 	}
 	reload(other)
-	log.await(t, "not connected to NATS, trying again")
-	log.await(t, "the server does not know the user whose seed is in "+path)
+	log.Await(t, "not connected to NATS, trying again")
+	log.Await(t, "the server does not know the user whose seed is in "+path)
 	reload(user)
-	tally.awaitFunc(t, "connections", 1, tally.reconnects)
+	again.await(t)
 }

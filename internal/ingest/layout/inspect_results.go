@@ -1,4 +1,4 @@
-package ingest
+package layout
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/store"
 )
 
@@ -13,44 +14,44 @@ import (
 func (i *inspection) durability(what, found string, c jetstream.StreamConfig) {
 	switch {
 	case c.Storage == jetstream.MemoryStorage:
-		i.say(Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
+		i.say(finding.Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
 	case c.Replicas < 2 && i.cluster != "":
-		i.say(Warning, what, found, "one replica is lost with its server, and the cluster could keep more; set num_replicas to 3 "+
+		i.say(finding.Warning, what, found, "one replica is lost with its server, and the cluster could keep more; set num_replicas to 3 "+
 			"(nats stream edit "+c.Name+" --replicas 3)")
 	default:
-		i.say(OK, what, found, "")
+		i.say(finding.OK, what, found, "")
 	}
 }
 
 // publishing says how results are going to be stored.
 func (i *inspection) publishing(what string) {
-	found, err := store.Ask(i.ctx, i.nc, i.o.ResultStream)
+	found, err := store.Ask(i.ctx, i.nc, i.l.ResultStream)
 	switch {
 	case err != nil:
-		i.say(Error, what, err.Error(), "check the account's permissions on the JetStream API")
+		i.say(finding.Error, what, err.Error(), "check the account's permissions on the JetStream API")
 	case found.Batches:
-		i.say(OK, what, found.Found, "")
+		i.say(finding.OK, what, found.Found, "")
 	default:
-		i.say(Warning, what, found.Found, found.Advice)
+		i.say(finding.Warning, what, found.Found, found.Advice)
 	}
 }
 
 // duplicates compares how long the result stream knows an id with how long an input may come again. A result that
 // is stored after its id was forgotten is a second one.
 func (i *inspection) duplicates(what string, c jetstream.StreamConfig) {
-	ackWait, deliveries := i.o.AckWait, i.o.MaxDeliver
-	if consumer, err := i.js.Consumer(i.ctx, i.o.Stream, i.o.Consumer); err == nil { // what is wrong with it is said elsewhere
+	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
+	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // what is wrong with it is said elsewhere
 		settings := consumer.CachedInfo().Config
-		ackWait, deliveries = settings.AckWait, deliveryLimit(deliveries, settings.MaxDeliver)
+		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
 	}
 	span := redeliverySpan(ackWait, deliveries)
 	found := fmt.Sprintf("duplicate window %s, and an input may come again for %s (ack wait %s, %d deliveries)",
 		c.Duplicates, span, ackWait, deliveries)
 	if c.Duplicates >= span {
-		i.say(OK, what, found, "")
+		i.say(finding.OK, what, found, "")
 		return
 	}
-	i.say(Warning, what, found, fmt.Sprintf("a result that was stored before may be stored a second time; set duplicate_window to %s "+
+	i.say(finding.Warning, what, found, fmt.Sprintf("a result that was stored before may be stored a second time; set duplicate_window to %s "+
 		"(nats stream edit %s --dupe-window %s; the server keeps every id for as long in memory), or lower the consumer's ack wait or "+
 		"MILLRACE_MAX_DELIVER", span, c.Name, window(span)))
 }

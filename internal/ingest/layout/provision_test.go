@@ -1,4 +1,4 @@
-package ingest
+package layout
 
 import (
 	"slices"
@@ -34,13 +34,13 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 		t.Error("the input stream was made to allow batches, which nobody asked for")
 	}
 	c := r.consumerInfo().Config
-	if c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != r.opts.AckWait || c.MaxAckPending != r.opts.MaxAckPending ||
-		c.MaxDeliver != -1 || !slices.Equal(c.FilterSubjects, r.opts.Subjects) || c.Durable != "millrace" {
+	if c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != r.layout.AckWait || c.MaxAckPending != r.layout.MaxAckPending ||
+		c.MaxDeliver != -1 || !slices.Equal(c.FilterSubjects, r.layout.Subjects) || c.Durable != "millrace" {
 		t.Errorf("consumer is %+v", c)
 	}
 
 	before := r.consumerInfo().Created
-	r.opts.AckWait *= 2
+	r.layout.AckWait *= 2
 	r.provision()
 	if got := r.consumerInfo(); got.Created != before || got.Config.AckWait != c.AckWait {
 		t.Errorf("the second run changed the consumer: made %v, ack wait %v", got.Created, got.Config.AckWait)
@@ -53,7 +53,7 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 func TestProvisionKeepsStreamsWhereAsked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.opts.Exclusive, r.opts.Partitions, r.opts.Storage = true, 2, jetstream.MemoryStorage
+	r.layout.Exclusive, r.layout.Partitions, r.layout.Storage = true, 2, jetstream.MemoryStorage
 	r.provision()
 	for _, name := range []string{"INGEST", "RESULTS"} {
 		if s := r.streamConfig(name).Storage; s != jetstream.MemoryStorage {
@@ -74,9 +74,9 @@ func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
 		{30 * time.Second, 10, 5 * time.Minute},
 		{time.Hour, 1000, time.Hour},
 	} {
-		o := r.opts
-		o.AckWait, o.MaxDeliver = c.ackWait, c.deliver
-		if got := resultSettings(r.js, o, nil).Duplicates; got != c.want {
+		l := r.layout
+		l.AckWait, l.MaxDeliver = c.ackWait, c.deliver
+		if got := resultSettings(r.js, l, nil).Duplicates; got != c.want {
 			t.Errorf("ack wait %v, %d deliveries: a duplicate window of %v, want %v", c.ackWait, c.deliver, got, c.want)
 		}
 	}
@@ -135,7 +135,7 @@ func TestProvisionSaysWhatStandsInItsWay(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.createStream(c.stream)
-			err := Provision(r.ctx(), r.js, r.opts)
+			err := Provision(r.ctx(), r.js, r.layout, quiet)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -156,7 +156,7 @@ func TestProvisionSaysWhyThereIsNoConsumer(t *testing.T) {
 	if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", other); err != nil {
 		t.Fatal(err)
 	}
-	err := Provision(r.ctx(), r.js, r.opts)
+	err := Provision(r.ctx(), r.js, r.layout, quiet)
 	if err == nil || !strings.Contains(err.Error(), `create consumer "millrace" on stream "INGEST"`) ||
 		!strings.Contains(err.Error(), "workqueue") {
 		t.Errorf("Provision = %v, want that a work queue has one consumer", err)
@@ -176,8 +176,8 @@ func TestCovers(t *testing.T) {
 		{"results.>", "results", false}, {"results.web", "results.*", false}, {"results.*", "results.web.en", false},
 		{"results.web.en", "results.web", false}, {"other.>", "results.>", false}, {"results.>", ">", false},
 	} {
-		if got := covers(c.pattern, c.wanted); got != c.want {
-			t.Errorf("covers(%q, %q) = %v, want %v", c.pattern, c.wanted, got, c.want)
+		if got := Covers(c.pattern, c.wanted); got != c.want {
+			t.Errorf("Covers(%q, %q) = %v, want %v", c.pattern, c.wanted, got, c.want)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestMappedSubjects(t *testing.T) {
 	for subject, want := range map[string]string{
 		"ingest.web.en": "results.web.en", "ingest": "results", "a.b": "results.b",
 	} {
-		if got := mapSubject("results", subject); got != want {
+		if got := MapSubject("results", subject); got != want {
 			t.Errorf("%q becomes %q, want %q", subject, got, want)
 		}
 	}

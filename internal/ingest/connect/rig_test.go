@@ -1,4 +1,4 @@
-package ingest
+package connect
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"millrace/internal/ingest/testkit"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
@@ -119,8 +121,8 @@ func (a *authority) secureServer(counts span, host string, verify bool, o server
 	if verify {
 		o.TLSVerify, o.TLSConfig.ClientAuth = true, tls.RequireAndVerifyClientCert
 	}
-	o.TLSTimeout = patience.Seconds()
-	return plainServer(a.t, o)
+	o.TLSTimeout = testkit.Patience.Seconds()
+	return testkit.Plain(a.t, o)
 }
 
 func writeFile(t *testing.T, path string, data []byte) string {
@@ -151,7 +153,7 @@ func newOperators(t *testing.T) *operators {
 	if err := resolver.Store(publicKey(t, account), token); err != nil {
 		t.Fatal(err)
 	}
-	s := plainServer(t, server.Options{TrustedKeys: []string{publicKey(t, operator)}, AccountResolver: resolver})
+	s := testkit.Plain(t, server.Options{TrustedKeys: []string{publicKey(t, operator)}, AccountResolver: resolver})
 	return &operators{t: t, server: s, account: account, dir: t.TempDir()}
 }
 
@@ -208,4 +210,23 @@ func (o *operators) credentials(name string, expires time.Time, by nkeys.KeyPair
 func (o *operators) file(name string, text []byte) string {
 	o.t.Helper()
 	return writeFile(o.t, filepath.Join(o.dir, name), text)
+}
+
+// reconnections tells of a connection that has come back.
+type reconnections chan struct{}
+
+func (r reconnections) one() {
+	select {
+	case r <- struct{}{}:
+	default: // one that nobody has waited for
+	}
+}
+
+func (r reconnections) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-r:
+	case <-time.After(testkit.Patience):
+		t.Fatalf("no connection after %v", testkit.Patience)
+	}
 }

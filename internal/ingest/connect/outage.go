@@ -1,4 +1,4 @@
-package ingest
+package connect
 
 import (
 	"errors"

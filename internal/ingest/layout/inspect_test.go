@@ -1,4 +1,4 @@
-package ingest
+package layout
 
 import (
 	"fmt"
@@ -10,18 +10,21 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/testkit"
 )
 
 // found is what Inspect says, one line a finding.
 func (r *rig) found(inFlight, batchBytes int) (lines []string) {
 	r.t.Helper()
-	for _, f := range Inspect(r.ctx(), r.nc, r.opts, inFlight, batchBytes) {
+	for _, f := range Inspect(r.ctx(), r.nc, r.layout, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond}) {
 		missing := ""
 		if f.Missing {
 			missing = " (missing)"
 		}
 		lines = append(lines, fmt.Sprintf("%v%s %v", f.Level, missing, f))
-		if (f.Advice == "") != (f.Level == OK) {
+		if (f.Advice == "") != (f.Level == finding.OK) {
 			r.t.Errorf("finding %q has the advice %q", f, f.Advice)
 		}
 	}
@@ -144,7 +147,7 @@ func TestInspectOfTheConsumer(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.createStream(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}})
-			r.opts.AskedAckPending = 4000
+			r.layout.AskedAckPending = 4000
 			config := good
 			c.change(&config)
 			if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", config); err != nil {
@@ -178,11 +181,11 @@ func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 func TestInspectOfReplicas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for cluster, want := range map[string]Level{"": OK, "east": Warning} {
+	for cluster, want := range map[string]finding.Level{"": finding.OK, "east": finding.Warning} {
 		i := &inspection{cluster: cluster}
 		i.durability("stream RESULTS", "one replica", jetstream.StreamConfig{Name: "RESULTS", Replicas: 1})
 		i.durability("stream RESULTS", "three replicas", jetstream.StreamConfig{Name: "RESULTS", Replicas: 3})
-		if i.findings[0].Level != want || i.findings[1].Level != OK {
+		if i.findings[0].Level != want || i.findings[1].Level != finding.OK {
 			t.Errorf("in cluster %q: %v", cluster, i.findings)
 		}
 	}
@@ -204,7 +207,7 @@ func TestInspectOfTheServer(t *testing.T) {
 func TestInspectWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := plainServer(t, server.Options{})
+	s := testkit.Plain(t, server.Options{})
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -218,18 +221,12 @@ func TestInspectWithoutJetStream(t *testing.T) {
 	}
 }
 
-// plainServer starts a server without JetStream.
-func plainServer(t *testing.T, o server.Options) *server.Server {
-	t.Helper()
-	o.Host, o.Port, o.NoLog, o.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, true
-	s, err := server.NewServer(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(patience) {
-		t.Fatal("the server did not come up")
-	}
-	return s
+func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision() // a stream without
+	r.layout.Exclusive, r.layout.Partitions = true, 4
+	lines := r.found(10, 1<<20)
+	wantLine(t, lines, "error stream INGEST", "does not put a partition before its subjects", "{{partition(4)}}.>", "MILLRACE_DELIVERY=shared")
+	wantLine(t, lines, "error (missing) consumer millrace-0")
 }

@@ -1,20 +1,21 @@
-package ingest
+package connect
 
 import (
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"millrace/internal/ingest/testkit"
+
 	"github.com/nats-io/nats-server/v2/server"
 )
 
 // connectFails connects in vain, and returns what is said of it.
-func connectFails(t *testing.T, c Connection) string {
+func connectFails(t *testing.T, c Server) string {
 	t.Helper()
-	nc, err := Connect(c, "test", slog.New(slog.NewTextHandler(io.Discard, nil)), newTally())
+	nc, err := Open(c, "test", slog.New(slog.DiscardHandler), func() {})
 	if err == nil {
 		nc.Close()
 		t.Fatal("connected")
@@ -24,7 +25,7 @@ func connectFails(t *testing.T, c Connection) string {
 
 func TestConnectSaysWhatToDo(t *testing.T) {
 	t.Parallel()
-	s := plainServer(t, server.Options{Users: []*server.User{{Username: "ann", Password: "pass-right"}}})
+	s := testkit.Plain(t, server.Options{Users: []*server.User{{Username: "ann", Password: "pass-right"}}})
 	addr := s.Addr().String()
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
@@ -32,21 +33,21 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		to   Connection
+		to   Server
 		want []string
 	}{
-		{"nobody there", Connection{URL: "nats://127.0.0.1:1"},
+		{"nobody there", Server{URL: "nats://127.0.0.1:1"},
 			[]string{"nats://127.0.0.1:1", "is a server running there", "MILLRACE_NATS_URL"}},
-		{"wrong password", Connection{URL: "nats://ann:pass-wrong@" + addr},
+		{"wrong password", Server{URL: "nats://ann:pass-wrong@" + addr},
 			[]string{"nats://" + addr, "Authorization", "does not take the user, password or token in MILLRACE_NATS_URL"}},
-		{"bad address", Connection{URL: "nats://ann:pass-wrong@host:port"}, []string{"bad address", "invalid port", "MILLRACE_NATS_URL"}},
-		{"no credentials", Connection{URL: "nats://" + addr, Creds: empty + ".gone"}, []string{"MILLRACE_NATS_CREDS", "no such file"}},
-		{"no seed", Connection{URL: "nats://" + addr, NKey: empty}, []string{"MILLRACE_NATS_NKEY", empty}},
-		{"no files at all", Connection{URL: "nats://" + addr, CA: empty + ".ca", NKey: empty + ".seed"},
+		{"bad address", Server{URL: "nats://ann:pass-wrong@host:port"}, []string{"bad address", "invalid port", "MILLRACE_NATS_URL"}},
+		{"no credentials", Server{URL: "nats://" + addr, Creds: empty + ".gone"}, []string{"MILLRACE_NATS_CREDS", "no such file"}},
+		{"no seed", Server{URL: "nats://" + addr, NKey: empty}, []string{"MILLRACE_NATS_NKEY", empty}},
+		{"no files at all", Server{URL: "nats://" + addr, CA: empty + ".ca", NKey: empty + ".seed"},
 			[]string{"MILLRACE_NATS_TLS_CA", empty + ".ca", "MILLRACE_NATS_NKEY", empty + ".seed"}},
-		{"no authorities", Connection{URL: "nats://" + addr, CA: empty}, []string{"MILLRACE_NATS_TLS_CA", empty}},
-		{"no certificate", Connection{URL: "nats://" + addr, Cert: empty, Key: empty}, []string{"MILLRACE_NATS_TLS_CERT"}},
-		{"no TLS there", Connection{URL: "tls://ann:pass-right@" + addr}, []string{"tls://" + addr, "the server there has no TLS"}},
+		{"no authorities", Server{URL: "nats://" + addr, CA: empty}, []string{"MILLRACE_NATS_TLS_CA", empty}},
+		{"no certificate", Server{URL: "nats://" + addr, Cert: empty, Key: empty}, []string{"MILLRACE_NATS_TLS_CERT"}},
+		{"no TLS there", Server{URL: "tls://ann:pass-right@" + addr}, []string{"tls://" + addr, "the server there has no TLS"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
