@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
 
@@ -41,6 +42,15 @@ func newDelivery(msg jetstream.Msg, now time.Time) (delivery, error) {
 		msg:     msg, stream: meta.Stream, subject: msg.Subject(), sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, deliveries: int(meta.NumDelivered),
 		pending: meta.NumPending, stored: meta.Timestamp, received: now,
 	}, nil
+}
+
+// receipt is what is left of the message when only its acknowledgement is to be said: no payload, which the stream has and
+// many of which may wait.
+func (d *delivery) receipt() jetstream.Msg {
+	if m, ok := d.msg.(interface{ Receipt() *pull.Message }); ok {
+		return m.Receipt()
+	}
+	return d.msg
 }
 
 // nakDelay is how long a payload that could not be processed stays away: a second, doubled with every

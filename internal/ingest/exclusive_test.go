@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/layout"
 	"millrace/internal/operator"
@@ -92,36 +90,6 @@ func (r *rig) wantInOrder() {
 			}
 			last[subject] = p.input
 		}
-	}
-}
-
-// What somebody changes of a partition's consumer while a worker has it outlasts the marks that the worker leaves there.
-func TestExclusiveMarksLeaveTheRestAsItIs(t *testing.T) {
-	t.Parallel()
-	r := exclusiveRig(t, 1)
-	config := func() jetstream.ConsumerConfig {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.CachedInfo().Config
-	}
-	run := r.run(hostDevice(t), streams.Config{})
-	r.publish(10, document)
-	r.tally.awaitStored(t, 10)
-	changed := config()
-	if changed.Metadata[markOwner] == "" {
-		t.Errorf("with a worker at it the consumer has the marks %v, want %s among them", changed.Metadata, markOwner)
-	}
-	changed.Description = "changed meanwhile"
-	if _, err := r.js.UpdateConsumer(r.ctx(), r.opts.Stream, changed); err != nil {
-		t.Fatal(err)
-	}
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	if after := config(); after.Description != changed.Description || after.Metadata[markOwner] != "" {
-		t.Errorf("afterwards it is called %q and has the marks %v; want %q, and no %s", after.Description, after.Metadata, changed.Description, markOwner)
 	}
 }
 

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
@@ -108,4 +111,38 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, payload)
+}
+
+// A device is lost with a suspect in hand: there is nothing left to try it on, and nothing to wait for.
+func TestALostDeviceIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.DrainTimeout = time.Hour
+	r.provision()
+	d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1})
+	release := d.Hold()
+	run := r.prepare(d, streams.Config{BatchPayloads: 4})
+	run.start()
+	until(t, "the worker pulls", func() bool { return r.consumerInfo().NumWaiting > 0 })
+	pulling := r.consumerInfo().NumWaiting
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := c.Fetch(1, jetstream.FetchMaxWait(patience)) // one for somebody else
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "somebody else pulls too", func() bool { return r.consumerInfo().NumWaiting > pulling })
+	r.publish(60, document)
+	suspect := <-mine.Messages()
+	until(t, "fresh payloads are in hand", func() bool { return run.worker.Status().InHand > 0 })
+	if err := suspect.Nak(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the suspect came", func() bool { return r.tally.redelivered() == 1 })
+	release()
+	if err := run.wait(); !errors.Is(err, device.ErrLost) {
+		t.Errorf("Run = %v, want a lost device", err)
+	}
 }

@@ -78,7 +78,7 @@ func (s *source) run(ctx, hard context.Context) (err error) {
 		s.careful.begin(ctx)
 		defer s.careful.leave(s.unread)
 		defer func() {
-			if !lost(err) {
+			if !lost(err) && !lost(context.Cause(ctx)) {
 				err = errors.Join(err, s.careful.play(hard)) // what has come is finished, as everywhere
 			}
 		}()

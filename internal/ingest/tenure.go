@@ -38,11 +38,13 @@ type tenure struct {
 	consumer jetstream.Consumer
 	begun    bool      // the server has chosen this worker, and the consumer is marked
 	looked   time.Time // when the consumer was last asked how it is
+	repeated bool      // the last acknowledgement was said again since, as the server had not heard of it
+	again    time.Time // when one was last said again for an input that came although it was covered
 	pin      string    // the server's name for this worker's turn; empty until a delivery said it
 	pace     *pace.Pace
 	order    chan *group              // submitted batches, in order
 	failed   chan error               // why the tenure must end; room for one
-	dead     map[uint64]jetstream.Msg // inputs with dead letters that may be what the next acknowledgement names, by sequence
+	dead     map[uint64]jetstream.Msg // inputs with dead letters, without payloads, that may be what the next acknowledgement names
 
 	blame    Reason // why a payload that is given up is given up
 	out      *queue // to who fills batches

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,7 +32,8 @@ func (t *tenure) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) err
 	before := partition.ParseCaution(marks[markCaution])
 	floor := info.AckFloor.Stream
 	caution := before.Begin(floor)
-	if owner, died := marks[markOwner]; died {
+	// What this very worker has left, it has lived through: it could not reach the server to say so.
+	if owner, left := marks[markOwner]; left && (owner != t.e.id || marks[markFault] != "") {
 		caution = before.AfterDeath(floor, info.Delivered.Stream, marks[markAlone] != "")
 		t.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
 			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(t.pipe.BatchPayloads()))
@@ -45,7 +47,8 @@ func (t *tenure) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) err
 	return t.markOn(ctx, info, map[string]string{markOwner: t.e.id, markCaution: caution.String(), markAlone: "", markFault: ""})
 }
 
-// mark changes the consumer's metadata; an empty value takes a key away.
+// mark changes the consumer's metadata; an empty value takes a key away. Where the marks are another worker's by now it leaves
+// them alone and fails with errPinLost.
 func (t *tenure) mark(ctx context.Context, changes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
@@ -53,6 +56,9 @@ func (t *tenure) mark(ctx context.Context, changes map[string]string) error {
 	info, err := t.consumer.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the consumer before marking it: %w", err)
+	}
+	if info.Config.Metadata[markOwner] != t.e.id {
+		return errPinLost
 	}
 	return t.markOn(ctx, info, changes)
 }
@@ -107,6 +113,9 @@ func (t *tenure) lookAfter(ctx, hard context.Context) error {
 	if err := t.overridden(info); err != nil {
 		return err
 	}
+	if err := t.unheard(hard, info); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	taken := t.taken
 	t.mu.Unlock()
@@ -140,6 +149,24 @@ func (t *tenure) overridden(info *jetstream.ConsumerInfo) error {
 	return nil
 }
 
+// unheard looks, while nothing comes, whether the server has the last acknowledgement. Where it has not it is said again; and
+// where that is of no use either, as with one whose number a late acknowledgement of an earlier tenure has taken, it is an error.
+func (t *tenure) unheard(hard context.Context, info *jetstream.ConsumerInfo) error {
+	t.mu.Lock()
+	msg, sequence, open := t.lastAcked, t.ackedUpTo, t.floor.Open()
+	t.mu.Unlock()
+	if msg == nil || open > 0 || info.AckFloor.Stream >= sequence {
+		t.repeated = false
+		return nil
+	}
+	if t.repeated {
+		return errOverridden
+	}
+	t.repeated = true
+	t.sendAck(hard, msg, sequence)
+	return nil
+}
+
 // end gives the partition up. What was not finished is the next tenure's; where this one has failed of a payload the marks
 // stay, so that the next one is careful.
 func (t *tenure) end(hard context.Context) {
@@ -147,7 +174,7 @@ func (t *tenure) end(hard context.Context) {
 	if !t.begun && t.pin == "" {
 		return // the server has never chosen this worker
 	}
-	changes := map[string]string{markOwner: "", markAlone: ""}
+	changes := map[string]string{markOwner: "", markAlone: "", markFault: ""}
 	if t.fault != "" {
 		changes = map[string]string{markFault: string(t.fault)}
 	}
@@ -163,6 +190,9 @@ func (t *tenure) end(hard context.Context) {
 	}
 	if err == nil && t.begun && t.pipe.Err() == nil { // with a lost device the marks stay as they are: they say what it was lost with
 		err = t.mark(ctx, changes)
+	}
+	if errors.Is(err, errPinLost) {
+		return // there is nothing to give up any more
 	}
 	if err == nil {
 		err = t.handOver(ctx)

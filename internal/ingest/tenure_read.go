@@ -212,7 +212,7 @@ func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error)
 	t.mu.Lock()
 	alone := t.floor.Open() == 1
 	t.floor.Settle(d.sequence)
-	t.dead[d.sequence] = d.msg
+	t.dead[d.sequence] = d.receipt()
 	t.mu.Unlock()
 	if !alone {
 		return nil // it is acknowledged with what is before it

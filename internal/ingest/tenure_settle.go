@@ -177,9 +177,10 @@ func (t *tenure) acknowledgeAgain(ctx, hard context.Context, sequence uint64) er
 	t.mu.Lock()
 	msg, covered := t.lastAcked, sequence <= t.ackedUpTo
 	t.mu.Unlock()
-	if msg == nil || !covered {
+	if msg == nil || !covered || time.Since(t.again) < sayAgain {
 		return nil
 	}
+	t.again = time.Now()
 	t.sendAck(hard, msg, sequence)
 	if time.Since(t.looked) < layout.PinnedFor {
 		return nil
@@ -190,6 +191,9 @@ func (t *tenure) acknowledgeAgain(ctx, hard context.Context, sequence uint64) er
 	}
 	return t.overridden(info)
 }
+
+// sayAgain is how long one repeated acknowledgement does for all inputs that it covers: they come again together.
+const sayAgain = 100 * time.Millisecond
 
 func (t *tenure) sendAck(ctx context.Context, msg jetstream.Msg, sequence uint64) {
 	if err := t.w.acknowledgeAll(ctx, msg); err != nil && t.w.badSettle.due() {

@@ -52,9 +52,10 @@ func (t *trier) try(ctx context.Context, pipe *streams.Pipeline, g *group, items
 	return t.try(ctx, pipe, g, items[half:])
 }
 
-// operatorFailed says whether err may be a payload's doing: the device is well, and it is not for want of memory.
+// operatorFailed says whether err may be a payload's doing: the device is well, it is not for want of memory, and nobody has
+// stopped waiting for what is on the device still.
 func operatorFailed(err error) bool {
-	return err != nil && !lost(err) && !errors.Is(err, device.ErrOutOfMemory)
+	return err != nil && !lost(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, context.Canceled)
 }
 
 // lost says whether err is the end of the pipeline.
@@ -85,6 +86,9 @@ func (t *trier) giveBack(ctx context.Context, g *group, items []int, err error) 
 // then they may be on the device still, and t.part's.
 func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items []int) error {
 	t.ran = false
+	if err := ctx.Err(); err != nil {
+		return err // a batch may be free all the same, and t.part's own still on the device
+	}
 	if err := pipe.Reserve(ctx); err != nil {
 		return err
 	}

@@ -44,6 +44,11 @@ func (m *Message) Subject() string { return m.raw.Subject }
 // Reply is where the server takes acknowledgements.
 func (m *Message) Reply() string { return m.raw.Reply }
 
+// Receipt is the message without its payload and headers: what it takes to acknowledge it.
+func (m *Message) Receipt() *Message {
+	return &Message{nc: m.nc, raw: &nats.Msg{Subject: m.raw.Subject, Reply: m.raw.Reply}}
+}
+
 // The positions in a reply subject, from its end: $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.<consumer
 // sequence>.<nanoseconds>.<pending>. With a domain there is more before the stream, and a token behind it all.
 const (

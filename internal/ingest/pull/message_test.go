@@ -93,3 +93,22 @@ func TestWordsAboutAMessage(t *testing.T) {
 	}
 	r.until("it is settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
 }
+
+// TestReceipt keeps what it takes to acknowledge, and nothing of what may be large.
+func TestReceipt(t *testing.T) {
+	t.Parallel()
+	whole := &Message{raw: &nats.Msg{
+		Subject: "ingest.a", Reply: "$JS.ACK.INGEST.millrace.1.2.3.4.5",
+		Header: nats.Header{"A": {"b"}}, Data: make([]byte, 1000),
+	}}
+	receipt := whole.Receipt()
+	if receipt.Reply() != whole.Reply() || receipt.Subject() != whole.Subject() {
+		t.Errorf("the receipt is for %q on %q", receipt.Subject(), receipt.Reply())
+	}
+	if len(receipt.Data()) != 0 || receipt.HeaderBytes() != 0 || len(receipt.Headers()) != 0 {
+		t.Errorf("the receipt has %d bytes of payload and %d of headers", len(receipt.Data()), receipt.HeaderBytes())
+	}
+	if got, err := receipt.Metadata(); err != nil || got.Sequence.Stream != 2 {
+		t.Errorf("the receipt's metadata: %+v, %v", got, err)
+	}
+}
