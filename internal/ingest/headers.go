@@ -69,7 +69,7 @@ func (d *delivery) source(h nats.Header) {
 // messageID identifies the input for the result stream's duplicate window, so that the result of a second
 // delivery is dropped there.
 func (d *delivery) messageID() string {
-	return d.stream + ":" + strconv.FormatUint(d.sequence, 10)
+	return d.stream + ":" + strconv.FormatUint(d.sequence, 10) + d.unlike
 }
 
 // resultHeaders are what a result has beside its input's headers.
@@ -79,7 +79,7 @@ var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, Hea
 func (d *delivery) resultHeader(operators string) nats.Header {
 	h := passThrough(d.msg.Headers(), 5)
 	id := d.messageID()
-	values := []string{d.stream, id[len(d.stream)+1:], d.subject, operators, id} // one allocation for all
+	values := []string{d.stream, id[len(d.stream)+1 : len(id)-len(d.unlike)], d.subject, operators, id} // one allocation for all
 	for i, key := range resultHeaders {
 		h[key] = values[i : i+1 : i+1]
 	}

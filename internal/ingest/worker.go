@@ -27,6 +27,7 @@ import (
 // Worker moves payloads from the input stream through pipelines to the result stream.
 type Worker struct {
 	nc        *nats.Conn // the first of links
+	js        jetstream.JetStream
 	links     links
 	opts      Options
 	log       *slog.Logger
@@ -47,6 +48,7 @@ type Worker struct {
 	inHand     atomic.Int32                   // groups that are not free
 	budget     budget                         // bytes of the payloads in them
 	ledger     *ledger
+	renewal    renewal
 	failed     chan failed // batches in which a payload to blame is looked for
 	pace       *pace.Pace  // of shared delivery
 
@@ -91,7 +93,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, opts.Stream, err)
 	}
 	w := &Worker{
-		nc: nc, links: append(links{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
+		nc: nc, js: js, links: append(links{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
 		consumer: consumer, flying: map[*streams.Pipeline][]*group{},
 		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(), ledger: newLedger(),
 		confirming: make(chan struct{}, confirmAtOnce),
@@ -233,7 +235,8 @@ func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
 		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), log: w.log, observer: w.observer,
 		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
-		admit: func(d *delivery) bool { return w.admit(hard, d) },
+		admit:   func(d *delivery) bool { return w.admit(hard, d) },
+		renewal: func(ctx context.Context) (layout.Renewed, error) { return w.renewal.ask(ctx, w.js, w) },
 	}
 	src.careful = w.newCareful(hard, src)
 	return src
