@@ -18,7 +18,8 @@ func TestPublishAcksLost(t *testing.T) {
 		var mu sync.Mutex
 		rng := rand.New(rand.NewPCG(r.seed, oneIn))
 		lost := 0
-		p := r.proxy(func(_, body []byte) bool {
+		p := r.proxy()
+		p.Lose(func(_ string, body []byte) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			if !isPublishAck(body) || rng.IntN(oneIn) > 0 {
@@ -27,7 +28,7 @@ func TestPublishAcksLost(t *testing.T) {
 			lost++
 			return true
 		})
-		r.join(r.startWorkerAt(p.url()))
+		r.join(r.startWorkerAt(p.URL()))
 		r.feed(payloads, r.inputsOf(func(rng *rand.Rand) int { return rng.IntN(300) })).wait()
 		r.close("publish acknowledgements lost, 5 %", payloads)
 		mu.Lock()

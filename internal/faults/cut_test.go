@@ -1,6 +1,10 @@
 package faults
 
-import "testing"
+import (
+	"testing"
+
+	"millrace/internal/ingest/testkit"
+)
 
 // Each of these tests has two workers, the first behind a proxy. That the second gets what the first had in hand
 // shows that AckWait has passed while the first was cut off.
@@ -13,8 +17,8 @@ func TestConnectionCut(t *testing.T) {
 		f := r.feed(endless, r.inputs())
 		for range cuts {
 			r.awaitResults(1 + r.rng.IntN(2000))
-			back := func() { p.refuse(false) }
-			r.untilTakenOver(other, func() { p.refuse(true) }, back)
+			back := func() { p.Refuse(false) }
+			r.untilTakenOver(other, func() { p.Refuse(true) }, back)
 			back()
 			r.until("the worker is back", r.workers[0].isReady)
 		}
@@ -32,15 +36,15 @@ func TestOneWayCut(t *testing.T) {
 		f := r.feed(endless, r.inputs())
 		for i := range cuts {
 			r.awaitResults(1 + r.rng.IntN(2000))
-			way := &p.up
+			way := &p.Up
 			if i%2 == 1 {
-				way = &p.down
+				way = &p.Down
 			}
-			r.untilTakenOver(other, way.close, way.open)
+			r.untilTakenOver(other, way.Close, way.Open)
 			if r.rng.IntN(2) == 0 {
-				p.cut()
+				p.Cut()
 			}
-			way.open()
+			way.Open()
 			r.until("the worker is back", r.workers[0].isReady)
 		}
 		f.finish()
@@ -49,12 +53,12 @@ func TestOneWayCut(t *testing.T) {
 }
 
 // workBehindProxy starts the two workers. What they compute takes long enough that they have something in hand nearly always.
-func (r *rig) workBehindProxy() (p *proxy, other *worker) {
+func (r *rig) workBehindProxy() (p *testkit.Proxy, other *worker) {
 	r.t.Helper()
 	r.operators("crc32c,minhash?k=24&hashes=128")
 	r.serve(1)
-	p = r.proxy(nil)
-	r.join(r.startWorkerAt(p.url()))
+	p = r.proxy()
+	r.join(r.startWorkerAt(p.URL()))
 	r.work(1)
 	return p, r.workers[1]
 }

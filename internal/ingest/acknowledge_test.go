@@ -42,7 +42,7 @@ func TestLostConfirmations(t *testing.T) {
 	const n = 20
 	r.publish(n, document)
 	// A confirmation is an empty answer to a request; all others have something to say.
-	proxy.losing(func(subject string, body []byte) bool {
+	proxy.Lose(func(subject string, body []byte) bool {
 		return bytes.HasPrefix([]byte(subject), []byte("_INBOX.")) && len(bytes.TrimSpace(body)) == 0
 	})
 	run.start()

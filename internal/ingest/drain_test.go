@@ -146,7 +146,7 @@ func TestDrainWhileDisconnectedEnds(t *testing.T) {
 	r.publish(1, payload)
 	run.start()
 	w.await(t, 1, 10)
-	proxy.refuse(true)
+	proxy.Refuse(true)
 	until(t, "disconnected", func() bool { return !run.nc.IsConnected() })
 	open()
 	start := time.Now()

@@ -58,7 +58,7 @@ func TestATenureGoesOverTheNextConnection(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	run := r.prepare(hostDevice(t), streams.Config{})
-	r.behindProxy().losing(func(string, []byte) bool { return true }) // for connections from now on
+	r.behindProxy().Lose(func(string, []byte) bool { return true }) // for connections from now on
 	dead, err := connect.Open(connect.Server{URL: r.url}, "millrace-test-dead", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		t.Fatal(err)

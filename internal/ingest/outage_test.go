@@ -52,7 +52,7 @@ func TestConnectionCutUnderLoad(t *testing.T) {
 	run.start()
 	for cut := range 3 {
 		r.tally.awaitStored(t, 200*(cut+1))
-		proxy.cut()
+		proxy.Cut()
 		r.tally.awaitFunc(t, "connections", cut+1, r.tally.reconnects)
 	}
 	r.tally.awaitStored(t, n)

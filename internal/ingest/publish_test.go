@@ -107,7 +107,7 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	r.provision()
 	p := r.behindProxy()
 	acks := 0
-	p.losing(func(_ string, body []byte) bool {
+	p.Lose(func(_ string, body []byte) bool {
 		if !isPubAck(body) {
 			return false
 		}

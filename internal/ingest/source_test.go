@@ -208,10 +208,10 @@ func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 	if d := p.next(t); d.sequence != 1 || d.msg.Ack() != nil {
 		t.Fatalf("input %d came first, or could not be acknowledged", d.sequence)
 	}
-	proxy.losing(func(string, []byte) bool { return true })
+	proxy.Lose(func(string, []byte) bool { return true })
 	r.publishFrom(1, 2, document)
 	r.log.Await(t, "pull interrupted")
-	proxy.losing(nil)
+	proxy.Lose(nil)
 	d := p.next(t)
 	if d.sequence != 2 || d.deliveries < 2 {
 		t.Errorf("input %d came for the %d. time, want the second input, again", d.sequence, d.deliveries)

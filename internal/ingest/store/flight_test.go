@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 )
@@ -12,8 +11,9 @@ import (
 // A batch whose connection goes holds a subscription that can only be given back when the connection is there again.
 func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	t.Parallel()
-	r, loss := newRig(t, nil), &lossy{}
-	nc := r.connect(nats.SetCustomDialer(loss))
+	r := newRig(t, nil)
+	loss := r.proxy()
+	nc := r.connectTo(loss.URL())
 	b := NewBatched(r.windowed(patience, nc), nil)
 	r.wantStored(b.Put(r.ctx(), messages(0, 10, 20), nil), 10)
 	idle := nc.NumSubscriptions()
@@ -26,7 +26,7 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	if err := f.begin(r.ctx(), large[0]); err != nil {
 		t.Fatal(err)
 	}
-	loss.refuse(true)
+	loss.Refuse(true)
 	until(t, "disconnected", func() bool { return !nc.IsConnected() })
 	if err := f.finish(r.ctx(), large); err == nil {
 		t.Fatal("a batch was finished without a connection")
@@ -35,7 +35,7 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	if left := len(b.litter.left); left != 1 {
 		t.Errorf("%d publishers wait to be closed, want 1", left)
 	}
-	loss.refuse(false)
+	loss.Refuse(false)
 	until(t, "connected again", nc.IsConnected)
 	until(t, "it is closed", func() bool {
 		b.litter.collect()

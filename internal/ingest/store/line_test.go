@@ -13,8 +13,9 @@ import (
 // TestEveryPlaceOfTheWindowComesBack takes a line through the ways in which a publish can fail.
 func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	t.Parallel()
-	r, loss := newRig(t, nil), &lossy{}
-	nc := r.connect(nats.SetCustomDialer(loss))
+	r := newRig(t, nil)
+	loss := r.proxy()
+	nc := r.connectTo(loss.URL())
 	l := r.windowed(300*time.Millisecond, nc).lines[0]
 	send := func(subject string, n, size int) (sent []pending) {
 		for range n {
@@ -43,16 +44,16 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	stored("stored")
 	want("no stream", send("nowhere.a", 20, 10), failed)
 	want("too large", send("results.a", 5, int(nc.MaxPayload())+1), is(nats.ErrMaxPayload))
-	loss.losing(isAnswer)
+	loss.Lose(isAnswer)
 	want("acknowledgement lost", send("results.a", 20, 10), is(jetstream.ErrAsyncPublishTimeout))
 	inFlight := send("results.a", 20, 10)
-	loss.refuse(true)
+	loss.Refuse(true)
 	want("disconnected in flight", inFlight, failed)
 	until(t, "disconnected", func() bool { return !nc.IsConnected() })
 	// The client buffers 8 MiB while it is disconnected; what goes beyond fails at once, the rest in time.
 	want("disconnected", send("results.a", 20, 1<<20), failed)
-	loss.losing(nil)
-	loss.refuse(false)
+	loss.Lose(nil)
+	loss.Refuse(false)
 	until(t, "connected again", nc.IsConnected)
 	stored("stored again")
 	nc.Close()
@@ -61,9 +62,10 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 
 func TestWindowBoundsWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
-	r, loss := newRig(t, nil), &lossy{}
-	loss.losing(isAnswer)
-	l := r.windowed(patience, r.connect(nats.SetCustomDialer(loss))).lines[0]
+	r := newRig(t, nil)
+	loss := r.proxy()
+	loss.Lose(isAnswer)
+	l := r.windowed(patience, r.connectTo(loss.URL())).lines[0]
 	for range windowSize {
 		if s := l.send(r.ctx(), &nats.Msg{Subject: "results.a"}); s.err != nil {
 			t.Fatal(s.err)

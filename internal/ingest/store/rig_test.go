@@ -1,11 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/testkit"
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
@@ -87,11 +90,21 @@ func (r *rig) remove() {
 	}
 }
 
-func (r *rig) connect(opts ...nats.Option) *nats.Conn {
+// proxy stands before the server.
+func (r *rig) proxy() *testkit.Proxy {
 	r.t.Helper()
-	opts = append(opts, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
+	return testkit.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
+}
+
+func (r *rig) connect() *nats.Conn {
+	r.t.Helper()
+	return r.connectTo(r.server.URL())
+}
+
+func (r *rig) connectTo(url string) *nats.Conn {
+	r.t.Helper()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // tests cut connections on purpose
-	nc, err := nats.Connect(r.server.URL(), opts...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -117,12 +130,13 @@ func (c troubles) note(err error) { c <- err }
 
 // both runs a test with each kind of store over connections made by connect. troubles is empty for good where the
 // store has no batches.
-func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Duration, test func(r *rig, l *lossy, s Store, c troubles)) {
+func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Duration, test func(r *rig, l *testkit.Proxy, s Store, c troubles)) {
 	for _, kind := range []string{"windowed", "batched"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			r, l, c := newRig(t, change), &lossy{}, newTroubles()
-			singles := r.windowed(timeout, r.connect(nats.SetCustomDialer(l)))
+			r, c := newRig(t, change), newTroubles()
+			l := r.proxy()
+			singles := r.windowed(timeout, r.connectTo(l.URL()))
 			var s Store = singles
 			if kind == "batched" {
 				s = NewBatched(singles, c.note)
@@ -239,4 +253,9 @@ func (r *rig) stored() int {
 		r.t.Fatal(err)
 	}
 	return int(s.CachedInfo().State.Msgs)
+}
+
+// isAnswer says whether a message is the server's word on something stored, or on how far a batch has come.
+func isAnswer(_ string, body []byte) bool {
+	return bytes.Contains(body, []byte(`"stream":"RESULTS"`)) || bytes.Contains(body, []byte(`"type":"ack"`))
 }

@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/testkit"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
 func TestPutStoresInOrderAndOnce(t *testing.T) {
 	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *lossy, s Store, c troubles) {
+	both(t, nil, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
 		const n = 20000
 		msgs := messages(0, n, 20)
 		r.wantStored(s.Put(r.ctx(), msgs, nil), n)
@@ -45,7 +47,7 @@ func TestPutStoresInOrderAndOnce(t *testing.T) {
 
 func TestFewMessages(t *testing.T) {
 	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *lossy, s Store, c troubles) {
+	both(t, nil, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
 		n := 0
 		for size := 1; size <= 5; size++ {
 			r.wantStored(s.Put(r.ctx(), messages(n, size, 0), nil), size)
@@ -75,7 +77,7 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 	t.Parallel()
 	const n, limit = 600, 200 << 10
 	change := func(c *jetstream.StreamConfig) { c.MaxMsgSize = limit }
-	both(t, change, Timeout, func(r *rig, _ *lossy, s Store, c troubles) {
+	both(t, change, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
 		first := 0
 		for _, at := range []int{0, n / 2, n - 1} {
 			for what, spoil := range map[string]func(*nats.Msg){
@@ -108,7 +110,7 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 
 func TestStreamMissingThenCreated(t *testing.T) {
 	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *lossy, s Store, c troubles) {
+	both(t, nil, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
 		r.remove()
 		for i, a := range s.Put(r.ctx(), messages(0, 100, 20), nil) {
 			if !errors.Is(a.Err, jetstream.ErrNoStreamResponse) {
@@ -124,7 +126,7 @@ func TestStreamMissingThenCreated(t *testing.T) {
 func TestStreamFullThenFreed(t *testing.T) {
 	t.Parallel()
 	change := func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 50, jetstream.DiscardNew }
-	both(t, change, Timeout, func(r *rig, _ *lossy, s Store, c troubles) {
+	both(t, change, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
 		msgs := messages(0, 200, 20)
 		good := 0
 		for _, a := range s.Put(r.ctx(), msgs, nil) {
@@ -147,7 +149,7 @@ func TestStreamFullThenFreed(t *testing.T) {
 func TestStreamWithoutBatches(t *testing.T) {
 	t.Parallel()
 	change := func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false }
-	both(t, change, Timeout, func(r *rig, _ *lossy, s Store, c troubles) {
+	both(t, change, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
 		r.wantStored(s.Put(r.ctx(), messages(0, 100, 20), nil), 100)
 		r.wantOnce(100, true)
 		if _, batched := s.(*Batched); batched && len(c) != 1 {
@@ -159,10 +161,10 @@ func TestStreamWithoutBatches(t *testing.T) {
 // TestLostAnswers loses one in twenty of what the server answers, at random.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	both(t, nil, 200*time.Millisecond, func(r *rig, l *lossy, s Store, c troubles) {
+	both(t, nil, 200*time.Millisecond, func(r *rig, l *testkit.Proxy, s Store, c troubles) {
 		dice := rand.New(rand.NewPCG(20, 1))
 		lost := 0
-		l.losing(func(subject string, body []byte) bool {
+		l.Lose(func(subject string, body []byte) bool {
 			if !isAnswer(subject, body) || dice.IntN(20) != 0 {
 				return false
 			}
@@ -179,7 +181,7 @@ func TestLostAnswers(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		l.losing(nil)
+		l.Lose(nil)
 		if lost == 0 {
 			r.t.Error("no answer was lost")
 		}
@@ -204,12 +206,12 @@ func (r *rig) wantRoom(s Store) {
 // TestConnectionCutInTheMiddle cuts the connection with the first answers of a Put, again and again.
 func TestConnectionCutInTheMiddle(t *testing.T) {
 	t.Parallel()
-	both(t, nil, time.Second, func(r *rig, l *lossy, s Store, c troubles) {
+	both(t, nil, time.Second, func(r *rig, l *testkit.Proxy, s Store, c troubles) {
 		const n, rounds = 2000, 3
 		for round := range rounds {
 			begun := make(chan struct{})
 			seen := 0
-			l.losing(func(subject string, body []byte) bool {
+			l.Lose(func(subject string, body []byte) bool {
 				if isAnswer(subject, body) {
 					if seen++; seen == 2 {
 						close(begun)
@@ -223,8 +225,8 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 				r.putAll(s, messages(round*n, n, 200))
 			}()
 			<-begun
-			l.cut()
-			l.losing(nil)
+			l.Cut()
+			l.Lose(nil)
 			<-done
 		}
 		r.wantOnce(rounds*n, false)
@@ -237,8 +239,8 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 
 func TestPutEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	both(t, nil, patience, func(r *rig, l *lossy, s Store, c troubles) {
-		l.losing(isAnswer)
+	both(t, nil, patience, func(r *rig, l *testkit.Proxy, s Store, c troubles) {
+		l.Lose(isAnswer)
 		ctx, cancel := context.WithCancel(context.Background())
 		answered := make(chan []Answer)
 		go func() { answered <- s.Put(ctx, messages(0, 10, 20), nil) }()
@@ -261,8 +263,9 @@ func TestPutEndsWithItsContext(t *testing.T) {
 
 func TestConnectionsTakeTurns(t *testing.T) {
 	t.Parallel()
-	r, l := newRig(t, nil), &lossy{}
-	first, second := r.connect(nats.SetCustomDialer(l)), r.connect()
+	r := newRig(t, nil)
+	l := r.proxy()
+	first, second := r.connectTo(l.URL()), r.connect()
 	s := NewBatched(r.windowed(Timeout, first, second), nil)
 	for i := range 4 {
 		r.wantStored(s.Put(r.ctx(), messages(i*10, 10, 20), nil), 10)
@@ -272,13 +275,13 @@ func TestConnectionsTakeTurns(t *testing.T) {
 			t.Errorf("connection %d has sent %d messages, want half of the 40 at least", i, sent)
 		}
 	}
-	l.refuse(true)
+	l.Refuse(true)
 	until(t, "the first connection is down", func() bool { return !first.IsConnected() })
 	for i := range 4 {
 		r.wantStored(s.Put(r.ctx(), messages(40+i*10, 10, 20), nil), 10)
 	}
 	r.wantOnce(80, true)
-	l.refuse(false)
+	l.Refuse(false)
 }
 
 func TestAStoreNeedsAConnection(t *testing.T) {
