@@ -74,6 +74,12 @@ type Device interface {
 	// known. It makes no call to the hardware, so a health probe may call it.
 	Err() error
 
+	// Check runs a small operation with a known result on the device, apart from all streams, and waits for it
+	// until ctx is done. It returns nil if the device works, an error that wraps ErrLost if it does not (Err
+	// returns it from then on), and one that wraps ErrNotReady if the device has not answered by then, which a
+	// busy device may not have either. Ask it before a payload is blamed for a failure.
+	Check(ctx context.Context) error
+
 	// Close waits for queued work, frees everything still held and shuts the device down. It returns a
 	// *LeakError that names what the caller had not closed or freed. A second Close returns nil.
 	Close() error

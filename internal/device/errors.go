@@ -12,6 +12,11 @@ var (
 	// kernel, ECC, fallen off the bus). Never retried in place: the process must end and be restarted.
 	ErrLost = errors.New("device lost")
 
+	// ErrKernelFault: a loss (it wraps ErrLost) that a kernel caused or may have caused by what it did: an illegal
+	// address, a failed kernel, a kernel that does not end. Only such a loss may be a payload's fault: others
+	// (ECC, MPS, a device that fell off the bus, a code that nobody knows) say nothing about the payloads.
+	ErrKernelFault = fmt.Errorf("%w by a kernel", ErrLost)
+
 	// ErrOutOfMemory: the device, the host or a pool's cap has no room. Others may free some.
 	ErrOutOfMemory = errors.New("out of memory")
 

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -122,6 +123,18 @@ func (d *gpu) Err() error {
 		return e
 	}
 	return nil
+}
+
+// Check implements device.Device.
+func (d *gpu) Check(ctx context.Context) error {
+	if err := d.enter("check"); err != nil {
+		return err
+	}
+	defer d.release()
+	if ctx.Err() != nil {
+		return d.errorf("check", device.ErrNotReady, "no answer in time: %v", ctx.Err())
+	}
+	return d.checked(d.lib.deviceCheck(d.handle))
 }
 
 func (d *gpu) errorf(op string, kind error, format string, args ...any) error {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -19,6 +20,17 @@ func (d *Device) Err() error {
 	d.loss.mu.Lock()
 	defer d.loss.mu.Unlock()
 	return d.loss.err
+}
+
+// Check implements device.Device. Host memory and cores need no probe beyond the loss that is known.
+func (d *Device) Check(ctx context.Context) error {
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return device.Errorf("check", d.info.ID, device.ErrNotReady, "no answer in time: %v", ctx.Err())
+	}
+	return nil
 }
 
 // fault loses the device, for good. The first fault is the one that is kept. Streams throw away what they

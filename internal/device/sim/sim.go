@@ -22,6 +22,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -209,6 +210,17 @@ func (d *Device) Err() error {
 		return nil
 	}
 	return d.lost
+}
+
+// Check implements device.Device. It takes no virtual time.
+func (d *Device) Check(ctx context.Context) error {
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return device.Errorf("check", d.info.ID, device.ErrNotReady, "no answer in time: %v", ctx.Err())
+	}
+	return nil
 }
 
 // usable returns the error of a call on a lost or closed device, nil if it is neither. The lock is held.
