@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,9 @@ func TestIllegalAddressLosesDevice(t *testing.T) {
 				r := newRig(t)
 				r.ok(enqueue(r, illegal(r)[name], r.host(128)))
 				r.wantLost(call + ": device lost: illegal address")
+				if errors.Is(r.dev.Err(), device.ErrKernelFault) {
+					t.Errorf("%v: no kernel did that", r.dev.Err())
+				}
 			}
 		})
 	}
@@ -86,8 +90,9 @@ func TestLossWakesEveryone(t *testing.T) {
 		before := r.dev.Now()
 		open()
 		synctest.Wait()
-		for _, err := range errs {
+		for _, err := range append(errs[:], r.dev.Check(t.Context())) {
 			r.fails(err, device.ErrLost)
+			r.fails(err, device.ErrKernelFault)
 		}
 		if r.dev.Now() != before {
 			t.Errorf("the waits ended after %v, with the gate's limit and not with the loss", r.dev.Now()-before)

@@ -74,7 +74,11 @@ func (s *stream) run(o *op) {
 func (s *stream) resolve(call string, m device.Memory) ([]byte, bool) {
 	mem, ok := s.dev.memory.resolve(m)
 	if !ok {
-		s.dev.fault(s.dev.errorf(call, device.ErrLost,
+		kind := device.ErrLost
+		if call == "launch" {
+			kind = device.ErrKernelFault
+		}
+		s.dev.fault(s.dev.errorf(call, kind,
 			"illegal address on stream %s: %v is not in live device memory", s.name, span(m)))
 	}
 	return mem, ok

@@ -229,6 +229,6 @@ func (r *resident) run() {
 		err = r.dev.runKernel(r.kernel, b.rows, offsets, b.scratch, b.result)
 	}
 	if err != nil {
-		r.dev.fault(r.dev.errorf("post", device.ErrLost, "resident %s: %v", r.kernel.name, err))
+		r.dev.fault(r.dev.errorf("post", device.ErrKernelFault, "resident %s: %v", r.kernel.name, err))
 	}
 }

@@ -22,7 +22,8 @@ const (
 	LaunchFailure
 
 	// DeviceLoss: the device is lost, for good. Nth counts calls of Stream.Launch, and the loss happens
-	// when that launch ends; At and Marker are other triggers.
+	// when that launch ends; At and Marker are other triggers. Losses by a launch are ErrKernelFault, those At a time
+	// are no kernel's.
 	DeviceLoss
 
 	// LateCompletion: a completion comes Delay after its stream got there, and the stream goes on

@@ -68,6 +68,11 @@ func TestDeviceLossFault(t *testing.T) {
 			_, err := r.dev.WaitCompletion(t.Context())
 			r.is(err, device.ErrLost)
 			r.now(5 * ms)
+			// Only what a kernel did may be blamed on a payload.
+			if by := errors.Is(r.dev.Err(), device.ErrKernelFault); by != (f.At == 0) {
+				t.Errorf("%v: by a kernel is %v", r.dev.Err(), by)
+			}
+			r.is(r.dev.Check(t.Context()), device.ErrLost)
 			allLost(r, s, k, bad)
 		})
 	}

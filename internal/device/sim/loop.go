@@ -3,6 +3,8 @@ package sim
 import (
 	"container/heap"
 	"time"
+
+	"millrace/internal/device"
 )
 
 // op is one operation of a stream.
@@ -119,7 +121,7 @@ func (d *Device) drive(done func() bool) {
 func (d *Device) moveTo(t time.Duration) {
 	if f, ok := lossBy(d.faults, t); ok {
 		d.now = f.At
-		d.lose("device", "injected loss at %v", f.At)
+		d.lose(device.ErrLost, "device", "injected loss at %v", f.At)
 		return
 	}
 	d.now = t
@@ -177,15 +179,23 @@ func (d *Device) arrive(o *op) {
 	heap.Push(&d.engines[o.kind.engine()].ready, o)
 }
 
+// lossKind is the kind of loss that o causes: what a kernel does may be a payload's fault.
+func (o *op) lossKind() error {
+	if o.kind == Launch {
+		return device.ErrKernelFault
+	}
+	return device.ErrLost
+}
+
 // carryOut lets o, the head of its stream, take effect and leave the queue.
 func (d *Device) carryOut(o *op) {
 	if err := o.touch(); err != nil {
-		d.lose(o.String(), "%v", err)
+		d.lose(o.lossKind(), o.String(), "%v", err)
 		return
 	}
 	if o.effect != nil {
 		if err := o.effect(); err != nil {
-			d.lose(o.String(), "%v", err)
+			d.lose(o.lossKind(), o.String(), "%v", err)
 			return
 		}
 	}
