@@ -81,7 +81,9 @@ type Device interface {
 	Check(ctx context.Context) error
 
 	// Close waits for queued work, frees everything still held and shuts the device down. It returns a
-	// *LeakError that names what the caller had not closed or freed. A second Close returns nil.
+	// *LeakError that names what the caller had not closed or freed. A second Close returns nil. Neither it nor closing
+	// or freeing something of the device waits without bound: for work that does not end they wait a while and return
+	// ErrLost, and on a lost device they free nothing there and return at once.
 	Close() error
 }
 
@@ -96,6 +98,9 @@ type Info struct {
 	Driver  string // driver version; empty where there is none
 	Runtime string // runtime version; empty where there is none
 	Units   int    // multiprocessors or CPU cores
+
+	// NUMANode is the number of the NUMA node that the device is at; empty where the system does not tell, or has one.
+	NUMANode string
 }
 
 // Gater is implemented by devices that can stall a stream on purpose. Tests use it to hold work back

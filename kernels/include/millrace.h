@@ -26,7 +26,7 @@ extern "C" {
 
 /* The version of everything in this header. It rises with every change, and there is no compatibility between
  * versions: the loader refuses a library whose version is not its own. */
-#define MILLRACE_ABI_VERSION 2u
+#define MILLRACE_ABI_VERSION 3u
 
 /* Bytes of millrace_error.message, the closing zero included. Longer messages are cut. */
 #define MILLRACE_MESSAGE_BYTES 248
@@ -42,8 +42,8 @@ typedef enum millrace_status {
     MILLRACE_OUT_OF_MEMORY = 2, /* the device, the host, or a cap has no room; the device is well */
     MILLRACE_LAUNCH = 3,        /* a launch was refused before it ran; the device is well */
     MILLRACE_INVALID = 4,       /* an argument that cannot be: a bug of the caller, or bad parameters */
-    MILLRACE_LOST = 5,          /* a sticky fault: the device is gone for this process */
-    MILLRACE_UNAVAILABLE = 6,   /* no driver, too old a driver, or no GPU */
+    MILLRACE_LOST = 5,          /* a sticky fault, or a code that says nothing else: the device is gone for this process */
+    MILLRACE_UNAVAILABLE = 6,   /* no driver, too old a driver, no GPU, or one that cannot do this */
     MILLRACE_NOT_FOUND = 7      /* no device of that ordinal */
 } millrace_status;
 
@@ -84,6 +84,7 @@ typedef struct millrace_device_info {
     int32_t multiprocessors;
     int32_t driver_version;   /* the newest CUDA version that the driver supports */
     int32_t runtime_version;  /* the CUDA runtime that the library is built with */
+    char pci[16];             /* its address on the PCI bus, "0000:4b:00.0", as in /sys/bus/pci/devices */
 } millrace_device_info;
 
 /* A pool's counters, in bytes. */
@@ -176,14 +177,17 @@ typedef struct millrace_api {
     int32_t (*device_info)(int32_t ordinal, millrace_device_info *info, millrace_error *error);
 
     /* Opens a GPU: makes its context, loads every built-in kernel (loading one later could wait for running
-     * work), and makes room for `completions` (1 to 1048576) notifications at once. */
+     * work), and makes room for `completions` (1 to 1048576) notifications at once. MILLRACE_UNAVAILABLE for a GPU that
+     * the library has no code for: the message names its compute capability and the least one. */
     int32_t (*device_open)(int32_t ordinal, uint32_t completions, millrace_device **device, millrace_error *error);
 
-    /* Frees the device object. Everything made from it must have been destroyed, and no notification be
-     * outstanding unless the device is lost. */
+    /* Waits for the device and frees the device object. Everything made from it must have been destroyed, and no
+     * notification be outstanding. After a loss it may wait for ever: a process that ends need not call it. */
     int32_t (*device_close)(millrace_device *device, millrace_error *error);
 
-    /* MILLRACE_OK if the device works, MILLRACE_LOST after a sticky fault. It does not wait. */
+    /* Asks the device something small with a known result: a copy in, a kernel, a copy out, on a stream of their own. It
+     * does not wait: MILLRACE_NOT_READY until the answer is there, for which a later call looks. MILLRACE_OK if it was
+     * right, MILLRACE_LOST if it was wrong or CUDA reports an error. A busy device may take long to answer. */
     int32_t (*device_check)(millrace_device *device, millrace_error *error);
 
     /* --- streams and events --- */
@@ -233,7 +237,8 @@ typedef struct millrace_api {
     /* A pool of its own for stream-ordered allocation. limit caps what it takes from the device (rounded up to
      * the device's granularity; 0: no cap). threshold is how many unused bytes it keeps at a synchronization.
      * Memory freed on one stream serves another only once the freeing stream got there: the pool never makes a
-     * stream wait for another. */
+     * stream wait for another. MILLRACE_UNAVAILABLE where the GPU or its driver has no such pools,
+     * MILLRACE_OUT_OF_MEMORY where the limit is below what the driver takes at once. */
     int32_t (*pool_create)(millrace_device *device, uint64_t limit, uint64_t threshold, millrace_pool **pool,
                            millrace_error *error);
 

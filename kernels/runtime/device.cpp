@@ -17,13 +17,30 @@ void format_uuid(const cudaUUID_t &uuid, char *text, size_t room) {
              b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-// Makes the context and what a device object holds. On failure the caller closes what was made.
-int32_t open_parts(millrace_device *device, uint32_t completions, millrace_error *error) {
-    if (int32_t s = use(device, error)) return s;
-    if (int32_t s = check(error, cudaStreamCreateWithFlags(&device->probe, cudaStreamNonBlocking),
-                          "cudaStreamCreateWithFlags")) {
+// Refuses a GPU that is older than all code that the library has.
+int32_t check_compute(int ordinal, millrace_error *error) {
+    int major = 0, minor = 0;
+    if (int32_t s = check(error, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
+                          "cudaDeviceGetAttribute")) {
         return s;
     }
+    if (int32_t s = check(error, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal),
+                          "cudaDeviceGetAttribute")) {
+        return s;
+    }
+    int least = least_compute();
+    if (10 * major + minor >= least) return MILLRACE_OK;
+    return fail(error, MILLRACE_UNAVAILABLE, 0,
+                "GPU %d has compute capability %d.%d, and the kernel library needs %d.%d or later: leave the GPU out "
+                "(MILLRACE_DEVICES), or build the library for it (ARCHITECTURES in kernels/Makefile)",
+                ordinal, major, minor, least / 10, least % 10);
+}
+
+// Makes the context and what a device object holds. On failure the caller closes what was made.
+int32_t open_parts(millrace_device *device, uint32_t completions, millrace_error *error) {
+    if (int32_t s = check_compute(device->ordinal, error)) return s;
+    if (int32_t s = use(device, error)) return s;
+    if (int32_t s = probe_open(&device->probe, error)) return s;
     if (int32_t s = completions_open(&device->completions, completions, error)) return s;
     if (int32_t s = gates_open(&device->gates, error)) return s;
     if (int32_t s = mailboxes_open(&device->mailboxes, error)) return s;
@@ -36,7 +53,7 @@ void close_parts(millrace_device *device) {
     mailboxes_close(&device->mailboxes);
     gates_close(&device->gates);
     completions_close(&device->completions);
-    if (device->probe != nullptr) (void)cudaStreamDestroy(device->probe);
+    probe_close(&device->probe);
     (void)cudaGetLastError();
 }
 
@@ -63,6 +80,8 @@ int32_t device_info(int32_t ordinal, millrace_device_info *info, millrace_error 
     info->compute_major = properties.major;
     info->compute_minor = properties.minor;
     info->multiprocessors = properties.multiProcessorCount;
+    snprintf(info->pci, sizeof info->pci, "%04x:%02x:%02x.0", properties.pciDomainID & 0xffff, properties.pciBusID & 0xff,
+             properties.pciDeviceID & 0xff);
     return versions(&info->runtime_version, &info->driver_version, error);
 }
 
@@ -89,12 +108,8 @@ int32_t device_close(millrace_device *device, millrace_error *error) {
 }
 
 int32_t device_check(millrace_device *device, millrace_error *error) {
-    int32_t status = use(device, error);
-    if (status == MILLRACE_OK) status = check(error, cudaStreamQuery(device->probe), "cudaStreamQuery");
-    // Nothing is ever enqueued there, so whatever it says is about the device, also a code that is newer than
-    // this library.
-    if (status != MILLRACE_OK) status = error->status = MILLRACE_LOST;
-    return status;
+    if (use(device, error) != MILLRACE_OK) return error->status = MILLRACE_LOST;
+    return probe_ask(&device->probe, error);
 }
 
 } // namespace millrace

@@ -49,7 +49,12 @@ int32_t check_mailbox(const millrace_device *device, const millrace_operator *op
                     static_cast<unsigned long long>(most->rows), static_cast<unsigned long long>(most->bytes),
                     MILLRACE_MAILBOX_ROWS, MILLRACE_MAILBOX_BYTES);
     }
-    int unified = 0, watched = 0;
+    int unified = 0, watched = 0, pools = 0;
+    if (int32_t s = check(error, cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device->ordinal),
+                          "cudaDeviceGetAttribute")) {
+        return s;
+    }
+    if (!pools) return fail(error, MILLRACE_UNAVAILABLE, 0, "no kernel can stay on this GPU: it has no memory pools");
     if (int32_t s = check(error, cudaDeviceGetAttribute(&unified, cudaDevAttrUnifiedAddressing, device->ordinal),
                           "cudaDeviceGetAttribute")) {
         return s;

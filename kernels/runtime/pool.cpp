@@ -24,24 +24,74 @@ int32_t read_attribute(millrace_pool *pool, cudaMemPoolAttr attribute, uint64_t 
     return check(error, cudaMemPoolGetAttribute(pool->pool, attribute, value), "cudaMemPoolGetAttribute");
 }
 
+// Refuses a GPU without memory pools, as some virtual GPUs are.
+int32_t check_pools(int ordinal, millrace_error *error) {
+    int supported = 0;
+    if (int32_t s = check(error, cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, ordinal),
+                          "cudaDeviceGetAttribute")) {
+        return s;
+    }
+    if (supported) return MILLRACE_OK;
+    return fail(error, MILLRACE_UNAVAILABLE, 0, "this GPU has no memory pools (cudaDevAttrMemoryPoolsSupported is 0)");
+}
+
+int32_t make(millrace_pool *pool, uint64_t limit, uint64_t threshold, millrace_error *error) {
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.handleTypes = cudaMemHandleTypeNone;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = pool->device->ordinal;
+    properties.maxSize = limit;
+    int32_t status = check(error, cudaMemPoolCreate(&pool->pool, &properties), "cudaMemPoolCreate");
+    if (status != MILLRACE_OK) return status;
+    status = configure(pool->pool, threshold, error);
+    if (status != MILLRACE_OK) (void)cudaMemPoolDestroy(pool->pool);
+    return status;
+}
+
+// The properties are always the same but for the limit, so a driver that refuses them is older than what they need: a
+// limit came later than pools did.
+int32_t explain_refusal(uint64_t limit, millrace_error *error) {
+    int runtime = 0, driver = 0;
+    (void)cudaRuntimeGetVersion(&runtime); // stays 0, which the message shows
+    (void)cudaDriverGetVersion(&driver);
+    millrace_error refusal = *error;
+    return fail(error, MILLRACE_UNAVAILABLE, 0,
+                "the driver, for CUDA %d.%d, refuses a memory pool of at most %llu bytes as CUDA %d.%d makes it: update the "
+                "driver (%s)",
+                driver / 1000, driver % 1000 / 10, static_cast<unsigned long long>(limit), runtime / 1000, runtime % 1000 / 10,
+                refusal.message);
+}
+
+// Sees whether a pool can give any memory at all: drivers take it in pieces, and a limit below a piece gives none.
+int32_t try_pool(millrace_pool *pool, uint64_t limit, millrace_error *error) {
+    void *memory = nullptr;
+    int32_t status = check(error, cudaMallocFromPoolAsync(&memory, 1, pool->pool, pool->device->probe.stream),
+                           "cudaMallocFromPoolAsync");
+    if (status == MILLRACE_OK) return check(error, cudaFreeAsync(memory, pool->device->probe.stream), "cudaFreeAsync");
+    if (status != MILLRACE_OUT_OF_MEMORY && status != MILLRACE_INVALID) return status;
+    return fail(error, MILLRACE_OUT_OF_MEMORY, error->code,
+                "a memory pool of at most %llu bytes gives no memory: raise MILLRACE_SCRATCH_LIMIT (64MiB is enough for a "
+                "driver's smallest piece), or free memory on the GPU",
+                static_cast<unsigned long long>(limit));
+}
+
 } // namespace
 
 int32_t pool_create(millrace_device *device, uint64_t limit, uint64_t threshold, millrace_pool **out,
                     millrace_error *error) {
     if (int32_t s = use(device, error)) return s;
-    cudaMemPoolProps properties = {};
-    properties.allocType = cudaMemAllocationTypePinned;
-    properties.handleTypes = cudaMemHandleTypeNone;
-    properties.location.type = cudaMemLocationTypeDevice;
-    properties.location.id = device->ordinal;
-    properties.maxSize = limit;
+    if (int32_t s = check_pools(device->ordinal, error)) return s;
     millrace_pool *pool = new (std::nothrow) millrace_pool{device, nullptr};
     if (pool == nullptr) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "no host memory for a pool object");
-    int32_t status = check(error, cudaMemPoolCreate(&pool->pool, &properties), "cudaMemPoolCreate");
-    if (status == MILLRACE_OK) {
-        status = configure(pool->pool, threshold, error);
-        if (status != MILLRACE_OK) (void)cudaMemPoolDestroy(pool->pool);
+    // The first pool is for the try alone, which would show in its counters.
+    int32_t status = limit == 0 ? MILLRACE_OK : make(pool, limit, threshold, error);
+    if (status == MILLRACE_OK && limit != 0) {
+        status = try_pool(pool, limit, error);
+        (void)cudaMemPoolDestroy(pool->pool);
     }
+    if (status == MILLRACE_OK) status = make(pool, limit, threshold, error);
+    if (status == MILLRACE_INVALID) status = explain_refusal(limit, error);
     if (status != MILLRACE_OK) {
         delete pool;
         return status;

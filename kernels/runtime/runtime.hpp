@@ -23,8 +23,39 @@ inline int32_t check(millrace_error *error, cudaError_t result, const char *call
     return result == cudaSuccess ? MILLRACE_OK : fail_cuda(error, result, call);
 }
 
-// Like check, for what a kernel launch left behind: a refusal is MILLRACE_LAUNCH whatever CUDA calls it.
+// Like check, for what a kernel launch left behind: a refused argument is MILLRACE_LAUNCH.
 int32_t check_launch(millrace_error *error, const char *kernel);
+
+// Like check, for loading a kernel: one that the GPU or its driver cannot run is MILLRACE_UNAVAILABLE.
+int32_t check_image(millrace_error *error, cudaError_t result, const char *kernel);
+
+// ---- the probe (probe.cu) ----
+
+// What the host and the probe's kernel exchange, in pinned memory.
+struct ProbeWords {
+    uint32_t question;
+    uint32_t answer;
+};
+
+// A small operation with a known result. One runs at a time.
+struct Probe {
+    pthread_mutex_t mutex;
+    cudaStream_t stream;  // nothing else is on it
+    ProbeWords *words;    // pinned; nullptr before probe_open
+    uint32_t *memory;     // on the device: a question and its answer
+    uint32_t asked;       // the last question
+    bool pending;         // and it has not been answered
+};
+
+int32_t probe_open(Probe *probe, millrace_error *error);
+void probe_close(Probe *probe);
+
+// Asks the next question, or looks for the answer to the pending one. It does not wait: MILLRACE_NOT_READY until the
+// answer is there, MILLRACE_LOST if it is wrong or CUDA reports an error.
+int32_t probe_ask(Probe *probe, millrace_error *error);
+
+// The least compute capability that the library has code for, 10 * major + minor.
+int least_compute();
 
 // ---- completion (completion.cpp) ----
 
@@ -109,7 +140,7 @@ extern const OperatorEntry kMix;
 template <class Kernel>
 int32_t load_kernel(Kernel *kernel, const char *name, millrace_error *error) {
     cudaFuncAttributes attributes;
-    return check(error, cudaFuncGetAttributes(&attributes, kernel), name);
+    return check_image(error, cudaFuncGetAttributes(&attributes, kernel), name);
 }
 
 } // namespace millrace
@@ -118,7 +149,7 @@ int32_t load_kernel(Kernel *kernel, const char *name, millrace_error *error) {
 
 struct millrace_device {
     int ordinal;
-    cudaStream_t probe; // an idle stream: device_check asks it for sticky errors
+    millrace::Probe probe;
     millrace::Completions completions;
     millrace::Gates gates;
     millrace::Mailboxes mailboxes;

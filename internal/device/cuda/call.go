@@ -119,6 +119,9 @@ func failed(op string, status C.int32_t, e *C.millrace_error) error {
 	if !ok {
 		kind = device.ErrLost // a status that this ABI version does not have: nothing can be trusted
 	}
+	if kind == device.ErrLost && kernelFaults[int(e.code)] {
+		kind = device.ErrKernelFault
+	}
 	return &device.Error{Op: op, Kind: kind, Code: int(e.code), Detail: text(e.message[:])}
 }
 
@@ -158,7 +161,7 @@ func (l *library) deviceInfo(ordinal int) (device.Info, error) {
 		Kind: "cuda", ID: text(i.uuid[:]), Name: text(i.name[:]), Ordinal: ordinal, Memory: int64(i.memory),
 		Compute: fmt.Sprintf("%d.%d", i.compute_major, i.compute_minor),
 		Driver:  versionText(int(i.driver_version)), Runtime: versionText(int(i.runtime_version)),
-		Units: int(i.multiprocessors),
+		Units: int(i.multiprocessors), NUMANode: nodeOf(sysfs, text(i.pci[:])),
 	}, nil
 }
 
@@ -174,9 +177,14 @@ func (l *library) deviceClose(d deviceHandle) error {
 	return failed("close", C.mr_device_close(l.api, d, &e), &e)
 }
 
-func (l *library) deviceCheck(d deviceHandle) error {
+// deviceCheck asks the device's probe, without waiting: answered is false while the device has not answered.
+func (l *library) deviceCheck(d deviceHandle) (answered bool, err error) {
 	var e C.millrace_error
-	return failed("check device", C.mr_device_check(l.api, d, &e), &e)
+	status := C.mr_device_check(l.api, d, &e)
+	if status == C.MILLRACE_NOT_READY {
+		return false, nil
+	}
+	return status == C.MILLRACE_OK, failed("check device", status, &e)
 }
 
 func (l *library) streamCreate(d deviceHandle) (streamHandle, error) {

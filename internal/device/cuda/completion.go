@@ -127,8 +127,5 @@ func (d *gpu) await(ctx context.Context) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) || w.outstanding.Load() == 0 {
 		return
 	}
-	if d.hold() {
-		_ = d.checked(d.lib.deviceCheck(d.handle)) // a loss is noted; anything else is for other calls to report
-		d.release()
-	}
+	d.glance()
 }

@@ -5,6 +5,8 @@
 // device.ErrUnavailable; so does everything here in a binary built without cgo.
 package cuda
 
+import "time"
+
 // Options says which GPU to open and with which library.
 type Options struct {
 	// Library is the path of libmillrace.so, usually the value of MILLRACE_KERNELS. If it is empty,
@@ -17,6 +19,10 @@ type Options struct {
 
 	// UUID, if not empty, selects the GPU ("GPU-xxxxxxxx-...") in place of Ordinal.
 	UUID string
+
+	// ClosePatience bounds how long closing the device, or something of it, waits for work that does not end; 0 means
+	// 10 s. Then the device counts as lost.
+	ClosePatience time.Duration
 }
 
 // Versions says what a kernel library is.

@@ -3,11 +3,8 @@
 package cuda
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,16 +23,20 @@ type gpu struct {
 	epoch  time.Time
 	handle deviceHandle
 
-	// mu is held for reading by every call into the library, so that Close, which holds it for writing as it
-	// sets closed, knows that no call is under way and none will follow.
-	mu     sync.RWMutex
-	closed bool
+	opened   atomic.Bool
+	patience time.Duration // of calls that close something
+
+	// mu is held for reading by every call into the library, so that Close, which takes it for writing once
+	// closing is set, knows that no call is under way and none will follow.
+	mu      sync.RWMutex
+	closing atomic.Bool
 
 	// enqueuing is held for reading by Enqueue, which uses streams, events and kernels without their own locks.
 	enqueuing sync.RWMutex
 
-	lost  atomic.Pointer[device.Error] // the first sticky fault
-	clock clock
+	lost     atomic.Pointer[device.Error] // the first sticky fault
+	glancing atomic.Bool
+	clock    clock
 
 	// gateMu lets gates be opened while Close waits for their streams; gatesGone is set before they are freed.
 	gateMu    sync.Mutex
@@ -86,7 +87,10 @@ func Open(o Options) (device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &gpu{lib: lib, info: info, epoch: time.Now()}
+	d := &gpu{lib: lib, info: info, epoch: time.Now(), patience: o.ClosePatience}
+	if d.patience == 0 {
+		d.patience = closePatience
+	}
 	d.open = map[resource]struct{}{}
 	d.memory, d.buffers = map[uint64]int{}, map[unsafe.Pointer]int{}
 	if d.handle, err = lib.deviceOpen(info.Ordinal, maxCompletions); err != nil {
@@ -98,6 +102,7 @@ func Open(o Options) (device.Device, error) {
 		_ = lib.deviceClose(d.handle) // the first failure is the one to report
 		return nil, err
 	}
+	d.opened.Store(true)
 	d.unreported = runtime.AddCleanup(d, reportDropped, info.ID)
 	return d, nil
 }
@@ -125,19 +130,7 @@ func (d *gpu) Err() error {
 	return nil
 }
 
-// Check implements device.Device.
-func (d *gpu) Check(ctx context.Context) error {
-	if err := d.enter("check"); err != nil {
-		return err
-	}
-	defer d.release()
-	if ctx.Err() != nil {
-		return d.errorf("check", device.ErrNotReady, "no answer in time: %v", ctx.Err())
-	}
-	return d.checked(d.lib.deviceCheck(d.handle))
-}
-
-func (d *gpu) errorf(op string, kind error, format string, args ...any) error {
+func (d *gpu) errorf(op string, kind error, format string, args ...any) *device.Error {
 	return device.Errorf(op, d.info.ID, kind, format, args...)
 }
 
@@ -145,26 +138,10 @@ func (d *gpu) errClosed(op, what string) error {
 	return d.errorf(op, device.ErrClosed, "the %s has been closed", what)
 }
 
-// checked puts the device's name into an error of the library, and notes a loss.
-func (d *gpu) checked(err error) error {
-	if err == nil {
-		return nil
-	}
-	var e *device.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	e.Device = d.info.ID
-	if errors.Is(e, device.ErrLost) && d.lost.CompareAndSwap(nil, e) {
-		d.waiter.wake() // what it waits for may never come
-	}
-	return e
-}
-
 // hold keeps the device from being closed until release; false if it has been.
 func (d *gpu) hold() bool {
 	d.mu.RLock()
-	if d.closed {
+	if d.closing.Load() {
 		d.mu.RUnlock()
 		return false
 	}
@@ -174,9 +151,12 @@ func (d *gpu) hold() bool {
 func (d *gpu) release() { d.mu.RUnlock() }
 
 // unused returns once no call of Enqueue is under way that may have seen an object before it was marked as closed.
-func (d *gpu) unused() {
-	d.enqueuing.Lock()
-	defer d.enqueuing.Unlock()
+func (d *gpu) unused(op string) error {
+	err := d.locked(op, &d.enqueuing)
+	if err == nil {
+		d.enqueuing.Unlock()
+	}
+	return err
 }
 
 // enter begins a call: it fails if the device is closed or lost, and otherwise holds it until release.
@@ -189,70 +169,4 @@ func (d *gpu) enter(op string) error {
 		return err
 	}
 	return nil
-}
-
-// Close implements device.Device.
-func (d *gpu) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil
-	}
-	d.closed = true
-	d.mu.Unlock()
-	d.unreported.Stop()
-	d.waiter.close()
-
-	leaks := d.freeAll()
-	d.clock.close(d)
-	d.gateMu.Lock()
-	d.gatesGone = true
-	d.gateMu.Unlock()
-	err := d.checked(d.lib.deviceClose(d.handle))
-	if lost := d.Err(); lost != nil {
-		err = lost
-	}
-	if len(leaks) == 0 {
-		return err
-	}
-	leak := &device.LeakError{Device: d.info.ID, Open: leaks}
-	if err != nil {
-		return &closeError{LeakError: leak, cause: err}
-	}
-	return leak
-}
-
-// closeError is a device that had leaks and could not be closed cleanly either.
-type closeError struct {
-	*device.LeakError
-	cause error
-}
-
-func (e *closeError) Error() string   { return e.cause.Error() + "; " + e.LeakError.Error() }
-func (e *closeError) Unwrap() []error { return []error{e.LeakError, e.cause} }
-
-// freeAll waits for all streams, frees what is still open, and describes it.
-func (d *gpu) freeAll() (leaks []string) {
-	var open []resource
-	for o := range d.open {
-		open = append(open, o)
-		leaks = append(leaks, o.describe())
-		if s, ok := o.(*stream); ok {
-			_ = d.checked(d.lib.streamSynchronize(s.handle)) // a loss is noted; freeing goes on
-		}
-	}
-	slices.SortFunc(open, func(a, b resource) int { return a.stage() - b.stage() })
-	for _, o := range open {
-		_ = d.checked(o.free())
-	}
-	for address, bytes := range d.memory {
-		leaks = append(leaks, describeBytes("memory", bytes))
-		_ = d.checked(d.lib.deviceFree(d.handle, address))
-	}
-	for address, bytes := range d.buffers {
-		leaks = append(leaks, describeBytes("host buffer", bytes))
-		_ = d.checked(d.lib.hostFree(d.handle, address))
-	}
-	slices.Sort(leaks)
-	return leaks
 }

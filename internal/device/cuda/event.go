@@ -76,9 +76,12 @@ func (e *event) Synchronize() error {
 	return e.d.checked(e.d.lib.eventSynchronize(e.handle))
 }
 
+// opEventTime is the call that may have no answer yet.
+const opEventTime = "event time"
+
 // Time implements device.Event.
 func (e *event) Time() (time.Duration, error) {
-	const op = "event time"
+	const op = opEventTime
 	if err := e.d.enter(op); err != nil {
 		return 0, err
 	}
@@ -99,18 +102,23 @@ func (e *event) Time() (time.Duration, error) {
 
 // Close implements device.Event.
 func (e *event) Close() error {
+	const op = "close event"
 	if !e.d.hold() {
 		return nil // the device's Close has given it back
 	}
 	defer e.d.release()
-	e.mu.Lock()
+	if err := e.d.locked(op, &e.mu); err != nil {
+		return err
+	}
 	defer e.mu.Unlock()
 	if e.closed.Swap(true) {
 		return nil
 	}
-	e.d.unused()
+	if err := e.d.unused(op); err != nil {
+		return err
+	}
 	e.d.remove(e)
-	return e.d.checked(e.free())
+	return e.d.bounded(op, e.free)
 }
 
 func (e *event) describe() string { return "event" }

@@ -109,9 +109,11 @@ func (k *kernel) Close() error {
 		return k.d.errorf("close kernel", device.ErrInvalid, "%s is resident: close the resident kernel first", k.name)
 	}
 	k.closed.Store(true)
-	k.d.unused()
+	if err := k.d.unused("close kernel"); err != nil {
+		return err
+	}
 	k.d.remove(k)
-	return k.d.checked(k.free())
+	return k.d.bounded("close kernel", k.free)
 }
 
 func (k *kernel) describe() string { return "kernel " + k.name }

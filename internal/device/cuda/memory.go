@@ -21,7 +21,7 @@ func (d *gpu) AllocHost(bytes int) (device.HostBuffer, error) {
 	if bytes <= 0 {
 		return device.HostBuffer{}, d.errorf(op, device.ErrInvalid, "%d bytes: give more than 0", bytes)
 	}
-	m, err := d.lib.hostAlloc(d.handle, bytes)
+	m, err := d.hostAlloc(bytes)
 	if err != nil {
 		return device.HostBuffer{}, d.checked(err)
 	}
@@ -29,6 +29,12 @@ func (d *gpu) AllocHost(bytes int) (device.HostBuffer, error) {
 	d.buffers[m] = bytes
 	d.regMu.Unlock()
 	return device.NewHostBuffer(unsafe.Slice((*byte)(m), bytes), device.Pinned, nil), nil
+}
+
+// hostAlloc takes pinned memory at the GPU's NUMA node, where the system tells it.
+func (d *gpu) hostAlloc(bytes int) (unsafe.Pointer, error) {
+	defer preferNode(d.info.NUMANode)()
+	return d.lib.hostAlloc(d.handle, bytes)
 }
 
 // FreeHost implements device.Device.
@@ -42,11 +48,11 @@ func (d *gpu) FreeHost(b device.HostBuffer) error {
 	if !take(&d.registry, d.buffers, m, b.Len()) {
 		return d.errorf(op, device.ErrInvalid, "%d bytes that AllocHost did not return, or that were freed", b.Len())
 	}
-	if err := d.lib.hostFree(d.handle, m); err != nil {
+	err := d.bounded(op, func() error { return d.lib.hostFree(d.handle, m) })
+	if err != nil {
 		put(&d.registry, d.buffers, m, b.Len())
-		return d.checked(err)
 	}
-	return nil
+	return err
 }
 
 // Alloc implements device.Device.
@@ -77,11 +83,11 @@ func (d *gpu) Free(m device.Memory) error {
 	if !take(&d.registry, d.memory, m.Addr, m.Bytes) {
 		return d.errorf(op, device.ErrInvalid, "%d bytes at %#x, which Alloc did not return, or which were freed", m.Bytes, m.Addr)
 	}
-	if err := d.lib.deviceFree(d.handle, m.Addr); err != nil {
+	err := d.bounded(op, func() error { return d.lib.deviceFree(d.handle, m.Addr) })
+	if err != nil {
 		put(&d.registry, d.memory, m.Addr, m.Bytes)
-		return d.checked(err)
 	}
-	return nil
+	return err
 }
 
 // put notes an allocation.

@@ -98,7 +98,7 @@ func (p *pool) freeIfDone() error {
 	}
 	p.freed = true
 	p.d.remove(p)
-	return p.d.checked(p.d.lib.poolDestroy(p.handle))
+	return p.d.bounded("close pool", func() error { return p.d.lib.poolDestroy(p.handle) })
 }
 
 // enter begins a call that takes no stream, and holds the pool until leave.

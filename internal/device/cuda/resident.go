@@ -174,7 +174,7 @@ func (r *resident) Close() error {
 	}
 	r.closed = true
 	r.d.remove(r)
-	err := r.d.checked(r.free())
+	err := r.d.bounded("close resident", r.free)
 	r.k.left()
 	return err
 }

@@ -122,22 +122,32 @@ func (s *stream) Synchronize() error {
 
 // Close implements device.Stream.
 func (s *stream) Close() error {
+	const op = "close stream"
 	if !s.d.hold() {
 		return nil // the device's Close has given it back
 	}
 	defer s.d.release()
-	s.mu.Lock()
+	if err := s.d.locked(op, &s.mu); err != nil {
+		return err
+	}
 	defer s.mu.Unlock()
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.d.unused()
-	s.d.remove(s)
-	synchronized := s.d.checked(s.d.lib.streamSynchronize(s.handle))
-	if err := s.d.checked(s.free()); err != nil {
+	if err := s.d.unused(op); err != nil {
 		return err
 	}
-	return synchronized
+	s.d.remove(s)
+	return s.d.bounded(op, func() error {
+		synchronized := s.d.checked(s.d.lib.streamSynchronize(s.handle))
+		if s.d.Err() != nil {
+			return synchronized
+		}
+		if err := s.free(); err != nil {
+			return err
+		}
+		return synchronized
+	})
 }
 
 func (s *stream) describe() string { return "stream " + s.name }

@@ -1,0 +1,53 @@
+//go:build cgo
+
+package cuda
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// sysfs is where the system describes itself.
+const sysfs = "/sys"
+
+// nodeOf is the number of the NUMA node that the PCI device is at, as text. It is empty where the system does not say so,
+// and where it has one node alone, at which everything is.
+func nodeOf(root, pci string) string {
+	if pci == "" || nodes(root) < 2 {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(root, "bus/pci/devices", strings.ToLower(pci), "numa_node"))
+	if err != nil {
+		return ""
+	}
+	node, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || node < 0 { // -1: the firmware does not tell
+		return ""
+	}
+	return strconv.Itoa(node)
+}
+
+// nodes counts the NUMA nodes that have memory.
+func nodes(root string) (n int) {
+	text, err := os.ReadFile(filepath.Join(root, "devices/system/node/has_memory"))
+	if err != nil {
+		return 0
+	}
+	for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		from, err := strconv.Atoi(first)
+		if err != nil {
+			return 0
+		}
+		to := from
+		if ranged {
+			if to, err = strconv.Atoi(last); err != nil || to < from {
+				return 0
+			}
+		}
+		n += to - from + 1
+	}
+	return n
+}
