@@ -13,7 +13,11 @@ type Counted struct {
 	device.Pool
 	allocations, frees, refused atomic.Uint64
 	spent                       atomic.Int64 // nanoseconds
+	instead                     error        // why there is no pool of the device's own
 }
+
+// Instead is why the device gave no pool, so that scratch is preallocated; nil where it gave one, or none was asked for.
+func (c *Counted) Instead() error { return c.instead }
 
 // Count wraps pool.
 func Count(pool device.Pool) *Counted { return &Counted{Pool: pool} }

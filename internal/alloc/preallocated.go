@@ -11,15 +11,16 @@ import (
 // keeps one batch's use of it from the next one's.
 type preallocated struct {
 	dev   device.Device
-	piece int // bytes
+	piece int   // bytes
+	limit int64 // bytes of all pieces
 
 	mu     sync.Mutex
 	pieces map[device.Stream]device.Memory
 	stats  device.PoolStats
 }
 
-func newPreallocated(dev device.Device, piece int) *preallocated {
-	return &preallocated{dev: dev, piece: piece, pieces: map[device.Stream]device.Memory{}}
+func newPreallocated(dev device.Device, piece int, limit int64) *preallocated {
+	return &preallocated{dev: dev, piece: piece, limit: limit, pieces: map[device.Stream]device.Memory{}}
 }
 
 // Alloc gives the start of the stream's piece. Fails with device.ErrOutOfMemory for more than a piece.
@@ -32,6 +33,11 @@ func (p *preallocated) Alloc(s device.Stream, bytes int) (device.Memory, error) 
 	}
 	m, ok := p.pieces[s]
 	if !ok {
+		if p.stats.Reserved+int64(p.piece) > p.limit {
+			return device.Memory{}, device.Errorf("allocate scratch", p.dev.Info().ID, device.ErrOutOfMemory,
+				"a piece of %d bytes for another stream, with %d of %d taken: raise MILLRACE_SCRATCH_LIMIT or lower MILLRACE_LANES",
+				p.piece, p.stats.Reserved, p.limit)
+		}
 		var err error
 		if m, err = p.dev.Alloc(p.piece); err != nil {
 			return device.Memory{}, err

@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"errors"
 	"fmt"
 
 	"millrace/internal/device"
@@ -10,13 +11,14 @@ import (
 type Scratch struct {
 	Limit int64 // bytes that it holds at most; at least 1; the device may round it up to its granularity
 	Mode  Mode  // the zero Mode is Kept
-	Piece int   // Preallocated alone: bytes of the largest allocation
+	Piece int   // Preallocated alone, and what takes its place: bytes of the largest allocation
 }
 
 // NewScratch makes a source of scratch memory in stream order, apart from dev's default pool. In the ordinary
 // mode, Kept, it is a pool that keeps what it holds: giving memory back at every synchronization and asking for
 // it again at the next batch is what a release threshold of 0 does, and it costs more than the kernels of a small
-// batch. Trim gives memory back when the caller has time for it. Fails with device.ErrInvalid for a limit below 1.
+// batch. Trim gives memory back when the caller has time for it. A device that has no pools (device.ErrUnavailable) gets
+// preallocated pieces in place of one that keeps, and Counted says why. Fails with device.ErrInvalid for a limit below 1.
 func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	if c.Limit < 1 {
 		// To a device 0 is no cap at all.
@@ -27,15 +29,24 @@ func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	case Synchronous:
 		return Count(Limit(&synchronous{dev: dev}, c.Limit)), nil
 	case Preallocated:
-		return Count(Limit(newPreallocated(dev, c.Piece), c.Limit)), nil
+		return preallocatedScratch(dev, c), nil
 	}
 	threshold := c.Limit
 	if c.Mode == Released {
 		threshold = 0
 	}
 	pool, err := dev.NewPool(device.PoolConfig{Limit: c.Limit, ReleaseThreshold: threshold})
+	if c.Mode == Kept && errors.Is(err, device.ErrUnavailable) {
+		scratch := preallocatedScratch(dev, c)
+		scratch.instead = err
+		return scratch, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("scratch pool of %d bytes: %w", c.Limit, err)
 	}
 	return Count(Limit(pool, c.Limit)), nil
+}
+
+func preallocatedScratch(dev device.Device, c Scratch) *Counted {
+	return Count(Limit(newPreallocated(dev, c.Piece, c.Limit), c.Limit))
 }

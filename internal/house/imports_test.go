@@ -53,6 +53,7 @@ var rooms = map[string][]string{
 
 	// What tests are written with.
 	"internal/device/conformance":           {"internal/device"},
+	"internal/device/cuda/fakecuda":         nil,
 	"internal/device/conformance/operators": {"internal/device/conformance", "internal/operator", "internal/operator/payloads"},
 	"internal/operator/payloads":            nil,
 	"internal/faults":                       nil,

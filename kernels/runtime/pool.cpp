@@ -35,20 +35,6 @@ int32_t check_pools(int ordinal, millrace_error *error) {
     return fail(error, MILLRACE_UNAVAILABLE, 0, "this GPU has no memory pools (cudaDevAttrMemoryPoolsSupported is 0)");
 }
 
-int32_t make(millrace_pool *pool, uint64_t limit, uint64_t threshold, millrace_error *error) {
-    cudaMemPoolProps properties = {};
-    properties.allocType = cudaMemAllocationTypePinned;
-    properties.handleTypes = cudaMemHandleTypeNone;
-    properties.location.type = cudaMemLocationTypeDevice;
-    properties.location.id = pool->device->ordinal;
-    properties.maxSize = limit;
-    int32_t status = check(error, cudaMemPoolCreate(&pool->pool, &properties), "cudaMemPoolCreate");
-    if (status != MILLRACE_OK) return status;
-    status = configure(pool->pool, threshold, error);
-    if (status != MILLRACE_OK) (void)cudaMemPoolDestroy(pool->pool);
-    return status;
-}
-
 // The properties are always the same but for the limit, so a driver that refuses them is older than what they need: a
 // limit came later than pools did.
 int32_t explain_refusal(uint64_t limit, millrace_error *error) {
@@ -61,6 +47,21 @@ int32_t explain_refusal(uint64_t limit, millrace_error *error) {
                 "driver (%s)",
                 driver / 1000, driver % 1000 / 10, static_cast<unsigned long long>(limit), runtime / 1000, runtime % 1000 / 10,
                 refusal.message);
+}
+
+int32_t make(millrace_pool *pool, uint64_t limit, uint64_t threshold, millrace_error *error) {
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.handleTypes = cudaMemHandleTypeNone;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = pool->device->ordinal;
+    properties.maxSize = limit;
+    int32_t status = check(error, cudaMemPoolCreate(&pool->pool, &properties), "cudaMemPoolCreate");
+    if (status == MILLRACE_OK) {
+        status = configure(pool->pool, threshold, error);
+        if (status != MILLRACE_OK) (void)cudaMemPoolDestroy(pool->pool);
+    }
+    return status == MILLRACE_INVALID ? explain_refusal(limit, error) : status;
 }
 
 // Sees whether a pool can give any memory at all: drivers take it in pieces, and a limit below a piece gives none.
@@ -91,7 +92,6 @@ int32_t pool_create(millrace_device *device, uint64_t limit, uint64_t threshold,
         (void)cudaMemPoolDestroy(pool->pool);
     }
     if (status == MILLRACE_OK) status = make(pool, limit, threshold, error);
-    if (status == MILLRACE_INVALID) status = explain_refusal(limit, error);
     if (status != MILLRACE_OK) {
         delete pool;
         return status;

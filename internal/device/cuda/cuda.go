@@ -20,6 +20,9 @@ type Options struct {
 	// UUID, if not empty, selects the GPU ("GPU-xxxxxxxx-...") in place of Ordinal.
 	UUID string
 
+	// Completions is how many Notify calls may be outstanding at once; 0 means 65,536.
+	Completions int
+
 	// ClosePatience bounds how long closing the device, or something of it, waits for work that does not end; 0 means
 	// 10 s. Then the device counts as lost.
 	ClosePatience time.Duration

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -13,7 +14,7 @@ import (
 	"millrace/internal/device"
 )
 
-// maxCompletions is how many Notify calls may be outstanding at once.
+// maxCompletions is how many Notify calls may be outstanding at once, unless Options say otherwise.
 const maxCompletions = 1 << 16
 
 // gpu is a GPU. It implements device.Device, device.Gater, device.Ranger and device.Residenter.
@@ -87,13 +88,10 @@ func Open(o Options) (device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &gpu{lib: lib, info: info, epoch: time.Now(), patience: o.ClosePatience}
-	if d.patience == 0 {
-		d.patience = closePatience
-	}
+	d := &gpu{lib: lib, info: info, epoch: time.Now(), patience: cmp.Or(o.ClosePatience, closePatience)}
 	d.open = map[resource]struct{}{}
 	d.memory, d.buffers = map[uint64]int{}, map[unsafe.Pointer]int{}
-	if d.handle, err = lib.deviceOpen(info.Ordinal, maxCompletions); err != nil {
+	if d.handle, err = lib.deviceOpen(info.Ordinal, cmp.Or(o.Completions, maxCompletions)); err != nil {
 		return nil, d.checked(err)
 	}
 	if err := d.openParts(); err != nil {

@@ -21,6 +21,22 @@ var libraries = struct {
 	byPath map[string]*library
 }{byPath: map[string]*library{}}
 
+// Streams share the GPU's hardware queues, and work in one queue waits for what is before it, whichever stream that is on.
+// CUDA makes 8 unless this variable says otherwise, fewer than a pipeline of 5 lanes has streams, and 32 at most.
+const (
+	envConnections = "CUDA_DEVICE_MAX_CONNECTIONS"
+	connections    = "32"
+)
+
+// askConnections asks CUDA for as many hardware queues as it makes, unless the user has asked for some. CUDA reads the
+// variable when it makes a context, so this comes before a library is opened.
+func askConnections() error {
+	if os.Getenv(envConnections) != "" {
+		return nil
+	}
+	return os.Setenv(envConnections, connections)
+}
+
 // candidates are the paths to try, in order: the one that was named, or else beside the executable and then the
 // system's search path.
 func candidates(named string) []string {
@@ -42,6 +58,9 @@ func candidates(named string) []string {
 func openLibrary(named string) (*library, error) {
 	libraries.Lock()
 	defer libraries.Unlock()
+	if err := askConnections(); err != nil {
+		return nil, device.Errorf("open kernel library", "", device.ErrUnavailable, "set %s: %v", envConnections, err)
+	}
 	var tried []string
 	for _, path := range candidates(named) {
 		if l := libraries.byPath[path]; l != nil {

@@ -1,0 +1,159 @@
+// Package fakecuda gives tests a kernel library without a GPU: the real kernels/runtime, built against a CUDA runtime
+// that does its work at once in host memory, and whose calls fail as they are told to (kernels/test/fake/control.hpp).
+package fakecuda
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Env is the variable by which a process's fake library finds its settings. It is read once.
+const Env = "MILLRACE_FAKE_CUDA"
+
+// fileBytes is the size of a settings file, which the library maps.
+const fileBytes = 4096
+
+// kernels is the folder of the kernels' sources.
+func kernels() string {
+	_, file, _, _ := runtime.Caller(0)
+	if !filepath.IsAbs(file) { // built with -trimpath: the tests run in their package's folder
+		file, _ = filepath.Abs(filepath.Join("..", "..", "..", "internal", "device", "cuda", "fakecuda", "fakecuda.go"))
+	}
+	return filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "kernels")
+}
+
+// sources of the library, below kernels.
+var sources = []string{"runtime/*.cpp", "runtime/probe.cu", "test/fake/*.cpp"}
+
+// Library builds the library, unless that was done before, and returns its path. Without a C++ compiler the test is
+// skipped, loudly.
+func Library(t testing.TB) string {
+	t.Helper()
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("NOT TESTED: THERE IS NO C++ COMPILER (g++) TO BUILD THE FAKE KERNEL LIBRARY WITH")
+	}
+	root := kernels()
+	var files []string
+	for _, pattern := range sources {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Skipf("NOT TESTED: THE KERNELS' SOURCES ARE NOT HERE: %s, %v", filepath.Join(root, pattern), err)
+		}
+		files = append(files, found...)
+	}
+	path := filepath.Join(cache(t), "libmillrace-fake-"+hashOf(t, root)+".so")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	fresh, err := os.CreateTemp(filepath.Dir(path), "build-*.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = fresh.Close() // nothing was written
+	args := append([]string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror",
+		"-D__CUDA_ARCH_LIST__=800,900", "-I" + filepath.Join(root, "test/fake"), "-I" + filepath.Join(root, "include"),
+		"-o", fresh.Name(), "-x", "c++"}, files...)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		_ = os.Remove(fresh.Name()) // the compiler's error is the one to tell
+		t.Fatalf("g++: %v\n%s", err, out)
+	}
+	if err := os.Rename(fresh.Name(), path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// cache is a folder that outlives the test.
+func cache(t testing.TB) string {
+	t.Helper()
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	dir = filepath.Join(dir, "millrace-test")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// hashOf names what the library is built from.
+func hashOf(t testing.TB, root string) string {
+	t.Helper()
+	h := sha256.New()
+	for _, pattern := range append([]string{"*.cuh", "math/*.cuh", "include/*.h", "runtime/*.hpp", "test/fake/*.h*", "test/fake/*/*.h"}, sources...) {
+		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are right
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = h.Write(text) // never fails
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
+// own are the settings of this process.
+var own = struct {
+	once sync.Once
+	path string
+	err  error
+}{}
+
+var serial atomic.Uint64
+
+// Set has the fake library of this process follow settings until the test ends, and counts calls anew. Tests that use it
+// do not run side by side.
+func Set(t testing.TB, settings string) {
+	t.Helper()
+	own.once.Do(func() {
+		var f *os.File
+		if f, own.err = os.CreateTemp("", "millrace-fake-cuda-"); own.err == nil {
+			own.path = f.Name()
+			_ = f.Close() // nothing was written
+			own.err = errors.Join(write(own.path, ""), os.Setenv(Env, own.path))
+		}
+	})
+	if own.err != nil {
+		t.Fatal(own.err)
+	}
+	if err := write(own.path, settings); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// File writes settings for another process, whose Env is to be the path it returns.
+func File(t testing.TB, settings string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fake-cuda")
+	if err := write(path, settings); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// write changes a file of settings in place: the number that says so comes last.
+func write(path, settings string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	body := make([]byte, fileBytes-8)
+	copy(body[:len(body)-1], settings)
+	_, err = f.WriteAt(body, 8)
+	if err == nil {
+		_, err = f.WriteAt(binary.LittleEndian.AppendUint64(nil, serial.Add(1)), 0)
+	}
+	return errors.Join(err, f.Close())
+}
