@@ -56,10 +56,10 @@ type lane struct {
 	// submitting keeps the work of two batches from interleaving on a stream. Lanes that share one queue share
 	// it too.
 	submitting *sync.Mutex
-	last       *Batch // submitted last. Guarded by submitting
-	lastRoute  route  // and where it went. Likewise
+	lastOwn    follows // the batch that was submitted last to its own stream. Guarded by submitting
 
 	copiedOut time.Duration // when the latest batch known had been copied out. Guarded by the pipeline's mutex
+	ownFree   time.Duration // when the latest batch known had left the lane's own stream. Likewise
 	behind    uint64        // token of the completion at which the next copy in on its own stream had not ended; guarded by the pipeline's timing
 }
 

@@ -27,8 +27,7 @@ type copyIn struct {
 	batch   *Batch
 	token   uint64        // of the flight that it belongs to
 	queued  time.Duration // when the host began to enqueue it: who comes first in a stream was first here
-	follows follows       // none, or not known as a time yet
-	from    time.Duration // it began no sooner
+	follows follows
 	span    Span
 }
 
@@ -43,11 +42,11 @@ func (p *Pipeline) timeUpTo(b *Batch) {
 	p.timing.Lock()
 	defer p.timing.Unlock()
 	for {
-		next := p.nextUntimed(b)
+		next, after := p.nextUntimed(b)
 		if next == nil {
 			return
 		}
-		last, err := p.readMarks(next)
+		last, err := p.readMarks(next, after)
 		p.timed(next, last, err)
 		if lost := p.dev.Err(); lost != nil {
 			p.fail(lost)
@@ -57,41 +56,46 @@ func (p *Pipeline) timeUpTo(b *Batch) {
 	}
 }
 
-// nextUntimed is the batch whose times are to be read next, nil if those of b are read, or of all if b is nil. It lists
-// in p.copies the copies in that may have ended, in the order in which they were submitted.
-func (p *Pipeline) nextUntimed(b *Batch) *Batch {
+// nextUntimed is the batch whose times are to be read next and what that follows; nil if those of b are read, or of all
+// if b is nil. It lists in p.copies the copies in that may have ended, in the order in which they were submitted.
+func (p *Pipeline) nextUntimed(b *Batch) (*Batch, follows) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.untimed) == 0 || b != nil && !b.untimed {
-		return nil
+		return nil, follows{}
 	}
 	p.copies = p.copies[:0]
 	for _, o := range p.slots {
 		if (o.untimed || o.flying()) && !o.copied {
-			c := copyIn{batch: o, token: o.token, queued: o.enqueued}
-			c.follows, c.from = o.follows.known(o.lane)
-			c.from = max(c.from, c.queued)
-			p.copies = append(p.copies, c)
+			p.copies = append(p.copies, copyIn{batch: o, token: o.token, queued: o.enqueued, follows: o.follows.settled(o.lane)})
 		}
 	}
 	slices.SortFunc(p.copies, func(x, y copyIn) int {
 		return cmp.Or(cmp.Compare(x.queued, y.queued), cmp.Compare(x.token, y.token))
 	})
-	return p.untimed[0]
+	next := p.untimed[0]
+	return next, next.follows.settled(next.lane)
 }
 
 // flying says whether the batch is in flight with all its marks recorded. p.mu is held.
 func (b *Batch) flying() bool { return b.phase == inFlight && !b.submitting }
 
-// readMarks reads what b's events say, and of p.copies keeps those that have ended. p.timing is held.
-func (p *Pipeline) readMarks(b *Batch) (last lastMarks, err error) {
+// readMarks reads what the events of b say, which comes after after, and of p.copies keeps those that have ended.
+// p.timing is held.
+func (p *Pipeline) readMarks(b *Batch, after follows) (last lastMarks, err error) {
 	if p.copies, err = p.readCopies(b); err != nil {
 		return last, err
 	}
 	if last.copiedOut, err = b.when(copiedOutMark); err != nil || b.inPlace {
 		return last, err
 	}
-	if last.computed, err = b.when(computedMark); err != nil || b.start == nil {
+	if last.computed, err = b.when(computedMark); err != nil {
+		return last, err
+	}
+	if b.start == nil {
+		if b.route.in != b.route.kern { // otherwise the copy in has waited for that already
+			last.computing, err = after.time()
+		}
 		return last, err
 	}
 	if last.computing, err = b.computing.Time(); err != nil {
@@ -147,13 +151,13 @@ func (c *copyIn) measure() (err error) {
 	if c.span.End, err = c.batch.when(end); err != nil {
 		return err
 	}
-	c.span.Start = c.from
+	c.span.Start = c.queued
 	if c.batch.start != nil {
 		c.span.Start, err = c.batch.start.Time()
-	} else if c.follows.batch != nil {
-		var after time.Duration
-		after, err = c.follows.batch.when(copiedOutMark)
-		c.span.Start = max(c.span.Start, after)
+	} else if c.batch.route.in == c.batch.route.kern {
+		var turn time.Duration
+		turn, err = c.follows.time()
+		c.span.Start = max(c.span.Start, turn)
 	}
 	c.span.Start = min(c.span.Start, c.span.End) // the clocks of host and device agree to some microseconds
 	return err
@@ -209,6 +213,7 @@ func (p *Pipeline) place(b *Batch, last lastMarks) {
 	l := b.lane
 	if b.inPlace {
 		l.copiedOut = max(l.copiedOut, last.copiedOut)
+		b.left(last.copiedOut)
 		return
 	}
 	compute := ordered(b.record.Stages[CopyIn].End, Span{last.computing, last.computed})
@@ -219,6 +224,11 @@ func (p *Pipeline) place(b *Batch, last lastMarks) {
 	out := p.serve(CopyOutEngine, ordered(compute.End, Span{last.copyingOut, last.copiedOut}))
 	b.note(CopyOut, out)
 	l.copiedOut = max(l.copiedOut, out.End)
+	if l.leaves(b.route) == copiedOutMark {
+		b.left(out.End)
+	} else {
+		b.left(compute.End)
+	}
 }
 
 // note enters a stage into the batch's record and the engine's figures.

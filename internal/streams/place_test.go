@@ -19,16 +19,34 @@ func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	perStage.Name, perStage.Lanes, perStage.Buffers = "stream per stage, two buffers", 3, 2
 	allShared := streams.Triple
 	allShared.CopiesFrom, allShared.SharedFrom = 0, 0
-	for _, schedule := range []streams.Schedule{streams.Overlapped, streams.DoubleBuffered, perStage, allShared} {
+	hostWaits := streams.Overlapped
+	hostWaits.Name, hostWaits.HostWaits = "host waits", true
+	schedules := []streams.Schedule{streams.Overlapped, streams.DoubleBuffered, perStage, allShared, hostWaits}
+	for from, name := range map[int]string{0: "mixed alone", 1500: "own and mixed", 3000: "own, mixed and shared"} {
+		mixed := streams.Triple
+		mixed.Name, mixed.CopiesFrom, mixed.SharedFrom, mixed.Completion = name, from, 1<<30, streams.ByNotify
+		if from == 3000 {
+			mixed.SharedFrom = 6000
+		}
+		schedules = append(schedules, mixed)
+	}
+	inPlace := streams.Triple
+	inPlace.Name, inPlace.CopiesFrom, inPlace.SharedFrom, inPlace.Completion = "in place, mixed and shared", 1500, 6000, streams.ByNotify
+	schedules = append(schedules, inPlace)
+	for _, schedule := range schedules {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprintf("%s, seed %d", schedule.Name, seed), func(t *testing.T) {
-				d, p := unevenPipeline(t, seed, schedule)
+				inPlaceUpTo := 0
+				if schedule.Name == inPlace.Name {
+					inPlaceUpTo = 1500
+				}
+				d, p := unevenPipeline(t, seed, schedule, inPlaceUpTo)
 				records := randomRun(t, d, p, rand.New(rand.NewPCG(seed, 2)), 50)
 				trace, dropped := d.Trace()
 				if dropped > 0 {
 					t.Fatalf("the trace lacks %d spans", dropped)
 				}
-				compareStages(t, records, trace, schedule.Topology)
+				compareStages(t, records, trace, schedule)
 				compareFigures(t, stats(t, p), trace)
 			})
 		}
@@ -77,10 +95,11 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	}
 }
 
-// unevenPipeline is a pipeline on which a batch's stages take from next to nothing to long.
-func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule) (*sim.Device, *streams.Pipeline) {
+// unevenPipeline is a pipeline on which a batch's stages take from next to nothing to long. Batches of up to inPlace
+// bytes are not copied.
+func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule, inPlace int) (*sim.Device, *streams.Pipeline) {
 	slow := sim.Cost{Latency: time.Microsecond, BytesPerSecond: 2e8}
-	d := openSim(t, sim.Options{Seed: seed, Cost: sim.Model{
+	d := openSim(t, sim.Options{Seed: seed, MostInPlace: inPlace, Cost: sim.Model{
 		CopyIn: slow, CopyOut: sim.Cost{Latency: 3 * time.Microsecond, BytesPerSecond: 5e7},
 		Kernel: sim.Cost{Latency: time.Microsecond, BytesPerSecond: 1e8}, Jitter: 1, ComputeSlots: 1 + int(seed%2)*3, // with more than one, batches overtake each other
 	}})
@@ -112,44 +131,83 @@ func randomRun(t *testing.T, d *sim.Device, p *streams.Pipeline, random *rand.Ra
 	return records
 }
 
-// stageSpans finds, for each batch in the order of submission, the spans of one kind of operation; the operators'
-// launches of a batch become one.
-func stageSpans(trace []sim.Span, records []streams.Record, kind sim.Kind, topology streams.Topology) []streams.Span {
-	each := 1
-	if kind == sim.Launch {
-		each = 2
-	}
+// stageSpans finds, for each batch in the order of submission, the first and the last span of one kind of operation: an
+// operator's launch is a span. A batch that has none has zero spans.
+func stageSpans(trace []sim.Span, records []streams.Record, kind sim.Kind) (first, last []sim.Span) {
 	trace = slices.DeleteFunc(slices.Clone(trace), func(s sim.Span) bool { return s.Kind != kind })
 	slices.SortFunc(trace, func(x, y sim.Span) int { return int(x.Seq) - int(y.Seq) }) // as they were submitted
-	var spans []streams.Span
-	for i := range records {
-		first, last := trace[i*each], trace[(i+1)*each-1]
-		spans = append(spans, streams.Span{Start: first.Start, End: last.End})
+	for _, r := range records {
+		each := 1
+		switch {
+		case kind == sim.Launch:
+			each = 2
+		case r.InPlace:
+			first, last = append(first, sim.Span{}), append(last, sim.Span{})
+			continue
+		}
+		first, last = append(first, trace[0]), append(last, trace[each-1])
+		trace = trace[each:]
 	}
-	return spans
+	return first, last
 }
 
-func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, topology streams.Topology) {
+// turn is when the stream of s had ended all work that was enqueued there before s.
+func turn(trace []sim.Span, s sim.Span) (at time.Duration) {
+	for _, o := range trace {
+		if o.Stream == s.Stream && o.Seq < s.Seq && o.Engine != sim.NoEngine {
+			at = max(at, o.End)
+		}
+	}
+	return at
+}
+
+// compareStages compares what the records say with what the engines did. Compute counts the wait for others' kernels
+// from the moment at which the batch was copied in and its stream had got there.
+func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, schedule streams.Schedule) {
 	t.Helper()
-	in := stageSpans(trace, records, sim.CopyIn, topology)
-	kernels := stageSpans(trace, records, sim.Launch, topology)
-	out := stageSpans(trace, records, sim.CopyOut, topology)
+	in, _ := stageSpans(trace, records, sim.CopyIn)
+	kernel, lastKernel := stageSpans(trace, records, sim.Launch)
+	out, _ := stageSpans(trace, records, sim.CopyOut)
 	for i, r := range records {
-		if topology == streams.StreamPerLane {
-			kernels[i].Start = in[i].End // Compute counts the wait for others' kernels
+		computing := max(in[i].End, turn(trace, kernel[i]))
+		if schedule.HostWaits || r.InPlace {
+			computing = max(computing, kernel[i].Enqueued)
 		}
 		for stage, want := range map[streams.Stage]streams.Span{
-			streams.CopyIn: in[i], streams.Compute: kernels[i], streams.CopyOut: out[i],
+			streams.CopyIn:  {Start: in[i].Start, End: in[i].End},
+			streams.Compute: {Start: computing, End: lastKernel[i].End},
+			streams.CopyOut: {Start: out[i].Start, End: out[i].End},
 		} {
 			if got := r.Stages[stage]; got != want {
-				t.Errorf("batch %d on lane %d: %v was %v, the engine worked on it %v", r.Batch, r.Lane, stage, got, want)
+				t.Errorf("batch %d on lane %d, %d bytes: %v was %v, the engine worked on it %v", r.Batch, r.Lane, r.Bytes, stage, got, want)
 			}
 		}
-		for s := streams.CopyIn; s <= streams.CopyOut; s++ {
+		for s := streams.CopyIn; s <= streams.CopyOut && !r.InPlace; s++ {
 			if before, at := r.Stages[s-1], r.Stages[s]; at.Start < before.End || at.End < at.Start {
 				t.Errorf("batch %d: %v at %v comes before %v at %v has ended", r.Batch, s, at, s-1, before)
 			}
 		}
+	}
+}
+
+// An engine that serves one copy at a time was not free before its latest copy known had ended, also where an earlier
+// copy is heard of later. Three copies out of 3 units follow each other from 2 on; the first batch's completion comes
+// after the second's.
+func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
+	stage := sim.Cost{Latency: unit}
+	d := openSim(t, sim.Options{
+		Cost:   sim.Model{CopyIn: stage, Kernel: stage, CopyOut: sim.Cost{Latency: 3 * unit}},
+		Faults: []sim.Fault{{Kind: sim.LateCompletion, Nth: 1, Delay: 4 * unit}},
+	})
+	p := newPipeline(t, d, streams.Config{Lanes: 3, Operators: operators(t, "crc32c")})
+	records := runBatches(t, d, p, 3)
+	for i, want := range []uint64{2, 1, 3} {
+		if records[i].Batch != want {
+			t.Fatalf("batch %d came back in place %d, want batch %d", records[i].Batch, i, want)
+		}
+	}
+	if got, want := records[2].Stages[streams.CopyOut], (streams.Span{Start: 8 * unit, End: 11 * unit}); got != want {
+		t.Errorf("the third copy out was %v, want %v: the second kept the engine until then", got, want)
 	}
 }
 

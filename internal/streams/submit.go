@@ -48,7 +48,7 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 	}
 	err := b.enqueue()
 	if err == nil {
-		l.last, l.lastRoute = b, b.route
+		l.queued(b)
 		// From the next call on the batch may come back at any moment and is not ours to touch.
 		var f *flight
 		if f, err = p.notify(b); err == nil {
@@ -57,7 +57,6 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 	}
 	// What was enqueued before the failure may still use the buffers.
 	err = errors.Join(fmt.Errorf("batch %d: %w", b.record.Batch, err), p.drain(l))
-	l.last = nil
 	p.withdrawn(b, err)
 	return nil, err
 }
@@ -121,7 +120,7 @@ func (b *Batch) choose() (shared bool) {
 	case b.bytes >= s.CopiesFrom:
 		b.route = route{p.shared.in, l.own.kern, p.shared.out}
 	}
-	b.follows = l.before(b)
+	p.queue(b)
 	return b.route != l.own
 }
 
