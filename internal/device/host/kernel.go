@@ -151,7 +151,7 @@ func (s *stream) launch(o *op) {
 		err = s.dev.runKernel(o.kernel, rows, s.offsets, scratch, result)
 	}
 	if err != nil {
-		s.dev.fault(s.dev.errorf("launch", device.ErrLost, "kernel %s on stream %s: %v", o.kernel.name, s.name, err))
+		s.dev.fault(s.dev.errorf("launch", device.ErrKernelFault, "kernel %s on stream %s: %v", o.kernel.name, s.name, err))
 	}
 }
 

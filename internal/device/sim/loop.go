@@ -3,6 +3,8 @@ package sim
 import (
 	"container/heap"
 	"time"
+
+	"millrace/internal/device"
 )
 
 // op is one operation of a stream.
@@ -119,7 +121,7 @@ func (d *Device) drive(done func() bool) {
 func (d *Device) moveTo(t time.Duration) {
 	if f, ok := lossBy(d.faults, t); ok {
 		d.now = f.At
-		d.lose("device", "injected loss at %v", f.At)
+		d.lose("device", device.ErrLost, "injected loss at %v", f.At)
 		return
 	}
 	d.now = t
@@ -180,12 +182,12 @@ func (d *Device) arrive(o *op) {
 // carryOut lets o, the head of its stream, take effect and leave the queue.
 func (d *Device) carryOut(o *op) {
 	if err := o.touch(); err != nil {
-		d.lose(o.String(), "%v", err)
+		d.lose(o.String(), device.ErrKernelFault, "%v", err)
 		return
 	}
 	if o.effect != nil {
 		if err := o.effect(); err != nil {
-			d.lose(o.String(), "%v", err)
+			d.lose(o.String(), device.ErrKernelFault, "%v", err)
 			return
 		}
 	}

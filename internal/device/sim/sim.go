@@ -227,7 +227,7 @@ func (d *Device) Check(ctx context.Context) error {
 func (d *Device) usable(call string) error {
 	switch {
 	case d.lost != nil:
-		return device.Errorf(call, d.info.ID, device.ErrLost, "%s: %s", d.lost.Op, d.lost.Detail)
+		return device.Errorf(call, d.info.ID, d.lost.Kind, "%s: %s", d.lost.Op, d.lost.Detail)
 	case d.closed:
 		return device.Errorf(call, d.info.ID, device.ErrClosed, "the device was closed")
 	}
@@ -239,11 +239,11 @@ func (d *Device) invalid(call, format string, args ...any) error {
 }
 
 // lose makes the device lost: what is queued never happens, and every waiter hears of it. The lock is held.
-func (d *Device) lose(call, format string, args ...any) {
+func (d *Device) lose(call string, kind error, format string, args ...any) {
 	if d.lost != nil {
 		return
 	}
-	d.lost = device.Errorf(call, d.info.ID, device.ErrLost, format, args...)
+	d.lost = device.Errorf(call, d.info.ID, kind, format, args...)
 	d.abandon()
 	d.wake()
 }
