@@ -109,6 +109,10 @@ func checkPipeline(cfg *config.Config, d device.Device) finding.Finding {
 		return finding.Finding{Level: finding.Error, What: what, Found: errors.Join(err, d.Close()).Error(),
 			Advice: "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}
 	}
+	if err := pipe.Probe(context.Background()); err != nil {
+		return finding.Finding{Level: finding.Error, What: what, Found: errors.Join(err, pipe.Close(), d.Close()).Error(),
+			Advice: "look at the node's kernel log (Xid) and nvidia-smi; use another GPU"}
+	}
 	stats, err := pipe.Stats()
 	if err = errors.Join(err, pipe.Close(), d.Close()); err != nil {
 		return finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: "report this as a bug"}

@@ -114,6 +114,9 @@ func (p *plant) openPipelines() error {
 		}
 		p.pipes = append(p.pipes, pipe)
 		p.onClose(pipe.Close)
+		if err := pipe.Probe(context.Background()); err != nil {
+			return fmt.Errorf("the device does not compute as it must, so no payload is taken: %w", err)
+		}
 		p.log.Info("device ready", "device", info.ID, "name", info.Name, "lanes", p.cfg.Lanes,
 			"batch_bytes", p.cfg.BatchBytes, "batch_payloads", p.cfg.BatchPayloads)
 	}

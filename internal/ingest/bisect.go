@@ -19,7 +19,7 @@ func (w *Worker) refused(pipe *streams.Pipeline, g *group, err error) {
 	if operatorFailed(err) {
 		select {
 		case w.failed <- failed{pipe, g}:
-			w.log.Error("an operator failed on a batch; looking for the payload to blame", "payloads", len(g.items), "error", err)
+			w.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well", "payloads", len(g.items), "error", err)
 			return
 		default:
 		}
@@ -36,7 +36,10 @@ func (w *Worker) bisect(t *trier, done <-chan struct{}, hard context.Context) {
 	for {
 		select {
 		case f := <-w.failed:
-			err := t.try(hard, f.pipe, f.g, unsettled(f.g))
+			err := t.probe(hard, f.pipe)
+			if err == nil {
+				err = t.try(hard, f.pipe, f.g, unsettled(f.g))
+			}
 			if err == nil {
 				err = context.Canceled
 			}

@@ -90,7 +90,6 @@ func (w *Worker) sayBuried(d *delivery, why Reason, cause error) {
 	w.log.Warn("payload dead-lettered", "stream", d.stream, "sequence", d.sequence, "subject", d.subject,
 		"bytes", len(d.msg.Data()), "deliveries", d.deliveries, "reason", why, "cause", cause)
 	w.observer.Settled(DeadLettered, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
-	w.progressed()
 }
 
 // storeDeadLetter returns once the server has stored the dead letter, in the first form that it takes.

@@ -40,9 +40,6 @@ func (l levels) alone() int {
 	return level
 }
 
-// guilty says whether a payload that ran alone as the device was lost has done so for the second time.
+// guilty says whether a payload that ran alone as a kernel lost the device may have done so for the second time, by how often
+// it came. It is asked only where nothing better is known: see tryMark.
 func (l levels) guilty(level int) bool { return level >= l.alone()+loneRuns-1 }
-
-// triedAlone says whether a payload that comes once more than the limit allows has been tried alone often enough to be
-// taken for what breaks the device. With a limit below 3 there is no telling.
-func (l levels) triedAlone() bool { return l.limit-l.alone() >= loneRuns }

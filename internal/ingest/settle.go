@@ -87,6 +87,7 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
 	record := *b.Record()
 	start := s.pipe.Now()
+	s.w.cameRight(s.pipe, g)
 	g.store()
 	s.encode(g, b)
 	b.Release() // its buffers may be used again: the results are in the group now

@@ -27,34 +27,33 @@ type Status struct {
 	Stage     Stage
 	Connected bool
 	InHand    int           // batches being filled, computed or settled
-	Progress  time.Time     // when something last moved on
+	HeldBack  int           // payloads that fail alone while no other has come right since; they come again later
+	Progress  time.Time     // when payloads last came right: a batch was computed, or results were stored
 	AckWait   time.Duration // the consumer's
 }
 
 // Status reads the worker's state.
 func (w *Worker) Status() Status {
-	moved := time.Unix(0, w.moved.Load())
-	for _, p := range w.pipes {
-		if at := p.Progress(); at.After(moved) {
-			moved = at
-		}
+	held := 0
+	for _, e := range w.evidence {
+		held += e.held()
 	}
 	return Status{
-		Stage: Stage(w.stage.Load()), Connected: w.links.connected(),
-		InHand: int(w.inHand.Load()), Progress: moved, AckWait: w.ackWait,
+		Stage: Stage(w.stage.Load()), Connected: w.links.connected(), HeldBack: held,
+		InHand: int(w.inHand.Load()), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
 	}
 }
 
-// progressed notes that something moved on.
+// progressed notes that payloads came right: a device has computed a batch of them, or the server has stored their results.
+// Nothing else is progress, however busy it keeps the worker: no probe, no batch that fails, no dead letter, nothing that is
+// given back. So a worker with batches in hand none of which comes right is not healthy. Payloads given up as they are
+// received (too_large) are never in hand, so a stream of nothing else does not harm it.
 func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
 
 // admit decides whether a delivery is to be processed. What never can be is given up here; what was processed
 // already, though the server did not hear of it in time, is acknowledged again.
 func (w *Worker) admit(ctx context.Context, d *delivery) bool {
-	d.level = d.deliveries - 1
-	if w.ledger.gaveBack(d) {
-		d.level = 0
-	}
+	d.level = w.levelOf(d)
 	switch w.ledger.take(d) {
 	case inHand:
 		return false
@@ -69,8 +68,8 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 	case n > w.maxBytes:
 		why = TooLarge
 		cause = tooLarge(n, w.maxBytes)
-	case d.deliveries > w.limit:
-		why, cause = w.tooOften(d)
+	case w.lastChance(d):
+		why, cause = MaxDeliver, tooOften(d)
 	default:
 		return true
 	}
@@ -134,7 +133,6 @@ func (w *Worker) nakGroup(g *group, why error) {
 			w.giveBack(&g.items[i], why)
 		}
 	}
-	w.progressed()
 }
 
 // giveUpUnfinished gives back what a drain that ran out of time left on the devices.

@@ -91,11 +91,12 @@ func (s *suspects) flow(_ context.Context, g *group, items []int) error {
 // try takes another device with each level where there are several: a payload that has lost one may be unlucky.
 func (s *suspects) try(_ context.Context, g *group, items []int) error {
 	d := &g.items[items[0]]
-	if d.level >= s.w.levels.alone() {
-		s.w.log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.sequence,
-			"deliveries", d.deliveries, "bytes", len(d.msg.Data()))
+	pipe := s.w.pipes[d.level%len(s.w.pipes)]
+	run := s.trier.try
+	if d.level >= s.w.levels.alone() && len(items) == 1 {
+		run = s.tryAlone
 	}
-	err := s.trier.try(s.hard, s.w.pipes[d.level%len(s.w.pipes)], g, items)
+	err := run(s.hard, pipe, g, items)
 	if errors.Is(err, context.Canceled) {
 		return nil // the drain ran out of time, and the worker gives back what is left
 	}
@@ -111,13 +112,35 @@ func (c *careful) leave(unread func(delivery)) {
 	c.hand.left = nil
 }
 
-// tooOften is why a payload is given up that comes more often than the limit allows. One that was tried alone in its last
-// deliveries and that no process came back from is taken for what broke the device, unless this process gave it back
-// itself: then it was something else.
-func (w *Worker) tooOften(d *delivery) (Reason, error) {
-	if d.level > 0 && w.levels.triedAlone() {
-		return DeviceFault, fmt.Errorf("delivery %d, and no worker has lived to settle it, though it ran alone in the last %d of %d "+
-			"(MILLRACE_MAX_DELIVER)", d.deliveries, w.limit-w.levels.alone(), w.limit)
+// levelOf is how suspect a delivery is. One that this process gave back is not, since the process lives; unless it failed
+// alone and nothing has come right since, or comes more often than the limit allows: those are tried alone. The count alone
+// gives nothing up, since it says nothing about what was tried: workers may have died or given it back for any other reason.
+func (w *Worker) levelOf(d *delivery) int {
+	level := d.deliveries - 1
+	if w.ledger.gaveBack(d) {
+		level = 0
 	}
-	return MaxDeliver, fmt.Errorf("delivery %d, and a payload is tried %d times (MILLRACE_MAX_DELIVER)", d.deliveries, w.limit)
+	if d.deliveries > w.limit || w.isHeldBack(d) {
+		level = max(level, w.levels.alone())
+	}
+	return level
+}
+
+func (w *Worker) isHeldBack(d *delivery) bool {
+	for _, e := range w.evidence {
+		if e.holds(d) {
+			return true
+		}
+	}
+	return false
+}
+
+// lastChance says whether the server will not deliver a payload again, because the consumer has a limit of its own, so that
+// all that can be done is to keep it as a dead letter.
+func (w *Worker) lastChance(d *delivery) bool {
+	return w.last > 0 && d.deliveries >= w.last && d.deliveries > w.limit
+}
+
+func tooOften(d *delivery) error {
+	return fmt.Errorf("delivery %d, and the consumer's own MaxDeliver allows no more", d.deliveries)
 }

@@ -12,10 +12,12 @@ import (
 // It is used from one goroutine and has one batch on a device at a time, whatever it looks for, so fresh batches go on
 // beside it.
 type trier struct {
-	w    *Worker
-	part *group // the deliveries on the device; it is among the worker's groups, so they are kept alive
-	s    settler
-	ran  bool // the latest items have come as far as the device
+	w      *Worker
+	part   *group // the deliveries on the device; it is among the worker's groups, so they are kept alive
+	s      settler
+	ran    bool // the latest items have come as far as the device
+	lone   bool // the item runs alone on a device that has just passed a probe
+	deaths int  // how often that was so and no process came back from it, as the consumer's metadata says; -1: nobody knows
 }
 
 func (w *Worker) newTrier() *trier {
@@ -24,38 +26,25 @@ func (w *Worker) newTrier() *trier {
 	return t
 }
 
-// aloneTries is how often an operator may fail on a payload alone before that makes a dead letter of it.
-const aloneTries = 2
-
 // try brings items of g, which one batch can hold, to their end: published, given up, or given back. Where an operator
-// fails on them it tries each half, down to the payload that is to blame. It fails when the device is lost, and with
-// ctx's error; what is not settled then has been given back, or is in g or t.part for the end of the worker.
+// fails on them it looks for those to blame. It fails when the device is lost, and with ctx's error; what is not settled
+// then has been given back, or is in g or t.part for the end of the worker.
 func (t *trier) try(ctx context.Context, pipe *streams.Pipeline, g *group, items []int) error {
 	err := t.run(ctx, pipe, g, items)
-	for tries := 1; len(items) == 1 && operatorFailed(err) && tries < aloneTries; tries++ {
-		err = t.run(ctx, pipe, g, items)
-	}
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
 	case !operatorFailed(err):
 		return t.giveBack(ctx, g, items, err)
-	case len(items) == 1:
-		g.settle(items[0])
-		t.w.giveUp(ctx, g.items[items[0]], OperatorError, err)
-		return nil
 	}
-	half := len(items) / 2
-	if err := t.try(ctx, pipe, g, items[:half]); err != nil {
-		return err
-	}
-	return t.try(ctx, pipe, g, items[half:])
+	return t.blame(ctx, pipe, g, items, err)
 }
 
-// operatorFailed says whether err may be a payload's doing: the device is well, it is not for want of memory, and nobody has
-// stopped waiting for what is on the device still.
+// operatorFailed says whether err may be a payload's doing: the device is not known to be lost, it is not for want of memory,
+// and nobody has stopped waiting for what is on the device still. Whether it is one's doing, probes and other payloads tell.
 func operatorFailed(err error) bool {
-	return err != nil && !lost(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, context.Canceled)
+	return err != nil && !lost(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // lost says whether err is the end of the pipeline.
@@ -63,15 +52,16 @@ func lost(err error) bool {
 	return errors.Is(err, device.ErrLost) || errors.Is(err, streams.ErrClosed) || errors.Is(err, device.ErrClosed)
 }
 
-// giveBack gives items back that were not processed, and returns err if it is the end of the pipeline. A suspect that
-// was alone on the device as it was lost, for the second time, does not come back.
+// giveBack gives items back that were not processed, and returns err if it is the end of the pipeline. What the device or
+// the count of its deliveries says of one that ran alone, see condemned, makes a dead letter of it.
 func (t *trier) giveBack(ctx context.Context, g *group, items []int, err error) error {
 	for _, i := range items {
 		d := &g.items[i]
 		g.settle(i)
-		if errors.Is(err, device.ErrLost) && t.ran && len(items) == 1 && t.w.levels.guilty(d.level) &&
-			t.w.deadLetter(ctx, d, DeviceFault, err) {
-			continue
+		if len(items) == 1 {
+			if why, guilty := t.condemned(d, err); guilty && t.w.deadLetter(ctx, d, why, err) {
+				continue
+			}
 		}
 		t.w.giveBack(d, err)
 	}
@@ -80,6 +70,18 @@ func (t *trier) giveBack(ctx context.Context, g *group, items []int, err error) 
 	}
 	t.w.log.Error("the device refused a batch; its payloads are delivered again later", "payloads", len(items), "error", err)
 	return nil
+}
+
+// condemned says whether err gives a payload up that ran alone. It broke the device, for the second time: only a loss that
+// a kernel may have caused counts. Or the device had no memory for it alone, and it was delivered too often.
+func (t *trier) condemned(d *delivery, err error) (Reason, bool) {
+	switch {
+	case !t.ran || !t.lone:
+		return "", false
+	case errors.Is(err, device.ErrKernelFault):
+		return DeviceFault, t.deaths >= loneRuns-1 || t.deaths < 0 && t.w.levels.guilty(d.level)
+	}
+	return MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.deliveries > t.w.limit
 }
 
 // run computes items of g in one batch and settles them. With an error they are g's as before, unless ctx has ended:

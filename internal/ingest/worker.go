@@ -39,7 +39,10 @@ type Worker struct {
 	ackWait   time.Duration // the consumer's
 	maxBytes  int           // of a payload: what the smallest batch takes
 	limit     int           // deliveries of a payload before it is given up
+	last      int           // the consumer's own limit of deliveries; 0 or less: none
 	levels    levels        // how those are tried that came before
+	evidence  map[*streams.Pipeline]*evidence
+	noMarks   time.Time // until when the consumer is not marked. It belongs to the source's goroutine
 
 	groups     []*group // all there are: those of freeGroups, and those of who tries suspects
 	freeGroups *shelf[*group]
@@ -60,6 +63,7 @@ type Worker struct {
 	badPublish throttle // of the log, on results that cannot be stored
 	badBatch   throttle // likewise, on batches of them
 	badSettle  throttle // likewise, on inputs that cannot be settled
+	badMark    throttle // likewise, on a consumer that cannot be marked
 
 	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
 
@@ -103,7 +107,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
-	w.limit = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
+	w.limit, w.last = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
 	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
 	w.prepareGroups()
 	w.progressed()
@@ -139,7 +143,9 @@ const bytesPerBatch = 2
 // prepareGroups makes the groups and the budget that bound what is in hand.
 func (w *Worker) prepareGroups() {
 	slots := 0
+	w.evidence = map[*streams.Pipeline]*evidence{}
 	for _, p := range w.pipes {
+		w.evidence[p] = &evidence{}
 		slots += p.Slots()
 		w.flying[p] = make([]*group, p.Slots())
 		w.maxBytes = min(w.maxBytes, p.BatchBytes())

@@ -52,6 +52,8 @@ type Batch struct {
 	commands []device.Command    // to be enqueued, in order
 	args     []device.LaunchArgs // of the launches, one for each operator
 	results  []resultSpan        // likewise
+	probe    *probing            // of the probe that the batch is for; nil for payloads
+	copies   bool                // copied, also where kernels could read it in place
 	ended    func()              // closes the batch's range for a profiler; nil if there is none
 	record   Record
 }

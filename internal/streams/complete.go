@@ -39,10 +39,18 @@ func (p *Pipeline) batchCompleted(token uint64) {
 	p.end(b)
 }
 
-// end takes the batch out of flight and hands it to the receiver of Completed. p.mu is held.
+// end takes the batch out of flight and hands it to the receiver of Completed, or to the probe that it is for. p.mu is
+// held.
 func (p *Pipeline) end(b *Batch) {
 	p.leaveFlight(b, done)
-	p.completed <- b
+	switch {
+	case b.probe == nil:
+		p.completed <- b
+	case b.probe.abandoned:
+		go b.Release() // it takes p.mu
+	default:
+		b.probe.back <- struct{}{} // there is room, so this never blocks
+	}
 }
 
 // leaveFlight moves a batch out of flight and wakes who waits for that. p.mu is held.
@@ -51,7 +59,9 @@ func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	b.closeRange()
 	p.inFlight--
 	p.ended++
-	p.progress = time.Now()
+	if b.probe == nil {
+		p.progress = time.Now()
+	}
 	p.moved.Broadcast()
 }
 
@@ -76,10 +86,12 @@ func (p *Pipeline) fail(err error) {
 	}
 }
 
-func (p *Pipeline) reportError(err error) {
+func (p *Pipeline) reportError(err error) { p.reportKind(device.Kind(err)) }
+
+func (p *Pipeline) reportKind(kind string) {
 	if p.cfg.Observer != nil {
 		p.observing.Lock()
-		p.cfg.Observer.DeviceError(p.info.ID, device.Kind(err))
+		p.cfg.Observer.DeviceError(p.info.ID, kind)
 		p.observing.Unlock()
 	}
 }

@@ -87,6 +87,8 @@ type Pipeline struct {
 	copies  []copyIn   // see place.go. Guarded by timing
 	behind  uint64     // as lane.behind, for the stream that lanes share. Guarded by timing
 
+	known known // of probes
+
 	ranger     device.Ranger // nil: name nothing
 	hostWaited atomic.Int64  // nanoseconds
 
@@ -206,7 +208,10 @@ func (p *Pipeline) Unreserve() { p.freeSlots <- struct{}{} }
 
 // Take is Acquire for who has reserved. It does not wait. It uses the reservation up, also where it fails because the
 // pipeline has an Err.
-func (p *Pipeline) Take() (*Batch, error) {
+func (p *Pipeline) Take() (*Batch, error) { return p.take(nil) }
+
+// take is Take, for a probe where probe is not nil. A probe's batch has no number: those are for payloads.
+func (p *Pipeline) take(probe *probing) (*Batch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
@@ -215,8 +220,13 @@ func (p *Pipeline) Take() (*Batch, error) {
 	}
 	b := p.pick()
 	b.lane.move(b, filling)
-	p.number++
 	p.inHand++
+	b.probe, b.copies = probe, false
+	if probe != nil {
+		b.reset(0)
+		return b, nil
+	}
+	p.number++
 	p.progress = time.Now()
 	b.reset(p.number)
 	return b, nil
@@ -255,7 +265,9 @@ func (b *Batch) Release() {
 	defer p.mu.Unlock()
 	b.lane.move(b, free)
 	p.inHand--
-	p.progress = time.Now()
+	if b.probe == nil {
+		p.progress = time.Now()
+	}
 	p.moved.Broadcast()
 	p.freeSlots <- struct{}{} // there is room for every batch, so this never blocks
 }

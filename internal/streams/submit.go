@@ -64,7 +64,7 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 // plan lays out the operators' results and says what the launches need: scratch for the one that needs
 // most, since they run one after another, and result room for all.
 func (b *Batch) plan() (device.Needs, error) {
-	all := device.Needs{InPlace: b.mappedIn.Bytes > 0}
+	all := device.Needs{InPlace: b.mappedIn.Bytes > 0 && !b.copies}
 	shape := b.shape()
 	b.results = b.results[:0]
 	for _, k := range b.pipe.kernels {

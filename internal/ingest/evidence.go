@@ -1,0 +1,150 @@
+package ingest
+
+import (
+	"sync"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// inARow is how many different payloads may fail alone on a device one after the other, though the device computes payloads of
+// known content right, without any other payload coming right in between. A stream has one such payload, or a few next to
+// each other; at this many it is not the payloads, and the worker stops rather than give them up. It is above the batches
+// in which suspects run together last, and small enough that a broken device has cost seconds.
+const inARow = 16
+
+// evidence is what is known of a device while payloads fail on it: whether others come right, and which ones failed
+// alone. A payload is given up only with evidence that it, and not the device, is to blame.
+type evidence struct {
+	mu     sync.Mutex
+	right  uint64                // batches of payloads that came right
+	failed map[uint64]failedOnce // by sequence: payloads that failed alone, and were neither given up nor came right since
+	row    int                   // payloads that failed alone since a batch came right
+}
+
+// failedOnce is a payload that failed alone.
+type failedOnce struct {
+	stored time.Time // when the stream stored it, since a stream made anew starts over
+	right  uint64    // evidence.right then
+}
+
+// cameRight notes that a device has computed a group's batch.
+func (w *Worker) cameRight(pipe *streams.Pipeline, g *group) {
+	w.progressed()
+	w.evidence[pipe].cameRight()
+	for _, e := range w.evidence {
+		e.settled(g.items)
+	}
+}
+
+// cameRight notes that a batch of payloads has results.
+func (e *evidence) cameRight() {
+	e.mu.Lock()
+	e.right++
+	e.row = 0
+	e.mu.Unlock()
+}
+
+// batches is how many batches of payloads came right so far.
+func (e *evidence) batches() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.right
+}
+
+// ruling is what follows where payloads fail alone.
+type ruling uint8
+
+const (
+	giveUp   ruling = iota // they are to blame
+	holdBack               // nobody knows yet: they are delivered again later
+	notWell                // the device is to blame, though it computes payloads of known content right
+)
+
+func (r ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
+
+// rule judges payloads that each failed alone, between two probes that passed. since is batches() as the search for them
+// began, limit how often a payload is delivered before its count decides. idle says that there is no other payload whose
+// turn could come; it is asked only where it matters.
+//
+// With another payload that came right since, they are to blame. Where two or more failed and none came right, the device
+// is. A single one is to blame if there is no other to compare it with: then the probe is all there is. Otherwise it is held
+// back, and given up when it fails again after others came right, or when it was delivered limit times.
+func (e *evidence) rule(failed []*delivery, since uint64, limit int, idle func() bool) ruling {
+	if e.batches() > since {
+		return e.forget(failed)
+	}
+	if len(failed) > 1 {
+		return notWell
+	}
+	d := failed[0]
+	before, again := e.note(d)
+	switch {
+	case again && (e.batches() > before.right || d.deliveries >= limit):
+		return e.forget(failed)
+	case e.inRow() >= inARow:
+		return notWell
+	case idle():
+		return e.forget(failed)
+	}
+	return holdBack
+}
+
+// note enters a payload that failed alone, and returns what was known of it.
+func (e *evidence) note(d *delivery) (before failedOnce, again bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before, again = e.failed[d.sequence]
+	if again && before.stored.Equal(d.stored) {
+		return before, true
+	}
+	if e.failed == nil || len(e.failed) >= remembered {
+		e.failed = map[uint64]failedOnce{} // it does not grow without a bound; what is forgotten is held back once more
+	}
+	e.failed[d.sequence] = failedOnce{d.stored, e.right}
+	e.row++
+	return failedOnce{}, false
+}
+
+func (e *evidence) inRow() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.row
+}
+
+// forget takes payloads off that are given up.
+func (e *evidence) forget(failed []*delivery) ruling {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, d := range failed {
+		delete(e.failed, d.sequence)
+	}
+	return giveUp
+}
+
+// settled takes payloads off that came right after all.
+func (e *evidence) settled(items []delivery) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.failed) == 0 {
+		return
+	}
+	for i := range items {
+		delete(e.failed, items[i].sequence)
+	}
+}
+
+// holds says whether a payload failed alone before and nothing has come right since: among others it would tell nothing.
+func (e *evidence) holds(d *delivery) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f, ok := e.failed[d.sequence]
+	return ok && f.stored.Equal(d.stored) && f.right == e.right
+}
+
+// held is how many payloads are held back.
+func (e *evidence) held() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.failed)
+}

@@ -1,0 +1,222 @@
+package streams_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// lying is an operator whose results are wrong once lies is set.
+type lying struct {
+	device.HostKernel
+	lies *atomic.Bool
+}
+
+func (l lying) Bind(params []byte) (device.BoundHostKernel, error) {
+	b, err := l.HostKernel.Bind(params)
+	return lyingBound{b, l.lies}, err
+}
+
+type lyingBound struct {
+	device.BoundHostKernel
+	lies *atomic.Bool
+}
+
+func (l lyingBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	err := l.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+	if l.lies.Load() {
+		result[len(result)-1] ^= 1
+	}
+	return err
+}
+
+// errorsSeen is an Observer of everything.
+type errorsSeen struct {
+	mu      sync.Mutex
+	kinds   []string
+	batches int
+}
+
+func (e *errorsSeen) BatchDone(*streams.Record) { e.mu.Lock(); e.batches++; e.mu.Unlock() }
+func (e *errorsSeen) DeviceError(_, kind string) {
+	e.mu.Lock()
+	e.kinds = append(e.kinds, kind)
+	e.mu.Unlock()
+}
+
+func probed(t *testing.T, d device.Device, c streams.Config) (*streams.Pipeline, *errorsSeen) {
+	t.Helper()
+	seen := &errorsSeen{}
+	c.Operators, c.Observer, c.ScratchLimit = operators(t, "crc32c,minhash?k=3&hashes=5"), seen, 64<<20
+	p, err := streams.New(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("closing the pipeline: %v", err)
+		}
+	})
+	return p, seen
+}
+
+func TestProbePassesOnADeviceThatIsWell(t *testing.T) {
+	for name, c := range map[string]streams.Config{
+		"roomy":       {Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1000},
+		"tight":       {Lanes: 1, BatchBytes: 1, BatchPayloads: 1},
+		"few":         {Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 2},
+		"by stages":   {BatchBytes: 1 << 16, BatchPayloads: 64, Schedule: streams.Serial},
+		"with copies": {Lanes: 2, BatchBytes: 1 << 16, BatchPayloads: 64, Copies: true},
+	} {
+		for _, kind := range []string{"host", "sim"} {
+			t.Run(name+" on "+kind, func(t *testing.T) {
+				d := openHost(t)
+				if kind == "sim" {
+					d = openSim(t, sim.Options{})
+				}
+				p, seen := probed(t, d, c)
+				for range 3 * p.Slots() {
+					if err := p.Probe(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b, err := p.Acquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := b.Record().Batch; n != 1 {
+					t.Errorf("the first batch of payloads has number %d, want 1: probes are not counted", n)
+				}
+				b.Release()
+				if len(seen.kinds) > 0 || seen.batches > 0 {
+					t.Errorf("an observer saw %d batches and errors %v of probes that passed", seen.batches, seen.kinds)
+				}
+				if len(p.Completed()) > 0 {
+					t.Error("the batch of a probe came back through Completed")
+				}
+			})
+		}
+	}
+}
+
+// A device that computes wrongly, or refuses everything, is lost from the moment a probe saw that: also what is in flight
+// comes back with that.
+func TestProbeThatFailsLosesTheDevice(t *testing.T) {
+	lies := &atomic.Bool{}
+	kernels := operator.HostKernels()
+	kernels[1] = lying{kernels[1], lies}
+	onHost, err := host.Open(host.Options{Cores: 1, Kernels: kernels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeClean(t, onHost) })
+	refusing := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LaunchFailure, Probability: 1}}})
+	for name, c := range map[string]struct {
+		dev  device.Device
+		says string
+	}{
+		"wrong results":   {onHost, "operator minhash?k=3&hashes=5&seed=1 gives wrong results"},
+		"refused launch":  {refusing, "launch failed"},
+		"loss by a probe": {openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.DeviceLoss, Nth: 1}}}), "injected loss"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, seen := probed(t, c.dev, streams.Config{Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1000})
+			lies.Store(true)
+			err := p.Probe(t.Context())
+			if !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), c.says) {
+				t.Fatalf("Probe = %v, want a lost device, and %q", err, c.says)
+			}
+			if got := p.Err(); !errors.Is(got, device.ErrLost) {
+				t.Errorf("the pipeline's Err is %v, want a lost device", got)
+			}
+			select {
+			case <-p.Over():
+			default:
+				t.Error("the pipeline is not over")
+			}
+			if !slices.Contains(seen.kinds, "lost") {
+				t.Errorf("device errors %v, want one of kind lost", seen.kinds)
+			}
+			if name == "wrong results" && !slices.Equal(seen.kinds, []string{streams.KindProbe, "lost"}) {
+				t.Errorf("device errors %v, want one of a probe and one of the loss", seen.kinds)
+			}
+			if again := p.Probe(t.Context()); !errors.Is(again, device.ErrLost) {
+				t.Errorf("the next probe says %v", again)
+			}
+		})
+	}
+}
+
+// Want of memory is no verdict, and neither is an answer that does not come: the batch comes back later and is free again.
+func TestProbeWithoutAVerdict(t *testing.T) {
+	t.Run("no memory", func(t *testing.T) {
+		p, _ := probed(t, openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.OutOfMemory, Probability: 1}}}),
+			streams.Config{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
+		if err := p.Probe(t.Context()); !errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, device.ErrLost) {
+			t.Errorf("Probe = %v, want out of memory", err)
+		}
+		if p.Err() != nil {
+			t.Errorf("the pipeline is over: %v", p.Err())
+		}
+	})
+	t.Run("no answer", func(t *testing.T) {
+		d := spyOn(openHost(t))
+		p, _ := probed(t, d, streams.Config{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
+		open := d.gate(t, "lane-0")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := p.Probe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Probe = %v, want the end of its time", err)
+		}
+		if p.Err() != nil {
+			t.Errorf("the pipeline is over: %v", p.Err())
+		}
+		open()
+		patient, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		if err := p.Drain(patient); err != nil {
+			t.Errorf("the batch of the probe did not come back: %v", err)
+		}
+		if err := p.Probe(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLoseGivesBackWhatIsInFlight(t *testing.T) {
+	d := spyOn(openHost(t))
+	p, _ := probed(t, d, streams.Config{Lanes: 1, BatchBytes: 1 << 20, BatchPayloads: 1000})
+	open := d.gate(t, "lane-0")
+	defer open()
+	b, err := p.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Append([]byte("payload"))
+	if err := b.Submit(streams.ClosedByCount); err != nil {
+		t.Fatal(err)
+	}
+	said := p.Lose("test", errors.New("nothing comes right"))
+	if !errors.Is(said, device.ErrLost) || errors.Is(said, device.ErrKernelFault) {
+		t.Errorf("Lose = %v, want a lost device that no kernel lost", said)
+	}
+	b = <-p.Completed()
+	if !errors.Is(b.Err(), device.ErrLost) {
+		t.Errorf("the batch came back with %v, want a lost device", b.Err())
+	}
+	b.Release()
+	if again := p.Lose("test", errors.New("something else")); again.Error() != said.Error() {
+		t.Errorf("a second Lose = %v, want %v", again, said)
+	}
+}
