@@ -3,6 +3,7 @@ package ingest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	wantHeaders(t, m.Headers(), map[string]string{
 		HeaderReason: "too_large", HeaderDeliveries: "1", HeaderStream: "INGEST", HeaderSequence: "2",
 		HeaderSubject: "ingest.web.1", HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
-		"Trace": "1", "Nats-Msg-Id": "INGEST:2:too_large",
+		"Trace": "1", "Nats-Msg-Id": fmt.Sprintf("INGEST:2:%d:too_large", r.storedAt(2).UnixNano()),
 	})
 	if m.Subject() != "deadletter.web.1" {
 		t.Errorf("the dead letter is on %q", m.Subject())

@@ -18,7 +18,6 @@ type delivery struct {
 	stream     string
 	subject    string    // as it was published
 	sequence   uint64    // in the stream
-	unlike     string    // tells it from the input of a deleted stream's with that name and sequence; see layout.Renewed
 	number     uint64    // of the delivery, at the consumer
 	deliveries int       // 1 for the first
 	level      int       // how suspect it is; see levels

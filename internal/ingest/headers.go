@@ -66,10 +66,16 @@ func (d *delivery) source(h nats.Header) {
 	h[HeaderSubject] = []string{d.subject}
 }
 
-// messageID identifies the input for the result stream's duplicate window, so that the result of a second
-// delivery is dropped there.
+// messageID identifies the input for the result stream's duplicate window: <stream>:<sequence>:<nanoseconds since 1970 at which the
+// input stream stored it>. The server sends all three with every delivery, so every worker gives an input the same id. The time is
+// part of it because sequences are used again: by a stream that is deleted and created anew, or restored from an older copy.
 func (d *delivery) messageID() string {
-	return d.stream + ":" + strconv.FormatUint(d.sequence, 10) + d.unlike
+	id := make([]byte, 0, len(d.stream)+2*len(":18446744073709551615"))
+	id = append(id, d.stream...)
+	id = append(id, ':')
+	id = strconv.AppendUint(id, d.sequence, 10)
+	id = append(id, ':')
+	return string(strconv.AppendInt(id, d.stored.UnixNano(), 10))
 }
 
 // resultHeaders are what a result has beside its input's headers.
@@ -79,7 +85,8 @@ var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, Hea
 func (d *delivery) resultHeader(operators string) nats.Header {
 	h := passThrough(d.msg.Headers(), 5)
 	id := d.messageID()
-	values := []string{d.stream, id[len(d.stream)+1 : len(id)-len(d.unlike)], d.subject, operators, id} // one allocation for all
+	sequence, _, _ := strings.Cut(id[len(d.stream)+1:], ":")
+	values := []string{d.stream, sequence, d.subject, operators, id} // one allocation for all
 	for i, key := range resultHeaders {
 		h[key] = values[i : i+1 : i+1]
 	}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -36,6 +37,20 @@ func (r *rig) deleteStream(name string) {
 	if err := r.js.DeleteStream(r.ctx(), name); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// storedAt is when the input stream stored a message.
+func (r *rig) storedAt(sequence uint64) time.Time {
+	r.t.Helper()
+	s, err := r.js.Stream(r.ctx(), r.opts.Stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m, err := s.GetMsg(r.ctx(), sequence)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return m.Time
 }
 
 // restart stops the server and starts another in its place, with its files and its address.

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pull"
 )
 
@@ -27,16 +26,6 @@ type source struct {
 	out      *queue
 	log      *slog.Logger
 	observer Observer
-
-	renewal func(context.Context) (layout.Renewed, error) // asks for it
-	renewed layout.Renewed
-	highest mark // of what has come
-}
-
-// mark is a place in a stream.
-type mark struct {
-	sequence uint64
-	stored   time.Time
 }
 
 // pullLimit bounds what one pull request brings.
@@ -112,14 +101,11 @@ func (s *source) run(ctx, hard context.Context) (err error) {
 }
 
 // turn pulls far ahead, or carefully, until it is time for the other. Then it returns nil.
-func (s *source) turn(ctx, hard context.Context) (err error) {
-	if s.renewed, err = s.renewal(ctx); err != nil {
-		return err
-	}
+func (s *source) turn(ctx, hard context.Context) error {
 	if s.suspicious() {
 		return s.careful.run(ctx)
 	}
-	err = s.pull(ctx, hard)
+	err := s.pull(ctx, hard)
 	if s.suspicious() {
 		s.log.Info("payloads come that were delivered before; they are tried apart from others")
 		return nil // the pull was ended for that
@@ -216,31 +202,11 @@ func (s *source) receive(until context.Context, msg jetstream.Msg) (d delivery, 
 		s.unread(d)
 		return d, false
 	}
-	if err := s.distinguish(until, &d); err != nil {
-		s.log.Warn("an input is left to be delivered again", "sequence", d.sequence, "error", err)
-		return d, false
-	}
 	s.observer.Pending(d.pending)
 	if d.deliveries > 1 {
 		s.observer.Redelivered()
 	}
 	return d, s.admit(&d)
-}
-
-// distinguish tells a delivery from one of a stream that was there before under the same name. A sequence that was stored later than
-// a higher one says that the stream was made anew while a pull went on.
-func (s *source) distinguish(ctx context.Context, d *delivery) (err error) {
-	switch at := (mark{d.sequence, d.stored}); {
-	case at.sequence > s.highest.sequence:
-		s.highest = at
-	case at.stored.After(s.highest.stored):
-		if s.renewed, err = s.renewal(ctx); err != nil {
-			return err
-		}
-		s.highest = at
-	}
-	d.unlike = s.renewed.Distinction(d.stored)
-	return nil
 }
 
 // hand gives a delivery to the batchers, or leaves it when until has ended.

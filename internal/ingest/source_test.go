@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/connect"
-	"millrace/internal/ingest/layout"
 	"millrace/internal/streams"
 )
 
@@ -48,7 +47,6 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	p.source = &source{
 		nc: nc, consumer: consumer, limit: limit, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
 		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
-		renewal: func(context.Context) (layout.Renewed, error) { return layout.Renewed{}, nil },
 	}
 	p.base = nc.Stats().InMsgs
 	go func() { p.done <- p.run(ctx, hard) }()

@@ -36,7 +36,6 @@ type tenure struct {
 	log       *slog.Logger
 
 	consumer jetstream.Consumer
-	renewed  layout.Renewed
 	begun    bool      // the server has chosen this worker, and the consumer is marked
 	looked   time.Time // when the consumer was last asked how it is
 	repeated bool      // the last acknowledgement was said again since, as the server had not heard of it

@@ -116,14 +116,8 @@ func (t *tenure) next(ctx, hard context.Context, messages *pull.Pull) (delivery,
 // first delivery that the consumer ever made, somebody may have others: then it has to start again from its
 // acknowledgement floor, and numbers from 1 again.
 func (t *tenure) begin(ctx context.Context, d *delivery) error {
-	renewed := make(chan error, 1)
-	go func() {
-		var err error
-		t.renewed, err = t.w.renewal.ask(ctx, t.e.js, t.w)
-		renewed <- err
-	}()
 	info, err := t.consumer.Info(ctx)
-	if err = errors.Join(err, <-renewed); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := t.takeOver(ctx, info); err != nil {
@@ -195,7 +189,6 @@ func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
 
 // hand gives a new delivery to who fills batches, if it is to be processed.
 func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
-	d.unlike = t.renewed.Distinction(d.stored)
 	switch {
 	case first && t.caution.GiveUp():
 		return t.bury(hard, d, t.blame, errors.New("it was alone on the device, and that failed each time"))

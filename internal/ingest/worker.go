@@ -51,7 +51,6 @@ type Worker struct {
 	inHand     atomic.Int32                   // groups that are not free
 	budget     budget                         // bytes of the payloads in them
 	ledger     *ledger
-	renewal    renewal
 	failed     chan failed // batches in which a payload to blame is looked for
 	pace       *pace.Pace  // of shared delivery
 
@@ -241,8 +240,7 @@ func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
 		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), log: w.log, observer: w.observer,
 		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
-		admit:   func(d *delivery) bool { return w.admit(hard, d) },
-		renewal: func(ctx context.Context) (layout.Renewed, error) { return w.renewal.ask(ctx, w.js, w) },
+		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
 	src.careful = w.newCareful(hard, src)
 	return src

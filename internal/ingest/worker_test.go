@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 
@@ -40,7 +41,7 @@ func TestResultHeaders(t *testing.T) {
 	for header, want := range map[string]string{
 		HeaderStream: "INGEST", HeaderSequence: "1", HeaderSubject: "ingest.web.0",
 		HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=1",
-		"Nats-Msg-Id":   "INGEST:1", "Trace": strconv.Itoa(0),
+		"Nats-Msg-Id":   fmt.Sprintf("INGEST:1:%d", r.storedAt(1).UnixNano()), "Trace": strconv.Itoa(0),
 	} {
 		if got := m.Headers().Get(header); got != want {
 			t.Errorf("header %s is %q, want %q", header, got, want)

@@ -87,7 +87,7 @@ func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time
 	span.End(api.WithTimestamp(epoch.Add(at.End)))
 }
 
-// messageID names a payload as its result's Nats-Msg-Id does.
+// messageID names a payload by its stream and sequence, as its result's Nats-Msg-Id begins.
 func messageID(p ingest.Payload) attribute.KeyValue {
 	return semconv.MessagingMessageID(p.Stream + ":" + strconv.FormatUint(p.Sequence, 10))
 }

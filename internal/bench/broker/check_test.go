@@ -37,7 +37,7 @@ func (s *site) store(t *testing.T, sequence int, body []byte, change func(*nats.
 	t.Helper()
 	m := &nats.Msg{Subject: mapped(subject(sequence - 1)), Data: body, Header: nats.Header{}}
 	m.Header.Set(ingest.HeaderSequence, []string{"0", "1", "2", "3"}[sequence])
-	m.Header.Set(jetstream.MsgIDHeader, messageID(s.in, uint64(sequence)))
+	m.Header.Set(jetstream.MsgIDHeader, messageID(s.in, uint64(sequence))+"1700000000000000000")
 	if change != nil {
 		change(m)
 	}

@@ -28,14 +28,15 @@ func result(in jetstream.Msg, operators string, body []byte) (*nats.Msg, error) 
 			ingest.HeaderSequence:  {strconv.FormatUint(meta.Sequence.Stream, 10)},
 			ingest.HeaderSubject:   {from},
 			ingest.HeaderOperators: {operators},
-			jetstream.MsgIDHeader:  {messageID(meta.Stream, meta.Sequence.Stream)},
+			jetstream.MsgIDHeader:  {messageID(meta.Stream, meta.Sequence.Stream) + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)},
 		},
 	}, nil
 }
 
-// messageID is the id under which the result of an input is stored once.
+// messageID is the beginning of the id under which the result of an input is stored once. Behind it is the time at which the input
+// was stored, in nanoseconds.
 func messageID(stream string, sequence uint64) string {
-	return stream + ":" + strconv.FormatUint(sequence, 10)
+	return stream + ":" + strconv.FormatUint(sequence, 10) + ":"
 }
 
 // nullBody is as long as the result of crc32c for a payload of size bytes.

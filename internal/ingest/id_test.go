@@ -1,0 +1,228 @@
+package ingest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/streams"
+)
+
+func TestIDsSayWhichMessageItIs(t *testing.T) {
+	t.Parallel()
+	stored := time.Unix(1700000000, 123456789)
+	m := pull.Stored(nil, "IN", "millrace-0", 3, &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: 7, Time: stored.UTC(), Header: nats.Header{}})
+	d, err := newDelivery(m, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "IN:7:1700000000123456789"
+	h := d.resultHeader("crc32c")
+	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, HeaderSequence: "7", HeaderStream: "IN"})
+	if got := d.deadLetterHeader(TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
+		t.Errorf("the id of the dead letter is %q", got)
+	}
+	// What a lease reads from the stream has the same id as what the consumer delivers.
+	read := (&tenure{w: &Worker{opts: Options{Layout: layout.Layout{Stream: "IN"}}}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
+	if got := read.messageID(); got != id {
+		t.Errorf("the id of a message that is read from the stream is %q", got)
+	}
+}
+
+func otherDocument(i int) []byte { return append(document(i), "of the second stream"...) }
+
+// wantBoth checks that every sequence has one result of each of the two inputs that had it, each under its own id.
+func (r *rig) wantBoth(n int) {
+	r.t.Helper()
+	results := r.stored("results.>")
+	for i := range n {
+		seq := uint64(i + 1)
+		if len(results[seq]) != 2 {
+			r.t.Errorf("sequence %d has %d results, want one of each input that had it", seq, len(results[seq]))
+			continue
+		}
+		for k, payload := range []func(int) []byte{document, otherDocument} {
+			if err := r.opts.Format.Check(r.opts.Operators, payload(i), results[seq][k].Data()); err != nil {
+				r.t.Errorf("result %d of sequence %d: %v", k+1, seq, err)
+			}
+		}
+	}
+}
+
+// workOff runs a worker until so many results were stored in all, and ends it.
+func (r *rig) workOff(stored int) {
+	r.t.Helper()
+	run := r.run(hostDevice(r.t), streams.Config{})
+	r.tally.awaitStored(r.t, stored)
+	if err := run.drain(); err != nil {
+		r.t.Fatalf("Run: %v", err)
+	}
+}
+
+// eachDelivery runs a test with shared delivery, and with exclusive delivery of one partition.
+func eachDelivery(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Parallel()
+	for _, exclusive := range []bool{false, true} {
+		t.Run("exclusive "+strconv.FormatBool(exclusive), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive = exclusive
+			if exclusive {
+				r.opts.Partitions = 1
+			}
+			test(t, r)
+		})
+	}
+}
+
+// A stream that is deleted and created anew begins with sequences whose results the result stream has.
+func TestAStreamCreatedAnewUnderAWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 50
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	r.deleteStream("INGEST")
+	r.provision()
+	r.publish(n, otherDocument)
+	r.tally.awaitStored(t, 2*n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantBoth(n)
+	if again := r.tally.count(Duplicate); again != 0 {
+		t.Errorf("%d results were dropped as duplicates", again)
+	}
+}
+
+func TestAStreamCreatedAnewBetweenWorkers(t *testing.T) {
+	eachDelivery(t, func(t *testing.T, r *rig) {
+		r.provision()
+		const n = 50
+		r.publish(n, document)
+		r.workOff(n)
+		r.deleteStream("INGEST")
+		r.provision()
+		r.publish(n, otherDocument)
+		r.workOff(2 * n)
+		r.wantBoth(n)
+	})
+}
+
+// A stream that is restored from an older copy uses sequences a second time and says that it is as old as before.
+func TestAStreamRestoredFromAnOlderCopy(t *testing.T) {
+	eachDelivery(t, func(t *testing.T, r *rig) {
+		r.provision()
+		const n = 50
+		copied := filepath.Join(t.TempDir(), "copy")
+		r.offline(func(stored string) { mustCopy(t, copied, stored) })
+		created := r.created("INGEST")
+		r.publish(n, document)
+		r.workOff(n)
+		r.offline(func(stored string) {
+			if err := os.RemoveAll(stored); err != nil {
+				t.Fatal(err)
+			}
+			mustCopy(t, stored, copied)
+		})
+		if now := r.created("INGEST"); !now.Equal(created) {
+			t.Fatalf("the restored stream was created at %v, want the unchanged %v", now, created)
+		}
+		r.publish(n, otherDocument)
+		r.workOff(2 * n)
+		r.wantBoth(n)
+	})
+}
+
+// offline stops the server, changes the files of the input stream, and starts it again.
+func (r *rig) offline(change func(stored string)) {
+	r.t.Helper()
+	addr := r.server.URL()[len("nats://"):]
+	r.server.Close()
+	found, err := filepath.Glob(filepath.Join(r.dir, "jetstream", "*", "streams", "INGEST"))
+	if err != nil || len(found) != 1 {
+		r.t.Fatalf("the files of the input stream are in %v (%v), want one folder", found, err)
+	}
+	change(found[0])
+	r.start(addr)
+	until(r.t, "the client is connected again", r.nc.IsConnected)
+}
+
+func mustCopy(t *testing.T, to, from string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) created(stream string) time.Time {
+	r.t.Helper()
+	s, err := r.js.Stream(r.ctx(), stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s.CachedInfo().Created
+}
+
+// The result stream is a work queue that is older than the input stream, and loses what it held first before the inputs come to a
+// second worker.
+func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
+	eachDelivery(t, func(t *testing.T, r *rig) {
+		r.createStream(jetstream.StreamConfig{
+			Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Retention: jetstream.WorkQueuePolicy, AllowBatchPublish: true,
+		})
+		r.provision()
+		const n = 50
+		r.publish(n, document)
+		r.workOff(n)
+		queue, err := r.js.CreateConsumer(r.ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := queue.Next()
+		if err == nil {
+			err = first.DoubleAck(r.ctx())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.forgetConsumers()
+		r.workOff(2 * n)
+		s, err := r.js.Stream(r.ctx(), "RESULTS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state := s.CachedInfo().State; state.LastSeq != n {
+			t.Errorf("the result stream has stored %d results of %d inputs", state.LastSeq, n)
+		}
+	})
+}
+
+// forgetConsumers creates the worker's consumers anew, so that every input is delivered again.
+func (r *rig) forgetConsumers() {
+	r.t.Helper()
+	s, err := r.js.Stream(r.ctx(), r.opts.Stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	names := s.ConsumerNames(r.ctx())
+	for name := range names.Name() {
+		if err := s.DeleteConsumer(r.ctx(), name); err != nil {
+			r.t.Fatal(fmt.Errorf("delete consumer %s: %w", name, err))
+		}
+	}
+	if err := names.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.provision()
+}
