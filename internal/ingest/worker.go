@@ -234,10 +234,11 @@ func batchers(p *streams.Pipeline) int {
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
 		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), log: w.log, observer: w.observer,
-		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
+		limit: newPullLimit(w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit:   func(d *delivery) bool { return w.admit(hard, d) },
 		renewal: func(ctx context.Context) (layout.Renewed, error) { return w.renewal.ask(ctx, w.js, w) },
 	}
+	src.bytes = src.limit.over(w.nc)
 	src.careful = w.newCareful(hard, src)
 	return src
 }
