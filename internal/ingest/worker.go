@@ -57,6 +57,8 @@ type Worker struct {
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
 
+	reconnected atomic.Int64 // when the worker last connected anew by its own will, UnixNano; see outgrown
+
 	badPublish throttle // of the log, on results that cannot be stored
 	badBatch   throttle // likewise, on batches of them
 	badSettle  throttle // likewise, on inputs that cannot be settled
