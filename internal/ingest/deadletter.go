@@ -106,6 +106,7 @@ func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, c
 			continue
 		case store.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!sleep(ctx, retryWait(attempt)):
+			w.outgrown(d, err)
 			return fmt.Errorf("dead letter on %q: %w", letter.subject, err)
 		}
 	}

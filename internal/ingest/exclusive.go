@@ -20,12 +20,8 @@ import (
 // consumer, and the server gives each consumer's messages to one worker at a time. Which worker that is to be, the
 // workers agree on among themselves (members); while one has a partition it holds a tenure of it.
 
-const (
-	// pullFor is how long a pull request lasts, and how often the server hears of a worker that is behind.
-	pullFor = time.Second
-
-	pinHeader = "Nats-Pin-Id" // names the server's choice of a worker, on every message of such a consumer
-)
+// pullFor is how long a pull request lasts, and how often the server hears of a worker that is behind.
+const pullFor = time.Second
 
 // exclusive is a worker's part in exclusive delivery.
 type exclusive struct {

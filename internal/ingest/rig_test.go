@@ -52,20 +52,35 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{t: t, dir: t.TempDir(), tally: newTally(), log: testkit.NewLog(t)}
+	r := &rig{t: t, dir: t.TempDir()}
 	r.start("127.0.0.1:0")
 	r.url = r.server.URL()
 	t.Cleanup(func() { r.server.Close() })
+	r.prepareClient()
+	return r
+}
+
+// newRigAt is a rig whose server, at url, is the caller's.
+func newRigAt(t *testing.T, url string) *rig {
+	t.Helper()
+	r := &rig{t: t, url: url}
+	r.prepareClient()
+	return r
+}
+
+// prepareClient connects to the server and sets what workers begin with.
+func (r *rig) prepareClient() {
+	r.t.Helper()
+	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=4")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.tally, r.log = newTally(), testkit.NewLog(r.t)
 	r.opts = optionsFor(ops, r.log.Logger(), r.tally)
 	r.nc = r.connect()
 	if r.js, err = jetstream.New(r.nc); err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	return r
 }
 
 // optionsFor are the options that tests begin with.
@@ -97,7 +112,11 @@ func (r *rig) ctx() context.Context {
 
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
-	nc, err := nats.Connect(r.server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	url := r.url
+	if r.server != nil {
+		url = r.server.URL() // workers may go through a proxy, and the test itself does not
+	}
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	if err != nil {
 		r.t.Fatal(err)
 	}

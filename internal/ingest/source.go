@@ -20,6 +20,7 @@ type source struct {
 	nc       *nats.Conn
 	consumer jetstream.Consumer
 	limit    pullLimit
+	bytes    *pull.Limit
 	careful  *careful             // how to pull while suspects are about; nil: they are taken as any others
 	admit    func(*delivery) bool // false: not to be processed, and taken care of
 	unread   func(delivery)       // takes what nobody reads any more
@@ -31,7 +32,7 @@ type source struct {
 // pullLimit bounds what one pull request brings.
 type pullLimit struct {
 	messages int
-	bytes    int           // at least the largest message, or the consumer stalls
+	bytes    int           // the consumer's own bound of a request's; 0 for none
 	beat     time.Duration // how often the server says that the pull is alive
 }
 
@@ -51,22 +52,20 @@ const (
 	recreateWait = 250 * time.Millisecond
 )
 
-// newPullLimit is the limit for a server that takes messages of maxPayload bytes, and for a consumer with bounds
-// of its own: it refuses a pull that asks for more.
-func newPullLimit(maxPayload int64, c jetstream.ConsumerConfig) pullLimit {
-	const subjects = 64 << 10 // the server counts subject and reply subject too
-	l := pullLimit{messages: maxPullMessages, bytes: max(pullBytes, int(maxPayload)+subjects), beat: heartbeat}
+// newPullLimit is the limit for a consumer with bounds of its own: it refuses a pull that asks for more.
+func newPullLimit(c jetstream.ConsumerConfig) pullLimit {
+	l := pullLimit{messages: maxPullMessages, bytes: c.MaxRequestMaxBytes, beat: heartbeat}
 	if c.MaxRequestBatch > 0 {
 		l.messages = min(l.messages, c.MaxRequestBatch)
-	}
-	if c.MaxRequestMaxBytes > 0 {
-		l.bytes = min(l.bytes, c.MaxRequestMaxBytes)
 	}
 	if c.MaxRequestExpires > 0 {
 		l.beat = min(l.beat, c.MaxRequestExpires/beatsPerPull)
 	}
 	return l
 }
+
+// over is the limit of requests over nc, which follows the server's max_payload.
+func (l pullLimit) over(nc *nats.Conn) *pull.Limit { return pull.NewLimit(nc, pullBytes, l.bytes) }
 
 // beatsPerPull is how many heartbeats a pull request lasts.
 const beatsPerPull = 3
@@ -120,7 +119,7 @@ func (s *source) suspicious() bool { return s.careful != nil && s.careful.due() 
 func (s *source) request() pull.Request {
 	info := s.consumer.CachedInfo()
 	return pull.Request{
-		Stream: info.Stream, Consumer: info.Name, Messages: s.limit.messages, Bytes: s.limit.bytes,
+		Stream: info.Stream, Consumer: info.Name, Messages: s.limit.messages, Limit: s.bytes,
 		Expires: beatsPerPull * s.limit.beat, Heartbeat: s.limit.beat,
 	}
 }
@@ -166,6 +165,9 @@ func (s *source) awaitConsumer(ctx context.Context) {
 	said := false
 	for sleep(ctx, recreateWait) {
 		_, err := s.consumer.Info(ctx)
+		if err == nil {
+			s.bytes = newPullLimit(s.consumer.CachedInfo().Config).over(s.nc) // its own bound may be another now
+		}
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return
 		}

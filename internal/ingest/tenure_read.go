@@ -16,10 +16,10 @@ import (
 
 // pull asks for the partition's messages.
 func (t *tenure) pull() (*pull.Pull, error) {
-	limit := newPullLimit(t.w.nc.MaxPayload(), t.consumer.CachedInfo().Config)
+	limit := newPullLimit(t.consumer.CachedInfo().Config)
 	return pull.Open(t.nc, pull.Request{
 		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: layout.PriorityGroup,
-		Messages: limit.messages, Bytes: limit.bytes, Expires: pullFor, Heartbeat: pullFor / 2, Idle: layout.PinnedFor,
+		Messages: limit.messages, Limit: limit.over(t.nc), Expires: pullFor, Heartbeat: pullFor / 2, Idle: layout.PinnedFor,
 	})
 }
 
@@ -30,7 +30,7 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 	if err != nil {
 		return err
 	}
-	defer t.leave(messages)
+	defer t.leave(hard, messages)
 	keeping, over := context.WithCancel(ctx)
 	defer over()
 	go t.keepTurn(keeping, messages)
@@ -41,6 +41,9 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 		d, err := t.next(ctx, hard, messages)
 		if err != nil {
 			return err
+		}
+		if t.pin == "" {
+			t.pin, t.turn = messages.Pin(), d.turn()
 		}
 		if !t.begun {
 			// Not cut off by a stop: half begun it could not be given up, and what it had would wait for AckWait.
@@ -62,10 +65,13 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 }
 
 // leave ends the pull. Of a tenure that never came to what the server had delivered, that says at least by which pin it did.
-func (t *tenure) leave(messages *pull.Pull) {
+func (t *tenure) leave(hard context.Context, messages *pull.Pull) {
 	if t.pin == "" {
 		for m := range messages.Rest() {
-			t.pin = m.Headers().Get(pinHeader)
+			var err error
+			if t.pin, err = messages.Claim(hard, m); err != nil {
+				t.log.Debug("could not learn the pin", "error", err)
+			}
 			break
 		}
 	}
@@ -125,7 +131,6 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 	}
 	t.e.members.Has(t.partition, true)
 	t.begun = true
-	t.pin = d.msg.Headers().Get(pinHeader)
 	t.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", t.pin, "first", d.number)
 	if d.number == 1 {
 		return nil
@@ -138,8 +143,8 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 
 // take enters a delivery and hands it on, if it is to be processed.
 func (t *tenure) take(ctx, hard context.Context, d delivery) error {
-	if err := t.checkPin(&d); err != nil {
-		return err
+	if d.turn() != t.turn {
+		return errPinLost
 	}
 	t.e.backlog.heard(t.partition, d.pending)
 	verdict, first := t.enter(&d)
@@ -159,21 +164,12 @@ func (t *tenure) take(ctx, hard context.Context, d delivery) error {
 	return errGap
 }
 
-// checkPin says whether a delivery was for this tenure. Where its headers cannot be read there is no pin to see, and the stream
-// has to tell whether anything is missing before it.
-func (t *tenure) checkPin(d *delivery) error {
-	pin := d.msg.Headers().Get(pinHeader)
-	switch {
-	case pin == "":
-		t.mu.Lock()
-		t.floor.Doubt()
-		t.mu.Unlock()
-	case t.pin == "":
-		t.pin = pin
-	case pin != t.pin:
-		return errPinLost
+// turn is the turn at the consumer in which a delivery came.
+func (d *delivery) turn() uint64 {
+	if m, ok := d.msg.(*pull.Message); ok {
+		return m.Turn()
 	}
-	return nil
+	return 0
 }
 
 // enter has the floor judge a delivery, and says whether it is of the first input above the acknowledgement floor.

@@ -59,6 +59,8 @@ type Worker struct {
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
 
+	reconnected atomic.Int64 // when the worker last connected anew by its own will, UnixNano; see outgrown
+
 	badPublish throttle // of the log, on results that cannot be stored
 	badBatch   throttle // likewise, on batches of them
 	badSettle  throttle // likewise, on inputs that cannot be settled
@@ -239,9 +241,10 @@ func batchers(p *streams.Pipeline) int {
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
 		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), log: w.log, observer: w.observer,
-		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
+		limit: newPullLimit(w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
+	src.bytes = src.limit.over(w.nc)
 	src.careful = w.newCareful(hard, src)
 	return src
 }

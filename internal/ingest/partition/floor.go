@@ -58,9 +58,6 @@ func (f *Floor) Take(number, sequence uint64, again bool) Verdict {
 	return New
 }
 
-// Doubt has the stream read before the next new delivery is taken.
-func (f *Floor) Doubt() { f.doubt = true }
-
 // Fill enters inputs that were read from the stream: all that the partition has between Highest and sequence, in order.
 func (f *Floor) Fill(missing []uint64, sequence uint64) {
 	for _, s := range missing {

@@ -11,8 +11,10 @@ import (
 
 // ask is a request that the server has.
 type ask struct {
-	number uint64    // 0: there is none
-	until  time.Time // when it is over at the latest, said or not
+	number   uint64 // 0: there is none
+	messages int    // what it asked for
+	bytes    int
+	until    time.Time // when it is over at the latest, said or not
 }
 
 // wire is a request as the server reads it.
@@ -37,20 +39,27 @@ func (p *Pull) ask() error {
 		p.forget()
 	}
 	none := p.live == [outstanding]ask{}
+	alone := p.r.Group != "" && p.Pin() == "" // see pin.go
 	for i := range p.live {
-		if p.live[i].number != 0 {
+		if p.live[i].number != 0 || alone && !none {
 			continue
 		}
-		messages, bytes := p.r.Messages, p.r.Bytes
-		if none && i == 0 {
+		// The limit may have grown. A request that waits with a smaller one needs no renewal: the server ends it as soon
+		// as there is a message that it doesn't fit.
+		messages, full := p.r.Messages, p.r.bytes()
+		bytes := full
+		if none && i == 0 && !alone {
 			// The server serves requests in turns. The first of two is a half one, so that they do not end together.
 			messages, bytes = (messages+1)/2, (bytes+1)/2
 		}
-		if p.left+messages > outstanding*p.r.Messages || p.room+bytes > outstanding*p.r.Bytes {
+		if p.left+messages > outstanding*p.r.Messages || p.room+bytes > outstanding*full {
 			return nil
 		}
 		if err := p.send(i, messages, bytes); err != nil {
 			return err
+		}
+		if alone {
+			return nil
 		}
 	}
 	return nil
@@ -62,10 +71,14 @@ func (p *Pull) send(i, messages, bytes int) error {
 	w := wire{
 		Batch: messages, MaxBytes: bytes, Expires: p.r.Expires, Heartbeat: p.r.Heartbeat, Group: p.r.Group, Pin: p.Pin(),
 	}
-	if err := request(p.nc, p.subject, p.inbox+strconv.FormatUint(p.asked, 10), w); err != nil {
+	to, err := p.to(w.Pin)
+	if err != nil {
 		return err
 	}
-	p.live[i] = ask{number: p.asked, until: time.Now().Add(p.r.Expires + p.r.Heartbeat)}
+	if err := request(p.nc, p.subject, to.prefix+strconv.FormatUint(p.asked, 10), w); err != nil {
+		return err
+	}
+	p.live[i] = ask{number: p.asked, messages: messages, bytes: bytes, until: time.Now().Add(p.r.Expires + p.r.Heartbeat)}
 	p.left += messages
 	p.room += bytes
 	return nil
@@ -98,8 +111,18 @@ func (p *Pull) came(raw *nats.Msg) {
 	p.left--
 	p.room -= raw.Size()
 	if p.r.Group != "" {
-		p.notePin(raw)
+		p.room += p.added(raw)
 	}
+}
+
+// request is what a request asked for that the server has; the zero value where it is over.
+func (p *Pull) request(number uint64) ask {
+	for _, a := range p.live {
+		if a.number == number {
+			return a
+		}
+	}
+	return ask{}
 }
 
 // expire takes the requests for over when the server should have told the end of one long since.
@@ -124,40 +147,5 @@ func (p *Pull) Keep() error {
 	if pin == "" {
 		return nil
 	}
-	return request(p.nc, p.subject, p.inbox+"keep", wire{Batch: 1, MaxBytes: 1, Expires: p.r.Expires, Group: p.r.Group, Pin: pin})
-}
-
-// pinHeader names the server's choice of a client, on every message of a consumer whose priority groups pin one.
-const pinHeader = "Nats-Pin-Id"
-
-// What the server adds to the header of a message for its pin, after it has counted the message's bytes.
-const (
-	pinLine   = len(pinHeader) + len(": \r\n")
-	newHeader = len("NATS/1.0\r\n\r\n")
-)
-
-// notePin notes that it is this client's turn.
-func (p *Pull) notePin(raw *nats.Msg) {
-	pin := raw.Header.Get(pinHeader)
-	if pin == "" {
-		return
-	}
-	p.room += pinLine + len(pin)
-	if len(raw.Header) == 1 {
-		p.room += newHeader
-	}
-	p.setPin(pin)
-}
-
-func (p *Pull) setPin(pin string) {
-	p.mu.Lock()
-	p.pin = pin
-	p.mu.Unlock()
-}
-
-// Pin is the server's name for this client's turn in a priority group; empty while it has none.
-func (p *Pull) Pin() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pin
+	return request(p.nc, p.subject, p.nc.NewInbox(), wire{Batch: 1, MaxBytes: 1, Expires: p.r.Expires, Group: p.r.Group, Pin: pin})
 }

@@ -2,6 +2,7 @@ package pull
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ const answerWithin = 2 * time.Second
 
 // Fetch makes one request for up to n messages, waits up to wait for them (0: takes what is there), and gives each to take. It
 // says how many came. Nothing ends it sooner: what the server had on the way would be lost to this client until AckWait.
-// Of r it heeds the consumer, and Bytes, which too ends the request.
+// Of r it heeds the consumer, and Bytes or Limit, which too ends the request.
 func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Message)) (came int, err error) {
 	in := make(chan *nats.Msg, n+spareWords)
 	inbox := nc.NewInbox()
@@ -23,7 +24,8 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 		return 0, fmt.Errorf("fetch from consumer %q: %w", r.Consumer, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := request(nc, subject(r), inbox, wire{Batch: n, MaxBytes: r.Bytes, Expires: wait, NoWait: wait == 0}); err != nil {
+	bytes := r.bytes()
+	if err := request(nc, subject(r), inbox, wire{Batch: n, MaxBytes: bytes, Expires: wait, NoWait: wait == 0}); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait+answerWithin)
@@ -33,7 +35,7 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 		case raw := <-in:
 			if raw.Reply == "" {
 				if over, err := ending(raw); over || err != nil {
-					return came, err
+					return came, errors.Join(err, r.tooSmall(raw, bytes))
 				}
 				continue
 			}

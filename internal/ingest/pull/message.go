@@ -14,8 +14,9 @@ import (
 // Message is a message of a consumer. Unlike the client library's it can be acknowledged as often as one likes: an
 // acknowledgement may get lost.
 type Message struct {
-	nc  *nats.Conn
-	raw *nats.Msg
+	nc   *nats.Conn
+	raw  *nats.Msg
+	turn uint64
 }
 
 var _ jetstream.Msg = (*Message)(nil)
@@ -43,6 +44,11 @@ func (m *Message) Subject() string { return m.raw.Subject }
 
 // Reply is where the server takes acknowledgements.
 func (m *Message) Reply() string { return m.raw.Reply }
+
+// Turn tells the turns of this client in a priority group apart: messages have the same one if the server sent them under
+// the same pin. It is made of what this client asked for, and nothing that a publisher sends can change it. It is 0 for a
+// consumer without such a group, and for a message read from the stream.
+func (m *Message) Turn() uint64 { return m.turn }
 
 // Receipt is the message without its payload and headers: what it takes to acknowledge it.
 func (m *Message) Receipt() *Message {

@@ -9,10 +9,7 @@ package pull
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +39,7 @@ type Request struct {
 	Group     string        // the priority group of a consumer that has one; empty otherwise
 	Messages  int           // most messages of one request
 	Bytes     int           // most bytes of one request, as the server counts them: at least the largest message's
+	Limit     *Limit        // says anew for each request what Bytes would; nil: Bytes holds
 	Expires   time.Duration // how long one request lasts
 	Heartbeat time.Duration // how often the server says that it is there; at most half of Expires
 	Idle      time.Duration // after how long without a message Next says so; 0: never
@@ -60,9 +58,8 @@ type Pull struct {
 	nc      *nats.Conn
 	r       Request
 	subject string // where requests go
-	inbox   string // where answers come, with the request's number behind it
-	sub     *nats.Subscription
 	in      chan *nats.Msg
+	subs    atomic.Int32     // subscriptions that bring something to in
 	ended   chan struct{}    // closed when nothing more comes to in
 	end     sync.Once        // closes it
 	status  chan nats.Status // tells of a connection made again
@@ -78,23 +75,26 @@ type Pull struct {
 	mute  int              // ticks without a word from the server
 	quiet int              // ticks without a message
 
+	inboxes []*inbox // the latest last; changed by who calls Next, with mu held
+	opened  uint64   // inboxes so far
+	turn    uint64   // number of the inbox of this client's turn in a priority group; 0 before the first
+	unused  bool     // the last request without a pin ended and had brought nothing: its inbox can be used again
+
 	mu  sync.Mutex
-	pin string // the server's name for this client's turn, in a priority group
+	pin string // the server's name for this client's turn
 }
 
 // Open begins a pull. The caller ends it with Stop, or with Drain and taking the rest; Stop is to be called in any case.
 func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	p := &Pull{
-		nc: nc, r: r, subject: subject(r), inbox: nc.NewInbox() + ".",
+		nc: nc, r: r, subject: subject(r), unused: true,
 		// All that can be on its way, twice: requests of before a reconnection may have been answered in full.
 		in:    make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		ended: make(chan struct{}),
 	}
-	var err error
-	if p.sub, err = nc.ChanSubscribe(p.inbox+"*", p.in); err != nil {
-		return nil, fmt.Errorf("pull from consumer %q: %w", r.Consumer, err)
+	if _, err := p.open(); err != nil {
+		return nil, err
 	}
-	p.sub.SetClosedHandler(func(string) { p.end.Do(func() { close(p.ended) }) })
 	p.status = nc.StatusChanged(nats.CONNECTED)
 	p.tick = time.NewTicker(r.Heartbeat / ticksPerBeat)
 	return p, nil
@@ -132,8 +132,14 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 			continue
 		}
 		p.quiet = 0
+		m := p.message(raw)
+		if m.turn > p.turn {
+			if err := p.begin(ctx, m.turn); err != nil {
+				return nil, err
+			}
+		}
 		p.came(raw)
-		return &Message{nc: p.nc, raw: raw}, nil
+		return m, nil
 	}
 }
 
@@ -199,7 +205,11 @@ func (p *Pull) measure() error {
 // connection down the end comes late.
 func (p *Pull) Drain() {
 	p.leaving.Store(true)
-	_ = p.sub.Drain() // one that has ended already is what is asked for
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.inboxes {
+		_ = b.sub.Drain() // one that has ended already is what is asked for
+	}
 }
 
 // Stop ends the pull at once. What has not been taken is lost to this client, and the server delivers it again after
@@ -207,20 +217,19 @@ func (p *Pull) Drain() {
 func (p *Pull) Stop() {
 	p.stop.Do(func() {
 		p.leaving.Store(true)
-		_ = p.sub.Unsubscribe()
+		p.mu.Lock()
+		for _, b := range p.inboxes {
+			_ = b.sub.Unsubscribe() // likewise
+		}
+		p.mu.Unlock()
 		p.nc.RemoveStatusListener(p.status)
 		p.tick.Stop()
 	})
 }
 
-// number is the request's that raw answers; ok is false where it answers none.
-func (p *Pull) number(raw *nats.Msg) (n uint64, ok bool) {
-	rest, ok := strings.CutPrefix(raw.Subject, p.inbox)
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(rest, 10, 64)
-	return n, err == nil
+// message makes the message of what has come.
+func (p *Pull) message(raw *nats.Msg) *Message {
+	return &Message{nc: p.nc, raw: raw, turn: p.turnOf(raw)}
 }
 
 // Rest takes what has come and was not taken. It waits for nothing.
@@ -229,7 +238,7 @@ func (p *Pull) Rest() iter.Seq[*Message] {
 		for {
 			select {
 			case raw := <-p.in:
-				if raw.Reply != "" && !yield(&Message{nc: p.nc, raw: raw}) {
+				if raw.Reply != "" && !yield(p.message(raw)) {
 					return
 				}
 			default:

@@ -29,12 +29,28 @@ type rig struct {
 func newRig(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir()}
+	r.start("127.0.0.1:0")
+	t.Cleanup(func() { r.server.Close() })
+	r.set(r.server.URL(), change)
+	return r
+}
+
+// newRigAt is newRig with the server at url.
+func newRigAt(t *testing.T, url string, change func(*jetstream.ConsumerConfig)) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	r.set(url, change)
+	return r
+}
+
+// set connects to url and makes the stream and its consumer.
+func (r *rig) set(url string, change func(*jetstream.ConsumerConfig)) {
+	t := r.t
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	r.ctx = ctx
-	r.start("127.0.0.1:0")
-	t.Cleanup(func() { r.server.Close() })
-	nc, err := nats.Connect(r.server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +69,6 @@ func newRig(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	if _, err := r.js.CreateConsumer(ctx, "IN", c); err != nil {
 		t.Fatal(err)
 	}
-	return r
 }
 
 func (r *rig) start(addr string) {

@@ -28,7 +28,7 @@ const (
 
 // hear enters a word of the server. It is an error where the pull cannot go on.
 func (p *Pull) hear(raw *nats.Msg) error {
-	number, ours := p.number(raw)
+	number, on, ours := p.answered(raw)
 	if !ours {
 		return nil // the answer to Keep, or nothing of the server's
 	}
@@ -37,13 +37,21 @@ func (p *Pull) hear(raw *nats.Msg) error {
 	case wordHeartbeat:
 		return nil
 	case wordExpired, wordNone:
+		if asked := p.request(number); on.number > p.turn && unused(raw, pendingHeader) == asked.messages {
+			p.unused = true
+		}
 		p.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 	case wordPinned:
-		p.setPin("")
+		p.lose(on.number)
 		p.refused(number, raw)
 	case wordConflict:
 		if err := fatal(why); err != nil {
 			return err
+		}
+		if asked := p.request(number).bytes; asked > 0 {
+			if err := p.r.tooSmall(raw, asked); err != nil {
+				return err
+			}
 		}
 		p.refused(number, raw)
 	case wordBad, wordRequired:

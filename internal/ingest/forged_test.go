@@ -1,0 +1,107 @@
+package ingest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/testkit"
+	"millrace/internal/streams"
+)
+
+// forgedHeaders are header blocks with everything that the worker, the client library or the server reads in a delivery or in
+// a status message: as a publisher can send it, repeated, oddly spelled, and in blocks that end early or not at all. PIN stands
+// for the pin of the worker that has the partition.
+var forgedHeaders = []string{
+	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\n",
+	"NATS/1.0\r\nNats-Pin-Id: x\r\nNats-Pin-Id: y\r\n\r\n",
+	"NATS/1.0\r\nNats-Pin-Id: PIN\r\n\r\n",
+	"NATS/1.0\r\nNats-Pin-Id: PIN\r\nNats-Pin-Id: x\r\n\r\n",
+	"NATS/1.0\r\nNats-Pin-Id:\r\n\r\n",
+	"NATS/1.0\r\nnats-pin-id: x\r\nNATS-PIN-ID: x\r\nNats-Pin-Id : x\r\n Nats-Pin-Id: x\r\n\r\n",
+	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\nxx",   // what the server adds comes behind the end of the block
+	"NATS/1.0\r\nA: b\r\n\r\nxx",             // likewise, with no pin to be seen
+	"NATS/1.0\r\nNats-Pin-Id: x",             // what the server adds becomes part of the value
+	"NATS/1.0\nNats-Pin-Id: x\n\nxx",         // lines that end otherwise
+	"NATS/1.0\r\n\r\n",                       // an empty block
+	"no block at all",                        // the client cannot read it
+	"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n", // status messages
+	"NATS/1.0 409 Consumer Deleted\r\n\r\n",  //
+	"NATS/1.0 409 Leadership Change\r\n\r\n", //
+	"NATS/1.0 100 Idle Heartbeat\r\n\r\n",    //
+	"NATS/1.0 503\r\n\r\n",                   //
+	"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: 0\r\n\r\n",
+	"NATS/1.0\r\nStatus: 423\r\nStatus: 409\r\nDescription: Consumer Deleted\r\nDescription: Message Size Exceeds MaxBytes\r\n\r\n",
+	"NATS/1.0\r\nstatus: 409\r\nSTATUS: 409\r\ndescription: Consumer Deleted\r\n\r\n",
+	"NATS/1.0\r\nNats-Pending-Messages: 1000000\r\nNats-Pending-Messages: -1\r\nNats-Pending-Bytes: 9223372036854775807\r\n\r\n",
+	"NATS/1.0\r\nMillrace-Stream: OTHER\r\nMillrace-Sequence: 1\r\nMillrace-Sequence: 2\r\nmillrace-subject: a.b\r\nMillrace-Reason: too_large\r\n\r\n",
+	"NATS/1.0\r\nNats-Stream: OTHER\r\nNats-Sequence: 1\r\nNats-Subject: a\r\nNats-Last-Consumer: 1\r\n\r\n",
+	"NATS/1.0\r\ntraceparent: 00-zz-zz-01\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTraceparent: x\r\ntracestate: =,=,\r\n\r\n",
+}
+
+// TestForgedHeadersSteerNothing publishes every block with and without a payload, between ordinary inputs, before and while a
+// worker takes them. Each input has exactly one result, and no partition begins anew.
+func TestForgedHeadersSteerNothing(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"shared", "exclusive"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = mode == "exclusive", 1
+			r.provision()
+			var payloads [][]byte
+			publish := func(pin string) {
+				var inputs []testkit.RawInput
+				for i, block := range forgedHeaders {
+					block = strings.ReplaceAll(block, "PIN", pin)
+					for _, payload := range []string{"", fmt.Sprint("payload ", i), "ordinary"} {
+						in := testkit.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
+						if payload == "ordinary" {
+							in.Header = ""
+						}
+						inputs = append(inputs, in)
+						payloads = append(payloads, in.Payload)
+					}
+				}
+				testkit.PublishRaw(t, r.url, inputs...)
+			}
+			publish("nobody")
+			run := r.run(hostDevice(t), streams.Config{})
+			for range 5 {
+				r.tally.awaitStored(t, len(payloads))
+				pin := "nobody"
+				if mode == "exclusive" {
+					c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
+					if err != nil {
+						t.Fatal(err)
+					}
+					pin = c.CachedInfo().PriorityGroups[0].PinnedClientID
+				}
+				publish(pin)
+			}
+			r.tally.awaitStored(t, len(payloads))
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			results := r.stored("results.>")
+			for i, payload := range payloads {
+				of := results[uint64(i+1)]
+				if len(of) != 1 {
+					t.Fatalf("input %d has %d results, want 1", i+1, len(of))
+				}
+				if err := r.opts.Format.Check(r.opts.Operators, payload, of[0].Data()); err != nil {
+					t.Errorf("result of input %d: %v", i+1, err)
+				}
+			}
+			if len(results) != len(payloads) || r.tally.count(Duplicate) > 0 || r.tally.redelivered() > 0 {
+				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(results), len(payloads), r.tally.count(Duplicate), r.tally.redelivered())
+			}
+			for _, bad := range []string{"beginning the partition anew", "pull interrupted"} {
+				if r.log.Has(bad) {
+					t.Errorf("the log says %q", bad)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,120 @@
+package pull
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/testkit"
+)
+
+// raised is a rig whose server took messages of 1 MiB when the client connected, and takes 8 MiB now. Its stream has one of
+// 3 MiB between small ones.
+func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
+	t.Helper()
+	s, reload := testkit.Reloading(t, 1<<20)
+	r := newRigAt(t, s.ClientURL(), change)
+	reload(8 << 20)
+	late, err := nats.Connect(s.ClientURL()) // the client at hand still refuses what is larger than before
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(late.Close)
+	js, err := jetstream.New(late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{10, 3 << 20, 10, 10} {
+		if _, err := js.Publish(r.ctx, "in.a", make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// TestAMessageLargerThanTheClientKnows: the server tells its clients nothing of a max_payload that was raised.
+func TestAMessageLargerThanTheClientKnows(t *testing.T) {
+	t.Parallel()
+	for name, group := range map[string]bool{"shared": false, "in a group": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			change, q := func(*jetstream.ConsumerConfig) {}, asking(10)
+			if group {
+				change, q = turn, inGroup()
+				q.Messages = 10
+			}
+			r := raised(t, change)
+			if known := r.nc.MaxPayload(); known != 1<<20 {
+				t.Fatalf("the client knows of a max_payload of %d, which shows nothing", known)
+			}
+			q.Limit = NewLimit(r.nc, 2<<20, 0)
+			p := r.open(q)
+			for _, size := range []int{10, 3 << 20, 10, 10} {
+				if m := r.next(p); len(m.Data()) != size {
+					t.Fatalf("%d bytes came, want %d", len(m.Data()), size)
+				}
+			}
+		})
+	}
+}
+
+func TestAFetchOfAMessageLargerThanTheClientKnows(t *testing.T) {
+	t.Parallel()
+	r := raised(t, nil)
+	q := asking(10)
+	q.Limit = NewLimit(r.nc, 2<<20, 0)
+	came := 0
+	for came < 4 && r.ctx.Err() == nil {
+		n, err := Fetch(r.nc, q, 10, 100*time.Millisecond, func(*Message) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		came += n
+	}
+	if came != 4 {
+		t.Errorf("%d messages came, want 4", came)
+	}
+}
+
+// TestAMessageLargerThanTheConsumerAllows: asking again and again would be of no use.
+func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
+	t.Parallel()
+	const bound = 2 << 20
+	r := raised(t, func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = bound })
+	q := asking(10)
+	q.Limit = NewLimit(r.nc, 1<<20, bound)
+	p := r.open(q)
+	r.next(p)
+	if _, err := p.Next(r.ctx); !errors.Is(err, ErrMessageTooLarge) {
+		t.Errorf("%v, want %v", err, ErrMessageTooLarge)
+	}
+	if _, err := Fetch(r.nc, q, 1, time.Second, func(*Message) {}); !errors.Is(err, ErrMessageTooLarge) {
+		t.Errorf("a fetch: %v, want %v", err, ErrMessageTooLarge)
+	}
+}
+
+// TestTheLimitTakesTheLargestMessage follows what the client knows, and grows no further than a message can.
+func TestTheLimitTakesTheLargestMessage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	l := NewLimit(r.nc, 1<<20, 0)
+	if known := int(r.nc.MaxPayload()); l.Bytes() <= known {
+		t.Errorf("asks for %d bytes, and a message may have %d", l.Bytes(), known)
+	}
+	var err error
+	for n := 0; err == nil; n++ {
+		if n > 10 {
+			t.Fatalf("it grows without end, and is %d", l.Bytes())
+		}
+		if err := l.refused(1); err != nil {
+			t.Fatalf("a request for one byte says nothing, and: %v", err)
+		}
+		err = l.refused(l.Bytes())
+	}
+	if want := largest + subjectBytes; l.Bytes() != want {
+		t.Errorf("it grew to %d, want %d", l.Bytes(), want)
+	}
+}
