@@ -26,7 +26,7 @@ type checker struct {
 	ops      []operator.Operator
 	format   operator.Format
 	stream   string
-	filters  []string // subjects of results and of dead letters
+	filters  []string // subjects of results and of dead letters, each with a stream of its own or in the same
 	stall    time.Duration
 
 	verified    atomic.Int64
@@ -52,22 +52,21 @@ func (c *checker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := js.OrderedConsumer(ctx, c.stream, jetstream.OrderedConsumerConfig{FilterSubjects: c.filters})
+	reading, stopReading := context.WithCancel(ctx)
+	defer stopReading()
+	came, err := c.open(reading, js)
 	if err != nil {
 		return fmt.Errorf("read results back: %w", err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(4096))
-	if err != nil {
-		return fmt.Errorf("read results back: %w", err)
-	}
-	defer messages.Stop()
 
 	checking, stop := context.WithCancel(ctx)
 	defer stop()
 	work := make(chan jetstream.Msg, 1024)
-	wait := c.startCheckers(checking, js, work)
-	err = c.read(ctx, messages, work)
+	allCame := make(chan struct{})
+	wait := c.startCheckers(checking, js, work, allCame)
+	err = c.read(ctx, came, work)
 	close(work)
+	close(allCame)
 	if err != nil {
 		stop() // not every result is going to be stored
 	}
@@ -78,7 +77,7 @@ func (c *checker) run(ctx context.Context) error {
 // startCheckers starts what takes messages off work, and returns what waits for all of it. The reference is
 // slow by design, so checking takes more of the machine than the worker itself: until every result is stored,
 // three quarters of the cores are left to the worker, the server and the producer.
-func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan jetstream.Msg) (wait func()) {
+func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan jetstream.Msg, allCame <-chan struct{}) (wait func()) {
 	var checkers sync.WaitGroup
 	start := func(n int) {
 		for range n {
@@ -94,21 +93,24 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 	few := max(cores/4, 1)
 	start(few)
 	checkers.Go(func() {
-		if c.awaitStored(ctx, js) {
+		if c.awaitStored(ctx, js, allCame) {
 			start(cores - few)
 		}
 	})
 	return checkers.Wait
 }
 
-// awaitStored returns true once the stream holds as many results as there are documents, and false where
-// there is nobody left to wait for.
-func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream) bool {
+// awaitStored returns true once the stream holds as many results as there are documents, or all that will come has been
+// read: a dead letter may be in another stream. It returns false where there is nobody left to wait for.
+func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}) bool {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for c.verified.Load() < int64(c.payloads) {
 		select {
 		case <-tick.C:
+		case <-allCame:
+			c.storedAfter.Store(int64(time.Since(c.started)))
+			return true
 		case <-ctx.Done():
 			return false
 		}
@@ -130,21 +132,65 @@ func stored(ctx context.Context, js jetstream.JetStream, stream string) (int, er
 	return int(s.CachedInfo().State.Msgs), nil
 }
 
-// read hands every message on until there is one for each document.
-func (c *checker) read(ctx context.Context, messages jetstream.MessagesContext, work chan<- jetstream.Msg) error {
-	for n := range c.payloads {
-		waiting, cancel := context.WithTimeout(ctx, c.stall)
-		m, err := messages.Next(jetstream.NextContext(waiting))
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("%d of %d results came, then none for %v", n, c.payloads, c.stall)
-		case err != nil:
-			return fmt.Errorf("read results back: %w", err)
+// arrival is a message that was read, or why no more come.
+type arrival struct {
+	m   jetstream.Msg
+	err error
+}
+
+// open reads the streams that the filters lead to, until ctx is done. What comes is for one reader.
+func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arrival, error) {
+	byStream := map[string][]string{}
+	for _, filter := range c.filters {
+		name, err := js.StreamNameBySubject(ctx, filter)
+		if err != nil {
+			return nil, fmt.Errorf("find the stream of %s: %w", filter, err)
 		}
-		work <- m
+		byStream[name] = append(byStream[name], filter)
+	}
+	came := make(chan arrival)
+	for name, filters := range byStream {
+		consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{FilterSubjects: filters})
+		if err != nil {
+			return nil, err
+		}
+		messages, err := consumer.Messages(jetstream.PullMaxMessages(4096))
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(ctx, messages.Stop)
+		go func() {
+			for err := error(nil); err == nil; {
+				var m jetstream.Msg
+				m, err = messages.Next()
+				select {
+				case came <- arrival{m, err}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+	}
+	return came, nil
+}
+
+// read hands every message on until there is one for each document.
+func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- jetstream.Msg) error {
+	stalled := time.NewTimer(c.stall)
+	defer stalled.Stop()
+	for n := range c.payloads {
+		stalled.Reset(c.stall)
+		select {
+		case a := <-came:
+			if a.err != nil {
+				return fmt.Errorf("read results back: %w", a.err)
+			}
+			work <- a.m
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-stalled.C:
+			return fmt.Errorf("%d of %d results came, then none for %v", n, c.payloads, c.stall)
+		}
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func newStand(t *testing.T, payloads int) *stand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, subjects := range map[string][]string{"IN": {"in.>"}, "RESULTS": {"results.>", "dead.>"}} {
+	for name, subjects := range map[string][]string{"IN": {"in.>"}, "RESULTS": {"results.>"}, "DEAD": {"dead.>"}} {
 		if _, err := js.CreateStream(context.Background(), jetstream.StreamConfig{Name: name, Subjects: subjects}); err != nil {
 			t.Fatal(err)
 		}

@@ -214,11 +214,11 @@ func (s *story) publish(payload []byte) {
 func (r *rig) reasonOf(sequence uint64) string {
 	ctx, cancel := r.shortly()
 	defer cancel()
-	results, err := r.js.Stream(ctx, resultStream)
+	letters, err := r.js.Stream(ctx, deadStream)
 	if err != nil {
 		return ""
 	}
-	m, err := results.GetLastMsgForSubject(ctx, "deadletter.web.0")
+	m, err := letters.GetLastMsgForSubject(ctx, "deadletter.web.0")
 	if err != nil || m.Header.Get(ingest.HeaderSequence) != fmt.Sprint(sequence) {
 		return ""
 	}

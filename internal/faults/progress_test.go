@@ -12,6 +12,7 @@ import (
 const (
 	inputStream  = "INGEST"
 	resultStream = "RESULTS"
+	deadStream   = "RESULTS_DEADLETTER"
 )
 
 // state is what a stream holds; false where nobody answers.
@@ -25,10 +26,11 @@ func (r *rig) state(stream string) (jetstream.StreamState, bool) {
 	return s.CachedInfo().State, true
 }
 
-// settled is how many results and dead letters the result stream has ever stored, 0 where it does not answer.
+// settled is how many results and dead letters were ever stored. A stream that does not answer counts as empty.
 func (r *rig) settled() int {
-	state, _ := r.state(resultStream)
-	return int(state.LastSeq)
+	results, _ := r.state(resultStream)
+	dead, _ := r.state(deadStream)
+	return int(results.LastSeq + dead.LastSeq)
 }
 
 // awaitResults returns when n more results are stored.

@@ -74,7 +74,7 @@ func (r *rig) wantUnfitApart(n int, payload func(i int) []byte, unfit ...int) {
 	for i := range n {
 		seq := uint64(i + 1)
 		if slices.Contains(unfit, i) {
-			m := r.deadLetter("RESULTS", seq)
+			m := r.deadLetter(deadStream, seq)
 			wantHeaders(r.t, m.Headers(), map[string]string{HeaderReason: string(OperatorError)})
 			if !bytes.Equal(m.Data(), payload(i)) {
 				r.t.Errorf("the dead letter of input %d is not its payload", seq)

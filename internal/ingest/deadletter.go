@@ -117,7 +117,10 @@ func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, c
 func (d *delivery) deadLetterHeader(why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {
-		h = passThrough(d.msg.Headers(), 7)
+		h = passThrough(d.msg.Headers(), 8)
+		if lines := withheld(d.msg.Headers()); len(lines) > 0 {
+			h[HeaderInput] = lines
+		}
 	}
 	d.source(h)
 	h[HeaderReason] = []string{string(why)}

@@ -15,6 +15,9 @@ import (
 	"millrace/internal/streams"
 )
 
+// deadStream is where dead letters are stored unless a test says otherwise.
+const deadStream = "RESULTS_DEADLETTER"
+
 // deadLetter is the only dead letter there is for an input.
 func (r *rig) deadLetter(stream string, sequence uint64) jetstream.Msg {
 	r.t.Helper()
@@ -46,7 +49,7 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	m := r.deadLetter("RESULTS", 2)
+	m := r.deadLetter(deadStream, 2)
 	if !bytes.Equal(m.Data(), payload(1)) {
 		t.Errorf("the dead letter has %d bytes that are not the payload's 1001", len(m.Data()))
 	}
@@ -83,7 +86,7 @@ func TestPayloadTriedTooOftenIsDeadLettered(t *testing.T) {
 			if err := run.drain(); err != nil {
 				t.Fatal(err)
 			}
-			wantHeaders(t, r.deadLetter("RESULTS", 1).Headers(), map[string]string{
+			wantHeaders(t, r.deadLetter(deadStream, 1).Headers(), map[string]string{
 				HeaderReason: "max_deliver", HeaderDeliveries: "2", "Trace": "0",
 				HeaderError: "delivery 2, and a payload is tried 1 times (MILLRACE_MAX_DELIVER)",
 			})
@@ -111,7 +114,7 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	m := r.deadLetter("RESULTS_DEADLETTER", 2)
+	m := r.deadLetter(deadStream, 2)
 	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
 	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(HeaderError), "its result cannot be stored") {
 		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(HeaderError))
@@ -134,7 +137,7 @@ func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	m := r.deadLetter("RESULTS", 1)
+	m := r.deadLetter(deadStream, 1)
 	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", HeaderSequence: "1", "Heavy": ""})
 	if string(m.Data()) != "payload" {
 		t.Errorf("the dead letter is %q", m.Data())
@@ -147,8 +150,8 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	r := newRig(t)
 	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
 	r.provision()
-	config := r.streamConfig("RESULTS_DEADLETTER")
-	r.deleteStream("RESULTS_DEADLETTER")
+	config := r.streamConfig(deadStream)
+	r.deleteStream(deadStream)
 	payload := someBytes(1001, 5)
 	r.publish(2, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
@@ -162,7 +165,7 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	if m := r.deadLetter("RESULTS_DEADLETTER", 1); !bytes.Equal(m.Data(), payload(0)) {
+	if m := r.deadLetter(deadStream, 1); !bytes.Equal(m.Data(), payload(0)) {
 		t.Errorf("the dead letter has %d bytes that are not the payload's", len(m.Data()))
 	}
 	r.awaitFinished(2)

@@ -71,7 +71,7 @@ func TestExclusiveBuriesWhatBreaksTheDevice(t *testing.T) {
 				return document(i)
 			})
 			deaths := superviseExclusive(t, r, n)
-			letters := r.stored("deadletter.>")
+			letters := r.storedIn(deadStream, "deadletter.>")
 			for i := range bad {
 				of := letters[uint64(i+1)]
 				if len(of) != 1 || of[0].Headers().Get(HeaderReason) != string(DeviceFault) {

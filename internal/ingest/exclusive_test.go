@@ -185,7 +185,7 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	letters := r.stored("deadletter.>")
+	letters := r.storedIn(deadStream, "deadletter.>")
 	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(HeaderReason) != string(TooLarge) {
 		t.Errorf("dead letters: %v", letters)
 	}

@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -8,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Headers of results and dead letters. Input headers pass through beside them, but those of the server's own
-// (Nats-...).
+// Headers of results and dead letters. Input headers pass through beside them, except those that the server or a client
+// library gives a meaning (see carried).
 const (
 	HeaderStream     = "Millrace-Stream"
 	HeaderSequence   = "Millrace-Sequence"
@@ -18,6 +20,10 @@ const (
 	HeaderReason     = "Millrace-Reason"
 	HeaderError      = "Millrace-Error"
 	HeaderDeliveries = "Millrace-Deliveries"
+
+	// HeaderInput is on a dead letter: one line, "name: value", for each header of the input that it can't carry under
+	// the header's own name.
+	HeaderInput = "Millrace-Input-Header"
 
 	// Of a dead letter that the server does not take in one message with all its headers.
 	HeaderOmitted         = "Millrace-Omitted"          // what is missing: headers, payload, or both
@@ -32,16 +38,56 @@ const (
 	ownPrefix     = "Millrace-"
 )
 
-// passThrough copies the input's headers but those, with room for extra more. A server stores any bytes as header, and the
-// client writes only some as key: what it could not write is left out, or the result could never be stored.
+// serversPin is what the server adds to each delivery of a pinned consumer.
+const serversPin = "Nats-Pin-Id"
+
+// statusHeaders are the names under which client libraries show the server's own status line. A message without a payload
+// that has one is taken for the server's word: nats.go ends a Consume, a Messages or a Fetch on it. The names are compared
+// without regard to case, as some libraries do.
+var statusHeaders = [...]string{"Status", "Description"}
+
+// carried reports whether a header of an input keeps its name on its result and on its dead letter. A server stores
+// any bytes as a name, and the client writes only some: a result with a name that it can't write could never be stored.
+func carried(key string) bool {
+	if hasPrefixFold(key, serversPrefix) || hasPrefixFold(key, ownPrefix) {
+		return false
+	}
+	for _, status := range statusHeaders {
+		if strings.EqualFold(key, status) {
+			return false
+		}
+	}
+	return isWritable(key)
+}
+
+// passThrough copies the headers of the input that are carried, with room for extra more.
 func passThrough(in nats.Header, extra int) nats.Header {
 	out := make(nats.Header, len(in)+extra)
 	for key, values := range in {
-		if !hasPrefixFold(key, serversPrefix) && !hasPrefixFold(key, ownPrefix) && isWritable(key) {
+		if carried(key) {
 			out[key] = values
 		}
 	}
 	return out
+}
+
+// withheld returns the values of HeaderInput: a line for each header of the input that isn't carried, sorted by name. An
+// input that is itself a dead letter, fed in again, keeps the lines it has; its other Millrace headers are replaced. The
+// pin of exclusive delivery is left out: the server adds it on the way, and it is the worker's alone.
+func withheld(in nats.Header) []string {
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		switch {
+		case carried(key), key == serversPin, hasPrefixFold(key, ownPrefix) && key != HeaderInput:
+		case key == HeaderInput:
+			lines = append(lines, in[key]...)
+		default:
+			for _, value := range in[key] {
+				lines = append(lines, key+": "+value)
+			}
+		}
+	}
+	return lines
 }
 
 // isWritable says whether the client writes a header of that key: one of visible ASCII without the separators of

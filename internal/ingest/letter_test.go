@@ -53,10 +53,10 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 	r.wantSettled(len(payloads))
 }
 
-// letters are the messages of the result stream that say which input they are of, by its sequence.
+// letters are the messages of the stream of dead letters that say which input they are of, by its sequence.
 func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 	r.t.Helper()
-	stream, err := r.js.Stream(r.ctx(), "RESULTS")
+	stream, err := r.js.Stream(r.ctx(), deadStream)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func (r *rig) wantPayload(m *jetstream.RawStreamMsg, payload []byte, omitted str
 	if err != nil {
 		r.t.Fatalf("the letter does not say where its payload is: %v", m.Header)
 	}
-	stream, err := r.js.Stream(r.ctx(), "RESULTS")
+	stream, err := r.js.Stream(r.ctx(), deadStream)
 	if err != nil {
 		r.t.Fatal(err)
 	}

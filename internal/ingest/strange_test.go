@@ -27,7 +27,7 @@ func TestSubjectTooLongForAResult(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	m := r.deadLetter("RESULTS", 1)
+	m := r.deadLetter(deadStream, 1)
 	if string(m.Data()) != "payload" || len(m.Subject()) > store.MaxSubject || !strings.HasPrefix(m.Subject(), "deadletter.long.") {
 		t.Errorf("the dead letter has %q and is on a subject of %d bytes", m.Data(), len(m.Subject()))
 	}

@@ -77,7 +77,7 @@ func (r *rig) awaitEnd(run *running, n int) (finished bool) {
 // what they did.
 func (r *rig) wantPoisonApart(n int, payload func(i int) []byte, poison ...int) {
 	r.t.Helper()
-	results, dead := r.stored("results.>"), r.stored("deadletter.>")
+	results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		want := 1

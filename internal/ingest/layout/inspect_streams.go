@@ -61,6 +61,7 @@ func (i *inspection) resultStream() {
 		i.say(finding.Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
 	default:
 		i.durability(what, found, c)
+		i.discards(what, c)
 		i.publishing(what)
 		i.duplicates(what, c)
 	}
@@ -73,17 +74,4 @@ func (i *inspection) sayStreamOf(what string, err error, variable string) {
 		advice = "set " + variable + " to choose another prefix"
 	}
 	i.say(finding.Error, what, err.Error(), advice)
-}
-
-func (i *inspection) deadLetters() {
-	what := "dead letters " + i.l.DeadLetterPrefix + ".>"
-	name, err := streamOf(i.ctx, i.js, i.l.DeadLetterPrefix, i.l.Subjects)
-	switch {
-	case err != nil:
-		i.sayStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
-	case name == "":
-		i.missing(what, "no stream stores them, so payloads that cannot be processed would come again for ever")
-	default:
-		i.say(finding.OK, what, "stored in stream "+name, "")
-	}
 }

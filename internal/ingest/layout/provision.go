@@ -12,31 +12,23 @@ import (
 	"millrace/internal/ingest/store"
 )
 
-// Provision creates the input stream, the result stream (which takes the dead letters too, unless another
-// stream already does), a stream for the dead letters where the result stream is there already without them,
-// and the consumer, each only where it is missing. What is there is left as it is.
+// Provision creates the input stream, the result stream, a stream for the dead letters (unless some stream already stores
+// them), and the consumer, each only where it is missing. It leaves what exists as it is.
 func Provision(ctx context.Context, js jetstream.JetStream, l Layout, log *slog.Logger) error {
 	if err := createInputStream(ctx, js, l, log); err != nil {
 		return err
 	}
-	deadLetters := mappedSubjects(l.DeadLetterPrefix)
 	dead, err := streamOf(ctx, js, l.DeadLetterPrefix, l.Subjects)
 	if err != nil {
 		return err
 	}
-	there, err := streamExists(ctx, js, l.ResultStream)
-	switch {
-	case err != nil:
+	if err := createStream(ctx, js, log, resultSettings(js, l)); err != nil {
 		return err
-	case !there && dead == "":
-		err = createStream(ctx, js, log, resultSettings(js, l, append(mappedSubjects(l.ResultPrefix), deadLetters...)))
-	case !there:
-		err = createStream(ctx, js, log, resultSettings(js, l, mappedSubjects(l.ResultPrefix)))
-	case dead == "":
-		err = createStream(ctx, js, log, streamSettings(l, l.ResultStream+deadLetterSuffix, deadLetters))
 	}
-	if err != nil {
-		return err
+	if dead == "" {
+		if err := createStream(ctx, js, log, deadLetterSettings(l)); err != nil {
+			return err
+		}
 	}
 	if l.Exclusive {
 		return createPartitionConsumers(ctx, js, l, log)
@@ -52,7 +44,7 @@ func createInputStream(ctx context.Context, js jetstream.JetStream, l Layout, lo
 	return createStream(ctx, js, log, config)
 }
 
-// deadLetterSuffix names the stream for dead letters after the result stream that does not take them.
+// deadLetterSuffix makes the name of the stream for dead letters from that of the result stream (adr/0034).
 const deadLetterSuffix = "_DEADLETTER"
 
 func streamExists(ctx context.Context, js jetstream.JetStream, name string) (bool, error) {
@@ -83,13 +75,26 @@ const maxDuplicateWindow = time.Hour
 
 // resultSettings are those of the result stream. It takes batches where the server can, and knows an id for as long
 // as its input may come again.
-func resultSettings(js jetstream.JetStream, l Layout, subjects []string) jetstream.StreamConfig {
-	c := streamSettings(l, l.ResultStream, subjects)
+func resultSettings(js jetstream.JetStream, l Layout) jetstream.StreamConfig {
+	c := streamSettings(l, l.ResultStream, mappedSubjects(l.ResultPrefix))
 	c.AllowBatchPublish = store.ServerBatches(js.Conn().ConnectedServerVersion())
-	if span := redeliverySpan(l.AckWait, l.MaxDeliver); span > defaultDuplicateWindow {
-		c.Duplicates = min(span, maxDuplicateWindow)
-	}
+	c.Duplicates = duplicateWindow(l)
 	return c
+}
+
+// deadLetterSettings are those of the stream for dead letters, which knows ids for as long as the result stream does.
+func deadLetterSettings(l Layout) jetstream.StreamConfig {
+	c := streamSettings(l, l.ResultStream+deadLetterSuffix, mappedSubjects(l.DeadLetterPrefix))
+	c.Duplicates = duplicateWindow(l)
+	return c
+}
+
+// duplicateWindow is that of a stream that is created; 0 leaves it to the server.
+func duplicateWindow(l Layout) time.Duration {
+	if span := redeliverySpan(l.AckWait, l.MaxDeliver); span > defaultDuplicateWindow {
+		return min(span, maxDuplicateWindow)
+	}
+	return 0
 }
 
 // defaultDuplicateWindow is what the server gives a stream for which none is named.

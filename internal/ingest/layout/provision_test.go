@@ -21,7 +21,8 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.wantSubjects("INGEST", "ingest.>")
-	r.wantSubjects("RESULTS", "results", "results.>", "deadletter", "deadletter.>")
+	r.wantSubjects("RESULTS", "results", "results.>")
+	r.wantSubjects("RESULTS_DEADLETTER", "deadletter", "deadletter.>")
 	if s := r.streamConfig("INGEST").Storage; s != jetstream.FileStorage {
 		t.Errorf("storage is %v, want files", s)
 	}
@@ -29,6 +30,9 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 	if !results.AllowBatchPublish || results.Duplicates != 25*time.Minute {
 		t.Errorf("the result stream allows batches: %v, and knows ids for %v; want that it does, and for as long as inputs come again",
 			results.AllowBatchPublish, results.Duplicates)
+	}
+	if dead := r.streamConfig("RESULTS_DEADLETTER").Duplicates; dead != results.Duplicates {
+		t.Errorf("the stream of dead letters knows ids for %v, want %v as the results'", dead, results.Duplicates)
 	}
 	if r.streamConfig("INGEST").AllowBatchPublish {
 		t.Error("the input stream was made to allow batches, which nobody asked for")
@@ -45,7 +49,7 @@ func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
 	if got := r.consumerInfo(); got.Created != before || got.Config.AckWait != c.AckWait {
 		t.Errorf("the second run changed the consumer: made %v, ack wait %v", got.Created, got.Config.AckWait)
 	}
-	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS"}) {
+	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"}) {
 		t.Errorf("streams %v", names)
 	}
 }
@@ -55,7 +59,7 @@ func TestProvisionKeepsStreamsWhereAsked(t *testing.T) {
 	r := newRig(t)
 	r.layout.Exclusive, r.layout.Partitions, r.layout.Storage = true, 2, jetstream.MemoryStorage
 	r.provision()
-	for _, name := range []string{"INGEST", "RESULTS"} {
+	for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
 		if s := r.streamConfig(name).Storage; s != jetstream.MemoryStorage {
 			t.Errorf("storage of %s is %v, want memory", name, s)
 		}
@@ -76,7 +80,7 @@ func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
 	} {
 		l := r.layout
 		l.AckWait, l.MaxDeliver = c.ackWait, c.deliver
-		if got := resultSettings(r.js, l, nil).Duplicates; got != c.want {
+		if got := resultSettings(r.js, l).Duplicates; got != c.want {
 			t.Errorf("ack wait %v, %d deliveries: a duplicate window of %v, want %v", c.ackWait, c.deliver, got, c.want)
 		}
 	}
@@ -102,6 +106,19 @@ func TestProvisionLeavesDeadLettersWhereTheyAre(t *testing.T) {
 	r.provision()
 	r.wantSubjects("RESULTS", "results", "results.>")
 	r.wantSubjects("GRAVES", "deadletter.>")
+}
+
+// A result stream made before dead letters had a stream of their own keeps them.
+func TestProvisionLeavesDeadLettersInTheResultStream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	before := []string{"results", "results.>", "deadletter", "deadletter.>"}
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: before})
+	r.provision()
+	r.wantSubjects("RESULTS", before...)
+	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS"}) {
+		t.Errorf("streams %v", names)
+	}
 }
 
 func TestProvisionAddsAStreamForDeadLetters(t *testing.T) {
