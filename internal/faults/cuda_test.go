@@ -37,7 +37,7 @@ var (
 // shortCUDA is what is injected unless all is.
 var shortCUDA = []cudaFault{
 	{"cudaMemcpyAsync", 810, "device"}, {"cudaMemcpyAsync", 1, "once"}, {"cudaMemcpyAsync", 1, "always"}, {"cudaLaunchKernel", 701, "always"},
-	{"cudaLaunchKernel", 700, "device"}, {"cudaEventQuery", 12345, "once"}, {"cudaMallocFromPoolAsync", 100, "always"},
+	{"cudaLaunchKernel", 700, "device"}, {"cudaEventQuery", 12345, "once"}, {"cudaEventQuery", 1, "always"}, {"cudaFreeAsync", 1, "once"}, {"cudaMallocFromPoolAsync", 100, "always"},
 	{"cudaMallocFromPoolAsync", 2, "once"},
 }
 
