@@ -85,13 +85,16 @@ func checkConfig(cfg *config.Config, err error) []finding.Finding {
 
 // checkDevices opens the devices as the worker would, makes a pipeline on each, and closes all again.
 func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
-	devices, fellBack, err := openDevices(cfg, slog.New(slog.DiscardHandler))
+	devices, fellBack, err := openDevicesTelling(cfg, slog.New(slog.DiscardHandler), openHost, func(err error) {
+		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device " + cfg.Device,
+			Found: fmt.Sprintf("a GPU is left out: %v", err), Advice: "name the GPUs to use in MILLRACE_DEVICES"})
+	})
 	if err != nil {
 		return 1, []finding.Finding{{Level: finding.Error, What: "device " + cfg.Device, Found: err.Error(),
 			Advice: "install the driver and set MILLRACE_KERNELS, or set MILLRACE_DEVICE=host"}}
 	}
 	if fellBack {
-		_, reason := openGPUs(cfg)
+		_, reason := openGPUs(cfg, func(error) {})
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device auto",
 			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is meant"})
 	}
@@ -114,8 +117,13 @@ func checkPipeline(cfg *config.Config, d device.Device) finding.Finding {
 			Advice: "look at the node's kernel log (Xid) and nvidia-smi; use another GPU"}
 	}
 	stats, err := pipe.Stats()
+	scratch := pipe.ScratchInstead()
 	if err = errors.Join(err, pipe.Close(), d.Close()); err != nil {
 		return finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: "report this as a bug"}
+	}
+	if scratch != nil {
+		return finding.Finding{Level: finding.Warning, What: what, Found: fmt.Sprintf("%s: scratch is preallocated: %v", info.Name, scratch),
+			Advice: "update the driver if it is old; the worker works so, too"}
 	}
 	return finding.Finding{What: what, Found: fmt.Sprintf("%s, %d lanes, %d MiB pinned", info.Name, cfg.Lanes, stats.Pinned>>20)}
 }

@@ -24,8 +24,16 @@ func openDevices(cfg *config.Config, log *slog.Logger) (devices []device.Device,
 // openDevicesOr is openDevices with another way to open the CPU.
 func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error)) (
 	devices []device.Device, fellBack bool, err error) {
+	return openDevicesTelling(cfg, log, openHost, func(err error) {
+		log.Warn("A GPU IS LEFT OUT (name those to use in MILLRACE_DEVICES)", "reason", err)
+	})
+}
+
+// openDevicesTelling is openDevicesOr that tells which GPUs are left out.
+func openDevicesTelling(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error), leftOut func(error)) (
+	devices []device.Device, fellBack bool, err error) {
 	if cfg.Device != "host" {
-		devices, err = openGPUs(cfg)
+		devices, err = openGPUs(cfg, leftOut)
 		if err == nil || cfg.Device == "cuda" || !canFallBack(cfg, err) {
 			return devices, false, err
 		}
@@ -73,8 +81,9 @@ func openHost(cfg *config.Config) (device.Device, error) {
 	return host.Open(host.Options{Kernels: hostKernels(), MemoryLimit: memory, HostMemoryLimit: memory})
 }
 
-// openGPUs opens the GPUs that MILLRACE_DEVICES names.
-func openGPUs(cfg *config.Config) ([]device.Device, error) {
+// openGPUs opens the GPUs that MILLRACE_DEVICES names. Where it names none, those that cannot be used, as one that is too
+// old beside a newer one, are left out, as long as there are others; tell is told.
+func openGPUs(cfg *config.Config, tell func(leftOut error)) ([]device.Device, error) {
 	found, err := cuda.List(cfg.Kernels)
 	if err != nil {
 		return nil, err
@@ -84,18 +93,36 @@ func openGPUs(cfg *config.Config) ([]device.Device, error) {
 		return nil, err
 	}
 	var open []device.Device
+	var leftOut []error
 	for _, info := range chosen {
 		d, err := cuda.Open(cuda.Options{Library: cfg.Kernels, Ordinal: info.Ordinal})
-		if err != nil {
-			errs := []error{fmt.Errorf("open GPU %d (%s): %w", info.Ordinal, info.ID, err)}
-			for _, d := range open {
-				errs = append(errs, d.Close())
-			}
-			return nil, errors.Join(errs...)
+		if err == nil {
+			open = append(open, d)
+			continue
 		}
-		open = append(open, d)
+		err = fmt.Errorf("open GPU %d (%s): %w", info.Ordinal, info.ID, err)
+		if errors.Is(err, device.ErrUnavailable) && anyGPU(cfg) {
+			leftOut = append(leftOut, err)
+			continue
+		}
+		errs := append(leftOut, err)
+		for _, d := range open {
+			errs = append(errs, d.Close())
+		}
+		return nil, errors.Join(errs...)
+	}
+	if len(open) == 0 {
+		return nil, errors.Join(leftOut...)
+	}
+	for _, err := range leftOut {
+		tell(err)
 	}
 	return open, nil
+}
+
+// anyGPU says whether no GPU is named.
+func anyGPU(cfg *config.Config) bool {
+	return len(cfg.Devices) == 0 || len(cfg.Devices) == 1 && cfg.Devices[0] == "all"
 }
 
 // choose picks the GPUs that names name, by ordinal or UUID, in that order and each once.

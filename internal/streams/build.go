@@ -30,6 +30,12 @@ func (p *Pipeline) build() error {
 			"the largest batch takes %d bytes of scratch and the limit is %d: raise MILLRACE_SCRATCH_LIMIT or lower "+
 				"MILLRACE_BATCH_BYTES", largest.Scratch, p.cfg.ScratchLimit)
 	}
+	// Preallocated, each stream that computes has a piece of the largest size: lanes' and the shared one.
+	if pieces := int64(p.schedule.Lanes+1) * int64(largest.Scratch); p.scratch.Instead() != nil && pieces > p.cfg.ScratchLimit {
+		return device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
+			"this GPU has no memory pools, and scratch for each of %d lanes takes %d bytes in all with a limit of %d: raise "+
+				"MILLRACE_SCRATCH_LIMIT or lower MILLRACE_LANES or MILLRACE_BATCH_BYTES", p.schedule.Lanes, pieces, p.cfg.ScratchLimit)
+	}
 	results := max(largest.Result, resultAlign)
 	batches := p.schedule.Lanes * p.schedule.Buffers
 	p.slab, err = alloc.NewSlab(p.dev, alloc.Layout{Buffers: batches, InBytes: region, OutBytes: results})

@@ -30,6 +30,10 @@ func (p *Pipeline) Stats() (Stats, error) {
 	return s, err
 }
 
+// ScratchInstead is why scratch is preallocated although the configuration asks for a pool: the device has none. It is nil
+// otherwise.
+func (p *Pipeline) ScratchInstead() error { return p.scratch.Instead() }
+
 // Progress is when a batch last moved on.
 func (p *Pipeline) Progress() time.Time {
 	p.mu.Lock()

@@ -42,7 +42,7 @@ int32_t enqueue_locked(Gates *gates, cudaStream_t stream, uint64_t *ticket, mill
 int32_t gates_open(Gates *gates, millrace_error *error) {
     void *memory = nullptr;
     size_t bytes = kGates * sizeof(GateSlot);
-    if (int32_t s = check(error, cudaHostAlloc(&memory, bytes, cudaHostAllocMapped), "cudaHostAlloc")) return s;
+    if (int32_t s = pin(&memory, bytes, cudaHostAllocMapped, error)) return s;
     memset(memory, 0, bytes);
     gates->slots = static_cast<GateSlot *>(memory);
     pthread_mutex_init(&gates->mutex, nullptr);

@@ -137,10 +137,7 @@ int32_t open_parts(millrace_mailbox *mailbox, const millrace_shape *most, millra
 
 int32_t mailboxes_open(Mailboxes *mailboxes, millrace_error *error) {
     void *memory = nullptr;
-    if (int32_t s = check(error, cudaHostAlloc(&memory, kMailboxes * sizeof(MailboxWords), cudaHostAllocMapped),
-                          "cudaHostAlloc")) {
-        return s;
-    }
+    if (int32_t s = pin(&memory, kMailboxes * sizeof(MailboxWords), cudaHostAllocMapped, error)) return s;
     mailboxes->words = static_cast<MailboxWords *>(memory);
     pthread_mutex_init(&mailboxes->mutex, nullptr);
     return MILLRACE_OK;

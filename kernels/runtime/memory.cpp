@@ -9,15 +9,19 @@ void *pointer(uint64_t address) { return reinterpret_cast<void *>(address); }
 
 } // namespace
 
-int32_t host_alloc(millrace_device *device, uint64_t bytes, void **memory, millrace_error *error) {
-    if (int32_t s = use(device, error)) return s;
-    cudaError_t result = cudaHostAlloc(memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+int32_t pin(void **memory, size_t bytes, unsigned flags, millrace_error *error) {
+    cudaError_t result = cudaHostAlloc(memory, bytes, flags);
     int32_t status = check(error, result, "cudaHostAlloc");
-    // The flags are always the same, so whatever CUDA calls it: the system will not lock so much memory.
+    // The arguments are right, so whatever CUDA calls it: the system will not lock so much memory.
     if (status == MILLRACE_INVALID || result == cudaErrorOperatingSystem) {
         status = error->status = MILLRACE_OUT_OF_MEMORY;
     }
     return status;
+}
+
+int32_t host_alloc(millrace_device *device, uint64_t bytes, void **memory, millrace_error *error) {
+    if (int32_t s = use(device, error)) return s;
+    return pin(memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped, error);
 }
 
 int32_t host_free(millrace_device *device, void *memory, millrace_error *error) {

@@ -65,9 +65,7 @@ int32_t probe_open(Probe *probe, millrace_error *error) {
     void *memory = nullptr;
     if (int32_t s = check(error, cudaMalloc(&memory, sizeof(ProbeWords)), "cudaMalloc")) return s;
     probe->memory = static_cast<uint32_t *>(memory);
-    if (int32_t s = check(error, cudaHostAlloc(&memory, sizeof(ProbeWords), cudaHostAllocDefault), "cudaHostAlloc")) {
-        return s;
-    }
+    if (int32_t s = pin(&memory, sizeof(ProbeWords), cudaHostAllocDefault, error)) return s;
     probe->words = static_cast<ProbeWords *>(memory);
     pthread_mutex_init(&probe->mutex, nullptr);
     return load_kernel(probe_kernel, "loading the probe", error);

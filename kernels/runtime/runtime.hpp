@@ -29,6 +29,9 @@ int32_t check_launch(millrace_error *error, const char *kernel);
 // Like check, for loading a kernel: one that the GPU or its driver cannot run is MILLRACE_UNAVAILABLE.
 int32_t check_image(millrace_error *error, cudaError_t result, const char *kernel);
 
+// Takes page-locked memory; flags are cudaHostAlloc's (memory.cpp).
+int32_t pin(void **memory, size_t bytes, unsigned flags, millrace_error *error);
+
 // ---- the probe (probe.cu) ----
 
 // What the host and the probe's kernel exchange, in pinned memory.

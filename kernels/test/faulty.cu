@@ -1,9 +1,13 @@
 // A kernel library for tests: libmillrace with one operator more, "faulty", which loses the GPU with every batch that has
 // a row beginning with the eight bytes "poison!\n". Otherwise its result for a row is the row's length, a uint32. It
-// takes no parameters.
+// takes no parameters. And its crc32c never ends with a row that begins with "endless\n", if the environment has
+// MILLRACE_TEST_ENDLESS.
 #define millrace_api_get built_in_api_get
 #include "../runtime/api.cpp"
 #undef millrace_api_get
+
+#include <stdlib.h>
+#include <string.h>
 
 #include <vector>
 
@@ -14,8 +18,7 @@ namespace {
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kMarkerBytes = 8;
 
-__device__ bool poisonous(const uint8_t *row) {
-    const char marker[kMarkerBytes + 1] = "poison!\n";
+__device__ bool begins_with(const uint8_t *row, const char (&marker)[kMarkerBytes + 1]) {
     for (uint32_t i = 0; i < kMarkerBytes; i++) {
         if (row[i] != static_cast<uint8_t>(marker[i])) return false;
     }
@@ -27,7 +30,7 @@ __global__ void faulty_rows(const uint8_t *batch, const uint32_t *offsets, uint3
     uint32_t row = blockIdx.x * kThreads + threadIdx.x;
     if (row >= rows) return;
     uint32_t length = offsets[row + 1] - offsets[row];
-    if (length >= kMarkerBytes && poisonous(batch + offsets[row])) {
+    if (length >= kMarkerBytes && begins_with(batch + offsets[row], "poison!\n")) {
         volatile uint32_t *nowhere = reinterpret_cast<volatile uint32_t *>(static_cast<uintptr_t>(64));
         *nowhere = length;
     }
@@ -60,11 +63,33 @@ int32_t faulty_launch(const void *, void *cuda_stream, const millrace_launch *ar
     return check_launch(error, "faulty_rows");
 }
 
+// Loops with such a row for as long as the GPU lets it.
+__global__ void endless_rows(const uint8_t *batch, const uint32_t *offsets, uint32_t rows) {
+    uint32_t row = blockIdx.x * kThreads + threadIdx.x;
+    if (row >= rows || offsets[row + 1] - offsets[row] < kMarkerBytes) return;
+    volatile const uint32_t *end = offsets + row + 1;
+    while (begins_with(batch + offsets[row], "endless\n") && *end != 0) __nanosleep(1000);
+}
+
+int32_t endless_launch(const void *instance, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
+    if (int32_t s = check_shape(&args->shape, error)) return s;
+    uint32_t rows = static_cast<uint32_t>(args->shape.rows);
+    if (rows != 0) {
+        endless_rows<<<(rows + kThreads - 1) / kThreads, kThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(
+            reinterpret_cast<const uint8_t *>(args->batch), reinterpret_cast<const uint32_t *>(args->offsets), rows);
+        if (int32_t s = check_launch(error, "endless_rows")) return s;
+    }
+    return kCrc32c.op.launch(instance, cuda_stream, args, error);
+}
+
 const millrace_api *extended() {
     static std::vector<millrace_operator> operators;
     static const millrace_api api = [] {
         millrace_api all = *table();
         operators.assign(all.operators, all.operators + all.operator_count);
+        for (millrace_operator &op : operators) {
+            if (strcmp(op.name, "crc32c") == 0 && getenv("MILLRACE_TEST_ENDLESS") != nullptr) op.launch = endless_launch;
+        }
         operators.push_back({"faulty", 1, faulty_create, faulty_destroy, faulty_needs, faulty_launch, nullptr});
         all.operators = operators.data();
         all.operator_count = static_cast<uint32_t>(operators.size());

@@ -206,6 +206,12 @@ var calls = []call{
 		[]string{"cudaSetDevice", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaStreamQuery"}},
 }
 
+// handles are the calls that take nothing but handles.
+var handles = map[string]bool{
+	"record": true, "wait": true, "notify": true, "event done": true, "await event": true, "event time": true,
+	"synchronize": true, "pool free": true,
+}
+
 // representative are codes of every kind.
 var representative = map[int]bool{1: true, 2: true, 100: true, 101: true, 209: true, 600: true, 700: true, 810: true, 999: true, 12345: true}
 
@@ -234,6 +240,8 @@ func want(c code, name, function string) error {
 		return device.ErrUnavailable
 	case name == "new pool" && function == "cudaMallocFromPoolAsync" && c.kind == "invalid":
 		return device.ErrOutOfMemory
+	case (handles[name] || name == "close stream" && function != "cudaStreamDestroy") && kind != device.ErrOutOfMemory:
+		return device.ErrLost // there is nothing in it to refuse
 	case kind == device.ErrUnavailable || kind == device.ErrNotFound || kind == device.ErrNotReady:
 		return device.ErrLost // the device was there
 	default:

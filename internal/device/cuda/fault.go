@@ -23,6 +23,13 @@ var kernelFaults = map[int]bool{
 	719: true, // launch failure
 }
 
+// handlesAlone are the calls, as the library's errors name them, that take nothing but handles, which Go has checked: no
+// payload can make CUDA refuse them, so a refusal means that the device no longer knows what it has given out.
+var handlesAlone = map[string]bool{
+	"record": true, "wait": true, "notify": true, "query event": true, "await event": true, opEventTime: true,
+	"synchronize": true, "pool free": true,
+}
+
 // checked completes an error of the library and notes a loss. Errors of CUDA itself, but those of want of memory, are
 // doubted: on an open device some kinds can only mean that it is gone, and for the others the device is asked. Who
 // blames somebody for the error calls Check before that, which waits for the answer.
@@ -49,7 +56,7 @@ func (d *gpu) doubted(e *device.Error) *device.Error {
 	switch {
 	case errors.Is(e, device.ErrLost), errors.Is(e, device.ErrOutOfMemory), e.Kind == device.ErrNotReady && e.Op == opEventTime:
 		return e
-	case e.Kind == device.ErrUnavailable, e.Kind == device.ErrNotFound, e.Kind == device.ErrNotReady:
+	case e.Kind == device.ErrUnavailable, e.Kind == device.ErrNotFound, e.Kind == device.ErrNotReady, handlesAlone[e.Op]:
 		// The device was there and is not any more; and no call but a query can have nothing to answer yet.
 		return &device.Error{Op: e.Op, Device: e.Device, Kind: device.ErrLost, Code: e.Code, Detail: e.Detail}
 	}

@@ -45,6 +45,7 @@ void set(const char *name, char *value) {
     else if (!strcmp(name, "pools")) now.pools = atoi(value);
     else if (!strcmp(name, "limits")) now.limits = atoi(value);
     else if (!strcmp(name, "answer")) now.mute = atoi(value);
+    else if (!strcmp(name, "tell")) now.tell = atoi(value);
     else if (!strcmp(name, "driver")) now.driver = atoi(value);
     else if (!strcmp(name, "compute")) set_compute(value);
     else if (!strcmp(name, "how")) {
@@ -101,6 +102,7 @@ int fake_enter(const char *function, FakeSettings *settings) {
     if (strcmp(function, now.call) != 0) return 0;
     calls++;
     if (calls < now.from || (now.how == FakeSettings::once && calls > now.from)) return 0;
+    if (calls == now.from && now.tell) fprintf(stderr, "fake CUDA: %s fails with %d\n", function, now.code);
     if (now.how == FakeSettings::hang) {
         hanging = true;
         return 0;

@@ -12,6 +12,7 @@
 //   limits=0               a driver that knows no limit of a pool
 //   answer=1               the probe's kernel, or any other, writes nothing
 //   driver=12000           the driver's version; 13000 by default
+//   tell=1                 say on standard error when the failure comes for the first time
 //
 // Counting starts anew with every change of the file.
 #pragma once
@@ -20,7 +21,7 @@
 
 struct FakeSettings {
     char call[64];
-    int code, from, pools, limits, mute, driver, gpus;
+    int code, from, pools, limits, mute, driver, tell, gpus;
     enum { once, always, device, hang } how;
     int compute[8];
 };

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"millrace/internal/device/cuda/fakecuda"
+)
+
+// These tests run the worker on a CUDA that is not there: the real kernels/runtime on a fake runtime that does as it is
+// told. See fakecuda.
+
+// gpu is the environment of a worker on such GPUs, with settings as kernels/test/fake/control.hpp has them.
+func gpu(t *testing.T, settings string, env ...string) []string {
+	t.Helper()
+	return append([]string{"MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS=" + fakecuda.Library(t),
+		fakecuda.Env + "=" + fakecuda.File(t, settings), "MILLRACE_OPERATORS=crc32c"}, env...)
+}
+
+// What a start says of GPUs that cannot be used, or not as asked, and how it exits: 2 is for configurations that Millrace
+// itself refuses, and never for what CUDA does.
+func TestStartOnGPUs(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings string
+		env      []string
+		code     int
+		says     []string
+	}{
+		"too old": {"compute=70,75", nil, exitFailed,
+			[]string{"device unavailable", "GPU 0 has compute capability 7.0", "GPU 1 has compute capability 7.5", "needs 8.0 or later"}},
+		"too old, by name": {"compute=70,90", []string{"MILLRACE_DEVICES=0"}, exitFailed, []string{"compute capability 7.0", "8.0 or later"}},
+		"no code for it": {"call=cudaFuncGetAttributes code=209 how=always", nil, exitFailed,
+			[]string{"device unavailable", "cannot run the kernels that the library has"}},
+		"invalid argument": {"call=cudaStreamCreateWithFlags code=1 from=4", nil, exitFailed, []string{"invalid argument", "code 1"}},
+		"not supported":    {"call=cudaEventCreateWithFlags code=801 from=3", nil, exitFailed, []string{"code 801"}},
+		"unknown code":     {"call=cudaMalloc code=4711 from=2", nil, exitLost, []string{"device lost", "code 4711"}},
+		"no pinned memory": {"compute=90 call=cudaHostAlloc code=2 from=3", nil, exitFailed,
+			[]string{"out of memory", "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}},
+		"pinned memory refused": {"compute=90 call=cudaHostAlloc code=304 from=3", nil, exitFailed,
+			[]string{"out of memory", "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}},
+		"pinned memory refused at once": {"call=cudaHostAlloc code=304", nil, exitFailed, []string{"out of memory", "code 304"}},
+		"tiny scratch": {"", []string{"MILLRACE_SCRATCH_LIMIT=2MiB"}, exitFailed,
+			[]string{"out of memory", "at most 2097152 bytes gives no memory", "raise MILLRACE_SCRATCH_LIMIT (64MiB"}},
+		"scratch for each lane": {"pools=0", []string{"MILLRACE_SCRATCH_LIMIT=2MiB", "MILLRACE_BATCH_BYTES=1GiB"}, exitUsage,
+			[]string{"no memory pools", "raise MILLRACE_SCRATCH_LIMIT"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call(t, gpu(t, c.settings, append(c.env, "MILLRACE_NATS_URL=nats://127.0.0.1:1")...), "run").want(t, c.code, c.says...)
+		})
+	}
+}
+
+// A GPU that cannot be used is left out where others can, the CPU takes the place of all of them with auto, and scratch is
+// preallocated where there are no pools: each is said, and the worker works.
+func TestWorkOnGPUsThatLackSomething(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings string
+		env      []string
+		says     []string
+	}{
+		"an old one beside a new one": {"compute=70,90", nil, []string{"A GPU IS LEFT OUT", "compute capability 7.0", `"device":"GPU-00000000-0000-0000-0000-000000000001"`}},
+		"old ones alone":              {"compute=70,70", []string{"MILLRACE_DEVICE=auto"}, []string{"FALLING BACK TO THE CPU", "compute capability 7.0", `"device":"host"`}},
+		"no pools":                    {"pools=0", nil, []string{"scratch is preallocated", "has no memory pools", `"scratch":"preallocated"`}},
+		"a driver without limits": {"limits=0 driver=12000", nil,
+			[]string{"scratch is preallocated", "for CUDA 12.0", "as CUDA 12.4 makes it: update the driver", `"scratch":"preallocated"`}},
+		"connections":     {"", nil, []string{"fake GPU 0 with 32 connections", `"scratch":"pool"`}},
+		"own connections": {"", []string{"CUDA_DEVICE_MAX_CONNECTIONS=7"}, []string{"fake GPU 0 with 7 connections"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t)
+			js := client(t, s)
+			p := start(t, gpu(t, c.settings, append(c.env, "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_LOG_FORMAT=json")...),
+				"run", "--progress")
+			p.await(`"msg":"working"`)
+			const n = 50
+			for i := range n {
+				if _, err := js.Publish(context.Background(), "ingest.test", fmt.Append(nil, "payload ", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.await("50 payloads  ")
+			for _, want := range c.says {
+				if !strings.Contains(p.text(), want) {
+					t.Errorf("it does not say %q", want)
+				}
+			}
+			if code := p.terminate(); code != exitDone {
+				t.Errorf("exit status %d after SIGTERM, want 0", code)
+			}
+			if got := streamMessages(t, js, "RESULTS"); got != n {
+				t.Errorf("%d results, want %d", got, n)
+			}
+		})
+	}
+}
+
+// check says of the same GPUs what the worker would.
+func TestCheckOfGPUs(t *testing.T) {
+	call(t, gpu(t, "compute=70,90"), "check").want(t, exitDone, "a GPU is left out", "compute capability 7.0", "MILLRACE_DEVICES")
+	call(t, gpu(t, "pools=0"), "check").want(t, exitDone, "scratch is preallocated", "has no memory pools")
+}

@@ -1,0 +1,79 @@
+//go:build cgo
+
+package cuda
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+)
+
+// mostLanes is for how many lanes the clock and the probe are shown to be free: as many as the documents recommend at most.
+const mostLanes = 8
+
+// The clock's anchors and the probe are answered while every stream of eight lanes, and those that they share, stand at a
+// kernel that does not end: they wait in none of the hardware queues behind it.
+func TestClockIsNotQueuedBehindLanes(t *testing.T) {
+	library := os.Getenv("MILLRACE_KERNELS")
+	if library == "" {
+		library = filepath.Join("..", "..", "..", "kernels", "build", libraryName)
+	}
+	all, err := List(library)
+	if err != nil || len(all) == 0 {
+		message := fmt.Sprintf("THE CLOCK OF A GPU IS NOT TESTED: NO GPU OR NO LIBMILLRACE.SO HERE: %v", err)
+		if os.Getenv("MILLRACE_REQUIRE_GPU") == "1" {
+			t.Fatal(message + " (MILLRACE_REQUIRE_GPU=1 MAKES THIS A FAILURE)")
+		}
+		t.Skip(message + " (SET MILLRACE_REQUIRE_GPU=1 TO FAIL INSTEAD)")
+	}
+	for _, info := range all {
+		t.Run(info.ID, func(t *testing.T) { clockIsFree(t, library, info) })
+	}
+}
+
+func clockIsFree(t *testing.T, library string, info device.Info) {
+	opened, err := Open(Options{Library: library, UUID: info.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := opened.(*gpu)
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i := range mostLanes + 3 {
+		s, err := d.NewStream(fmt.Sprintf("stream-%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		open, err := d.Gate(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			open()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a gate gives way after ten
+	defer cancel()
+	if err := d.Check(ctx); err != nil {
+		t.Errorf("the probe: %v", err)
+	}
+	d.clock.mu.Lock()
+	defer d.clock.mu.Unlock()
+	for range 10 {
+		before, after, reached, err := d.clock.record(d, 1-d.clock.current, time.Second)
+		if err != nil || !reached {
+			t.Fatalf("an anchor was not reached within %v of work that does not end: %v", after-before, err)
+		}
+	}
+}

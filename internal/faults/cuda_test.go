@@ -1,0 +1,127 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"millrace/internal/device/cuda/fakecuda"
+)
+
+// exitLost is how a worker ends whose device is lost.
+const exitLost = 70
+
+// cudaFault is a failure of a fake CUDA under the real kernel runtime and a whole worker.
+type cudaFault struct {
+	call string
+	code int
+	how  string // once, always: at every call of it from then on, device: at every call of anything
+}
+
+func (f cudaFault) String() string {
+	return fmt.Sprintf("%s fails with %d, how=%s", f.call, f.code, f.how)
+}
+
+// Functions of CUDA that a worker calls for its batches, and codes of every kind of failure that says nothing of a payload:
+// a refused argument, a refused launch, an unavailable device, one of a kernel, an MPS client that was terminated, one that
+// no CUDA has.
+var (
+	cudaCalls = []string{
+		"cudaMemcpyAsync", "cudaLaunchKernel", "cudaEventRecord", "cudaEventQuery", "cudaEventElapsedTime", "cudaMallocFromPoolAsync",
+		"cudaFreeAsync", "cudaSetDevice",
+	}
+	cudaCodes = []int{1, 701, 100, 700, 810, 12345}
+	cudaHows  = []string{"once", "always", "device"}
+)
+
+// shortCUDA is what is injected unless all is.
+var shortCUDA = []cudaFault{
+	{"cudaMemcpyAsync", 810, "device"}, {"cudaMemcpyAsync", 1, "once"}, {"cudaMemcpyAsync", 1, "always"}, {"cudaLaunchKernel", 701, "always"},
+	{"cudaLaunchKernel", 700, "device"}, {"cudaEventQuery", 12345, "once"}, {"cudaEventQuery", 1, "always"}, {"cudaFreeAsync", 1, "once"}, {"cudaMallocFromPoolAsync", 100, "always"},
+	{"cudaMallocFromPoolAsync", 2, "once"},
+}
+
+func cudaFaults() []cudaFault {
+	if !isFull() {
+		return shortCUDA
+	}
+	all := slices.Clone(shortCUDA)
+	for _, call := range cudaCalls {
+		for _, code := range cudaCodes {
+			for _, how := range cudaHows {
+				if f := (cudaFault{call, code, how}); !slices.Contains(all, f) {
+					all = append(all, f)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// TestCUDAFails has CUDA fail in the middle of a worker's work, while nothing is wrong with any payload: the worker ends
+// with status 70 or finishes, and one on a CUDA that is well again finishes what is left. No payload is given up.
+func TestCUDAFails(t *testing.T) {
+	t.Parallel()
+	modes := modes
+	if !isFull() {
+		modes = modes[:1]
+	}
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, mode)
+			r.set("MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS="+fakecuda.Library(t), "MILLRACE_BATCH_PAYLOADS=10")
+			r.serve(1)
+			r.work(1) // makes the streams
+			r.retire()
+			for _, f := range cudaFaults() {
+				r.failCUDA(f)
+			}
+		})
+	}
+}
+
+// failCUDA injects one fault.
+func (r *rig) failCUDA(f cudaFault) {
+	r.t.Helper()
+	const payloads = 300
+	state, ok := r.state(inputStream)
+	if !ok {
+		r.t.Fatal("the input stream does not answer")
+	}
+	first := state.LastSeq + 1
+	r.feed(payloads, r.inputs()).wait()
+	well := r.env
+	r.set(fakecuda.Env + "=" + fakecuda.File(r.t, fmt.Sprintf("tell=1 compute=90 call=%s code=%d how=%s from=%d", f.call, f.code, f.how, afterStart[f.call])))
+	w := r.startWorker()
+	w.expected.Store(true)
+	r.env = well
+	if !r.comes(func() bool { return w.hasEnded() || r.isFinished() }) {
+		r.t.Fatalf("%v: the worker has neither finished nor ended", f)
+	}
+	code := 0
+	if w.hasEnded() {
+		code = exitLost
+		r.work(1)
+	} else if f.how == "device" {
+		r.t.Errorf("%v: the worker outlived the loss of its device", f)
+	}
+	if !w.hasEnded() {
+		w.terminate(grace)
+	}
+	if got := w.cmd.ProcessState.ExitCode(); got != code {
+		r.t.Errorf("%v: the worker ended with status %d, want %d\n%s", f, got, code, w.tail())
+	}
+	if _, came := w.said(fmt.Sprintf("fake CUDA: %s fails with %d", f.call, f.code)); !came {
+		r.t.Errorf("%v: it never did, so nothing is shown: see afterStart", f)
+	}
+	if a := r.closeFrom(first, "CUDA: "+f.String(), 1); a.dead > 0 {
+		r.t.Errorf("%v: %d of %d payloads were given up, with which nothing is wrong", f, a.dead, a.payloads)
+	}
+}
+
+// afterStart is at which call a fault comes, so that the worker has started and done some of the work.
+var afterStart = map[string]int{
+	"cudaMemcpyAsync": 21, "cudaLaunchKernel": 6, "cudaEventRecord": 60, "cudaEventQuery": 15, "cudaEventElapsedTime": 10,
+	"cudaMallocFromPoolAsync": 6, "cudaFreeAsync": 6, "cudaSetDevice": 400,
+}
