@@ -27,6 +27,7 @@ type Flight struct {
 	Bytes    int           // of the payloads
 	Age      time.Duration // for how long it has been in flight, behind no other batch
 	Bound    time.Duration // how long it may be; 0 for any time
+	Others   int           // batches in flight beside it
 
 	batch *Batch
 	token uint64
@@ -94,9 +95,13 @@ func (p *Pipeline) Oldest() (oldest Flight) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	used := -1.0
+	flying, used := 0, -1.0
 	for _, b := range p.slots {
-		if b.phase != inFlight || !p.leads(b) {
+		if b.phase != inFlight {
+			continue
+		}
+		flying++
+		if !p.leads(b) {
 			continue
 		}
 		f := Flight{
@@ -106,6 +111,9 @@ func (p *Pipeline) Oldest() (oldest Flight) {
 		if share := float64(f.Age) / float64(f.Bound); share > used {
 			oldest, used = f, share
 		}
+	}
+	if oldest.batch != nil {
+		oldest.Others = flying - 1
 	}
 	return oldest
 }

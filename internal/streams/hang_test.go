@@ -328,7 +328,7 @@ func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 	})
 }
 
-// slowOperator takes its time for each batch, or 10 us for each byte.
+// slowOperator takes its time for each batch, and 10 us for each byte at least.
 type slowOperator struct {
 	operator.Operator
 	takes time.Duration
@@ -337,10 +337,7 @@ type slowOperator struct {
 func (s slowOperator) Bind([]byte) (device.BoundHostKernel, error) { return s, nil }
 
 func (s slowOperator) Run(rows []byte, _ []uint32, _, _ []byte, _ device.Parallel) error {
-	time.Sleep(s.takes) // of the bubble's time
-	if s.takes == 0 {
-		time.Sleep(time.Duration(len(rows)) * 10 * time.Microsecond)
-	}
+	<-time.After(max(s.takes, time.Duration(len(rows))*10*time.Microsecond)) // of the bubble's time
 	return nil
 }
 
