@@ -38,20 +38,23 @@ type closer struct {
 // onClose has f called by close, before what was given earlier.
 func (p *plant) onClose(f func() error) { p.closers = append(p.closers, closer{close: f}) }
 
-// onCloseDevice is onClose for what may wait for a device.
-func (p *plant) onCloseDevice(d device.Device, f func() error) {
-	p.closers = append(p.closers, closer{device: d.Info().ID, close: f})
+// onCloseDevice is onClose for what may wait for the device of that ID.
+func (p *plant) onCloseDevice(id string, f func() error) {
+	p.closers = append(p.closers, closer{device: id, close: f})
 }
 
 // close takes everything down again. What does not come to an end in time is left to the end of the process.
-func (p *plant) close() error {
+func (p *plant) close() error { return p.closeAll(closeDevices, closeOther) }
+
+// closeAll is close with these bounds on all devices together and on each other part.
+func (p *plant) closeAll(devices, other time.Duration) error {
 	var errs []error
-	left := closeDevices
+	left := devices
 	for i := len(p.closers) - 1; i >= 0; i-- {
 		c := p.closers[i]
 		began := time.Now()
 		if c.device == "" {
-			errs = append(errs, p.closeWithin(closeOther, c))
+			errs = append(errs, p.closeWithin(other, c))
 			continue
 		}
 		errs = append(errs, p.closeWithin(max(left, closeLeast), c))
@@ -79,8 +82,8 @@ func (p *plant) closeWithin(limit time.Duration, c closer) error {
 	if c.device == "" {
 		return fmt.Errorf("a part of the worker did not close within %v, and is left to the end of the process", limit)
 	}
-	p.log.Error("the device did not finish in time and is left to the end of the process", "device", c.device, "within", closeDevices.String())
-	return device.Errorf("close", c.device, device.ErrLost, "it did not finish what it has within %v", closeDevices)
+	p.log.Error("the device did not finish in time and is left to the end of the process", "device", c.device, "within", limit.String())
+	return device.Errorf("close", c.device, device.ErrLost, "it did not finish what it has within %v", limit)
 }
 
 // closeDevice closes a device; one that is lost has nothing left to say. One that hangs is left alone: it may still use

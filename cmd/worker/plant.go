@@ -77,7 +77,7 @@ func (p *plant) openPipelines() error {
 	p.devices = devices
 	p.metrics.SetFallback(fellBack)
 	for _, d := range devices {
-		p.onCloseDevice(d, func() error { return p.closeDevice(d) })
+		p.onCloseDevice(d.Info().ID, func() error { return p.closeDevice(d) })
 	}
 	observers := telemetry.Observers{p.metrics, p.timeline}
 	if p.extra != nil {
@@ -100,7 +100,7 @@ func (p *plant) openPipelines() error {
 			return err
 		}
 		p.pipes = append(p.pipes, pipe)
-		p.onCloseDevice(d, pipe.Close)
+		p.onCloseDevice(info.ID, pipe.Close)
 		p.logLoss(pipe)
 		p.log.Info("device ready", "device", info.ID, "name", info.Name, "lanes", p.cfg.Lanes,
 			"batch_bytes", p.cfg.BatchBytes, "batch_payloads", p.cfg.BatchPayloads)
