@@ -19,6 +19,7 @@ func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, 
 	c := streams.Config{
 		Lanes: cfg.Lanes, BatchBytes: int(cfg.BatchBytes), BatchPayloads: cfg.BatchPayloads,
 		ScratchLimit: int64(cfg.ScratchLimit), Operators: ops, Observer: observer, Ranges: cfg.NVTX,
+		Deadline: streams.Deadline{Min: cfg.BatchDeadlineMin, Max: cfg.BatchDeadlineMax},
 	}
 	if d.Kind == "cuda" {
 		c.Schedule = streams.Triple

@@ -51,7 +51,7 @@ type plant struct {
 	tracer   *tracing.Tracer           // nil for none
 	draining atomic.Pointer[time.Time] // since when; nil before
 
-	closers []func() error
+	closers []closer
 }
 
 // newPlant makes what needs nothing running: metrics, timeline, meter.
@@ -62,19 +62,6 @@ func newPlant(cfg *config.Config, log *slog.Logger) *plant {
 		timeline: telemetry.NewTimeline(telemetry.TimelineBatches),
 		copies:   standIn,
 	}
-}
-
-// onClose has f called by close, before what was given earlier.
-func (p *plant) onClose(f func() error) { p.closers = append(p.closers, f) }
-
-// close takes everything down again.
-func (p *plant) close() error {
-	var errs []error
-	for i := len(p.closers) - 1; i >= 0; i-- {
-		errs = append(errs, p.closers[i]())
-	}
-	p.closers = nil
-	return errors.Join(errs...)
 }
 
 // openPipelines opens the devices and makes a pipeline on each.
@@ -90,7 +77,7 @@ func (p *plant) openPipelines() error {
 	p.devices = devices
 	p.metrics.SetFallback(fellBack)
 	for _, d := range devices {
-		p.onClose(func() error { return closeDevice(d) })
+		p.onCloseDevice(d.Info().ID, func() error { return p.closeDevice(d) })
 	}
 	observers := telemetry.Observers{p.metrics, p.timeline}
 	if p.extra != nil {
@@ -113,7 +100,8 @@ func (p *plant) openPipelines() error {
 			return err
 		}
 		p.pipes = append(p.pipes, pipe)
-		p.onClose(pipe.Close)
+		p.onCloseDevice(info.ID, pipe.Close)
+		p.logLoss(pipe)
 		if err := pipe.Probe(context.Background()); err != nil {
 			return fmt.Errorf("the device does not compute as it must, so no payload is taken: %w", err)
 		}
@@ -140,15 +128,6 @@ func (p *plant) sayReady(info device.Info, pipe *streams.Pipeline) {
 	}
 	p.log.Info("device ready", "device", info.ID, "name", info.Name, "lanes", p.cfg.Lanes, "batch_bytes", p.cfg.BatchBytes,
 		"batch_payloads", p.cfg.BatchPayloads, "scratch", scratch, "numa_node", info.NUMANode)
-}
-
-// closeDevice closes a device; one that is lost has nothing left to say.
-func closeDevice(d device.Device) error {
-	err := d.Close()
-	if errors.Is(err, device.ErrLost) || d.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // stats reads every pipeline. The counters of a pool that cannot be read stay at zero: the loss of its
@@ -352,12 +331,25 @@ func (p *plant) serve() error {
 
 func httpURL(a net.Addr) string { return fmt.Sprintf("http://%s/", a) }
 
-// work is what health judges: what the worker has in hand, and for each device whether it is lost.
+// work is what health judges: what the worker has in hand, and each device by what is on it, so that one that works does
+// not hide one that hangs.
 func (p *plant) work() []telemetry.Work {
 	status := p.worker.Status()
 	work := []telemetry.Work{{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait}}
-	for _, d := range p.devices {
-		work = append(work, telemetry.Work{Name: d.Info().ID, Lost: d.Err()})
+	for i, pipe := range p.pipes {
+		work = append(work, deviceWork(p.devices[i], pipe))
 	}
 	return work
+}
+
+// deviceWork is what health judges of the pipeline on a device.
+func deviceWork(d device.Device, pipe *streams.Pipeline) telemetry.Work {
+	w := telemetry.Work{Name: d.Info().ID, Lost: d.Err()}
+	if w.Lost == nil {
+		w.Lost = pipe.Hung()
+	}
+	if f := pipe.Oldest(); f.Bound > 0 {
+		w.InHand, w.Age, w.Bound = 1+f.Others, f.Age, f.Bound
+	}
+	return w
 }

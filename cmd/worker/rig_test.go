@@ -106,6 +106,12 @@ type process struct {
 // start starts the worker and collects what it says.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	return startBinary(t, binary, env, args...)
+}
+
+// startBinary is start for another build of the worker.
+func startBinary(t *testing.T, binary string, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(binary, args...), more: make(chan struct{}, 1), done: make(chan struct{})}
 	p.cmd.Env, p.cmd.Dir = environment(env...), t.TempDir()
 	r, w, err := os.Pipe()

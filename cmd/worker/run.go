@@ -71,7 +71,7 @@ func (p *plant) run(ctx context.Context) error {
 		p.health.Draining()
 		p.log.Info("stopping: finishing what is in hand", "timeout", p.cfg.DrainTimeout.String())
 	})
-	return p.worker.Run(ctx)
+	return p.runToEnd(ctx)
 }
 
 // showProgress prints a line a second until stop is called.

@@ -23,6 +23,8 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"config.batchPayloads":               {0, 1 << 21},
 		"config.linger":                      {"2", "two", 2},
 		"config.drainTimeout":                {25, "25", "-1s", ""},
+		"config.batchDeadlineMin":            {10, "10", "-1s", ""},
+		"config.batchDeadlineMax":            {"2 m"},
 		"config.ackWait":                     {"30 s"},
 		"config.delivery":                    {"both"},
 		"config.partitions":                  {0, 257},

@@ -53,7 +53,11 @@ type Config struct {
 	BatchPayloads int           `split_words:"true" default:"8192" min:"1" max:"1048576" desc:"a batch closes at this count of payloads"`
 	Linger        time.Duration `split_words:"true" default:"2ms" min:"0s" max:"1m" desc:"a batch closes when its oldest payload has waited so long; up to 100ms later while others enough to keep the server busy are being stored"`
 	ScratchLimit  Size          `split_words:"true" default:"1GiB" min:"2MiB" max:"1024GiB" desc:"cap of each device's scratch pool"`
-	DrainTimeout  time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"how long the worker may take to finish its work when it is told to stop; keep it below the supervisor's grace period"`
+
+	BatchDeadlineMin time.Duration `split_words:"true" default:"10s" min:"100ms" max:"1h" desc:"a batch that is on the device for much longer than is usual, and for longer than this, means that the device hangs: the worker ends with exit status 70. Only time in which the process runs counts"`
+	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"a batch that is on the device for longer than this means that the device hangs, whatever is usual; also before the first batch has come back. Raise it where one batch can take longer"`
+
+	DrainTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"how long the worker may take to finish its work when it is told to stop; keep it below the supervisor's grace period"`
 
 	HTTPAddr  string     `split_words:"true" default:":9464" form:"host:port, or nothing for off" desc:"serves /metrics, /healthz and /readyz; empty: off"`
 	DebugAddr string     `split_words:"true" form:"host:port, or nothing for off" desc:"serves the timeline, /trace?seconds=N and /debug/pprof; without a host on 127.0.0.1; empty: off, but in worker demo 127.0.0.1:6060 if it is not set"`

@@ -211,6 +211,9 @@ func (c *Config) validateTimes() {
 	if c.AckWait > 0 && c.Linger >= c.AckWait {
 		c.problemDo(Prefix+"_LINGER", fmt.Sprintf("not less than %s_ACK_WAIT, so payloads would be delivered again while they wait", Prefix), "set less than "+c.AckWait.String())
 	}
+	if c.BatchDeadlineMin > c.BatchDeadlineMax {
+		c.problemDo(Prefix+"_BATCH_DEADLINE_MIN", fmt.Sprintf("more than %s_BATCH_DEADLINE_MAX", Prefix), "set at most "+c.BatchDeadlineMax.String())
+	}
 	if c.MaxAckPending > 0 && c.MaxAckPending < c.BatchPayloads && c.Provision {
 		c.warn("%s_MAX_ACK_PENDING is %d, less than the %d payloads of %s_BATCH_PAYLOADS: no batch can fill up to that count.",
 			Prefix, c.MaxAckPending, c.BatchPayloads, Prefix)

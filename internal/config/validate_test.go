@@ -38,6 +38,10 @@ func TestBadValues(t *testing.T) {
 		{"LINGER=2", "LINGER", "not a duration"},
 		{"LINGER=1s ACK_WAIT=1s", "LINGER", "not less than MILLRACE_ACK_WAIT"},
 		{"DRAIN_TIMEOUT=0s", "DRAIN_TIMEOUT", "less than 1s"},
+		{"BATCH_DEADLINE_MIN=99ms", "BATCH_DEADLINE_MIN", "less than 100ms"},
+		{"BATCH_DEADLINE_MAX=61m", "BATCH_DEADLINE_MAX", "more than 1h"},
+		{"BATCH_DEADLINE_MIN=3m", "BATCH_DEADLINE_MIN", "more than MILLRACE_BATCH_DEADLINE_MAX; set at most 2m0s"},
+		{"BATCH_DEADLINE_MAX=5s", "BATCH_DEADLINE_MIN", "more than MILLRACE_BATCH_DEADLINE_MAX; set at most 5s"},
 		{"MAX_DELIVER=0", "MAX_DELIVER", "less than 1"},
 		{"MAX_ACK_PENDING=-1", "MAX_ACK_PENDING", "less than 0"},
 		{"PROVISION=ja", "PROVISION", "neither true nor false"},
@@ -121,6 +125,7 @@ func TestBadValues(t *testing.T) {
 func TestGoodValues(t *testing.T) {
 	for _, env := range []map[string]string{
 		{"LANES": "1", "BATCH_BYTES": "4KiB", "BATCH_PAYLOADS": "1", "LINGER": "0s", "SCRATCH_LIMIT": "2MiB"},
+		{"BATCH_DEADLINE_MIN": "100ms", "BATCH_DEADLINE_MAX": "100ms"}, {"BATCH_DEADLINE_MIN": "1h", "BATCH_DEADLINE_MAX": "1h"},
 		{"LANES": "64", "BATCH_BYTES": "1GiB", "BATCH_PAYLOADS": "1048576", "LINGER": "1m", "ACK_WAIT": "2m"},
 		{"NATS_URL": "nats://u:p@a:4222,tls://b,c:4222,[::1]:4222"},
 		{"NATS_URL": "wss://a/path,ws://b:80"},

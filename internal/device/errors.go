@@ -17,6 +17,10 @@ var (
 	// (ECC, MPS, a device that fell off the bus, a code that nobody knows) say nothing about the payloads.
 	ErrKernelFault = fmt.Errorf("%w by a kernel", ErrLost)
 
+	// ErrHung: a loss (it wraps ErrKernelFault) of a device that does not bring to an end what it was given. It may
+	// still be at it, so the memory that it was given must not be used again or freed.
+	ErrHung = fmt.Errorf("%w: it hangs", ErrKernelFault)
+
 	// ErrOutOfMemory: the device, the host or a pool's cap has no room. Others may free some.
 	ErrOutOfMemory = errors.New("out of memory")
 
@@ -73,10 +77,12 @@ func Errorf(op, device string, kind error, format string, args ...any) *Error {
 	return &Error{Op: op, Device: device, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Kind names an error's kind in the form metrics use: "lost", "out_of_memory", "launch", "invalid",
+// Kind names an error's kind in the form metrics use: "hung", "lost", "out_of_memory", "launch", "invalid",
 // "unavailable", "abi", "other".
 func Kind(err error) string {
 	switch {
+	case errors.Is(err, ErrHung):
+		return "hung"
 	case errors.Is(err, ErrLost):
 		return "lost"
 	case errors.Is(err, ErrOutOfMemory):

@@ -37,6 +37,8 @@ type Batch struct {
 	bytes         int
 	longest       int
 
+	clock flightClock
+
 	route    route // of this flight. Changed under the lane's submitting
 	follows  follows
 	enqueued time.Duration // when the host began to enqueue it

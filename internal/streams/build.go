@@ -193,6 +193,10 @@ func (b *Batch) events() []*device.Event {
 // memory back. Nobody may fill a batch or read its results from then on: the memory is gone. Submit says ErrClosed,
 // one that is under way too, and leaves the batch to the caller, who can still release it. Errors of a device that
 // was lost before are left out, since Err has told them. A second Close waits for the first and returns nil.
+//
+// On a device that hangs (see Config.Deadline) Close waits for nothing and gives nothing back: the device may still
+// use the memory, and goroutines may never return from it. The process should end then. If the device is found to hang
+// during Close, that is what Close returns.
 func (p *Pipeline) Close() (err error) {
 	p.closing.Do(func() { err = p.close() })
 	return err
@@ -201,7 +205,7 @@ func (p *Pipeline) Close() (err error) {
 func (p *Pipeline) close() error {
 	p.mu.Lock()
 	p.closed = true
-	lost := p.err != nil
+	lost, hung := p.err != nil, p.hung != nil
 	if !lost {
 		p.err = ErrClosed
 		close(p.over)
@@ -209,18 +213,42 @@ func (p *Pipeline) close() error {
 	p.moved.Broadcast()
 	p.mu.Unlock()
 
+	var err error
+	switch {
+	case hung:
+		p.stop()
+	case p.cfg.Deadline.Max == 0:
+		err = p.windDown()
+	default:
+		done := make(chan error, 1)
+		go func() { done <- p.windDown() }()
+		select {
+		case err = <-done:
+		case <-p.stuck:
+			p.stop()
+			err = p.Hung()
+		}
+	}
+	if lost {
+		return nil
+	}
+	return err
+}
+
+// windDown waits for the device to be done with the pipeline, and frees its memory.
+func (p *Pipeline) windDown() error {
 	var errs []error
 	for _, l := range p.lanes {
 		errs = append(errs, p.quiet(l))
 	}
+	p.asking.Wait()
 	p.stop()
 	p.ends.Wait()
-	p.timeUpTo(nil) // while there are events to ask
-	errs = append(errs, p.free())
-	if lost {
-		return nil
+	if err := p.Hung(); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	p.timeUpTo(nil) // while there are events to ask
+	return errors.Join(append(errs, p.free())...)
 }
 
 // quiet waits until a submission that is under way has ended, and the lane's work with it. No other can begin,

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
@@ -326,4 +327,64 @@ func plausible(s streams.Stats, slots int) error {
 		return fmt.Errorf("%d batches in hand of %d", s.InHand, slots)
 	}
 	return nil
+}
+
+// A submission that asks for the end of its batch as the pipeline closes is waited for, and its event not taken away
+// under it: that would look like an error of the device.
+func TestCloseWaitsForASubmissionThatAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &recorder{}
+		d := &askedDevice{Device: openSim(t, sim.Options{})}
+		p := newPipeline(t, d, streams.Config{Lanes: 1, Spin: time.Minute, Operators: operators(t, "crc32c"), Observer: seen})
+		b := acquire(t, p, [][]byte{{1}})
+		closed := make(chan error, 1)
+		d.inDone = sync.OnceFunc(func() {
+			go func() { closed <- p.Close() }()
+			<-p.Over()
+			time.Sleep(time.Second) // of the bubble's time: Close goes as far as it can
+		})
+		if err := b.Submit(streams.ClosedByBytes); err != nil {
+			t.Errorf("Submit: %v", err)
+		}
+		if err := <-closed; err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if kinds := seen.errors(); len(kinds) != 0 {
+			t.Errorf("device errors %v, want none", kinds)
+		}
+		if got := <-p.Completed(); got != b || got.Err() != nil {
+			t.Errorf("the batch came back with %v", got.Err())
+		}
+	})
+}
+
+// askedDevice calls inDone whenever one of its events is asked whether it was reached.
+type askedDevice struct {
+	device.Device
+	inDone func()
+}
+
+func (d *askedDevice) NewEvent(flags device.EventFlags) (device.Event, error) {
+	e, err := d.Device.NewEvent(flags)
+	return &askedEvent{e, d}, err
+}
+
+// Enqueue gives the device its own events.
+func (d *askedDevice) Enqueue(commands []device.Command) error {
+	for i := range commands {
+		if e, ok := commands[i].Event.(*askedEvent); ok {
+			commands[i].Event = e.Event
+		}
+	}
+	return d.Device.Enqueue(commands)
+}
+
+type askedEvent struct {
+	device.Event
+	dev *askedDevice
+}
+
+func (e *askedEvent) Done() (bool, error) {
+	e.dev.inDone()
+	return e.Event.Done()
 }

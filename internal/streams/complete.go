@@ -36,6 +36,7 @@ func (p *Pipeline) batchCompleted(token uint64) {
 	}
 	b.untimed = true
 	p.untimed = append(p.untimed, b)
+	p.passOn(b)
 	p.end(b)
 }
 

@@ -34,6 +34,7 @@ func (p *Pipeline) submitted(b *Batch, why CloseReason) error {
 	b.record.Closed = why
 	b.record.Stages = [NumStages]Span{Fill: {b.record.Stages[Fill].Start, p.dev.Now()}}
 	p.inFlight++
+	b.begin()
 	b.openRange()
 	return nil
 }
@@ -46,12 +47,11 @@ func (p *Pipeline) notify(b *Batch) (*flight, error) {
 		return nil, err
 	}
 	f := &flight{batch: b, token: token, out: b.route.out, ended: b.copiedOut}
-	way := p.schedule.Completion
-	if alone && p.cfg.Spin > 0 && (way == ByNotify || way == ByNapping) {
+	if alone {
 		f.until = time.Now().Add(p.cfg.Spin)
 		return f, nil
 	}
-	if way != ByNotify {
+	if p.schedule.Completion != ByNotify {
 		return f, nil
 	}
 	if err = b.route.out.Notify(token); err == nil {
@@ -66,8 +66,9 @@ func (p *Pipeline) notify(b *Batch) (*flight, error) {
 	return nil, err
 }
 
-// letGo ends the time in which only Submit gives the batch back, unless the pipeline is over. alone says that it is
-// small and nothing else is in flight.
+// letGo ends the time in which only Submit gives the batch back, unless the pipeline is over. alone reports that the
+// batch is small, that nothing else is in flight and that Submit is to ask for its end for a while: see Config.Spin. Then
+// p.asking counts it until that is over.
 func (p *Pipeline) letGo(b *Batch) (token uint64, alone bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +76,13 @@ func (p *Pipeline) letGo(b *Batch) (token uint64, alone bool, err error) {
 		return 0, false, p.err
 	}
 	b.submitting = false
-	return b.token, p.inFlight == 1 && b.bytes <= smallBatch, nil
+	b.begin()
+	way := p.schedule.Completion
+	alone = p.cfg.Spin > 0 && (way == ByNotify || way == ByNapping) && p.inFlight == 1 && b.bytes <= smallBatch
+	if alone {
+		p.asking.Add(1) // before Close can begin to wait
+	}
+	return b.token, alone, nil
 }
 
 // withdrawn gives a batch whose submission failed back to the caller, and ends the pipeline where the device
@@ -100,14 +107,15 @@ func (p *Pipeline) completions() uint64 {
 	return p.ended
 }
 
-// awaitCompletion waits until a batch has left flight since completions said seen. It returns false where
+// awaitCompletion has b wait until a batch has left flight since completions said seen. It returns false where
 // waiting is in vain because every batch in flight waits here too, and an error once the pipeline is over.
-func (p *Pipeline) awaitCompletion(seen uint64) (came bool, err error) {
+func (p *Pipeline) awaitCompletion(b *Batch, seen uint64) (came bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.starved++
+	b.clock.waiting = true
 	p.moved.Broadcast() // who waits already may now be waiting in vain
-	defer func() { p.starved-- }()
+	defer func() { p.starved--; b.begin() }()
 	for p.ended == seen && p.inFlight > p.starved && p.err == nil {
 		p.moved.Wait()
 	}

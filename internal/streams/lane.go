@@ -99,5 +99,10 @@ func (l *lane) move(b *Batch, to phase) {
 	panic(fmt.Sprintf("streams: batch %d on lane %d cannot go from %v to %v", b.record.Batch, l.index, b.phase, to))
 }
 
-// drain waits until nothing of the lane's work uses its buffers any more.
-func (p *Pipeline) drain(l *lane) error { return errors.Join(l.own.drain(), p.shared.drain()) }
+// drain waits until nothing of the lane's work uses its buffers any more. On a device that hangs that may never be.
+func (p *Pipeline) drain(l *lane) error {
+	if err := p.Hung(); err != nil {
+		return err
+	}
+	return errors.Join(l.own.drain(), p.shared.drain())
+}

@@ -35,6 +35,9 @@ type Config struct {
 	// to be called: a call takes a GPU some 20 us, and asking costs a core meanwhile. 0 never asks.
 	Spin time.Duration
 
+	// Deadline bounds how long a batch may be in flight. The zero Deadline does not.
+	Deadline Deadline
+
 	// Ranges names batches and their stages on a profiler's timeline, where the device is a device.Ranger.
 	// It takes a call to the device for each stage instead of one for the batch.
 	Ranges bool
@@ -66,7 +69,9 @@ type Pipeline struct {
 	pending   []device.Stream // queues whose oldest batch has not ended, as the goroutine that asks found just now
 	stop      context.CancelFunc
 	ends      sync.WaitGroup // of the goroutines that complete batches
+	asking    sync.WaitGroup // of the submissions that ask for the end of their batch
 	over      chan struct{}  // closed when nothing can be submitted any more
+	stuck     chan struct{}  // closed when the device counts as hung
 
 	mu       sync.Mutex
 	moved    *sync.Cond // a batch came to an end or was released, or the pipeline is over
@@ -78,6 +83,9 @@ type Pipeline struct {
 	ended    uint64 // batches that left flight
 	progress time.Time
 	closed   bool
+	hung     error         // why the device counts as hung; nil while it does not
+	ran      time.Duration // how long the process has run, as far as the watch of deadlines saw
+	usual    usualTimes
 
 	engineFree [NumEngines]time.Duration // when each engine was done with the latest work placed
 	activity   activity
@@ -102,7 +110,7 @@ type Pipeline struct {
 func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	p := &Pipeline{
 		dev: dev, info: dev.Info(), cfg: cfg, schedule: cfg.Schedule,
-		over:    make(chan struct{}),
+		over: make(chan struct{}), stuck: make(chan struct{}),
 		started: dev.Now(), progress: time.Now(),
 	}
 	p.moved = sync.NewCond(&p.mu)
@@ -124,6 +132,9 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	if p.schedule.Completion != ByNotify {
 		p.ends.Go(func() { p.watch(ctx) })
 	}
+	if cfg.Deadline.Max != 0 {
+		p.ends.Go(func() { p.watchDeadlines(ctx) })
+	}
 	return p, nil
 }
 
@@ -141,6 +152,7 @@ func (c Config) check(s Schedule) error {
 	want(c.BatchPayloads >= 1 && c.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", c.BatchPayloads)
 	want(c.ScratchLimit >= 1, "scratch limit of %d bytes, want at least 1", c.ScratchLimit)
 	want(len(c.Operators) > 0, "no operators")
+	errs = append(errs, c.Deadline.check())
 	return errors.Join(errs...)
 }
 

@@ -144,6 +144,51 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 	})
 }
 
+// A batch may come back before its stream has got to where its scratch is given back, which is behind the mark that ends
+// it. The next batch waits for that, and does not fail for want of memory.
+func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
+	own := streams.Schedule{Name: "lane's own stream", Buffers: 1, Completion: streams.ByNapping}
+	mixed := streams.Schedule{Name: "shared streams for copies", Buffers: 1, Topology: streams.StreamBySize, SharedFrom: 1 << 30, Completion: streams.ByNapping}
+	for _, schedule := range []streams.Schedule{own, mixed} {
+		d := &slowFrees{Device: openSim(t, sim.Options{Cost: sim.Units(unit)})}
+		p := newPipeline(t, d, streams.Config{
+			Lanes: 2, Schedule: schedule, Operators: operators(t, "minhash?hashes=2"), BatchBytes: 100 << 10, BatchPayloads: 8, ScratchLimit: 600 << 10,
+		})
+		for lane := range 2 {
+			b := acquire(t, p, [][]byte{make([]byte, 100<<10)})
+			if err := b.Submit(streams.ClosedByBytes); err != nil {
+				t.Errorf("%s, lane %d: %v", schedule.Name, lane, err)
+				b.Release()
+				continue
+			}
+			(<-p.Completed()).Release()
+		}
+		if got := stats(t, p).Scratch; got.Failures == 0 || got.Allocations != 2 {
+			t.Errorf("%s: %d allocations and %d refused, want 2 and some", schedule.Name, got.Allocations, got.Failures)
+		}
+	}
+}
+
+// slowFrees is a device on whose streams something comes before each free, which ends when somebody waits for the stream.
+type slowFrees struct{ *sim.Device }
+
+func (d *slowFrees) NewPool(c device.PoolConfig) (device.Pool, error) {
+	pool, err := d.Device.NewPool(c)
+	return &slowPool{pool, d}, err
+}
+
+type slowPool struct {
+	device.Pool
+	dev *slowFrees
+}
+
+func (p *slowPool) Free(s device.Stream, m device.Memory) error {
+	if _, err := p.dev.Gate(s); err != nil {
+		return err
+	}
+	return p.Pool.Free(s, m)
+}
+
 // Scratch follows the batch: what each took is freed on its stream behind all that it enqueued there.
 func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})

@@ -100,3 +100,21 @@ func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 	}
 	return s
 }
+
+// checked is a device whose answer to Check a test chooses.
+type checked struct {
+	device.Device
+	answer error
+	asked  func()        // is called in Check; nil for nothing
+	never  chan struct{} // Check returns when it is closed; nil for at once
+}
+
+func (c *checked) Check(context.Context) error {
+	if c.asked != nil {
+		c.asked()
+	}
+	if c.never != nil {
+		<-c.never
+	}
+	return c.answer
+}

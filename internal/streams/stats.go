@@ -1,6 +1,10 @@
 package streams
 
-import "time"
+import (
+	"time"
+
+	"millrace/internal/device"
+)
 
 // Stats reads the pipeline's state, at any time. It fails where the device cannot give its pool's counters,
 // because the pipeline is closed or the device lost; the rest is valid then too.
@@ -9,7 +13,10 @@ func (p *Pipeline) Stats() (Stats, error) {
 	s.Scratch.Limit = p.cfg.ScratchLimit
 	s.Scratch.Allocations, s.Scratch.Failures = p.scratch.Allocations(), p.scratch.Refused()
 	s.Scratch.HostTime, s.HostWaited = p.scratch.HostTime(), time.Duration(p.hostWaited.Load())
-	pool, err := p.scratch.Stats()
+	pool, err := device.PoolStats{}, p.Hung() // a device that hangs is not asked
+	if err == nil {
+		pool, err = p.scratch.Stats()
+	}
 	s.Scratch.Used, s.Scratch.Reserved, s.Scratch.HighWater = pool.Used, pool.Reserved, pool.UsedHigh
 
 	p.mu.Lock()

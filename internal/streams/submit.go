@@ -245,7 +245,7 @@ func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 		if err == nil || !errors.Is(err, device.ErrOutOfMemory) {
 			return m, err
 		}
-		came, err := p.awaitCompletion(seen)
+		came, err := p.awaitCompletion(b, seen)
 		if err != nil {
 			return device.Memory{}, err
 		}
@@ -256,10 +256,33 @@ func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 }
 
 // lastScratch is the last word on a batch for which nobody is left to give scratch back. The pool may be full of
-// unused pieces of other sizes, so it gives them to the device first.
+// unused pieces of other sizes, so it gives them to the device first. And a batch comes back when the mark behind its copy
+// out is reached, where its scratch may still be in use: that is given back behind the mark, as the stream gets there.
 func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
+	if err := b.pipe.awaitFrees(); err != nil {
+		return device.Memory{}, err
+	}
 	if err := b.pipe.scratch.Trim(0); err != nil {
 		return device.Memory{}, err
 	}
 	return b.pipe.scratch.Alloc(b.route.kern, bytes)
+}
+
+// awaitFrees waits until the streams have passed all that gives scratch back. It is called where nothing else is left on
+// them.
+func (p *Pipeline) awaitFrees() error {
+	if p.shared.kern != nil {
+		if err := p.shared.kern.Synchronize(); err != nil {
+			return err
+		}
+	}
+	for _, l := range p.lanes {
+		if l.own.kern == nil {
+			continue
+		}
+		if err := l.own.kern.Synchronize(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

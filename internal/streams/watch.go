@@ -28,6 +28,7 @@ type flight struct {
 // await asks a lone batch, on its submitter's goroutine, for as long as that is worth it. Then it is left to the ways
 // by which the others come back.
 func (p *Pipeline) await(f flight) {
+	defer p.asking.Done()
 	for !p.ask(f) {
 		if time.Now().Before(f.until) {
 			runtime.Gosched()

@@ -14,6 +14,9 @@ type Work struct {
 	Progress time.Time     // when a batch last moved on
 	AckWait  time.Duration // how long it may go without progress: the consumer's; 0 while that is not known, and then it is not judged
 	Lost     error         // why its device is lost; nil while it works
+
+	// Of a device: how long the batch that is to come back next has been on it, and how long it may be; 0 for any time.
+	Age, Bound time.Duration
 }
 
 // HealthConfig says where health looks. Its functions are called for every probe: they must read what the
@@ -62,8 +65,8 @@ func (h *Health) set(flag *bool) {
 	*flag = true
 }
 
-// Live is nil while the process is worth keeping. It fails once a device is lost, and while a part
-// has work in hand and has made no progress for longer than AckWait.
+// Live is nil while the process is worth keeping. It fails once a device is lost, while a device has had a batch for
+// longer than its bound, and while a part has work in hand and has made no progress for longer than AckWait.
 //
 // Time without work does not count against it, nor time without NATS: batches then wait for the
 // server, and a restart would only lose them. Such time is known from the probes themselves, so an answer
@@ -76,6 +79,11 @@ func (h *Health) Live() error {
 	for _, w := range h.cfg.Work() {
 		if w.Lost != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", w.Name, w.Lost))
+			continue
+		}
+		if w.Bound > 0 && w.Age > w.Bound {
+			failures = append(failures, fmt.Errorf("%s: %d batches in hand, the oldest on the device for %v, longer than its bound of %v",
+				w.Name, w.InHand, w.Age.Round(time.Millisecond), w.Bound))
 			continue
 		}
 		last, probed := h.excused[w.Name]

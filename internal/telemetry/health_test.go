@@ -139,3 +139,29 @@ func TestAnOutageIsNoStall(t *testing.T) {
 	p.now = p.now.Add(ms)
 	answers(t, h, "no progress", "no progress")
 }
+
+// TestADeviceThatHangsIsNotLive: a batch that is on one device for too long shows, though another device and the worker as a
+// whole move on.
+func TestADeviceThatHangsIsNotLive(t *testing.T) {
+	var p patient
+	h := p.health()
+	h.Started()
+	p.work = []telemetry.Work{
+		{Name: "worker", AckWait: ackWait, InHand: 9, Progress: p.now},
+		{Name: "GPU-1", InHand: 3, Age: 10 * time.Second, Bound: 10 * time.Second},
+		{Name: "GPU-2", InHand: 8, Age: ms, Bound: 10 * time.Second},
+	}
+	answers(t, h, "", "")
+	p.work[1].Age += ms
+	const says = "GPU-1: 3 batches in hand, the oldest on the device for 10.001s, longer than its bound of 10s"
+	answers(t, h, says, says)
+	if text := h.Live().Error(); strings.Contains(text, "GPU-2") {
+		t.Errorf("%q blames a device that is well", text)
+	}
+	p.work[1].Age = 0 // it came back after all
+	answers(t, h, "", "")
+	p.work[1].Age, p.work[1].Bound = time.Hour, 0
+	answers(t, h, "", "")
+	p.work[1].Lost = device.ErrHung
+	answers(t, h, "GPU-1: device lost", "GPU-1: device lost")
+}

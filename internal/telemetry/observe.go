@@ -10,7 +10,7 @@ import (
 )
 
 // errorKinds are the kinds that device.Kind gives.
-var errorKinds = [...]string{"lost", "out_of_memory", "launch", "invalid", "unavailable", "abi", "other"}
+var errorKinds = [...]string{"hung", "lost", "out_of_memory", "launch", "invalid", "unavailable", "abi", "other"}
 
 // batchVectors are the metrics of batches, of all devices.
 type batchVectors struct {

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+	"millrace/internal/telemetry"
+)
+
+// hangsOn is how a payload begins that hangs the CPU device of a worker built with the tag faults.
+const hangsOn = "endless\n"
+
+// faultyWorker builds the worker whose device hangs on such payloads.
+func faultyWorker(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "worker")
+	if out, err := exec.Command("go", "build", "-tags=faults", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// A worker whose device hangs ends by itself, with status 70: when the deadline of the batch has passed, or, told to stop
+// before that, when the time for draining has.
+func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
+	faulty := faultyWorker(t)
+	for _, c := range []struct {
+		name, min, max string
+		stop           bool
+		says           string
+	}{
+		{"by itself", "500ms", "1s", false, "the device is lost"},
+		{"told to stop", "10s", "1h", true, "the device did not finish in time"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := serve(t)
+			js := client(t, s)
+			p := startBinary(t, faulty, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=127.0.0.1:0",
+				"MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json", "MILLRACE_DRAIN_TIMEOUT=1s",
+				"MILLRACE_BATCH_DEADLINE_MIN=" + c.min, "MILLRACE_BATCH_DEADLINE_MAX=" + c.max})
+			p.await(`"msg":"working"`)
+			if _, err := js.Publish(context.Background(), "ingest.test", []byte(hangsOn)); err != nil {
+				t.Fatal(err)
+			}
+			if c.stop {
+				awaitBody(t, address(t, p, "serving metrics and health")+"metrics", `millrace_lanes{device="host",state="in_flight"} 1`)
+				if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !p.ended() {
+				t.Fatalf("the worker did not end within %v", patience)
+			}
+			if code := p.cmd.ProcessState.ExitCode(); code != exitLost {
+				t.Errorf("exit status %d, want %d", code, exitLost)
+			}
+			if !strings.Contains(p.text(), c.says) {
+				t.Errorf("it did not say %q", c.says)
+			}
+		})
+	}
+}
+
+// hungPipelines are pipelines on two devices, the first of which never brings anything to an end.
+func hungPipelines(t *testing.T, d streams.Deadline) (devices []device.Device, pipes []*streams.Pipeline) {
+	t.Helper()
+	ops, err := operator.ParseList("crc32c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(2) {
+		dev, err := sim.Open(sim.Options{Seed: i, Kernels: operator.HostKernels()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pipe, err := streams.New(dev, streams.Config{
+			Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 10, ScratchLimit: 1 << 20, Operators: ops, Deadline: d,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			t.Cleanup(dev.Hold())
+		}
+		devices, pipes = append(devices, dev), append(pipes, pipe)
+	}
+	return devices, pipes
+}
+
+func compute(t *testing.T, pipe *streams.Pipeline) {
+	t.Helper()
+	b, err := pipe.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Append([]byte("payload"))
+	if err := b.Submit(streams.ClosedByDrain); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Health tells the device that hangs from the one that works, and its loss stays visible.
+func TestHealthOfADeviceThatHangsBesideOneThatWorks(t *testing.T) {
+	devices, pipes := hungPipelines(t, streams.Deadline{Min: 50 * time.Millisecond, Max: 50 * time.Millisecond})
+	h := telemetry.NewHealth(telemetry.HealthConfig{
+		Connected: func() bool { return true },
+		Work: func() (work []telemetry.Work) {
+			for i, pipe := range pipes {
+				work = append(work, deviceWork(devices[i], pipe))
+			}
+			return work
+		},
+	})
+	h.Started()
+	if err := h.Live(); err != nil {
+		t.Errorf("before anything runs: %v", err)
+	}
+	compute(t, pipes[0])
+	compute(t, pipes[1])
+	if b := <-pipes[1].Completed(); b.Err() != nil {
+		t.Errorf("the device that works: %v", b.Err())
+	}
+	<-pipes[0].Over()
+	live, ready := h.Live(), h.Ready()
+	for _, err := range []error{live, ready} {
+		if err == nil || !strings.Contains(err.Error(), "sim-0: device sim-0: await batch: device lost") || strings.Contains(err.Error(), "sim-1") {
+			t.Errorf("health says %v, want the device that hangs and not the other", err)
+		}
+	}
+	if err := pipes[1].Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What may wait for a device has a bound on the way to the end of the process.
+func TestClosingIsBounded(t *testing.T) {
+	p := &plant{log: slog.New(slog.DiscardHandler)}
+	stuck, order := make(chan struct{}), []string{}
+	defer close(stuck)
+	p.onClose(func() error { order = append(order, "first"); return nil })
+	p.onCloseDevice("GPU-1", func() error { <-stuck; return nil })
+	p.onClose(func() error { order = append(order, "last"); return errors.New("a failure") })
+	began := time.Now()
+	err := p.closeAll(50*time.Millisecond, time.Minute)
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("closing took %v", took)
+	}
+	if !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "a failure") || exitCode(err) != exitLost {
+		t.Errorf("closing: %v, want both failures", err)
+	}
+	if got := fmt.Sprint(order); got != "[last first]" {
+		t.Errorf("closed in the order %s", got)
+	}
+}

@@ -1,0 +1,398 @@
+package streams_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// deadline is that of tests in which time is not real.
+var deadline = streams.Deadline{Min: 10 * time.Second, Max: 2 * time.Minute}
+
+// quick is that of tests in which it is.
+var quick = streams.Deadline{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}
+
+// hangingSim is a device that a test lets hang: its pipelines give nothing back, so that it is not closed clean.
+func hangingSim(t *testing.T, o sim.Options) *sim.Device {
+	t.Helper()
+	o.Kernels = operator.HostKernels()
+	d, err := sim.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// hangingPipeline makes a pipeline whose Close does not touch the device.
+func hangingPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
+	t.Helper()
+	cfg.BatchBytes, cfg.BatchPayloads, cfg.ScratchLimit = 100<<10, 100, 64<<20
+	if cfg.Operators == nil {
+		cfg.Operators = operators(t, "crc32c")
+	}
+	p, err := streams.New(d, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// wantHung checks what is said of a device that hangs.
+func wantHung(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	if !errors.Is(err, device.ErrHung) || !errors.Is(err, device.ErrKernelFault) || !errors.Is(err, device.ErrLost) {
+		t.Errorf("%v: want an error that says that the device is lost, maybe by a kernel, and hangs", err)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%v: want it to say %q", err, text)
+		}
+	}
+}
+
+// A batch whose end never comes ends the pipeline, though others move on all the time, on its lane too.
+func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
+	for _, lanes := range []int{1, 3} {
+		t.Run(fmt.Sprint(lanes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				seen := &recorder{}
+				d := hangingSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 5}}})
+				p := hangingPipeline(t, d, streams.Config{Lanes: lanes, Deadline: deadline, Observer: seen})
+				began, good := time.Now(), 0
+				for i := 1; ; i++ {
+					b, err := p.Acquire(t.Context())
+					if err != nil {
+						break
+					}
+					b.Append([]byte("abc"))
+					if err := b.Submit(streams.ClosedByBytes); err != nil {
+						b.Release()
+						break
+					}
+					if i == 5 {
+						began = time.Now()
+						continue
+					}
+					if back := <-p.Completed(); back.Err() != nil {
+						wantHung(t, back.Err())
+						break
+					} else {
+						back.Release()
+						good++
+					}
+					time.Sleep(100 * time.Millisecond) // of the bubble's time
+				}
+				if good < 50 {
+					t.Errorf("%d batches came back while one hung, want as many as pass in %v", good, deadline.Min)
+				}
+				if took := time.Since(began); took < deadline.Min || took > deadline.Min+3*time.Second {
+					t.Errorf("the pipeline ended %v after the batch was submitted, want about %v", took, deadline.Min)
+				}
+				wantHung(t, p.Err(), "batch 5 (1 payloads, 3 bytes, ", "crc32c", "the bound", "MILLRACE_BATCH_DEADLINE_MIN", "the device answers")
+				if kinds := seen.errors(); len(kinds) != 1 || kinds[0] != "hung" {
+					t.Errorf("device errors %v, want one hung", kinds)
+				}
+				if err := p.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Until a batch has come back nothing is known of how long they take, so the bound is the largest.
+func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})
+		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
+		submit(t, p, someRows(1, 3, 10))
+		time.Sleep(deadline.Max - time.Second)
+		if f := p.Oldest(); f.Batch != 1 || f.Payloads != 3 || f.Bound != deadline.Max || f.Age < deadline.Max-2*time.Second || f.Age > f.Bound {
+			t.Errorf("the batch in flight: %+v", f)
+		}
+		if p.Err() != nil {
+			t.Fatalf("the pipeline ended too soon: %v", p.Err())
+		}
+		wantHung(t, (<-p.Completed()).Err())
+		if f := p.Oldest(); f.Batch != 0 {
+			t.Errorf("a batch that was given back is still in flight: %+v", f)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// Every way to learn of the end of a batch is watched, and none keeps Close or a submission waiting. The device does
+// nothing while it is held.
+func TestEveryCompletionIsWatched(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		completion streams.Completion
+		spin       time.Duration
+		inPlace    int
+	}{
+		{"notify", streams.ByNotify, 0, 0}, {"polling", streams.ByPolling, 0, 0}, {"blocking", streams.ByBlocking, 0, 0},
+		{"napping", streams.ByNapping, 0, 0}, {"spin", streams.ByNapping, time.Millisecond, 0}, {"in place", streams.ByNapping, 0, 1 << 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := hangingSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: c.inPlace})
+			schedule := streams.Overlapped
+			schedule.Completion = c.completion
+			p := hangingPipeline(t, d, streams.Config{Lanes: 2, Schedule: schedule, Spin: c.spin, Deadline: quick})
+			defer d.Hold()()
+			b := submit(t, p, someRows(1, 3, 10))
+			if back := <-p.Completed(); back != b {
+				t.Fatal("another batch came back")
+			}
+			wantHung(t, b.Err())
+			<-p.Over()
+			if err := p.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			b.Release()
+		})
+	}
+}
+
+// endless is an operator of the host device that does not come to an end before the test lets it.
+type endless struct {
+	operator.Operator
+	marker byte // payloads that begin so
+	free   chan struct{}
+}
+
+func (e endless) Bind([]byte) (device.BoundHostKernel, error) { return e, nil }
+
+func (e endless) Needs(s device.Shape) device.Needs {
+	n := e.Operator.Needs(s)
+	n.InPlace, n.Scratch = false, 4*s.Bytes
+	return n
+}
+
+func (e endless) Run(rows []byte, offsets []uint32, _, _ []byte, _ device.Parallel) error {
+	for i, end := range offsets[1:] {
+		if row := rows[offsets[i]:end]; len(row) > 0 && row[0] == e.marker {
+			<-e.free
+		}
+	}
+	return nil
+}
+
+// hangingHost is a host device whose kernels hang on payloads that begin with '!'. Nothing gives way there: whoever waits
+// for a stream that hangs waits until the end of the test.
+func hangingHost(t *testing.T, list string) (device.Device, []operator.Operator) {
+	t.Helper()
+	op := endless{operators(t, list)[0], '!', make(chan struct{})}
+	d, err := host.Open(host.Options{Cores: 1, Kernels: []device.HostKernel{op}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		close(op.free)
+		var leak *device.LeakError
+		if err := d.Close(); err != nil && !errors.As(err, &leak) {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d, []operator.Operator{op}
+}
+
+// A kernel that does not end: its batch and those behind it come back, a submission that waits for its scratch ends, and
+// Close waits for nothing and frees nothing that the kernel may still write to.
+func TestAKernelThatDoesNotEnd(t *testing.T) {
+	shared := streams.Triple // the kernel hangs on a stream that lanes share
+	shared.CopiesFrom, shared.SharedFrom = 0, 400<<10
+	for _, s := range []streams.Schedule{streams.Overlapped, shared} {
+		t.Run(s.Name, func(t *testing.T) { kernelThatDoesNotEnd(t, s) })
+	}
+}
+
+func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
+	d, ops := hangingHost(t, "crc32c")
+	p, err := streams.New(d, streams.Config{
+		Lanes: 2, Schedule: s, BatchBytes: 400 << 10, BatchPayloads: 8, ScratchLimit: 2 << 20, Operators: ops, Deadline: quick, Copies: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := make([]byte, 400<<10) // it takes all scratch but some
+	large[0] = '!'
+	hangs := submit(t, p, [][]byte{large})
+	waits := acquire(t, p, [][]byte{make([]byte, 399<<10)})
+	said := make(chan error, 1)
+	go func() { said <- waits.Submit(streams.ClosedByBytes) }()
+	if b := <-p.Completed(); b != hangs {
+		t.Error("another batch came back")
+	}
+	wantHung(t, hangs.Err(), fmt.Sprintf("batch %d (1 payloads, %d bytes", 1, len(large)))
+	wantHung(t, <-said)
+	for _, b := range []*streams.Batch{hangs, waits} {
+		b.Release()
+	}
+	if _, err := p.Acquire(t.Context()); !errors.Is(err, device.ErrHung) {
+		t.Errorf("Acquire = %v: a batch that the kernel may still write to was to be filled again", err)
+	}
+	if s, err := p.Stats(); s.Pinned+s.Pageable == 0 || !errors.Is(err, device.ErrHung) {
+		t.Errorf("figures of a device that hangs: %+v, %v", s, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if s, _ := p.Stats(); s.Pinned+s.Pageable == 0 {
+		t.Error("Close gave memory back that a kernel still writes to")
+	}
+}
+
+// Close finds the device hanging: it says so when the bound has passed, and does not wait for ever.
+func TestCloseOfADeviceThatHangs(t *testing.T) {
+	seen := &recorder{}
+	d, ops := hangingHost(t, "crc32c")
+	p := hangingPipeline(t, d, streams.Config{Lanes: 2, Operators: ops, Deadline: quick, Observer: seen})
+	submit(t, p, [][]byte{[]byte("!")})
+	if err := p.Close(); err != nil { // unless the bound had passed before
+		wantHung(t, err)
+	}
+	wantHung(t, p.Hung())
+	if kinds := seen.errors(); len(kinds) != 1 || kinds[0] != "hung" {
+		t.Errorf("device errors %v, want one hung", kinds)
+	}
+}
+
+// Batches that wait for others in one queue are not late: only the first of the queue is judged, from when its turn came.
+// Sixteen batches of 5 s each behind each other, which is longer than the longest bound.
+func TestAQueueOfSlowBatchesIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := slowOperator{operators(t, "crc32c")[0], 5 * time.Second}
+		d, err := host.Open(host.Options{Cores: 1, Kernels: []device.HostKernel{slow}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeClean(t, d)
+		p := newPipeline(t, struct{ device.Device }{d}, streams.Config{
+			Lanes: 8, Operators: []operator.Operator{slow}, Deadline: streams.Deadline{Min: 6 * time.Second, Max: 8 * time.Second},
+			Schedule: streams.Schedule{Name: "one queue", Buffers: 2, Topology: streams.StreamPerStage},
+		})
+		for range p.Slots() {
+			submit(t, p, [][]byte{make([]byte, 100)})
+		}
+		for range p.Slots() {
+			b := <-p.Completed()
+			if b.Err() != nil {
+				t.Fatal(b.Err())
+			}
+			b.Release()
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// A small batch that waits behind a large one has its time from when the large one ends, whatever their bounds.
+func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := slowOperator{operators(t, "crc32c")[0], 0}
+		d, err := host.Open(host.Options{Cores: 1, Kernels: []device.HostKernel{slow}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeClean(t, d)
+		p := newPipeline(t, struct{ device.Device }{d}, streams.Config{Lanes: 1, Operators: []operator.Operator{slow}, Deadline: deadline})
+		for range 10 { // small ones take no time
+			submit(t, p, [][]byte{{1}})
+			(<-p.Completed()).Release()
+		}
+		large := submit(t, p, [][]byte{make([]byte, 4<<20)}) // 42 s
+		small := submit(t, p, [][]byte{{1}})
+		for _, want := range []*streams.Batch{large, small} {
+			if got := <-p.Completed(); got != want || got.Err() != nil {
+				t.Errorf("batch %d came back with %v", got.Record().Batch, got.Err())
+			}
+			want.Release()
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// slowOperator takes its time for each batch, and 10 us for each byte at least.
+type slowOperator struct {
+	operator.Operator
+	takes time.Duration
+}
+
+func (s slowOperator) Bind([]byte) (device.BoundHostKernel, error) { return s, nil }
+
+func (s slowOperator) Run(rows []byte, _ []uint32, _, _ []byte, _ device.Parallel) error {
+	<-time.After(max(s.takes, time.Duration(len(rows))*10*time.Microsecond)) // of the bubble's time
+	return nil
+}
+
+// A device that says that it is lost when it is asked is lost for that reason, which may be no kernel's doing.
+func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})}
+		d.answer = device.Errorf("check", "sim-0", device.ErrLost, "fell off the bus")
+		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
+		b := submit(t, p, [][]byte{{1}})
+		<-p.Completed()
+		if err := b.Err(); errors.Is(err, device.ErrKernelFault) || !errors.Is(err, device.ErrLost) || !strings.Contains(err.Error(), "bus") {
+			t.Errorf("%v: want the loss that the device knows", err)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+// A device that does not even return from the question is given up all the same.
+func TestADeviceThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}}), never: make(chan struct{})}
+		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
+		b := submit(t, p, [][]byte{{1}})
+		<-p.Completed()
+		wantHung(t, b.Err(), "no answer within 2s")
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		close(d.never)
+	})
+}
+
+// A batch that ends while the device is asked whether it works is no hang.
+func TestABatchThatEndsAtTheLastMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &checked{Device: openSim(t, sim.Options{})}
+		release := sync.OnceFunc(d.Device.(*sim.Device).Hold())
+		p := newPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline, Operators: operators(t, "crc32c")})
+		d.asked = func() { release(); synctest.Wait() }
+		for range 2 {
+			submit(t, p, [][]byte{{1}})
+			b := <-p.Completed()
+			if b.Err() != nil {
+				t.Errorf("the batch failed: %v", b.Err())
+			}
+			b.Release()
+		}
+		if p.Err() != nil {
+			t.Errorf("the pipeline ended: %v", p.Err())
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
