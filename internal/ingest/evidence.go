@@ -26,6 +26,7 @@ type evidence struct {
 type failedOnce struct {
 	stored time.Time // when the stream stored it, since a stream made anew starts over
 	right  uint64    // evidence.right then
+	times  int       // how often it failed alone
 }
 
 // cameRight notes that a device has computed a group's batch.
@@ -69,7 +70,7 @@ func (r ruling) String() string { return [...]string{"give up", "hold back", "no
 //
 // With another payload that came right since, they are to blame. Where two or more failed and none came right, the device
 // is. A single one is to blame if there is no other to compare it with: then the probe is all there is. Otherwise it is held
-// back, and given up when it fails again after others came right, or when it was delivered limit times.
+// back, and given up when it fails again after others came right, or when it was delivered, or has failed, limit times.
 func (e *evidence) rule(failed []*delivery, since uint64, limit int, idle func() bool) ruling {
 	if e.batches() > since {
 		return e.forget(failed)
@@ -80,7 +81,7 @@ func (e *evidence) rule(failed []*delivery, since uint64, limit int, idle func()
 	d := failed[0]
 	before, again := e.note(d)
 	switch {
-	case again && (e.batches() > before.right || d.deliveries >= limit):
+	case again && (e.batches() > before.right || max(d.deliveries, before.times+1) >= limit):
 		return e.forget(failed)
 	case e.inRow() >= inARow:
 		return notWell
@@ -96,12 +97,13 @@ func (e *evidence) note(d *delivery) (before failedOnce, again bool) {
 	defer e.mu.Unlock()
 	before, again = e.failed[d.sequence]
 	if again && before.stored.Equal(d.stored) {
+		e.failed[d.sequence] = failedOnce{d.stored, before.right, before.times + 1}
 		return before, true
 	}
 	if e.failed == nil || len(e.failed) >= remembered {
 		e.failed = map[uint64]failedOnce{} // it does not grow without a bound; what is forgotten is held back once more
 	}
-	e.failed[d.sequence] = failedOnce{d.stored, e.right}
+	e.failed[d.sequence] = failedOnce{d.stored, e.right, 1}
 	e.row++
 	return failedOnce{}, false
 }
