@@ -93,17 +93,24 @@ func confirm(ctx context.Context, r retrial, suspects []accused) (guilty []accus
 	return guilty, r.probe(ctx)
 }
 
+// comparison is what accused payloads are compared with.
+type comparison struct {
+	since  uint64      // evidence.batches as the search for them began
+	others int         // other payloads that were computed alone to compare with, and failed too
+	idle   func() bool // whether there is no other payload whose turn could come; it is asked only where it matters
+}
+
 // judge says what becomes of payloads of g that are accused: see evidence.rule. With notWell the pipeline is over.
-func (w *Worker) judge(pipe *streams.Pipeline, g *group, guilty []accused, since uint64, idle func() bool) (ruling, error) {
+func (w *Worker) judge(pipe *streams.Pipeline, g *group, guilty []accused, c comparison) (ruling, error) {
 	failed := make([]*delivery, len(guilty))
 	for n, a := range guilty {
 		failed[n] = &g.items[a.item]
 	}
-	r := w.evidence[pipe].rule(failed, since, w.limit, idle)
+	r := w.evidence[pipe].rule(failed, w.limit, c)
 	d, cause := failed[0], guilty[0].err
 	switch r {
 	case notWell:
-		n := max(len(failed), w.evidence[pipe].inRow())
+		n := max(len(failed), 1+c.others, w.evidence[pipe].inRow())
 		w.log.Error("payload after payload fails alone and none comes right: the worker stops, and gives back all of them without blame "+
 			"(see the runbook MillraceHeldBack)", "device", pipe.Device().ID, "payloads", n, "first_sequence", d.sequence, "error", cause)
 		return r, pipe.Lose("blame", fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload came right in between: %w", n, cause))

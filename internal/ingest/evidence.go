@@ -64,15 +64,14 @@ const (
 
 func (r ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
 
-// rule judges payloads that each failed alone, between two probes that passed. since is batches() as the search for them
-// began, limit how often a payload is delivered before its count decides. idle says that there is no other payload whose
-// turn could come; it is asked only where it matters.
+// rule judges payloads that each failed alone, between two probes that passed. limit is how often a payload is delivered
+// before its count decides.
 //
 // With another payload that came right since, they are to blame. Where two or more failed and none came right, the device
 // is. A single one is to blame if there is no other to compare it with: then the probe is all there is. Otherwise it is held
 // back, and given up when it fails again after others came right, or when it was delivered, or has failed, limit times.
-func (e *evidence) rule(failed []*delivery, since uint64, limit int, idle func() bool) ruling {
-	if e.batches() > since {
+func (e *evidence) rule(failed []*delivery, limit int, c comparison) ruling {
+	if e.batches() > c.since {
 		return e.forget(failed)
 	}
 	if len(failed) > 1 {
@@ -81,11 +80,11 @@ func (e *evidence) rule(failed []*delivery, since uint64, limit int, idle func()
 	d := failed[0]
 	before, again := e.note(d)
 	switch {
+	case max(e.inRow(), 1+c.others) >= inARow:
+		return notWell
 	case again && (e.batches() > before.right || max(d.deliveries, before.times+1) >= limit):
 		return e.forget(failed)
-	case e.inRow() >= inARow:
-		return notWell
-	case idle():
+	case c.idle():
 		return e.forget(failed)
 	}
 	return holdBack

@@ -48,6 +48,7 @@ type tenure struct {
 	dead     map[uint64]jetstream.Msg // inputs with dead letters, without payloads, that may be what the next acknowledgement names
 
 	accused  uint64 // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
+	besides  bool   // an owner has died of a payload that it only compared another with
 	out      *queue // to who fills batches
 	suspects int    // how many payloads more are suspects. Guarded by mu, as is what follows
 

@@ -18,6 +18,7 @@ type groupRetrial struct {
 	t      *tenure
 	g      *group
 	bodies map[int][]byte // by item
+	unseen bool           // no observer is told of its batches: they are not for results
 }
 
 // rescue computes what it can of a batch that the operators failed on: afterwards g has the results of all payloads but those to
@@ -52,8 +53,14 @@ func (t *tenure) rescue(ctx context.Context, g *group) error {
 }
 
 // condemn stores the dead letters of payloads that are to blame.
-func (t *tenure) condemn(ctx context.Context, g *group, guilty []accused, since uint64) error {
-	ruled, err := t.w.judge(t.pipe, g, guilty, since, func() bool { return t.idle(ctx, g) })
+func (t *tenure) condemn(ctx context.Context, g *group, guilty []accused, since uint64) (err error) {
+	c := comparison{since: since, idle: func() bool { return false }}
+	if len(guilty) == 1 && t.w.evidence[t.pipe].batches() == since && !t.besides {
+		if c, err = t.compare(ctx, g, since); err != nil {
+			return err
+		}
+	}
+	ruled, err := t.w.judge(t.pipe, g, guilty, c)
 	switch {
 	case err != nil:
 		return err
@@ -72,12 +79,41 @@ func (t *tenure) condemn(ctx context.Context, g *group, guilty []accused, since 
 	return nil
 }
 
-// idle says whether a payload is all that the partition has, so that no other could show whether the device is well.
-func (t *tenure) idle(ctx context.Context, g *group) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	info, err := t.e.js.Consumer(ctx, t.w.opts.Stream, t.consumer.CachedInfo().Name)
-	return err == nil && len(g.items) == 1 && info.CachedInfo().NumPending == 0 && info.CachedInfo().NumAckPending <= 1
+// compare computes payloads behind a group, one by one until one comes right, for want of others in the group to compare the
+// accused with. Their results are nobody's: they are computed again when it is their turn. The consumer's metadata says so
+// meanwhile: if the worker dies of one, the next owner goes without.
+func (t *tenure) compare(ctx context.Context, g *group, since uint64) (comparison, error) {
+	c := comparison{since: since}
+	if err := t.mark(ctx, map[string]string{markBeside: fmt.Sprint(g.items[0].sequence)}); err != nil {
+		return c, err
+	}
+	found := 0
+	from := g.items[len(g.items)-1].sequence
+	for reads := 0; reads < fillMost && found < inARow && t.w.evidence[t.pipe].batches() == since; reads++ {
+		raw, err := readNext(ctx, t.w.nc, t.w.opts.Stream, from+1, fmt.Sprint(t.partition, ".>"))
+		if err != nil {
+			return c, fmt.Errorf("read a payload to compare with: %w", err)
+		}
+		if raw == nil {
+			break
+		}
+		from = raw.Sequence
+		if !t.filtered(raw.Subject) || len(raw.Data) > t.w.maxBytes {
+			continue
+		}
+		found++
+		beside := &group{}
+		beside.add(t.stored(raw, 0))
+		r := &groupRetrial{t: t, g: beside, bodies: map[int][]byte{}, unseen: true}
+		switch err := r.run(ctx, []int{0}); {
+		case operatorFailed(err):
+			c.others++
+		case err != nil:
+			return c, err
+		}
+	}
+	c.idle = func() bool { return found == 0 }
+	return c, t.mark(ctx, map[string]string{markBeside: ""})
 }
 
 func (r *groupRetrial) probe(ctx context.Context) error {
@@ -113,7 +149,9 @@ func (r *groupRetrial) run(ctx context.Context, items []int) error {
 	if part.failed != nil {
 		return part.failed
 	}
-	pipe.Report(&part.record)
+	if !r.unseen {
+		pipe.Report(&part.record)
+	}
 	for n, i := range items {
 		r.bodies[i] = part.body(n)
 	}

@@ -22,6 +22,7 @@ const (
 	markOwner   = "millrace-owner"   // who works on the partition; gone when it has ended of itself
 	markCaution = "millrace-caution" // partition.Caution
 	markAlone   = "millrace-alone"   // the stream sequence of the payload that is alone on the device
+	markBeside  = "millrace-beside"  // the stream sequence of a payload that is being compared with others: see compare
 	markFault   = "millrace-fault"   // left by earlier versions only: an operator failed in the tenure
 )
 
@@ -47,6 +48,7 @@ func (t *tenure) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) err
 	}
 	t.caution, t.suspects = caution, caution.Suspects(t.pipe.BatchPayloads())
 	t.ackedUpTo, t.floor = floor, partition.NewFloor(floor)
+	t.besides = marks[markBeside] != ""
 	return t.markOn(ctx, info, map[string]string{markOwner: t.e.id, markCaution: caution.String(), markAlone: "", markFault: ""})
 }
 
@@ -103,7 +105,7 @@ func (t *tenure) relax(ctx context.Context, n int) error {
 	t.suspects = t.caution.Suspects(t.pipe.BatchPayloads())
 	caution := t.caution
 	t.mu.Unlock()
-	return t.mark(ctx, map[string]string{markCaution: caution.String()})
+	return t.mark(ctx, map[string]string{markCaution: caution.String(), markBeside: ""})
 }
 
 // lookAfter looks whether the consumer is as it should be while nothing comes of it.
@@ -178,9 +180,9 @@ func (t *tenure) end(hard context.Context) {
 	if !t.begun && t.pin == "" {
 		return // the server has never chosen this worker
 	}
-	changes := map[string]string{markOwner: "", markAlone: "", markFault: ""}
+	changes := map[string]string{markOwner: "", markAlone: "", markBeside: "", markFault: ""}
 	if t.pipe.Err() != nil {
-		changes = map[string]string{markAlone: ""}
+		delete(changes, markOwner)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(hard), lastFlush)
 	defer cancel()

@@ -40,7 +40,7 @@ func (t *trier) blame(ctx context.Context, pipe *streams.Pipeline, g *group, ite
 	if len(guilty) == 0 {
 		return nil
 	}
-	ruled, err := t.w.judge(pipe, g, guilty, since, func() bool { return t.w.idle(ctx) })
+	ruled, err := t.w.judge(pipe, g, guilty, comparison{since: since, idle: func() bool { return t.w.idle(ctx) }})
 	for _, a := range guilty {
 		switch ruled {
 		case giveUp:
