@@ -201,6 +201,7 @@ func (p *plant) connect(ctx context.Context) error {
 			BatchBytes: int(p.cfg.BatchBytes), BatchPayloads: p.cfg.BatchPayloads, AckWait: p.worker.Status().AckWait,
 		})
 		p.metrics.WatchInHand(func() int { return p.worker.Status().InHand })
+		p.metrics.WatchHeldBack(func() int { return p.worker.Status().HeldBack })
 	}
 	return err
 }
@@ -337,9 +338,13 @@ func httpURL(a net.Addr) string { return fmt.Sprintf("http://%s/", a) }
 // work is what health judges: what the worker has in hand, and for each device whether it is lost.
 func (p *plant) work() []telemetry.Work {
 	status := p.worker.Status()
-	work := []telemetry.Work{{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait}}
-	for _, d := range p.devices {
-		work = append(work, telemetry.Work{Name: d.Info().ID, Lost: d.Err()})
+	work := []telemetry.Work{{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait, HeldBack: status.HeldBack}}
+	for _, pipe := range p.pipes { // whose error is also that of a device that does not know it is lost
+		w := telemetry.Work{Name: pipe.Device().ID}
+		if err := pipe.Err(); errors.Is(err, device.ErrLost) {
+			w.Lost = err
+		}
+		work = append(work, w)
 	}
 	return work
 }
