@@ -198,6 +198,7 @@ func (p *plant) connect(ctx context.Context) error {
 			BatchBytes: int(p.cfg.BatchBytes), BatchPayloads: p.cfg.BatchPayloads, AckWait: p.worker.Status().AckWait,
 		})
 		p.metrics.WatchInHand(func() int { return p.worker.Status().InHand })
+		p.metrics.WatchHeldBack(func() int { return p.worker.Status().HeldBack })
 	}
 	return err
 }
@@ -335,7 +336,7 @@ func httpURL(a net.Addr) string { return fmt.Sprintf("http://%s/", a) }
 // not hide one that hangs.
 func (p *plant) work() []telemetry.Work {
 	status := p.worker.Status()
-	work := []telemetry.Work{{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait}}
+	work := []telemetry.Work{{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait, HeldBack: status.HeldBack}}
 	for i, pipe := range p.pipes {
 		work = append(work, deviceWork(p.devices[i], pipe))
 	}
@@ -345,8 +346,8 @@ func (p *plant) work() []telemetry.Work {
 // deviceWork is what health judges of the pipeline on a device.
 func deviceWork(d device.Device, pipe *streams.Pipeline) telemetry.Work {
 	w := telemetry.Work{Name: d.Info().ID, Lost: d.Err()}
-	if w.Lost == nil {
-		w.Lost = pipe.Hung()
+	if err := pipe.Err(); w.Lost == nil && errors.Is(err, device.ErrLost) {
+		w.Lost = err // that of a device that does not know that it is lost: it hangs, or computes wrongly
 	}
 	if f := pipe.Oldest(); f.Bound > 0 {
 		w.InHand, w.Age, w.Bound = 1+f.Others, f.Age, f.Bound

@@ -185,6 +185,9 @@ func delivery() []*panel {
 		graph("Given up, given back, seen twice", "", "mps", 8).
 			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker+`,outcome!="published"`) + `)`, "{{outcome}}"}).
 			runbook("MillraceDeadLetters"),
+		graph("Held back", "Payloads that fail alone while no other comes right. They are tried again.", "short", 12).line(above(1, "orange")).
+			ask(query{`millrace_held_back_payloads{` + worker + `}`, "{{pod}}"}).
+			runbook("MillraceHeldBack"),
 		graph("Reconnects in 15 minutes", "", "short", 12).line(above(10, "orange")).
 			ask(query{`increase(millrace_nats_reconnects_total{` + worker + `}[15m])`, "{{pod}}"}).
 			runbook("MillraceReconnectStorm"),

@@ -64,37 +64,85 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	r.wantSettled(3)
 }
 
-// TestPayloadTriedTooOftenIsDeadLettered has the device refuse a payload on every delivery but the last.
-func TestPayloadTriedTooOftenIsDeadLettered(t *testing.T) {
+// TestPayloadIsKeptBeforeTheServerStopsDelivering has a consumer with a limit of its own: the last delivery is not spent on
+// trying.
+func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name          string
-		ours, servers int
-	}{
-		{"by the worker's count", 1, -1},
-		{"before the server stops delivering", 5, 2},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.provision()
-			r.opts.MaxDeliver = c.ours
-			r.limitConsumer(c.servers)
-			r.publish(1, someBytes(100))
-			run := r.run(simDevice(t, noScratch...), streams.Config{})
-			r.tally.await(t, DeadLettered, 1)
-			if err := run.drain(); err != nil {
+	r := newRig(t)
+	r.provision()
+	r.limitConsumer(2)
+	r.publish(1, someBytes(100))
+	run := r.run(simDevice(t, noScratch...), streams.Config{})
+	r.tally.await(t, DeadLettered, 1)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	wantHeaders(t, r.deadLetter(deadStream, 1).Headers(), map[string]string{
+		HeaderReason: "max_deliver", HeaderDeliveries: "2", "Trace": "0",
+		HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
+	})
+	r.awaitFinished(1)
+	if r.tally.count(Nacked) != 1 || len(r.stored("results.>")) != 0 {
+		t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(Nacked), len(r.stored("results.>")))
+	}
+}
+
+// TestCountOfDeliveriesAloneGivesNothingUp has good payloads come more often than MILLRACE_MAX_DELIVER, for whatever reason.
+func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.opts.MaxDeliver = 2
+	const n = 5
+	r.publish(n, document)
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // deliveries of each
+		for range n {
+			m, err := c.Next(jetstream.FetchMaxWait(patience))
+			if err == nil {
+				err = m.Nak()
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
-			wantHeaders(t, r.deadLetter(deadStream, 1).Headers(), map[string]string{
-				HeaderReason: "max_deliver", HeaderDeliveries: "2", "Trace": "0",
-				HeaderError: "delivery 2, and a payload is tried 1 times (MILLRACE_MAX_DELIVER)",
-			})
-			r.awaitFinished(1)
-			if r.tally.count(Nacked) != 1 || len(r.stored("results.>")) != 0 {
-				t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(Nacked), len(r.stored("results.>")))
-			}
-		})
+		}
+	}
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitFinished(n)
+	r.wantAll(n, document)
+	if dead := r.tally.count(DeadLettered); dead != 0 {
+		t.Errorf("%d good payloads were given up", dead)
+	}
+}
+
+// TestPayloadThatNoDeviceHasMemoryForIsDeadLettered has a payload come too often that takes more memory alone than there is,
+// on a device that is well.
+func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.opts.MaxDeliver = 2
+	const n, greedy = 40, 17
+	payload := unfitAt(greedy)
+	r.publish(n, payload)
+	kernels := operator.HostKernels()
+	kernels[0] = picky{kernels[0], true}
+	run := r.run(openHost(t, kernels), streams.Config{BatchPayloads: 10})
+	r.tally.await(t, DeadLettered, 1)
+	r.tally.awaitStored(t, n-1)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	wantHeaders(t, r.deadLetter(deadStream, greedy+1).Headers(), map[string]string{HeaderReason: "max_deliver", HeaderDeliveries: "3"})
+	if got := len(r.stored("results.>")); got != n-1 {
+		t.Errorf("%d results, want %d", got, n-1)
 	}
 }
 

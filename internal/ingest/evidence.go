@@ -26,6 +26,7 @@ type evidence struct {
 type failedOnce struct {
 	stored time.Time // when the stream stored it, since a stream made anew starts over
 	right  uint64    // evidence.right then
+	times  int       // how often it failed alone
 }
 
 // cameRight notes that a device has computed a group's batch.
@@ -63,15 +64,14 @@ const (
 
 func (r ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
 
-// rule judges payloads that each failed alone, between two probes that passed. since is batches() as the search for them
-// began, limit how often a payload is delivered before its count decides. idle says that there is no other payload whose
-// turn could come; it is asked only where it matters.
+// rule judges payloads that each failed alone, between two probes that passed. limit is how often a payload is delivered
+// before its count decides.
 //
 // With another payload that came right since, they are to blame. Where two or more failed and none came right, the device
 // is. A single one is to blame if there is no other to compare it with: then the probe is all there is. Otherwise it is held
-// back, and given up when it fails again after others came right, or when it was delivered limit times.
-func (e *evidence) rule(failed []*delivery, since uint64, limit int, idle func() bool) ruling {
-	if e.batches() > since {
+// back, and given up when it fails again after others came right, or when it was delivered, or has failed, limit times.
+func (e *evidence) rule(failed []*delivery, limit int, c comparison) ruling {
+	if e.batches() > c.since {
 		return e.forget(failed)
 	}
 	if len(failed) > 1 {
@@ -80,11 +80,11 @@ func (e *evidence) rule(failed []*delivery, since uint64, limit int, idle func()
 	d := failed[0]
 	before, again := e.note(d)
 	switch {
-	case again && (e.batches() > before.right || d.deliveries >= limit):
-		return e.forget(failed)
-	case e.inRow() >= inARow:
+	case max(e.inRow(), 1+c.others) >= inARow:
 		return notWell
-	case idle():
+	case again && (e.batches() > before.right || max(d.deliveries, before.times+1) >= limit):
+		return e.forget(failed)
+	case c.idle():
 		return e.forget(failed)
 	}
 	return holdBack
@@ -96,12 +96,13 @@ func (e *evidence) note(d *delivery) (before failedOnce, again bool) {
 	defer e.mu.Unlock()
 	before, again = e.failed[d.sequence]
 	if again && before.stored.Equal(d.stored) {
+		e.failed[d.sequence] = failedOnce{d.stored, before.right, before.times + 1}
 		return before, true
 	}
 	if e.failed == nil || len(e.failed) >= remembered {
 		e.failed = map[uint64]failedOnce{} // it does not grow without a bound; what is forgotten is held back once more
 	}
-	e.failed[d.sequence] = failedOnce{d.stored, e.right}
+	e.failed[d.sequence] = failedOnce{d.stored, e.right, 1}
 	e.row++
 	return failedOnce{}, false
 }

@@ -132,16 +132,13 @@ func (s *settler) encodeCompleted(ctx context.Context) {
 		select {
 		case b := <-s.pipe.Completed():
 			g := s.w.flying[s.pipe][b.Slot()]
-			g.record, g.failed = *b.Record(), b.Err()
-			if g.failed == nil {
+			record, err := *b.Record(), b.Err()
+			if err == nil {
+				s.w.cameRight(s.pipe, g)
 				s.encode(g, b)
 			}
 			b.Release()
-			g.leave()
-			if g.done != nil {
-				g.done()
-			}
-			close(g.completed)
+			g.ended(record, err)
 		case <-ctx.Done():
 			return
 		}

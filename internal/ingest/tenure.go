@@ -47,9 +47,9 @@ type tenure struct {
 	failed   chan error               // why the tenure must end; room for one
 	dead     map[uint64]jetstream.Msg // inputs with dead letters, without payloads, that may be what the next acknowledgement names
 
-	blame    Reason // why a payload that is given up is given up
+	accused  uint64 // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
+	besides  bool   // an owner has died of a payload that it only compared another with
 	out      *queue // to who fills batches
-	fault    Reason // why this tenure failed, if it did because of a payload; empty otherwise
 	suspects int    // how many payloads more are suspects. Guarded by mu, as is what follows
 
 	mu         sync.Mutex
@@ -112,6 +112,9 @@ func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
 		first, ok := f.first()
 		if !ok || ctx.Err() != nil {
 			return nil
+		}
+		if err := t.probeBeforeAlone(ctx); err != nil {
+			return err
 		}
 		g, err := t.w.reserve(ctx, t.pipe)
 		if err != nil {

@@ -79,12 +79,17 @@ func (t *tenure) missing(ctx context.Context, from, to uint64) (found []*jetstre
 			return nil, errGap
 		}
 		from = raw.Sequence
-		subject := layout.PartitionSubject(raw.Subject)
-		if slices.ContainsFunc(t.w.opts.Subjects, func(f string) bool { return layout.Covers(f, subject) }) {
+		if t.filtered(raw.Subject) {
 			found = append(found, raw)
 		}
 	}
 	return found, nil
+}
+
+// filtered says whether a subject of the partition is one that the consumer delivers.
+func (t *tenure) filtered(subject string) bool {
+	subject = layout.PartitionSubject(subject)
+	return slices.ContainsFunc(t.w.opts.Subjects, func(f string) bool { return layout.Covers(f, subject) })
 }
 
 // readNext reads the first message of a stream from a sequence on whose subject matches; nil if there is none. Unlike the client's

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/device"
 	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/partition"
 )
@@ -20,7 +22,8 @@ const (
 	markOwner   = "millrace-owner"   // who works on the partition; gone when it has ended of itself
 	markCaution = "millrace-caution" // partition.Caution
 	markAlone   = "millrace-alone"   // the stream sequence of the payload that is alone on the device
-	markFault   = "millrace-fault"   // why the tenure failed, where that is known: a Reason
+	markBeside  = "millrace-beside"  // the stream sequence of a payload that is being compared with others: see compare
+	markFault   = "millrace-fault"   // left by earlier versions only: an operator failed in the tenure
 )
 
 // markTimeout bounds one change of the metadata.
@@ -32,18 +35,20 @@ func (t *tenure) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) err
 	before := partition.ParseCaution(marks[markCaution])
 	floor := info.AckFloor.Stream
 	caution := before.Begin(floor)
-	// What this very worker has left, it has lived through: it could not reach the server to say so.
-	if owner, left := marks[markOwner]; left && (owner != t.e.id || marks[markFault] != "") {
-		caution = before.AfterDeath(floor, info.Delivered.Stream, marks[markAlone] != "")
+	// What this very worker has left, it has lived through: it could not reach the server to say so. What a worker of an earlier
+	// version left because operators failed makes the next one careful, and is no death.
+	fault := marks[markFault] != ""
+	if owner, left := marks[markOwner]; left && (owner != t.e.id || fault) {
+		if alone, err := strconv.ParseUint(marks[markAlone], 10, 64); err == nil && !fault {
+			t.accused = alone
+		}
+		caution = before.AfterDeath(floor, info.Delivered.Stream, t.accused != 0)
 		t.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
 			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(t.pipe.BatchPayloads()))
 	}
-	t.blame = DeviceFault
-	if why := marks[markFault]; why != "" {
-		t.blame = Reason(why)
-	}
 	t.caution, t.suspects = caution, caution.Suspects(t.pipe.BatchPayloads())
 	t.ackedUpTo, t.floor = floor, partition.NewFloor(floor)
+	t.besides = marks[markBeside] != ""
 	return t.markOn(ctx, info, map[string]string{markOwner: t.e.id, markCaution: caution.String(), markAlone: "", markFault: ""})
 }
 
@@ -100,7 +105,7 @@ func (t *tenure) relax(ctx context.Context, n int) error {
 	t.suspects = t.caution.Suspects(t.pipe.BatchPayloads())
 	caution := t.caution
 	t.mu.Unlock()
-	return t.mark(ctx, map[string]string{markCaution: caution.String()})
+	return t.mark(ctx, map[string]string{markCaution: caution.String(), markBeside: ""})
 }
 
 // lookAfter looks whether the consumer is as it should be while nothing comes of it.
@@ -167,16 +172,17 @@ func (t *tenure) unheard(hard context.Context, info *jetstream.ConsumerInfo) err
 	return nil
 }
 
-// end gives the partition up. What was not finished is the next tenure's; where this one has failed of a payload the marks
-// stay, so that the next one is careful.
+// end gives the partition up. What was not finished is the next tenure's. With a device that a kernel lost the marks stay as
+// they are: they say what it was lost with. Any other loss leaves the owner's, so that the next one is careful, but says
+// nothing about the payload that was alone.
 func (t *tenure) end(hard context.Context) {
 	t.e.members.Has(t.partition, false)
 	if !t.begun && t.pin == "" {
 		return // the server has never chosen this worker
 	}
-	changes := map[string]string{markOwner: "", markAlone: "", markFault: ""}
-	if t.fault != "" {
-		changes = map[string]string{markFault: string(t.fault)}
+	changes := map[string]string{markOwner: "", markAlone: "", markBeside: "", markFault: ""}
+	if t.pipe.Err() != nil {
+		delete(changes, markOwner)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(hard), lastFlush)
 	defer cancel()
@@ -188,7 +194,7 @@ func (t *tenure) end(hard context.Context) {
 		// again would be for nothing.
 		err = t.w.confirmAll(ctx, t.lastAcked)
 	}
-	if err == nil && t.begun && t.pipe.Err() == nil { // with a lost device the marks stay as they are: they say what it was lost with
+	if err == nil && t.begun && !errors.Is(t.pipe.Err(), device.ErrKernelFault) {
 		err = t.mark(ctx, changes)
 	}
 	if errors.Is(err, errPinLost) {

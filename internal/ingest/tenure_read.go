@@ -186,8 +186,8 @@ func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
 // hand gives a new delivery to who fills batches, if it is to be processed.
 func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 	switch {
-	case first && t.caution.GiveUp():
-		return t.bury(hard, d, t.blame, errors.New("it was alone on the device, and that failed each time"))
+	case first && t.caution.GiveUp() && t.accused == d.sequence:
+		return t.bury(hard, d, DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
 	case len(d.msg.Data()) > t.w.maxBytes:
 		return t.bury(hard, d, TooLarge, tooLarge(len(d.msg.Data()), t.w.maxBytes))
 	}

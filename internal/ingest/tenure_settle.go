@@ -2,13 +2,11 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/device"
 	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
@@ -44,8 +42,11 @@ func (t *tenure) settleInOrder(hard context.Context) {
 
 // settleGroup stores the results of a batch and acknowledges its inputs.
 func (t *tenure) settleGroup(hard context.Context, s *settler, g *group) error {
-	if g.failed != nil {
-		return t.batchFailed(g)
+	failed := g.failed != nil
+	if failed {
+		if err := t.rescue(hard, g); err != nil {
+			return err
+		}
 	}
 	start := t.pipe.Now()
 	if err := t.publishGroup(hard, s, g); err != nil {
@@ -55,37 +56,19 @@ func (t *tenure) settleGroup(hard context.Context, s *settler, g *group) error {
 	err := t.acknowledge(hard, g)
 	g.record.Stages[streams.Publish] = streams.Span{Start: start, End: published}
 	g.record.Stages[streams.Settle] = streams.Span{Start: published, End: t.pipe.Now()}
-	t.pipe.Report(&g.record)
-	t.w.tell(g, &g.record)
-	t.w.progressed()
-	return err
-}
-
-// batchFailed notes that the operators could not take a batch, though the device is well: the next tenure is to find out
-// which payload it was.
-func (t *tenure) batchFailed(g *group) error {
-	t.pipe.Report(&g.record)
-	t.w.tell(g, &g.record)
-	t.blameOn(g.failed)
-	return fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.items), g.items[0].sequence, g.failed)
-}
-
-// blameOn notes that the tenure fails because of a payload, unless the error says that it is not so.
-func (t *tenure) blameOn(err error) {
-	if errors.Is(err, device.ErrLost) || errors.Is(err, streams.ErrClosed) || errors.Is(err, device.ErrOutOfMemory) {
-		return
+	if !failed { // otherwise that was reported, with the failure
+		t.pipe.Report(&g.record)
+		t.w.tell(g, &g.record)
 	}
-	t.mu.Lock()
-	t.fault = OperatorError
-	t.mu.Unlock()
+	return err
 }
 
 // publishGroup stores the results of a batch; one that never can be stored makes a dead letter of its payload. It tries
 // until all are, or hard ends.
 func (t *tenure) publishGroup(hard context.Context, s *settler, g *group) error {
-	s.left = s.left[:0]
-	for i := range g.items {
-		s.left = append(s.left, i)
+	s.left = append(s.left[:0], unsettled(g)...)
+	if len(s.left) == 0 {
+		return nil // a batch of payloads that were all given up
 	}
 	for attempt := 1; ; attempt++ {
 		err := s.publishOnce(hard, g, attempt)

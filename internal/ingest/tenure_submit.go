@@ -45,6 +45,18 @@ func (t *tenure) submitCarefully(ctx context.Context, b *streams.Batch, g *group
 	return t.relax(ctx, n)
 }
 
+// probeBeforeAlone has the device prove that it is well before a payload runs alone: only then does a death say anything
+// about the payload. It comes before a batch is taken, so that probes do not wait for each other's.
+func (t *tenure) probeBeforeAlone(ctx context.Context) error {
+	t.mu.Lock()
+	alone := t.caution.Due(t.ackedUpTo) && t.caution.Alone()
+	t.mu.Unlock()
+	if !alone {
+		return nil
+	}
+	return t.pipe.ProbeUnder(ctx, t.e.gates[t.pipe].RLocker())
+}
+
 // computeAlone has a payload computed with nothing else on the device, so that it is to blame if that is the death of the
 // worker; the consumer's metadata says so for just that time.
 func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, why streams.CloseReason) error {
@@ -67,8 +79,8 @@ func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, w
 	case <-ctx.Done():
 		return nil // the mark stays: nobody knows what becomes of it
 	}
-	if failed {
-		return nil
+	if failed && t.pipe.Err() != nil {
+		return nil // see end
 	}
 	return t.mark(ctx, map[string]string{markAlone: ""})
 }
@@ -80,14 +92,21 @@ func (t *tenure) submit(b *streams.Batch, g *group, why streams.CloseReason) err
 	g.bytes = b.Bytes() + g.headers
 	t.w.budget.take(g.bytes)
 	g.keep(t.pace)
-	leave := g.leave
 	if err := b.Submit(why); err != nil {
-		leave()
+		record := *b.Record()
 		b.Release()
-		t.w.recycle(g)
-		t.blameOn(err)
-		return fmt.Errorf("the device refused a batch: %w", err)
+		g.ended(record, err) // who settles in order looks for the payload to blame
 	}
 	t.order <- g // there is room for every group
 	return nil
+}
+
+// ended notes what came of a tenure's batch, which has left the device.
+func (g *group) ended(record streams.Record, err error) {
+	g.record, g.failed = record, err
+	g.leave()
+	if g.done != nil {
+		g.done()
+	}
+	close(g.completed)
 }

@@ -52,10 +52,19 @@ type probing struct {
 // was out of memory, or had not answered in time (device.ErrNotReady), or ctx ended.
 //
 // A probe has no Record that an Observer sees. The time that engines spend on it counts as busy, which they are.
-func (p *Pipeline) Probe(ctx context.Context) error {
+func (p *Pipeline) Probe(ctx context.Context) error { return p.ProbeUnder(ctx, noLock{}) }
+
+type noLock struct{}
+
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}
+
+// ProbeUnder is Probe with each of its batches on the device under lock. It takes lock only once it has a batch, as whoever
+// submits one does, so that nobody holds lock and waits for a batch.
+func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 	bounded, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
-	err := p.probe(bounded)
+	err := p.probe(bounded, lock)
 	switch {
 	case err == nil:
 		return nil
@@ -84,20 +93,20 @@ func (p *Pipeline) Lose(call string, why error) error {
 	return p.Err()
 }
 
-func (p *Pipeline) probe(ctx context.Context) error {
+func (p *Pipeline) probe(ctx context.Context, lock sync.Locker) error {
 	if err := p.dev.Check(ctx); err != nil {
 		return err
 	}
-	inPlace, err := p.probeOnce(ctx, false)
+	inPlace, err := p.probeOnce(ctx, lock, false)
 	if err == nil && inPlace {
-		_, err = p.probeOnce(ctx, true)
+		_, err = p.probeOnce(ctx, lock, true)
 	}
 	return err
 }
 
 // probeOnce runs one batch of known payloads; copies has it copied even where kernels could read it in place, as inPlace
 // says they did.
-func (p *Pipeline) probeOnce(ctx context.Context, copies bool) (inPlace bool, err error) {
+func (p *Pipeline) probeOnce(ctx context.Context, lock sync.Locker, copies bool) (inPlace bool, err error) {
 	if err := p.Reserve(ctx); err != nil {
 		return false, err
 	}
@@ -108,6 +117,8 @@ func (p *Pipeline) probeOnce(ctx context.Context, copies bool) (inPlace bool, er
 	}
 	b.copies = copies
 	rows := p.appendKnown(b)
+	lock.Lock()
+	defer lock.Unlock()
 	if err := b.Submit(ClosedByCount); err != nil {
 		b.Release()
 		return false, err

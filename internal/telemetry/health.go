@@ -13,6 +13,7 @@ type Work struct {
 	InHand   int           // batches that hold payloads and are not yet done with; an empty one that waits does not count
 	Progress time.Time     // when a batch last moved on
 	AckWait  time.Duration // how long it may go without progress: the consumer's; 0 while that is not known, and then it is not judged
+	HeldBack int           // payloads that fail while none comes right: neither given up nor done. It is not ready with them for longer than AckWait
 	Lost     error         // why its device is lost; nil while it works
 
 	// Of a device: how long the batch that is to come back next has been on it, and how long it may be; 0 for any time.
@@ -43,6 +44,7 @@ type Health struct {
 	started  bool
 	draining bool
 	excused  map[string]time.Time // by Work.Name: until when it had no work or could not work
+	held     map[string]time.Time // by Work.Name: since when payloads are held back
 }
 
 // NewHealth makes a Health that is starting: live, not ready.
@@ -50,7 +52,7 @@ func NewHealth(cfg HealthConfig) *Health {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Health{cfg: cfg, excused: map[string]time.Time{}}
+	return &Health{cfg: cfg, excused: map[string]time.Time{}, held: map[string]time.Time{}}
 }
 
 // Started ends the start: the worker takes payloads from now on.
@@ -103,7 +105,7 @@ func (h *Health) Live() error {
 }
 
 // Ready is nil while the worker takes payloads. It is not ready while starting, draining, not connected to
-// NATS, or not live.
+// NATS, while payloads have been held back for longer than AckWait, or not live.
 func (h *Health) Ready() error {
 	h.mu.Lock()
 	started, draining := h.started, h.draining
@@ -116,5 +118,26 @@ func (h *Health) Ready() error {
 	case !h.cfg.Connected():
 		return errDisconnected
 	}
-	return h.Live()
+	return errors.Join(h.heldBack(), h.Live())
+}
+
+// heldBack is an error while payloads have been held back for longer than AckWait, as the probes have seen it.
+func (h *Health) heldBack() error {
+	now := h.cfg.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var failures []error
+	for _, w := range h.cfg.Work() {
+		since, known := h.held[w.Name]
+		switch {
+		case w.HeldBack == 0:
+			delete(h.held, w.Name)
+		case !known:
+			h.held[w.Name] = now
+		case w.AckWait > 0 && now.Sub(since) > w.AckWait:
+			failures = append(failures, fmt.Errorf("%s: %d payloads are held back: an operator fails on each, and no other has come right since",
+				w.Name, w.HeldBack))
+		}
+	}
+	return errors.Join(failures...)
 }

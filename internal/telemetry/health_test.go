@@ -85,6 +85,23 @@ func TestAStallIsNotLiveUntilItMovesOn(t *testing.T) {
 	answers(t, h, "", "")
 }
 
+// TestPayloadsHeldBackMakeItUnready: nothing is lost and a restart would not help, but somebody has to look.
+func TestPayloadsHeldBackMakeItUnready(t *testing.T) {
+	var p patient
+	h := p.health()
+	h.Started()
+	p.work = []telemetry.Work{{Name: "worker", AckWait: ackWait, HeldBack: 3}}
+	answers(t, h, "", "")
+	p.now = p.now.Add(30 * time.Second)
+	answers(t, h, "", "")
+	p.now = p.now.Add(ms)
+	answers(t, h, "", "worker: 3 payloads are held back")
+	p.work[0].HeldBack = 0
+	answers(t, h, "", "")
+	p.work[0].HeldBack = 1
+	answers(t, h, "", "")
+}
+
 // TestIdleTimeIsNoStall: a batch that comes after an hour without work has its whole AckWait.
 func TestIdleTimeIsNoStall(t *testing.T) {
 	var p patient

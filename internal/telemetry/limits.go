@@ -21,6 +21,14 @@ func (m *Metrics) SetLimits(l Limits) {
 	gauge(m.registry, "ack_wait_seconds", "AckWait of the consumer: how long the server waits for an acknowledgement before it delivers again.").Set(l.AckWait.Seconds())
 }
 
+// WatchHeldBack makes every scrape read how many payloads are held back: they fail alone, and no other has come right since.
+func (m *Metrics) WatchHeldBack(payloads func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "held_back_payloads",
+		Help: "Payloads on which an operator fails alone while no other payload has come right since: they are not given up, and are tried again later.",
+	}, func() float64 { return float64(payloads()) }))
+}
+
 // WatchInHand makes every scrape read how many batches that hold payloads are being filled, computed or settled.
 func (m *Metrics) WatchInHand(batches func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// errorKinds are the kinds that device.Kind gives.
-var errorKinds = [...]string{"hung", "lost", "out_of_memory", "launch", "invalid", "unavailable", "abi", "other"}
+// errorKinds are the kinds that device.Kind gives, and that of a probe that failed.
+var errorKinds = [...]string{"hung", "lost", streams.KindProbe, "out_of_memory", "launch", "invalid", "unavailable", "abi", "other"}
 
 // batchVectors are the metrics of batches, of all devices.
 type batchVectors struct {

@@ -1,0 +1,383 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/device/sim"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// ailing is a device on which batches begin to fail.
+type ailing struct {
+	device.Device
+	fails error // what a batch is refused with; one that wraps ErrLost is the end of the device
+	from  int   // the first batch that fails, from 1
+	times int   // how many fail; 0: all
+	lies  *atomic.Bool
+	with  []byte // only batches with this in a payload count; nil: all
+
+	mu      sync.Mutex
+	batches int
+	lost    error
+}
+
+func (d *ailing) Enqueue(commands []device.Command) error {
+	if d.concerns(commands) {
+		if err := d.next(); err != nil {
+			return err
+		}
+	}
+	return d.Device.Enqueue(commands)
+}
+
+func (d *ailing) concerns(commands []device.Command) bool {
+	for _, c := range commands {
+		if c.Kind == device.DoCopyIn && bytes.Contains(c.Host.Bytes(), d.with) {
+			return true
+		}
+	}
+	return d.with == nil
+}
+
+// next counts a batch, and returns what it fails with.
+func (d *ailing) next() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lost != nil {
+		return d.lost
+	}
+	d.batches++
+	if d.batches < d.from || d.times > 0 && d.batches >= d.from+d.times {
+		return nil
+	}
+	if d.lies != nil {
+		d.lies.Store(true)
+	}
+	if errors.Is(d.fails, device.ErrLost) {
+		d.lost = d.fails
+	}
+	return d.fails
+}
+
+func (d *ailing) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lost != nil {
+		return d.lost
+	}
+	return d.Device.Err()
+}
+
+func (d *ailing) Check(ctx context.Context) error {
+	if err := d.Err(); err != nil {
+		return err
+	}
+	return d.Device.Check(ctx)
+}
+
+// liar is an operator whose results are wrong once lies is set.
+type liar struct {
+	device.HostKernel
+	lies *atomic.Bool
+}
+
+func (l liar) Bind(params []byte) (device.BoundHostKernel, error) {
+	b, err := l.HostKernel.Bind(params)
+	return liarBound{b, l.lies}, err
+}
+
+type liarBound struct {
+	device.BoundHostKernel
+	lies *atomic.Bool
+}
+
+func (l liarBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	err := l.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+	if l.lies.Load() {
+		result[0] ^= 1
+	}
+	return err
+}
+
+// eachDevice runs a test on a CPU and on a simulated device, with both ways of delivery.
+func eachDevice(t *testing.T, test func(t *testing.T, r *rig, open func(kernels []device.HostKernel) device.Device)) {
+	t.Helper()
+	for _, kind := range []string{"host", "sim"} {
+		for _, exclusive := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/exclusive=%t", kind, exclusive), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				if exclusive {
+					r.opts.Exclusive, r.opts.Partitions = true, 2
+				}
+				r.provision()
+				test(t, r, func(kernels []device.HostKernel) device.Device { return openKind(t, kind, kernels) })
+			})
+		}
+	}
+}
+
+func openKind(t *testing.T, kind string, kernels []device.HostKernel) device.Device {
+	t.Helper()
+	if kind == "host" {
+		d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() }) // with what a pipeline on an ailing device could not close
+		return d
+	}
+	d, err := sim.Open(sim.Options{Kernels: kernels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// TestAnAilingDeviceBlamesNoPayload has a device fail in the middle of good payloads, in every way that was seen or thought of.
+func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
+	t.Parallel()
+	invalid := device.Errorf("launch", "ailing", device.ErrInvalid, "injected")
+	for _, c := range []struct {
+		name  string
+		fails error
+		times int
+		lies  bool // it computes wrongly from the first failure on
+		lost  bool // the worker ends for it
+	}{
+		{"invalid argument, once", invalid, 1, false, false},
+		{"invalid argument, for ever", invalid, 0, false, true},
+		{"invalid argument, and wrong results", invalid, 1, true, true},
+		{"refused launch, once", device.Errorf("launch", "ailing", device.ErrLaunch, "injected"), 1, false, false},
+		{"refused launch, for ever", device.Errorf("launch", "ailing", device.ErrLaunch, "injected"), 0, false, true},
+		{"an error that nobody knows, once", errors.New("injected"), 1, false, false},
+		{"an error that nobody knows, for ever", errors.New("injected"), 0, false, true},
+		{"loss by no kernel", device.Errorf("launch", "ailing", device.ErrLost, "injected"), 0, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+				const n = 1500
+				r.publish(n, document)
+				kernels := operator.HostKernels()
+				d := &ailing{fails: c.fails, from: 3, times: c.times}
+				if c.lies {
+					d.lies = &atomic.Bool{}
+					kernels[0] = liar{kernels[0], d.lies}
+				}
+				d.Device = open(kernels)
+				first := r.run(d, streams.Config{BatchPayloads: 100})
+				if c.lost {
+					if err := first.wait(); !errors.Is(err, device.ErrLost) {
+						t.Fatalf("Run = %v, want a lost device", err)
+					}
+					first = r.run(open(operator.HostKernels()), streams.Config{BatchPayloads: 100})
+				}
+				r.tally.awaitStored(t, n)
+				if err := first.drain(); err != nil {
+					t.Fatalf("Run: %v", err)
+				}
+				if results := r.stored("results.>"); c.lies { // what it computed before it was found out is in the stream
+					r.wantOnce(n, results)
+				} else {
+					r.wantAll(n, document)
+				}
+				if dead := len(r.stored("deadletter.>")); dead > 0 {
+					t.Errorf("%d good payloads were given up", dead)
+				}
+			})
+		})
+	}
+}
+
+// wantOnce checks that each of n inputs has one result.
+func (r *rig) wantOnce(n int, results map[uint64][]jetstream.Msg) {
+	r.t.Helper()
+	for i := range n {
+		if of := results[uint64(i+1)]; len(of) != 1 {
+			r.t.Errorf("input %d has %d results, want 1", i+1, len(of))
+		}
+	}
+}
+
+// TestALossByNoKernelCountsAgainstNobody has a device lost, by no kernel, whenever a certain payload is on it, also alone, and
+// more often than payloads are tried. It may be chance, so the payload is kept for a device that is well.
+func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
+	t.Parallel()
+	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+		r.opts.MaxDeliver = 4
+		const n = 200
+		payload := poisoned(77)
+		r.publish(n, payload)
+		for life := range 2 * r.opts.MaxDeliver {
+			d := &ailing{Device: open(operator.HostKernels()), fails: device.Errorf("launch", "ailing", device.ErrLost, "injected"), from: 1, with: marker}
+			run := r.run(d, streams.Config{BatchPayloads: 64})
+			if err := run.wait(); !errors.Is(err, device.ErrLost) {
+				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
+			}
+		}
+		run := r.run(open(operator.HostKernels()), streams.Config{BatchPayloads: 64})
+		r.tally.awaitStored(t, n)
+		if err := run.drain(); err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+		r.wantAll(n, payload)
+		if dead := len(r.stored("deadletter.>")); dead > 0 {
+			t.Errorf("%d payloads were given up", dead)
+		}
+	})
+}
+
+// TestPoisonOneByOne has batches of one payload, so that none has another to be compared with.
+func TestPoisonOneByOne(t *testing.T) {
+	t.Parallel()
+	const few, many = 3, 4 * inARow
+	t.Run("few", func(t *testing.T) {
+		t.Parallel()
+		eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+			r.opts.MaxDeliver = 3
+			payload := unfitAt(0, 1, 2)
+			r.publish(few, payload)
+			run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 1})
+			r.tally.await(t, DeadLettered, few)
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			r.wantOnlyDead(few, payload, []int{0, 1, 2})
+			if held := run.worker.Status().HeldBack; held != 0 {
+				t.Errorf("%d payloads are held back, and all were given up", held)
+			}
+		})
+	})
+	t.Run("many", func(t *testing.T) {
+		t.Parallel()
+		eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+			all := make([]int, many)
+			for i := range all {
+				all[i] = i
+			}
+			r.publish(many, unfitAt(all...))
+			run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 1})
+			if err := run.wait(); !errors.Is(err, device.ErrLost) {
+				t.Fatalf("Run = %v, want a lost device", err)
+			}
+			if dead := r.tally.count(DeadLettered); dead > 0 {
+				t.Errorf("%d payloads were given up", dead)
+			}
+			if held := run.worker.Status().HeldBack; held == 0 {
+				t.Error("no payload counts as held back")
+			}
+		})
+	})
+}
+
+// TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails, apart, next to each other, and in
+// longer rows than a broken device is allowed.
+func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
+	t.Parallel()
+	row := make([]int, 3*inARow)
+	for i := range row {
+		row[i] = 400 + i
+	}
+	for name, bad := range map[string][]int{"apart": {0, 250, 251, 999}, "in a row": row} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+				const n = 1000
+				payload := unfitAt(bad...)
+				r.publish(n, payload)
+				run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 200})
+				r.tally.await(t, DeadLettered, len(bad))
+				r.tally.awaitStored(t, n-len(bad))
+				if err := run.drain(); err != nil {
+					t.Fatalf("Run: %v", err)
+				}
+				r.wantOnlyDead(n, payload, bad)
+			})
+		})
+	}
+}
+
+// wantOnlyDead checks that those in bad have a dead letter each for an operator's failure, and all others their result.
+func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
+	r.t.Helper()
+	results, dead := r.stored("results.>"), r.stored("deadletter.>")
+	for _, i := range bad {
+		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(HeaderReason) != string(OperatorError) {
+			r.t.Errorf("payload %d: %d dead letters, want one for an operator's failure", i, len(of))
+		}
+		if len(results[uint64(i+1)]) > 0 {
+			r.t.Errorf("payload %d has a result", i)
+		}
+	}
+	if len(dead) != len(bad) || len(results) != n-len(bad) {
+		r.t.Errorf("%d dead letters and %d results, want %d and %d", len(dead), len(results), len(bad), n-len(bad))
+	}
+	for seq, of := range results {
+		if len(of) != 1 {
+			r.t.Errorf("input %d has %d results", seq, len(of))
+		}
+		if err := r.opts.Format.Check(r.opts.Operators, payload(int(seq)-1), of[0].Data()); err != nil {
+			r.t.Errorf("result of input %d: %v", seq, err)
+		}
+	}
+}
+
+// TestALonePoisonousPayloadIsGivenUp has nothing else in the stream: the probe is what it is compared with.
+func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
+	t.Parallel()
+	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+		payload := unfitAt(0)
+		run := r.run(open(pickyKernels()), streams.Config{})
+		r.publish(1, payload)
+		r.tally.await(t, DeadLettered, 1)
+		r.publishFrom(1, 50, payload)
+		r.tally.awaitStored(t, 49)
+		if err := run.drain(); err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+		r.wantOnlyDead(50, payload, []int{0})
+	})
+}
+
+// TestAStreamOfPoisonStopsWorkersAndLosesNothing has an operator fail on every payload, though it computes those of known
+// content. Ten workers end for it, and give nothing up. The next can take all of it.
+func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+		const n = 64
+		all := make([]int, n)
+		for i := range all {
+			all[i] = i
+		}
+		payload := unfitAt(all...)
+		r.publish(n, payload)
+		for life := range 10 {
+			run := r.run(open(pickyKernels()), streams.Config{Lanes: 1, BatchPayloads: 32})
+			if err := run.wait(); !errors.Is(err, device.ErrLost) {
+				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
+			}
+			if dead := r.tally.count(DeadLettered); dead > 0 {
+				t.Fatalf("life %d: %d payloads were given up", life, dead)
+			}
+		}
+		run := r.run(open(operator.HostKernels()), streams.Config{})
+		r.tally.awaitStored(t, n)
+		if err := run.drain(); err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+		r.wantAll(n, payload)
+	})
+}
