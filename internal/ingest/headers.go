@@ -17,7 +17,7 @@ const (
 	HeaderOperators  = "Millrace-Operators"
 	HeaderReason     = "Millrace-Reason"
 	HeaderError      = "Millrace-Error"
-	HeaderDeliveries = "Millrace-Deliveries"
+	HeaderDeliveries = "Millrace-Deliveries" // of a dead letter, and of a result that was not stored soon after its input's first delivery
 
 	// Of a dead letter that the server does not take in one message with all its headers.
 	HeaderOmitted         = "Millrace-Omitted"          // what is missing: headers, payload, or both
@@ -89,6 +89,9 @@ func (d *delivery) resultHeader(operators string) nats.Header {
 	values := []string{d.stream, sequence, d.subject, operators, id} // one allocation for all
 	for i, key := range resultHeaders {
 		h[key] = values[i : i+1 : i+1]
+	}
+	if !d.first {
+		h[HeaderDeliveries] = []string{strconv.Itoa(d.deliveries)}
 	}
 	return h
 }

@@ -49,6 +49,8 @@ type tenure struct {
 	blame    Reason // why a payload that is given up is given up
 	out      *queue // to who fills batches
 	fault    Reason // why this tenure failed, if it did because of a payload; empty otherwise
+	before   uint64 // the highest sequence that may have been delivered before this tenure
+	doubtful bool   // it may be higher: nobody has noted it
 	suspects int    // how many payloads more are suspects. Guarded by mu, as is what follows
 
 	mu         sync.Mutex

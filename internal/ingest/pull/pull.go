@@ -78,6 +78,8 @@ type Pull struct {
 	mute  int              // ticks without a word from the server
 	quiet int              // ticks without a message
 
+	age age // of what waits in in
+
 	mu  sync.Mutex
 	pin string // the server's name for this client's turn, in a priority group
 }
@@ -97,6 +99,7 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	p.sub.SetClosedHandler(func(string) { p.end.Do(func() { close(p.ended) }) })
 	p.status = nc.StatusChanged(nats.CONNECTED)
 	p.tick = time.NewTicker(r.Heartbeat / ticksPerBeat)
+	p.age.mark(time.Now(), 0)
 	return p, nil
 }
 
@@ -124,6 +127,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		if raw == nil {
 			continue
 		}
+		since := p.age.took(len(p.in))
 		p.mute = 0
 		if raw.Reply == "" {
 			if err := p.hear(raw); err != nil {
@@ -133,7 +137,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		}
 		p.quiet = 0
 		p.came(raw)
-		return &Message{nc: p.nc, raw: raw}, nil
+		return &Message{nc: p.nc, raw: raw, since: since}, nil
 	}
 }
 
@@ -144,6 +148,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 		p.forget()
 		return nil, nil
 	}
+	p.age.mark(time.Now(), len(p.in))
 	select {
 	case raw := <-p.in:
 		return raw, nil
@@ -229,7 +234,8 @@ func (p *Pull) Rest() iter.Seq[*Message] {
 		for {
 			select {
 			case raw := <-p.in:
-				if raw.Reply != "" && !yield(&Message{nc: p.nc, raw: raw}) {
+				since := p.age.took(len(p.in))
+				if raw.Reply != "" && !yield(&Message{nc: p.nc, raw: raw, since: since}) {
 					return
 				}
 			default:
