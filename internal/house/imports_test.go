@@ -31,7 +31,7 @@ var rooms = map[string][]string{
 	"internal/ingest/credentials": nil,
 	"internal/ingest/embedded":    nil,
 	"internal/ingest/finding":     nil,
-	"internal/ingest/layout":      {"internal/ingest/finding", "internal/ingest/store"},
+	"internal/ingest/layout":      {"internal/ingest/finding", "internal/ingest/lookup", "internal/ingest/store"},
 	"internal/ingest/lookup":      {"internal/ingest/pull"},
 	"internal/ingest/members":     {"internal/ingest/partition"},
 	"internal/ingest/pace":        nil,

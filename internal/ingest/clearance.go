@@ -64,10 +64,14 @@ func (c *clearance) saw(info *jetstream.StreamInfo, asked time.Time) { c.results
 // probe looks what ids the newest results have.
 func (c *clearance) probe(ctx context.Context) {
 	c.probed = time.Now()
-	newest, err := c.lookup.Newest(ctx, probeLately)
+	var newest time.Time
+	err := c.lookup.Check(ctx)
+	if err == nil {
+		newest, err = c.lookup.Newest(ctx, probeLately)
+	}
 	if err != nil {
-		c.w.log.Warn("cannot read results: an input that is delivered again after the result stream's duplicate window may get a second result",
-			"stream", c.w.opts.ResultStream, "error", err)
+		c.w.log.Warn("results cannot be looked up: an input that comes again after the result stream's duplicate window may get a second result",
+			"stream", c.w.opts.ResultStream, "publishes_for", c.results.publishFor(time.Now()).String(), "error", err)
 		return
 	}
 	upgrading := time.Since(newest) < upgradeFor

@@ -9,6 +9,9 @@ const (
 
 	// latePart bounds that with a short duplicate window.
 	latePart = 2
+
+	// safeWindow is the shortest duplicate window that leaves that time.
+	safeWindow = latePart * lateMost
 )
 
 // PublishFor is for how long after a moment before which no result of an input was stored a result of it may be published to a stream

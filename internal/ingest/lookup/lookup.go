@@ -119,6 +119,28 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 	return found, began, nil
 }
 
+// Check finds out whether results can be read: it fails with ErrImpossible where the account lacks a permission, or where the stream
+// removes what consumers have taken, so that a result that is not found may have been stored all the same. A stream that is not there is
+// no failure.
+func (r *Results) Check(ctx context.Context) error {
+	for _, name := range r.s.Streams {
+		info, err := r.info(ctx, name)
+		if err != nil {
+			return r.explain(err)
+		}
+		if info == nil {
+			continue
+		}
+		if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
+			return fmt.Errorf("%w: stream %q removes what consumers have taken (retention %s)", ErrImpossible, name, kept)
+		}
+		if _, err := r.consumer(ctx, &cursor{stream: name, next: info.State.LastSeq + 1}); err != nil {
+			return r.explain(err)
+		}
+	}
+	return nil
+}
+
 // Newest reads what was stored lately, and returns when the newest result was stored whose id is of an earlier version; zero for none.
 func (r *Results) Newest(ctx context.Context, lately uint64) (time.Time, error) {
 	r.mu.Lock()
@@ -188,7 +210,7 @@ func (r *Results) info(ctx context.Context, name string) (*jetstream.StreamInfo,
 func (r *Results) explain(err error) error {
 	if last := r.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		for _, name := range r.s.Streams {
-			if strings.Contains(last.Error(), "."+name) {
+			if strings.Contains(last.Error(), "."+name+".") || strings.Contains(last.Error(), "."+name+`"`) {
 				return fmt.Errorf("%w: %w (docs/security.md lists what the worker's user needs)", ErrImpossible, last)
 			}
 		}
