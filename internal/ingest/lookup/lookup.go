@@ -131,12 +131,20 @@ func (r *Results) Check(ctx context.Context) error {
 		if info == nil {
 			continue
 		}
-		if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
-			return fmt.Errorf("%w: stream %q removes what consumers have taken (retention %s)", ErrImpossible, name, kept)
+		if err := keeps(info); err != nil {
+			return err
 		}
 		if _, err := r.consumer(ctx, &cursor{stream: name, next: info.State.LastSeq + 1}); err != nil {
 			return r.explain(err)
 		}
+	}
+	return nil
+}
+
+// keeps fails for a stream in which nothing can be looked for.
+func keeps(info *jetstream.StreamInfo) error {
+	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
+		return fmt.Errorf("%w: stream %q removes what consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
 	}
 	return nil
 }

@@ -37,6 +37,9 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		*c = cursor{stream: c.stream}
 		return true, nil
 	}
+	if err := keeps(info); err != nil {
+		return false, err
+	}
 	if !info.Created.Equal(c.created) {
 		*c = cursor{stream: c.stream, created: info.Created} // what the stream had before it was created anew counts no more
 	}
