@@ -26,16 +26,18 @@ var rooms = map[string][]string{
 	"internal/tracing":   {"internal/ingest", "internal/streams"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
 
-	"internal/ingest":             {"internal/ingest/layout", "internal/ingest/members", "internal/ingest/pace", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
-	"internal/ingest/connect":     {"internal/ingest/credentials", "internal/ingest/finding"},
+	"internal/ingest":             {"internal/ingest/layout", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/pace", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/stall", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/ingest/connect":     {"internal/ingest/credentials", "internal/ingest/finding", "internal/ingest/stall"},
 	"internal/ingest/credentials": nil,
 	"internal/ingest/embedded":    nil,
 	"internal/ingest/finding":     nil,
-	"internal/ingest/layout":      {"internal/ingest/finding", "internal/ingest/store"},
+	"internal/ingest/layout":      {"internal/ingest/finding", "internal/ingest/lookup", "internal/ingest/store"},
+	"internal/ingest/lookup":      {"internal/ingest/pull"},
 	"internal/ingest/members":     {"internal/ingest/partition"},
 	"internal/ingest/pace":        nil,
 	"internal/ingest/partition":   nil,
-	"internal/ingest/pull":        nil,
+	"internal/ingest/pull":        {"internal/ingest/stall"},
+	"internal/ingest/stall":       nil,
 	"internal/ingest/store":       nil,
 	"internal/streams":            {"internal/alloc", "internal/operator", "internal/device"},
 	"internal/alloc":              {"internal/device"},
@@ -132,7 +134,7 @@ var cStaysInCUDA = rule{
 
 // clients says which rooms know a module from outside. The commands wire them, and tests may use them.
 var clients = map[string][]string{
-	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/connect", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/layout", "internal/ingest/members", "internal/ingest/pull", "internal/ingest/store", "internal/ingest/testkit", "internal/demo", "internal/bench/broker"},
+	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/connect", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/layout", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/pull", "internal/ingest/store", "internal/ingest/testkit", "internal/demo", "internal/bench/broker"},
 	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry", "helm/exposed"},
 	"go.opentelemetry.io/otel":        {"internal/tracing"},

@@ -96,7 +96,16 @@ func (w *Worker) sayBuried(d *delivery, why Reason, cause error) {
 func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, cause error) error {
 	letter := &letter{w: w, d: d, why: why, cause: cause, subject: shortSubject(layout.MapSubject(w.opts.DeadLetterPrefix, d.subject))}
 	for attempt := 1; ; attempt++ {
-		err := letter.store(ctx)
+		stored, until, err := w.clearance.buried(ctx, d)
+		if stored {
+			w.log.Info("a result or a dead letter of an input is stored already", "sequence", d.sequence)
+			return nil
+		}
+		if err == nil {
+			timely, cancel := context.WithDeadline(ctx, until)
+			err = letter.store(timely)
+			cancel()
+		}
 		switch {
 		case err == nil:
 			letter.logOmission()

@@ -25,6 +25,9 @@ type delivery struct {
 	pending    uint64    // messages behind it
 	stored     time.Time // when the stream stored it
 	received   time.Time
+
+	first   bool      // nobody has had it before
+	cleared time.Time // it is known that no result of it was stored before then; zero: nothing is known
 }
 
 // newDelivery reads where msg comes from. It fails for a message that is not from JetStream.
@@ -37,9 +40,13 @@ func newDelivery(msg jetstream.Msg, now time.Time) (delivery, error) {
 	if m, ok := msg.(interface{ HeaderBytes() int }); ok {
 		headers = m.HeaderBytes()
 	}
+	var since time.Time
+	if m, ok := msg.(interface{ Since() time.Time }); ok && meta.NumDelivered == 1 {
+		since = m.Since()
+	}
 	return delivery{
-		headers: headers,
-		msg:     msg, stream: meta.Stream, subject: msg.Subject(), sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, deliveries: int(meta.NumDelivered),
+		first: meta.NumDelivered == 1, cleared: since, headers: headers,
+		msg: msg, stream: meta.Stream, subject: msg.Subject(), sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, deliveries: int(meta.NumDelivered),
 		pending: meta.NumPending, stored: meta.Timestamp, received: now,
 	}, nil
 }

@@ -19,7 +19,7 @@ const (
 	HeaderOperators  = "Millrace-Operators"
 	HeaderReason     = "Millrace-Reason"
 	HeaderError      = "Millrace-Error"
-	HeaderDeliveries = "Millrace-Deliveries"
+	HeaderDeliveries = "Millrace-Deliveries" // of a dead letter, and of a result that was not stored soon after its input's first delivery
 
 	// HeaderInput is on a dead letter: one line, "name: value", for each header of the input that it can't carry under
 	// the header's own name.
@@ -135,6 +135,9 @@ func (d *delivery) resultHeader(operators string) nats.Header {
 	values := []string{d.stream, sequence, d.subject, operators, id} // one allocation for all
 	for i, key := range resultHeaders {
 		h[key] = values[i : i+1 : i+1]
+	}
+	if !d.first {
+		h[HeaderDeliveries] = []string{strconv.Itoa(d.deliveries)}
 	}
 	return h
 }

@@ -23,7 +23,7 @@ func (w *Worker) openPublisher(ctx context.Context, timeout time.Duration) (publ
 		return publisher{}, err
 	}
 	results, found, err := store.Open(ctx, singles, store.Options{
-		Stream: w.opts.ResultStream, Changed: w.publishingChanged, Trouble: w.batchFailed,
+		Stream: w.opts.ResultStream, Changed: w.publishingChanged, Trouble: w.batchFailed, Read: w.clearance.saw,
 	})
 	if err != nil {
 		return publisher{}, err

@@ -24,6 +24,8 @@ type settler struct {
 type desk struct {
 	records [][]byte // of one payload, by operator
 	left    []int    // indices into the group not settled yet
+	stale   []int    // of those, what has to be looked up
+	known   []int    // of those, what is stored already
 	results []nats.Msg
 	msgs    []*nats.Msg    // the results, by position in left
 	answers []store.Answer // likewise
@@ -135,8 +137,11 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 		s.left = append(s.left, i)
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.publishOnce(ctx, g, attempt)
-		s.settleAnswered(ctx, g)
+		err := s.settleKnown(ctx, g, func() error { s.settleAnswered(ctx, g); return nil })
+		if err == nil && len(s.left) > 0 {
+			err = s.publishOnce(ctx, g, attempt)
+			s.settleAnswered(ctx, g)
+		}
 		if len(s.left) == 0 || ctx.Err() != nil || s.w.links.closed() {
 			return
 		}
@@ -163,6 +168,8 @@ func (s *settler) publishOnce(ctx context.Context, g *group, attempt int) (last 
 	for n := range s.results {
 		s.msgs = append(s.msgs, &s.results[n])
 	}
+	ctx, cancel := context.WithDeadline(ctx, s.w.clearance.until(g.items, s.left, time.Now()))
+	defer cancel()
 	s.answers = s.w.publisher.publishAttempt(ctx, attempt, s.msgs, s.answers)
 	for _, a := range s.answers {
 		if a.Err != nil {

@@ -50,6 +50,8 @@ type tenure struct {
 	accused  uint64 // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
 	besides  bool   // an owner has died of a payload that it only compared another with
 	out      *queue // to who fills batches
+	before   uint64 // the highest sequence that may have been delivered before this tenure
+	doubtful bool   // it may be higher: nobody has noted it
 	suspects int    // how many payloads more are suspects. Guarded by mu, as is what follows
 
 	mu         sync.Mutex

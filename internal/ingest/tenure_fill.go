@@ -138,6 +138,6 @@ func (t *tenure) stored(raw *jetstream.RawStreamMsg, number uint64) delivery {
 	return delivery{
 		msg: msg, headers: msg.HeaderBytes(),
 		stream: t.w.opts.Stream, subject: layout.PartitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
-		deliveries: 1, stored: raw.Time, received: time.Now(),
+		deliveries: 1, stored: raw.Time, received: time.Now(), // not the first: it is not known when that was
 	}
 }

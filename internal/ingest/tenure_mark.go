@@ -84,6 +84,7 @@ func (t *tenure) markOn(ctx context.Context, info *jetstream.ConsumerInfo, chang
 			marks[key] = value
 		}
 	}
+	marks[layout.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(marks)), 10)
 	config.Metadata = marks
 	if _, err := t.e.js.UpdateConsumer(ctx, t.w.opts.Stream, config); err != nil {
 		return fmt.Errorf("mark the consumer: %w", err)
@@ -130,6 +131,9 @@ func (t *tenure) lookAfter(ctx, hard context.Context) error {
 	case !t.begun && info.NumAckPending > 0 && !t.e.members.Claimed(t.partition):
 		// Its owner is gone, and what that one had would come only after AckWait.
 		t.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
+		if err := t.noteDelivered(ctx, info); err != nil {
+			return err
+		}
 		_, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name)
 		return err
 	}
@@ -216,6 +220,9 @@ func (t *tenure) handOver(ctx context.Context) error {
 		return err
 	}
 	if info.NumAckPending > 0 {
+		if err := t.noteDelivered(ctx, info); err != nil {
+			return err
+		}
 		if _, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name); err != nil {
 			return err
 		}

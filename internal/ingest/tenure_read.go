@@ -126,6 +126,8 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 	if err != nil {
 		return err
 	}
+	t.before, t.doubtful = deliveredBefore(info, d.number)
+	t.doubtful = t.doubtful || t.w.clearance.upgrading.Load()
 	if err := t.takeOver(ctx, info); err != nil {
 		return err
 	}
@@ -185,6 +187,9 @@ func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
 
 // hand gives a new delivery to who fills batches, if it is to be processed.
 func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
+	if err := t.judgeFirst(hard, &d); err != nil {
+		return err
+	}
 	switch {
 	case first && t.caution.GiveUp() && t.accused == d.sequence:
 		return t.bury(hard, d, DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))

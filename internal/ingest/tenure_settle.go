@@ -71,9 +71,13 @@ func (t *tenure) publishGroup(hard context.Context, s *settler, g *group) error 
 		return nil // a batch of payloads that were all given up
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.publishOnce(hard, g, attempt)
-		if err := t.settleStored(hard, s, g); err != nil {
-			return err
+		settle := func() error { return t.settleStored(hard, s, g) }
+		err := s.settleKnown(hard, g, settle)
+		if err == nil && len(s.left) > 0 {
+			err = s.publishOnce(hard, g, attempt)
+			if err := settle(); err != nil {
+				return err
+			}
 		}
 		switch {
 		case len(s.left) == 0:

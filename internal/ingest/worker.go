@@ -35,6 +35,7 @@ type Worker struct {
 	pipes     []*streams.Pipeline
 	consumer  jetstream.Consumer
 	publisher publisher
+	clearance *clearance
 	operators string        // the header's value
 	ackWait   time.Duration // the consumer's
 	maxBytes  int           // of a payload: what the smallest batch takes
@@ -65,6 +66,7 @@ type Worker struct {
 	badBatch   throttle // likewise, on batches of them
 	badSettle  throttle // likewise, on inputs that cannot be settled
 	badMark    throttle // likewise, on a consumer that cannot be marked
+	badLookup  throttle // likewise, on results that cannot be looked up
 
 	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
 
@@ -103,9 +105,13 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(), ledger: newLedger(),
 		confirming: make(chan struct{}, confirmAtOnce),
 	}
+	if w.clearance, err = w.newClearance(ctx); err != nil {
+		return nil, err
+	}
 	if w.publisher, err = w.openPublisher(ctx, store.Timeout); err != nil {
 		return nil, err
 	}
+	w.clearance.probe(ctx)
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
 	w.limit, w.last = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver

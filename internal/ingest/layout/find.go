@@ -7,6 +7,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// DeadLetterStream is the stream that stores dead letters; empty if there is none.
+func DeadLetterStream(ctx context.Context, js jetstream.JetStream, l Layout) (string, error) {
+	return streamOf(ctx, js, l.DeadLetterPrefix, l.Subjects)
+}
+
 // streamOf is the stream that stores what is published with that prefix for inputs of these subjects; empty if
 // there is none. Where streams store only some of it the error is a *partlyStored: no other stream can have
 // the rest under subjects that overlap.

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/lookup"
 	"millrace/internal/ingest/store"
 )
 
@@ -47,13 +48,30 @@ func (i *inspection) duplicates(what string, c jetstream.StreamConfig) {
 	span := redeliverySpan(ackWait, deliveries)
 	found := fmt.Sprintf("duplicate window %s, and an input may come again for %s (ack wait %s, %d deliveries)",
 		c.Duplicates, span, ackWait, deliveries)
-	if c.Duplicates >= span {
-		i.say(finding.OK, what, found, "")
-		return
+	err := i.lookups(c.Name)
+	switch {
+	case err == nil && c.Duplicates >= safeWindow:
+		i.say(finding.OK, what, found+fmt.Sprintf("; an input that may have a result older than %s is looked up before it gets another", PublishFor(c.Duplicates)), "")
+	case err == nil:
+		i.say(finding.Warning, what, found, fmt.Sprintf("what the network holds up for more than %s may be stored a second time; set duplicate_window "+
+			"to %s (nats stream edit %s --dupe-window %s)", c.Duplicates-PublishFor(c.Duplicates), safeWindow, c.Name, window(safeWindow)))
+	case c.Duplicates < span:
+		i.say(finding.Warning, what, found+"; "+err.Error(), fmt.Sprintf("a result that was stored before may be stored a second time; set "+
+			"duplicate_window to %s (nats stream edit %s --dupe-window %s; the server keeps every id for as long in memory), or lower the consumer's "+
+			"ack wait or MILLRACE_MAX_DELIVER", span, c.Name, window(span)))
+	default:
+		i.say(finding.Warning, what, found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than %s, its inputs may "+
+			"get a second result; keep results (retention limits), and allow the worker's user to read them (docs/security.md)", PublishFor(c.Duplicates)))
 	}
-	i.say(finding.Warning, what, found, fmt.Sprintf("a result that was stored before may be stored a second time; set duplicate_window to %s "+
-		"(nats stream edit %s --dupe-window %s; the server keeps every id for as long in memory), or lower the consumer's ack wait or "+
-		"MILLRACE_MAX_DELIVER", span, c.Name, window(span)))
+}
+
+// lookups finds out whether the worker can look for results that are stored already.
+func (i *inspection) lookups(stream string) error {
+	results, err := lookup.New(i.nc, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}})
+	if err == nil {
+		err = results.Check(i.ctx)
+	}
+	return err
 }
 
 // window is a duration as the command line of NATS takes it.

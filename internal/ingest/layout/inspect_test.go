@@ -96,8 +96,11 @@ func TestInspectOfStreams(t *testing.T) {
 			[][]string{{"warning stream RESULTS", "Memory", "use file storage"}, {"warning stream INGEST", "use file storage"}}},
 		{"no batches", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}}},
 			[][]string{{"warning stream RESULTS", "one publish a result", "set allow_batched"}}},
-		{"a short memory for ids", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute}},
-			[][]string{{"warning stream RESULTS", "duplicate window 1m0s", "come again for 25m0s", "--dupe-window 1500s"}}},
+		{"a short memory for ids", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: 10 * time.Second}},
+			[][]string{{"warning stream RESULTS", "duplicate window 10s", "holds up for more than 5s", "--dupe-window 40s"}}},
+		{"results that go when they are read", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute,
+			Retention: jetstream.WorkQueuePolicy}},
+			[][]string{{"warning stream RESULTS", "duplicate window 1m0s", "come again for 25m0s", "retention WorkQueue", "--dupe-window 1500s"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -174,7 +177,7 @@ func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 	if _, err := r.js.UpdateConsumer(r.ctx(), "INGEST", config); err != nil {
 		t.Fatal(err)
 	}
-	wantLine(t, r.found(1000, roomy), "warning stream RESULTS", "come again for 3h0m0s", "lower the consumer's ack wait")
+	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "come again for 3h0m0s", "a result older than 40s is looked up")
 }
 
 // A cluster can keep several copies of a stream.

@@ -21,6 +21,10 @@ const (
 	PinnedFor = 3 * time.Second
 )
 
+// MarkDelivered is the key in the metadata of a partition's consumer for the highest stream sequence that was delivered before the
+// consumer started again from its floor, which makes it forget that.
+const MarkDelivered = "millrace-delivered"
+
 // PartitionConsumer is the name of a partition's consumer.
 func PartitionConsumer(consumer string, p int) string { return consumer + "-" + strconv.Itoa(p) }
 
@@ -51,7 +55,7 @@ func partitionConsumerConfig(l Layout, p int) jetstream.ConsumerConfig {
 		Durable: PartitionConsumer(l.Consumer, p), FilterSubjects: partitionFilters(p, l.Subjects),
 		AckPolicy: jetstream.AckAllPolicy, AckWait: l.AckWait, MaxAckPending: l.MaxAckPending, MaxDeliver: -1,
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{PriorityGroup}, PinnedTTL: PinnedFor,
-		Description: provisioned,
+		Description: provisioned, Metadata: map[string]string{MarkDelivered: "0"},
 	}
 }
 

@@ -2,6 +2,7 @@ package pull
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -55,7 +56,10 @@ func (p *Pull) ask() error {
 		if p.left+messages > outstanding*p.r.Messages || p.room+bytes > outstanding*full {
 			return nil
 		}
-		if err := p.send(i, messages, bytes); err != nil {
+		switch err := p.send(i, messages, bytes); {
+		case errors.Is(err, nats.ErrReconnectBufExceeded):
+			return nil // there is no connection; it is asked for again when there is
+		case err != nil:
 			return err
 		}
 		if alone {

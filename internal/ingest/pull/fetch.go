@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/stall"
 )
 
 // answerWithin is how long the server may take to answer a request that does not wait, beside what the messages take.
@@ -24,7 +26,7 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 		return 0, fmt.Errorf("fetch from consumer %q: %w", r.Consumer, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	bytes := r.bytes()
+	bytes, asked := r.bytes(), time.Now()
 	if err := request(nc, subject(r), inbox, wire{Batch: n, MaxBytes: bytes, Expires: wait, NoWait: wait == 0}); err != nil {
 		return 0, err
 	}
@@ -40,7 +42,7 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 				continue
 			}
 			came++
-			take(&Message{nc: nc, raw: raw})
+			take(&Message{nc: nc, raw: raw, since: stall.Process().Since(asked, time.Now())})
 		case <-ctx.Done():
 			if nc.IsClosed() {
 				return came, nats.ErrConnectionClosed

@@ -14,10 +14,15 @@ import (
 // Message is a message of a consumer. Unlike the client library's it can be acknowledged as often as one likes: an
 // acknowledgement may get lost.
 type Message struct {
-	nc   *nats.Conn
-	raw  *nats.Msg
-	turn uint64
+	nc    *nats.Conn
+	raw   *nats.Msg
+	turn  uint64
+	since time.Time
 }
+
+// Since is a moment before the message reached this process: no more than what waited before it in the client lies between. It is zero
+// where that is not known.
+func (m *Message) Since() time.Time { return m.since }
 
 var _ jetstream.Msg = (*Message)(nil)
 

@@ -80,6 +80,8 @@ type Pull struct {
 	turn    uint64   // number of the inbox of this client's turn in a priority group; 0 before the first
 	unused  bool     // the last request without a pin ended and had brought nothing: its inbox can be used again
 
+	age age // of what waits in in
+
 	mu  sync.Mutex
 	pin string // the server's name for this client's turn
 }
@@ -97,6 +99,7 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	}
 	p.status = nc.StatusChanged(nats.CONNECTED)
 	p.tick = time.NewTicker(r.Heartbeat / ticksPerBeat)
+	p.age.mark(time.Now(), 0)
 	return p, nil
 }
 
@@ -124,6 +127,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		if raw == nil {
 			continue
 		}
+		since := p.age.took(len(p.in))
 		p.mute = 0
 		if raw.Reply == "" {
 			if err := p.hear(raw); err != nil {
@@ -132,7 +136,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 			continue
 		}
 		p.quiet = 0
-		m := p.message(raw)
+		m := p.message(raw, since)
 		if m.turn > p.turn {
 			if err := p.begin(ctx, m.turn); err != nil {
 				return nil, err
@@ -150,6 +154,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 		p.forget()
 		return nil, nil
 	}
+	p.age.mark(time.Now(), len(p.in))
 	select {
 	case raw := <-p.in:
 		return raw, nil
@@ -227,9 +232,9 @@ func (p *Pull) Stop() {
 	})
 }
 
-// message makes the message of what has come.
-func (p *Pull) message(raw *nats.Msg) *Message {
-	return &Message{nc: p.nc, raw: raw, turn: p.turnOf(raw)}
+// message makes the message of what has come since that moment.
+func (p *Pull) message(raw *nats.Msg, since time.Time) *Message {
+	return &Message{nc: p.nc, raw: raw, turn: p.turnOf(raw), since: since}
 }
 
 // Rest takes what has come and was not taken. It waits for nothing.
@@ -238,7 +243,8 @@ func (p *Pull) Rest() iter.Seq[*Message] {
 		for {
 			select {
 			case raw := <-p.in:
-				if raw.Reply != "" && !yield(p.message(raw)) {
+				since := p.age.took(len(p.in))
+				if raw.Reply != "" && !yield(p.message(raw, since)) {
 					return
 				}
 			default:

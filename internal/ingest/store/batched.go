@@ -95,6 +95,9 @@ func (b *Batched) commit(ctx context.Context, msgs []*nats.Msg) error {
 		return ctx.Err()
 	}
 	defer func() { <-b.places }()
+	if late(ctx) {
+		return context.DeadlineExceeded
+	}
 	l := b.singles.next()
 	if !l.nc.IsConnected() {
 		return errDisconnected

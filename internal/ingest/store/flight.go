@@ -91,9 +91,15 @@ func (f *flight) begin(ctx context.Context, m *nats.Msg) error {
 func (f *flight) finish(ctx context.Context, msgs []*nats.Msg) error {
 	last := len(msgs) - 1
 	for i, m := range msgs[1:last] {
+		if late(ctx) {
+			return fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), context.DeadlineExceeded)
+		}
 		if _, err := f.publisher.AddMsg(f.load(m)); err != nil {
 			return fmt.Errorf("message %d of a batch of %d: %w", i+2, len(msgs), f.reason(err))
 		}
+	}
+	if late(ctx) {
+		return fmt.Errorf("the commit of a batch of %d: %w", len(msgs), context.DeadlineExceeded)
 	}
 	ack, err := f.publisher.CommitMsg(ctx, f.load(msgs[last]))
 	if err = f.reason(err); err != nil {

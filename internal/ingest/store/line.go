@@ -108,6 +108,10 @@ func (l *line) send(ctx context.Context, m *nats.Msg) pending {
 	if !l.enter(ctx, m) {
 		return pending{err: ctx.Err()}
 	}
+	if late(ctx) {
+		l.leave(m)
+		return pending{err: context.DeadlineExceeded}
+	}
 	ack, err := l.js.PublishMsgAsync(m)
 	if err != nil {
 		l.leave(m)

@@ -45,16 +45,25 @@ func ServerBatches(version string) bool {
 // Ask finds out whether a stream takes batches. It fails when the server does not tell; a stream that is not there
 // is no failure.
 func Ask(ctx context.Context, nc *nats.Conn, stream string) (Capability, error) {
+	return ask(ctx, nc, stream, nil)
+}
+
+// ask is Ask that tells read, which may be nil, of the stream as it is and of when that was asked.
+func ask(ctx context.Context, nc *nats.Conn, stream string, read func(*jetstream.StreamInfo, time.Time)) (Capability, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return Capability{}, err
 	}
+	asked := time.Now()
 	s, err := js.Stream(ctx, stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return Capability{Missing: true, Found: fmt.Sprintf("one publish a result: there is no stream %q", stream), Advice: "create it"}, nil
 	}
 	if err != nil {
 		return Capability{}, fmt.Errorf("asking whether stream %q takes batches: %w: check the account's permissions on the JetStream API", stream, err)
+	}
+	if read != nil {
+		read(s.CachedInfo(), asked)
 	}
 	return judgeStream(s.CachedInfo().Config, nc.ConnectedServerVersion()), nil
 }
@@ -78,6 +87,8 @@ type Options struct {
 	Stream  string           // that stores what is put
 	Changed func(Capability) // told when what was found at the last question has changed
 	Trouble func(error)      // told why a batch was not confirmed; its messages are published one by one
+
+	Read func(info *jetstream.StreamInfo, asked time.Time) // told of the stream whenever it was asked, and when that began
 }
 
 const (
@@ -116,7 +127,7 @@ type finding struct {
 func Open(ctx context.Context, singles *Windowed, o Options) (*Following, Capability, error) {
 	f := &Following{singles: singles, o: o, every: askEvery, doubtful: askDoubtful}
 	f.batched = NewBatched(singles, f.troubled)
-	found, err := Ask(ctx, singles.next().nc, o.Stream)
+	found, err := ask(ctx, singles.next().nc, o.Stream, o.Read)
 	if err != nil {
 		return nil, Capability{}, err
 	}
@@ -155,7 +166,7 @@ func (f *Following) ask(ctx context.Context) {
 	defer cancel()
 	f.doubt.Store(false) // a batch that fails from now on is for the next question
 	before := f.last.Load().capability
-	found, err := Ask(ctx, f.singles.next().nc, f.o.Stream)
+	found, err := ask(ctx, f.singles.next().nc, f.o.Stream, f.o.Read)
 	if err != nil {
 		found = before
 	}

@@ -22,7 +22,8 @@ type Store interface {
 	// Put stores msgs, in their order while nothing goes wrong, and returns when each has its answer or ctx has
 	// ended. answers[i] is about msgs[i]; they are appended to dst and returned. Every message must carry a
 	// Nats-Msg-Id, since one may be sent twice. The messages stay the caller's and are not changed; after a Put
-	// whose ctx has ended, what they hold may be read for as long as an acknowledgement may take.
+	// whose ctx has ended, what they hold may be read for as long as an acknowledgement may take. Nothing is sent after the deadline
+	// of ctx, by the clock and not by a timer: the process may have been stopped meanwhile.
 	Put(ctx context.Context, msgs []*nats.Msg, dst []Answer) (answers []Answer)
 }
 
@@ -49,6 +50,12 @@ const MaxSubject = 4096 - 128
 
 // errLongSubject is why a message was not sent.
 var errLongSubject = fmt.Errorf("its subject is longer than %d bytes", MaxSubject)
+
+// late says whether the deadline of ctx has passed.
+func late(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
+}
 
 // fits says whether a message may be sent.
 func fits(m *nats.Msg) bool { return len(m.Subject) <= MaxSubject }

@@ -124,7 +124,9 @@ func (p *Proxy) copy(server, client net.Conn) {
 	buffer := make([]byte, 1<<16)
 	for {
 		n, err := client.Read(buffer)
-		p.Up.pass()
+		if !p.Up.pass() {
+			return
+		}
 		if _, writeErr := server.Write(buffer[:n]); err != nil || writeErr != nil {
 			return
 		}
@@ -141,7 +143,9 @@ func (p *Proxy) forward(client, server net.Conn) {
 			_ = out.Flush() // what came before the end is the client's
 			return
 		}
-		p.Down.pass()
+		if !p.Down.pass() {
+			return
+		}
 		if body == nil || !p.lost(subject, body) {
 			_, _ = out.Write(operation) // its error is Flush's too
 			_, _ = out.Write(body)      // likewise
@@ -172,35 +176,49 @@ func readOperation(in *bufio.Reader) (operation, subject, body []byte, err error
 
 // Valve lets bytes pass while it is open, as it is at first.
 type Valve struct {
-	mu     sync.Mutex
-	closed chan struct{} // closed again when the valve opens; nil while it is open
+	mu   sync.Mutex
+	held *held // nil while it is open
+}
+
+// held is the bytes that wait at a closed valve.
+type held struct {
+	over chan struct{} // closed when it opens
+	drop bool          // they are dropped then, and their connections with them
 }
 
 // Close holds bytes up until Open.
 func (v *Valve) Close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.closed == nil {
-		v.closed = make(chan struct{})
+	if v.held == nil {
+		v.held = &held{over: make(chan struct{})}
 	}
 }
 
 // Open lets them pass.
-func (v *Valve) Open() {
+func (v *Valve) Open() { v.end(false) }
+
+// Drop opens the valve and ends the connections whose bytes it holds up, as if the network had lost them.
+func (v *Valve) Drop() { v.end(true) }
+
+func (v *Valve) end(drop bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.closed != nil {
-		close(v.closed)
-		v.closed = nil
+	if v.held != nil {
+		v.held.drop = drop
+		close(v.held.over)
+		v.held = nil
 	}
 }
 
-// pass waits until the valve is open.
-func (v *Valve) pass() {
+// pass waits until the valve is open, and says whether the bytes may pass.
+func (v *Valve) pass() bool {
 	v.mu.Lock()
-	closed := v.closed
+	held := v.held
 	v.mu.Unlock()
-	if closed != nil {
-		<-closed
+	if held == nil {
+		return true
 	}
+	<-held.over
+	return !held.drop
 }

@@ -1,0 +1,136 @@
+package faults
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// In each of these tests a worker is away for longer than the result stream knows the ids of what it has stored.
+const (
+	lateAckWait = 3 * time.Second
+	lateWindow  = 12 * time.Second
+	lateAway    = 20 * time.Second // frozen or cut off
+	lateStart   = 14 * time.Second // after a kill
+)
+
+// serveLate starts a server with a result stream that forgets ids soon, and sets up workers that have something in hand nearly always.
+func (r *rig) serveLate() {
+	r.t.Helper()
+	r.operators("crc32c,minhash?k=24&hashes=128")
+	r.set("MILLRACE_ACK_WAIT=" + lateAckWait.String())
+	r.serve(1)
+	r.createStream(jetstream.StreamConfig{
+		Name: resultStream, Subjects: []string{"results.>", "deadletter.>"}, Duplicates: lateWindow, AllowBatchPublish: true,
+	})
+}
+
+// pass waits until so much time has passed since a moment: what is waited for is the end of the duplicate window.
+func (r *rig) pass(since time.Time, d time.Duration) {
+	r.t.Helper()
+	r.until("the result stream has forgotten the ids of before", func() bool { return time.Since(since) > d })
+}
+
+// send sends a signal that does not end the process.
+func (p *process) send(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestWorkerFrozenBeyondTheWindow stops a process and lets it go on: it does not know that it was stopped.
+func TestWorkerFrozenBeyondTheWindow(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		freezes := times(5, 1)
+		r.serveLate()
+		r.work(2)
+		f := r.feed(endless, r.inputs())
+		for range freezes {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			r.awaitWork(r.workers[0])
+			r.workers[0].send(syscall.SIGSTOP)
+			r.pass(time.Now(), lateAway)
+			r.workers[0].send(syscall.SIGCONT)
+			r.until("the worker is back", r.workers[0].isReady)
+			r.awaitResults(1)
+		}
+		f.finish()
+		r.close("worker frozen beyond the duplicate window", freezes)
+	})
+}
+
+// TestConnectionCutBeyondTheWindow cuts one of two workers off, and lets it come back when the ids of what it had in hand are forgotten.
+func TestConnectionCutBeyondTheWindow(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		cuts := times(5, 1)
+		r.serveLate()
+		p := r.proxy()
+		r.join(r.startWorkerAt(p.URL()))
+		r.work(1)
+		f := r.feed(endless, r.inputs())
+		for range cuts {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			r.awaitWork(r.workers[0])
+			p.Refuse(true)
+			r.pass(time.Now(), lateAway)
+			p.Refuse(false)
+			r.until("the worker is back", r.workers[0].isReady)
+			r.awaitResults(1)
+		}
+		f.finish()
+		r.close("connection cut beyond the duplicate window", cuts)
+	})
+}
+
+// TestConnectionSilentBeyondTheWindow holds up what a worker says as a network does that loses packets: it hears nothing of that, and what
+// it sent is dropped in the end.
+func TestConnectionSilentBeyondTheWindow(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		cuts := times(5, 1)
+		r.serveLate()
+		p := r.proxy()
+		r.join(r.startWorkerAt(p.URL()))
+		r.work(1)
+		f := r.feed(endless, r.inputs())
+		for range cuts {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			r.awaitWork(r.workers[0])
+			p.Up.Close()
+			r.pass(time.Now(), lateAway)
+			p.Up.Drop()
+			r.until("the worker is back", r.workers[0].isReady)
+			r.awaitResults(1)
+		}
+		f.finish()
+		r.close("connection silent beyond the duplicate window", cuts)
+	})
+}
+
+// TestWorkersRestartedBeyondTheWindow kills all workers, and starts others when the ids of what they had in hand are forgotten.
+func TestWorkersRestartedBeyondTheWindow(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		kills := times(5, 1)
+		r.serveLate()
+		r.work(2)
+		f := r.feed(endless, r.inputs())
+		for range kills {
+			r.awaitResults(1 + r.rng.IntN(2000))
+			for _, w := range r.workers {
+				r.awaitWork(w)
+			}
+			for _, w := range r.workers {
+				w.kill()
+			}
+			r.workers = nil
+			r.pass(time.Now(), lateStart)
+			r.work(2)
+			r.awaitResults(1)
+		}
+		f.finish()
+		r.close("all workers killed, others started beyond the duplicate window", kills)
+	})
+}

@@ -1,0 +1,188 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/lookup"
+	"millrace/internal/ingest/store"
+)
+
+// clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a second one for as long as its
+// duplicate window lasts. So it may be published only while it is known that none was stored before a moment less than that window ago;
+// otherwise it is looked up first.
+type clearance struct {
+	w       *Worker
+	results window // of the result stream
+	dead    window // of the stream of dead letters, where it is another
+	apart   bool   // it is
+	lookup  *lookup.Results
+
+	upgrading atomic.Bool // results have ids of an earlier version, which the stream does not compare with ours
+	probed    time.Time   // when that was looked at; for the goroutine that has asking
+	asking    atomic.Bool
+}
+
+const (
+	// probeLately is how many of the newest results are read to find out what ids they have.
+	probeLately = 10000
+
+	// upgradeFor is for how long after the newest result with such an id every input that comes again is looked up.
+	upgradeFor = time.Hour
+
+	// probeEvery is how often that is looked at again while it is so.
+	probeEvery = 10 * time.Minute
+)
+
+// newClearance finds out where results and dead letters are stored.
+func (w *Worker) newClearance(ctx context.Context) (*clearance, error) {
+	c := &clearance{w: w}
+	streams := []string{w.opts.ResultStream}
+	if name, err := layout.DeadLetterStream(ctx, w.js, w.opts.Layout); err == nil && name != "" && name != w.opts.ResultStream {
+		asked := time.Now()
+		if s, err := w.js.Stream(ctx, name); err == nil {
+			streams, c.apart = append(streams, name), true
+			c.dead.saw(s.CachedInfo(), asked)
+		}
+	}
+	var err error
+	c.lookup, err = lookup.New(w.nc, lookup.Settings{
+		Input: w.opts.Stream, Streams: streams, BySubject: w.opts.Exclusive, Deliveries: HeaderDeliveries, Log: w.log,
+	})
+	return c, err
+}
+
+// saw enters what the result stream is like.
+func (c *clearance) saw(info *jetstream.StreamInfo, asked time.Time) { c.results.saw(info, asked) }
+
+// probe looks what ids the newest results have.
+func (c *clearance) probe(ctx context.Context) {
+	c.probed = time.Now()
+	var newest time.Time
+	err := c.lookup.Check(ctx)
+	if err == nil {
+		newest, err = c.lookup.Newest(ctx, probeLately)
+	}
+	if err != nil {
+		c.w.log.Warn("results cannot be looked up: an input that comes again after the result stream's duplicate window may get a second result",
+			"stream", c.w.opts.ResultStream, "publishes_for", c.results.publishFor(time.Now()).String(), "error", err)
+		return
+	}
+	upgrading := time.Since(newest) < upgradeFor
+	if c.upgrading.Swap(upgrading) != upgrading && upgrading {
+		c.w.log.Info("results were stored by an earlier version lately; every input that comes again is looked up among them", "newest", newest)
+	}
+}
+
+// clear says whether a result of a delivery may be published now.
+func (c *clearance) clear(d *delivery, now time.Time) bool {
+	return c.results.clear(d, now, d.first || !c.upgrading.Load())
+}
+
+// until is when the first of these deliveries may not be published any more. All are clear.
+func (c *clearance) until(items []delivery, left []int, now time.Time) time.Time {
+	oldest := now
+	for _, i := range left {
+		if at := items[i].cleared; at.Before(oldest) {
+			oldest = at
+		}
+	}
+	return oldest.Add(c.results.publishFor(now))
+}
+
+// find looks deliveries up, and returns those that have a result or a dead letter. The others are clear from now on.
+func (c *clearance) find(ctx context.Context, items []delivery, stale, known []int) ([]int, error) {
+	if c.upgrading.Load() && c.asking.CompareAndSwap(false, true) {
+		if time.Since(c.probed) >= probeEvery {
+			c.probe(ctx)
+		}
+		c.asking.Store(false)
+	}
+	wanted := make([]lookup.Wanted, len(stale))
+	for n, i := range stale {
+		d := &items[i]
+		wanted[n] = lookup.Wanted{
+			Input: lookup.Input{Sequence: d.sequence, Stored: d.stored.UnixNano()}, Subject: layout.MapSubject(c.w.opts.ResultPrefix, d.subject),
+		}
+	}
+	found, began, err := c.lookup.Find(ctx, wanted)
+	if errors.Is(err, lookup.ErrImpossible) {
+		if c.w.badLookup.due() {
+			c.w.log.Warn("results are published without looking whether they are stored already: they may be stored a second time",
+				"results", len(stale), "stream", c.w.opts.ResultStream, "error", err)
+		}
+		found, err = make([]bool, len(stale)), nil
+	}
+	if err != nil {
+		return known, err
+	}
+	for n, i := range stale {
+		d := &items[i]
+		if found[n] {
+			known = append(known, i)
+		} else {
+			d.first, d.cleared = false, began
+		}
+	}
+	return known, nil
+}
+
+// buried says whether a delivery has a dead letter or a result already, and until when a dead letter may be published if not.
+func (c *clearance) buried(ctx context.Context, d *delivery) (stored bool, until time.Time, err error) {
+	w := &c.results
+	if c.apart {
+		w = &c.dead
+	}
+	now := time.Now()
+	if !w.clear(d, now, d.first || !c.upgrading.Load()) {
+		alone := []delivery{*d}
+		known, err := c.find(ctx, alone, []int{0}, nil)
+		if err != nil || len(known) > 0 {
+			return len(known) > 0, now, err
+		}
+		d.first, d.cleared = alone[0].first, alone[0].cleared
+	}
+	return false, d.cleared.Add(w.publishFor(now)), nil
+}
+
+// highest is the highest sequence of an input that may have been delivered before, by what is stored of those from that time on.
+func (c *clearance) highest(ctx context.Context, oldest time.Time) (uint64, error) {
+	highest, err := c.lookup.Highest(ctx, oldest)
+	if errors.Is(err, lookup.ErrImpossible) {
+		return 0, nil // each is published without a lookup, and that is said then
+	}
+	return highest, err
+}
+
+// settleKnown looks up what may be stored already, and has settle settle what is. The rest stays in left and may be published.
+func (s *settler) settleKnown(ctx context.Context, g *group, settle func() error) error {
+	now := time.Now()
+	s.stale, s.known = s.stale[:0], s.known[:0]
+	for _, i := range s.left {
+		if !s.w.clearance.clear(&g.items[i], now) {
+			s.stale = append(s.stale, i)
+		}
+	}
+	if len(s.stale) == 0 {
+		return nil
+	}
+	var err error
+	if s.known, err = s.w.clearance.find(ctx, g.items, s.stale, s.known); err != nil || len(s.known) == 0 {
+		return err
+	}
+	rest := slices.DeleteFunc(s.left, func(i int) bool {
+		_, known := slices.BinarySearch(s.known, i) // it has the order of left
+		return known
+	})
+	s.answers = slices.Repeat([]store.Answer{{Duplicate: true}}, len(s.known))
+	s.left = s.known
+	err = settle()
+	s.left = rest
+	return err
+}

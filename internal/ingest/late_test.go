@@ -1,0 +1,285 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/streams"
+)
+
+// abandon takes n inputs as a worker does that dies with them, and gives each to keep.
+func (r *rig) abandon(n int, keep func(d *delivery)) {
+	r.t.Helper()
+	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: pullFor, Heartbeat: pullFor / 2}
+	if r.opts.Exclusive {
+		request.Consumer, request.Group = layout.PartitionConsumer(r.opts.Consumer, 0), layout.PriorityGroup
+	}
+	p, err := pull.Open(r.connect(), request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer p.Stop()
+	for range n {
+		m, err := p.Next(r.ctx())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		d, err := newDelivery(m, time.Now())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if r.opts.Exclusive {
+			d.subject = layout.PartitionSubject(d.subject)
+		}
+		keep(&d)
+	}
+}
+
+// storeResult stores the result of a delivery under an id.
+func (r *rig) storeResult(d *delivery, id string) {
+	r.t.Helper()
+	h := d.resultHeader(operatorNames(r.opts))
+	h[jetstream.MsgIDHeader] = []string{id}
+	records := make([][]byte, len(r.opts.Operators))
+	for i, op := range r.opts.Operators {
+		records[i] = op.AppendReference(nil, d.msg.Data())
+	}
+	m := &nats.Msg{Subject: layout.MapSubject("results", d.subject), Header: h, Data: r.opts.Format.Append(nil, r.opts.Operators, len(d.msg.Data()), records)}
+	if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// forgotten returns once the result stream has forgotten the ids of what it has stored before.
+func (r *rig) forgotten() {
+	r.t.Helper()
+	probe := &nats.Msg{Subject: "results.probe", Header: nats.Header{jetstream.MsgIDHeader: {"probe"}}}
+	first, err := r.js.PublishMsg(r.ctx(), probe)
+	for known := true; known; {
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		var ack *jetstream.PubAck
+		if ack, err = r.js.PublishMsg(r.ctx(), probe); err == nil {
+			known = ack.Duplicate
+		}
+	}
+	s, err := r.js.Stream(r.ctx(), "RESULTS")
+	if err == nil {
+		err = s.Purge(r.ctx(), jetstream.WithPurgeSubject("results.probe"))
+	}
+	if err != nil || first.Duplicate {
+		r.t.Fatalf("purge the probes: %v", err)
+	}
+}
+
+// forgetful creates the streams, with a result stream that forgets ids after two seconds.
+func (r *rig) forgetful() {
+	r.t.Helper()
+	r.opts.AckWait = time.Second
+	r.createStream(jetstream.StreamConfig{
+		Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 2 * time.Second, AllowBatchPublish: true,
+	})
+	r.provision()
+}
+
+// A worker dies after it has stored half of the results. The next one comes when the result stream has forgotten them.
+func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
+	eachDelivery(t, func(t *testing.T, r *rig) {
+		r.forgetful()
+		const n = 60
+		r.publish(n, document)
+		r.abandon(n, func(d *delivery) {
+			if d.sequence%2 == 0 {
+				r.storeResult(d, d.messageID())
+			}
+		})
+		r.forgotten()
+		r.workOff(n)
+		r.wantAll(n, document)
+		if known := r.tally.count(Duplicate); known != n/2 {
+			t.Errorf("%d results were found, want the %d that were stored", known, n/2)
+		}
+		for sequence, results := range r.stored("results.>") {
+			_, marked := results[0].Headers()[HeaderDeliveries]
+			if late := sequence%2 == 1; marked != late {
+				t.Errorf("the result of input %d has the header %s: %v, want %v", sequence, HeaderDeliveries, marked, late)
+			}
+		}
+	})
+}
+
+// A dead letter counts as well as a result.
+func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
+	eachDelivery(t, func(t *testing.T, r *rig) {
+		r.forgetful()
+		r.publish(3, someBytes(2000, 10, 2000))
+		r.abandon(3, func(d *delivery) {
+			if d.sequence != 1 {
+				return
+			}
+			m := &nats.Msg{Subject: "deadletter.web.0", Header: d.deadLetterHeader(TooLarge, tooLarge(2000, 1000), true), Data: d.msg.Data()}
+			if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+				t.Fatal(err)
+			}
+		})
+		r.forgotten()
+		run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+		r.tally.await(t, DeadLettered, 2)
+		r.tally.awaitStored(t, 1)
+		if err := run.drain(); err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+		letters := r.stored("deadletter.>")
+		if len(letters[1]) != 1 || len(letters[3]) != 1 {
+			t.Errorf("inputs 1 and 3 have %d and %d dead letters, want one each", len(letters[1]), len(letters[3]))
+		}
+	})
+}
+
+// Results of an earlier version have ids that the stream does not compare with ours.
+func TestResultsOfAnEarlierVersionAreFound(t *testing.T) {
+	eachDelivery(t, func(t *testing.T, r *rig) {
+		r.opts.AckWait = time.Second
+		r.provision()
+		const n = 60
+		r.publish(n, document)
+		r.abandon(n, func(d *delivery) {
+			switch id := "INGEST:" + strconv.FormatUint(d.sequence, 10); d.sequence % 3 {
+			case 0:
+				r.storeResult(d, id)
+			case 1:
+				r.storeResult(d, fmt.Sprintf("%s:%d", id, time.Now().UnixMilli()))
+			}
+		})
+		r.workOff(n)
+		r.wantAll(n, document)
+		if known := r.tally.count(Duplicate); known != n*2/3 {
+			t.Errorf("%d results were found, want the %d that were stored", known, n*2/3)
+		}
+	})
+}
+
+// Where results cannot be read, inputs are not held for ever: they get a result, and the log says what that may mean.
+func TestWithoutALookupResultsArePublished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.AckWait = time.Second
+	r.createStream(jetstream.StreamConfig{
+		Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 2 * time.Second, Retention: jetstream.WorkQueuePolicy,
+	})
+	r.provision()
+	const n = 10
+	r.publish(n, document)
+	reader, err := r.js.CreateConsumer(r.ctx(), "RESULTS", jetstream.ConsumerConfig{Durable: "reader", AckPolicy: jetstream.AckExplicitPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.abandon(n, func(*delivery) {})
+	r.forgotten()
+	run := r.run(hostDevice(t), streams.Config{})
+	r.log.Await(t, "results cannot be looked up")
+	r.tally.awaitStored(t, n)
+	r.log.Await(t, "published without looking")
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if info, err := reader.Info(r.ctx()); err != nil || info.NumPending != n {
+		t.Errorf("the reader of the results has %d, want %d (%v)", info.NumPending, n, err)
+	}
+}
+
+// A longer window brings forgotten ids back only with time.
+func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	tell := func(w *window, d, now time.Duration) {
+		w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: d}, TimeStamp: at(now)}, at(now))
+	}
+	w := &window{}
+	tell(w, time.Minute, 0)
+	for _, c := range []struct{ tell, now, want time.Duration }{
+		{0, 0, 40 * time.Second},
+		{time.Hour, 0, 40 * time.Second},
+		{0, 10 * time.Second, 50 * time.Second},
+		{time.Hour, 30 * time.Second, 70 * time.Second}, // asked again
+		{0, 2 * time.Hour, time.Hour - 20*time.Second},
+		{10 * time.Second, 2 * time.Hour, 5 * time.Second},
+		{time.Millisecond, 2 * time.Hour, time.Second},
+	} {
+		if c.tell > 0 {
+			tell(w, c.tell, c.now)
+		}
+		if got := w.publishFor(at(c.now)); got != c.want {
+			t.Errorf("after %v, with a window of %v: results are published for %v, want %v", c.now, c.tell, got, c.want)
+		}
+	}
+}
+
+func TestClearance(t *testing.T) { // alone: it counts allocations
+	now := time.Now()
+	w := &window{}
+	// The server's clock is a minute ahead.
+	w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: 2 * time.Minute}, TimeStamp: now.Add(time.Minute)}, now)
+	for name, c := range map[string]struct {
+		d     delivery
+		byAge bool
+		want  bool
+	}{
+		"just delivered":              {delivery{cleared: now.Add(-time.Second), stored: now.Add(-time.Hour)}, false, true},
+		"held for long":               {delivery{cleared: now.Add(-100 * time.Second), stored: now.Add(-time.Hour)}, true, false},
+		"again and young":             {delivery{stored: now.Add(-39 * time.Second)}, true, true},
+		"again and old":               {delivery{stored: now.Add(-41 * time.Second)}, true, false},
+		"again, young and in upgrade": {delivery{stored: now}, false, false},
+		"held while suspended": {delivery{cleared: time.Unix(0, now.Add(-100*time.Second).UnixNano()), stored: now.Add(-time.Hour)},
+			true, false},
+	} {
+		if got := w.clear(&c.d, now, c.byAge); got != c.want {
+			t.Errorf("%s: may be published: %v, want %v", name, got, c.want)
+		}
+	}
+	d := delivery{cleared: now}
+	if n := testing.AllocsPerRun(100, func() { w.clear(&d, now, true) }); n != 0 {
+		t.Errorf("clearing a delivery allocates %v times", n)
+	}
+}
+
+// Deliveries that a client holds for long say so.
+func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	p, err := pull.Open(r.connect(), pull.Request{Stream: "INGEST", Consumer: "millrace", Messages: 10, Bytes: 1 << 20, Expires: 6 * time.Second, Heartbeat: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	ctx, cancel := context.WithTimeout(r.ctx(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := p.Next(ctx); err == nil {
+		t.Fatal("a message came before any was published")
+	}
+	before := time.Now()
+	r.publish(4, document)
+	published := time.Now()
+	for i := range 4 {
+		m, err := p.Next(r.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if since := m.Since(); since.IsZero() || since.After(published) {
+			t.Errorf("message %d counts from %v after it was published", i, since.Sub(published))
+		} else if i == 0 && before.Sub(since) > time.Second {
+			t.Errorf("the first message counts from %v before it was published", before.Sub(since))
+		}
+	}
+}

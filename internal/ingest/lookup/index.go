@@ -1,0 +1,93 @@
+package lookup
+
+// Input says which message of the input stream a result is of.
+type Input struct {
+	Sequence uint64
+	Stored   int64 // when the input stream stored it, in nanoseconds since 1970
+}
+
+const (
+	// perBlock is how many neighbouring sequences share a block of the index.
+	perBlock = 64
+
+	// mostBlocks bounds the index: 4 million inputs in a row, in 32 MiB.
+	mostBlocks = 1 << 16
+
+	// mostOthers bounds what the blocks have no place for.
+	mostOthers = 1 << 16
+)
+
+// index is the set of inputs that have a result. It holds 8 bytes for each where their sequences are close together.
+type index struct {
+	blocks map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
+	others map[Input]bool              // a second input with a sequence that was used again
+	old    map[uint64]bool             // sequences of results with ids of an earlier version, which do not say when the input was stored
+}
+
+func newIndex() index {
+	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}}
+}
+
+// add enters an input. It says false where there is no room.
+func (x *index) add(in Input) bool {
+	key, i := in.Sequence/perBlock, in.Sequence%perBlock
+	block := x.blocks[key]
+	if block == nil {
+		if len(x.blocks) >= mostBlocks {
+			return false
+		}
+		block = new([perBlock]int64)
+		x.blocks[key] = block
+	}
+	switch block[i] {
+	case 0:
+		block[i] = in.Stored
+	case in.Stored:
+	default:
+		if len(x.others) >= mostOthers {
+			return false
+		}
+		x.others[in] = true
+	}
+	return true
+}
+
+// addOld enters an input of which only the sequence is known.
+func (x *index) addOld(sequence uint64) bool {
+	if len(x.old) >= mostOthers {
+		return x.old[sequence]
+	}
+	x.old[sequence] = true
+	return true
+}
+
+// has says whether an input was entered.
+func (x *index) has(in Input) bool {
+	if block := x.blocks[in.Sequence/perBlock]; block != nil && block[in.Sequence%perBlock] == in.Stored {
+		return true
+	}
+	return x.others[in] || x.old[in.Sequence]
+}
+
+// keep forgets all inputs but those in the blocks of these.
+func (x *index) keep(inputs []Input) {
+	wanted := map[uint64]bool{}
+	for _, in := range inputs {
+		wanted[in.Sequence/perBlock] = true
+	}
+	for key := range x.blocks {
+		if !wanted[key] {
+			delete(x.blocks, key)
+		}
+	}
+	for in := range x.others {
+		if !wanted[in.Sequence/perBlock] {
+			delete(x.others, in)
+		}
+	}
+	for sequence := range x.old {
+		if !wanted[sequence/perBlock] {
+			delete(x.old, sequence)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/testkit"
+)
+
+// rig is a server with streams RESULTS and DEAD, and a lookup in them.
+type rig struct {
+	t  *testing.T
+	nc *nats.Conn
+	js jetstream.JetStream
+	*Results
+}
+
+func newRig(t *testing.T, bySubject bool) *rig {
+	t.Helper()
+	s := testkit.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir()})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	r := &rig{t: t, nc: nc}
+	if r.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	for name, subjects := range map[string]string{"RESULTS": "results.>", "DEAD": "deadletter.>"} {
+		if _, err := r.js.CreateStream(r.ctx(), jetstream.StreamConfig{Name: name, Subjects: []string{subjects}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.Results, err = New(nc, settings(bySubject)); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func settings(bySubject bool) Settings {
+	return Settings{Input: "IN", Streams: []string{"RESULTS", "DEAD"}, BySubject: bySubject, Deliveries: "Late", Log: slog.New(slog.DiscardHandler)}
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	r.t.Cleanup(cancel)
+	return ctx
+}
+
+// stored is when the input with that sequence was stored: one a second, the latest now.
+func storedAt(now time.Time, sequence uint64) int64 {
+	return now.Add(-time.Duration(10000-sequence) * time.Second).UnixNano()
+}
+
+func (r *rig) store(subject, id string, late bool) {
+	r.t.Helper()
+	m := &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}}
+	if late {
+		m.Header.Set("Late", "2")
+	}
+	if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) find(inputs ...Input) []bool {
+	r.t.Helper()
+	wanted := make([]Wanted, len(inputs))
+	for i, in := range inputs {
+		wanted[i] = Wanted{Input: in, Subject: "results.a"}
+	}
+	before := time.Now()
+	found, began, err := r.Find(r.ctx(), wanted)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if began.Before(before) || began.After(time.Now()) {
+		r.t.Errorf("the lookup began at %v, and was asked for at %v", began, before)
+	}
+	return found
+}
+
+func TestEachMessageIsReadOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, false)
+	now := time.Now()
+	id := func(seq uint64) string { return fmt.Sprintf("IN:%d:%d", seq, storedAt(now, seq)) }
+	const n = 300
+	for seq := uint64(1); seq <= n; seq++ {
+		if seq%3 > 0 {
+			r.store("results.a", id(seq), true)
+		}
+	}
+	r.store("deadletter.a", id(3)+":too_large", false)
+	for again := range 3 {
+		for seq := uint64(1); seq <= n; seq++ {
+			want := seq%3 > 0 || seq == 3 || again > 0 && seq == 6
+			if got := r.find(Input{seq, storedAt(now, seq)})[0]; got != want {
+				t.Errorf("input %d: found %v, want %v", seq, got, want)
+			}
+		}
+		if again == 0 {
+			r.store("results.a", id(6), true)
+		}
+	}
+	if want := n*2/3 + 2; r.read != want {
+		t.Errorf("%d messages were read, want each of %d once", r.read, want)
+	}
+	// What the stream had before it was created anew counts no more.
+	if err := r.js.DeleteStream(r.ctx(), "RESULTS"); err != nil {
+		t.Fatal(err)
+	}
+	r.find(Input{1, storedAt(now, 1)})
+}
+
+func TestWhichIDsAreOfAnInput(t *testing.T) {
+	t.Parallel()
+	const stored = 1700000000123456789
+	for id, want := range map[string][2]bool{ // found for sequence 7 stored then, and for one that has its sequence later
+		"IN:7:1700000000123456789":              {true, false},
+		"IN:7:1700000000123456789:max_deliver":  {true, false},
+		"IN:7:1700000000123456788":              {false, false},
+		"IN:7":                                  {true, true}, // of a version that does not say when the input was stored
+		"IN:7:too_large":                        {true, true},
+		"IN:7:1700000000123":                    {true, true}, // adr/0028
+		"IN:7:1700000000123:max_deliver":        {true, true},
+		"IN:70:1700000000123456789":             {false, false},
+		"OTHER:7:1700000000123456789":           {false, false},
+		"IN:x:1700000000123456789":              {false, false},
+		"IN::":                                  {false, false},
+		"":                                      {false, false},
+		"IN:18446744073709551616:1700000000000": {false, false},
+	} {
+		x := newIndex()
+		if in, old, ok := parse(id, "IN"); ok && old {
+			x.addOld(in.Sequence)
+		} else if ok {
+			x.add(in)
+		}
+		if got := [2]bool{x.has(Input{7, stored}), x.has(Input{7, stored + 1e9})}; got != want {
+			t.Errorf("id %q: found %v, want %v", id, got, want)
+		}
+	}
+}
+
+func TestASequenceThatWasUsedAgain(t *testing.T) {
+	t.Parallel()
+	x := newIndex()
+	for stored := int64(1); stored <= 3; stored++ {
+		x.add(Input{5, stored})
+		x.add(Input{5, stored})
+	}
+	for stored := int64(1); stored <= 4; stored++ {
+		if got := x.has(Input{5, stored}); got != (stored <= 3) {
+			t.Errorf("the message of moment %d: found %v", stored, got)
+		}
+	}
+}
+
+func TestTheIndexIsBounded(t *testing.T) {
+	t.Parallel()
+	x := newIndex()
+	kept, refused := Input{perBlock * 3, 1}, 0
+	for block := uint64(0); block < 2*mostBlocks; block++ {
+		if !x.add(Input{block * perBlock, 1}) {
+			refused++
+		}
+	}
+	if len(x.blocks) > mostBlocks || refused != mostBlocks {
+		t.Fatalf("%d blocks, %d refused, want %d of both", len(x.blocks), refused, mostBlocks)
+	}
+	x.keep([]Input{kept})
+	if len(x.blocks) != 1 || !x.has(kept) || !x.add(Input{perBlock * 9, 1}) {
+		t.Errorf("%d blocks are kept, want the one that is asked for", len(x.blocks))
+	}
+}
+
+// With a long backlog an input was stored long before it was delivered, and what was stored before that is not read.
+func TestALateBoundIsFound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		bySubject bool
+		late      bool // no result was stored soon after its input's first delivery
+		id        string
+		want      bool // a bound later than the input itself
+	}{
+		{"in order", false, false, "IN:%d:%d", true},
+		{"in order by subject", true, false, "IN:%d:%d", true},
+		{"all late", false, true, "IN:%d:%d", false},
+		{"of an earlier version", false, false, "IN:%[1]d", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, c.bySubject)
+			now := time.Now()
+			for seq := uint64(1); seq <= 200; seq++ {
+				subject := "results.a"
+				if c.bySubject && seq%2 == 0 {
+					subject = "results.b" // of another partition, which is ahead
+				}
+				id := fmt.Sprintf(c.id, seq, storedAt(now, seq))
+				if i := strings.Index(id, "%!(EXTRA"); i >= 0 {
+					id = id[:i]
+				}
+				r.store(subject, id, c.late)
+			}
+			in := Wanted{Input: Input{150, storedAt(now, 150)}, Subject: "results.a"}
+			oldest := time.Unix(0, in.Stored)
+			bound := r.bound(r.ctx(), []Wanted{in, {Input: Input{160, storedAt(now, 160)}, Subject: "results.b"}}, oldest)
+			if latest := time.Now().Add(-2*time.Minute - slack); bound.After(latest) {
+				t.Errorf("the bound is %v, later than what is known", bound)
+			} else if got := bound.After(oldest.Add(time.Minute)); got != c.want {
+				t.Errorf("the bound is %v after the input was stored; better than that: %v, want %v", bound.Sub(oldest), got, c.want)
+			}
+		})
+	}
+}
+
+// A subject that has no result gives no bound, and no wrong one either.
+func TestNoBoundByAnotherSubject(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, true)
+	now := time.Now()
+	r.store("results.b", fmt.Sprintf("IN:1:%d", storedAt(now, 1)), false)
+	in := Wanted{Input: Input{2, storedAt(now, 2)}, Subject: "results.a"}
+	if oldest := time.Unix(0, in.Stored); !r.bound(r.ctx(), []Wanted{in}, oldest).Equal(oldest) {
+		t.Error("a result of another partition gives a bound")
+	}
+}
+
+func TestNewestOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, false)
+	if newest, err := r.Newest(r.ctx(), 10); err != nil || !newest.IsZero() {
+		t.Errorf("in empty streams: %v, %v", newest, err)
+	}
+	r.store("results.a", "IN:1", false)
+	for seq := range uint64(5) {
+		r.store("results.a", fmt.Sprintf("IN:%d:%d", seq+2, time.Now().UnixNano()), false)
+	}
+	for lately, want := range map[uint64]bool{3: false, 100: true} {
+		if newest, err := r.Newest(r.ctx(), lately); err != nil || newest.IsZero() == want {
+			t.Errorf("among the newest %d: %v, %v", lately, newest, err)
+		}
+	}
+}
+
+func TestWhereNothingCanBeLookedUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, false)
+	if err := r.Check(r.ctx()); err != nil {
+		t.Errorf("all is well: %v", err)
+	}
+	if err := r.js.DeleteStream(r.ctx(), "DEAD"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(r.ctx()); err != nil {
+		t.Errorf("without a stream for dead letters: %v", err)
+	}
+	queue := jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}, Retention: jetstream.WorkQueuePolicy}
+	if _, err := r.js.CreateStream(r.ctx(), queue); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(r.ctx()); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "DEAD") {
+		t.Errorf("with a work queue: %v", err)
+	}
+	if _, _, err := r.Find(r.ctx(), []Wanted{{Input: Input{1, time.Now().UnixNano()}}}); !errors.Is(err, ErrImpossible) {
+		t.Errorf("looking in a work queue: %v", err)
+	}
+}
+
+// A worker's user may lack the permission to read results.
+func TestWithoutPermission(t *testing.T) {
+	t.Parallel()
+	s := testkit.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
+		{Username: "admin", Password: "admin"},
+		{Username: "worker", Password: "worker", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.*", "results.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}},
+	}})
+	admin, err := nats.Connect(s.ClientURL(), nats.UserInfo("admin", "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(admin.Close)
+	js, err := jetstream.New(admin)
+	if err == nil {
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("worker", "worker"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	r, err := New(nc, settings(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(t.Context()); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "docs/security.md") {
+		t.Errorf("without the permission to read results: %v", err)
+	}
+}

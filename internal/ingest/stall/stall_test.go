@@ -1,0 +1,45 @@
+package stall
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAStallIsNoticedByWhoeverLooksFirst(t *testing.T) {
+	var w Watch
+	start := time.Now()
+	at := func(d time.Duration) time.Time { return start.Add(d) }
+	w.look(at(0))
+	w.look(at(Bound))
+	if n := w.count.Load(); n != 0 {
+		t.Fatalf("%d stalls while the process ran", n)
+	}
+	if got := w.Since(at(time.Second), at(Bound)); !got.Equal(at(time.Second)) {
+		t.Errorf("without a stall the moment moved to %v", got.Sub(start))
+	}
+	// Nothing ran for a minute; what is handed on next looks as if it had just come.
+	woke := Bound + time.Minute
+	if got := w.Since(at(woke), at(woke)); !got.Equal(at(Bound)) {
+		t.Errorf("what comes right after a stall counts from %v, want its beginning %v", got.Sub(start), Bound)
+	}
+	if n := w.count.Load(); n != 1 {
+		t.Errorf("%d stalls, want 1", n)
+	}
+	for d := woke; d < woke+2*after; d += time.Second {
+		w.look(at(d))
+	}
+	if got := w.Since(at(woke+2*after), at(woke+2*after)); !got.Equal(at(woke + 2*after)) {
+		t.Errorf("long after a stall the moment moved to %v", got.Sub(start))
+	}
+}
+
+func TestElapsedIsByTheClockThatSaysMore(t *testing.T) {
+	now := time.Now()
+	if got := Elapsed(now, now.Add(time.Second)); got != time.Second {
+		t.Errorf("a second took %v", got)
+	}
+	suspended := time.Unix(0, now.UnixNano()).Add(time.Hour) // the monotonic clock knows nothing of it
+	if got := Elapsed(now, suspended); got != time.Hour {
+		t.Errorf("an hour of suspension took %v", got)
+	}
+}
