@@ -294,7 +294,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 
 // serve starts the HTTP servers. Until the worker runs they say that it is starting.
 func (p *plant) serve() error {
-	p.health = telemetry.NewHealth(telemetry.HealthConfig{Work: p.work, Connected: p.connected})
+	p.health = telemetry.NewHealth(telemetry.HealthConfig{Work: p.work, Connected: p.connected, Stalled: func() error { return p.worker.Stalled() }})
 	for _, s := range []struct {
 		what, addr, variable string
 		local                bool

@@ -45,6 +45,11 @@ func (w *Worker) Status() Status {
 	}
 }
 
+// Stalled is why the worker is not to count as ready although it runs: a consumer that has messages has delivered none for two
+// minutes, though the worker asks for them. It is nil where there is nothing of the sort. It asks neither the server nor a
+// device.
+func (w *Worker) Stalled() error { return w.stalls.err(time.Now()) }
+
 // progressed notes that something moved on.
 func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
 

@@ -54,6 +54,9 @@ type Worker struct {
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
+	stalls  *stalls
+	handing atomic.Bool // with shared delivery: what was pulled is handed on or tried, and nothing more is asked for meanwhile
+
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
 
@@ -103,6 +106,11 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if w.publisher, err = w.openPublisher(ctx, store.Timeout); err != nil {
 		return nil, err
 	}
+	consumers := 1
+	if opts.Exclusive {
+		consumers = opts.Partitions
+	}
+	w.stalls = newStalls(consumers, w.log, w.observer)
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
 	w.limit = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
@@ -235,7 +243,7 @@ func batchers(p *streams.Pipeline) int {
 // newSource makes what pulls from the consumer.
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
-		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), log: w.log, observer: w.observer,
+		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), handing: &w.handing, log: w.log, observer: w.observer,
 		limit: newPullLimit(w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit:   func(d *delivery) bool { return w.admit(hard, d) },
 		renewal: func(ctx context.Context) (layout.Renewed, error) { return w.renewal.ask(ctx, w.js, w) },
