@@ -185,6 +185,9 @@ func (p *plant) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := p.inspectBefore(ctx); err != nil {
+			return err
+		}
 		if err := layout.Provision(ctx, js, p.options.Layout, p.log); err != nil {
 			return err
 		}
@@ -236,6 +239,17 @@ func (p *plant) connected() bool {
 		}
 	}
 	return p.nc.IsConnected()
+}
+
+// inspectBefore fails on what would end the start after provisioning, so that a start that fails leaves nothing behind.
+func (p *plant) inspectBefore(ctx context.Context) error {
+	var errs []error
+	for _, f := range layout.Inspect(ctx, p.nc, p.options.Layout, use(p.cfg, len(p.pipes))) {
+		if f.Level == finding.Error && !f.Missing {
+			errs = append(errs, errors.New(f.String()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // inspect looks at server, streams and consumer before the worker touches them.

@@ -76,7 +76,7 @@ func TestGhostsStarveNobody(t *testing.T) {
 				r.haunt(1, c.fresh)
 			}
 			begun := time.Now()
-			for time.Since(begun) < 12*time.Second { // longer than the members' agreement and the adoption of what it leaves take
+			for time.Since(begun) < 6*time.Second { // longer than the members' agreement and the adoption of what it leaves take
 				more()
 			}
 			for _, w := range workers {

@@ -119,7 +119,7 @@ func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 			bound(64 << 10)
 			r.publish(1, document)
 			run := r.prepare(hostDevice(t), streams.Config{})
-			run.worker.stalls.after, run.worker.stalls.unready = time.Second, time.Second
+			run.worker.stalls.after, run.worker.stalls.unready = 3*time.Second, 3*time.Second
 			run.start()
 			r.tally.awaitStored(t, 1)
 			if err := run.worker.Stalled(); err != nil {

@@ -16,6 +16,9 @@ import (
 // stream already does), a stream for the dead letters where the result stream is there already without them,
 // and the consumer, each only where it is missing. What is there is left as it is.
 func Provision(ctx context.Context, js jetstream.JetStream, l Layout, log *slog.Logger) error {
+	if err := checkInput(ctx, js, l); err != nil {
+		return err // before anything is made that would be of no use
+	}
 	if err := createInputStream(ctx, js, l, log); err != nil {
 		return err
 	}
