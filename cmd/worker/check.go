@@ -196,6 +196,8 @@ func writable(dir string) error {
 type nobody struct{}
 
 func (nobody) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
+func (nobody) Stalled(int)                                                    {}
+func (nobody) Restarted()                                                     {}
 func (nobody) Redelivered()                                                   {}
 func (nobody) Pending(uint64)                                                 {}
 func (nobody) Reconnected()                                                   {}

@@ -185,6 +185,9 @@ func (p *plant) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := p.inspectBefore(ctx); err != nil {
+			return err
+		}
 		if err := layout.Provision(ctx, js, p.options.Layout, p.log); err != nil {
 			return err
 		}
@@ -237,6 +240,17 @@ func (p *plant) connected() bool {
 		}
 	}
 	return p.nc.IsConnected()
+}
+
+// inspectBefore fails on what would end the start after provisioning, so that a start that fails leaves nothing behind.
+func (p *plant) inspectBefore(ctx context.Context) error {
+	var errs []error
+	for _, f := range layout.Inspect(ctx, p.nc, p.options.Layout, use(p.cfg, len(p.pipes))) {
+		if f.Level == finding.Error && !f.Missing {
+			errs = append(errs, errors.New(f.String()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // inspect looks at server, streams and consumer before the worker touches them.
@@ -295,7 +309,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 
 // serve starts the HTTP servers. Until the worker runs they say that it is starting.
 func (p *plant) serve() error {
-	p.health = telemetry.NewHealth(telemetry.HealthConfig{Work: p.work, Connected: p.connected})
+	p.health = telemetry.NewHealth(telemetry.HealthConfig{Work: p.work, Connected: p.connected, Stalled: func() error { return p.worker.Stalled() }})
 	for _, s := range []struct {
 		what, addr, variable string
 		local                bool

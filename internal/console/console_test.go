@@ -37,6 +37,8 @@ func TestTable(t *testing.T) {
 type deaf struct{}
 
 func (deaf) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
+func (deaf) Stalled(int)                                                    {}
+func (deaf) Restarted()                                                     {}
 func (deaf) Redelivered()                                                   {}
 func (deaf) Pending(uint64)                                                 {}
 func (deaf) Reconnected()                                                   {}

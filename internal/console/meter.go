@@ -31,6 +31,12 @@ func (m *Meter) Settled(o ingest.Outcome, in, out int, latency, headroom time.Du
 // Redelivered implements ingest.Observer.
 func (m *Meter) Redelivered() { m.next.Redelivered() }
 
+// Stalled implements ingest.Observer.
+func (m *Meter) Stalled(consumers int) { m.next.Stalled(consumers) }
+
+// Restarted implements ingest.Observer.
+func (m *Meter) Restarted() { m.next.Restarted() }
+
 // Pending implements ingest.Observer.
 func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
 

@@ -23,6 +23,9 @@ func (w *Worker) startBacklogWatch() (stop func()) {
 			done()
 			if err == nil {
 				w.observer.Pending(info.NumPending)
+				w.stalls.saw(0, info, w.handing.Load(), time.Now())
+			} else {
+				w.stalls.unknown(0, time.Now())
 			}
 			if !sleep(ctx, backlogEvery) {
 				return
@@ -67,14 +70,26 @@ func (e *exclusive) watchBacklog(ctx context.Context) {
 	partitions := e.w.opts.Partitions
 	pause := max(backlogEvery/time.Duration(partitions), leastPause)
 	for p := 0; ; p = (p + 1) % partitions {
-		asked, done := context.WithTimeout(ctx, backlogEvery)
-		c, err := e.js.Consumer(asked, e.w.opts.Stream, layout.PartitionConsumer(e.w.opts.Consumer, p))
-		done()
-		if err == nil {
-			e.backlog.heard(p, c.CachedInfo().NumPending)
-		}
+		e.lookAt(ctx, p)
 		if !sleep(ctx, pause) {
 			return
 		}
 	}
+}
+
+// lookAt asks the server about a partition's consumer.
+func (e *exclusive) lookAt(ctx context.Context, p int) {
+	asked, done := context.WithTimeout(ctx, backlogEvery)
+	defer done()
+	c, err := e.js.Consumer(asked, e.w.opts.Stream, layout.PartitionConsumer(e.w.opts.Consumer, p))
+	if err != nil {
+		e.w.stalls.unknown(p, time.Now())
+		return
+	}
+	info := c.CachedInfo()
+	e.backlog.heard(p, info.NumPending)
+	owned, _ := e.members.Standing(p)
+	// What another worker has is that one's to tell of.
+	e.w.stalls.saw(p, info, e.handing[p].Load() || !owned && pinOf(info) != "", time.Now())
+	e.custody.saw(p, info, time.Now())
 }

@@ -30,6 +30,8 @@ type exclusive struct {
 	id      string
 	members *members.Members
 	backlog *backlog
+	custody *custody
+	handing []atomic.Bool                       // by partition: its tenure has something to hand on and asks for nothing; see stalls
 	gates   map[*streams.Pipeline]*sync.RWMutex // held by what is on a device; exclusively by what must be alone there
 	under   map[*streams.Pipeline]*atomic.Int32 // batches of a device's partitions that are submitted and not settled
 }
@@ -46,6 +48,7 @@ func newExclusive(w *Worker) (*exclusive, error) {
 	if e.members, err = members.Join(w.nc, w.opts.Stream, w.opts.Consumer, w.opts.Partitions, e.id); err != nil {
 		return nil, err
 	}
+	e.custody, e.handing = newCustody(e.members, w.opts.Partitions, w.log), make([]atomic.Bool, w.opts.Partitions)
 	return e, nil
 }
 
@@ -69,6 +72,7 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 	membership, leave := context.WithCancel(context.WithoutCancel(ctx))
 	helpers.Go(func() { e.members.Run(membership) })
 	helpers.Go(func() { e.watchBacklog(membership) })
+	helpers.Go(func() { e.custody.watch(membership, func(p int) { e.lookAt(membership, p) }) })
 	for p := range e.w.opts.Partitions {
 		keepers.Go(func() {
 			if err := e.keep(ctx, hard, p); err != nil {
@@ -91,6 +95,9 @@ func (e *exclusive) keep(ctx, hard context.Context, p int) error {
 			dismiss()
 		}()
 		err := e.hold(mine, hard, p)
+		if mine.Err() != nil && ctx.Err() == nil {
+			e.custody.gave(p)
+		}
 		dismiss()
 		if err != nil {
 			return err
@@ -104,6 +111,7 @@ func (e *exclusive) keep(ctx, hard context.Context, p int) error {
 func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 	pipe := e.w.pipes[p%len(e.w.pipes)]
 	log := e.w.log.With("partition", p)
+	var often restarts
 	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
 		t := &tenure{e: e, w: e.w, partition: p, nc: e.w.links.forPartition(p, n), pipe: pipe, log: log}
 		err := t.run(ctx, hard)
@@ -117,7 +125,8 @@ func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 		case t.progressed:
 			attempt = 1
 		}
-		log.Info("beginning the partition anew", "because", err)
+		e.w.observer.Restarted()
+		often.say(log, err, time.Now())
 		if !sleep(ctx, retryWait(attempt)) {
 			return nil
 		}

@@ -33,6 +33,10 @@ type Observer interface {
 	// Pending: what the consumer has yet to deliver, as of the latest message; with exclusive delivery the consumers of all
 	// partitions together.
 	Pending(messages uint64)
+	// Stalled: so many consumers have messages and deliver none; called again and again, mostly with 0.
+	Stalled(consumers int)
+	// Restarted: this worker began a partition anew because something was wrong.
+	Restarted()
 	// Reconnected: a connection to NATS was lost and is back.
 	Reconnected()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,6 +26,7 @@ type source struct {
 	admit    func(*delivery) bool // false: not to be processed, and taken care of
 	unread   func(delivery)       // takes what nobody reads any more
 	out      *queue
+	handing  *atomic.Bool // set while it asks for nothing since it has something to hand on; see stalls
 	log      *slog.Logger
 	observer Observer
 }
@@ -102,6 +104,8 @@ func (s *source) run(ctx, hard context.Context) (err error) {
 // turn pulls far ahead, or carefully, until it is time for the other. Then it returns nil.
 func (s *source) turn(ctx, hard context.Context) error {
 	if s.suspicious() {
+		s.handing.Store(true) // but while it fetches
+		defer s.handing.Store(false)
 		return s.careful.run(ctx)
 	}
 	err := s.pull(ctx, hard)
@@ -182,6 +186,8 @@ func (s *source) awaitConsumer(ctx context.Context) {
 // take hands one message on, or sets it aside for when it can be tried apart from others. What has come is processed, after
 // the end of the pull too, until hard ends: given back, it would be delivered a second time.
 func (s *source) take(hard context.Context, msg *pull.Message) {
+	s.handing.Store(true)
+	defer s.handing.Store(false)
 	d, ok := s.receive(hard, msg)
 	switch {
 	case !ok:

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	hard, giveUp := context.WithCancel(r.ctx())
 	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
 	p.source = &source{
-		nc: nc, consumer: consumer, limit: limit, bytes: limit.over(nc), out: newQueue(0), log: r.opts.Logger, observer: r.tally,
+		nc: nc, consumer: consumer, limit: limit, bytes: limit.over(nc), handing: &atomic.Bool{}, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
 		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs

@@ -44,6 +44,11 @@ func (w *Worker) Status() Status {
 	}
 }
 
+// Stalled is why the worker is not to count as ready although it runs: a consumer that has messages has delivered none for two
+// minutes, though the worker asks for them. It is nil where there is nothing of the sort. It asks neither the server nor a
+// device.
+func (w *Worker) Stalled() error { return w.stalls.err(time.Now()) }
+
 // progressed notes that payloads came right: a device has computed a batch of them, or the server has stored their results.
 // Nothing else is progress, however busy it keeps the worker: no probe, no batch that fails, no dead letter, nothing that is
 // given back. So a worker with batches in hand none of which comes right is not healthy. Payloads given up as they are

@@ -48,6 +48,8 @@ func (s *suspects) fetch(_ context.Context, n int, wait bool, take func(delivery
 	if wait {
 		patience = min(fetchWait, beatsPerPull*s.src.limit.beat)
 	}
+	s.src.handing.Store(false)
+	defer s.src.handing.Store(true)
 	return pull.Fetch(s.w.nc, s.src.request(), min(n, s.largest), patience, func(msg *pull.Message) {
 		if d, ok := s.src.receive(s.hard, msg); ok {
 			take(d)

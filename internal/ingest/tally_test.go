@@ -17,6 +17,8 @@ type tally struct {
 	reconnect int
 	pending   uint64 // as told last
 	told      bool   // something was
+	stuck     int    // consumers that are stalled, as told last
+	anew      int    // partitions begun anew
 	changed   chan struct{}
 }
 
@@ -30,6 +32,10 @@ func (c *tally) Settled(o Outcome, _, _ int, _, _ time.Duration) {
 }
 
 func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }
+
+func (c *tally) Stalled(n int) { c.mu.Lock(); c.stuck = n; c.mu.Unlock(); c.signal() }
+
+func (c *tally) Restarted() { c.mu.Lock(); c.anew++; c.mu.Unlock(); c.signal() }
 
 func (c *tally) Pending(n uint64) { c.mu.Lock(); c.pending, c.told = n, true; c.mu.Unlock() }
 
@@ -60,6 +66,20 @@ func (c *tally) count(o Outcome) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.outcomes[o]
+}
+
+// stalledNow is how many consumers are stalled.
+func (c *tally) stalledNow() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stuck
+}
+
+// restarted is how often a partition was begun anew.
+func (c *tally) restarted() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.anew
 }
 
 // redelivered is how many deliveries were not the first.

@@ -128,8 +128,8 @@ func (t *tenure) lookAfter(ctx, hard context.Context) error {
 	switch {
 	case t.begun && info.Delivered.Consumer != taken:
 		return t.fillTail(ctx, hard, info) // what it delivered would have come by now
-	case !t.begun && info.NumAckPending > 0 && !t.e.members.Claimed(t.partition):
-		// Its owner is gone, and what that one had would come only after AckWait.
+	case !t.begun && info.NumAckPending > 0 && pinOf(info) == "":
+		// Its owner is gone: the server has let go of it. What that one had would come only after AckWait.
 		t.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
 		if err := t.noteDelivered(ctx, info); err != nil {
 			return err

@@ -132,6 +132,7 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 		return err
 	}
 	t.e.members.Has(t.partition, true)
+	t.e.custody.began(t.partition, time.Now())
 	t.begun = true
 	t.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", t.pin, "first", d.number)
 	if d.number == 1 {
@@ -145,6 +146,8 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 
 // take enters a delivery and hands it on, if it is to be processed.
 func (t *tenure) take(ctx, hard context.Context, d delivery) error {
+	t.e.handing[t.partition].Store(true)
+	defer t.e.handing[t.partition].Store(false)
 	if d.turn() != t.turn {
 		return errPinLost
 	}

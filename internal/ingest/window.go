@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/pause"
 )
 
 // window is what is known of how long the result stream drops what it has stored before.
@@ -51,14 +51,14 @@ func (w *window) age(stored, now time.Time) (age time.Duration, ok bool) {
 	if last == nil || last.server.IsZero() {
 		return 0, false
 	}
-	return last.server.Sub(stored) + stall.Elapsed(last.at, now), true
+	return last.server.Sub(stored) + pause.Elapsed(last.at, now), true
 }
 
 // clear says whether a delivery's result may be published at that moment. One of which too little is known is cleared by its age, if that
 // may count: no result is older than its input.
 func (w *window) clear(d *delivery, now time.Time, byAge bool) bool {
 	most := w.publishFor(now)
-	if !d.cleared.IsZero() && stall.Elapsed(d.cleared, now) < most {
+	if !d.cleared.IsZero() && pause.Elapsed(d.cleared, now) < most {
 		return true
 	}
 	age, ok := w.age(d.stored, now)

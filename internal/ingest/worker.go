@@ -57,6 +57,9 @@ type Worker struct {
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
+	stalls  *stalls
+	handing atomic.Bool // with shared delivery: what was pulled is handed on or tried, and nothing more is asked for meanwhile
+
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
 
@@ -112,6 +115,11 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, err
 	}
 	w.clearance.probe(ctx)
+	consumers := 1
+	if opts.Exclusive {
+		consumers = opts.Partitions
+	}
+	w.stalls = newStalls(consumers, w.log, w.observer)
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
 	w.limit, w.last = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
@@ -246,7 +254,7 @@ func batchers(p *streams.Pipeline) int {
 // newSource makes what pulls from the consumer.
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
-		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), log: w.log, observer: w.observer,
+		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), handing: &w.handing, log: w.log, observer: w.observer,
 		limit: newPullLimit(w.consumer.CachedInfo().Config), unread: w.unread.add,
 		admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}

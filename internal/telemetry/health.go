@@ -25,6 +25,7 @@ type Work struct {
 type HealthConfig struct {
 	Work      func() []Work    // the parts of the worker; none while there are none
 	Connected func() bool      // whether NATS is connected now
+	Stalled   func() error     // why no messages come though there are some; nil while they do. May be nil
 	Now       func() time.Time // nil for time.Now
 }
 
@@ -105,7 +106,7 @@ func (h *Health) Live() error {
 }
 
 // Ready is nil while the worker takes payloads. It is not ready while starting, draining, not connected to
-// NATS, while payloads have been held back for longer than AckWait, or not live.
+// NATS, stalled, while payloads have been held back for longer than AckWait, or not live.
 func (h *Health) Ready() error {
 	h.mu.Lock()
 	started, draining := h.started, h.draining
@@ -117,6 +118,11 @@ func (h *Health) Ready() error {
 		return errStarting
 	case !h.cfg.Connected():
 		return errDisconnected
+	}
+	if h.cfg.Stalled != nil {
+		if err := h.cfg.Stalled(); err != nil {
+			return err
+		}
 	}
 	return errors.Join(h.heldBack(), h.Live())
 }

@@ -41,6 +41,8 @@ type Metrics struct {
 	redelivery prometheus.Counter
 	pending    prometheus.Gauge
 	reconnects prometheus.Counter
+	stalled    prometheus.Gauge
+	restarts   prometheus.Counter
 	fallback   prometheus.Gauge
 
 	batches *batchVectors
@@ -98,6 +100,8 @@ func (m *Metrics) registerMessages() {
 	m.headroom = histogram(m.registry, "ack_headroom_seconds", "What was left of AckWait when a message was settled; below zero the server had given up on it.", headroomBuckets)
 	m.redelivery = counter(m.registry, "redeliveries_total", "Messages received that had been delivered before.")
 	m.pending = gauge(m.registry, "consumer_pending", "Messages in the stream that the consumer has yet to deliver; with exclusive delivery those of all partitions. Every worker tells the whole.")
+	m.stalled = gauge(m.registry, "consumer_stalled", "Consumers that have messages and have delivered none for 30 s, though this worker asks for them: 1 at most with shared delivery, with exclusive delivery one for each partition.")
+	m.restarts = counter(m.registry, "partition_restarts_total", "Times that this worker began a partition anew because something was wrong, with exclusive delivery.")
 	m.reconnects = counter(m.registry, "nats_reconnects_total", "Connections to NATS that were lost and came back.")
 }
 

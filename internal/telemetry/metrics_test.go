@@ -33,6 +33,8 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Settled(ingest.Published, 100, 40, 3*ms, 20*time.Second)
 	m.Redelivered()
 	m.Pending(42)
+	m.Stalled(3)
+	m.Restarted()
 	m.Reconnected()
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("host")} })
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
@@ -127,7 +129,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"pageable_bytes", "device=host", 4096}, {"scratch_limit_bytes", "device=host", 1 << 30},
 		{"scratch_allocation_failures_total", "device=host", 2},
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5}, {"held_back_payloads", "", 2},
-		{"device_errors_total", "device=host,kind=probe", 0},
+		{"device_errors_total", "device=host,kind=probe", 0}, {"consumer_stalled", "", 3}, {"partition_restarts_total", "", 1},
 	} {
 		got, count := value(t, families, "millrace_"+tc.name, tc.labels)
 		if diff := got - tc.want; diff > 1e-12 || diff < -1e-12 {

@@ -121,5 +121,11 @@ func (m *Metrics) Redelivered() { m.redelivery.Inc() }
 // Pending implements ingest.Observer.
 func (m *Metrics) Pending(messages uint64) { m.pending.Set(float64(messages)) }
 
+// Stalled implements ingest.Observer.
+func (m *Metrics) Stalled(consumers int) { m.stalled.Set(float64(consumers)) }
+
+// Restarted implements ingest.Observer.
+func (m *Metrics) Restarted() { m.restarts.Inc() }
+
 // Reconnected implements ingest.Observer.
 func (m *Metrics) Reconnected() { m.reconnects.Inc() }

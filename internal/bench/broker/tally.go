@@ -43,6 +43,10 @@ func (t *tally) Settled(o ingest.Outcome, in, _ int, latency, _ time.Duration) {
 // Redelivered implements ingest.Observer.
 func (*tally) Redelivered() {}
 
+func (*tally) Stalled(int) {}
+
+func (*tally) Restarted() {}
+
 // Pending implements ingest.Observer.
 func (*tally) Pending(uint64) {}
 

@@ -15,7 +15,7 @@ import (
 
 	"millrace/internal/ingest/credentials"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/pause"
 )
 
 // Server says how to reach NATS. Files are paths; empty means none.
@@ -60,7 +60,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 		// What is published while there is no connection fails at once. Kept for the next connection, it could come so late that
 		// the result stream no longer knows its id.
 		nats.ReconnectBufSize(-1),
-		nats.SetCustomDialer(dialer{stall.Process()}),
+		nats.SetCustomDialer(dialer{pause.Process()}),
 		nats.ReconnectWait(250*time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, time.Second),
 		nats.DisconnectErrHandler(out.began),

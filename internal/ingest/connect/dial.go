@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net"
 
-	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/pause"
 )
 
 // errStalled is why a connection is given up.
@@ -12,7 +12,7 @@ var errStalled = errors.New("the process was stopped for a while, and what this 
 
 // dialer makes connections that deliver nothing late: the kernel drops what the server has not acknowledged within unacknowledged, and
 // what a connection held while the process was stopped goes neither way. It gives the connection below TLS.
-type dialer struct{ watch *stall.Watch }
+type dialer struct{ watch *pause.Watch }
 
 // Dial implements nats.CustomDialer.
 func (d dialer) Dial(network, address string) (net.Conn, error) {
@@ -26,7 +26,7 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 // freshConn is a connection that ends with the first stall of the process.
 type freshConn struct {
 	net.Conn
-	watch  *stall.Watch
+	watch  *pause.Watch
 	stalls uint64 // how many there had been when it was made
 }
 

@@ -13,6 +13,16 @@ import (
 func (i *inspection) consumer() {
 	what := "consumer " + i.l.Consumer
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
+	filters := i.l.Subjects // what provisioning would give it
+	if err == nil {
+		filters = orOne(c.CachedInfo().Config.FilterSubjects, c.CachedInfo().Config.FilterSubject)
+	}
+	if stream, missing := i.js.Stream(i.ctx, i.l.Stream); missing == nil {
+		if found, advice := unfit(stream.CachedInfo().Config, i.l, filters); found != "" {
+			i.say(finding.Error, "stream "+i.l.Stream, found, advice)
+			return
+		}
+	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return // said already

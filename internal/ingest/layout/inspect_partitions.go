@@ -13,16 +13,9 @@ import (
 // each.
 func (i *inspection) partitions() {
 	if c, ok := i.stream(i.l.Stream, "the input"); ok {
-		want := partitionTransform(i.l.Partitions)
-		what := "stream " + c.Name
-		if c.SubjectTransform == nil || *c.SubjectTransform != *want {
-			found := "does not put a partition before its subjects"
-			if c.SubjectTransform != nil {
-				found = fmt.Sprintf("maps %q to %q", c.SubjectTransform.Source, c.SubjectTransform.Destination)
-			}
-			i.say(finding.Error, what, found, fmt.Sprintf("give it the subject transform %q to %q, set MILLRACE_PARTITIONS to what it has, or "+
-				"set MILLRACE_DELIVERY=shared. What it holds already keeps its subjects and is not seen: let it be worked off before",
-				want.Source, want.Destination))
+		if found, advice := unfit(c, i.l, nil); found != "" {
+			i.say(finding.Error, "stream "+c.Name, found, advice)
+			return // consumers of partitions would be of no use
 		}
 	}
 	worst := finding.OK

@@ -231,5 +231,4 @@ func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 	r.layout.Exclusive, r.layout.Partitions = true, 4
 	lines := r.found(10, 1<<20)
 	wantLine(t, lines, "error stream INGEST", "does not put a partition before its subjects", "{{partition(4)}}.>", "MILLRACE_DELIVERY=shared")
-	wantLine(t, lines, "error (missing) consumer millrace-0")
 }

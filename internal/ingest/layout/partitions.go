@@ -59,7 +59,18 @@ func partitionConsumerConfig(l Layout, p int) jetstream.ConsumerConfig {
 	}
 }
 
-func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Layout, log *slog.Logger) error {
+func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Layout, log *slog.Logger) (err error) {
+	var made []string
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, name := range made { // what is not whole is of no use, and would take part of a stream's max_consumers
+			if gone := js.DeleteConsumer(context.WithoutCancel(ctx), l.Stream, name); gone != nil {
+				err = fmt.Errorf("%w; and consumer %q, which was created before, could not be deleted: %w", err, name, gone)
+			}
+		}
+	}()
 	for p := range l.Partitions {
 		c := partitionConsumerConfig(l, p)
 		_, err := js.Consumer(ctx, l.Stream, c.Durable)
@@ -70,9 +81,10 @@ func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Lay
 			return fmt.Errorf("look up consumer %q: %w", c.Durable, err)
 		}
 		if _, err := js.CreateConsumer(ctx, l.Stream, c); err != nil {
-			return fmt.Errorf("create consumer %q on stream %q for %v: %w: exclusive delivery needs nats-server 2.14 or later",
-				c.Durable, l.Stream, c.FilterSubjects, err)
+			return fmt.Errorf("create consumer %q on stream %q for %v: %w: check how many consumers the stream and the account allow; exclusive "+
+				"delivery needs nats-server 2.14 or later, and this is %s", c.Durable, l.Stream, c.FilterSubjects, err, js.Conn().ConnectedServerVersion())
 		}
+		made = append(made, c.Durable)
 	}
 	log.Info("has the partitions' consumers", "stream", l.Stream, "partitions", l.Partitions,
 		"consumers", PartitionConsumer(l.Consumer, 0)+" ...")

@@ -15,6 +15,9 @@ import (
 // Provision creates the input stream, the result stream, a stream for the dead letters (unless some stream already stores
 // them), and the consumer, each only where it is missing. It leaves what exists as it is.
 func Provision(ctx context.Context, js jetstream.JetStream, l Layout, log *slog.Logger) error {
+	if err := checkInput(ctx, js, l); err != nil {
+		return err // before anything is made that would be of no use
+	}
 	if err := createInputStream(ctx, js, l, log); err != nil {
 		return err
 	}

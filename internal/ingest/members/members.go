@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
 
 	"millrace/internal/ingest/partition"
 )
@@ -21,23 +22,33 @@ const (
 
 	// gone is after how long without a word a worker counts as gone.
 	gone = 4 * beat
+
+	// most is how many others are remembered. Whoever may publish on the subject can pose as any number of workers.
+	most = 256
+
+	// longestID is how long the name of a worker may be, in bytes.
+	longestID = 64
 )
 
 // Members knows the workers that share a stream's partitions, and which partitions are to be this one's. They tell each
 // other over plain NATS messages: nothing is stored, and who is not heard of is gone. Where workers see different others
-// for a while, two may want one partition: the server lets only one have it.
+// for a while, two may want one partition: the server lets only one have it. Nothing shows that a member that is heard of is
+// a worker: what it is given and does not take is for the caller to Adopt.
 type Members struct {
 	nc      *nats.Conn
 	subject string
 	id      string
 	sub     *nats.Subscription
 
-	mu     sync.Mutex
-	heard  map[string]heard // of the others
-	echo   time.Time        // when this worker last heard itself: what it says arrives, and it hears
-	owns   map[int]bool     // of this one
-	wanted []bool           // by partition
-	change chan struct{}    // closed when wanted changes
+	mu       sync.Mutex
+	heard    map[string]heard // of the others
+	echo     time.Time        // when this worker last heard itself: what it says arrives, and it hears
+	nonce    string           // in what it says, so that nobody can pretend that
+	owns     map[int]bool     // of this one
+	assigned []bool           // by partition: what the members' agreement gives this one
+	adopted  []bool           // by partition: what this one takes beside that
+	wanted   []bool           // by partition: one of the two, unless it is deaf
+	change   chan struct{}    // closed when wanted changes
 }
 
 // heard is what another worker said last.
@@ -51,6 +62,7 @@ type word struct {
 	ID      string `json:"id"`
 	Owns    []int  `json:"owns"`
 	Leaving bool   `json:"leaving,omitempty"`
+	Nonce   string `json:"nonce,omitempty"`
 }
 
 // subject is where the workers of a consumer tell each other.
@@ -62,7 +74,8 @@ func subject(stream, consumer string) string {
 func Join(nc *nats.Conn, stream, consumer string, partitions int, id string) (*Members, error) {
 	m := &Members{
 		nc: nc, subject: subject(stream, consumer), id: id,
-		heard: map[string]heard{}, echo: time.Now(), owns: map[int]bool{}, wanted: make([]bool, partitions), change: make(chan struct{}),
+		heard: map[string]heard{}, echo: time.Now(), nonce: nuid.Next(), owns: map[int]bool{},
+		assigned: make([]bool, partitions), adopted: make([]bool, partitions), wanted: make([]bool, partitions), change: make(chan struct{}),
 	}
 	var err error
 	if m.sub, err = nc.Subscribe(m.subject, m.hear); err != nil {
@@ -73,18 +86,20 @@ func Join(nc *nats.Conn, stream, consumer string, partitions int, id string) (*M
 
 func (m *Members) hear(msg *nats.Msg) {
 	var said word
-	if json.Unmarshal(msg.Data, &said) != nil || said.ID == "" {
+	if json.Unmarshal(msg.Data, &said) != nil || said.ID == "" || len(said.ID) > longestID {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if said.ID == m.id {
-		m.echo = time.Now()
-		return
-	}
-	if said.Leaving {
+	_, known := m.heard[said.ID]
+	switch {
+	case said.ID == m.id:
+		if said.Nonce == m.nonce {
+			m.echo = time.Now()
+		}
+	case said.Leaving:
 		delete(m.heard, said.ID)
-	} else {
+	case len(said.Owns) <= len(m.wanted) && (known || len(m.heard) < most):
 		m.heard[said.ID] = heard{said.Owns, time.Now()}
 	}
 }
@@ -113,7 +128,7 @@ func (m *Members) Run(ctx context.Context) {
 // is deaf it says that it leaves: it may be heard, but nothing that it asks for arrives.
 func (m *Members) tell(leaving bool) {
 	m.mu.Lock()
-	say := word{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now())}
+	say := word{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}
 	m.mu.Unlock()
 	text, err := json.Marshal(say)
 	if err == nil {
@@ -138,9 +153,17 @@ func (m *Members) decide(now time.Time) {
 	for id, h := range m.heard {
 		all = append(all, partition.Member{ID: id, Owns: h.owns})
 	}
-	changed := false
 	for p, owner := range partition.Assign(len(m.wanted), all) {
-		if mine := owner == m.id && !m.deaf(now); m.wanted[p] != mine {
+		m.assigned[p] = owner == m.id
+	}
+	m.want(now)
+}
+
+// want sets what is to be this worker's. m.mu is held.
+func (m *Members) want(now time.Time) {
+	deaf, changed := m.deaf(now), false
+	for p := range m.wanted {
+		if mine := (m.assigned[p] || m.adopted[p]) && !deaf; m.wanted[p] != mine {
 			m.wanted[p], changed = mine, true
 		}
 	}
@@ -148,6 +171,21 @@ func (m *Members) decide(now time.Time) {
 		close(m.change)
 		m.change = make(chan struct{})
 	}
+}
+
+// Adopt has this worker take a partition whatever the members agree on, or, with false, leaves it to that again.
+func (m *Members) Adopt(p int, take bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.adopted[p] = take
+	m.want(time.Now())
+}
+
+// Standing says how this worker stands to a partition: whether it has it, and whether the members' agreement gives it that.
+func (m *Members) Standing(p int) (owned, assigned bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.owns[p], m.assigned[p]
 }
 
 // Mine says whether a partition is to be this worker's, and gives what is closed when that may have changed.
@@ -181,16 +219,4 @@ func (m *Members) Has(p int, owns bool) {
 	} else {
 		delete(m.owns, p)
 	}
-}
-
-// Claimed says whether another worker that is there has the partition.
-func (m *Members) Claimed(p int) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, h := range m.heard {
-		if slices.Contains(h.owns, p) {
-			return true
-		}
-	}
-	return false
 }

@@ -3,6 +3,7 @@ package members
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,56 @@ func awaitShares(t *testing.T, partitions int, all ...worker) {
 	}
 }
 
+// TestTheFirstDecisionWaits: a worker that starts must have heard the others, each of which speaks once in a beat, before it
+// claims anything.
+func TestTheFirstDecisionWaits(t *testing.T) {
+	t.Parallel()
+	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	start := time.Now()
+	w := join(t, s.URL(), 1, "alone")
+	defer w.leave()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if !w.Await(ctx, 0, true) {
+		t.Fatal("the only worker claims nothing")
+	}
+	if after := time.Since(start); after < 2*beat {
+		t.Errorf("it claims a partition after %v, and another may not have spoken for %v", after, beat)
+	}
+}
+
+// TestStrangersAreBounded has somebody pose as very many workers, as this one, and with very much to say.
+func TestStrangersAreBounded(t *testing.T) {
+	t.Parallel()
+	m := &Members{id: "me", nonce: "mine", heard: map[string]heard{}, wanted: make([]bool, 4), assigned: make([]bool, 4), adopted: make([]bool, 4),
+		owns: map[int]bool{}, change: make(chan struct{})}
+	hear := func(text string) { m.hear(&nats.Msg{Data: []byte(text)}) }
+	for i := range 3 * most {
+		hear(fmt.Sprintf(`{"id":"ghost-%d","owns":[0,1,2,3]}`, i))
+	}
+	hear(`{"id":"` + strings.Repeat("x", longestID+1) + `"}`)
+	if len(m.heard) != most {
+		t.Errorf("%d are remembered, want %d", len(m.heard), most)
+	}
+	m.heard = map[string]heard{}
+	hear(`{"id":"much","owns":[0,1,2,3,0]}`)
+	if len(m.heard) != 0 {
+		t.Error("one that claims more partitions than there are is believed")
+	}
+	hear(`{"id":"me","owns":[]}`)
+	hear(`{"id":"me","nonce":"other"}`)
+	if !m.echo.IsZero() || len(m.heard) != 0 {
+		t.Error("what another says under this worker's name counts as its own echo")
+	}
+	if hear(`{"id":"me","nonce":"mine"}`); m.echo.IsZero() {
+		t.Error("its own echo does not count")
+	}
+}
+
 // TestMembersShareAllPartitions has workers come and go: whoever is there has an equal share of all.
 func TestMembersShareAllPartitions(t *testing.T) {
 	t.Parallel()
@@ -87,9 +138,6 @@ func TestMembersShareAllPartitions(t *testing.T) {
 	for i := range 3 {
 		all = append(all, join(t, s.URL(), partitions, fmt.Sprint("w", i)))
 		awaitShares(t, partitions, all...)
-	}
-	if first := all[0]; !all[1].Claimed(owned(first, partitions)) || all[1].Claimed(partitions) {
-		t.Error("a worker does not know what another has")
 	}
 	gave := owned(all[0], partitions)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

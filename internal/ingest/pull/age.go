@@ -3,7 +3,7 @@ package pull
 import (
 	"time"
 
-	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/pause"
 )
 
 // age tells of what is taken from a queue since when it can have been there. It is for the goroutine that takes.
@@ -27,7 +27,7 @@ func (a *age) took(left int) time.Time {
 	}
 	// It came behind all that waited at the latest mark.
 	now := time.Now()
-	came := stall.Process().Since(a.at, now)
+	came := pause.Process().Since(a.at, now)
 	a.mark(now, left)
 	a.since = came // of what waits now some may have come as early
 	return came

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/pause"
 )
 
 // answerWithin is how long the server may take to answer a request that does not wait, beside what the messages take.
@@ -42,7 +42,7 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 				continue
 			}
 			came++
-			take(&Message{nc: nc, raw: raw, since: stall.Process().Since(asked, time.Now())})
+			take(&Message{nc: nc, raw: raw, since: pause.Process().Since(asked, time.Now())})
 		case <-ctx.Done():
 			if nc.IsClosed() {
 				return came, nats.ErrConnectionClosed

@@ -66,24 +66,42 @@ func TestTheFirstTroubleIsTheReason(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	f, err := newFlight(r.windowed(patience, r.connect()).lines[0], patience, &litter{})
-	if err != nil {
-		t.Fatal(err)
+	loss := r.proxy()
+	nc := r.connectTo(loss.URL())
+	l := r.windowed(patience, nc).lines[0]
+	begin := func() *flight {
+		f, err := newFlight(l, patience, &litter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
 	}
+	reconnect := func() {
+		before := nc.Stats().Reconnects
+		loss.Cut()
+		until(t, "connected anew", func() bool { return nc.Stats().Reconnects > before && nc.IsConnected() })
+	}
+	stored := jetstreamext.BatchAck{Sequence: 7, BatchSize: 5}
+	f := begin()
 	for _, c := range []struct {
-		what       string
-		ack        jetstreamext.BatchAck
-		reconnects uint64
-		ok         bool
+		what string
+		ack  jetstreamext.BatchAck
+		ok   bool
 	}{
-		{"all stored", jetstreamext.BatchAck{Sequence: 7, BatchSize: 5}, 0, true},
-		{"one missing", jetstreamext.BatchAck{Sequence: 7, BatchSize: 4}, 0, false},
-		{"all known", jetstreamext.BatchAck{BatchSize: 5}, 0, false},
-		{"connected anew meanwhile", jetstreamext.BatchAck{Sequence: 7, BatchSize: 5}, 1, false},
+		{"all stored", stored, true},
+		{"one missing", jetstreamext.BatchAck{Sequence: 7, BatchSize: 4}, false},
+		{"all known", jetstreamext.BatchAck{BatchSize: 5}, false},
 	} {
-		f.reconnects = c.reconnects
 		if err := f.judge(&c.ack, 5); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.what, err)
 		}
+	}
+	reconnect()
+	if err := f.judge(&stored, 5); err == nil {
+		t.Error("the connection was lost in the middle of a batch, and it counts as stored")
+	}
+	f = begin()
+	if err := f.judge(&stored, 5); err != nil {
+		t.Errorf("the connection was lost before a batch: %v", err)
 	}
 }

@@ -55,6 +55,13 @@ func (l *Log) Has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
+// Count is how often text was logged.
+func (l *Log) Count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
 // Await returns once text was logged.
 func (l *Log) Await(t *testing.T, text string) {
 	t.Helper()

@@ -1,6 +1,6 @@
-// Package stall notices that the process did not run for a while: it was stopped (SIGSTOP), or the machine was suspended. What the
+// Package pause notices that the process did not run for a while: it was stopped (SIGSTOP), or the machine was suspended. What the
 // process had read, or was about to send, is older then than it looks.
-package stall
+package pause
 
 import (
 	"sync"

@@ -1,4 +1,4 @@
-package stall
+package pause
 
 import (
 	"testing"

@@ -1,0 +1,152 @@
+package ingest
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/members"
+)
+
+// custody sees to partitions that the members' agreement gives to somebody who does not take them. Whoever may publish on the
+// members' subject can pose as a member, and is given a share. What a member says is not proof of anything, but the server
+// knows whether a partition has an owner: a consumer that is pinned to nobody, and has something to deliver, has none. After a
+// while any worker takes such a partition, whatever the agreement says, and the server chooses among those that do.
+//
+// A worker keeps what it took like that for a while, and so does one that gave a partition away and got it back with nobody
+// in between: longer with every time. So a partition that ghosts are given again and again is seldom without an owner, and
+// a worker that joins gets its share at once where there are none.
+type custody struct {
+	members *members.Members
+	log     *slog.Logger
+
+	mu         sync.Mutex
+	partitions []charge
+}
+
+// charge is what custody knows of a partition.
+type charge struct {
+	orphan  time.Time     // since when it has something to deliver, and no owner; zero where that is not so
+	given   bool          // this worker gave it away, and nobody was seen to take it since
+	hold    time.Duration // how long this worker keeps it when it is not taken once more
+	adopted bool          // this worker wants it whatever the members agree on
+	until   time.Time     // as long as that
+}
+
+const (
+	// orphanAfter is how long a partition has no owner before any worker takes it: longer than one that was the next owner of a
+	// dead one's needs to begin.
+	orphanAfter = 5 * time.Second
+
+	// leastHold and mostHold bound how long a worker keeps a partition that another was to have and did not take.
+	leastHold = 30 * time.Second
+	mostHold  = 10 * time.Minute
+
+	// custodyEvery is how often the server is asked about partitions that may have no owner, all of them together at most 20
+	// times a second.
+	custodyEvery = 500 * time.Millisecond
+)
+
+func newCustody(m *members.Members, partitions int, log *slog.Logger) *custody {
+	return &custody{members: m, log: log, partitions: make([]charge, partitions)}
+}
+
+// saw enters what the server says of a partition's consumer.
+func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
+	owned, assigned := c.members.Standing(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it := &c.partitions[p]
+	pinned := pinOf(info) != ""
+	switch {
+	case owned:
+		it.orphan = time.Time{}
+		if it.adopted && now.After(it.until) {
+			c.adopt(p, false)
+		}
+	case pinned:
+		it.orphan, it.given, it.hold = time.Time{}, false, 0
+		if it.adopted {
+			c.adopt(p, false)
+		}
+	case assigned || it.adopted || info.NumPending == 0 && info.NumAckPending == 0:
+		it.orphan = time.Time{}
+	case it.orphan.IsZero():
+		it.orphan = now
+	case now.Sub(it.orphan) >= orphanAfter:
+		c.keep(p, now)
+		c.log.Warn("a partition has messages and no owner; taking it, though the members' agreement gives it to another. If this "+
+			"comes again, somebody else may publish on the members' subject: see docs/security.md",
+			"partition", p, "pending", info.NumPending, "unacknowledged", info.NumAckPending, "for", it.hold.String())
+	}
+}
+
+// keep has this worker take or keep a partition, longer than the last time. c.mu is held.
+func (c *custody) keep(p int, now time.Time) {
+	it := &c.partitions[p]
+	it.hold = min(max(2*it.hold, leastHold), mostHold)
+	it.until, it.orphan = now.Add(it.hold), time.Time{}
+	c.adopt(p, true)
+}
+
+func (c *custody) adopt(p int, take bool) {
+	c.partitions[p].adopted = take
+	c.members.Adopt(p, take)
+}
+
+// gave notes that this worker gave a partition away because the members agreed so.
+func (c *custody) gave(p int) {
+	c.mu.Lock()
+	c.partitions[p].given = true
+	c.mu.Unlock()
+}
+
+// began notes that this worker has a partition.
+func (c *custody) began(p int, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if it := &c.partitions[p]; it.given {
+		it.given = false
+		c.keep(p, now)
+	}
+}
+
+// open are the partitions that are to be looked at soon: those that may have no owner, and those that this worker wants,
+// against the agreement, and has not got.
+func (c *custody) open() (open []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, it := range c.partitions {
+		owned, _ := c.members.Standing(p)
+		if !owned && (!it.orphan.IsZero() || it.given || it.adopted) {
+			open = append(open, p)
+		}
+	}
+	return open
+}
+
+// watch looks at open partitions until ctx is done. look asks the server about one.
+func (c *custody) watch(ctx context.Context, look func(p int)) {
+	for sleep(ctx, custodyEvery) {
+		for _, p := range c.open() {
+			look(p)
+			if !sleep(ctx, leastPause) {
+				return
+			}
+		}
+	}
+}
+
+// pinOf is the pin of a partition's consumer; empty while it is pinned to nobody.
+func pinOf(info *jetstream.ConsumerInfo) string {
+	for _, g := range info.PriorityGroups {
+		if g.Group == layout.PriorityGroup {
+			return g.PinnedClientID
+		}
+	}
+	return ""
+}

@@ -1,0 +1,40 @@
+package ingest
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/streams"
+)
+
+// TestExclusiveOnAStreamWithInterest: every input is processed once, and then the stream lets go of it.
+func TestExclusiveOnAStreamWithInterest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.Exclusive, r.opts.Partitions = true, 3
+	if _, err := r.js.CreateStream(r.ctx(), jetstream.StreamConfig{
+		Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.InterestPolicy,
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(3)}}.>"},
+	}); err != nil {
+		t.Fatalf("nats-server %s: %v", embedded.Version, err)
+	}
+	r.provision()
+	const n = 1000
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, document)
+	s, err := r.js.Stream(r.ctx(), "INGEST")
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the stream has let go of all inputs", func() bool {
+		info, err := s.Info(r.ctx())
+		return err == nil && info.State.Msgs == 0
+	})
+}

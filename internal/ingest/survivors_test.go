@@ -1,0 +1,276 @@
+package ingest
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/device"
+	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/pace"
+	"millrace/internal/streams"
+)
+
+// The tests here look at what could be taken out of the code without any other test noticing.
+
+// wantRunning fails the test if a worker ends within a time in which it is to wait for something that doesn't come.
+func (run *running) wantRunning(waitsFor string) {
+	run.t.Helper()
+	select {
+	case err := <-run.done:
+		run.done <- err
+		run.t.Errorf("the worker has ended (%v), and did not wait for %s", err, waitsFor)
+	case <-time.After(500 * time.Millisecond): // nothing is to happen in it
+	}
+}
+
+// TestDrainWaitsForBatchesInHand holds the device until the worker has been told to stop and takes no more: what is on the device
+// is finished, and nothing of it is given back.
+func TestDrainWaitsForBatchesInHand(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 20
+	d, w := watchedDevice(t)
+	open := w.hold(t)
+	payload := someBytes(10)
+	r.publish(n, payload)
+	run := r.prepare(d, streams.Config{Lanes: 1, BatchPayloads: n})
+	run.startAndReceive(n)
+	w.await(t, n, 10*n)
+	run.stop()
+	run.wantRunning("the batch on the device")
+	open()
+	if err := run.wait(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, payload)
+	r.wantSettled(n)
+	if back := r.tally.count(Nacked); back != 0 {
+		t.Errorf("%d given back, want none", back)
+	}
+}
+
+// heldObserver holds up who tells of a dead letter until it is let go.
+type heldObserver struct {
+	*tally
+	reached, free chan struct{}
+	once          sync.Once
+}
+
+func (o *heldObserver) Settled(of Outcome, in, out int, latency, headroom time.Duration) {
+	if of == DeadLettered {
+		o.once.Do(func() { close(o.reached) })
+		<-o.free
+	}
+	o.tally.Settled(of, in, out, latency, headroom)
+}
+
+// TestDrainWaitsForDeadLetters stops the worker while a dead letter is not yet done with.
+func TestDrainWaitsForDeadLetters(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	held := &heldObserver{tally: r.tally, reached: make(chan struct{}), free: make(chan struct{})}
+	r.opts.Observer = held
+	letGo := sync.OnceFunc(func() { close(held.free) })
+	t.Cleanup(letGo)
+	r.publish(1, someBytes(2000))
+	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
+	t.Cleanup(letGo) // before the worker is waited for
+	select {
+	case <-held.reached:
+	case <-time.After(patience):
+		t.Fatal("no dead letter")
+	}
+	run.stop()
+	run.wantRunning("the dead letter")
+	letGo()
+	if err := run.wait(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if letters := r.stored("deadletter.>"); len(letters) != 1 {
+		t.Errorf("%d dead letters, want 1", len(letters))
+	}
+}
+
+// TestLongBatchIsKeptAliveWithExclusiveDelivery holds a batch on the device for several times AckWait.
+func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.Exclusive, r.opts.Partitions, r.opts.AckWait = true, 1, time.Second
+	r.provision()
+	heard := make(chan *nats.Msg, 1<<12)
+	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+layout.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	d, w := watchedDevice(t)
+	open := w.hold(t)
+	payload := someBytes(10)
+	r.publish(1, payload)
+	run := r.run(d, streams.Config{Lanes: 1})
+	w.await(t, 1, 10)
+	r.awaitProgress(heard, 6) // one each third of AckWait
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := c.CachedInfo().NumRedelivered; again != 0 || r.tally.redelivered() != 0 {
+		t.Errorf("an input that is worked on was delivered again: %d by the server, %d seen by the worker", again, r.tally.redelivered())
+	}
+	open()
+	r.tally.awaitStored(t, 1)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(1, payload)
+}
+
+// TestAnIdleWorkerLeavesABusyOwnerAlone has a second worker look at a partition whose owner's device is behind, as it does when
+// nothing comes of it.
+func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	const n = 10
+	d, w := watchedDevice(t)
+	open := w.hold(t)
+	payload := someBytes(10)
+	r.publish(n, payload)
+	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
+	w.await(t, n, 10*n)
+	idle := r.idleTenure()
+	for range 3 {
+		if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != n || c.Delivered.Consumer != n {
+		t.Errorf("the consumer was started again under its owner: %d unacknowledged, %d delivered, %v", c.NumAckPending, c.Delivered.Consumer, err)
+	}
+	open()
+	r.tally.awaitStored(t, n)
+	if err := owner.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(n, payload)
+	if r.tally.restarted() > 0 || r.tally.redelivered() > 0 {
+		t.Errorf("the owner began anew %d times, and got %d inputs again", r.tally.restarted(), r.tally.redelivered())
+	}
+}
+
+// TestAnIdleWorkerStartsWhatADeadOwnerLeft is the other side: nobody is pinned any more.
+func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	const n = 10
+	d, w := watchedDevice(t)
+	open := w.hold(t)
+	payload := someBytes(10)
+	r.publish(n, payload)
+	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
+	w.await(t, n, 10*n)
+	owner.nc.Close()
+	idle := r.idleTenure()
+	until(t, "the server has let go of the dead owner", func() bool {
+		info, err := idle.consumer.Info(r.ctx())
+		return err == nil && pinOf(info) == ""
+	})
+	if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.NumPending != n {
+		t.Errorf("what the owner left would come after AckWait: %d unacknowledged, %d to deliver, %v", c.NumAckPending, c.NumPending, err)
+	}
+	open()
+}
+
+// TestTheLastAcknowledgementComesBeforeTheHandover: what another worker is to begin with must not be delivered to it again.
+func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	heard := make(chan *nats.Msg, 1<<12)
+	for _, subject := range []string{"$JS.ACK.INGEST.>", "$JS.API.CONSUMER.UNPIN.>", "$JS.API.CONSUMER.RESET.>"} {
+		if _, err := r.nc.ChanSubscribe(subject, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	const n = 20
+	run := r.run(hostDevice(t), streams.Config{})
+	r.publish(n, document)
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	confirmed := false
+	for deadline := time.After(patience); ; {
+		select {
+		case m := <-heard:
+			switch {
+			case strings.HasPrefix(m.Subject, "$JS.ACK."):
+				tokens := strings.Split(m.Subject, ".")
+				// Acknowledged with an answer asked for, and it is the last one.
+				confirmed = confirmed || m.Reply != "" && tokens[5] == "20"
+			case strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.RESET."):
+				t.Error("the consumer was started again: the last acknowledgement was not there yet")
+			default:
+				if !confirmed {
+					t.Error("the partition was handed over before the server had confirmed the last acknowledgement")
+				}
+				return
+			}
+		case <-deadline:
+			t.Fatal("the partition was not handed over")
+		}
+	}
+}
+
+// lateDevice is a device whose clock can be put forward.
+type lateDevice struct {
+	device.Device
+	late time.Duration
+}
+
+func (d *lateDevice) Now() time.Duration { return d.Device.Now() + d.late }
+
+// TestLingerCountsFromTheOldestPayload looks at a batch whose oldest payload has waited for longer than the linger already: it must
+// not wait for another one.
+func TestLingerCountsFromTheOldestPayload(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	d := &lateDevice{Device: hostDevice(t)}
+	p := r.pipeline(d, streams.Config{Lanes: 1, BatchPayloads: 10})
+	others := pace.New(1)
+	for range 4 {
+		others.Start() // so that an idle lane is no reason to close
+	}
+	const linger = 2 * patience
+	f := newBatcher(p, newQueue(0), linger, others)
+	b, err := p.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Release()
+	g, closed := &group{}, make(chan streams.CloseReason, 1)
+	f.add(b, g, delivery{msg: &paperMsg{data: make([]byte, 10)}, received: time.Now()})
+	d.late = linger
+	go func() { closed <- f.fill(b, g) }()
+	select {
+	case why := <-closed:
+		if why != streams.ClosedByLinger {
+			t.Errorf("closed by %v", why)
+		}
+	case <-time.After(patience / 2):
+		f.in.close() // ends fill
+		<-closed
+		t.Error("the linger begins with the first look at the batch")
+	}
+}
