@@ -57,10 +57,6 @@ type Worker struct {
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
 
-	badPublish throttle // of the log, on results that cannot be stored
-	badBatch   throttle // likewise, on batches of them
-	badSettle  throttle // likewise, on inputs that cannot be settled
-
 	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
 
 	stage   atomic.Int32 // Stage

@@ -42,6 +42,7 @@ type Metrics struct {
 	pending    prometheus.Gauge
 	reconnects prometheus.Counter
 	fallback   prometheus.Gauge
+	suppressed [len(logLevels)]prometheus.Counter
 
 	batches *batchVectors
 	mu      sync.RWMutex
@@ -64,6 +65,7 @@ func NewMetrics(build Build) *Metrics {
 	)
 	m.registerMessages()
 	m.registerWorker(build)
+	m.registerLog()
 	m.batches = newBatchVectors(m.registry)
 	return m
 }

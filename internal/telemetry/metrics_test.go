@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -37,6 +38,9 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("host")} })
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
 	m.WatchInHand(func() int { return 5 })
+	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
+		m.LogSuppressed(level)
+	}
 	return m, gather(t, m)
 }
 
@@ -125,6 +129,8 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		// Ours:
 		{"pageable_bytes", "device=host", 4096}, {"scratch_limit_bytes", "device=host", 1 << 30},
 		{"scratch_allocation_failures_total", "device=host", 2},
+		{"log_suppressed_total", "level=debug", 0}, {"log_suppressed_total", "level=info", 1},
+		{"log_suppressed_total", "level=warn", 2}, {"log_suppressed_total", "level=error", 1},
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5},
 	} {
 		got, count := value(t, families, "millrace_"+tc.name, tc.labels)
