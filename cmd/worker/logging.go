@@ -9,7 +9,15 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/console"
+	"millrace/internal/loglimit"
+	"millrace/internal/telemetry"
 )
+
+// limitLog bounds what log holds of one message that repeats, and has m count the rest. Dead letters are told apart by why
+// there are: a thousand that are too large do not hide one that broke the device.
+func limitLog(log *slog.Logger, m *telemetry.Metrics) *loglimit.Handler {
+	return loglimit.New(log.Handler(), loglimit.Options{Apart: "reason", Suppressed: m.LogSuppressed})
+}
 
 // newLogger logs to standard error: coloured lines for a person, one JSON object a line for a machine.
 func newLogger(cfg *config.Config) *slog.Logger {

@@ -54,13 +54,15 @@ type plant struct {
 	closers []closer
 }
 
-// newPlant makes what needs nothing running: metrics, timeline, meter.
+// newPlant makes what needs nothing running: metrics, timeline, meter, and a bound on what log holds of one message.
 func newPlant(cfg *config.Config, log *slog.Logger) *plant {
 	m := telemetry.NewMetrics(build())
+	limit := limitLog(log, m)
 	return &plant{
-		cfg: cfg, log: log, metrics: m, meter: console.NewMeter(m),
+		cfg: cfg, log: slog.New(limit), metrics: m, meter: console.NewMeter(m),
 		timeline: telemetry.NewTimeline(telemetry.TimelineBatches),
 		copies:   standIn,
+		closers:  []closer{{close: limit.Close}},
 	}
 }
 

@@ -194,6 +194,8 @@ func delivery() []*panel {
 		graph("Errors of the device", "Calls that failed, by kind. A device that is lost is rarely seen here: the process ends with it.", "short", 12).
 			ask(query{`sum by (kind) (increase(millrace_device_errors_total{` + chosen + `}[15m]))`, "{{kind}}"}).
 			runbook("MillraceDeviceLost"),
+		graph("Log lines left out", "Lines of messages that repeat, beyond ten in ten seconds, by level. What repeats so often is in the log of the pod.", "short", 12).
+			ask(query{`sum by (level) (increase(millrace_log_suppressed_total{` + worker + `}[15m]))`, "{{level}}"}),
 	}
 }
 

@@ -23,6 +23,7 @@ var rooms = map[string][]string{
 
 	"internal/config":    nil,
 	"internal/console":   {"internal/ingest"},
+	"internal/loglimit":  nil,
 	"internal/tracing":   {"internal/ingest", "internal/streams"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
 

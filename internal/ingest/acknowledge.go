@@ -45,7 +45,7 @@ func (w *Worker) ackAll(ctx context.Context, stored []*delivery) {
 // duplicate.
 func (w *Worker) ack(d *delivery) {
 	w.ledger.settle(d)
-	if err := d.msg.Ack(); err != nil && w.badSettle.due() {
+	if err := d.msg.Ack(); err != nil {
 		w.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.sequence, "error", err)
 	}
 }
@@ -58,7 +58,7 @@ func (w *Worker) ackConfirmed(ctx context.Context, d *delivery) {
 		return
 	}
 	w.ledger.settle(d)
-	if err := d.msg.DoubleAck(ctx); err != nil && w.badSettle.due() {
+	if err := d.msg.DoubleAck(ctx); err != nil {
 		w.log.Warn("an acknowledgement was not confirmed; if it is lost, its input is delivered again",
 			"sequence", d.sequence, "error", err)
 	}

@@ -60,7 +60,7 @@ func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *grou
 			t.deaths = mark.begun
 		}
 	}
-	if err != nil && s.w.badMark.due() {
+	if err != nil {
 		s.w.log.Warn("could not note with the consumer that a payload is tried alone: if it ends processes without a word it is not "+
 			"given up (may this user publish on $JS.API.CONSUMER.CREATE for it? see docs/security.md)", "sequence", d.sequence, "error", err)
 	}

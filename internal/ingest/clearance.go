@@ -113,10 +113,8 @@ func (c *clearance) find(ctx context.Context, items []delivery, stale, known []i
 	}
 	found, began, err := c.lookup.Find(ctx, wanted)
 	if errors.Is(err, lookup.ErrImpossible) {
-		if c.w.badLookup.due() {
-			c.w.log.Warn("results are published without looking whether they are stored already: they may be stored a second time",
-				"results", len(stale), "stream", c.w.opts.ResultStream, "error", err)
-		}
+		c.w.log.Warn("results are published without looking whether they are stored already: they may be stored a second time",
+			"results", len(stale), "stream", c.w.opts.ResultStream, "error", err)
 		found, err = make([]bool, len(stale)), nil
 	}
 	if err != nil {

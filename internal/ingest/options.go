@@ -23,7 +23,7 @@ type Options struct {
 	DrainTimeout time.Duration // how long stopping may take until the rest is given back
 	ConfirmAcks  bool          // have the server confirm every acknowledgement of an input
 
-	Logger   *slog.Logger
+	Logger   *slog.Logger // what repeats for each payload is logged each time: bound it (see loglimit)
 	Observer Observer
 	Batches  BatchObserver // nil for none
 }

@@ -39,9 +39,7 @@ func (w *Worker) publishingChanged(c store.Capability) {
 
 // batchFailed says that a batch of results has to be published again.
 func (w *Worker) batchFailed(err error) {
-	if w.badBatch.due() {
-		w.log.Warn("a batch of results was not confirmed; they are published again one by one", "stream", w.opts.ResultStream, "error", err)
-	}
+	w.log.Warn("a batch of results was not confirmed; they are published again one by one", "stream", w.opts.ResultStream, "error", err)
 }
 
 // publishAttempt stores the messages of one attempt and appends the server's word on each to answers. What was

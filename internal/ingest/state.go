@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -90,7 +89,7 @@ func tooLarge(bytes, most int) error {
 // nak gives an input back for a while. Where that fails AckWait does the same.
 func (w *Worker) nak(d *delivery, delay time.Duration) {
 	w.ledger.giveBack(d)
-	if err := d.msg.NakWithDelay(delay); err != nil && w.badSettle.due() {
+	if err := d.msg.NakWithDelay(delay); err != nil {
 		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.sequence, "error", err)
 	}
 	w.observer.Settled(Nacked, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
@@ -163,21 +162,8 @@ func (w *Worker) flush(hard context.Context) error {
 	return nil
 }
 
-// throttle lets one of many log lines through a second: with the connection gone every input has the same to
-// say.
-type throttle struct{ last atomic.Int64 } // UnixNano
-
-func (t *throttle) due() bool {
-	now := time.Now().UnixNano()
-	last := t.last.Load()
-	return now-last >= int64(time.Second) && t.last.CompareAndSwap(last, now)
-}
-
 // publishFailed says that results cannot be stored.
 func (w *Worker) publishFailed(err error, results, attempt int) {
-	if !w.badPublish.due() {
-		return
-	}
 	w.log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
 		"results", results, "attempt", attempt, "stream", w.opts.ResultStream, "error", err)
 }

@@ -183,7 +183,7 @@ func (t *tenure) acknowledgeAgain(ctx, hard context.Context, sequence uint64) er
 const sayAgain = 100 * time.Millisecond
 
 func (t *tenure) sendAck(ctx context.Context, msg jetstream.Msg, sequence uint64) {
-	if err := t.w.acknowledgeAll(ctx, msg); err != nil && t.w.badSettle.due() {
+	if err := t.w.acknowledgeAll(ctx, msg); err != nil {
 		t.log.Warn("could not acknowledge; what was to be is delivered again, and its results are dropped as duplicates",
 			"sequence", sequence, "error", err)
 	}

@@ -65,12 +65,6 @@ type Worker struct {
 
 	reconnected atomic.Int64 // when the worker last connected anew by its own will, UnixNano; see outgrown
 
-	badPublish throttle // of the log, on results that cannot be stored
-	badBatch   throttle // likewise, on batches of them
-	badSettle  throttle // likewise, on inputs that cannot be settled
-	badMark    throttle // likewise, on a consumer that cannot be marked
-	badLookup  throttle // likewise, on results that cannot be looked up
-
 	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
 
 	stage   atomic.Int32 // Stage

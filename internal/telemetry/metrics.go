@@ -44,6 +44,7 @@ type Metrics struct {
 	stalled    prometheus.Gauge
 	restarts   prometheus.Counter
 	fallback   prometheus.Gauge
+	suppressed [len(logLevels)]prometheus.Counter
 
 	batches *batchVectors
 	mu      sync.RWMutex
@@ -66,6 +67,7 @@ func NewMetrics(build Build) *Metrics {
 	)
 	m.registerMessages()
 	m.registerWorker(build)
+	m.registerLog()
 	m.batches = newBatchVectors(m.registry)
 	return m
 }

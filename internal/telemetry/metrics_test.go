@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -40,6 +41,9 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
 	m.WatchInHand(func() int { return 5 })
 	m.WatchHeldBack(func() int { return 2 })
+	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
+		m.LogSuppressed(level)
+	}
 	return m, gather(t, m)
 }
 
@@ -130,6 +134,8 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"scratch_allocation_failures_total", "device=host", 2},
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5}, {"held_back_payloads", "", 2},
 		{"device_errors_total", "device=host,kind=probe", 0}, {"consumer_stalled", "", 3}, {"partition_restarts_total", "", 1},
+		{"log_suppressed_total", "level=debug", 0}, {"log_suppressed_total", "level=info", 1},
+		{"log_suppressed_total", "level=warn", 2}, {"log_suppressed_total", "level=error", 1},
 	} {
 		got, count := value(t, families, "millrace_"+tc.name, tc.labels)
 		if diff := got - tc.want; diff > 1e-12 || diff < -1e-12 {

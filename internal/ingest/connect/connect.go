@@ -78,6 +78,10 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 			if sub != nil {
 				subject = sub.Subject
 			}
+			if errors.Is(err, nats.ErrPermissionViolation) { // a message of its own: thousands of them hide no other
+				log.Warn("NATS permissions violation", "error", err, "advice", "allow it to the worker's user: docs/security.md lists what it needs")
+				return
+			}
 			log.Warn("NATS connection", "subject", subject, "error", err)
 		}),
 	)

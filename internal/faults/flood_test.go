@@ -1,0 +1,134 @@
+package faults
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// What the worker's log holds at most of one message: a burst and a line that tells of the rest, in each interval, and once
+// more as it ends.
+const (
+	logBurst    = 10
+	logInterval = 10 * time.Second
+)
+
+// mostLines is how many lines of one message a worker may log in a time.
+func mostLines(took time.Duration) int { return (int(took/logInterval) + 2) * (logBurst + 1) }
+
+// tooLarge is an input that no batch of wantFlood's workers takes.
+func tooLarge(i int) *nats.Msg {
+	return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%7), Data: bytes.Repeat([]byte{byte(i)}, 4100+i%100)}
+}
+
+// TestFloodOfDeadLetters has nothing but inputs that no batch takes. The log is bounded, and it and a metric count each.
+func TestFloodOfDeadLetters(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		n := times(20_000, 2_000)
+		r.set("MILLRACE_BATCH_BYTES=4KiB", "MILLRACE_BATCH_PAYLOADS=100")
+		r.serve(1)
+		r.work(1)
+		w, began := r.workers[0], time.Now()
+		r.feed(n, func(i int) *nats.Msg { return tooLarge(i + 1) }).wait()
+		r.until("every input is settled", r.isFinished)
+		counted := r.mustMetric(w, `millrace_log_suppressed_total{level="warn"}`)
+		a := r.close("flood of dead letters", n)
+		if a.dead != n {
+			r.t.Errorf("%d dead letters, want %d", a.dead, n)
+		}
+		lines, told := w.linesOf("payload dead-lettered")
+		if lines > mostLines(time.Since(began)) || lines-len(told)+sum(told) != n {
+			r.t.Errorf("%d lines that tell of %v more, want no more than %d, and of %d dead letters together", lines, told, mostLines(time.Since(began)), n)
+		}
+		if all := w.suppressed("WARN"); int(counted) > all || int(counted) < n-mostLines(time.Since(began)) {
+			r.t.Errorf("the metric counted %v lines and the log tells of %d, of %d dead letters", counted, all, n)
+		}
+	})
+}
+
+// TestNoStreamForDeadLetters deletes it under such inputs. They come again and again, and the log is bounded; with the stream
+// back each becomes a dead letter.
+func TestNoStreamForDeadLetters(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		n := times(2_000, 200)
+		r.set("MILLRACE_BATCH_BYTES=4KiB", "MILLRACE_BATCH_PAYLOADS=100")
+		r.serve(1)
+		r.work(1)
+		w, began := r.workers[0], time.Now()
+		config := r.streamConfig(deadStream)
+		r.deleteStream(deadStream)
+		r.feed(n, func(i int) *nats.Msg { return tooLarge(i + 1) }).wait()
+		r.until("the worker says that it leaves lines out", func() bool { return w.suppressed("ERROR")+w.suppressed("INFO") > 0 })
+		r.createStream(jetstream.StreamConfig{Name: config.Name, Subjects: config.Subjects, Duplicates: config.Duplicates})
+		if a := r.close("no stream for dead letters", n); a.dead != n {
+			r.t.Errorf("%d dead letters, want %d", a.dead, n)
+		}
+		for _, message := range []string{"could not store a dead letter", "beginning the partition anew"} {
+			if lines, told := w.linesOf(message); lines > mostLines(time.Since(began)) {
+				r.t.Errorf("%d lines %q that tell of %v more, want no more than %d", lines, message, told, mostLines(time.Since(began)))
+			}
+		}
+	})
+}
+
+// line is what matters here of a line of the log.
+type line struct {
+	Level      string `json:"level"`
+	Message    string `json:"msg"`
+	Suppressed int    `json:"suppressed"`
+}
+
+// logged are all lines of the process's log.
+func (p *process) logged() (lines []line) {
+	p.t.Helper()
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for one := range bytes.Lines(text) {
+		var l line
+		if err := json.Unmarshal(one, &l); err == nil { // the last may be on its way
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+// linesOf counts the lines whose message begins so, and how many were left out according to each that says it.
+func (p *process) linesOf(message string) (lines int, told []int) {
+	p.t.Helper()
+	for _, l := range p.logged() {
+		if strings.HasPrefix(l.Message, message) {
+			lines++
+			if l.Suppressed > 0 {
+				told = append(told, l.Suppressed)
+			}
+		}
+	}
+	return lines, told
+}
+
+// suppressed is how many lines of a level were left out, as far as the log has told.
+func (p *process) suppressed(level string) (n int) {
+	p.t.Helper()
+	for _, l := range p.logged() {
+		if l.Level == level {
+			n += l.Suppressed
+		}
+	}
+	return n
+}
+
+func sum(all []int) (n int) {
+	for _, v := range all {
+		n += v
+	}
+	return n
+}

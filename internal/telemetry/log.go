@@ -1,0 +1,27 @@
+package telemetry
+
+import "log/slog"
+
+// logLevels are the values of the label level.
+var logLevels = [...]string{"debug", "info", "warn", "error"}
+
+func (m *Metrics) registerLog() {
+	lines := counterVec(m.registry, "log_suppressed_total", "Lines left out of the log because their message repeated, by level.", "level")
+	for i, level := range logLevels {
+		m.suppressed[i] = lines.WithLabelValues(level)
+	}
+}
+
+// LogSuppressed counts a line of that level that was left out of the log.
+func (m *Metrics) LogSuppressed(level slog.Level) {
+	switch {
+	case level >= slog.LevelError:
+		m.suppressed[3].Inc()
+	case level >= slog.LevelWarn:
+		m.suppressed[2].Inc()
+	case level >= slog.LevelInfo:
+		m.suppressed[1].Inc()
+	default:
+		m.suppressed[0].Inc()
+	}
+}
