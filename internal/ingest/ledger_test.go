@@ -22,6 +22,9 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	}
 	want(first, unknown, "a first delivery")
 	want(again, inHand, "a second while the first is in hand")
+	want(other, unknown, "of another stream's message with the sequence of one in hand")
+	l.giveBack(other)
+	want(first, unknown, "a first delivery after that was given back")
 	l.giveBack(first)
 	if !l.gaveBack(again) || l.gaveBack(other) {
 		t.Error("it is not known which of two was given back")
