@@ -6,6 +6,13 @@ import (
 	"time"
 )
 
+// inHand is how many inputs are in hand.
+func (l *ledger) inHand() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}
+
 func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	l := newLedger()
 	at := time.Unix(1000, 0)
