@@ -85,3 +85,25 @@ func TestResultsInBatchesAndOneByOne(t *testing.T) {
 		})
 	}
 }
+
+// An input that comes again although it was settled has lost its acknowledgement, and gets another.
+func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.publish(1, document)
+	w := r.prepare(hostDevice(t), streams.Config{}).worker
+	input := r.input()
+	if !w.admit(t.Context(), &input) {
+		t.Fatal("a first delivery is not to be processed")
+	}
+	w.ledger.settle(&input) // its acknowledgement got lost
+	input.deliveries = 2
+	if w.admit(t.Context(), &input) {
+		t.Error("what was settled is to be processed again")
+	}
+	r.awaitFinished(1)
+	if n := r.tally.count(Duplicate); n != 1 {
+		t.Errorf("%d duplicates were told of, want 1", n)
+	}
+}

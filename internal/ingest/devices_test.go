@@ -3,6 +3,8 @@ package ingest
 import (
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/internal/device"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -80,4 +82,56 @@ func payloadsOf(l *records) (n int) {
 		n += r.Payloads
 	}
 	return n
+}
+
+// A payload that lost a device may only have been unlucky with it, so it is tried on another one with each level.
+func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	payload := someBytes(10, 20)
+	r.publish(2, payload)
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() jetstream.Msg {
+		t.Helper()
+		m, err := c.Next(jetstream.FetchMaxWait(patience))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	once, twice := next(), next()
+	nak(t, twice)
+	twice = next()
+	nak(t, once)
+	nak(t, twice)
+
+	seen := []*records{{}, {}}
+	run := r.prepare(hostDevice(t), streams.Config{Observer: seen[0]})
+	pipes := append(run.worker.pipes, r.pipeline(hostDevice(t), streams.Config{Observer: seen[1]}))
+	if run.worker, err = NewWorker(r.ctx(), run.nc, pipes, r.opts); err != nil {
+		t.Fatal(err)
+	}
+	run.start()
+	r.tally.awaitStored(t, 2)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(2, payload)
+	for device, want := range []int{20, 10} { // the payload of level 2, and that of level 1
+		if b := seen[device].batch(t, 1); b.Bytes != want || b.Payloads != 1 {
+			t.Errorf("device %d computed %d payloads of %d bytes, want the one of %d", device, b.Payloads, b.Bytes, want)
+		}
+	}
+}
+
+// nak gives a delivery back.
+func nak(t *testing.T, m jetstream.Msg) {
+	t.Helper()
+	if err := m.Nak(); err != nil {
+		t.Fatal(err)
+	}
 }

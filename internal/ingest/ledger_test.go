@@ -6,6 +6,13 @@ import (
 	"time"
 )
 
+// inHand is how many inputs are in hand.
+func (l *ledger) inHand() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}
+
 func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	l := newLedger()
 	at := time.Unix(1000, 0)
@@ -22,6 +29,9 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	}
 	want(first, unknown, "a first delivery")
 	want(again, inHand, "a second while the first is in hand")
+	want(other, unknown, "of another stream's message with the sequence of one in hand")
+	l.giveBack(other)
+	want(first, unknown, "a first delivery after that was given back")
 	l.giveBack(first)
 	if !l.gaveBack(again) || l.gaveBack(other) {
 		t.Error("it is not known which of two was given back")

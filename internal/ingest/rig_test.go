@@ -269,11 +269,15 @@ func (run *running) startAndReceive(n uint64) {
 	until(run.t, "all deliveries are in the client", func() bool { return run.nc.Stats().InMsgs-base >= n })
 }
 
-// drain stops the worker and waits for it.
+// drain stops the worker and waits for it. Whatever became of its inputs, a worker that ended well has none in hand.
 func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
-	return run.wait()
+	err := run.wait()
+	if held := run.worker.ledger.inHand(); err == nil && held > 0 {
+		run.t.Errorf("%d inputs are in hand after the end", held)
+	}
+	return err
 }
 
 func (run *running) wait() error {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
 	"millrace/internal/streams"
 )
 
@@ -17,18 +19,7 @@ func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 	r.publish(1, someBytes(10))
 	d, seen := watchedDevice(t)
 	run := r.prepare(d, streams.Config{Lanes: 4})
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	msg, err := c.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	input, err := newDelivery(msg, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := r.input()
 	pipe := run.worker.pipes[0]
 	for range 4 { // there is a free batch each time, which an interrupted trial might take
 		open := seen.hold(t)
@@ -49,5 +40,57 @@ func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 		for range trial.part.items {
 			(<-pipe.Completed()).Release()
 		}
+	}
+}
+
+// input takes the next input as a worker would.
+func (r *rig) input() delivery {
+	r.t.Helper()
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	msg, err := c.Next()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	d, err := newDelivery(msg, time.Now())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return d
+}
+
+// A suspect whose turn comes when the device has been lost to another is not to blame for that, however often it came.
+func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.publish(1, someBytes(10))
+	run := r.prepare(simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1}), streams.Config{})
+	input := r.input()
+	input.level = run.worker.limit
+	if !run.worker.levels.guilty(input.level) {
+		t.Fatalf("a payload of level %d is not tried for the last time", input.level)
+	}
+	pipe := run.worker.pipes[0]
+	other, err := pipe.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Append([]byte("what the device is lost with"))
+	if err := other.Submit(streams.ClosedByLinger); err != nil {
+		t.Fatal(err)
+	}
+	(<-pipe.Completed()).Release()
+	<-pipe.Over()
+
+	g := &group{}
+	g.add(input)
+	if err := run.worker.newTrier().try(t.Context(), pipe, g, []int{0}); !errors.Is(err, device.ErrLost) {
+		t.Errorf("try = %v, want the loss of the device", err)
+	}
+	if back, dead := r.tally.count(Nacked), r.tally.count(DeadLettered); back != 1 || dead != 0 {
+		t.Errorf("%d given back and %d dead-lettered, want 1 and none", back, dead)
 	}
 }

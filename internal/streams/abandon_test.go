@@ -1,0 +1,67 @@
+package streams_test
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/streams"
+)
+
+// mute is a device that refuses to tell when its streams get somewhere.
+type mute struct {
+	*spy
+	refused chan struct{} // receives for each notification
+}
+
+var errMute = errors.New("no notifications")
+
+func (d *mute) NewStream(name string) (device.Stream, error) {
+	s, err := d.spy.NewStream(name)
+	return muteStream{s, d}, err
+}
+
+type muteStream struct {
+	device.Stream
+	dev *mute
+}
+
+func (s muteStream) Notify(uint64) error {
+	s.dev.refused <- struct{}{}
+	return errMute
+}
+
+// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone: the device reads and writes its buffers until then.
+func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
+	d := &mute{spyOn(openHost(t)), make(chan struct{}, 1)}
+	p := newPipeline(t, d, streams.Config{Lanes: 1, Spin: 1, Operators: operators(t, "crc32c")})
+	open := d.gate(t, "lane-0")
+	defer open()
+	b := acquire(t, p, someRows(1, 5, 100))
+	said := make(chan error, 1)
+	go func() { said <- b.Submit(streams.ClosedByLinger) }()
+	<-d.refused
+	var opened atomic.Bool
+	early := make(chan bool, 1)
+	go func() {
+		<-p.Completed()
+		early <- !opened.Load()
+	}()
+	for range 1000 {
+		runtime.Gosched() // a chance to go wrong
+	}
+	opened.Store(true)
+	open()
+	if <-early {
+		t.Error("the batch came back with its stream still at work")
+	}
+	if err := <-said; err != nil {
+		t.Errorf("Submit: %v", err)
+	}
+	if err := b.Err(); !errors.Is(err, errMute) {
+		t.Errorf("the batch came back with %v, want %v", err, errMute)
+	}
+	b.Release()
+}

@@ -1,0 +1,45 @@
+package streams_test
+
+import (
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/streams"
+)
+
+// hoard is a device whose pools are full of unused pieces that suit nobody, until they are trimmed.
+type hoard struct{ device.Device }
+
+func (d hoard) NewPool(c device.PoolConfig) (device.Pool, error) {
+	pool, err := d.Device.NewPool(c)
+	return &hoardingPool{Pool: pool}, err
+}
+
+type hoardingPool struct {
+	device.Pool
+	trimmed bool
+}
+
+func (p *hoardingPool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
+	if !p.trimmed {
+		return device.Memory{}, device.Errorf("pool alloc", "", device.ErrOutOfMemory, "nothing of %d bytes", bytes)
+	}
+	return p.Pool.Alloc(s, bytes)
+}
+
+func (p *hoardingPool) Trim(keep int64) error {
+	p.trimmed = keep == 0
+	return p.Pool.Trim(keep)
+}
+
+// TestLoneBatchGetsTheScratchOfUnusedPieces: with nothing else in flight nobody gives scratch back, and the pool's unused
+// pieces are all that there is.
+func TestLoneBatchGetsTheScratchOfUnusedPieces(t *testing.T) {
+	ops := operators(t, "minhash?hashes=4")
+	p := newPipeline(t, hoard{openSim(t, sim.Options{})}, streams.Config{Operators: ops})
+	rows := someRows(1, 10, 500)
+	b := submit(t, p, rows)
+	wantResults(t, <-p.Completed(), ops, rows)
+	b.Release()
+}
