@@ -87,7 +87,7 @@ func closedDevice(r *rig) {
 	_, wait := r.dev.WaitCompletion(context.Background())
 	for what, err := range map[string]error{
 		"new stream": stream, "new event": event, "alloc host": host, "alloc": memory, "new pool": pool,
-		"kernel": kernel, "wait completion": wait,
+		"kernel": kernel, "wait completion": wait, "check": r.dev.Check(context.Background()),
 	} {
 		if !errors.Is(err, device.ErrClosed) {
 			r.Errorf("%s on a closed device: got %v, want one that wraps %q", what, err, device.ErrClosed)

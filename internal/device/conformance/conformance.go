@@ -53,6 +53,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, cases ...Case) {
 		{"Operator", caseTests(cases)},
 		{"Resident", slices.Concat(residentTests, residentCases(cases))},
 		{"Invalid", invalidTests},
+		{"Check", checkTests},
 		{"Closed", closedTests},
 		{"Close", lifecycleTests},
 		{"Concurrent", concurrentTests},

@@ -125,6 +125,7 @@ func newGearWith(t testing.TB, o cuda.Options) *gear {
 		t.Fatal(err)
 	}
 	g := &gear{dev: d}
+	t.Cleanup(func() { fakecuda.Set(t, ""); _ = d.Close() }) // what it leaks, and that it is lost, is looked at elsewhere
 	check := func(err error) {
 		t.Helper()
 		if err != nil {

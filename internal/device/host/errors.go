@@ -24,7 +24,7 @@ func (d *Device) Err() error {
 
 // Check implements device.Device. Host memory and cores need no probe beyond the loss that is known.
 func (d *Device) Check(ctx context.Context) error {
-	if err := d.Err(); err != nil {
+	if err := d.usable("check"); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {

@@ -214,7 +214,9 @@ func (d *Device) Err() error {
 
 // Check implements device.Device. It takes no virtual time.
 func (d *Device) Check(ctx context.Context) error {
-	if err := d.Err(); err != nil {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable("check"); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
