@@ -1,5 +1,5 @@
 // A kernel library for tests: libmillrace with one operator more, "faulty", which loses the GPU with every batch that has
-// a row beginning with the eight bytes "poison!\n". Otherwise its result for a row is the row's length, a uint32. It
+// a row beginning with the eight bytes "poison!\n", and does not end with one beginning with "endless\n". Otherwise its result for a row is the row's length, a uint32. It
 // takes no parameters.
 #define millrace_api_get built_in_api_get
 #include "../runtime/api.cpp"
@@ -14,20 +14,23 @@ namespace {
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kMarkerBytes = 8;
 
-__device__ bool poisonous(const uint8_t *row) {
-    const char marker[kMarkerBytes + 1] = "poison!\n";
+__device__ bool begins(const uint8_t *row, const char *marker) {
     for (uint32_t i = 0; i < kMarkerBytes; i++) {
         if (row[i] != static_cast<uint8_t>(marker[i])) return false;
     }
     return true;
 }
 
-// The fault is a write to an address that no allocation has.
+// The fault is a write to an address that no allocation has. A kernel that does not end keeps one thread busy.
 __global__ void faulty_rows(const uint8_t *batch, const uint32_t *offsets, uint32_t rows, uint32_t *result) {
     uint32_t row = blockIdx.x * kThreads + threadIdx.x;
     if (row >= rows) return;
     uint32_t length = offsets[row + 1] - offsets[row];
-    if (length >= kMarkerBytes && poisonous(batch + offsets[row])) {
+    if (length >= kMarkerBytes && begins(batch + offsets[row], "endless\n")) {
+        for (volatile uint32_t turns = 0;; turns = turns + 1) {
+        }
+    }
+    if (length >= kMarkerBytes && begins(batch + offsets[row], "poison!\n")) {
         volatile uint32_t *nowhere = reinterpret_cast<volatile uint32_t *>(static_cast<uintptr_t>(64));
         *nowhere = length;
     }
