@@ -10,8 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"millrace/internal/config"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/operator"
@@ -162,5 +164,42 @@ func TestClosingIsBounded(t *testing.T) {
 	}
 	if got := fmt.Sprint(order); got != "[last first]" {
 		t.Errorf("closed in the order %s", got)
+	}
+}
+
+// The worker should have ended endGrace after the time for draining, which begins when it is told to stop or a device is
+// lost, and not before.
+func TestOverdue(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const drain = 25 * time.Second
+			p := &plant{cfg: &config.Config{DrainTimeout: drain}}
+			_, p.pipes = hungPipelines(t, streams.Deadline{Min: time.Second, Max: time.Second})
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			over := p.overdue(ctx)
+			time.Sleep(time.Hour) // of the bubble's time
+			select {
+			case <-over:
+				t.Fatal("it is overdue before anything has ended")
+			default:
+			}
+			if lost {
+				compute(t, p.pipes[0])
+				<-p.pipes[0].Over()
+			} else {
+				stop()
+			}
+			began := time.Now()
+			<-over
+			if took := time.Since(began); took != drain+endGrace {
+				t.Errorf("overdue after %v, want %v", took, drain+endGrace)
+			}
+			for _, pipe := range p.pipes {
+				if err := pipe.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }

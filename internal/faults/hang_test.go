@@ -36,6 +36,7 @@ func TestDeviceHangs(t *testing.T) {
 		})
 		f.wait()
 		r.awaitFinished()
+		r.until("the worker after the last that ended is ready", func() bool { return s.current().isReady() })
 		s.retire()
 		codes := s.exitCodes()
 		for _, code := range codes {

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -28,7 +30,7 @@ import (
 
 // Where the worker is told what to be.
 const (
-	envWorker = "MILLRACE_TEST_WORKER" // host or cuda: this process is a worker
+	envWorker = "MILLRACE_TEST_WORKER" // host or cuda, or with -hang behind it: this process is a worker
 	envServer = "MILLRACE_TEST_SERVER"
 )
 
@@ -44,6 +46,9 @@ func TestMain(m *testing.M) {
 
 // lethal is how a payload begins that breaks the device. The kernel library for tests knows it too.
 const lethal = "poison!\n"
+
+// hanging is how a payload begins with which no kernel ends. The kernel library for tests knows it too.
+const hanging = "endless\n"
 
 // faulty is the operator that such payloads break. Its record is the payload's length.
 type faulty struct{}
@@ -65,11 +70,15 @@ func (faulty) AppendReference(dst, payload []byte) []byte {
 // Bind makes it a kernel of the host device too.
 func (f faulty) Bind([]byte) (device.BoundHostKernel, error) { return f, nil }
 
-// Run kills the process with such a payload, as a bug in a driver may: without a word, and nothing of it runs after.
+// Run kills the process with such a payload, as a bug in a driver may: without a word, and nothing of it runs after. With
+// one that hangs it does not return.
 func (faulty) Run(rows []byte, offsets []uint32, _, result []byte, _ device.Parallel) error {
 	for i, end := range offsets[1:] {
 		row := rows[offsets[i]:end]
-		if len(row) >= len(lethal) && string(row[:len(lethal)]) == lethal {
+		if bytes.HasPrefix(row, []byte(hanging)) {
+			select {}
+		}
+		if bytes.HasPrefix(row, []byte(lethal)) {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 				return err
 			}
@@ -106,6 +115,7 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 	opts := optionsFor([]operator.Operator{faulty{}}, slog.New(slog.NewTextHandler(os.Stderr, nil)), newTally())
 	pipe, err := streams.New(dev, streams.Config{
 		Lanes: 2, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20, Operators: opts.Operators, Schedule: schedule,
+		Deadline: streams.Deadline{Min: 2 * time.Second, Max: 3 * time.Second},
 	})
 	if err != nil {
 		return err
@@ -124,7 +134,7 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 }
 
 func openPoisoned(kind string) (device.Device, streams.Schedule, error) {
-	if kind == "cuda" {
+	if strings.HasPrefix(kind, "cuda") {
 		d, err := cuda.Open(cuda.Options{Library: faultyLibrary()})
 		return d, streams.Triple, err
 	}
@@ -159,11 +169,15 @@ const poisonLimit = 6
 // TestPoisonCannotWedgeProcesses has a supervisor start a worker again whenever it dies of a payload.
 func TestPoisonCannotWedgeProcesses(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"host", "cuda"} {
+	for _, kind := range []string{"host", "cuda", "host-hang", "cuda-hang"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			if kind == "cuda" {
+			if strings.HasPrefix(kind, "cuda") {
 				needGPU(t)
+			}
+			bad := lethal
+			if strings.HasSuffix(kind, "-hang") {
+				bad = hanging
 			}
 			const n, poison = 10000, 1234
 			r := newRig(t)
@@ -172,7 +186,7 @@ func TestPoisonCannotWedgeProcesses(t *testing.T) {
 			r.provision()
 			payload := func(i int) []byte {
 				if i == poison {
-					return []byte(lethal)
+					return []byte(bad)
 				}
 				return fmt.Appendf(nil, "payload %d", i)
 			}
@@ -217,7 +231,7 @@ func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
 		switch {
 		case finished && err == nil:
 			return deaths
-		case kind == "cuda" && !lost:
+		case kind != "host" && !lost:
 			r.t.Fatalf("the worker ended with %v, want status %d", err, statusLost)
 		case kind == "host" && (finished || err == nil):
 			r.t.Fatalf("the worker ended with %v, everything settled: %t", err, finished)

@@ -255,6 +255,37 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	}
 }
 
+// A call to a device that hangs may not return. The submission that made it is judged like a batch in flight: the others
+// come back, and Close does not wait for it.
+func TestASubmissionThatDoesNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := spyOn(hangingSim(t, sim.Options{}))
+		p := hangingPipeline(t, d, streams.Config{Lanes: 2, Deadline: deadline})
+		entered, resume := make(chan struct{}), make(chan struct{})
+		d.inEnqueue = func([]device.Command) {
+			close(entered)
+			<-resume
+		}
+		b := acquire(t, p, [][]byte{{1}})
+		said := make(chan error, 1)
+		go func() { said <- b.Submit(streams.ClosedByBytes) }()
+		<-entered
+		<-p.Over()
+		wantHung(t, p.Err())
+		if err := p.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		select {
+		case err := <-said:
+			t.Errorf("Submit = %v while its call to the device has not returned", err)
+		default:
+		}
+		close(resume)
+		wantHung(t, <-said)
+		b.Release()
+	})
+}
+
 // Close finds the device hanging: it says so when the bound has passed, and does not wait for ever.
 func TestCloseOfADeviceThatHangs(t *testing.T) {
 	seen := &recorder{}

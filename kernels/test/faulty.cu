@@ -1,7 +1,7 @@
 // A kernel library for tests: libmillrace with one operator more, "faulty", which loses the GPU with every batch that has
-// a row beginning with the eight bytes "poison!\n". Otherwise its result for a row is the row's length, a uint32. It
-// takes no parameters. And its crc32c never ends with a row that begins with "endless\n", if the environment has
-// MILLRACE_TEST_ENDLESS.
+// a row beginning with the eight bytes "poison!\n", and does not end with one beginning with "endless\n". Otherwise its
+// result for a row is the row's length, a uint32. It takes no parameters. And its crc32c never ends with a row that begins
+// with "endless\n", if the environment has MILLRACE_TEST_ENDLESS.
 #define millrace_api_get built_in_api_get
 #include "../runtime/api.cpp"
 #undef millrace_api_get
@@ -25,11 +25,15 @@ __device__ bool begins_with(const uint8_t *row, const char (&marker)[kMarkerByte
     return true;
 }
 
-// The fault is a write to an address that no allocation has.
+// The fault is a write to an address that no allocation has. A kernel that does not end keeps one thread busy.
 __global__ void faulty_rows(const uint8_t *batch, const uint32_t *offsets, uint32_t rows, uint32_t *result) {
     uint32_t row = blockIdx.x * kThreads + threadIdx.x;
     if (row >= rows) return;
     uint32_t length = offsets[row + 1] - offsets[row];
+    if (length >= kMarkerBytes && begins_with(batch + offsets[row], "endless\n")) {
+        for (volatile uint32_t turns = 0;; turns = turns + 1) {
+        }
+    }
     if (length >= kMarkerBytes && begins_with(batch + offsets[row], "poison!\n")) {
         volatile uint32_t *nowhere = reinterpret_cast<volatile uint32_t *>(static_cast<uintptr_t>(64));
         *nowhere = length;
