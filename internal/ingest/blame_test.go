@@ -381,3 +381,33 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 		r.wantAll(n, payload)
 	})
 }
+
+// TestDeadLettersAreNoProgress: a worker that only gives up does not look alive; what is refused on receipt is never in hand.
+func TestDeadLettersAreNoProgress(t *testing.T) {
+	t.Parallel()
+	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+		run := r.run(open(pickyKernels()), streams.Config{BatchBytes: 2 * unfit})
+		payload := func(i int) []byte {
+			return bytes.Repeat([]byte{'x'}, []int{10, unfit, 2*unfit + 1, 20}[i])
+		}
+		r.publishFrom(0, 1, payload)
+		r.tally.awaitStored(t, 1)
+		before := run.worker.Status().Progress
+		for i := 1; i <= 2; i++ {
+			r.publishFrom(i, i+1, payload)
+			r.tally.await(t, DeadLettered, i)
+			until(t, "nothing is in hand", func() bool { return run.worker.Status().InHand == 0 })
+		}
+		if after := run.worker.Status().Progress; !after.Equal(before) {
+			t.Errorf("two dead letters moved progress by %v", after.Sub(before))
+		}
+		r.publishFrom(3, 4, payload)
+		r.tally.awaitStored(t, 2)
+		if after := run.worker.Status().Progress; !after.After(before) {
+			t.Error("a result did not move progress")
+		}
+		if err := run.drain(); err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+	})
+}
