@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -118,6 +119,7 @@ func eachDevice(t *testing.T, test func(t *testing.T, r *rig, open func(kernels 
 			t.Run(fmt.Sprintf("%s/exclusive=%t", kind, exclusive), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
+				r.opts.AckWait = 3 * time.Second // what the server was about to send to a worker that ended comes after it
 				if exclusive {
 					r.opts.Exclusive, r.opts.Partitions = true, 2
 				}
