@@ -187,7 +187,7 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 					}
 					first = r.run(open(operator.HostKernels()), streams.Config{BatchPayloads: 100})
 				}
-				r.tally.awaitStored(t, n)
+				r.awaitAllStored(t, n)
 				if err := first.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
@@ -201,6 +201,19 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// awaitAllStored returns once n inputs were acknowledged for their result, however long that takes while some are: a worker
+// that follows a lost one takes suspects one by one.
+func (r *rig) awaitAllStored(t *testing.T, n int) {
+	t.Helper()
+	for r.tally.stored() < n {
+		select {
+		case <-r.tally.changed:
+		case <-time.After(patience):
+			t.Fatalf("%d of %d stored, and nothing more for %v", r.tally.stored(), n, patience)
+		}
 	}
 }
 
@@ -231,7 +244,7 @@ func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
 			}
 		}
 		run := r.run(open(operator.HostKernels()), streams.Config{BatchPayloads: 64})
-		r.tally.awaitStored(t, n)
+		r.awaitAllStored(t, n)
 		if err := run.drain(); err != nil {
 			t.Fatalf("Run: %v", err)
 		}
@@ -376,7 +389,7 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 			}
 		}
 		run := r.run(open(operator.HostKernels()), streams.Config{})
-		r.tally.awaitStored(t, n)
+		r.awaitAllStored(t, n)
 		if err := run.drain(); err != nil {
 			t.Fatalf("Run: %v", err)
 		}
