@@ -78,7 +78,11 @@ func maxRecord(cfg *config.Config) int64 {
 
 func openHost(cfg *config.Config) (device.Device, error) {
 	memory := hostMemory(cfg)
-	return host.Open(host.Options{Kernels: hostKernels(), MemoryLimit: memory, HostMemoryLimit: memory})
+	d, err := host.Open(host.Options{Kernels: hostKernels(), MemoryLimit: memory, HostMemoryLimit: memory})
+	if err != nil {
+		return nil, err
+	}
+	return standInFor(d)
 }
 
 // openGPUs opens the GPUs that MILLRACE_DEVICES names. Where it names none, those that cannot be used, as one that is too

@@ -37,7 +37,7 @@ type Config struct {
 	Partitions int    `split_words:"true" default:"8" min:"1" max:"256" desc:"how many partitions the input stream is cut into, for exclusive delivery: the same for all workers, and what the stream's subject transform says"`
 	Ack        string `split_words:"true" default:"sent" oneof:"sent,confirmed" desc:"sent: an acknowledgement that is lost means a second result, which the result stream drops inside its duplicate window. confirmed: the server confirms each acknowledgement"`
 
-	MaxDeliver    int           `split_words:"true" default:"10" min:"1" max:"1000" desc:"a payload delivered more often goes to the dead-letter subject"`
+	MaxDeliver    int           `split_words:"true" default:"10" min:"1" max:"1000" desc:"a payload delivered more often is tried alone, and goes to the dead-letter subject if it fails"`
 	AckWait       time.Duration `split_words:"true" default:"30s" min:"1s" max:"1h" desc:"how long the server waits for an acknowledgement before it delivers again; of the consumer when it is provisioned"`
 	MaxAckPending int           `split_words:"true" default:"0" min:"0" max:"10000000" desc:"payloads delivered and not yet acknowledged, of the consumer when it is provisioned; 0: as many as the lanes hold"`
 

@@ -48,17 +48,15 @@ func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *grou
 	if err := t.probe(ctx, pipe); err != nil {
 		return t.withhold(ctx, g, items, err)
 	}
-	mark, err := s.w.readTry(ctx, d)
-	if err == nil && mark.begun >= loneRuns {
+	begun, err := s.w.beginTry(ctx, d)
+	if err == nil && begun >= loneRuns {
 		g.settle(items[0])
-		s.w.giveUp(ctx, *d, DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", mark.begun))
+		s.w.giveUp(ctx, *d, DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
 		return nil
 	}
-	t.deaths = -1
-	if err == nil {
-		if err = s.w.writeTry(ctx, d, mark.begun+1); err == nil {
-			t.deaths = mark.begun
-		}
+	t.deaths = begun
+	if err != nil {
+		t.deaths = -1
 	}
 	if err != nil {
 		s.w.log.Warn("could not note with the consumer that a payload is tried alone: if it ends processes without a word it is not "+
@@ -73,23 +71,29 @@ func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *grou
 	return err
 }
 
-// readTry reads what is noted of a payload.
-func (w *Worker) readTry(ctx context.Context, d *delivery) (tryMark, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	info, err := w.consumer.Info(ctx)
-	if err != nil {
-		return tryMark{}, err
+// beginTry notes that a payload is about to be tried alone, and returns how often that was begun before and nobody came back. What
+// was begun too often is not noted again.
+func (w *Worker) beginTry(ctx context.Context, d *delivery) (begun int, err error) {
+	if time.Now().Before(w.noMarks) {
+		return 0, errNoMarks
 	}
-	return parseTryMark(info.Config.Metadata[tryKey(d)], d.stored), nil
+	defer func() {
+		if err != nil {
+			w.noMarks = time.Now().Add(noMarksFor)
+		}
+	}()
+	err = w.noteTry(ctx, d, func(before tryMark) tryMark {
+		if begun = before.begun; begun < loneRuns {
+			before.begun++
+		}
+		return before
+	})
+	return begun, err
 }
 
-// writeTry notes that a payload is about to be tried alone for the n-th time that nobody may come back from; 0 takes the note
-// away. It takes away too what is noted of payloads that are settled.
-func (w *Worker) writeTry(ctx context.Context, d *delivery, n int) error {
-	if time.Now().Before(w.noMarks) {
-		return errNoMarks
-	}
+// noteTry changes what is noted of a payload; nothing begun takes the note away. It takes away too what is noted of payloads
+// that are settled.
+func (w *Worker) noteTry(ctx context.Context, d *delivery, change func(before tryMark) tryMark) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	info, err := w.consumer.Info(ctx)
@@ -105,18 +109,17 @@ func (w *Worker) writeTry(ctx context.Context, d *delivery, n int) error {
 		sequence, err := strconv.ParseUint(strings.TrimPrefix(key, markTry), 10, 64)
 		return strings.HasPrefix(key, markTry) && (err != nil || sequence <= info.AckFloor.Stream)
 	})
-	if n > 0 {
-		marks[tryKey(d)] = tryMark{n, d.stored}.String()
+	key := markTry + strconv.FormatUint(d.sequence, 10)
+	if mark := change(parseTryMark(marks[key], d.stored)); mark.begun > 0 {
+		marks[key] = mark.String()
 	} else {
-		delete(marks, tryKey(d))
+		delete(marks, key)
 	}
 	if maps.Equal(marks, config.Metadata) {
 		return nil
 	}
 	config.Metadata = marks
-	if _, err = w.js.UpdateConsumer(ctx, w.opts.Stream, config); err != nil {
-		w.noMarks = time.Now().Add(noMarksFor)
-	}
+	_, err = w.js.UpdateConsumer(ctx, w.opts.Stream, config)
 	return err
 }
 
@@ -125,12 +128,18 @@ const noMarksFor = time.Minute
 
 var errNoMarks = errors.New("the server did not take a note a moment ago")
 
+// eraseTries is how often it is tried to take a note away: where it stays, one death more counts against the payload.
+const eraseTries = 3
+
 // eraseTry takes a note away once the payload was tried and the process lives, also at the end of the drain.
 func (w *Worker) eraseTry(d *delivery) {
-	if err := w.writeTry(context.Background(), d, 0); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	nothing := func(tryMark) tryMark { return tryMark{} }
+	err := w.noteTry(context.Background(), d, nothing)
+	for n := 1; n < eraseTries && err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound); n++ {
+		err = w.noteTry(context.Background(), d, nothing)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		w.log.Warn("could not take a note about a payload off the consumer: if it comes again, one death more counts against it",
 			"sequence", d.sequence, "error", err)
 	}
 }
-
-func tryKey(d *delivery) string { return markTry + strconv.FormatUint(d.sequence, 10) }

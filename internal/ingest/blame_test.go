@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -118,6 +119,7 @@ func eachDevice(t *testing.T, test func(t *testing.T, r *rig, open func(kernels 
 			t.Run(fmt.Sprintf("%s/exclusive=%t", kind, exclusive), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
+				r.opts.AckWait = 3 * time.Second // what the server was about to send to a worker that ended comes after it
 				if exclusive {
 					r.opts.Exclusive, r.opts.Partitions = true, 2
 				}
@@ -185,7 +187,7 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 					}
 					first = r.run(open(operator.HostKernels()), streams.Config{BatchPayloads: 100})
 				}
-				r.tally.awaitStored(t, n)
+				r.awaitAllStored(t, n)
 				if err := first.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
@@ -199,6 +201,19 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// awaitAllStored returns once n inputs were acknowledged for their result, however long that takes while some are: a worker
+// that follows a lost one takes suspects one by one.
+func (r *rig) awaitAllStored(t *testing.T, n int) {
+	t.Helper()
+	for r.tally.stored() < n {
+		select {
+		case <-r.tally.changed:
+		case <-time.After(patience):
+			t.Fatalf("%d of %d stored, and nothing more for %v", r.tally.stored(), n, patience)
+		}
 	}
 }
 
@@ -229,7 +244,7 @@ func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
 			}
 		}
 		run := r.run(open(operator.HostKernels()), streams.Config{BatchPayloads: 64})
-		r.tally.awaitStored(t, n)
+		r.awaitAllStored(t, n)
 		if err := run.drain(); err != nil {
 			t.Fatalf("Run: %v", err)
 		}
@@ -374,10 +389,40 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 			}
 		}
 		run := r.run(open(operator.HostKernels()), streams.Config{})
-		r.tally.awaitStored(t, n)
+		r.awaitAllStored(t, n)
 		if err := run.drain(); err != nil {
 			t.Fatalf("Run: %v", err)
 		}
 		r.wantAll(n, payload)
+	})
+}
+
+// TestDeadLettersAreNoProgress: a worker that only gives up does not look alive; what is refused on receipt is never in hand.
+func TestDeadLettersAreNoProgress(t *testing.T) {
+	t.Parallel()
+	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
+		run := r.run(open(pickyKernels()), streams.Config{BatchBytes: 2 * unfit})
+		payload := func(i int) []byte {
+			return bytes.Repeat([]byte{'x'}, []int{10, unfit, 2*unfit + 1, 20}[i])
+		}
+		r.publishFrom(0, 1, payload)
+		r.tally.awaitStored(t, 1)
+		before := run.worker.Status().Progress
+		for i := 1; i <= 2; i++ {
+			r.publishFrom(i, i+1, payload)
+			r.tally.await(t, DeadLettered, i)
+			until(t, "nothing is in hand", func() bool { return run.worker.Status().InHand == 0 })
+		}
+		if after := run.worker.Status().Progress; !after.Equal(before) {
+			t.Errorf("two dead letters moved progress by %v", after.Sub(before))
+		}
+		r.publishFrom(3, 4, payload)
+		r.tally.awaitStored(t, 2)
+		if after := run.worker.Status().Progress; !after.After(before) {
+			t.Error("a result did not move progress")
+		}
+		if err := run.drain(); err != nil {
+			t.Fatalf("Run: %v", err)
+		}
 	})
 }

@@ -27,7 +27,12 @@ type failedOnce struct {
 	stored time.Time // when the stream stored it, since a stream made anew starts over
 	right  uint64    // evidence.right then
 	times  int       // how often it failed alone
+	at     time.Time // when it last did
 }
+
+// heldFor is how long a payload counts as held back after it failed: twice the time after which it comes again at the latest, if
+// it comes to this worker.
+const heldFor = 2 * longestNak
 
 // cameRight notes that a device has computed a group's batch.
 func (w *Worker) cameRight(pipe *streams.Pipeline, g *group) {
@@ -96,13 +101,13 @@ func (e *evidence) note(d *delivery) (before failedOnce, again bool) {
 	defer e.mu.Unlock()
 	before, again = e.failed[d.sequence]
 	if again && before.stored.Equal(d.stored) {
-		e.failed[d.sequence] = failedOnce{d.stored, before.right, before.times + 1}
+		e.failed[d.sequence] = failedOnce{d.stored, before.right, before.times + 1, time.Now()}
 		return before, true
 	}
 	if e.failed == nil || len(e.failed) >= remembered {
 		e.failed = map[uint64]failedOnce{} // it does not grow without a bound; what is forgotten is held back once more
 	}
-	e.failed[d.sequence] = failedOnce{d.stored, e.right, 1}
+	e.failed[d.sequence] = failedOnce{d.stored, e.right, 1, time.Now()}
 	e.row++
 	return failedOnce{}, false
 }
@@ -144,8 +149,13 @@ func (e *evidence) holds(d *delivery) bool {
 }
 
 // held is how many payloads are held back.
-func (e *evidence) held() int {
+func (e *evidence) held() (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.failed)
+	for _, f := range e.failed {
+		if time.Since(f.at) < heldFor {
+			n++
+		}
+	}
+	return n
 }

@@ -54,6 +54,8 @@ type tenure struct {
 	doubtful bool   // it may be higher: nobody has noted it
 	suspects int    // how many payloads more are suspects. Guarded by mu, as is what follows
 
+	marking sync.Mutex // held while the consumer's metadata is read and changed, by who fills batches or who settles
+
 	mu         sync.Mutex
 	floor      partition.Floor
 	caution    partition.Caution

@@ -55,6 +55,8 @@ func (t *tenure) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) err
 // mark changes the consumer's metadata; an empty value takes a key away. Where the marks are another worker's by now it leaves
 // them alone and fails with errPinLost.
 func (t *tenure) mark(ctx context.Context, changes map[string]string) error {
+	t.marking.Lock()
+	defer t.marking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	// Not what was heard of it before: somebody may have changed the rest since, and it is to stay so.

@@ -21,7 +21,7 @@ type Layout struct {
 	Exclusive  bool // each worker has partitions of the stream to itself; otherwise all share one consumer
 	Partitions int  // how many there are, for Exclusive
 
-	MaxDeliver    int                   // a payload delivered more often than this is given up
+	MaxDeliver    int                   // a payload delivered more often than this is tried alone, and given up if it fails
 	Storage       jetstream.StorageType // of streams created; files by default
 	AckWait       time.Duration         // of a consumer created
 	MaxAckPending int                   // of a consumer created

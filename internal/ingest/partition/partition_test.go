@@ -207,6 +207,50 @@ func TestCautionFindsWhatKills(t *testing.T) {
 	}
 }
 
+// Workers die of anything but payloads, far more often than a payload is tried alone, in the middle of whatever they do. Nothing
+// is given up for it; with payloads that kill among them, those are and no others.
+func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	others := 0
+	for round := range 300 {
+		const most = 8192
+		n := uint64(1 + random.IntN(most))
+		kills := map[uint64]bool{}
+		for range round % 3 {
+			kills[1+random.Uint64N(n)] = true
+		}
+		givenUp := map[uint64]bool{}
+		var kept Caution
+		died, alone := false, false
+		for floor, lives := uint64(0), 0; floor < n; lives++ {
+			c := kept.Begin(floor)
+			if died {
+				c = kept.AfterDeath(floor, n, alone)
+			}
+			kept = ParseCaution(c.String())
+			if end := floor + random.Uint64N(n-floor+1); random.IntN(3) > 0 && lives < 50 {
+				// It ends of something else once it has come so far, and a payload that runs alone is off the device.
+				floor, kept, died = tenureOf(kept, floor, end, most, kills, givenUp)
+				alone = died && kept.Alone()
+				died = true
+				others++
+				continue
+			}
+			floor, kept, died = tenureOf(kept, floor, n, most, kills, givenUp)
+			alone = died && kept.Alone()
+			if lives > 200 {
+				t.Fatalf("%d payloads, %v kill: more than 200 lives", n, kills)
+			}
+		}
+		if !maps.Equal(givenUp, kills) {
+			t.Fatalf("%d payloads, %v kill, and given up are %v", n, kills, givenUp)
+		}
+	}
+	if others < 1000 {
+		t.Errorf("%d other deaths: nothing was shown", others)
+	}
+}
+
 // tenureOf works from floor to n, or until it dies of a payload that kills, and returns how far it came and what is kept.
 func tenureOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
 	kept, left := c, c.Suspects(most)

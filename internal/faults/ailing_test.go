@@ -1,0 +1,105 @@
+package faults
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// buildAiling builds, once, the worker whose device can be told to fail.
+var buildAiling = sync.OnceValues(func() (binary string, err error) {
+	binary = filepath.Join(filepath.Dir(workerBinary), "ailing")
+	return binary, build(binary, "millrace/cmd/worker", "-tags=faults")
+})
+
+func ailingWorker(t *testing.T) string {
+	t.Helper()
+	binary, err := buildAiling()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
+// exitLost is the status of a worker whose device is lost.
+const exitLost = 70
+
+// TestDeviceFailsEverything has the devices of workers, one after the other, fail everything from some batch on, under load.
+// Each worker ends with status 70 and gives up no payload, though payloads come far more often than they are tried.
+func TestDeviceFailsEverything(t *testing.T) {
+	t.Parallel()
+	binary := ailingWorker(t)
+	for _, c := range []struct{ kind, fault string }{
+		{"launch", "device refuses every launch"},
+		{"foreign", "device fails with an unknown code"},
+		{"lost", "device is lost, by no kernel"},
+	} {
+		t.Run(c.kind, func(t *testing.T) {
+			eachMode(t, func(r *rig) {
+				ends := times(20, 3)
+				r.binary = binary
+				r.set("MILLRACE_MAX_DELIVER=3")
+				r.serve(1)
+				r.work(1)
+				f := r.feed(endless, r.inputs())
+				r.awaitResults(1)
+				r.retire()
+				well := r.env
+				for range ends {
+					r.env = append(well[:len(well):len(well)], fmt.Sprintf("AILING_DEVICE=%s@%d", c.kind, 4+r.rng.IntN(30)))
+					w := r.startWorker()
+					w.expected.Store(true)
+					r.until("the worker has ended", w.hasEnded)
+					if code := w.cmd.ProcessState.ExitCode(); code != exitLost {
+						r.t.Errorf("%s ended with status %d, want %d", w.name, code, exitLost)
+					}
+				}
+				r.env = well
+				r.work(1)
+				f.finish()
+				a := r.close(c.fault, ends)
+				if a.dead > 0 {
+					r.t.Errorf("%d good payloads were given up", a.dead)
+				}
+			})
+		})
+	}
+}
+
+// TestDeviceFailsFromTheStart has a device that computes nothing right: the worker ends before it takes any payload.
+func TestDeviceFailsFromTheStart(t *testing.T) {
+	binary := ailingWorker(t)
+	eachMode(t, func(r *rig) {
+		ends := times(10, 2)
+		r.binary = binary
+		r.serve(1)
+		r.work(1)
+		f := r.feed(2000, r.inputs())
+		r.awaitResults(1)
+		r.retire()
+		f.wait()
+		well := r.env
+		r.env = append(well[:len(well):len(well)], "AILING_DEVICE=invalid@1")
+		for range ends {
+			before, ok := r.consumed()
+			w := r.startWorker()
+			w.expected.Store(true)
+			r.until("the worker has ended", w.hasEnded)
+			if code := w.cmd.ProcessState.ExitCode(); code != exitLost {
+				r.t.Errorf("%s ended with status %d, want %d", w.name, code, exitLost)
+			}
+			if _, said := w.said("does not compute as it must"); !said {
+				r.t.Errorf("%s did not say why it ended", w.name)
+			}
+			if after, still := r.consumed(); !ok || !still || after.delivered != before.delivered {
+				r.t.Errorf("%s took payloads: %+v became %+v", w.name, before, after)
+			}
+		}
+		r.env = well
+		r.work(1)
+		if a := r.close("device fails from the start", ends); a.dead > 0 {
+			r.t.Errorf("%d good payloads were given up", a.dead)
+		}
+	})
+}

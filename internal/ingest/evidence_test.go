@@ -1,0 +1,89 @@
+package ingest
+
+import (
+	"testing"
+	"time"
+)
+
+// in is a delivery of a payload, for the count-th time.
+func in(sequence uint64, count int) *delivery {
+	return &delivery{sequence: sequence, deliveries: count, stored: time.Unix(int64(sequence), 0)}
+}
+
+func TestEvidenceRules(t *testing.T) {
+	t.Parallel()
+	busy, idle := func() bool { return false }, func() bool { return true }
+	const limit = 5
+	for name, c := range map[string]struct {
+		before func(e *evidence) // what happened earlier
+		failed []*delivery
+		since  uint64
+		others int
+		idle   func() bool
+		want   ruling
+	}{
+		"others came right":                             {func(e *evidence) { e.cameRight() }, []*delivery{in(1, 1), in(2, 1)}, 0, 0, busy, giveUp},
+		"others came right, but before":                 {func(e *evidence) { e.cameRight() }, []*delivery{in(1, 1), in(2, 1)}, 1, 0, busy, notWell},
+		"all of several failed":                         {nil, []*delivery{in(1, 1), in(2, 1)}, 0, 0, idle, notWell},
+		"one failed, and there is no other":             {nil, []*delivery{in(1, 1)}, 0, 0, idle, giveUp},
+		"one failed, and others wait":                   {nil, []*delivery{in(1, 1)}, 0, 0, busy, holdBack},
+		"often delivered, but failed once":              {nil, []*delivery{in(1, 50)}, 0, 0, busy, holdBack},
+		"it failed before, and nothing since":           {held(in(1, 1)), []*delivery{in(1, 2)}, 0, 0, busy, holdBack},
+		"it failed before, and others came right since": {func(e *evidence) { held(in(1, 1))(e); e.cameRight() }, []*delivery{in(1, 2)}, 1, 0, busy, giveUp},
+		"another of its sequence failed before":         {held(&delivery{sequence: 1, deliveries: 1}), []*delivery{in(1, limit)}, 0, 0, busy, holdBack},
+		"it failed before, and came too often":          {held(in(1, 1)), []*delivery{in(1, limit)}, 0, 0, busy, giveUp},
+		"it failed too often":                           {held(in(1, 1), in(1, 1), in(1, 1), in(1, 1)), []*delivery{in(1, 1)}, 0, 0, busy, giveUp},
+		"many in a row":                                 {heldRow(inARow - 1), []*delivery{in(99, 1)}, 0, 0, idle, notWell},
+		"nearly as many":                                {heldRow(inARow - 2), []*delivery{in(99, 1)}, 0, 0, idle, giveUp},
+		"many, and one came right in between":           {func(e *evidence) { heldRow(inARow - 1)(e); e.cameRight() }, []*delivery{in(99, 1)}, 1, 0, busy, holdBack},
+		"many compared with it":                         {nil, []*delivery{in(1, 1)}, 0, inARow - 1, busy, notWell},
+		"some compared with it":                         {nil, []*delivery{in(1, 1)}, 0, inARow - 2, busy, holdBack},
+	} {
+		e := &evidence{}
+		if c.before != nil {
+			c.before(e)
+		}
+		got := e.rule(c.failed, limit, comparison{since: c.since, others: c.others, idle: c.idle})
+		if got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if got == giveUp && e.holds(c.failed[0]) {
+			t.Errorf("%s: it is given up and still held back", name)
+		}
+		if got == holdBack && e.held() == 0 {
+			t.Errorf("%s: nothing counts as held back", name)
+		}
+	}
+}
+
+// held has payloads fail alone, with others waiting.
+func held(failed ...*delivery) func(e *evidence) {
+	return func(e *evidence) {
+		for _, d := range failed {
+			e.note(d)
+		}
+	}
+}
+
+// heldRow has n different payloads fail alone.
+func heldRow(n int) func(e *evidence) {
+	return func(e *evidence) {
+		for i := range n {
+			e.note(in(uint64(i+1), 1))
+		}
+	}
+}
+
+// What is noted of a payload that is tried alone is of that payload and no other.
+func TestTryMarks(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(7, 42)
+	if got := parseTryMark(tryMark{2, at}.String(), at); got.begun != 2 {
+		t.Errorf("2 tries come back as %d", got.begun)
+	}
+	for _, text := range []string{"", "2", "x 7", "-1 7000000042", tryMark{2, at.Add(1)}.String()} {
+		if got := parseTryMark(text, at); got.begun != 0 {
+			t.Errorf("%q counts as %d tries, want none", text, got.begun)
+		}
+	}
+}
