@@ -313,3 +313,43 @@ func TestWithoutPermission(t *testing.T) {
 		t.Errorf("without the permission to read results: %v", err)
 	}
 }
+
+// BenchmarkFind reads the headers of 100,000 results.
+func BenchmarkFind(b *testing.B) {
+	s := testkit.Plain(b, server.Options{JetStream: true, StoreDir: b.TempDir()})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	const n = 100_000
+	now := time.Now()
+	for seq := uint64(1); seq <= n; seq++ {
+		m := &nats.Msg{Subject: "results.a", Data: make([]byte, 1000), Header: nats.Header{
+			jetstream.MsgIDHeader: {fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())}, "Millrace-Stream": {"IN"}, "Millrace-Subject": {"ingest.a"}}}
+		if _, err := js.PublishMsgAsync(m); err != nil {
+			b.Fatal(err)
+		}
+		if seq%2000 == 0 {
+			<-js.PublishAsyncComplete()
+		}
+	}
+	for b.Loop() {
+		r, err := New(nc, settings(false))
+		if err != nil {
+			b.Fatal(err)
+		}
+		found, _, err := r.Find(b.Context(), []Wanted{{Input: Input{n, now.UnixNano()}}})
+		if err != nil || !found[0] || r.read != n {
+			b.Fatalf("found %v of %d read: %v", found, r.read, err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "results/s")
+}
