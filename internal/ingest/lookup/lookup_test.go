@@ -239,20 +239,34 @@ func TestNoBoundByAnotherSubject(t *testing.T) {
 	}
 }
 
-func TestNewestOfAnEarlierVersion(t *testing.T) {
+func TestResultsOfAnEarlierVersionAreNoticed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	if newest, err := r.Newest(r.ctx(), 10); err != nil || !newest.IsZero() {
-		t.Errorf("in empty streams: %v, %v", newest, err)
-	}
-	r.store("results.a", "IN:1", false)
-	for seq := range uint64(5) {
-		r.store("results.a", fmt.Sprintf("IN:%d:%d", seq+2, time.Now().UnixNano()), false)
-	}
-	for lately, want := range map[uint64]bool{3: false, 100: true} {
-		if newest, err := r.Newest(r.ctx(), lately); err != nil || newest.IsZero() == want {
-			t.Errorf("among the newest %d: %v, %v", lately, newest, err)
+	noticed := func(lately time.Duration, samples uint64) bool {
+		t.Helper()
+		at, err := r.Earlier(r.ctx(), lately, samples)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return !at.IsZero()
+	}
+	if noticed(time.Hour, 100) {
+		t.Error("in empty streams")
+	}
+	for seq := range uint64(200) {
+		id := fmt.Sprintf("IN:%d:%d", seq+1, time.Now().UnixNano())
+		if seq/20 == 4 { // a worker of an earlier version was there for a tenth of them
+			id = fmt.Sprintf("IN:%d", seq+1)
+		}
+		r.store("results.a", id, false)
+	}
+	for samples, want := range map[uint64]bool{1: false, 20: true, 1000: true} {
+		if got := noticed(time.Hour, samples); got != want {
+			t.Errorf("by %d samples: %v, want %v", samples, got, want)
+		}
+	}
+	if noticed(-time.Hour, 1000) {
+		t.Error("before the time in question")
 	}
 }
 
