@@ -59,7 +59,7 @@ func TestWorkerFrozenBeyondTheWindow(t *testing.T) {
 			r.awaitResults(1)
 		}
 		f.finish()
-		r.close("worker frozen beyond the duplicate window", freezes)
+		r.closeLate("worker frozen beyond the duplicate window", freezes)
 	})
 }
 
@@ -82,7 +82,7 @@ func TestConnectionCutBeyondTheWindow(t *testing.T) {
 			r.awaitResults(1)
 		}
 		f.finish()
-		r.close("connection cut beyond the duplicate window", cuts)
+		r.closeLate("connection cut beyond the duplicate window", cuts)
 	})
 }
 
@@ -106,7 +106,7 @@ func TestConnectionSilentBeyondTheWindow(t *testing.T) {
 			r.awaitResults(1)
 		}
 		f.finish()
-		r.close("connection silent beyond the duplicate window", cuts)
+		r.closeLate("connection silent beyond the duplicate window", cuts)
 	})
 }
 
@@ -131,6 +131,14 @@ func TestWorkersRestartedBeyondTheWindow(t *testing.T) {
 			r.awaitResults(1)
 		}
 		f.finish()
-		r.close("all workers killed, others started beyond the duplicate window", kills)
+		r.closeLate("all workers killed, others started beyond the duplicate window", kills)
 	})
+}
+
+// closeLate is close where no payload may have been given up either.
+func (r *rig) closeLate(fault string, times int) {
+	r.t.Helper()
+	if a := r.close(fault, times); a.dead > 0 {
+		r.t.Errorf("%d good payloads became dead letters", a.dead)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,19 +26,19 @@ type clearance struct {
 	lookup  *lookup.Results
 
 	upgrading atomic.Bool // results have ids of an earlier version, which the stream does not compare with ours
-	probed    time.Time   // when that was looked at; for the goroutine that has asking
-	asking    atomic.Bool
+	probing   sync.Mutex
+	probed    time.Time // when that was looked at
 }
 
 const (
-	// probeLately is how many of the newest results are read to find out what ids they have.
-	probeLately = 10000
-
 	// upgradeFor is for how long after the newest result with such an id every input that comes again is looked up.
 	upgradeFor = time.Hour
 
-	// probeEvery is how often that is looked at again while it is so.
-	probeEvery = 10 * time.Minute
+	// upgradeSamples is how many of the results of that time are looked at.
+	upgradeSamples = 128
+
+	// probeEvery is how often they are looked at, while inputs come again.
+	probeEvery = time.Minute
 )
 
 // newClearance finds out where results and dead letters are stored.
@@ -61,23 +62,29 @@ func (w *Worker) newClearance(ctx context.Context) (*clearance, error) {
 // saw enters what the result stream is like.
 func (c *clearance) saw(info *jetstream.StreamInfo, asked time.Time) { c.results.saw(info, asked) }
 
-// probe looks what ids the newest results have.
-func (c *clearance) probe(ctx context.Context) {
-	c.probed = time.Now()
+// probe looks what ids the newest results have, unless that was done lately. An error says that nobody knows and that it may be tried again.
+func (c *clearance) probe(ctx context.Context) error {
+	c.probing.Lock()
+	defer c.probing.Unlock()
+	if !c.probed.IsZero() && time.Since(c.probed) < probeEvery {
+		return nil
+	}
 	var newest time.Time
 	err := c.lookup.Check(ctx)
 	if err == nil {
-		newest, err = c.lookup.Newest(ctx, probeLately)
+		newest, err = c.lookup.Earlier(ctx, upgradeFor, upgradeSamples)
 	}
-	if err != nil {
+	if errors.Is(err, lookup.ErrImpossible) {
 		c.w.log.Warn("results cannot be looked up: an input that comes again after the result stream's duplicate window may get a second result",
 			"stream", c.w.opts.ResultStream, "publishes_for", c.results.publishFor(time.Now()).String(), "error", err)
-		return
+	} else if err != nil {
+		return err
 	}
-	upgrading := time.Since(newest) < upgradeFor
-	if c.upgrading.Swap(upgrading) != upgrading && upgrading {
+	c.probed = time.Now()
+	if upgrading := !newest.IsZero(); c.upgrading.Swap(upgrading) != upgrading && upgrading {
 		c.w.log.Info("results were stored by an earlier version lately; every input that comes again is looked up among them", "newest", newest)
 	}
+	return nil
 }
 
 // clear says whether a result of a delivery may be published now.
@@ -98,12 +105,6 @@ func (c *clearance) until(items []delivery, left []int, now time.Time) time.Time
 
 // find looks deliveries up, and returns those that have a result or a dead letter. The others are clear from now on.
 func (c *clearance) find(ctx context.Context, items []delivery, stale, known []int) ([]int, error) {
-	if c.upgrading.Load() && c.asking.CompareAndSwap(false, true) {
-		if time.Since(c.probed) >= probeEvery {
-			c.probe(ctx)
-		}
-		c.asking.Store(false)
-	}
 	wanted := make([]lookup.Wanted, len(stale))
 	for n, i := range stale {
 		d := &items[i]
@@ -137,6 +138,11 @@ func (c *clearance) buried(ctx context.Context, d *delivery) (stored bool, until
 	if c.apart {
 		w = &c.dead
 	}
+	if !d.first {
+		if err := c.probe(ctx); err != nil {
+			return false, time.Time{}, err
+		}
+	}
 	now := time.Now()
 	if !w.clear(d, now, d.first || !c.upgrading.Load()) {
 		alone := []delivery{*d}
@@ -160,8 +166,16 @@ func (c *clearance) highest(ctx context.Context, oldest time.Time) (uint64, erro
 
 // settleKnown looks up what may be stored already, and has settle settle what is. The rest stays in left and may be published.
 func (s *settler) settleKnown(ctx context.Context, g *group, settle func() error) error {
-	now := time.Now()
 	s.stale, s.known = s.stale[:0], s.known[:0]
+	for _, i := range s.left {
+		if d := &g.items[i]; !d.first && d.cleared.IsZero() {
+			if err := s.w.clearance.probe(ctx); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	now := time.Now()
 	for _, i := range s.left {
 		if !s.w.clearance.clear(&g.items[i], now) {
 			s.stale = append(s.stale, i)

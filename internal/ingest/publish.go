@@ -34,7 +34,8 @@ func (w *Worker) openPublisher(ctx context.Context, timeout time.Duration) (publ
 
 // publishingChanged says how results are stored from now on.
 func (w *Worker) publishingChanged(c store.Capability) {
-	w.log.Info("results are stored with "+c.Found, "stream", w.opts.ResultStream, "advice", c.Advice)
+	w.log.Info("results are stored with "+c.Found, "stream", w.opts.ResultStream, "advice", c.Advice,
+		"looked_up_when_older_than", w.clearance.results.publishFor(time.Now()).String())
 }
 
 // batchFailed says that a batch of results has to be published again.

@@ -108,7 +108,9 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if w.publisher, err = w.openPublisher(ctx, store.Timeout); err != nil {
 		return nil, err
 	}
-	w.clearance.probe(ctx)
+	if err := w.clearance.probe(ctx); err != nil {
+		w.log.Warn("could not look at results; that is tried again when an input comes again", "stream", opts.ResultStream, "error", err)
+	}
 	consumers := 1
 	if opts.Exclusive {
 		consumers = opts.Partitions

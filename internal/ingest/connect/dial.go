@@ -40,11 +40,8 @@ func (c *freshConn) check() error {
 
 func (c *freshConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if err == nil {
-		err = c.check()
-	}
-	if err != nil {
-		n = 0
+	if stalled := c.check(); stalled != nil {
+		return 0, stalled
 	}
 	return n, err
 }

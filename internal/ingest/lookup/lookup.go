@@ -52,8 +52,7 @@ type Results struct {
 	found   index
 	since   time.Time // everything stored since then was read, up to the cursors; zero: nothing
 	cursors []cursor
-	newest  time.Time // when the newest result was stored whose id is of an earlier version
-	read    int       // messages so far, for tests
+	read    int // messages so far, for tests
 }
 
 // cursor is how far a stream was read.
@@ -147,27 +146,6 @@ func keeps(info *jetstream.StreamInfo) error {
 		return fmt.Errorf("%w: stream %q removes what consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
 	}
 	return nil
-}
-
-// Newest reads what was stored lately, and returns when the newest result was stored whose id is of an earlier version; zero for none.
-func (r *Results) Newest(ctx context.Context, lately uint64) (time.Time, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	apart := &Results{nc: r.nc, js: r.js, s: r.s, found: newIndex()}
-	for _, name := range r.s.Streams {
-		info, err := r.info(ctx, name)
-		if err != nil {
-			return time.Time{}, r.explain(err)
-		}
-		if info == nil || info.State.LastSeq == 0 {
-			continue
-		}
-		first := max(info.State.FirstSeq, info.State.LastSeq-min(info.State.LastSeq-1, lately))
-		if _, err := apart.scan(ctx, &cursor{stream: name, created: info.Created, next: first}, nil); err != nil {
-			return time.Time{}, r.explain(err)
-		}
-	}
-	return apart.newest, nil
 }
 
 // Highest returns the highest sequence of an input that has a result or a dead letter stored after oldest, the time at which the first

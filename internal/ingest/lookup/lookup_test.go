@@ -239,20 +239,34 @@ func TestNoBoundByAnotherSubject(t *testing.T) {
 	}
 }
 
-func TestNewestOfAnEarlierVersion(t *testing.T) {
+func TestResultsOfAnEarlierVersionAreNoticed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
-	if newest, err := r.Newest(r.ctx(), 10); err != nil || !newest.IsZero() {
-		t.Errorf("in empty streams: %v, %v", newest, err)
-	}
-	r.store("results.a", "IN:1", false)
-	for seq := range uint64(5) {
-		r.store("results.a", fmt.Sprintf("IN:%d:%d", seq+2, time.Now().UnixNano()), false)
-	}
-	for lately, want := range map[uint64]bool{3: false, 100: true} {
-		if newest, err := r.Newest(r.ctx(), lately); err != nil || newest.IsZero() == want {
-			t.Errorf("among the newest %d: %v, %v", lately, newest, err)
+	noticed := func(lately time.Duration, samples uint64) bool {
+		t.Helper()
+		at, err := r.Earlier(r.ctx(), lately, samples)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return !at.IsZero()
+	}
+	if noticed(time.Hour, 100) {
+		t.Error("in empty streams")
+	}
+	for seq := range uint64(200) {
+		id := fmt.Sprintf("IN:%d:%d", seq+1, time.Now().UnixNano())
+		if seq/20 == 4 { // a worker of an earlier version was there for a tenth of them
+			id = fmt.Sprintf("IN:%d", seq+1)
+		}
+		r.store("results.a", id, false)
+	}
+	for samples, want := range map[uint64]bool{1: false, 20: true, 1000: true} {
+		if got := noticed(time.Hour, samples); got != want {
+			t.Errorf("by %d samples: %v, want %v", samples, got, want)
+		}
+	}
+	if noticed(-time.Hour, 1000) {
+		t.Error("before the time in question")
 	}
 }
 
@@ -312,4 +326,44 @@ func TestWithoutPermission(t *testing.T) {
 	if err := r.Check(t.Context()); !errors.Is(err, ErrImpossible) || !strings.Contains(err.Error(), "docs/security.md") {
 		t.Errorf("without the permission to read results: %v", err)
 	}
+}
+
+// BenchmarkFind reads the headers of 100,000 results.
+func BenchmarkFind(b *testing.B) {
+	s := testkit.Plain(b, server.Options{JetStream: true, StoreDir: b.TempDir()})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	const n = 100_000
+	now := time.Now()
+	for seq := uint64(1); seq <= n; seq++ {
+		m := &nats.Msg{Subject: "results.a", Data: make([]byte, 1000), Header: nats.Header{
+			jetstream.MsgIDHeader: {fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())}, "Millrace-Stream": {"IN"}, "Millrace-Subject": {"ingest.a"}}}
+		if _, err := js.PublishMsgAsync(m); err != nil {
+			b.Fatal(err)
+		}
+		if seq%2000 == 0 {
+			<-js.PublishAsyncComplete()
+		}
+	}
+	for b.Loop() {
+		r, err := New(nc, settings(false))
+		if err != nil {
+			b.Fatal(err)
+		}
+		found, _, err := r.Find(b.Context(), []Wanted{{Input: Input{n, now.UnixNano()}}})
+		if err != nil || !found[0] || r.read != n {
+			b.Fatalf("found %v of %d read: %v", found, r.read, err)
+		}
+	}
+	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "results/s")
 }

@@ -57,7 +57,7 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		read++
 		if meta, err := m.Metadata(); err == nil {
 			c.next = meta.Sequence.Stream + 1
-			complete = r.enter(c, m, meta.Timestamp, wanted) && complete
+			complete = r.enter(c, m, wanted) && complete
 		}
 	}
 	for left := consumer.CachedInfo().NumPending; left > 0 && c.next <= end; {
@@ -104,24 +104,30 @@ func (r *Results) ended(ctx context.Context, consumer jetstream.Consumer) (bool,
 
 // consumer makes what a scan reads from. The server deletes it when it is not used any more.
 func (r *Results) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, error) {
+	if c.next == 0 {
+		return r.consumerSince(ctx, c.stream, r.since)
+	}
+	return r.create(ctx, c.stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: c.next})
+}
+
+// consumerSince is a consumer of what was stored from that time on.
+func (r *Results) consumerSince(ctx context.Context, stream string, since time.Time) (jetstream.Consumer, error) {
+	return r.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
+}
+
+func (r *Results) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	config := jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true, Replicas: 1, InactiveThreshold: unused,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: c.next,
-	}
-	if c.next == 0 {
-		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &r.since
-	}
-	consumer, err := r.js.CreateConsumer(ctx, c.stream, config)
+	from.AckPolicy, from.HeadersOnly, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, true, 1, unused
+	consumer, err := r.js.CreateConsumer(ctx, stream, from)
 	if err != nil {
-		return nil, fmt.Errorf("create a consumer to read the headers of stream %q: %w", c.stream, err)
+		return nil, fmt.Errorf("create a consumer to read the headers of stream %q: %w", stream, err)
 	}
 	return consumer, nil
 }
 
 // enter notes which input a message is of. It says false where something had to be let go of.
-func (r *Results) enter(c *cursor, m *pull.Message, stored time.Time, wanted []Input) (kept bool) {
+func (r *Results) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
 	in, old, ok := parse(m.Headers().Get(jetstream.MsgIDHeader), r.s.Input)
 	if !ok {
 		return true
@@ -129,9 +135,6 @@ func (r *Results) enter(c *cursor, m *pull.Message, stored time.Time, wanted []I
 	c.highest = max(c.highest, in.Sequence)
 	add := func() bool { return r.found.add(in) }
 	if old {
-		if stored.After(r.newest) {
-			r.newest = stored
-		}
 		add = func() bool { return r.found.addOld(in.Sequence) }
 	}
 	if add() {

@@ -19,7 +19,7 @@ const (
 	after = 5 * time.Second
 )
 
-// Watch notes when the process ran. The zero value must be begun with look before it is asked.
+// Watch notes when the process ran. Its methods may be called by several goroutines.
 type Watch struct {
 	mu           sync.Mutex
 	last         time.Time // when the process was last known to run
@@ -35,10 +35,10 @@ var (
 // Process is the watch of this process. The first call starts the goroutine that feeds it, which lives as long as the process.
 func Process() *Watch {
 	once.Do(func() {
-		process.look(time.Now())
+		process.Note(time.Now())
 		go func() {
 			for now := range time.Tick(tick) {
-				process.look(now)
+				process.Note(now)
 			}
 		}()
 	})
@@ -47,14 +47,14 @@ func Process() *Watch {
 
 // Count is how many stalls there were up to now, the present moment included.
 func (w *Watch) Count() uint64 {
-	w.look(time.Now())
+	w.Note(time.Now())
 	return w.count.Load()
 }
 
 // Since corrects the earliest moment at which something may have reached this process that is handed on now: what comes soon after a
 // stall may have come before it.
 func (w *Watch) Since(at, now time.Time) time.Time {
-	w.look(now)
+	w.Note(now)
 	if w.count.Load() == 0 {
 		return at
 	}
@@ -66,8 +66,8 @@ func (w *Watch) Since(at, now time.Time) time.Time {
 	return at
 }
 
-// look notes that the process runs now.
-func (w *Watch) look(now time.Time) {
+// Note notes that the process runs now.
+func (w *Watch) Note(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

@@ -9,8 +9,8 @@ func TestAStallIsNoticedByWhoeverLooksFirst(t *testing.T) {
 	var w Watch
 	start := time.Now()
 	at := func(d time.Duration) time.Time { return start.Add(d) }
-	w.look(at(0))
-	w.look(at(Bound))
+	w.Note(at(0))
+	w.Note(at(Bound))
 	if n := w.count.Load(); n != 0 {
 		t.Fatalf("%d stalls while the process ran", n)
 	}
@@ -26,7 +26,7 @@ func TestAStallIsNoticedByWhoeverLooksFirst(t *testing.T) {
 		t.Errorf("%d stalls, want 1", n)
 	}
 	for d := woke; d < woke+2*after; d += time.Second {
-		w.look(at(d))
+		w.Note(at(d))
 	}
 	if got := w.Since(at(woke+2*after), at(woke+2*after)); !got.Equal(at(woke + 2*after)) {
 		t.Errorf("long after a stall the moment moved to %v", got.Sub(start))

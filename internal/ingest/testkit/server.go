@@ -7,7 +7,7 @@ import (
 )
 
 // Plain starts a server by itself, as o says it, without JetStream unless o has it. It ends with the test.
-func Plain(t *testing.T, o server.Options) *server.Server {
+func Plain(t testing.TB, o server.Options) *server.Server {
 	t.Helper()
 	o.Host, o.Port, o.NoLog, o.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, true
 	s, err := server.NewServer(&o)

@@ -1,0 +1,49 @@
+package lookup
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Earlier looks at so many results, spread over those that were stored lately, and returns when the newest of them was stored whose id is of
+// an earlier version; zero for none. It sees every result where there are no more than that, and otherwise the work of a worker that stored
+// more than a few of that many parts of them.
+func (r *Results) Earlier(ctx context.Context, lately time.Duration, samples uint64) (time.Time, error) {
+	name := r.s.Streams[0]
+	info, err := r.info(ctx, name)
+	if err != nil {
+		return time.Time{}, r.explain(err)
+	}
+	if info == nil || info.State.Msgs == 0 {
+		return time.Time{}, nil
+	}
+	since := info.TimeStamp
+	if since.IsZero() {
+		since = time.Now()
+	}
+	since = since.Add(-lately)
+	if info.State.LastTime.Before(since) {
+		return time.Time{}, nil
+	}
+	consumer, err := r.consumerSince(ctx, name, since)
+	if err != nil {
+		return time.Time{}, r.explain(err)
+	}
+	n := min(consumer.CachedInfo().NumPending, info.State.LastSeq)
+	step := max(n/samples, 1)
+	for back := uint64(0); back < n; back += step { // from the newest on
+		m, err := r.next(ctx, info.State.LastSeq-back, ">")
+		if err != nil {
+			return time.Time{}, r.explain(err)
+		}
+		if m == nil {
+			continue
+		}
+		if _, old, ok := parse(m.header.Get(jetstream.MsgIDHeader), r.s.Input); ok && old {
+			return m.stored, nil
+		}
+	}
+	return time.Time{}, nil
+}
