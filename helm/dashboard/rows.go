@@ -85,6 +85,12 @@ func wrong() []*panel {
 			steps(above(0.5, "red")).runbook("MillraceDeviceLost", "MillraceRestartsDeviceLost"),
 		stat("In hand", "Batches that are being filled, computed or settled.", "short").
 			ask(query{`sum(millrace_in_hand_batches{` + worker + `})`, "batches"}).runbook("MillraceNoProgress"),
+		stat("Stalled", "Consumers that have messages and deliver none, as the worker that sees most of them counts.", "short").
+			ask(query{`max(millrace_consumer_stalled{` + worker + `})`, "consumers"}).
+			steps(above(1, "orange")).runbook("MillraceConsumerStalled"),
+		stat("Partitions begun anew", "In the last 10 minutes, because something was wrong.", "short").
+			ask(query{`sum(increase(millrace_partition_restarts_total{` + worker + `}[10m]))`, "restarts"}).
+			steps(above(20, "orange")).runbook("MillracePartitionRestarts"),
 		stat("Workers", "Workers that answer.", "short").
 			ask(query{`sum(up{` + worker + `} and on (instance, job) millrace_build_info)`, "up"}).
 			steps(below(1, "red")).runbook("MillraceWorkerDown"),

@@ -8,9 +8,6 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// exitLost is how a worker ends whose device is lost.
-const exitLost = 70
-
 // cudaFault is a failure of a fake CUDA under the real kernel runtime and a whole worker.
 type cudaFault struct {
 	call string

@@ -115,6 +115,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	payload := someBytes(10)
 	r.publish(1, payload)
 	run := r.run(d, streams.Config{Lanes: 1})
+	t.Cleanup(open) // before the worker is waited for
 	w.await(t, 1, 10)
 	r.awaitProgress(heard, 6) // one each third of AckWait
 	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
@@ -143,6 +144,7 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	payload := someBytes(10)
 	r.publish(n, payload)
 	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
+	t.Cleanup(open) // before the worker is waited for
 	w.await(t, n, 10*n)
 	idle := r.idleTenure()
 	for range 3 {
@@ -174,6 +176,7 @@ func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
 	payload := someBytes(10)
 	r.publish(n, payload)
 	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
+	t.Cleanup(open) // before the worker is waited for
 	w.await(t, n, 10*n)
 	owner.nc.Close()
 	idle := r.idleTenure()

@@ -45,6 +45,23 @@ func answers(t *testing.T, h *telemetry.Health, live, ready string) {
 	}
 }
 
+// A worker to which nothing is delivered is not ready, and alive: a restart may help or not.
+func TestReadinessOfAStalledWorker(t *testing.T) {
+	var p patient
+	var stalled error
+	p.now, p.connected = epoch, true
+	h := telemetry.NewHealth(telemetry.HealthConfig{
+		Work: func() []telemetry.Work { return nil }, Connected: func() bool { return p.connected }, Now: func() time.Time { return p.now },
+		Stalled: func() error { return stalled },
+	})
+	h.Started()
+	answers(t, h, "", "")
+	stalled = errors.New(`consumer "millrace" has 7 messages and has delivered none for 2m0s`)
+	answers(t, h, "", "has 7 messages")
+	stalled = nil
+	answers(t, h, "", "")
+}
+
 func TestReadiness(t *testing.T) {
 	var p patient
 	h := p.health()
