@@ -45,6 +45,7 @@ func runDemo(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
+	outliveReaders()
 	log := newLogger(cfg)
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)

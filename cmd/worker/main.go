@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"millrace/internal/config"
 	"millrace/internal/device"
@@ -46,9 +44,7 @@ func commands() []command {
 }
 
 func main() {
-	// The first signal asks for a drain; a second one ends the process at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	ctx := untilAsked()
 	err := dispatch(ctx, os.Args[1:])
 	if err != nil && !errors.Is(err, flag.ErrHelp) && !errors.Is(err, errReported) {
 		fmt.Fprintln(os.Stderr, "worker:", err)

@@ -34,8 +34,14 @@ func documented(t *testing.T) string {
 // documentedServer is a server with those users and a way to be each of them.
 func documentedServer(t *testing.T) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
 	t.Helper()
+	return serverOf(t, documented(t))
+}
+
+// serverOf is documentedServer with a configuration of its own.
+func serverOf(t *testing.T, text string) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
+	t.Helper()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(conf, []byte(documented(t)), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	options, err := server.ProcessConfigFile(conf)

@@ -310,7 +310,7 @@ func (p *plant) serve() error {
 				Bounds: telemetry.LiveBounds{Lanes: p.cfg.Lanes, Payloads: p.cfg.BatchPayloads, Bytes: int(p.cfg.BatchBytes)},
 			})
 		}
-		server, err := telemetry.Listen(s.addr, s.variable, handler)
+		server, err := telemetry.Listen(s.addr, s.variable, handler, p.log)
 		if err != nil {
 			return err
 		}

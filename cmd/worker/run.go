@@ -12,7 +12,7 @@ import (
 
 func runWorker(ctx context.Context, args []string) (err error) {
 	f := flags("run", "Pulls payloads from the input stream, computes, and publishes the results, until it is told to stop\n"+
-		"(SIGTERM or Ctrl-C: it finishes what it has; a second signal ends it at once).")
+		"(SIGTERM, Ctrl-C, or SIGHUP when its terminal closes: it finishes what it has; a second signal ends it at once).")
 	progress := f.Bool("progress", false, "print a line a second on what it does")
 	if err := parse(f, args); err != nil {
 		return err
@@ -21,6 +21,7 @@ func runWorker(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	outliveReaders()
 	log := newLogger(cfg)
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)

@@ -13,12 +13,22 @@ func onlyMeant(next http.Handler) http.Handler {
 		switch {
 		case onLoopback(r) && !isThisMachine(r.Host):
 			http.Error(w, "the debug pages are here under localhost or 127.0.0.1, not under another name", http.StatusForbidden)
-		case r.Header.Get("Sec-Fetch-Site") == "cross-site" && (r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Dest") != "document"):
+		case isAnothers(r) && (r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Dest") != "document"):
 			http.Error(w, "another site's page may link to the timeline, and no more", http.StatusForbidden)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// isAnothers says whether a browser makes the request for a page that is not ours. Pages from other ports of this machine are
+// others' too: to a browser they are of the same site, though not of the same origin.
+func isAnothers(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin": // no browser, an address that somebody entered, our own page
+		return false
+	}
+	return true
 }
 
 // onLoopback says whether the request came to an address that only this machine reaches.

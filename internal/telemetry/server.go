@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
@@ -29,8 +30,9 @@ type Server struct {
 }
 
 // Listen binds address (host:port; port 0 lets the system pick) and serves handler from then on. variable is
-// the configuration variable that holds the address, for the error to name.
-func Listen(address, variable string, handler http.Handler) (*Server, error) {
+// the configuration variable that holds the address, for the error to name. What goes wrong with a request is logged.
+// Errors are answered as JSON: {"error": TEXT, "status": NUMBER}.
+func Listen(address, variable string, handler http.Handler, log *slog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use by another program: stop that, or set %s to another address", address, variable)
@@ -40,8 +42,9 @@ func Listen(address, variable string, handler http.Handler) (*Server, error) {
 	}
 	s := &Server{
 		http: &http.Server{
-			Handler: handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
+			Handler: withFailures(handler, log), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout,
 			WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		},
 		address: listener.Addr(),
 		done:    make(chan struct{}),

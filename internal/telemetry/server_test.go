@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -15,10 +16,13 @@ import (
 	"millrace/internal/telemetry"
 )
 
+// quiet is a log that nobody reads.
+var quiet = slog.New(slog.DiscardHandler)
+
 // serve starts a server on a free port and returns its address with the scheme.
 func serve(t *testing.T, handler http.Handler) string {
 	t.Helper()
-	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", handler)
+	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", handler, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,10 +47,14 @@ func get(t *testing.T, url string) (status int, header http.Header, body string)
 	return response.StatusCode, response.Header, string(text)
 }
 
-// has checks an answer's status and that its body holds a text.
+// has checks an answer's status and that its body holds a text: that of an error, where it is one as JSON.
 func has(t *testing.T, url string, status int, part string) {
 	t.Helper()
-	if got, _, body := get(t, url); got != status || !strings.Contains(body, part) {
+	got, header, body := get(t, url)
+	if got >= 400 && header.Get("Content-Type") == "application/json" {
+		body = errorOf(t, got, body)
+	}
+	if got != status || !strings.Contains(body, part) {
 		t.Errorf("%s: %d %.300q, want %d with %q", url, got, body, status, part)
 	}
 }
@@ -105,7 +113,7 @@ func TestIndexLinksWork(t *testing.T) {
 
 func TestAPortInUseIsNamed(t *testing.T) {
 	taken := strings.TrimPrefix(serve(t, http.NotFoundHandler()), "http://")
-	_, err := telemetry.Listen(taken, "MILLRACE_HTTP_ADDR", http.NotFoundHandler())
+	_, err := telemetry.Listen(taken, "MILLRACE_HTTP_ADDR", http.NotFoundHandler(), quiet)
 	want := taken + " is in use by another program: stop that, or set MILLRACE_HTTP_ADDR to another address"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -113,7 +121,7 @@ func TestAPortInUseIsNamed(t *testing.T) {
 }
 
 func TestAnAddressOfAnotherMachineIsRefused(t *testing.T) {
-	_, err := telemetry.Listen("192.0.2.1:1", "MILLRACE_DEBUG_ADDR", http.NotFoundHandler()) // TEST-NET-1, RFC 5737
+	_, err := telemetry.Listen("192.0.2.1:1", "MILLRACE_DEBUG_ADDR", http.NotFoundHandler(), quiet) // TEST-NET-1, RFC 5737
 	if err == nil || !strings.Contains(err.Error(), "set MILLRACE_DEBUG_ADDR to an address of this machine") {
 		t.Errorf("got %v", err)
 	}
@@ -127,7 +135,7 @@ func TestCloseLetsRequestsFinish(t *testing.T) {
 		close(entered)
 		<-finish
 		_, _ = io.WriteString(w, "finished")
-	}))
+	}), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +177,7 @@ func TestCloseCutsOffAtItsDeadline(t *testing.T) {
 	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(entered)
 		<-r.Context().Done()
-	}))
+	}), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,6 +211,13 @@ func TestDebugPagesAreForThisMachine(t *testing.T) {
 		{"debug/pprof/cmdline", "localhost", "cross-site", "document", 403}, // a page that goes there by itself
 		{"", "localhost", "cross-site", "iframe", 403},
 		{"debug/pprof/cmdline", "localhost", "cross-site", "image", 403},
+		{"", "localhost", "same-site", "document", 200},                    // another port of this machine may link here too
+		{"debug/pprof/cmdline", "localhost", "same-site", "document", 403}, // and no more: it is another program's
+		{"debug/pprof/profile", "localhost", "same-site", "empty", 403},
+		{"trace", "localhost", "same-site", "empty", 403},
+		{"timeline", "localhost", "same-site", "empty", 403},
+		{"", "localhost", "same-site", "iframe", 403},
+		{"", "localhost", "something-new", "empty", 403},
 		{"debug/pprof/cmdline", "rebound.example.com:6060", "same-origin", "empty", 403},
 		{"debug/pprof/cmdline", "localhost.example.com", "", "", 403},
 	} {

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device"
+)
+
+// TestExitCodes: supervisors and scripts go by the numbers, so they stand here once more.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	lost := fmt.Errorf("device host: %w", device.ErrLost)
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0}, {errors.New("anything"), 1}, {errReported, 1}, {usageError{errors.New("no such flag")}, 2},
+		{lost, 70}, {errors.Join(errors.New("closing"), lost), 70}, {errors.Join(lost, context.Canceled), 70},
+		{fmt.Errorf("%w, and then: %w", errors.New("a flush failed"), lost), 70},
+	} {
+		if got := exitCode(c.err); got != c.want {
+			t.Errorf("exit status %d of %v, want %d", got, c.err, c.want)
+		}
+	}
+}
+
+// TestClosedTerminalDrains ends a worker as a terminal does that closes: SIGHUP, and nobody reads what it says any more. It
+// finishes what it has, as after SIGTERM: nothing is left unacknowledged, and nothing is given back.
+func TestClosedTerminalDrains(t *testing.T) {
+	t.Parallel()
+	s, as := documentedServer(t)
+	admin, js := as("admin")
+	provision(t, js, false)
+	back, err := admin.SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.MSG_NAKED.INGEST.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 5000
+	for i := range n {
+		if _, err := js.PublishAsync("ingest.web", make([]byte, i%2000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := startPiped(t, nil, "run", "MILLRACE_NATS_URL=nats://worker:worker-password@"+s.Addr().String(), "MILLRACE_BATCH_PAYLOADS=50")
+	w.await(t, `"msg":"working"`)
+	awaitState(t, "some results are stored", func() bool { return streamMessages(t, js, "RESULTS") > 0 })
+	if err := w.out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if status := w.signal(t, syscall.SIGHUP); status.ExitStatus() != 0 {
+		t.Errorf("it ended with status %v (signal %v), want 0", status.ExitStatus(), status.Signal())
+	}
+	c, err := js.Consumer(t.Context(), "INGEST", "millrace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := c.CachedInfo()
+	results := streamMessages(t, js, "RESULTS")
+	if settled := info.Delivered.Consumer - uint64(info.NumAckPending); results != settled || results == n {
+		t.Errorf("%d of %d results are stored and %d inputs settled, want as many, and it was to be stopped in the middle", results, n, settled)
+	}
+	if given, _, err := back.Pending(); err != nil || given > 0 {
+		t.Errorf("%d inputs were given back (%v)", given, err)
+	}
+}
+
+// TestNohupIsKept: a worker that was started with SIGHUP ignored outlives its terminal.
+func TestNohupIsKept(t *testing.T) {
+	t.Parallel()
+	s, as := documentedServer(t)
+	_, js := as("admin")
+	provision(t, js, false)
+	w := startPiped(t, []string{"nohup"}, "run", "MILLRACE_NATS_URL=nats://worker:worker-password@"+s.Addr().String(), "MILLRACE_OPERATORS=crc32c")
+	w.await(t, `"msg":"working"`)
+	if err := w.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "ingest.web", []byte("after")); err != nil {
+		t.Fatal(err)
+	}
+	awaitResults(t, js, 1)
+	if status := w.signal(t, syscall.SIGTERM); status.ExitStatus() != 0 {
+		t.Errorf("it ended with %v (signal %v), want status 0", status.ExitStatus(), status.Signal())
+	}
+}
+
+// TestDemoAndBenchEndOnSIGHUP as they do on Ctrl-C: by themselves, with what they made taken away.
+func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ args, begun string }{
+		"demo":  {"demo --payloads 100000000", "device host"},
+		"bench": {"bench", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := startPiped(t, nil, c.args)
+			w.await(t, c.begun)
+			if status := w.signal(t, syscall.SIGHUP); status.Signaled() || status.ExitStatus() != 1 {
+				t.Errorf("it ended with %v (signal %v), want status 1", status.ExitStatus(), status.Signal())
+			}
+			if left, err := os.ReadDir(w.temp); err != nil || len(left) > 0 {
+				t.Errorf("it left %v (%v)", left, err)
+			}
+		})
+	}
+}
+
+// piped is a worker whose output goes to a pipe that may be closed.
+type piped struct {
+	cmd  *exec.Cmd
+	out  io.ReadCloser
+	read *bufio.Reader
+	temp string
+}
+
+// startPiped starts the worker with a command line, behind a prefix, and with those variables.
+func startPiped(t *testing.T, prefix []string, args string, env ...string) *piped {
+	t.Helper()
+	line := append(append(append([]string{}, prefix...), binary), strings.Fields(args)...)
+	w := &piped{cmd: exec.Command(line[0], line[1:]...), temp: t.TempDir()}
+	w.cmd.Env, w.cmd.Dir = environment(append(env, "MILLRACE_LOG_FORMAT=json", "TMPDIR="+w.temp)...), t.TempDir()
+	r, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cmd.Stdout, w.cmd.Stderr, w.out, w.read = in, in, r, bufio.NewReader(r)
+	if err := errors.Join(w.cmd.Start(), in.Close()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = w.cmd.Process.Kill() // it has ended in most tests
+		_ = w.out.Close()        // likewise
+	})
+	return w
+}
+
+// await reads until the worker says text.
+func (w *piped) await(t *testing.T, text string) {
+	t.Helper()
+	timer := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
+	defer timer.Stop()
+	for {
+		line, err := w.read.ReadString('\n')
+		if strings.Contains(line, text) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("the worker did not say %q: %v", text, err)
+		}
+	}
+}
+
+// signal sends a signal and returns how the process ended.
+func (w *piped) signal(t *testing.T, s os.Signal) syscall.WaitStatus {
+	t.Helper()
+	if err := w.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, w.read) }() // or it would wait for a reader; an end that is closed gives nothing
+	timer := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = w.cmd.Wait() // its status says it
+	return w.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func awaitResults(t *testing.T, js jetstream.JetStream, n uint64) {
+	t.Helper()
+	awaitState(t, fmt.Sprintf("%d results are stored", n), func() bool { return streamMessages(t, js, "RESULTS") == n })
+}
+
+// awaitState returns once a state holds that nothing announces.
+func awaitState(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("after %v still not: %s", patience, what)
+		}
+	}
+}
