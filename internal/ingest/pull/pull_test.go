@@ -290,7 +290,7 @@ func TestPullGoesOnAfterARestart(t *testing.T) {
 	r := newRig(t, nil)
 	r.publish(0, 10, 10)
 	q := asking(100)
-	q.Heartbeat = 10 * time.Second // what goes on sooner does not for want of a heartbeat
+	q.Expires, q.Heartbeat = 8*patience, 4*patience // what goes on within patience does not for want of a heartbeat
 	p := r.open(q)
 	for range 10 {
 		r.next(p)

@@ -1,0 +1,46 @@
+package members
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// TestPartitionsOfWhoIsGoneAreTaken: of a worker that says that it leaves at once, and of one that dies when it has not
+// been heard of for long.
+func TestPartitionsOfWhoIsGoneAreTaken(t *testing.T) {
+	const partitions = 4
+	now := time.Now()
+	m := &Members{id: "me", heard: map[string]heard{}, echo: now, owns: map[int]bool{}, wanted: make([]bool, partitions), change: make(chan struct{})}
+	say := func(text string) {
+		m.hear(&nats.Msg{Data: []byte(text)})
+	}
+	want := func(what string, n int, claimed bool) {
+		t.Helper()
+		mine := 0
+		for p := range partitions {
+			if is, _ := m.Mine(p); is {
+				mine++
+			}
+		}
+		if mine != n || m.Claimed(0) != claimed {
+			t.Errorf("%s: %d partitions are to be this worker's, and another has the first: %t; want %d and %t", what, mine, m.Claimed(0), n, claimed)
+		}
+	}
+	const there = `{"id": "other", "owns": [0, 1, 2, 3]}`
+	say(there)
+	m.decide(now)
+	want("beside another", partitions/2, true)
+	say(`{"id": "other", "owns": [], "leaving": true}`)
+	m.decide(now)
+	want("when it leaves", partitions, false)
+
+	say(there)
+	m.decide(now)
+	want("when it is back", partitions/2, true)
+	later := time.Now().Add(gone + time.Millisecond)
+	m.echo = later // this worker still hears itself
+	m.decide(later)
+	want("when it has fallen silent", partitions, false)
+}

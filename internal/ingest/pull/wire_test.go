@@ -1,0 +1,89 @@
+package pull
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// heard is what comes next on a subject.
+func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
+	t.Helper()
+	m, err := sub.NextMsg(patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestADelayIsInNanoseconds, as the server reads it: a payload that was given back for a second would come at once.
+func TestADelayIsInNanoseconds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	sub, err := r.nc.SubscribeSync("acks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Message{nc: r.nc, raw: &nats.Msg{Reply: "acks"}}
+	for delay, want := range map[time.Duration]string{
+		1500 * time.Millisecond: `-NAK {"delay": 1500000000}`, time.Nanosecond: `-NAK {"delay": 1}`, 0: "-NAK", -1: "-NAK",
+	} {
+		if err := m.NakWithDelay(delay); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(heard(t, sub).Data); got != want {
+			t.Errorf("a nak for %v is %q, want %q", delay, got, want)
+		}
+	}
+}
+
+// TestKeepingATurnAsksForNoMessage: one that came would count as delivered, and nobody expects it.
+func TestKeepingATurnAsksForNoMessage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	sub, err := r.nc.SubscribeSync("requests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Pull{nc: r.nc, subject: "requests", inbox: "answers.", r: Request{Group: "group", Expires: time.Minute}}
+	if err := p.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	p.setPin("pin")
+	if err := p.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	var got wire
+	if err := json.Unmarshal(heard(t, sub).Data, &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := (wire{Batch: 1, MaxBytes: 1, Expires: time.Minute, Group: "group", Pin: "pin"}); got != want {
+		t.Errorf("asked for %+v, want %+v", got, want)
+	}
+	if n, _, err := sub.Pending(); err != nil || n != 0 {
+		t.Errorf("%d requests more, %v: a client without the turn has none to keep", n, err)
+	}
+}
+
+// TestARequestThatEndsWithoutACountIsOneOfNone: the server that says so has none of the requests, so all are made anew.
+func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
+	t.Parallel()
+	for counted, header := range map[bool]nats.Header{
+		false: {"Status": {"409"}, "Description": {"Leadership Change"}},
+		true:  {"Status": {"409"}, "Description": {"Message Size Exceeds MaxBytes"}, pendingHeader: {"3"}, bytesHeader: {"50"}},
+	} {
+		p := &Pull{inbox: "answers.", left: 10, room: 100}
+		p.live[0] = ask{number: 7}
+		if err := p.hear(&nats.Msg{Subject: "answers.7", Header: header}); err != nil {
+			t.Fatal(err)
+		}
+		if p.renew == counted {
+			t.Errorf("%v: the requests are made anew: %t", header, p.renew)
+		}
+		if p.live[0].number != 0 || counted && (p.left != 7 || p.room != 50) {
+			t.Errorf("%v: %+v, %d messages and %d bytes left", header, p.live, p.left, p.room)
+		}
+	}
+}
