@@ -47,7 +47,7 @@ func TestKeepingATurnAsksForNoMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pull{nc: r.nc, subject: "requests", inbox: "answers.", r: Request{Group: "group", Expires: time.Minute}}
+	p := &Pull{nc: r.nc, subject: "requests", r: Request{Group: "group", Expires: time.Minute}}
 	if err := p.Keep(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 		false: {"Status": {"409"}, "Description": {"Leadership Change"}},
 		true:  {"Status": {"409"}, "Description": {"Message Size Exceeds MaxBytes"}, pendingHeader: {"3"}, bytesHeader: {"50"}},
 	} {
-		p := &Pull{inbox: "answers.", left: 10, room: 100}
+		p := &Pull{inboxes: []*inbox{{number: 1, prefix: "answers."}}, left: 10, room: 100}
 		p.live[0] = ask{number: 7}
 		if err := p.hear(&nats.Msg{Subject: "answers.7", Header: header}); err != nil {
 			t.Fatal(err)
