@@ -58,6 +58,8 @@ func (faulty) AppendJSON(dst, record []byte) []byte {
 	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
 }
 
+func (faulty) MostJSON() int { return len("4294967295") }
+
 func (faulty) AppendReference(dst, payload []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
 }
