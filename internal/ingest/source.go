@@ -21,9 +21,11 @@ type source struct {
 	nc       *nats.Conn
 	consumer jetstream.Consumer
 	limit    pullLimit
-	careful  *careful             // how to pull while suspects are about; nil: they are taken as any others
-	admit    func(*delivery) bool // false: not to be processed, and taken care of
-	unread   func(delivery)       // takes what nobody reads any more
+	careful  *careful                              // how to pull while suspects are about; nil: they are taken as any others
+	hold     func(context.Context, *delivery) bool // takes memory for it once there is some; false: ctx ended before
+	force    func(*delivery)                       // takes it at once
+	admit    func(*delivery) bool                  // false: not to be processed, and taken care of
+	unread   func(delivery)                        // takes what nobody reads any more
 	out      *queue
 	log      *slog.Logger
 	observer Observer
@@ -194,7 +196,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 // take hands one message on, or sets it aside for when it can be tried apart from others. What has come is processed, after
 // the end of the pull too, until hard ends: given back, it would be delivered a second time.
 func (s *source) take(hard context.Context, msg *pull.Message) {
-	d, ok := s.receive(hard, msg)
+	d, ok := s.receive(hard, msg, s.suspicious())
 	switch {
 	case !ok:
 	case d.level > 0 && s.careful != nil:
@@ -205,8 +207,8 @@ func (s *source) take(hard context.Context, msg *pull.Message) {
 }
 
 // receive says what a message is and whether it is to be processed. Where that is not to be any more, since until has
-// ended, it is left.
-func (s *source) receive(until context.Context, msg jetstream.Msg) (d delivery, ok bool) {
+// ended, it is left. It waits for memory, unless it must not: what is set aside has some, and comes to its end only when the source goes on.
+func (s *source) receive(until context.Context, msg jetstream.Msg, mustNotWait bool) (d delivery, ok bool) {
 	d, err := newDelivery(msg, time.Now())
 	if err != nil {
 		s.log.Error("message ignored", "error", err)
@@ -218,6 +220,12 @@ func (s *source) receive(until context.Context, msg jetstream.Msg) (d delivery, 
 	}
 	if err := s.distinguish(until, &d); err != nil {
 		s.log.Warn("an input is left to be delivered again", "sequence", d.sequence, "error", err)
+		return d, false
+	}
+	if mustNotWait {
+		s.force(&d)
+	} else if !s.hold(until, &d) {
+		s.unread(d)
 		return d, false
 	}
 	s.observer.Pending(d.pending)

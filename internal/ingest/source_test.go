@@ -47,7 +47,7 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
 	p.source = &source{
 		nc: nc, consumer: consumer, limit: limit, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
-		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
+		hold: func(context.Context, *delivery) bool { return true }, force: func(*delivery) {}, admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
 		renewal: func(context.Context) (layout.Renewed, error) { return layout.Renewed{}, nil },
 	}
 	p.base = nc.Stats().InMsgs

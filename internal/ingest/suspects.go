@@ -49,7 +49,7 @@ func (s *suspects) fetch(_ context.Context, n int, wait bool, take func(delivery
 		patience = min(fetchWait, beatsPerPull*s.src.limit.beat)
 	}
 	return pull.Fetch(s.w.nc, s.src.request(), min(n, s.largest), patience, func(msg *pull.Message) {
-		if d, ok := s.src.receive(s.hard, msg); ok {
+		if d, ok := s.src.receive(s.hard, msg, true); ok {
 			take(d)
 		}
 	})
@@ -83,7 +83,7 @@ func (s *suspects) quiet(ctx context.Context, mine int) error {
 func (s *suspects) flow(_ context.Context, g *group, items []int) error {
 	for _, i := range items {
 		g.settle(i)
-		s.src.hand(s.hard, g.items[i])
+		s.src.hand(s.hard, g.yield(i))
 	}
 	return nil
 }
@@ -96,6 +96,9 @@ func (s *suspects) try(_ context.Context, g *group, items []int) error {
 			"deliveries", d.deliveries, "bytes", len(d.msg.Data()))
 	}
 	err := s.trier.try(s.hard, s.w.pipes[d.level%len(s.w.pipes)], g, items)
+	for _, i := range items {
+		s.w.release(&g.items[i])
+	}
 	if errors.Is(err, context.Canceled) {
 		return nil // the drain ran out of time, and the worker gives back what is left
 	}
@@ -106,7 +109,7 @@ func (s *suspects) try(_ context.Context, g *group, items []int) error {
 func (c *careful) leave(unread func(delivery)) {
 	for _, i := range c.hand.left {
 		c.hand.g.settle(i)
-		unread(c.hand.g.items[i])
+		unread(c.hand.g.yield(i))
 	}
 	c.hand.left = nil
 }

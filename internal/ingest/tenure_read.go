@@ -196,6 +196,9 @@ func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
 // hand gives a new delivery to who fills batches, if it is to be processed.
 func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 	d.unlike = t.renewed.Distinction(d.stored)
+	if !t.w.hold(ctx, &d) {
+		return ctx.Err()
+	}
 	switch {
 	case first && t.caution.GiveUp():
 		return t.bury(hard, d, t.blame, errors.New("it was alone on the device, and that failed each time"))
@@ -203,6 +206,7 @@ func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 		return t.bury(hard, d, TooLarge, tooLarge(len(d.msg.Data()), t.w.maxBytes))
 	}
 	if !t.out.put(ctx, d) {
+		t.w.release(&d)
 		return ctx.Err()
 	}
 	return nil
@@ -211,6 +215,7 @@ func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 // bury stores a dead letter before anything behind it is taken. One that cannot be stored ends the tenure: nothing behind
 // it may be acknowledged.
 func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error) error {
+	defer t.w.release(&d)
 	if err := t.w.storeDeadLetter(hard, &d, why, cause); err != nil {
 		t.w.sayNotBuried(&d, why, err)
 		return err
@@ -220,6 +225,7 @@ func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error)
 	alone := t.floor.Open() == 1
 	t.floor.Settle(d.sequence)
 	t.dead[d.sequence] = d.receipt()
+	t.w.budget.force(receiptCost)
 	t.mu.Unlock()
 	if !alone {
 		return nil // it is acknowledged with what is before it

@@ -19,6 +19,7 @@ import (
 // is behind comes again in the next tenure.
 func (t *tenure) settleInOrder(hard context.Context) {
 	s := &settler{w: t.w, pipe: t.pipe, desk: &desk{}}
+	defer t.w.keep.forget(s.desk)
 	broken := false
 	for g := range t.order {
 		select {
@@ -33,6 +34,7 @@ func (t *tenure) settleInOrder(hard context.Context) {
 				broken = true
 			}
 			s.tidy()
+			t.w.keep.desk(s.desk)
 		}
 		over := g.over
 		t.w.recycle(g)
@@ -159,6 +161,7 @@ func (t *tenure) acknowledge(ctx context.Context, g *group) error {
 	for s := range t.dead {
 		if s <= sequence {
 			delete(t.dead, s)
+			t.w.budget.give(receiptCost)
 		}
 	}
 	t.ackedUpTo, t.progressed, t.lastAcked = sequence, true, msg

@@ -42,7 +42,7 @@ func (t *trier) try(ctx context.Context, pipe *streams.Pipeline, g *group, items
 		return t.giveBack(ctx, g, items, err)
 	case len(items) == 1:
 		g.settle(items[0])
-		t.w.giveUp(ctx, g.items[items[0]], OperatorError, err)
+		t.w.giveUp(ctx, g.yield(items[0]), OperatorError, err)
 		return nil
 	}
 	half := len(items) / 2
@@ -100,7 +100,9 @@ func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items
 	w := t.w
 	w.inHand.Add(1)
 	for _, i := range items {
-		appendTo(b, t.part, g.items[i])
+		d := g.items[i]
+		d.cost = 0 // it stays g's
+		appendTo(b, t.part, d)
 		g.settle(i)
 	}
 	w.flying[pipe][b.Slot()] = t.part
@@ -120,6 +122,8 @@ func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items
 		b.Release()
 	}
 	t.part.clear()
+	w.keep.group(t.part)
+	w.keep.desk(t.s.desk)
 	w.inHand.Add(-1)
 	return err
 }

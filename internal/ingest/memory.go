@@ -1,0 +1,94 @@
+package ingest
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Memory is what a worker's payloads in hand take of what they may, in bytes.
+type Memory struct {
+	Limit, Used int64
+	Waits       uint64 // times that the next payload had to wait for some
+}
+
+// Memory reads it.
+func (w *Worker) Memory() (m Memory) {
+	m.Limit, m.Used, m.Waits = w.budget.read()
+	return m
+}
+
+const (
+	// keepShare is the part of the memory that groups and desks may keep while they are not in use: an eighth.
+	keepShare = 8
+
+	// batchesInHand is how many full batches' worth of memory is of use, for each that can be on a device: one there, and one being
+	// published.
+	batchesInHand = 2
+
+	// reconnectBuffer is what the client keeps of what is published while its connection is down.
+	reconnectBuffer = 8 << 20
+
+	// ledgerBytes is what a full ledger takes for inputs that are settled or were given back.
+	ledgerBytes = 12 << 20
+
+	// usualHeaders is what subjects and headers of a payload take where nothing is said of them.
+	usualHeaders = 1024
+
+	// leastPayloads is how many of the smallest payloads a worker must be able to hold to be worth starting.
+	leastPayloads = 1024
+)
+
+// prepareBudget sets how much memory deliveries in hand may take: what batches in hand need, or what Options.Memory leaves of it
+// after what is taken whatever the load. It fails where that is not enough to work with.
+func (w *Worker) prepareBudget() error {
+	w.costs = newCosts(&w.opts)
+	most := int64(0)
+	for _, p := range w.pipes {
+		payloads, bytes := int64(p.BatchPayloads()), int64(p.BatchBytes())
+		most += batchesInHand * int64(p.Slots()) * (bytes + bytes/8 + payloads*(w.costs.perPayload()+usualHeaders))
+	}
+	w.keep.most = most / keepShare
+	if w.opts.Memory > 0 {
+		fixed := w.fixedMemory()
+		if least := fixed + w.leastMemory(); w.opts.Memory < least {
+			return fmt.Errorf("ingest: %d MiB of memory are left for payloads and results, and these settings need %d MiB, %d MiB of them for what "+
+				"is pulled ahead: raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower MILLRACE_LANES, "+
+				"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS",
+				w.opts.Memory>>20, ceilMiB(least), ceilMiB(fixed), ceilMiB(2*(least-w.opts.Memory)))
+		}
+		left := w.opts.Memory - fixed
+		w.keep.most = min(w.keep.most, left/keepShare)
+		most = min(most, left-left/keepShare)
+	}
+	w.budget.limit = most
+	return nil
+}
+
+func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
+
+// fixedMemory is what the worker takes at most beside deliveries in hand: what waits in the client, connections, the ledger.
+func (w *Worker) fixedMemory() int64 {
+	consumers := 1
+	if w.opts.Exclusive {
+		consumers = w.opts.Partitions
+	}
+	limit := newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config)
+	return int64(consumers)*pulledMemory(limit) + int64(len(w.links))*reconnectBuffer + ledgerBytes
+}
+
+// pulledBookkeeping is what a message takes in the client beside its bytes.
+const pulledBookkeeping = 512
+
+// pulledMemory is what one consumer's pull has in the client at most.
+func pulledMemory(l pullLimit) int64 {
+	const places = 2 * int64(unsafe.Sizeof(uintptr(0))) // of the channel, which has twice as many as may come
+	return 2 * (int64(l.bytes) + int64(l.messages)*(pulledBookkeeping+places))
+}
+
+// leastMemory is what deliveries in hand need at the least: the largest payload and its headers twice, so that one can follow the other, and some small
+// ones.
+func (w *Worker) leastMemory() int64 {
+	largest := min(w.nc.MaxPayload(), int64(w.maxBytes))
+	least := 2*(largest+largest/8) + leastPayloads*w.costs.perPayload()
+	return least * keepShare / (keepShare - 1)
+}
