@@ -36,6 +36,9 @@ const (
 const statusLost = 70
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(envServerDir); dir != "" {
+		os.Exit(serveAlone(dir))
+	}
 	if kind := os.Getenv(envWorker); kind != "" {
 		os.Exit(poisonedWorker(kind))
 	}

@@ -104,7 +104,7 @@ func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
 // encode writes the result bodies of all payloads into the group.
 func (s *settler) encode(g *group, b *streams.Batch) {
 	ops := s.w.opts.Operators
-	g.makeRoom(len(g.items) * int(s.w.costs.result))
+	g.makeRoom(len(g.items) * s.w.opts.Format.Most(s.w.opts.Operators))
 	for row := range g.items {
 		s.records = s.records[:0]
 		for i, op := range ops {
