@@ -50,6 +50,7 @@ type plant struct {
 	debugURL string                    // of the timeline page; empty if it is off
 	tracer   *tracing.Tracer           // nil for none
 	draining atomic.Pointer[time.Time] // since when; nil before
+	memory   *memoryBudget
 
 	closers []func() error
 }
@@ -83,6 +84,9 @@ func (p *plant) openPipelines() error {
 	if err != nil {
 		return err
 	}
+	if p.memory, err = newMemoryBudget(p.cfg); err != nil {
+		return err
+	}
 	devices, fellBack, err := openDevices(p.cfg, p.log)
 	if err != nil {
 		return err
@@ -105,12 +109,13 @@ func (p *plant) openPipelines() error {
 		}
 		c := pipelineConfig(p.cfg, info, ops, observers)
 		c.Copies = p.copies && info.Kind == "host"
+		c.Admit = p.memory.admit(info.Kind)
 		pipe, err := streams.New(d, c)
 		if errors.Is(err, device.ErrInvalid) {
 			return usageError{err} // bounds that do not go together
 		}
 		if err != nil {
-			return err
+			return p.memory.explain(err)
 		}
 		p.pipes = append(p.pipes, pipe)
 		p.onClose(pipe.Close)
@@ -118,6 +123,7 @@ func (p *plant) openPipelines() error {
 			"batch_bytes", p.cfg.BatchBytes, "batch_payloads", p.cfg.BatchPayloads)
 	}
 	p.metrics.Watch(p.stats)
+	p.memory.apply(p.log)
 	return nil
 }
 
@@ -192,11 +198,16 @@ func (p *plant) connect(ctx context.Context) error {
 	if err := p.inspect(ctx); err != nil {
 		return err
 	}
+	p.options.Memory = p.memory.plan.Hand
 	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
+	if errors.Is(err, ingest.ErrMemory) {
+		return usageError{err}
+	}
 	if err == nil {
 		p.metrics.SetLimits(telemetry.Limits{
 			BatchBytes: int(p.cfg.BatchBytes), BatchPayloads: p.cfg.BatchPayloads, AckWait: p.worker.Status().AckWait,
 		})
+		p.metrics.WatchMemory(p.worker.Memory)
 		p.metrics.WatchInHand(func() int { return p.worker.Status().InHand })
 	}
 	return err

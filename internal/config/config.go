@@ -53,6 +53,7 @@ type Config struct {
 	BatchPayloads int           `split_words:"true" default:"8192" min:"1" max:"1048576" desc:"a batch closes at this count of payloads"`
 	Linger        time.Duration `split_words:"true" default:"2ms" min:"0s" max:"1m" desc:"a batch closes when its oldest payload has waited so long; up to 100ms later while others enough to keep the server busy are being stored"`
 	ScratchLimit  Size          `split_words:"true" default:"1GiB" min:"2MiB" max:"1024GiB" desc:"cap of each device's scratch pool"`
+	MemoryLimit   Size          `split_words:"true" default:"0" min:"0" max:"1048576GiB" desc:"memory that the process may take: buffers, payloads in hand, their results, and everything else; 0: what its cgroup allows, or half of the machine's; see docs/operations.md"`
 	DrainTimeout  time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"how long the worker may take to finish its work when it is told to stop; keep it below the supervisor's grace period"`
 
 	HTTPAddr  string     `split_words:"true" default:":9464" form:"host:port, or nothing for off" desc:"serves /metrics, /healthz and /readyz; empty: off"`

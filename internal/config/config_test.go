@@ -52,7 +52,7 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		"DELIVERY": "shared", "PARTITIONS": "8", "ACK": "sent",
 		"MAX_DELIVER": "10", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
 		"OPERATORS": "crc32c,minhash", "RESULT_FORMAT": "json", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "",
-		"LANES": "4", "BATCH_BYTES": "4MiB", "BATCH_PAYLOADS": "8192", "LINGER": "2ms", "SCRATCH_LIMIT": "1GiB", "DRAIN_TIMEOUT": "25s",
+		"LANES": "4", "BATCH_BYTES": "4MiB", "BATCH_PAYLOADS": "8192", "LINGER": "2ms", "SCRATCH_LIMIT": "1GiB", "MEMORY_LIMIT": "0", "DRAIN_TIMEOUT": "25s",
 		"HTTP_ADDR": ":9464", "DEBUG_ADDR": "", "LOG_LEVEL": "info", "LOG_FORMAT": "auto", "NVTX": "false",
 	}
 	got := map[string]string{}
@@ -87,7 +87,7 @@ func everything(t *testing.T) map[string]string {
 		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_RESULT_FORMAT": "binary",
 		"MILLRACE_DEVICE": "cuda", "MILLRACE_DEVICES": "0,GPU-01234567-89ab-cdef-0123-456789abcdef", "MILLRACE_KERNELS": "k.so",
 		"MILLRACE_LANES": "8", "MILLRACE_BATCH_BYTES": "64KiB", "MILLRACE_BATCH_PAYLOADS": "100", "MILLRACE_LINGER": "0s",
-		"MILLRACE_SCRATCH_LIMIT": "2097152", "MILLRACE_DRAIN_TIMEOUT": "5s", "MILLRACE_HTTP_ADDR": "127.0.0.1:0", "MILLRACE_DEBUG_ADDR": "localhost:6060",
+		"MILLRACE_SCRATCH_LIMIT": "2097152", "MILLRACE_MEMORY_LIMIT": "768MiB", "MILLRACE_DRAIN_TIMEOUT": "5s", "MILLRACE_HTTP_ADDR": "127.0.0.1:0", "MILLRACE_DEBUG_ADDR": "localhost:6060",
 		"MILLRACE_LOG_LEVEL": "WARN", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_NVTX": "true",
 	}
 }

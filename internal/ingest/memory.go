@@ -1,9 +1,13 @@
 package ingest
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 )
+
+// ErrMemory says that Options.Memory is too little to work with.
+var ErrMemory = errors.New("ingest: too little memory")
 
 // Memory is what a worker's payloads in hand take of what they may, in bytes.
 type Memory struct {
@@ -51,10 +55,10 @@ func (w *Worker) prepareBudget() error {
 	if w.opts.Memory > 0 {
 		fixed := w.fixedMemory()
 		if least := fixed + w.leastMemory(); w.opts.Memory < least {
-			return fmt.Errorf("ingest: %d MiB of memory are left for payloads and results, and these settings need %d MiB, %d MiB of them for what "+
+			return fmt.Errorf("%w: %d MiB are left for payloads and results, and these settings need %d MiB, %d MiB of them for what "+
 				"is pulled ahead: raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower MILLRACE_LANES, "+
 				"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS",
-				w.opts.Memory>>20, ceilMiB(least), ceilMiB(fixed), ceilMiB(2*(least-w.opts.Memory)))
+				ErrMemory, w.opts.Memory>>20, ceilMiB(least), ceilMiB(fixed), ceilMiB(2*(least-w.opts.Memory)))
 		}
 		left := w.opts.Memory - fixed
 		w.keep.most = min(w.keep.most, left/keepShare)

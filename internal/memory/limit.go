@@ -16,6 +16,8 @@ import (
 type Limit struct {
 	Bytes  int64  // 0: unknown
 	Source string // where it is from, in words
+
+	Machine bool // it is all of the machine's: nobody has set one for this process
 }
 
 // Find returns the lowest limit of the cgroups that the process is in, of version 1 or 2, and of the groups above them. Without one it
@@ -28,7 +30,7 @@ func Find(root fs.FS) (Limit, error) {
 	if err != nil {
 		return Limit{}, err
 	}
-	limit := Limit{Bytes: machine, Source: "the machine's memory"}
+	limit := Limit{Bytes: machine, Source: "the machine's memory", Machine: true}
 	groups, err := memoryGroups(root)
 	if err != nil {
 		return Limit{}, err

@@ -24,29 +24,29 @@ var trees = map[string]struct {
 	files map[string]string
 	want  Limit
 }{
-	"no cgroups": {nil, Limit{16 * gib, "the machine's memory"}},
+	"no cgroups": {nil, Limit{16 * gib, "the machine's memory", true}},
 	"version 2, a container with a namespace": {map[string]string{
 		"proc/self/cgroup":         "0::/\n",
 		"proc/self/mountinfo":      "1 0 0:1 / /proc rw - proc proc rw\n1431 1421 0:28 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate\n",
 		"sys/fs/cgroup/memory.max": "4294967296\n",
-	}, Limit{4 * gib, "cgroup /sys/fs/cgroup/memory.max"}},
+	}, Limit{4 * gib, "cgroup /sys/fs/cgroup/memory.max", false}},
 	"version 2, a service below a slice with less": {map[string]string{
 		"proc/self/cgroup":                                 "0::/system.slice/w.service\n",
 		"proc/self/mountinfo":                              "30 24 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n",
 		"sys/fs/cgroup/system.slice/memory.max":            "1073741824\n",
 		"sys/fs/cgroup/system.slice/w.service/memory.max":  "2147483648\n",
 		"sys/fs/cgroup/system.slice/w.service/memory.high": "1\n",
-	}, Limit{gib, "cgroup /sys/fs/cgroup/system.slice/memory.max"}},
+	}, Limit{gib, "cgroup /sys/fs/cgroup/system.slice/memory.max", false}},
 	"version 2 without a limit": {map[string]string{
 		"proc/self/cgroup":                    "0::/user.slice\n",
 		"proc/self/mountinfo":                 "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
 		"sys/fs/cgroup/user.slice/memory.max": "max\n",
-	}, Limit{16 * gib, "the machine's memory"}},
+	}, Limit{16 * gib, "the machine's memory", true}},
 	"version 1, a container that sees its whole path": {map[string]string{
 		"proc/self/cgroup":                           "12:cpu,cpuacct:/docker/abc\n9:memory:/docker/abc\n",
 		"proc/self/mountinfo":                        "39 30 0:33 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n40 30 0:34 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
 		"sys/fs/cgroup/memory/memory.limit_in_bytes": "536870912\n",
-	}, Limit{gib / 2, "cgroup /sys/fs/cgroup/memory/memory.limit_in_bytes"}},
+	}, Limit{gib / 2, "cgroup /sys/fs/cgroup/memory/memory.limit_in_bytes", false}},
 	"both, and the memory controller is version 1's": {map[string]string{
 		"proc/self/cgroup": "4:memory:/group/one\n0::/\n",
 		"proc/self/mountinfo": "40 30 0:34 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n" +
@@ -54,12 +54,12 @@ var trees = map[string]struct {
 		"sys/fs/cgroup/memory/memory.limit_in_bytes":           "9223372036854771712\n",
 		"sys/fs/cgroup/memory/group/memory.limit_in_bytes":     "9223372036854771712\n",
 		"sys/fs/cgroup/memory/group/one/memory.limit_in_bytes": "402653184\n",
-	}, Limit{384 << 20, "cgroup /sys/fs/cgroup/memory/group/one/memory.limit_in_bytes"}},
+	}, Limit{384 << 20, "cgroup /sys/fs/cgroup/memory/group/one/memory.limit_in_bytes", false}},
 	"a limit above the machine's memory": {map[string]string{
 		"proc/self/cgroup":         "0::/\n",
 		"proc/self/mountinfo":      "1 0 0:28 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
 		"sys/fs/cgroup/memory.max": "68719476736\n",
-	}, Limit{16 * gib, "the machine's memory"}},
+	}, Limit{16 * gib, "the machine's memory", true}},
 }
 
 func TestFind(t *testing.T) {
