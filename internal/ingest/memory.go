@@ -3,7 +3,8 @@ package ingest
 import (
 	"errors"
 	"fmt"
-	"unsafe"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // ErrMemory says that Options.Memory is too little to work with.
@@ -35,6 +36,18 @@ const (
 	// ledgerBytes is what a full ledger takes for inputs that are settled or were given back.
 	ledgerBytes = 12 << 20
 
+	// pullShare is the part of the memory that what is pulled ahead may take: a quarter.
+	pullShare = 4
+
+	// requestsAtOnce is how many requests a pull has with the server.
+	requestsAtOnce = 2
+
+	// pulledBookkeeping is what a message takes in the client beside its bytes, with its places in the channel.
+	pulledBookkeeping = 544
+
+	// leastPulled is how many messages a request is for at least.
+	leastPulled = 64
+
 	// usualHeaders is what subjects and headers of a payload take where nothing is said of them.
 	usualHeaders = 1024
 
@@ -58,7 +71,7 @@ func (w *Worker) prepareBudget() error {
 			return fmt.Errorf("%w: %d MiB are left for payloads and results, and these settings need %d MiB, %d MiB of them for what "+
 				"is pulled ahead: raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower MILLRACE_LANES, "+
 				"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS",
-				ErrMemory, w.opts.Memory>>20, ceilMiB(least), ceilMiB(fixed), ceilMiB(2*(least-w.opts.Memory)))
+				ErrMemory, w.opts.Memory>>20, ceilMiB(least), ceilMiB(fixed), ceilMiB(3*(least-w.opts.Memory)))
 		}
 		left := w.opts.Memory - fixed
 		w.keep.most = min(w.keep.most, left/keepShare)
@@ -72,21 +85,33 @@ func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
 // fixedMemory is what the worker takes at most beside deliveries in hand: what waits in the client, connections, the ledger.
 func (w *Worker) fixedMemory() int64 {
-	consumers := 1
-	if w.opts.Exclusive {
-		consumers = w.opts.Partitions
-	}
-	limit := newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config)
-	return int64(consumers)*pulledMemory(limit) + int64(len(w.links))*reconnectBuffer + ledgerBytes
+	return int64(w.consumers())*w.pullLimit(w.consumer).memory() + int64(len(w.links))*reconnectBuffer + ledgerBytes
 }
 
-// pulledBookkeeping is what a message takes in the client beside its bytes.
-const pulledBookkeeping = 512
+// consumers is how many this worker may pull from at once.
+func (w *Worker) consumers() int {
+	if w.opts.Exclusive {
+		return w.opts.Partitions
+	}
+	return 1
+}
 
-// pulledMemory is what one consumer's pull has in the client at most.
-func pulledMemory(l pullLimit) int64 {
-	const places = 2 * int64(unsafe.Sizeof(uintptr(0))) // of the channel, which has twice as many as may come
-	return 2 * (int64(l.bytes) + int64(l.messages)*(pulledBookkeeping+places))
+// pullLimit is what one request to a consumer brings at most: what is fast, or less where that would be more than a quarter of the
+// memory for all consumers together. It is never less than the largest message, or the consumer would stall.
+func (w *Worker) pullLimit(c jetstream.Consumer) pullLimit {
+	l := newPullLimit(w.nc.MaxPayload(), c.CachedInfo().Config)
+	if w.opts.Memory == 0 {
+		return l
+	}
+	share := int(w.opts.Memory/pullShare) / (requestsAtOnce * w.consumers())
+	l.bytes = max(min(l.bytes, share/2), min(l.bytes, int(w.nc.MaxPayload())+pulledSubjects))
+	l.messages = max(min(l.messages, (share-l.bytes)/pulledBookkeeping), min(l.messages, leastPulled))
+	return l
+}
+
+// memory is what one consumer's pull has in the client at most.
+func (l pullLimit) memory() int64 {
+	return requestsAtOnce * (int64(l.bytes) + int64(l.messages)*pulledBookkeeping)
 }
 
 // leastMemory is what deliveries in hand need at the least: the largest payload and its headers twice, so that one can follow the other, and some small

@@ -64,11 +64,13 @@ const (
 	recreateWait = 250 * time.Millisecond
 )
 
+// pulledSubjects is how much longer than its payload the server may count a message: it counts subject and reply subject too.
+const pulledSubjects = 64 << 10
+
 // newPullLimit is the limit for a server that takes messages of maxPayload bytes, and for a consumer with bounds
 // of its own: it refuses a pull that asks for more.
 func newPullLimit(maxPayload int64, c jetstream.ConsumerConfig) pullLimit {
-	const subjects = 64 << 10 // the server counts subject and reply subject too
-	l := pullLimit{messages: maxPullMessages, bytes: max(pullBytes, int(maxPayload)+subjects), beat: heartbeat}
+	l := pullLimit{messages: maxPullMessages, bytes: max(pullBytes, int(maxPayload)+pulledSubjects), beat: heartbeat}
 	if c.MaxRequestBatch > 0 {
 		l.messages = min(l.messages, c.MaxRequestBatch)
 	}

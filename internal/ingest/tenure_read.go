@@ -16,7 +16,7 @@ import (
 
 // pull asks for the partition's messages.
 func (t *tenure) pull() (*pull.Pull, error) {
-	limit := newPullLimit(t.w.nc.MaxPayload(), t.consumer.CachedInfo().Config)
+	limit := t.w.pullLimit(t.consumer)
 	return pull.Open(t.nc, pull.Request{
 		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: layout.PriorityGroup,
 		Messages: limit.messages, Bytes: limit.bytes, Expires: pullFor, Heartbeat: pullFor / 2, Idle: layout.PinnedFor,

@@ -237,7 +237,7 @@ func batchers(p *streams.Pipeline) int {
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
 		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), log: w.log, observer: w.observer,
-		limit: newPullLimit(w.nc.MaxPayload(), w.consumer.CachedInfo().Config), unread: w.unread.add,
+		limit: w.pullLimit(w.consumer), unread: w.unread.add,
 		hold: w.hold, force: w.force, admit: func(d *delivery) bool { return w.admit(hard, d) },
 		renewal: func(ctx context.Context) (layout.Renewed, error) { return w.renewal.ask(ctx, w.js, w) },
 	}
