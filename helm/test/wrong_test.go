@@ -111,7 +111,7 @@ func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 		"autoscaling.minReplicas is 5, more than maxReplicas (4)":                                                               {"autoscaling.mode": "hpa", "autoscaling.minReplicas": 5},
 		"autoscaling.keda.natsServerMonitoringEndpoint is empty":                                                                {"autoscaling.mode": "keda"},
 		"autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler":                                                         {"autoscaling.mode": "hpa", "autoscaling.minReplicas": 0},
-		"resources.limits.memory is 400Mi, and these settings need 426Mi at the least, 65Mi of them for the buffers of batches": {"resources.limits.memory": "400Mi"},
+		"resources.limits.memory is 300Mi, and these settings need 329Mi at the least, 65Mi of them for the buffers of batches": {"resources.limits.memory": "300Mi"},
 		"resources.limits.memory is 0.5Gi, and these settings need":                                                             {"resources.limits.memory": "0.5Gi", "config.operators": []string{"minhash?hashes=1024&seed=3"}},
 		"there can be 9 pods for 8 partitions":                                                                                  {"config.delivery": "exclusive", "replicaCount": 9},
 		"gpu.count is 2 with gpu.mode=shared":                                                                                   {"gpu.mode": "shared", "gpu.count": 2},

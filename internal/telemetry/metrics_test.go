@@ -37,6 +37,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("host")} })
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
 	m.WatchInHand(func() int { return 5 })
+	m.WatchMemory(func() ingest.Memory { return ingest.Memory{Limit: 1 << 28, Used: 1 << 20, Waits: 3} })
 	return m, gather(t, m)
 }
 
@@ -126,6 +127,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"pageable_bytes", "device=host", 4096}, {"scratch_limit_bytes", "device=host", 1 << 30},
 		{"scratch_allocation_failures_total", "device=host", 2},
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5},
+		{"memory_budget_bytes", "state=limit", 1 << 28}, {"memory_budget_bytes", "state=used", 1 << 20}, {"memory_budget_waits_total", "", 3},
 	} {
 		got, count := value(t, families, "millrace_"+tc.name, tc.labels)
 		if diff := got - tc.want; diff > 1e-12 || diff < -1e-12 {

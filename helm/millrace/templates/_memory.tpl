@@ -44,7 +44,7 @@ CUDA takes. What payloads in hand take beside that depends on the server's max_p
 {{- define "millrace.leastMemory" -}}
 {{- $cuda := 0 -}}
 {{- if not (or (eq .Values.gpu.mode "none") (eq .Values.config.device "host")) -}}
-{{- $cuda = add 268435456 (mul 67108864 (sub (include "millrace.devices" .) 1)) -}}
+{{- $cuda = add 167772160 (mul 67108864 (sub (include "millrace.devices" .) 1)) -}}
 {{- end -}}
 {{- $server := .Values.nats.embedded.enabled | ternary 134217728 0 -}}
 {{- $used := add (include "millrace.bufferBytes" .) $cuda $server 83886080 -}}
