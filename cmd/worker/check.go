@@ -98,17 +98,24 @@ func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device auto",
 			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is meant"})
 	}
-	for _, d := range devices {
-		findings = append(findings, checkPipeline(cfg, d))
+	budget, err := newMemoryBudget(cfg)
+	if err != nil {
+		return len(devices), append(findings, finding.Finding{Level: finding.Error, What: "memory", Found: err.Error(), Advice: "set MILLRACE_MEMORY_LIMIT"})
 	}
-	return len(devices), findings
+	for _, d := range devices {
+		findings = append(findings, checkPipeline(cfg, d, budget))
+	}
+	return len(devices), append(findings, budget.finding())
 }
 
-func checkPipeline(cfg *config.Config, d device.Device) finding.Finding {
+func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) finding.Finding {
 	info := d.Info()
 	what := "device " + info.ID
-	pipe, err := streams.New(d, pipelineConfig(cfg, info, ingestOptions(cfg, nil, nil, nil).Operators, nil))
+	c := pipelineConfig(cfg, info, ingestOptions(cfg, nil, nil, nil).Operators, nil)
+	c.Admit = budget.admit(info.Kind)
+	pipe, err := streams.New(d, c)
 	if err != nil {
+		err = budget.explain(err)
 		return finding.Finding{Level: finding.Error, What: what, Found: errors.Join(err, d.Close()).Error(),
 			Advice: "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}
 	}

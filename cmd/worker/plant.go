@@ -50,6 +50,7 @@ type plant struct {
 	debugURL string                    // of the timeline page; empty if it is off
 	tracer   *tracing.Tracer           // nil for none
 	draining atomic.Pointer[time.Time] // since when; nil before
+	memory   *memoryBudget
 
 	closers []closer
 }
@@ -70,6 +71,9 @@ func newPlant(cfg *config.Config, log *slog.Logger) *plant {
 func (p *plant) openPipelines() error {
 	ops, err := operator.ParseList(p.cfg.Operators.String())
 	if err != nil {
+		return err
+	}
+	if p.memory, err = newMemoryBudget(p.cfg); err != nil {
 		return err
 	}
 	devices, fellBack, err := openDevices(p.cfg, p.log)
@@ -94,12 +98,13 @@ func (p *plant) openPipelines() error {
 		}
 		c := pipelineConfig(p.cfg, info, ops, observers)
 		c.Copies = p.copies && info.Kind == "host"
+		c.Admit = p.memory.admit(info.Kind)
 		pipe, err := streams.New(d, c)
 		if refusedHere(err) {
 			return usageError{err} // bounds that do not go together
 		}
 		if err != nil {
-			return err
+			return p.memory.explain(err)
 		}
 		p.pipes = append(p.pipes, pipe)
 		p.onCloseDevice(info.ID, pipe.Close)
@@ -110,6 +115,7 @@ func (p *plant) openPipelines() error {
 		p.sayReady(info, pipe)
 	}
 	p.metrics.Watch(p.stats)
+	p.memory.apply(p.log)
 	return nil
 }
 
@@ -178,11 +184,16 @@ func (p *plant) connect(ctx context.Context) error {
 	if err := p.inspect(ctx); err != nil {
 		return err
 	}
+	p.options.Memory = p.memory.plan.Hand
 	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
+	if errors.Is(err, ingest.ErrMemory) {
+		return usageError{err}
+	}
 	if err == nil {
 		p.metrics.SetLimits(telemetry.Limits{
 			BatchBytes: int(p.cfg.BatchBytes), BatchPayloads: p.cfg.BatchPayloads, AckWait: p.worker.Status().AckWait,
 		})
+		p.metrics.WatchMemory(p.worker.Memory)
 		p.metrics.WatchInHand(func() int { return p.worker.Status().InHand })
 		p.metrics.WatchHeldBack(func() int { return p.worker.Status().HeldBack })
 	}

@@ -117,7 +117,7 @@ var changed = map[string]struct {
 	"ackWait": {"1m30s", "1m30s"}, "maxAckPending": {10_000_000, "10000000"}, "operators": {[]string{"minhash?k=5&hashes=16"}, "minhash?k=5&hashes=16"},
 	"resultFormat": {"binary", "binary"}, "device": {"auto", "auto"}, "devices": {"0,1", "0,1"}, "kernels": {"/a.so", "/a.so"},
 	"lanes": {8, "8"}, "batchBytes": {"64KiB", "64KiB"}, "batchPayloads": {1_048_576, "1048576"}, "linger": {"500ms", "500ms"},
-	"scratchLimit": {"2GiB", "2GiB"}, "drainTimeout": {"2m", "2m"},
+	"scratchLimit": {"2GiB", "2GiB"}, "memoryLimit": {"3GiB", "3GiB"}, "drainTimeout": {"2m", "2m"},
 	"batchDeadlineMin": {"1m", "1m"}, "batchDeadlineMax": {"10m", "10m"}, "debugAddr": {"127.0.0.1:6060", "127.0.0.1:6060"},
 	"logLevel": {"debug", "debug"}, "logFormat": {"json", "json"}, "nvtx": {true, "true"},
 }

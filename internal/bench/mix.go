@@ -68,6 +68,9 @@ func (mix) AppendJSON(dst, record []byte) []byte {
 	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
 }
 
+// MostJSON implements operator.Operator.
+func (mix) MostJSON() int { return len("4294967295") }
+
 // AppendReference implements operator.Operator for whole words: a payload is a stretch of a batch that starts at
 // a multiple of 4 bytes, and the result is the same stretch of the batch's result.
 func (m mix) AppendReference(dst, payload []byte) []byte {

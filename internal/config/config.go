@@ -53,6 +53,7 @@ type Config struct {
 	BatchPayloads int           `split_words:"true" default:"8192" min:"1" max:"1048576" desc:"a batch closes at this count of payloads"`
 	Linger        time.Duration `split_words:"true" default:"2ms" min:"0s" max:"1m" desc:"a batch closes when its oldest payload has waited so long; up to 100ms later while others enough to keep the server busy are being stored"`
 	ScratchLimit  Size          `split_words:"true" default:"1GiB" min:"2MiB" max:"1024GiB" desc:"cap of each device's scratch pool"`
+	MemoryLimit   Size          `split_words:"true" default:"0" min:"0" max:"1048576GiB" desc:"memory that the process may take: buffers, payloads in hand, their results, and everything else; 0: what its cgroup allows, or half of the machine's; see docs/operations.md"`
 
 	BatchDeadlineMin time.Duration `split_words:"true" default:"10s" min:"100ms" max:"1h" desc:"a batch that is on the device for much longer than is usual, and for longer than this, means that the device hangs: the worker ends with exit status 70. Only time in which the process runs counts"`
 	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"a batch that is on the device for longer than this means that the device hangs, whatever is usual; also before the first batch has come back. Raise it where one batch can take longer"`

@@ -93,7 +93,7 @@ func (f *feed) awaitLead() bool {
 			return false
 		default:
 		}
-		if int(f.stored.Load())+chunk <= lead || int(f.stored.Load())-f.r.settled() < lead {
+		if int(f.stored.Load())+chunk <= f.r.lead || int(f.stored.Load())-f.r.settled() < f.r.lead {
 			return true
 		}
 		<-tick.C

@@ -46,6 +46,7 @@ type rig struct {
 	workers []*worker // those that are meant to be alive
 	starts  int       // of workers
 	feeds   int
+	lead    int // of feeds; see lead
 
 	ops   []operator.Operator
 	began time.Time
@@ -75,7 +76,7 @@ func newRig(t testing.TB, mode string) *rig {
 	_, _ = name.Write([]byte(t.Name())) // never fails
 	r := &rig{
 		t: t, dir: t.TempDir(), seed: seed, rng: rand.New(rand.NewPCG(seed, name.Sum64())),
-		env: []string{"MILLRACE_DELIVERY=" + mode}, binary: workerBinary, began: time.Now(),
+		env: []string{"MILLRACE_DELIVERY=" + mode}, binary: workerBinary, lead: lead, began: time.Now(),
 	}
 	r.operators("crc32c")
 	t.Cleanup(func() {

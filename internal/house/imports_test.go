@@ -22,6 +22,7 @@ var rooms = map[string][]string{
 	"internal/bench/broker": {"internal/bench", "internal/bench/report", "internal/console", "internal/ingest", "internal/ingest/connect", "internal/ingest/embedded", "internal/ingest/layout", "internal/ingest/pull", "internal/streams", "internal/operator", "internal/device"},
 
 	"internal/config":    nil,
+	"internal/memory":    nil,
 	"internal/console":   {"internal/ingest"},
 	"internal/loglimit":  nil,
 	"internal/tracing":   {"internal/ingest", "internal/streams"},

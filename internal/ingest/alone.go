@@ -51,7 +51,7 @@ func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *grou
 	begun, err := s.w.beginTry(ctx, d)
 	if err == nil && begun >= loneRuns {
 		g.settle(items[0])
-		s.w.giveUp(ctx, *d, DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
+		s.w.giveUp(ctx, g.yield(items[0]), DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
 		return nil
 	}
 	t.deaths = begun

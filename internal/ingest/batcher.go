@@ -20,15 +20,16 @@ type batcher struct {
 	eased  <-chan struct{} // the pace's word that there are fewer batches on their way
 	timer  *time.Timer     // stopped, or running for the batch that fills
 	most   int             // payloads a batch; 0: as many as it holds
+	budget *budget         // what deliveries hold of it is bounded for each batch
 
 	carry    delivery // came for the last batch and did not fit
 	carrying bool
 }
 
-func newBatcher(pipe *streams.Pipeline, in *queue, linger time.Duration, pace *pace.Pace) *batcher {
+func newBatcher(pipe *streams.Pipeline, in *queue, linger time.Duration, pace *pace.Pace, budget *budget) *batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, eased: pace.Join(), timer: t}
+	return &batcher{pipe: pipe, in: in, linger: linger, pace: pace, eased: pace.Join(), timer: t, budget: budget}
 }
 
 // runBatcher fills and submits batches, in turn with others, until the deliveries end, the time for draining is over, or the
@@ -76,9 +77,6 @@ func (w *Worker) pack(f *batcher, g *group) (*streams.Batch, streams.CloseReason
 // reserve waits until there is room for one more batch, or ctx ends. It comes before a delivery is taken: of several
 // devices the one that is free gets it.
 func (w *Worker) reserve(ctx context.Context, pipe *streams.Pipeline) (*group, error) {
-	if err := w.budget.await(ctx, pipe.Over()); err != nil {
-		return nil, err
-	}
 	select {
 	case <-w.freeGroups.there:
 		g := w.freeGroups.take()
@@ -116,8 +114,6 @@ func (w *Worker) leaveUnread(f *batcher) {
 // pipeline is an error.
 func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.CloseReason) error {
 	w.flying[f.pipe][b.Slot()] = g
-	g.bytes = b.Bytes() + g.headers
-	w.budget.take(g.bytes)
 	g.keep(f.pace)
 	err := b.Submit(why)
 	if err == nil {
@@ -180,6 +176,10 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 		if b.LaneIdle() && !f.pace.Kept() || overdue && !f.pace.Behind() {
 			return streams.ClosedByLinger
 		}
+		short := f.budget.isShort()
+		if isOver(short) {
+			return streams.ClosedByBytes // the next payload waits for memory, which this batch may have
+		}
 		if !lingering {
 			f.timer.Reset(max(f.linger-b.Oldest(), 0))
 			lingering = true
@@ -190,6 +190,7 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 				return why
 			}
 		case <-b.Idle(): // look again
+		case <-short:
 		case <-f.eased:
 		case <-f.timer.C:
 			if overdue {
@@ -201,14 +202,25 @@ func (f *batcher) fill(b *streams.Batch, g *group) streams.CloseReason {
 	}
 }
 
+// isOver reports whether a channel is closed.
+func isOver(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but a batch
-// has them in memory until it is settled, so there may be as many bytes of them as of payloads.
+// has them in memory until it is settled, so there may be as many bytes of them as of payloads. What all of its deliveries hold of
+// the budget is bounded too.
 func (f *batcher) place(b *streams.Batch, g *group, d delivery, ok bool) (streams.CloseReason, bool) {
 	if !ok {
 		return streams.ClosedByDrain, true
 	}
 	f.in.took(d)
-	if !b.Fits(len(d.msg.Data())) || g.headers+d.headers > f.pipe.BatchBytes() {
+	if !b.Fits(len(d.msg.Data())) || g.headers+d.headers > f.pipe.BatchBytes() || g.cost+d.cost > f.budget.batchShare() {
 		f.carry, f.carrying = d, true
 		return streams.ClosedByBytes, true
 	}

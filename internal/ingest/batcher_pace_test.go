@@ -48,7 +48,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		if c.stored {
 			others.Start()
 		}
-		f := newBatcher(p, in, c.linger, others)
+		f := newBatcher(p, in, c.linger, others, plenty())
 		b, err := p.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 	for range 4 { // so that no batch closes before it is full
 		others.Start()
 	}
-	f := newBatcher(w.pipes[0], in, 2*patience, others)
+	f := newBatcher(w.pipes[0], in, 2*patience, others, plenty())
 	ready, filled := make(chan struct{}), make(chan int, 2)
 	for range 2 {
 		go func() {

@@ -141,7 +141,7 @@ func TestBatcherDoesNotAllocate(t *testing.T) {
 	const payloads = 4000
 	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 2 * payloads})
 	in := newQueue(1)
-	f := newBatcher(p, in, time.Minute, pace.New(1))
+	f := newBatcher(p, in, time.Minute, pace.New(1), plenty())
 	g := &group{}
 	d := delivery{msg: &paperMsg{data: make([]byte, 100)}, received: time.Now()}
 	fill := func() float64 {

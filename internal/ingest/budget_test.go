@@ -7,42 +7,93 @@ import (
 	"testing/synctest"
 )
 
-func TestBudgetHoldsBackUntilSomeIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := budget{left: 100}
-		never := make(chan struct{})
-		ctx, cancel := context.WithCancel(t.Context())
-		if err := b.await(ctx, never); err != nil {
-			t.Fatalf("a full budget: %v", err)
-		}
-		b.take(250) // a batch may overdraw it
+// asking takes n bytes from a goroutine of its own; the channel has the answer once there is one.
+func asking(ctx context.Context, b *budget, n int64) <-chan error {
+	got := make(chan error, 1)
+	go func() { got <- b.take(ctx, n) }()
+	synctest.Wait()
+	return got
+}
 
-		got := make(chan error, 2)
-		for range 2 {
-			go func() { got <- b.await(ctx, never) }()
+// plenty is a budget that nobody waits for.
+func plenty() *budget { return &budget{limit: 1 << 40} }
+
+func TestBudgetServesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budget{limit: 100}
+		if err := b.take(t.Context(), 60); err != nil {
+			t.Fatal(err)
 		}
+		easy := b.isShort()
+		large, small := asking(t.Context(), b, 90), asking(t.Context(), b, 10)
+		if len(large)+len(small) != 0 {
+			t.Error("a small one overtook a large one, or a large one exceeded the budget")
+		}
+		if !isOver(easy) || !isOver(b.isShort()) {
+			t.Error("nobody is told that somebody waits")
+		}
+		b.give(49)
 		synctest.Wait()
-		b.give(150)
+		if len(large)+len(small) != 0 {
+			t.Error("somebody went on without room")
+		}
+		b.give(11)
 		synctest.Wait()
-		if len(got) != 0 {
-			t.Error("somebody went on with nothing left")
+		if len(large) != 1 || len(small) != 1 {
+			t.Error("not everybody went on with room")
+		}
+		if isOver(b.isShort()) {
+			t.Error("somebody is said to wait, and nobody does")
+		}
+		if limit, used, waits := b.read(); limit != 100 || used != 100 || waits != 2 {
+			t.Errorf("%d of %d are used after %d waits, want 100 of 100 after 2", used, limit, waits)
+		}
+	})
+}
+
+// TestBudgetTakesAnySinglePayload: one that is larger than all of it goes when it is alone.
+func TestBudgetTakesAnySinglePayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budget{limit: 100}
+		b.force(1)
+		huge := asking(t.Context(), b, 1000)
+		if len(huge) != 0 {
+			t.Fatal("it did not wait for the others")
 		}
 		b.give(1)
 		synctest.Wait()
-		if len(got) != 2 || <-got != nil || <-got != nil {
-			t.Error("not everybody went on with some left")
+		if len(huge) != 1 {
+			t.Fatal("it waits with nothing else held")
 		}
-
-		b.take(1)
-		go func() { got <- b.await(ctx, never) }()
+		next := asking(t.Context(), b, 1)
+		if len(next) != 0 {
+			t.Error("another went beside it")
+		}
+		b.give(1000)
 		synctest.Wait()
-		cancel()
-		if err := <-got; !errors.Is(err, context.Canceled) {
-			t.Errorf("await = %v, want the context's error", err)
+		if len(next) != 1 {
+			t.Error("the next did not follow")
 		}
-		close(never)
-		if err := b.await(context.Background(), never); err != nil {
-			t.Errorf("await of a pipeline that is over = %v, want nil: its Acquire says why", err)
+	})
+}
+
+// TestBudgetLetsGo: who stops waiting takes nothing, and holds up nobody behind it.
+func TestBudgetLetsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budget{limit: 100}
+		b.force(50)
+		ctx, cancel := context.WithCancel(t.Context())
+		large, small := asking(ctx, b, 90), asking(t.Context(), b, 50)
+		cancel()
+		synctest.Wait()
+		if err := <-large; !errors.Is(err, context.Canceled) {
+			t.Errorf("take = %v, want the context's error", err)
+		}
+		if len(small) != 1 || <-small != nil {
+			t.Error("one that there is room for still waits")
+		}
+		if _, used, _ := b.read(); used != 100 {
+			t.Errorf("%d are used, want 100", used)
 		}
 	})
 }

@@ -47,17 +47,19 @@ func newDeadLetters() *deadLetters {
 	return &deadLetters{places: make(chan struct{}, deadLetterWindow)}
 }
 
-// giveUp takes over a delivery that is not to be processed: it becomes a dead letter, or is given back to come
+// giveUp takes over a delivery, with what it holds of the budget, that is not to be processed: it becomes a dead letter, or is given back to come
 // again later where that fails. It waits for nothing but room, and with the end of ctx gives back at once.
 func (w *Worker) giveUp(ctx context.Context, d delivery, why Reason, cause error) {
 	select {
 	case w.dead.places <- struct{}{}:
 	case <-ctx.Done():
 		w.nak(&d, 0)
+		w.release(&d)
 		return
 	}
 	w.dead.stored.Go(func() {
 		defer func() { <-w.dead.places }()
+		defer w.release(&d)
 		if !w.deadLetter(ctx, &d, why, cause) {
 			w.nak(&d, d.nakDelay())
 		}

@@ -25,6 +25,7 @@ type delivery struct {
 	pending    uint64    // messages behind it
 	stored     time.Time // when the stream stored it
 	received   time.Time
+	cost       int64 // bytes that it holds of the budget; see costs
 
 	first   bool      // nobody has had it before
 	cleared time.Time // it is known that no result of it was stored before then; zero: nothing is known
@@ -80,7 +81,8 @@ type group struct {
 	settled []bool
 	touched time.Time  // when the server last heard of them
 	headers int        // bytes of the items' headers
-	bytes   int        // of headers and payloads, once the batch is submitted
+	cost    int64      // of the items, when they were added
+	kept    int64      // bytes of memory that it keeps for the next batch; see keep
 	pace    *pace.Pace // that the batch counts in; nil for none
 	storing bool       // it counts there as one that the device is done with
 	bodies  []byte     // encoded results, back to back
@@ -104,6 +106,7 @@ func (g *group) add(d delivery) {
 	g.items = append(g.items, d)
 	g.settled = append(g.settled, false)
 	g.headers += d.headers
+	g.cost += d.cost
 	g.mu.Unlock()
 }
 
@@ -145,7 +148,7 @@ func (g *group) clear() {
 	}
 	g.mu.Lock()
 	clear(g.items) // let go of the messages
-	g.items, g.settled, g.headers = g.items[:0], g.settled[:0], 0
+	g.items, g.settled, g.headers, g.cost = g.items[:0], g.settled[:0], 0, 0
 	g.bodies, g.ends = g.bodies[:0], g.ends[:0]
 	g.failed, g.completed, g.over, g.leave, g.done = nil, nil, nil, nil, nil
 	g.mu.Unlock()

@@ -19,6 +19,10 @@ type Options struct {
 	Operators []operator.Operator // as the pipelines run them
 	Format    operator.Format     // of result bodies
 
+	// Memory is what everything between the pull and the acknowledgement may take together, in bytes: see prepareBudget. 0: as much
+	// as the batches that may be in hand.
+	Memory int64
+
 	Linger       time.Duration // how long the oldest payload of a batch waits for more
 	DrainTimeout time.Duration // how long stopping may take until the rest is given back
 	ConfirmAcks  bool          // have the server confirm every acknowledgement of an input

@@ -38,6 +38,9 @@ const (
 const statusLost = 70
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(envServerDir); dir != "" {
+		os.Exit(serveAlone(dir))
+	}
 	if kind := os.Getenv(envWorker); kind != "" {
 		os.Exit(poisonedWorker(kind))
 	}
@@ -62,6 +65,8 @@ func (faulty) Needs(s device.Shape) device.Needs { return device.Needs{Result: 4
 func (faulty) AppendJSON(dst, record []byte) []byte {
 	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
 }
+
+func (faulty) MostJSON() int { return len("4294967295") }
 
 func (faulty) AppendReference(dst, payload []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))

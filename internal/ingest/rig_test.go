@@ -285,6 +285,9 @@ func (run *running) wait() error {
 	select {
 	case err := <-run.done:
 		run.done <- err
+		if m := run.worker.Memory(); m.Used != 0 {
+			run.t.Errorf("%d bytes of the memory for payloads in hand are taken after the end", m.Used)
+		}
 		return err
 	case <-time.After(patience):
 		run.t.Fatal("the worker did not stop")

@@ -31,6 +31,7 @@ type desk struct {
 	answers []store.Answer // likewise
 	stored  []*delivery    // the inputs to acknowledge
 	acking  time.Duration  // spent on acknowledging the inputs of this batch
+	kept    int64          // bytes of memory that it keeps for the next batch; see keep
 }
 
 // tidy lets go of the last batch's results and inputs. Who settles next may not come for long.
@@ -59,6 +60,7 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 			s.desk = s.w.desks.take()
 			s.settle(hard, b)
 			s.tidy()
+			s.w.keep.desk(s.desk)
 			s.w.desks.put(s.desk)
 		case <-done:
 			return
@@ -105,6 +107,7 @@ func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
 // encode writes the result bodies of all payloads into the group.
 func (s *settler) encode(g *group, b *streams.Batch) {
 	ops := s.w.opts.Operators
+	g.makeRoom(len(g.items) * s.w.opts.Format.Most(s.w.opts.Operators))
 	for row := range g.items {
 		s.records = s.records[:0]
 		for i, op := range ops {
@@ -198,7 +201,7 @@ func (s *settler) settleAnswered(ctx context.Context, g *group) {
 			s.w.observer.Settled(outcome(a), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
 		case store.Unstorable(a.Err):
 			g.settle(i)
-			s.w.giveUp(ctx, *d, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
+			s.w.giveUp(ctx, g.yield(i), TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
 		default:
 			rest = append(rest, i)
 		}

@@ -22,9 +22,11 @@ type source struct {
 	consumer jetstream.Consumer
 	limit    pullLimit
 	bytes    *pull.Limit
-	careful  *careful             // how to pull while suspects are about; nil: they are taken as any others
-	admit    func(*delivery) bool // false: not to be processed, and taken care of
-	unread   func(delivery)       // takes what nobody reads any more
+	careful  *careful                              // how to pull while suspects are about; nil: they are taken as any others
+	hold     func(context.Context, *delivery) bool // takes memory for it once there is some; false: ctx ended before
+	force    func(*delivery)                       // takes it at once
+	admit    func(*delivery) bool                  // false: not to be processed, and taken care of
+	unread   func(delivery)                        // takes what nobody reads any more
 	out      *queue
 	handing  *atomic.Bool // set while it asks for nothing since it has something to hand on; see stalls
 	log      *slog.Logger
@@ -34,6 +36,7 @@ type source struct {
 // pullLimit bounds what one pull request brings.
 type pullLimit struct {
 	messages int
+	least    int           // bytes that a request asks for, unless the largest message has more
 	bytes    int           // the consumer's own bound of a request's; 0 for none
 	beat     time.Duration // how often the server says that the pull is alive
 }
@@ -56,7 +59,7 @@ const (
 
 // newPullLimit is the limit for a consumer with bounds of its own: it refuses a pull that asks for more.
 func newPullLimit(c jetstream.ConsumerConfig) pullLimit {
-	l := pullLimit{messages: maxPullMessages, bytes: c.MaxRequestMaxBytes, beat: heartbeat}
+	l := pullLimit{messages: maxPullMessages, least: pullBytes, bytes: c.MaxRequestMaxBytes, beat: heartbeat}
 	if c.MaxRequestBatch > 0 {
 		l.messages = min(l.messages, c.MaxRequestBatch)
 	}
@@ -67,7 +70,7 @@ func newPullLimit(c jetstream.ConsumerConfig) pullLimit {
 }
 
 // over is the limit of requests over nc, which follows the server's max_payload.
-func (l pullLimit) over(nc *nats.Conn) *pull.Limit { return pull.NewLimit(nc, pullBytes, l.bytes) }
+func (l pullLimit) over(nc *nats.Conn) *pull.Limit { return pull.NewLimit(nc, l.least, l.bytes) }
 
 // beatsPerPull is how many heartbeats a pull request lasts.
 const beatsPerPull = 3
@@ -170,7 +173,8 @@ func (s *source) awaitConsumer(ctx context.Context) {
 	for sleep(ctx, recreateWait) {
 		_, err := s.consumer.Info(ctx)
 		if err == nil {
-			s.bytes = newPullLimit(s.consumer.CachedInfo().Config).over(s.nc) // its own bound may be another now
+			s.limit.bytes = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
+			s.bytes = s.limit.over(s.nc) // its own bound may be another now
 		}
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return
@@ -188,7 +192,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 func (s *source) take(hard context.Context, msg *pull.Message) {
 	s.handing.Store(true)
 	defer s.handing.Store(false)
-	d, ok := s.receive(hard, msg)
+	d, ok := s.receive(hard, msg, s.suspicious())
 	switch {
 	case !ok:
 	case d.level > 0 && s.careful != nil:
@@ -199,14 +203,20 @@ func (s *source) take(hard context.Context, msg *pull.Message) {
 }
 
 // receive says what a message is and whether it is to be processed. Where that is not to be any more, since until has
-// ended, it is left.
-func (s *source) receive(until context.Context, msg jetstream.Msg) (d delivery, ok bool) {
+// ended, it is left. It waits for memory, unless it must not: what is set aside has some, and comes to its end only when the source goes on.
+func (s *source) receive(until context.Context, msg jetstream.Msg, mustNotWait bool) (d delivery, ok bool) {
 	d, err := newDelivery(msg, time.Now())
 	if err != nil {
 		s.log.Error("message ignored", "error", err)
 		return d, false
 	}
 	if until.Err() != nil {
+		s.unread(d)
+		return d, false
+	}
+	if mustNotWait {
+		s.force(&d)
+	} else if !s.hold(until, &d) {
 		s.unread(d)
 		return d, false
 	}

@@ -47,7 +47,8 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
 	p.source = &source{
 		nc: nc, consumer: consumer, limit: limit, bytes: limit.over(nc), handing: &atomic.Bool{}, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
-		admit: func(*delivery) bool { return true }, unread: func(d delivery) { p.left <- d },
+		hold: func(context.Context, *delivery) bool { return true }, force: func(*delivery) {}, admit: func(*delivery) bool { return true },
+		unread: func(d delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs
 	go func() { p.done <- p.run(ctx, hard) }()

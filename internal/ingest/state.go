@@ -60,9 +60,11 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 	d.level = w.levelOf(d)
 	switch w.ledger.take(d) {
 	case inHand:
+		w.release(d)
 		return false
 	case done:
 		w.ack(d)
+		w.release(d)
 		w.observer.Settled(Duplicate, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
 		return false
 	}
@@ -78,6 +80,7 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 		return true
 	}
 	w.giveUp(ctx, *d, why, cause)
+	d.cost = 0 // it is the dead letter's
 	return false
 }
 
@@ -125,6 +128,7 @@ func (u *unread) add(d delivery) {
 func (w *Worker) giveBackUnread() {
 	for i := range w.unread.list {
 		w.nak(&w.unread.list[i], 0)
+		w.release(&w.unread.list[i])
 	}
 	w.unread.list = nil
 }
@@ -143,6 +147,7 @@ func (w *Worker) nakGroup(g *group, why error) {
 func (w *Worker) giveUpUnfinished() {
 	for _, g := range w.groups {
 		w.nakGroup(g, context.Canceled)
+		w.releaseAll(g)
 		g.clear()
 	}
 	w.inHand.Store(0)
@@ -168,15 +173,11 @@ func (w *Worker) publishFailed(err error, results, attempt int) {
 		"results", results, "attempt", attempt, "stream", w.opts.ResultStream, "error", err)
 }
 
-// recycle takes a group whose deliveries are all settled.
+// recycle takes a group whose deliveries are all settled, or are left to come again.
 func (w *Worker) recycle(g *group) {
-	w.budget.give(g.bytes)
-	w.drop(g)
-}
-
-// drop takes a group whose batch was not submitted.
-func (w *Worker) drop(g *group) {
+	w.releaseAll(g)
 	g.clear()
+	w.keep.group(g)
 	w.inHand.Add(-1)
 	w.freeGroups.put(g)
 }

@@ -256,7 +256,7 @@ func TestLingerCountsFromTheOldestPayload(t *testing.T) {
 		others.Start() // so that an idle lane is no reason to close
 	}
 	const linger = 2 * patience
-	f := newBatcher(p, newQueue(0), linger, others)
+	f := newBatcher(p, newQueue(0), linger, others, plenty())
 	b, err := p.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

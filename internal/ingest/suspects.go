@@ -51,7 +51,7 @@ func (s *suspects) fetch(_ context.Context, n int, wait bool, take func(delivery
 	s.src.handing.Store(false)
 	defer s.src.handing.Store(true)
 	return pull.Fetch(s.w.nc, s.src.request(), min(n, s.largest), patience, func(msg *pull.Message) {
-		if d, ok := s.src.receive(s.hard, msg); ok {
+		if d, ok := s.src.receive(s.hard, msg, true); ok {
 			take(d)
 		}
 	})
@@ -85,7 +85,7 @@ func (s *suspects) quiet(ctx context.Context, mine int) error {
 func (s *suspects) flow(_ context.Context, g *group, items []int) error {
 	for _, i := range items {
 		g.settle(i)
-		s.src.hand(s.hard, g.items[i])
+		s.src.hand(s.hard, g.yield(i))
 	}
 	return nil
 }
@@ -99,6 +99,9 @@ func (s *suspects) try(_ context.Context, g *group, items []int) error {
 		run = s.tryAlone
 	}
 	err := run(s.hard, pipe, g, items)
+	for _, i := range items {
+		s.w.release(&g.items[i])
+	}
 	if errors.Is(err, context.Canceled) {
 		return nil // the drain ran out of time, and the worker gives back what is left
 	}
@@ -109,7 +112,7 @@ func (s *suspects) try(_ context.Context, g *group, items []int) error {
 func (c *careful) leave(unread func(delivery)) {
 	for _, i := range c.hand.left {
 		c.hand.g.settle(i)
-		unread(c.hand.g.items[i])
+		unread(c.hand.g.yield(i))
 	}
 	c.hand.left = nil
 }

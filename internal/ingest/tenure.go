@@ -96,6 +96,10 @@ func (t *tenure) run(ctx, hard context.Context) error {
 	err = t.read(reading, hard, out)
 	stop(err)
 	working.Wait()
+	for d := range out.ch {
+		t.w.release(&d) // it comes again
+	}
+	t.w.budget.give(receiptCost * int64(len(t.dead)))
 	t.end(hard)
 	return cmp.Or(context.Cause(reading), err)
 }
@@ -111,10 +115,16 @@ func (t *tenure) fail(err error) {
 // fillBatches packs and submits what comes until there is no more. With reason for caution there is one small batch at a
 // time, and the next only when it has been acknowledged.
 func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
-	f := newBatcher(t.pipe, in, t.w.opts.Linger, t.pace)
+	f := newBatcher(t.pipe, in, t.w.opts.Linger, t.pace, &t.w.budget)
+	defer func() { t.w.release(&f.carry) }()
 	for {
 		first, ok := f.first()
-		if !ok || ctx.Err() != nil {
+		f.carry = delivery{}
+		if !ok {
+			return nil
+		}
+		if ctx.Err() != nil {
+			t.w.release(&first)
 			return nil
 		}
 		if err := t.probeBeforeAlone(ctx); err != nil {
@@ -122,10 +132,12 @@ func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
 		}
 		g, err := t.w.reserve(ctx, t.pipe)
 		if err != nil {
+			t.w.release(&first)
 			return nil // the end of the tenure; what was read and not submitted comes again
 		}
 		b, err := t.pipe.Take()
 		if err != nil {
+			t.w.release(&first)
 			t.w.freeGroups.put(g)
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 
 // pull asks for the partition's messages.
 func (t *tenure) pull() (*pull.Pull, error) {
-	limit := newPullLimit(t.consumer.CachedInfo().Config)
+	limit := t.w.pullLimit(t.consumer)
 	return pull.Open(t.nc, pull.Request{
 		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: layout.PriorityGroup,
 		Messages: limit.messages, Limit: limit.over(t.nc), Expires: pullFor, Heartbeat: pullFor / 2, Idle: layout.PinnedFor,
@@ -190,7 +190,11 @@ func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
 
 // hand gives a new delivery to who fills batches, if it is to be processed.
 func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
+	if !t.w.hold(ctx, &d) {
+		return ctx.Err()
+	}
 	if err := t.judgeFirst(hard, &d); err != nil {
+		t.w.release(&d)
 		return err
 	}
 	switch {
@@ -200,6 +204,7 @@ func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 		return t.bury(hard, d, TooLarge, tooLarge(len(d.msg.Data()), t.w.maxBytes))
 	}
 	if !t.out.put(ctx, d) {
+		t.w.release(&d)
 		return ctx.Err()
 	}
 	return nil
@@ -208,6 +213,7 @@ func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 // bury stores a dead letter before anything behind it is taken. One that cannot be stored ends the tenure: nothing behind
 // it may be acknowledged.
 func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error) error {
+	defer t.w.release(&d)
 	if err := t.w.storeDeadLetter(hard, &d, why, cause); err != nil {
 		t.w.sayNotBuried(&d, why, err)
 		return err
@@ -217,6 +223,7 @@ func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error)
 	alone := t.floor.Open() == 1
 	t.floor.Settle(d.sequence)
 	t.dead[d.sequence] = d.receipt()
+	t.w.budget.force(receiptCost)
 	t.mu.Unlock()
 	if !alone {
 		return nil // it is acknowledged with what is before it

@@ -17,6 +17,7 @@ import (
 // is behind comes again in the next tenure.
 func (t *tenure) settleInOrder(hard context.Context) {
 	s := &settler{w: t.w, pipe: t.pipe, desk: &desk{}}
+	defer t.w.keep.forget(s.desk)
 	broken := false
 	for g := range t.order {
 		select {
@@ -31,6 +32,7 @@ func (t *tenure) settleInOrder(hard context.Context) {
 				broken = true
 			}
 			s.tidy()
+			t.w.keep.desk(s.desk)
 		}
 		over := g.over
 		t.w.recycle(g)
@@ -146,6 +148,7 @@ func (t *tenure) acknowledge(ctx context.Context, g *group) error {
 	for s := range t.dead {
 		if s <= sequence {
 			delete(t.dead, s)
+			t.w.budget.give(receiptCost)
 		}
 	}
 	t.ackedUpTo, t.progressed, t.lastAcked = sequence, true, msg

@@ -66,7 +66,7 @@ func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, w
 	g.leave = func() {}
 	if err := t.mark(ctx, map[string]string{markAlone: fmt.Sprint(g.items[0].sequence)}); err != nil {
 		b.Release()
-		t.w.drop(g)
+		t.w.recycle(g)
 		return err
 	}
 	completed, failed := make(chan struct{}), false
@@ -89,8 +89,6 @@ func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, w
 func (t *tenure) submit(b *streams.Batch, g *group, why streams.CloseReason) error {
 	g.completed = make(chan struct{})
 	t.w.flying[t.pipe][b.Slot()] = g
-	g.bytes = b.Bytes() + g.headers
-	t.w.budget.take(g.bytes)
 	g.keep(t.pace)
 	if err := b.Submit(why); err != nil {
 		record := *b.Record()

@@ -102,7 +102,9 @@ func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items
 	w := t.w
 	w.inHand.Add(1)
 	for _, i := range items {
-		appendTo(b, t.part, g.items[i])
+		d := g.items[i]
+		d.cost = 0 // it stays g's
+		appendTo(b, t.part, d)
 		g.settle(i)
 	}
 	w.flying[pipe][b.Slot()] = t.part
@@ -122,6 +124,8 @@ func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items
 		b.Release()
 	}
 	t.part.clear()
+	w.keep.group(t.part)
+	w.keep.desk(t.s.desk)
 	w.inHand.Add(-1)
 	return err
 }

@@ -45,7 +45,7 @@ func (t *trier) blame(ctx context.Context, pipe *streams.Pipeline, g *group, ite
 		switch ruled {
 		case giveUp:
 			g.settle(a.item)
-			t.w.giveUp(ctx, g.items[a.item], OperatorError, a.err)
+			t.w.giveUp(ctx, g.yield(a.item), OperatorError, a.err)
 		case holdBack:
 			return t.withhold(ctx, g, []int{a.item}, a.err)
 		}

@@ -50,7 +50,9 @@ type Worker struct {
 	desks      *shelf[*desk]                  // of those who settle, with shared delivery
 	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
 	inHand     atomic.Int32                   // groups that are not free
-	budget     budget                         // bytes of the payloads in them
+	budget     budget                         // memory of all deliveries in hand
+	costs      costs                          // what each takes of it
+	keep       keep                           // memory of groups and desks that are not in use
 	ledger     *ledger
 	failed     chan failed // batches in which a payload to blame is looked for
 	pace       *pace.Pace  // of shared delivery
@@ -120,7 +122,9 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w.ackWait = settings.AckWait
 	w.limit, w.last = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
 	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
-	w.prepareGroups()
+	if err := w.prepareGroups(); err != nil {
+		return nil, err
+	}
 	w.progressed()
 	return w, nil
 }
@@ -147,12 +151,8 @@ func fullBatch(pipes []*streams.Pipeline) int {
 // published, and with too few groups the device would wait for the server.
 const groupsPerBatch = 8
 
-// bytesPerBatch is how many full batches' payloads may be in hand for each that can be on a device: one there,
-// and one being published.
-const bytesPerBatch = 2
-
 // prepareGroups makes the groups and the budget that bound what is in hand.
-func (w *Worker) prepareGroups() {
+func (w *Worker) prepareGroups() error {
 	slots := 0
 	w.evidence = map[*streams.Pipeline]*evidence{}
 	for _, p := range w.pipes {
@@ -161,7 +161,6 @@ func (w *Worker) prepareGroups() {
 		w.flying[p] = make([]*group, p.Slots())
 		w.maxBytes = min(w.maxBytes, p.BatchBytes())
 	}
-	w.budget.left = bytesPerBatch * int64(slots) * int64(w.maxBytes)
 	w.freeGroups = newShelf(groupsPerBatch*slots, func() *group {
 		g := &group{}
 		w.groups = append(w.groups, g)
@@ -170,6 +169,7 @@ func (w *Worker) prepareGroups() {
 	w.desks = newShelf(groupsPerBatch*slots, func() *desk { return &desk{} })
 	w.failed = make(chan failed, slots)
 	w.pace = pace.New(len(w.links.forResults(w.opts.Exclusive)))
+	return w.prepareBudget()
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
@@ -228,6 +228,9 @@ func (w *Worker) runExclusive(intake, hard context.Context, stop context.CancelC
 	w.exclusive.Store(e)
 	defer w.startKeeper()()
 	e.run(intake, hard, stop)
+	for _, g := range w.groups {
+		w.releaseAll(g) // those that were on a device when the time for draining was over
+	}
 	w.inHand.Store(0)
 	return errors.Join(ended(intake), w.flush(hard))
 }
@@ -251,8 +254,8 @@ func batchers(p *streams.Pipeline) int {
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
 		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), handing: &w.handing, log: w.log, observer: w.observer,
-		limit: newPullLimit(w.consumer.CachedInfo().Config), unread: w.unread.add,
-		admit: func(d *delivery) bool { return w.admit(hard, d) },
+		limit: w.pullLimit(w.consumer), unread: w.unread.add,
+		hold: w.hold, force: w.force, admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
 	src.bytes = src.limit.over(w.nc)
 	src.careful = w.newCareful(hard, src)
@@ -267,7 +270,7 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src 
 		}
 	})
 	for _, p := range w.pipes {
-		f := newBatcher(p, src.out, w.opts.Linger, w.pace)
+		f := newBatcher(p, src.out, w.opts.Linger, w.pace, &w.budget)
 		for range batchers(p) {
 			wg.Go(func() {
 				if err := w.runBatcher(hard, f); err != nil {

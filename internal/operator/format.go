@@ -50,6 +50,30 @@ func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][
 	panic("operator: no such format: " + f.String())
 }
 
+// maxNumber is how many digits the largest length of a payload has.
+const maxNumber = 19
+
+// Most is the most bytes that Append appends for one payload with these operators, whatever the payload: what a worker sets
+// aside for a result that is not computed yet. It panics if f is no format.
+func (f Format) Most(ops []Operator) int {
+	switch f {
+	case JSON:
+		most := len(`{"bytes":}`) + maxNumber
+		for _, op := range ops {
+			most += len(`,"":`) + len(op.Name()) + op.MostJSON()
+		}
+		return most
+	case Binary:
+		most := binaryHeaderBytes
+		for _, op := range ops {
+			spec, record := len(op.String()), op.Stride()
+			most += resultHeaderBytes + spec + padding(spec) + record + padding(record)
+		}
+		return most
+	}
+	panic("operator: no such format: " + f.String())
+}
+
 // appendJSON quotes no names: an operator's name is lower-case letters and digits.
 func appendJSON(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	dst = append(dst, `{"bytes":`...)

@@ -1,10 +1,12 @@
 package operator
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"regexp"
@@ -103,6 +105,31 @@ func TestBinaryRoundTrip(t *testing.T) {
 			}
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("%s of %d bytes came back as %+v, want %+v", list, len(payload), got, want)
+			}
+		}
+	}
+}
+
+// TestMostBoundsEveryResult compares the bound with the longest body that there is, for records of all ones, and with bodies of payloads.
+func TestMostBoundsEveryResult(t *testing.T) {
+	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=256&hashes=1024&seed=18446744073709551615", "minhash?k=1&hashes=1,crc32c"} {
+		ops := parseList(t, list)
+		var ones [][]byte
+		for _, op := range ops {
+			ones = append(ones, bytes.Repeat([]byte{0xFF}, op.Stride()))
+		}
+		for _, f := range []Format{JSON, Binary} {
+			most, longest := f.Most(ops), len(f.Append(nil, ops, math.MaxInt64, ones))
+			if longest > most {
+				t.Errorf("%s as %v: a body of %d bytes, and Most is %d", list, f, longest, most)
+			}
+			if most > longest+32*len(ops) {
+				t.Errorf("%s as %v: Most is %d, far above the longest body of %d bytes", list, f, most, longest)
+			}
+			for _, payload := range payloads.Lengths(73, 40) {
+				if n := len(message(f, ops, payload)); n > most {
+					t.Errorf("%s as %v: a payload of %d bytes has a body of %d, and Most is %d", list, f, len(payload), n, most)
+				}
 			}
 		}
 	}

@@ -84,6 +84,12 @@ func (m *minhash) AppendJSON(dst, record []byte) []byte {
 	return append(dst, '}')
 }
 
+// MostJSON counts ten digits and a comma for each entry.
+func (m *minhash) MostJSON() int {
+	const widest = `{"k":256,"seed":18446744073709551615,"signature":[]}`
+	return len(widest) + m.hashes*len("4294967295,")
+}
+
 func (m *minhash) AppendReference(dst, payload []byte) []byte {
 	var hashes []uint32
 	for _, shingle := range shingles(payload, m.k) {

@@ -37,6 +37,9 @@ type Operator interface {
 	// long.
 	AppendJSON(dst, record []byte) []byte
 
+	// MostJSON is the most bytes that AppendJSON appends, whatever the record.
+	MostJSON() int
+
 	// AppendReference appends the record of one payload, computed by the reference.
 	AppendReference(dst, payload []byte) []byte
 }

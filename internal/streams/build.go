@@ -38,7 +38,11 @@ func (p *Pipeline) build() error {
 	}
 	results := max(largest.Result, resultAlign)
 	batches := p.schedule.Lanes * p.schedule.Buffers
-	p.slab, err = alloc.NewSlab(p.dev, alloc.Layout{Buffers: batches, InBytes: region, OutBytes: results})
+	layout := alloc.Layout{Buffers: batches, InBytes: region, OutBytes: results}
+	if err := p.admit(layout, largest); err != nil {
+		return err
+	}
+	p.slab, err = alloc.NewSlab(p.dev, layout)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,10 @@ type Config struct {
 	Schedule  Schedule            // the zero Schedule is Overlapped
 	Observer  Observer            // nil for none
 
+	// Admit is asked before the pipeline takes its memory, and its error is New's; nil for no question. The scratch pool is made before, but takes
+	// nothing yet.
+	Admit func(Footprint) error
+
 	// Spin is for how long a small batch that is alone on the device is asked about before the host waits
 	// to be called: a call takes a GPU some 20 us, and asking costs a core meanwhile. 0 never asks.
 	Spin time.Duration

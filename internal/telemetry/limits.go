@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/internal/ingest"
 )
 
 // Limits are settings that other figures are judged by. They are metrics too, so that an alert needs no copy of the
@@ -27,6 +29,35 @@ func (m *Metrics) WatchHeldBack(payloads func() int) {
 		Namespace: namespace, Name: "held_back_payloads",
 		Help: "Payloads on which an operator fails alone while no other payload has come right since: they are not given up, and are tried again later.",
 	}, func() float64 { return float64(payloads()) }))
+}
+
+// WatchMemory makes every scrape read how much memory payloads in hand take, of how much they may, and how often the next had to wait.
+func (m *Metrics) WatchMemory(read func() ingest.Memory) {
+	m.registry.MustRegister(memoryCollector(read))
+}
+
+var (
+	memoryDesc = prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "memory_budget_bytes"),
+		"Memory for payloads in hand, their results and everything that belongs to them: what they may take (limit) and what is set aside (used).",
+		[]string{"state"}, nil)
+	memoryWaitsDesc = prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "memory_budget_waits_total"),
+		"Times that the next payload had to wait for memory.", nil, nil)
+)
+
+type memoryCollector func() ingest.Memory
+
+// Describe implements prometheus.Collector.
+func (c memoryCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- memoryDesc
+	to <- memoryWaitsDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c memoryCollector) Collect(to chan<- prometheus.Metric) {
+	m := c()
+	to <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(m.Limit), "limit")
+	to <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(m.Used), "used")
+	to <- prometheus.MustNewConstMetric(memoryWaitsDesc, prometheus.CounterValue, float64(m.Waits))
 }
 
 // WatchInHand makes every scrape read how many batches that hold payloads are being filled, computed or settled.

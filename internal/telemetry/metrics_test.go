@@ -44,6 +44,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
 		m.LogSuppressed(level)
 	}
+	m.WatchMemory(func() ingest.Memory { return ingest.Memory{Limit: 1 << 28, Used: 1 << 20, Waits: 3} })
 	return m, gather(t, m)
 }
 
@@ -136,6 +137,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"device_errors_total", "device=host,kind=probe", 0}, {"consumer_stalled", "", 3}, {"partition_restarts_total", "", 1},
 		{"log_suppressed_total", "level=debug", 0}, {"log_suppressed_total", "level=info", 1},
 		{"log_suppressed_total", "level=warn", 2}, {"log_suppressed_total", "level=error", 1},
+		{"memory_budget_bytes", "state=limit", 1 << 28}, {"memory_budget_bytes", "state=used", 1 << 20}, {"memory_budget_waits_total", "", 3},
 	} {
 		got, count := value(t, families, "millrace_"+tc.name, tc.labels)
 		if diff := got - tc.want; diff > 1e-12 || diff < -1e-12 {

@@ -16,6 +16,7 @@ What is wrong with values that each look right by themselves, which a schema can
 {{- include "millrace.secretProblems" .Values.nats }}
 {{- include "millrace.scaleProblems" . }}
 {{- include "millrace.watchProblems" . }}
+{{- include "millrace.memoryProblems" . }}
 {{- include "millrace.extraProblems" . }}
 {{- end }}
 

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"millrace/internal/config"
+	"millrace/internal/device"
+	"millrace/internal/memory"
+	"millrace/internal/streams"
+)
+
+// TestMemoryBelowWhatIsNeeded: the worker refuses to start before it takes any, and worker check says so too.
+func TestMemoryBelowWhatIsNeeded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		env  []string
+		want []string
+	}{
+		"buffers of batches": {
+			[]string{"MILLRACE_MEMORY_LIMIT=300MiB", "MILLRACE_OPERATORS=minhash?hashes=1024"},
+			[]string{"the memory limit is 300 MiB (MILLRACE_MEMORY_LIMIT), and these settings need", "lower MILLRACE_LANES, MILLRACE_BATCH_PAYLOADS"},
+		},
+		"payloads pulled ahead": {
+			[]string{"MILLRACE_MEMORY_LIMIT=480MiB", "MILLRACE_DELIVERY=exclusive", "MILLRACE_PARTITIONS=256"},
+			[]string{"too little memory", "MILLRACE_PARTITIONS"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			env := append(c.env, "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true")
+			call(t, env, "run").want(t, exitUsage, c.want...)
+		})
+	}
+	call(t, []string{"MILLRACE_MEMORY_LIMIT=300MiB", "MILLRACE_OPERATORS=minhash?hashes=1024"}, "check").
+		want(t, exitFailed, "the memory limit is 300 MiB (MILLRACE_MEMORY_LIMIT)")
+	call(t, []string{"MILLRACE_MEMORY_LIMIT=2GiB", "MILLRACE_DATA_DIR=."}, "check").
+		want(t, exitDone, "2048 MiB (MILLRACE_MEMORY_LIMIT)", "for payloads in hand and their results")
+}
+
+// TestGoMemoryLimitIsDerived, and the user's own is left alone.
+func TestGoMemoryLimitIsDerived(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		env  []string
+		want string
+	}{
+		"derived":    {[]string{"MILLRACE_MEMORY_LIMIT=1GiB"}, "go_gc_gomemlimit_bytes 1.00663296e+09"},
+		"the user's": {[]string{"MILLRACE_MEMORY_LIMIT=1GiB", "GOMEMLIMIT=900MiB"}, "go_gc_gomemlimit_bytes 9.437184e+08"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t)
+			p := start(t, append(c.env, "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=127.0.0.1:0", "MILLRACE_LOG_FORMAT=json"))
+			p.await(`"msg":"working"`)
+			metrics := body(t, address(t, p, "serving metrics and health")+"metrics")
+			for _, want := range []string{c.want, `millrace_memory_budget_bytes{state="limit"}`, `millrace_memory_budget_bytes{state="used"} 0`, "millrace_memory_budget_waits_total 0"} {
+				if !strings.Contains(metrics, want) {
+					t.Errorf("the metrics have no %s", want)
+				}
+			}
+			if code := p.terminate(); code != exitDone {
+				t.Errorf("exit status %d after SIGTERM, want 0", code)
+			}
+		})
+	}
+}
+
+// TestPinnedMemoryIsCompared: all pipelines together count, on GPUs beside Go's heap, and the second is refused before it takes anything.
+func TestPinnedMemoryIsCompared(t *testing.T) {
+	b := &memoryBudget{limit: memory.Limit{Bytes: 2 << 30, Source: "cgroup"}, heap: memory.Unset}
+	admit := b.admit("cuda")
+	if err := admit(streams.Footprint{Host: 900 << 20, Device: 8 << 30, Scratch: 8 << 30}); err != nil {
+		t.Fatalf("the first of two: %v", err)
+	}
+	if b.plan.Heap > 2<<30-900<<20-cudaMemory {
+		t.Errorf("the Go runtime may take %d MiB beside what is pinned", b.plan.Heap>>20)
+	}
+	err := admit(streams.Footprint{Host: 900 << 20})
+	var usage usageError
+	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "2048 MiB (cgroup)") {
+		t.Errorf("the second of two: %v, want a usage error that names the limit", err)
+	}
+}
+
+// TestLimitOfLockedMemoryIsNamed where pinning failed, and where that limit may be why.
+func TestLimitOfLockedMemoryIsNamed(t *testing.T) {
+	locked, err := memory.Locked(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := device.Errorf("pin memory", "GPU-1", device.ErrOutOfMemory, "refused")
+	b := &memoryBudget{pinned: math.MaxInt64}
+	explained := b.explain(refused).Error()
+	if named := strings.Contains(explained, "RLIMIT_MEMLOCK"); named != (locked < math.MaxInt64) {
+		t.Errorf("%q, and the process may lock %d bytes", explained, locked)
+	}
+	if err := b.explain(device.ErrLost); !errors.Is(err, device.ErrLost) || strings.Contains(err.Error(), "RLIMIT") {
+		t.Errorf("another error became %v", err)
+	}
+	b.pinned = 1
+	if err := b.explain(refused); err.Error() != refused.Error() {
+		t.Errorf("with 1 byte to pin the error became %v", err)
+	}
+}
+
+// TestLimitIsFoundOrSet: the variable goes before the cgroup.
+func TestLimitIsFoundOrSet(t *testing.T) {
+	b, err := newMemoryBudget(&config.Config{MemoryLimit: 3 << 30, NATS: config.NATS{URL: config.List{"nats://x"}}})
+	if err != nil || b.limit.Bytes != 3<<30 || b.limit.Source != "MILLRACE_MEMORY_LIMIT" || b.fixed.Heap != 0 {
+		t.Errorf("with the variable: %+v, %v", b, err)
+	}
+	b, err = newMemoryBudget(&config.Config{})
+	if err != nil || b.fixed.Heap != embeddedMemory {
+		t.Errorf("with the embedded server: %+v, %v", b, err)
+	}
+	if _, statErr := os.Stat("/proc/meminfo"); statErr == nil && b.limit.Bytes < 16<<20 {
+		t.Errorf("the limit found is %+v", b.limit)
+	}
+}

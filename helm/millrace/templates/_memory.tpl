@@ -1,0 +1,61 @@
+{{/*
+The least memory that a pod needs, in bytes, as the worker reckons before it takes any: internal/memory, and cmd/worker/memory.go for what
+CUDA takes. What payloads in hand take beside that depends on the server's max_payload, which the worker checks by itself.
+*/}}
+
+{{/* A size as the worker takes it (4MiB), or a quantity as Kubernetes does (4Gi, 4000M), in bytes; empty for another form. */}}
+{{- define "millrace.bytes" -}}
+{{- $text := . | toString -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- if and (hasKey $units $unit) (regexMatch "^[0-9]+(\\.[0-9]+)?[A-Za-z]*$" $text) -}}
+{{ mulf (trimSuffix $unit $text) (get $units $unit) | floor | int64 }}
+{{- end -}}
+{{- end }}
+
+{{/* The bytes of results that one payload makes on the device. */}}
+{{- define "millrace.recordBytes" -}}
+{{- $bytes := 0 -}}
+{{- range .Values.config.operators -}}
+{{- if hasPrefix "minhash" . -}}
+{{- $hashes := regexFind "hashes=[0-9]+" . | trimPrefix "hashes=" | default "128" -}}
+{{- $bytes = add $bytes (mul 4 (int64 $hashes)) -}}
+{{- else -}}
+{{- $bytes = add $bytes 4 -}}
+{{- end -}}
+{{- end -}}
+{{ $bytes }}
+{{- end }}
+
+{{/* What the batches of all of a pod's devices take of the host's memory. */}}
+{{- define "millrace.bufferBytes" -}}
+{{- with .Values.config -}}
+{{- $batches := mul 2 .lanes (include "millrace.devices" $) -}}
+{{- $batch := add (include "millrace.bytes" .batchBytes) (mul 4 .batchPayloads) (mul .batchPayloads (include "millrace.recordBytes" $)) -}}
+{{- $onHost := or (eq $.Values.gpu.mode "none") (eq .device "host") -}}
+{{- $scratch := 0 -}}
+{{- if and $onHost (contains "minhash" (join "," .operators)) -}}
+{{- $scratch = min (mul $batches 4 (include "millrace.bytes" .batchBytes)) (include "millrace.bytes" .scratchLimit) -}}
+{{- end -}}
+{{ add (mul $batches $batch ($onHost | ternary 2 1)) $scratch }}
+{{- end -}}
+{{- end }}
+
+{{- define "millrace.leastMemory" -}}
+{{- $cuda := 0 -}}
+{{- if not (or (eq .Values.gpu.mode "none") (eq .Values.config.device "host")) -}}
+{{- $cuda = add 167772160 (mul 67108864 (sub (include "millrace.devices" .) 1)) -}}
+{{- end -}}
+{{- $server := .Values.nats.embedded.enabled | ternary 134217728 0 -}}
+{{- $used := add (include "millrace.bufferBytes" .) $cuda $server 83886080 -}}
+{{ max (add $used 25165824) (div (mul $used 16) 15) }}
+{{- end }}
+
+{{- define "millrace.memoryProblems" -}}
+{{- $limits := .Values.resources.limits | default dict -}}
+{{- $limit := include "millrace.bytes" ($limits.memory | default "") -}}
+{{- $least := include "millrace.leastMemory" . | int64 -}}
+{{- if and $limit (lt (int64 $limit) $least) }}
+resources.limits.memory is {{ $limits.memory }}, and these settings need {{ div (add $least 1048575) 1048576 }}Mi at the least, {{ div (add (include "millrace.bufferBytes" . | int64) 1048575) 1048576 }}Mi of them for the buffers of batches: raise it, or lower config.lanes, config.batchPayloads, config.batchBytes or hashes of minhash
+{{- end }}
+{{- end }}

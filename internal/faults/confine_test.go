@@ -1,0 +1,70 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// confined is a program that runs the worker with so much memory and no more. Where this machine lets a test make a cgroup the kernel
+// kills what exceeds it; elsewhere the worker is told its limit, and the test alone holds it to that.
+func (r *rig) confined(limit int64) (program string) {
+	r.t.Helper()
+	enter := fmt.Sprintf("export MILLRACE_MEMORY_LIMIT=%d", limit)
+	group, err := r.memoryGroup(limit)
+	if err != nil {
+		r.t.Logf("NO MEMORY CGROUP, so the kernel does not enforce the limit: %v", err)
+	} else {
+		enter = fmt.Sprintf("echo $$ > %q || exit 97", filepath.Join(group, "cgroup.procs"))
+	}
+	program = filepath.Join(r.dir, "confined-worker")
+	text := fmt.Sprintf("#!/bin/sh\n%s\nexec %q \"$@\"\n", enter, r.binary)
+	if err := os.WriteFile(program, []byte(text), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	return program
+}
+
+// memoryGroup makes a cgroup with that limit below the test's own, of either version.
+func (r *rig) memoryGroup(limit int64) (dir string, err error) {
+	parent, file, err := memoryParent()
+	if err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp(parent, "millrace-faults-"); err != nil {
+		return "", err
+	}
+	r.t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil { // its processes have ended: their clean-up ran before
+			r.t.Errorf("remove the cgroup: %v", err)
+		}
+	})
+	return dir, os.WriteFile(filepath.Join(dir, file), []byte(fmt.Sprint(limit)), 0)
+}
+
+// memoryParent is where the test may make cgroups, and the file of one that has its limit.
+func memoryParent() (dir, file string, err error) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(parts) < 3:
+		case parts[1] == "memory":
+			dir, file = "/sys/fs/cgroup/memory"+parts[2], "memory.limit_in_bytes"
+			if _, err := os.Stat(dir); err != nil {
+				dir = "/sys/fs/cgroup/memory" // a container sees its own group as the root
+			}
+			return dir, file, nil
+		case parts[0] == "0" && dir == "":
+			dir, file = filepath.Join("/sys/fs/cgroup", parts[2]), "memory.max"
+		}
+	}
+	if controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control")); err != nil || !strings.Contains(string(controllers), "memory") {
+		return "", "", fmt.Errorf("%s gives its children no memory controller", dir)
+	}
+	return dir, file, nil
+}

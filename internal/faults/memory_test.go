@@ -1,0 +1,106 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// memoryLimit is what a worker of these tests may take: what docs/operations.md asks for.
+const memoryLimit = 512 << 20
+
+// hoarder is a load whose results are far more than its payloads, or whose bookkeeping is.
+type hoarder struct {
+	name, operators string
+	size            func(rng *rand.Rand) int // bytes of an input
+	inputs          int                      // in the short form; together more than the worker may hold
+	env             []string
+}
+
+var hoarders = []hoarder{
+	{
+		name: "1 byte, results of 11 KB", operators: "crc32c,minhash?hashes=1024", size: func(*rand.Rand) int { return 1 }, inputs: 40_000,
+		env: []string{"MILLRACE_BATCH_PAYLOADS=2048", "MILLRACE_LANES=2"},
+	},
+	{name: "256 bytes and the defaults", operators: "crc32c,minhash", size: func(*rand.Rand) int { return 256 }, inputs: 120_000},
+	{name: "large", operators: "crc32c", size: func(rng *rand.Rand) int { return rng.IntN(1 << 20) }, inputs: 1000},
+}
+
+// TestMemoryIsBounded has the result stream take nothing while there are more inputs than a worker may hold, and then take all. The
+// worker is confined: it must live, stay below its limit, and lose and double nothing.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, h := range hoarders {
+		t.Run(h.name, func(t *testing.T) {
+			eachMode(t, func(r *rig) { r.hoard(h) })
+		})
+	}
+}
+
+func (r *rig) hoard(h hoarder) {
+	r.operators(h.operators)
+	r.set("MILLRACE_MAX_ACK_PENDING=1000000")
+	r.set(h.env...)
+	r.lead = endless
+	r.serve(1)
+	free := r.binary
+	r.binary = r.confined(memoryLimit)
+	r.work(1)
+	r.binary = free
+	config := r.streamConfig(resultStream)
+	full := config
+	full.Discard, full.MaxMsgs = jetstream.DiscardNew, 100
+	r.updateStream(full)
+	r.feed(times(2*h.inputs, h.inputs), r.inputsOf(h.size)).wait()
+	w := r.workers[0]
+	r.until("the worker holds as much as it may", func() bool {
+		used, err := w.metric(`millrace_memory_budget_bytes{state="used"}`)
+		limit, _ := w.metric(`millrace_memory_budget_bytes{state="limit"}`)
+		return err == nil && used > limit/2 && r.isStalled(w)
+	})
+	r.updateStream(config)
+	r.awaitFinished()
+	r.wantBelow(w, memoryLimit)
+	if a := r.close("memory limit of 512 MiB, results refused for a while: "+h.name, 1); a.dead > 0 {
+		r.t.Errorf("%d dead letters, though nothing is wrong with an input", a.dead)
+	}
+}
+
+// isStalled says whether the worker waits for memory.
+func (r *rig) isStalled(w *worker) bool {
+	waits, err := w.metric("millrace_memory_budget_waits_total")
+	return err == nil && waits > 0
+}
+
+// wantBelow fails the test if a process has ever had more memory than limit, or was refused some.
+func (r *rig) wantBelow(w *worker, limit int64) {
+	r.t.Helper()
+	peak, err := peakMemory(w.cmd.Process.Pid)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Logf("%s had %d MiB at most, and its limit is %d MiB", w.name, peak>>20, limit>>20)
+	if peak > limit {
+		r.t.Errorf("%s had %d MiB, want at most %d MiB", w.name, peak>>20, limit>>20)
+	}
+}
+
+// peakMemory is the most that a process has had in memory.
+func peakMemory(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status has no VmHWM", pid)
+}

@@ -1,0 +1,110 @@
+package ingest
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// liveHeap is what is in use on the heap, without garbage.
+func liveHeap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what finalizers and pools let go of
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestCostsCoverTheHeap has results refused, so that a worker ends up with all inputs in hand, and compares the growth of the heap with what
+// the worker counts. It is not parallel: other tests would allocate beside it. For the same reason the server is a process of its own.
+func TestCostsCoverTheHeap(t *testing.T) {
+	for _, c := range []struct {
+		name, operators string
+		n, bytes        int
+		header          nats.Header
+		exclusive       bool
+	}{
+		{name: "one byte", operators: "crc32c", n: 20000, bytes: 1},
+		{name: "one byte, exclusive", operators: "crc32c", n: 20000, bytes: 1, exclusive: true},
+		{name: "long results", operators: "minhash?hashes=1024", n: 4000, bytes: 1},
+		{name: "many headers", operators: "crc32c", n: 3000, bytes: 1, header: manyHeaders(50)},
+		{name: "large", operators: "crc32c", n: 600, bytes: 100 << 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			grown, counted := holdAll(t, c.operators, c.n, c.bytes, c.header, c.exclusive)
+			t.Logf("%d inputs: %d bytes of the heap each, %d counted", c.n, grown/int64(c.n), counted/int64(c.n))
+			if grown > counted {
+				t.Errorf("the heap has grown by %d bytes, and %d are counted", grown, counted)
+			}
+			if counted > 3*grown {
+				t.Errorf("%d bytes are counted, and the heap has grown by %d: far fewer inputs than there is memory for would be in hand", counted, grown)
+			}
+		})
+	}
+}
+
+func manyHeaders(n int) nats.Header {
+	h := nats.Header{}
+	for i := range n {
+		h[fmt.Sprintf("h%d", i)] = []string{"v"}
+	}
+	return h
+}
+
+// holdAll has a worker hold n inputs, and returns by how much the heap has grown, and how much is counted for them.
+func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, exclusive bool) (grown, counted int64) {
+	r := newRig(t)
+	r.useServerAlone()
+	var err error
+	if r.opts.Operators, err = operator.ParseList(operators); err != nil {
+		t.Fatal(err)
+	}
+	if exclusive {
+		r.opts.Exclusive, r.opts.Partitions = true, 2
+	}
+	r.provision()
+	s, err := r.js.Stream(r.ctx(), r.opts.ResultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := s.CachedInfo().Config
+	full := open
+	full.Discard, full.MaxMsgs = jetstream.DiscardNew, 1
+	if _, err := r.js.UpdateStream(r.ctx(), full); err != nil {
+		t.Fatal(err)
+	}
+	payload := []byte(strings.Repeat("x", bytes))
+	for i := range n {
+		if i%2000 == 0 {
+			r.awaitPublished()
+		}
+		if _, err := r.js.PublishMsgAsync(&nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: payload, Header: header}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.awaitPublished()
+	run := r.prepare(hostDevice(t), streams.Config{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
+	before := liveHeap()
+	run.start()
+	least := int64(n-1) * int64(bytes+run.worker.opts.Format.Most(run.worker.opts.Operators))
+	until(t, "all inputs are in hand", func() bool { return run.worker.Memory().Used >= least })
+	for range 20 { // publishing goes on, and takes more at some moments than at others
+		grown = max(grown, liveHeap()-before)
+	}
+	counted = run.worker.Memory().Used
+	if _, err := r.js.UpdateStream(r.ctx(), open); err != nil {
+		t.Fatal(err)
+	}
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	return grown, counted
+}

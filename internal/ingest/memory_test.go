@@ -1,0 +1,177 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/pull"
+	"millrace/internal/streams"
+)
+
+// TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Everything must come to its end all the same: payloads
+// that came before, one that no batch takes, one that an operator cannot take, and all others, whichever partition they are in.
+func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
+	t.Parallel()
+	for name, partitions := range map[string]int{"shared": 0, "exclusive": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
+			r.provision()
+			const n, batchBytes = 150, 64 << 10
+			unfit := []int{40}
+			if r.opts.Exclusive {
+				unfit = nil // the partition would begin anew, which other tests show
+			}
+			given := unfitAt(unfit...)
+			payload := func(i int) []byte {
+				if i == 70 {
+					return make([]byte, batchBytes+1)
+				}
+				return given(i)
+			}
+			r.publish(n, payload)
+			if !r.opts.Exclusive {
+				r.deliverBefore(20)
+			}
+			run := r.prepare(openHost(t, pickyKernels()), streams.Config{BatchBytes: batchBytes})
+			run.worker.budget.limit = 1
+			run.start()
+			r.tally.await(t, DeadLettered, 1+len(unfit))
+			r.tally.awaitStored(t, n-1-len(unfit))
+			if err := run.drain(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			if m := run.worker.Memory(); m.Waits == 0 {
+				t.Error("nothing ever waited for memory")
+			}
+			results, dead := r.stored("results.>"), r.stored("deadletter.>")
+			if len(results) != n-1-len(unfit) || len(dead) != 1+len(unfit) {
+				t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(results), len(dead), n-1-len(unfit), 1+len(unfit))
+			}
+		})
+	}
+}
+
+// deliverBefore has n inputs delivered to somebody who gives them back.
+func (r *rig) deliverBefore(n int) {
+	r.t.Helper()
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	came, err := c.Fetch(n, jetstream.FetchMaxWait(patience))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for m := range came.Messages() {
+		if err := m.Nak(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := came.Error(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestBatchStaysWithinItsShare has a busy lane, so that batches fill, and room for a few payloads in each.
+func TestBatchStaysWithinItsShare(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n, share = 400, 10
+	seen := &records{}
+	payload := func(int) []byte { return []byte("x") }
+	r.publish(n, payload)
+	run := r.prepare(hostDevice(t), streams.Config{Observer: seen})
+	one := run.worker.costs.perPayload()
+	run.worker.budget.limit = 4 * share * one
+	run.start()
+	r.tally.awaitStored(t, n)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	largest := 0
+	for _, b := range seen.all() {
+		largest = max(largest, b.Payloads)
+	}
+	if largest > share || largest < share/2 {
+		t.Errorf("the largest batch has %d payloads, and there is memory for %d", largest, share)
+	}
+}
+
+// TestMemoryIsDivided: what is pulled ahead takes a quarter at most, unless the largest messages take more, and too little is an error.
+func TestMemoryIsDivided(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ partitions, mib int }{{0, 64}, {0, 2048}, {8, 160}, {8, 512}, {256, 4096}} {
+		t.Run(fmt.Sprintf("%d partitions, %d MiB", c.partitions, c.mib), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.opts.Exclusive, r.opts.Partitions = c.partitions > 0, c.partitions
+			r.provision()
+			r.opts.Memory = int64(c.mib) << 20
+			w := r.prepare(hostDevice(t), streams.Config{}).worker
+			limit := w.pullLimit(w.consumer)
+			if bytes := limit.over(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || limit.messages < leastPulled {
+				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", limit.messages, bytes)
+			}
+			pulled := int64(w.consumers()) * limit.memory(w.nc)
+			if floor := int64(w.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+leastPulled*pulledBookkeeping); pulled > max(r.opts.Memory/pullShare, floor) {
+				t.Errorf("what is pulled ahead may take %d MiB of %d", pulled>>20, c.mib)
+			}
+			if all := w.budget.limit + w.keep.most + w.fixedMemory(); all > r.opts.Memory {
+				t.Errorf("all of it together may take %d MiB of %d", all>>20, c.mib)
+			}
+		})
+	}
+	r := newRig(t)
+	r.opts.Exclusive, r.opts.Partitions = true, 256
+	r.provision()
+	r.opts.Memory = 200 << 20
+	p := r.pipeline(hostDevice(t), streams.Config{})
+	_, err := NewWorker(r.ctx(), r.nc, []*streams.Pipeline{p}, r.opts)
+	if !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
+		t.Errorf("with too little memory NewWorker = %v, want ErrMemory and what to lower", err)
+	}
+}
+
+// TestKeptMemoryIsBounded lets groups grow and be free again, one after the other and many at once.
+func TestKeptMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	k := keep{most: 100_000}
+	groups := make([]*group, 50)
+	for round := range 4 {
+		total := 0
+		for i := range groups {
+			if groups[i] == nil {
+				groups[i] = &group{}
+			}
+			groups[i].makeRoom((i%7 + 1) * 3000 * (round%2 + 1))
+			k.group(groups[i])
+			total = 0
+			for _, g := range groups[:i+1] {
+				total += cap(g.bodies)
+			}
+			if round == 0 && total > 100_000 {
+				t.Fatalf("%d bytes are kept after %d groups, want at most 100,000", total, i+1)
+			}
+		}
+		kept := int64(0)
+		for _, g := range groups {
+			kept += sizeOf(g.bodies)
+		}
+		if kept != k.kept.Load() || kept > k.most || kept < k.most/2 {
+			t.Errorf("round %d: %d bytes are kept, %d are counted, want at most %d and no less than half", round, kept, k.kept.Load(), k.most)
+		}
+	}
+	k = keep{most: 100}
+	d := &desk{left: make([]int, 100)}
+	k.desk(d)
+	if d.left != nil || d.kept != 0 {
+		t.Errorf("a desk keeps %d bytes beyond the bound", d.kept)
+	}
+}

@@ -1,0 +1,67 @@
+package ingest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/embedded"
+)
+
+// envServerDir makes this program a server with its files there.
+const envServerDir = "MILLRACE_TEST_SERVER_DIR"
+
+// serveAlone is a server until its standard input ends. It says where it listens, and returns its exit status.
+func serveAlone(dir string) int {
+	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println(s.URL())
+	_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it, the parent is done
+	s.Close()
+	return 0
+}
+
+// useServerAlone has the rig use a server in a process of its own from now on.
+func (r *rig) useServerAlone() {
+	r.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), envServerDir+"="+r.t.TempDir()), os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		_ = in.Close() // which ends it
+		if err := cmd.Wait(); err != nil {
+			r.t.Errorf("the server ended with %v", err)
+		}
+	})
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		r.t.Fatalf("the server did not come up: %v", err)
+	}
+	r.url = strings.TrimSpace(url)
+	if r.nc, err = nats.Connect(r.url); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(r.nc.Close)
+	if r.js, err = jetstream.New(r.nc); err != nil {
+		r.t.Fatal(err)
+	}
+}
