@@ -42,7 +42,7 @@ func TestStartOnGPUs(t *testing.T) {
 			[]string{"out of memory", "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}},
 		"pinned memory refused at once": {"call=cudaHostAlloc code=304", nil, exitFailed, []string{"out of memory", "code 304"}},
 		"tiny scratch": {"", []string{"MILLRACE_SCRATCH_LIMIT=2MiB"}, exitFailed,
-			[]string{"out of memory", "at most 2097152 bytes gives no memory", "raise MILLRACE_SCRATCH_LIMIT (64MiB"}},
+			[]string{"out of memory", "at most 2097152 bytes gives no memory", "raise MILLRACE_SCRATCH_LIMIT, to 64MiB or more"}},
 		"scratch for each lane": {"pools=0", []string{"MILLRACE_SCRATCH_LIMIT=2MiB", "MILLRACE_BATCH_BYTES=1GiB"}, exitUsage,
 			[]string{"no memory pools", "raise MILLRACE_SCRATCH_LIMIT"}},
 	} {
