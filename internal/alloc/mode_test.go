@@ -103,3 +103,52 @@ func TestPieceIsBounded(t *testing.T) {
 	}
 	ok(t, p.Close())
 }
+
+// Pieces count towards the limit, whoever has them: a stream that comes too late gets none.
+func TestPiecesAreWithinTheLimit(t *testing.T) {
+	d := openHost(t)
+	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 12 << 20, Mode: alloc.Preallocated, Piece: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := newStream(t, d), newStream(t, d)
+	m, err := p.Alloc(first, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Alloc(second, 1<<10); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("a second piece of 8 MiB within 12 MiB: got %v, want %v", err, device.ErrOutOfMemory)
+	}
+	ok(t, p.Free(first, m))
+	ok(t, p.Close())
+}
+
+// poolless is a device without memory pools.
+type poolless struct{ device.Device }
+
+func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
+	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "it has none")
+}
+
+// A device without pools has preallocated scratch in place of a kept pool, and says why. Other modes are asked for to be
+// measured, and nothing takes their place.
+func TestScratchWithoutPools(t *testing.T) {
+	d := poolless{openHost(t)}
+	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(p.Instead(), device.ErrUnavailable) {
+		t.Errorf("it says %v of why it is preallocated", p.Instead())
+	}
+	s := newStream(t, d)
+	m, err := p.Alloc(s, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok(t, p.Free(s, m))
+	ok(t, p.Close())
+	if _, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Mode: alloc.Released}); !errors.Is(err, device.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, device.ErrUnavailable)
+	}
+}

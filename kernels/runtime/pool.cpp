@@ -72,8 +72,8 @@ int32_t try_pool(millrace_pool *pool, uint64_t limit, millrace_error *error) {
     if (status == MILLRACE_OK) return check(error, cudaFreeAsync(memory, pool->device->probe.stream), "cudaFreeAsync");
     if (status != MILLRACE_OUT_OF_MEMORY && status != MILLRACE_INVALID) return status;
     return fail(error, MILLRACE_OUT_OF_MEMORY, error->code,
-                "a memory pool of at most %llu bytes gives no memory: raise MILLRACE_SCRATCH_LIMIT (64MiB is enough for a "
-                "driver's smallest piece), or free memory on the GPU",
+                "a memory pool of at most %llu bytes gives no memory: raise MILLRACE_SCRATCH_LIMIT, to 64MiB or "
+                "more, or free memory on the GPU",
                 static_cast<unsigned long long>(limit));
 }
 

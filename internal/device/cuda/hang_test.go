@@ -111,6 +111,21 @@ func TestCheckWaitsForABusyDevice(t *testing.T) {
 	}
 }
 
+// An answer to what was asked before is not enough: the device may have failed since.
+func TestAnswerFromBeforeIsNotEnough(t *testing.T) {
+	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})
+	fakecuda.Set(t, "call=cudaStreamQuery code=600 how=always") // the question is carried out, and nobody is told
+	ctx, cancel := context.WithTimeout(context.Background(), shortPatience)
+	defer cancel()
+	if err := g.dev.Check(ctx); !errors.Is(err, device.ErrNotReady) {
+		t.Fatalf("got %v, want %v", err, device.ErrNotReady)
+	}
+	fakecuda.Set(t, "answer=1")
+	if err := g.dev.Check(shortly()); !errors.Is(err, device.ErrLost) {
+		t.Errorf("got %v, want %v", err, device.ErrLost)
+	}
+}
+
 // A device that answers wrongly is lost, and says so without a code.
 func TestWrongAnswerLosesTheDevice(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})

@@ -26,7 +26,7 @@ struct FakePool {
 
 namespace {
 
-// Drivers take memory for pools in pieces of at least this, so a pool with a lower limit gives none.
+// Drivers take memory for pools in pieces. Here a pool with a limit below this gives none.
 constexpr size_t kPiece = 32 << 20;
 
 std::mutex mutex;
