@@ -145,14 +145,17 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 			default:
 				t.Error("the pipeline is not over")
 			}
+			if again := p.Probe(t.Context()); !errors.Is(again, device.ErrLost) {
+				t.Errorf("the next probe says %v", again)
+			}
+			if err := p.Close(); err != nil { // whoever noticed the loss has told the observer then
+				t.Error(err)
+			}
 			if !slices.Contains(seen.kinds, "lost") {
 				t.Errorf("device errors %v, want one of kind lost", seen.kinds)
 			}
 			if name == "wrong results" && !slices.Equal(seen.kinds, []string{streams.KindProbe, "lost"}) {
 				t.Errorf("device errors %v, want one of a probe and one of the loss", seen.kinds)
-			}
-			if again := p.Probe(t.Context()); !errors.Is(again, device.ErrLost) {
-				t.Errorf("the next probe says %v", again)
 			}
 		})
 	}
