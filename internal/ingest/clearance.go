@@ -87,9 +87,9 @@ func (c *clearance) probe(ctx context.Context) error {
 	return nil
 }
 
-// clear says whether a result of a delivery may be published now.
-func (c *clearance) clear(d *delivery, now time.Time) bool {
-	return c.results.clear(d, now, d.first || !c.upgrading.Load())
+// clear says whether a result of a delivery may be published now, for most after it was cleared.
+func (c *clearance) clear(d *delivery, now time.Time, most time.Duration) bool {
+	return c.results.clear(d, now, most, d.first || !c.upgrading.Load())
 }
 
 // until is when the first of these deliveries may not be published any more. All are clear.
@@ -144,7 +144,7 @@ func (c *clearance) buried(ctx context.Context, d *delivery) (stored bool, until
 		}
 	}
 	now := time.Now()
-	if !w.clear(d, now, d.first || !c.upgrading.Load()) {
+	if !w.clear(d, now, w.publishFor(now), d.first || !c.upgrading.Load()) {
 		alone := []delivery{*d}
 		known, err := c.find(ctx, alone, []int{0}, nil)
 		if err != nil || len(known) > 0 {
@@ -176,8 +176,9 @@ func (s *settler) settleKnown(ctx context.Context, g *group, settle func() error
 		}
 	}
 	now := time.Now()
+	most := s.w.clearance.results.publishFor(now)
 	for _, i := range s.left {
-		if !s.w.clearance.clear(&g.items[i], now) {
+		if !s.w.clearance.clear(&g.items[i], now, most) {
 			s.stale = append(s.stale, i)
 		}
 	}

@@ -243,12 +243,12 @@ func TestClearance(t *testing.T) { // alone: it counts allocations
 		"held while suspended": {delivery{cleared: time.Unix(0, now.Add(-100*time.Second).UnixNano()), stored: now.Add(-time.Hour)},
 			true, false},
 	} {
-		if got := w.clear(&c.d, now, c.byAge); got != c.want {
+		if got := w.clear(&c.d, now, w.publishFor(now), c.byAge); got != c.want {
 			t.Errorf("%s: may be published: %v, want %v", name, got, c.want)
 		}
 	}
 	d := delivery{cleared: now}
-	if n := testing.AllocsPerRun(100, func() { w.clear(&d, now, true) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { w.clear(&d, now, time.Minute, true) }); n != 0 {
 		t.Errorf("clearing a delivery allocates %v times", n)
 	}
 }

@@ -54,10 +54,9 @@ func (w *window) age(stored, now time.Time) (age time.Duration, ok bool) {
 	return last.server.Sub(stored) + pause.Elapsed(last.at, now), true
 }
 
-// clear says whether a delivery's result may be published at that moment. One of which too little is known is cleared by its age, if that
+// clear says whether a delivery's result may be published at that moment, for most after it was cleared (publishFor). One of which too little is known is cleared by its age, if that
 // may count: no result is older than its input.
-func (w *window) clear(d *delivery, now time.Time, byAge bool) bool {
-	most := w.publishFor(now)
+func (w *window) clear(d *delivery, now time.Time, most time.Duration, byAge bool) bool {
 	if !d.cleared.IsZero() && pause.Elapsed(d.cleared, now) < most {
 		return true
 	}

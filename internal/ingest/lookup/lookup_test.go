@@ -123,6 +123,27 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 	r.find(Input{1, storedAt(now, 1)})
 }
 
+// Results pass on the headers of inputs, which may be long: what one request brings is bounded by bytes.
+func TestLongHeadersAreReadInParts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, false)
+	now := time.Now()
+	const n = 200
+	for seq := uint64(1); seq <= n; seq++ {
+		m := &nats.Msg{Subject: "results.a", Header: nats.Header{
+			jetstream.MsgIDHeader: {fmt.Sprintf("IN:%d:%d", seq, now.UnixNano())}, "Much": {strings.Repeat("x", 60<<10)}}}
+		if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n*60<<10 < 2*bytesAtOnce {
+		t.Fatal("one request brings all")
+	}
+	if !r.find(Input{n, now.UnixNano()})[0] || r.read != n {
+		t.Errorf("%d of %d messages were read", r.read, n)
+	}
+}
+
 func TestWhichIDsAreOfAnInput(t *testing.T) {
 	t.Parallel()
 	const stored = 1700000000123456789

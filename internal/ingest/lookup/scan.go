@@ -16,6 +16,9 @@ const (
 	// atOnce is how many headers one request brings.
 	atOnce = 5000
 
+	// bytesAtOnce bounds them too: a message has 64 KiB of headers at most, and the server cuts off who has more than 64 MiB on the way.
+	bytesAtOnce = 4 << 20
+
 	// fetchWait is how long a request waits for them.
 	fetchWait = time.Second
 
@@ -64,7 +67,7 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		came, err := pull.Fetch(r.nc, pull.Request{Stream: c.stream, Consumer: consumer.CachedInfo().Name}, int(min(left, atOnce)), fetchWait, take)
+		came, err := pull.Fetch(r.nc, pull.Request{Stream: c.stream, Consumer: consumer.CachedInfo().Name, Bytes: bytesAtOnce}, int(min(left, atOnce)), fetchWait, take)
 		if err != nil && !errors.Is(err, nats.ErrNoResponders) {
 			return false, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
 		}
