@@ -137,6 +137,9 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		}
 		p.quiet = 0
 		m := p.message(raw, since)
+		if p.r.Group != "" && m.turn == 0 {
+			continue // of a turn long over; the server delivers it again
+		}
 		if m.turn > p.turn {
 			if err := p.begin(ctx, m.turn); err != nil {
 				return nil, err

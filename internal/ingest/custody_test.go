@@ -1,0 +1,73 @@
+package ingest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/layout"
+)
+
+// waitingFor is a consumer that has something to deliver and is pinned to pin.
+func waitingFor(pin string) *jetstream.ConsumerInfo {
+	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: layout.PriorityGroup, PinnedClientID: pin}}}
+}
+
+// TestCustodyOfWhatNobodyTakes goes through a partition that the members' agreement gives to somebody else.
+func TestCustodyOfWhatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 2)
+	e := r.idleTenure().e // which the members have given nothing
+	c, start := e.custody, time.Now()
+	wants := func(p int) bool {
+		mine, _ := e.members.Mine(p)
+		return mine
+	}
+	saw := func(after time.Duration, info *jetstream.ConsumerInfo) bool {
+		c.saw(1, info, start.Add(after))
+		return wants(1)
+	}
+	if saw(0, waitingFor("")) || saw(orphanAfter-1, waitingFor("")) {
+		t.Error("a partition is taken before its next owner can have begun")
+	}
+	if saw(orphanAfter, waitingFor("somebody")) || saw(2*orphanAfter, waitingFor("")) {
+		t.Error("one is taken that had an owner just now")
+	}
+	if saw(3*orphanAfter, &jetstream.ConsumerInfo{}) || saw(4*orphanAfter, waitingFor("")) {
+		t.Error("one is taken in which nothing waited just now")
+	}
+	if !saw(5*orphanAfter, waitingFor("")) {
+		t.Error("nobody takes what nobody has")
+	}
+	if wants(0) {
+		t.Error("another partition is taken with it")
+	}
+	if saw(6*orphanAfter, waitingFor("somebody")) {
+		t.Error("it is still wanted though somebody else has it")
+	}
+
+	// It comes back to this worker each time that it gave it away: it is kept longer each time.
+	now := start.Add(time.Hour)
+	for _, hold := range []time.Duration{leastHold, 2 * leastHold, 4 * leastHold, 8 * leastHold, 16 * leastHold, mostHold, mostHold} {
+		c.gave(1)
+		c.began(1, now)
+		e.members.Has(1, true)
+		c.saw(1, waitingFor("me"), now.Add(hold))
+		if !wants(1) {
+			t.Errorf("it is given away within %v", hold)
+		}
+		now = now.Add(hold + 1)
+		c.saw(1, waitingFor("me"), now)
+		if wants(1) {
+			t.Errorf("it is kept for longer than %v", hold)
+		}
+		e.members.Has(1, false)
+	}
+	c.gave(1)
+	c.saw(1, waitingFor("somebody"), now)
+	c.began(1, now)
+	if wants(1) {
+		t.Error("a partition that another had meanwhile is kept")
+	}
+}
