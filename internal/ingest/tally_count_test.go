@@ -15,9 +15,8 @@ func TestStoredCountsInputs(t *testing.T) {
 	r.provision()
 	const n = 20
 	r.publish(n, document)
-	device := hostDevice(t)
 	for round := range 2 {
-		run := r.run(device, streams.Config{})
+		run := r.run(hostDevice(t), streams.Config{})
 		r.tally.awaitFunc(t, "settled", (round+1)*n, func() int { return r.tally.count(Published) + r.tally.count(Duplicate) })
 		if err := run.drain(); err != nil {
 			t.Fatal(err)
