@@ -30,4 +30,15 @@ type Options struct {
 	Logger   *slog.Logger // what repeats for each payload is logged each time: bound it (see loglimit)
 	Observer Observer
 	Batches  BatchObserver // nil for none
+
+	// settled is called for each input whose result is stored, before Observer.Settled, each time it is. It is for tests, which
+	// tell inputs apart; nil for nothing.
+	settled func(sequence uint64, stored time.Time)
+}
+
+// hasResult tells tests of an input whose result is stored.
+func (w *Worker) hasResult(d *delivery) {
+	if w.opts.settled != nil {
+		w.opts.settled(d.sequence, d.stored)
+	}
 }

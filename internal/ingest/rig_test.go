@@ -85,7 +85,7 @@ func (r *rig) prepareClient() {
 
 // optionsFor are the options that tests begin with.
 func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Options {
-	return Options{
+	o := Options{
 		Layout: layout.Layout{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
 			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
@@ -94,6 +94,10 @@ func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Op
 		Operators: ops, Format: operator.JSON, Linger: time.Millisecond, DrainTimeout: 10 * time.Second,
 		Logger: log, Observer: observer,
 	}
+	if c, ok := observer.(*tally); ok {
+		o.settled = c.hasResult
+	}
+	return o
 }
 
 func (r *rig) start(addr string) {

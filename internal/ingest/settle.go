@@ -198,6 +198,7 @@ func (s *settler) settleAnswered(ctx context.Context, g *group) {
 		case a.Err == nil:
 			s.stored = append(s.stored, d)
 			g.settle(i)
+			s.w.hasResult(d)
 			s.w.observer.Settled(outcome(a), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
 		case store.Unstorable(a.Err):
 			g.settle(i)

@@ -64,6 +64,7 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 		return false
 	case done:
 		w.ack(d)
+		w.hasResult(d)
 		w.release(d)
 		w.observer.Settled(Duplicate, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
 		return false

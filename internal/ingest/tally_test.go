@@ -13,6 +13,7 @@ import (
 type tally struct {
 	mu        sync.Mutex
 	outcomes  [NumOutcomes]int
+	inputs    map[input]bool // those whose result is stored
 	again     int
 	reconnect int
 	pending   uint64 // as told last
@@ -22,7 +23,20 @@ type tally struct {
 	changed   chan struct{}
 }
 
-func newTally() *tally { return &tally{changed: make(chan struct{}, 1)} }
+// input tells inputs apart, also those of streams that were made anew.
+type input struct {
+	sequence uint64
+	stored   int64 // UnixNano
+}
+
+func newTally() *tally { return &tally{inputs: map[input]bool{}, changed: make(chan struct{}, 1)} }
+
+// hasResult is for Options.settled.
+func (c *tally) hasResult(sequence uint64, stored time.Time) {
+	c.mu.Lock()
+	c.inputs[input{sequence, stored.UnixNano()}] = true
+	c.mu.Unlock()
+}
 
 func (c *tally) Settled(o Outcome, _, _ int, _, _ time.Duration) {
 	c.mu.Lock()
@@ -96,8 +110,13 @@ func (c *tally) reconnects() int {
 	return c.reconnect
 }
 
-// stored is how many inputs were acknowledged for their result.
-func (c *tally) stored() int { return c.count(Published) + c.count(Duplicate) }
+// stored is how many inputs were acknowledged for their result. One that was acknowledged twice, because it came twice, counts
+// once.
+func (c *tally) stored() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.inputs)
+}
 
 // await returns once enough of an outcome were counted.
 func (c *tally) await(t *testing.T, o Outcome, n int) {

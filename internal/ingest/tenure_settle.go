@@ -106,6 +106,7 @@ func (t *tenure) settleStored(hard context.Context, s *settler, g *group) error 
 		switch a := s.answers[n]; {
 		case a.Err == nil:
 			t.settled(g, i)
+			t.w.hasResult(d)
 			t.w.observer.Settled(outcome(a), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
 		case store.Unstorable(a.Err):
 			cause := fmt.Errorf("its result cannot be stored: %w", a.Err)

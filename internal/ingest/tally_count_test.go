@@ -1,0 +1,39 @@
+package ingest
+
+import (
+	"testing"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// TestStoredCountsInputs has every input come twice: the worker's acknowledgements of the first time are lost with their
+// consumer. Each is settled twice and counts once.
+func TestStoredCountsInputs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 20
+	r.publish(n, document)
+	for round := range 2 {
+		run := r.run(hostDevice(t), streams.Config{})
+		r.tally.awaitFunc(t, "settled", (round+1)*n, func() int { return r.tally.count(Published) + r.tally.count(Duplicate) })
+		if err := run.drain(); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.tally.stored(); got != n {
+			t.Errorf("round %d: %d inputs are stored, want %d", round, got, n)
+		}
+		if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
+			t.Fatal(err)
+		}
+		r.provision()
+	}
+	c := newTally()
+	for _, at := range []int64{1, 1, 2} {
+		c.hasResult(7, time.Unix(0, at))
+	}
+	if c.stored() != 2 {
+		t.Errorf("%d inputs, want that of the first stream and that of the second with its number", c.stored())
+	}
+}
