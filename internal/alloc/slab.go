@@ -35,7 +35,9 @@ func (l Layout) check() error {
 }
 
 // Total is the slab's size in bytes.
-func (l Layout) Total() int64 { return int64(l.Buffers) * int64(roundUp(l.InBytes)+roundUp(l.OutBytes)) }
+func (l Layout) Total() int64 {
+	return int64(l.Buffers) * int64(roundUp(l.InBytes)+roundUp(l.OutBytes))
+}
 
 // total is the same as what an allocation takes.
 func (l Layout) total() int { return l.Buffers * (roundUp(l.InBytes) + roundUp(l.OutBytes)) }
