@@ -58,7 +58,7 @@ func TestThresholdIsAboveOnePodsWindow(t *testing.T) {
 	for _, gpus := range []int{1, 8} {
 		for _, lanes := range []int{1, 4, 64} {
 			for _, payloads := range []int{1, 8192, 1 << 20} {
-				set := values{"gpu.count": gpus, "config.lanes": lanes, "config.batchPayloads": payloads}
+				set := values{"gpu.count": gpus, "config.lanes": lanes, "config.batchPayloads": payloads, "resources.limits.memory": "4Ti"}
 				env := workerEnvironment(t, byKEDA.with(set))
 				window := min(inFlight(gpus, lanes, payloads), number(t, env["MILLRACE_MAX_ACK_PENDING"]))
 				for what, threshold := range map[string]int{

@@ -130,7 +130,7 @@ func TestValuesReachTheirVariables(t *testing.T) {
 			continue
 		}
 		name := variableOf(key)
-		if got := workerEnvironment(t, enough.with(values{"config." + key: want.value}))[name]; got != want.text {
+		if got := workerEnvironment(t, enough.with(values{"config." + key: want.value, "resources.limits.memory": "64Gi"}))[name]; got != want.text {
 			t.Errorf("config.%s = %v: %s is %q, want %q", key, want.value, name, got, want.text)
 		}
 	}

@@ -27,7 +27,7 @@ var hoarders = []hoarder{
 		name: "1 byte, results of 11 KB", operators: "crc32c,minhash?hashes=1024", size: func(*rand.Rand) int { return 1 }, inputs: 40_000,
 		env: []string{"MILLRACE_BATCH_PAYLOADS=2048", "MILLRACE_LANES=2"},
 	},
-	{name: "256 bytes and the defaults", operators: "crc32c,minhash", size: func(*rand.Rand) int { return 256 }, inputs: 120_000},
+	{name: "256 bytes and the defaults", operators: "crc32c,minhash", size: func(*rand.Rand) int { return 256 }, inputs: 60_000},
 	{name: "large", operators: "crc32c", size: func(rng *rand.Rand) int { return rng.IntN(1 << 20) }, inputs: 1000},
 }
 

@@ -77,6 +77,9 @@ func (w *Worker) pack(f *batcher, g *group) (*streams.Batch, streams.CloseReason
 // reserve waits until there is room for one more batch, or ctx ends. It comes before a delivery is taken: of several
 // devices the one that is free gets it.
 func (w *Worker) reserve(ctx context.Context, pipe *streams.Pipeline) (*group, error) {
+	if err := w.payloads.await(ctx, pipe.Over()); err != nil {
+		return nil, err
+	}
 	select {
 	case <-w.freeGroups.there:
 		g := w.freeGroups.take()
@@ -114,6 +117,7 @@ func (w *Worker) leaveUnread(f *batcher) {
 // pipeline is an error.
 func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.CloseReason) error {
 	w.flying[f.pipe][b.Slot()] = g
+	w.countPayloads(g, b)
 	g.keep(f.pace)
 	err := b.Submit(why)
 	if err == nil {

@@ -47,6 +47,31 @@ func (b *budget) take(ctx context.Context, n int64) error {
 	}
 }
 
+// await returns nil once something is left or over is closed, or ctx's error. It takes nothing: who comes next overdraws the budget by what
+// a batch has.
+func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
+	b.mu.Lock()
+	left := len(b.waiting) == 0 && b.hasRoom(1)
+	b.mu.Unlock()
+	if left {
+		return nil
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-over:
+			stop()
+		case <-waiting.Done():
+		}
+	}()
+	if b.take(waiting, 1) == nil {
+		b.give(1)
+		return nil
+	}
+	return ctx.Err()
+}
+
 // leave takes a waiter out of the queue, unless it has been served meanwhile.
 func (b *budget) leave(ctx context.Context, w *budgetWaiter) error {
 	b.mu.Lock()

@@ -77,6 +77,48 @@ func TestBudgetTakesAnySinglePayload(t *testing.T) {
 	})
 }
 
+// TestBudgetIsAwaited: nothing is taken, and the end of a pipeline or of a context ends the wait.
+func TestBudgetIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budget{limit: 100}
+		never, over := make(chan struct{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := b.await(ctx, never); err != nil {
+			t.Fatal(err)
+		}
+		b.force(250) // a batch may overdraw it
+		got, ended := make(chan error, 3), make(chan error, 1)
+		for range 2 {
+			go func() { got <- b.await(t.Context(), never) }()
+		}
+		go func() { got <- b.await(t.Context(), over) }()
+		go func() { ended <- b.await(ctx, never) }()
+		synctest.Wait()
+		close(over)
+		cancel()
+		synctest.Wait()
+		if len(got) != 1 || <-got != nil {
+			t.Error("the end of a pipeline does not end the wait for room: its Take says why")
+		}
+		if len(ended) != 1 || !errors.Is(<-ended, context.Canceled) {
+			t.Error("the end of the context does not end the wait, or is not said")
+		}
+		b.give(150)
+		synctest.Wait()
+		if len(got) != 0 {
+			t.Error("somebody went on with nothing left")
+		}
+		b.give(1)
+		synctest.Wait()
+		if len(got) != 2 || <-got != nil || <-got != nil {
+			t.Error("not everybody went on with some left")
+		}
+		if _, used, _ := b.read(); used != 99 {
+			t.Errorf("%d are used, want 99", used)
+		}
+	})
+}
+
 // TestBudgetLetsGo: who stops waiting takes nothing, and holds up nobody behind it.
 func TestBudgetLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

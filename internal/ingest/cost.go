@@ -87,4 +87,6 @@ func (w *Worker) releaseAll(g *group) {
 		g.items[i].cost = 0
 	}
 	w.budget.give(sum)
+	w.payloads.give(g.bytes)
+	g.bytes = 0
 }

@@ -82,6 +82,7 @@ type group struct {
 	touched time.Time  // when the server last heard of them
 	headers int        // bytes of the items' headers
 	cost    int64      // of the items, when they were added
+	bytes   int64      // of headers and payloads, once the batch is submitted; see Worker.payloads
 	kept    int64      // bytes of memory that it keeps for the next batch; see keep
 	pace    *pace.Pace // that the batch counts in; nil for none
 	storing bool       // it counts there as one that the device is done with

@@ -64,6 +64,7 @@ func (w *Worker) prepareBudget() error {
 	for _, p := range w.pipes {
 		payloads, bytes := int64(p.BatchPayloads()), int64(p.BatchBytes())
 		most += batchesInHand * int64(p.Slots()) * (bytes + bytes/8 + payloads*(w.costs.perPayload()+usualHeaders))
+		w.payloads.limit += batchesInHand * int64(p.Slots()) * int64(w.maxBytes)
 	}
 	w.keep.most = most / keepShare
 	if w.opts.Memory > 0 {

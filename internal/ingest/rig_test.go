@@ -289,6 +289,9 @@ func (run *running) wait() error {
 	select {
 	case err := <-run.done:
 		run.done <- err
+		if _, bytes, _ := run.worker.payloads.read(); bytes != 0 && err == nil {
+			run.t.Errorf("%d bytes of payloads are counted after the end", bytes)
+		}
 		if m := run.worker.Memory(); m.Used != 0 {
 			run.t.Errorf("%d bytes of the memory for payloads in hand are taken after the end", m.Used)
 		}

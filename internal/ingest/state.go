@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"millrace/internal/streams"
 )
 
 // Stage is where a worker is in its life.
@@ -172,6 +174,12 @@ func (w *Worker) flush(hard context.Context) error {
 func (w *Worker) publishFailed(err error, results, attempt int) {
 	w.log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
 		"results", results, "attempt", attempt, "stream", w.opts.ResultStream, "error", err)
+}
+
+// countPayloads counts the payload bytes of a batch that is submitted, until its group is recycled.
+func (w *Worker) countPayloads(g *group, b *streams.Batch) {
+	g.bytes = int64(b.Bytes() + g.headers)
+	w.payloads.force(g.bytes)
 }
 
 // recycle takes a group whose deliveries are all settled, or are left to come again.

@@ -89,6 +89,7 @@ func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, w
 func (t *tenure) submit(b *streams.Batch, g *group, why streams.CloseReason) error {
 	g.completed = make(chan struct{})
 	t.w.flying[t.pipe][b.Slot()] = g
+	t.w.countPayloads(g, b)
 	g.keep(t.pace)
 	if err := b.Submit(why); err != nil {
 		record := *b.Record()

@@ -51,6 +51,7 @@ type Worker struct {
 	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
 	inHand     atomic.Int32                   // groups that are not free
 	budget     budget                         // memory of all deliveries in hand
+	payloads   budget                         // of their bytes, those that are submitted: large batches are few
 	costs      costs                          // what each takes of it
 	keep       keep                           // memory of groups and desks that are not in use
 	ledger     *ledger
