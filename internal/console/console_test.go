@@ -49,7 +49,7 @@ func TestMeterLine(t *testing.T) {
 	for range 3000 {
 		m.Settled(ingest.Published, 1024, 10, 0, 0)
 	}
-	m.Settled(ingest.DeadLettered, 5, 0, 0, 0)
+	m.Settled(ingest.DeadLettered, 1<<20, 0, 0, 0) // its bytes are not published
 	m.Pending(77)
 	got := Line(before, m.Read(), 2*time.Second)
 	want := "3,000 payloads  1,500/s  1.5 MiB/s  77 waiting  1 dead-lettered  0 given back"

@@ -268,6 +268,27 @@ func TestKnee(t *testing.T) {
 	}
 }
 
+// More lanes are worth having for more than two hundredths of the pace, and not for less.
+func TestKneeIsNearTheBest(t *testing.T) {
+	predictions := func(seconds ...float64) (of []Prediction) {
+		of = append(of, Prediction{Schedule: streams.Serial.Name, Lanes: 1, Buffers: 1, Seconds: 1}) // counts for nothing
+		for i, s := range seconds {
+			of = append(of, Prediction{Schedule: streams.Overlapped.Name, Lanes: i + 1, Buffers: streams.Overlapped.Buffers, Seconds: s})
+		}
+		return of
+	}
+	for want, of := range map[int][]Prediction{
+		1: predictions(101, 100, 100),
+		2: predictions(103, 102, 100),
+		3: predictions(150, 103, 100),
+	} {
+		markKnee(of)
+		if knees := knees(Forecast{Predictions: of}); len(knees) != 1 || knees[0].Lanes != want {
+			t.Errorf("knees %+v, want one at %d lanes", knees, want)
+		}
+	}
+}
+
 // The error of a prediction is told against what the file has, also where that is off.
 func TestErrorAgainstTheMeasured(t *testing.T) {
 	tr := fullTruth()

@@ -1,0 +1,39 @@
+package ingest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/streams"
+)
+
+// A payload that an operator cannot take is found and given up, and everything else of its partition comes through.
+func TestExclusiveBuriesWhatAnOperatorCannotTake(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.opts.Exclusive, r.opts.Partitions = true, 1
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}})
+	r.provision()
+	const n, bad = 100, 40
+	payload := unfitAt(bad)
+	r.publish(n, payload)
+	run := r.run(pickySim(t), streams.Config{Lanes: 1, BatchPayloads: 16})
+	r.tally.await(t, DeadLettered, 1)
+	r.tally.awaitStored(t, n-1)
+	until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	results := r.stored("results.>")
+	if len(results) != n-1 || len(results[bad+1]) != 0 {
+		t.Errorf("results of %d inputs, and %d of the one that no operator takes; want %d and none", len(results), len(results[bad+1]), n-1)
+	}
+	m := r.deadLetter("RESULTS", bad+1)
+	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: string(OperatorError)})
+	if !bytes.Equal(m.Data(), payload(bad)) {
+		t.Error("the dead letter is not the payload")
+	}
+	r.wantInOrder()
+}

@@ -1,0 +1,94 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/ingest/partition"
+)
+
+// Batches are small up to the last suspect, and as large as ever behind it.
+func TestATenureIsCarefulUpToTheLastSuspect(t *testing.T) {
+	t.Parallel()
+	tn := exclusiveRig(t, 1).idleTenure()
+	tn.caution = partition.Caution{Until: 10, Deaths: 1}
+	f := &batcher{}
+	small := tn.caution.BatchPayloads(tn.pipe.BatchPayloads())
+	tn.ackedUpTo = 9
+	if careful := tn.careful(f); !careful || f.most != small {
+		t.Errorf("with a suspect left: careful %t, %d payloads a batch; want so, and %d", careful, f.most, small)
+	}
+	tn.ackedUpTo = 10
+	if careful := tn.careful(f); careful || f.most != 0 {
+		t.Errorf("behind the last suspect: careful %t, %d payloads a batch; want neither", careful, f.most)
+	}
+}
+
+// Once as many suspects have come through as were in a batch that was a worker's death, there is less reason for caution.
+func TestATenureRelaxesWithItsSuspects(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	before := r.partitionConfig(0)
+	before.Metadata[markCaution] = partition.Caution{Until: 1000, Deaths: 2}.String()
+	r.changePartition(before)
+	tn := r.idleTenure()
+	info, err := tn.consumer.Info(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tn.takeOver(r.ctx(), info); err != nil {
+		t.Fatal(err)
+	}
+	suspects := tn.caution.Suspects(tn.pipe.BatchPayloads())
+	for _, c := range []struct{ came, deaths int }{{suspects - 1, 2}, {1, 1}} {
+		if err := tn.relax(r.ctx(), c.came); err != nil {
+			t.Fatal(err)
+		}
+		marked := partition.ParseCaution(r.partitionConfig(0).Metadata[markCaution])
+		if tn.caution.Deaths != c.deaths || marked.Deaths != c.deaths {
+			t.Errorf("after %d suspects more it counts %d deaths, and the consumer says %d; want %d", c.came, tn.caution.Deaths, marked.Deaths, c.deaths)
+		}
+	}
+}
+
+// The next tenure learns that an operator failed, and of nothing that no payload can be blamed for.
+func TestATenureSaysWhatItFailedOf(t *testing.T) {
+	t.Parallel()
+	for cause, want := range map[error]Reason{
+		errors.New("it cannot be computed"):              OperatorError,
+		fmt.Errorf("scratch: %w", device.ErrOutOfMemory): "",
+		fmt.Errorf("launch: %w", device.ErrLost):         "",
+	} {
+		tn := exclusiveRig(t, 1).idleTenure()
+		g := &group{failed: cause}
+		g.add(delivery{msg: &paperMsg{}, sequence: 5})
+		if err := tn.batchFailed(g); !errors.Is(err, cause) || tn.fault != want {
+			t.Errorf("of %v: %v, and the fault is %q, want %q", cause, err, tn.fault, want)
+		}
+	}
+}
+
+// What is read from the stream has the numbers that its deliveries had, one after the other: an acknowledgement names one.
+func TestInputsReadFromTheStreamAreNumberedInTurn(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 1)
+	const n, taken = 3, 7
+	r.publish(n, document)
+	tn := r.idleTenure()
+	tn.out, tn.taken, tn.floor = newQueue(n), taken, partition.NewFloor(0)
+	if err := tn.fill(r.ctx(), r.ctx(), n+1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(n) {
+		d := <-tn.out.ch
+		meta, err := d.msg.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.sequence != i+1 || meta.Sequence.Stream != i+1 || d.number != taken+1+i || meta.Sequence.Consumer != taken+1+i {
+			t.Errorf("input %d has number %d and is acknowledged as %+v, want number %d", d.sequence, d.number, meta.Sequence, taken+1+i)
+		}
+	}
+}
