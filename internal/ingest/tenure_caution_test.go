@@ -1,11 +1,8 @@
 package ingest
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 
-	"millrace/internal/device"
 	"millrace/internal/ingest/partition"
 )
 
@@ -49,23 +46,6 @@ func TestATenureRelaxesWithItsSuspects(t *testing.T) {
 		marked := partition.ParseCaution(r.partitionConfig(0).Metadata[markCaution])
 		if tn.caution.Deaths != c.deaths || marked.Deaths != c.deaths {
 			t.Errorf("after %d suspects more it counts %d deaths, and the consumer says %d; want %d", c.came, tn.caution.Deaths, marked.Deaths, c.deaths)
-		}
-	}
-}
-
-// The next tenure learns that an operator failed, and of nothing that no payload can be blamed for.
-func TestATenureSaysWhatItFailedOf(t *testing.T) {
-	t.Parallel()
-	for cause, want := range map[error]Reason{
-		errors.New("it cannot be computed"):              OperatorError,
-		fmt.Errorf("scratch: %w", device.ErrOutOfMemory): "",
-		fmt.Errorf("launch: %w", device.ErrLost):         "",
-	} {
-		tn := exclusiveRig(t, 1).idleTenure()
-		g := &group{failed: cause}
-		g.add(delivery{msg: &paperMsg{}, sequence: 5})
-		if err := tn.batchFailed(g); !errors.Is(err, cause) || tn.fault != want {
-			t.Errorf("of %v: %v, and the fault is %q, want %q", cause, err, tn.fault, want)
 		}
 	}
 }
