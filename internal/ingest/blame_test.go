@@ -196,7 +196,7 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 				} else {
 					r.wantAll(n, document)
 				}
-				if dead := len(r.stored("deadletter.>")); dead > 0 {
+				if dead := len(r.storedIn(deadStream, "deadletter.>")); dead > 0 {
 					t.Errorf("%d good payloads were given up", dead)
 				}
 			})
@@ -249,7 +249,7 @@ func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
 			t.Fatalf("Run: %v", err)
 		}
 		r.wantAll(n, payload)
-		if dead := len(r.stored("deadletter.>")); dead > 0 {
+		if dead := len(r.storedIn(deadStream, "deadletter.>")); dead > 0 {
 			t.Errorf("%d payloads were given up", dead)
 		}
 	})
@@ -328,7 +328,7 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 // wantOnlyDead checks that those in bad have a dead letter each for an operator's failure, and all others their result.
 func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
 	r.t.Helper()
-	results, dead := r.stored("results.>"), r.stored("deadletter.>")
+	results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
 	for _, i := range bad {
 		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(HeaderReason) != string(OperatorError) {
 			r.t.Errorf("payload %d: %d dead letters, want one for an operator's failure", i, len(of))

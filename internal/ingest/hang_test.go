@@ -53,7 +53,7 @@ func TestADeviceThatHangsBesideOneThatWorks(t *testing.T) {
 				t.Fatalf("Run: %v", err)
 			}
 			r.wantAll(n, document)
-			if letters := r.stored("deadletter.>"); len(letters) != 0 {
+			if letters := r.storedIn(deadStream, "deadletter.>"); len(letters) != 0 {
 				t.Errorf("%d dead letters, want none: no payload was to blame", len(letters))
 			}
 		})

@@ -47,7 +47,7 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 				if got := r.stored("results.>"); len(got) != results {
 					t.Errorf("%d results, want %d", len(got), results)
 				}
-				if got := r.stored("deadletter.>"); len(got) != 2+small-results || len(got) > 0 && len(got[2]) != 1 {
+				if got := r.storedIn(deadStream, "deadletter.>"); len(got) != 2+small-results || len(got) > 0 && len(got[2]) != 1 {
 					t.Errorf("%d dead letters, want %d", len(got), 2+small-results)
 				}
 			})

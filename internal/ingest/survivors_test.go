@@ -92,7 +92,7 @@ func TestDrainWaitsForDeadLetters(t *testing.T) {
 	if err := run.wait(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if letters := r.stored("deadletter.>"); len(letters) != 1 {
+	if letters := r.storedIn(deadStream, "deadletter.>"); len(letters) != 1 {
 		t.Errorf("%d dead letters, want 1", len(letters))
 	}
 }
