@@ -57,11 +57,11 @@ func (r *rig) wantBoth(n int) {
 	}
 }
 
-// workOff runs a worker until so many results were stored in all, and ends it.
-func (r *rig) workOff(stored int) {
+// workOff runs a worker until so many deliveries were acknowledged in all, and ends it.
+func (r *rig) workOff(acknowledged int) {
 	r.t.Helper()
 	run := r.run(hostDevice(r.t), streams.Config{})
-	r.tally.awaitStored(r.t, stored)
+	r.tally.awaitAcknowledged(r.t, acknowledged)
 	if err := run.drain(); err != nil {
 		r.t.Fatalf("Run: %v", err)
 	}

@@ -180,7 +180,7 @@ func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
 	r.log.Await(t, "the consumer is gone")
 	r.publishFrom(10, 20, document)
 	r.provision() // a new consumer, which begins at the beginning
-	r.tally.awaitStored(t, 30)
+	r.tally.awaitAcknowledged(t, 30)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}

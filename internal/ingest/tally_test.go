@@ -130,6 +130,13 @@ func (c *tally) awaitStored(t *testing.T, n int) {
 	c.awaitFunc(t, "stored", n, c.stored)
 }
 
+// awaitAcknowledged returns once n deliveries were acknowledged for a result: an input that a consumer delivers anew counts
+// each time.
+func (c *tally) awaitAcknowledged(t *testing.T, n int) {
+	t.Helper()
+	c.awaitFunc(t, "acknowledged", n, func() int { return c.count(Published) + c.count(Duplicate) })
+}
+
 func (c *tally) awaitFunc(t *testing.T, what string, n int, count func() int) {
 	t.Helper()
 	deadline := time.After(patience)

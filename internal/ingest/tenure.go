@@ -128,6 +128,7 @@ func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
 			return nil
 		}
 		if err := t.probeBeforeAlone(ctx); err != nil {
+			t.w.release(&first)
 			return err
 		}
 		g, err := t.w.reserve(ctx, t.pipe)
