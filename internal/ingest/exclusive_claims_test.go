@@ -1,0 +1,86 @@
+package ingest
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/layout"
+	"millrace/internal/streams"
+)
+
+// partitionsInUse is how many partitions have had an input.
+func (r *rig) partitionsInUse() (n int) {
+	r.t.Helper()
+	for p := range r.opts.Partitions {
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if c.CachedInfo().Delivered.Consumer > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// A worker tells the others which partitions it has, and no more of one that it has given up: who takes that over would
+// wait for it.
+func TestExclusiveWorkersClaimWhatTheyHave(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 4)
+	words := make(chan *nats.Msg, 1000)
+	if _, err := r.nc.ChanSubscribe("millrace.members.>", words); err != nil {
+		t.Fatal(err)
+	}
+	claims := map[string]int{} // of partitions, by worker
+	hear := func() {
+		var said struct {
+			ID   string `json:"id"`
+			Owns []int  `json:"owns"`
+		}
+		for {
+			select {
+			case m := <-words:
+				if err := json.Unmarshal(m.Data, &said); err != nil {
+					t.Fatal(err)
+				}
+				claims[said.ID] = len(said.Owns)
+			default:
+				return
+			}
+		}
+	}
+	published := 0
+	more := func() {
+		r.publishFrom(published, published+40, document)
+		published += 40
+		r.tally.awaitStored(t, published)
+		hear()
+	}
+	first := r.run(hostDevice(t), streams.Config{})
+	more()
+	inUse := r.partitionsInUse()
+	if inUse <= 2 {
+		t.Fatalf("%d partitions have inputs, which is as many as one of two workers has", inUse)
+	}
+	second := r.run(hostDevice(t), streams.Config{})
+	until(t, "two workers claim two partitions each at most, and together what is in use", func() bool {
+		more()
+		all := 0
+		for _, n := range claims {
+			if n > 2 {
+				return false
+			}
+			all += n
+		}
+		return len(claims) == 2 && all == inUse
+	})
+	for _, w := range []*running{first, second} {
+		if err := w.drain(); err != nil {
+			t.Fatalf("Run: %v", err)
+		}
+	}
+	r.wantAll(published, document)
+}
