@@ -15,6 +15,7 @@ const (
 	lateWindow  = 12 * time.Second
 	lateAway    = 20 * time.Second // frozen or cut off
 	lateStart   = 14 * time.Second // after a kill
+	lateLead    = 1000             // inputs that the feed is ahead by: enough to have some in hand, and the rest of the time is waiting
 )
 
 // serveLate starts a server with a result stream that forgets ids soon, and sets up workers that have something in hand nearly always.
@@ -22,6 +23,7 @@ func (r *rig) serveLate() {
 	r.t.Helper()
 	r.operators("crc32c,minhash?k=24&hashes=128")
 	r.set("MILLRACE_ACK_WAIT=" + lateAckWait.String())
+	r.lead = lateLead
 	r.serve(1)
 	r.createStream(jetstream.StreamConfig{
 		Name: resultStream, Subjects: []string{"results.>", "deadletter.>"}, Duplicates: lateWindow, AllowBatchPublish: true,

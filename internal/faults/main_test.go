@@ -2,10 +2,12 @@ package faults
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -18,6 +20,9 @@ var workerBinary, serverBinary string
 
 // buildTimeout bounds the building of one program on a machine that has built nothing yet.
 const buildTimeout = 5 * time.Minute
+
+// atOnce is how many tests run at once by default: they mostly wait, whatever the number of processors.
+const atOnce = 6
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
@@ -39,6 +44,10 @@ func buildAndRun(m *testing.M) int {
 		}
 	}
 	go nurse()
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // unless -parallel says otherwise
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
 }
 

@@ -149,6 +149,7 @@ func (r *rig) offline(change func(stored string)) {
 	r.t.Helper()
 	addr := r.server.URL()[len("nats://"):]
 	r.server.Close()
+	until(r.t, "the client has noticed that the server is gone", func() bool { return !r.nc.IsConnected() })
 	found, err := filepath.Glob(filepath.Join(r.dir, "jetstream", "*", "streams", "INGEST"))
 	if err != nil || len(found) != 1 {
 		r.t.Fatalf("the files of the input stream are in %v (%v), want one folder", found, err)

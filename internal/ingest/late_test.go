@@ -258,7 +258,8 @@ func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	p, err := pull.Open(r.connect(), pull.Request{Stream: "INGEST", Consumer: "millrace", Messages: 10, Bytes: 1 << 20, Expires: 6 * time.Second, Heartbeat: 2 * time.Second})
+	nc := r.connect()
+	p, err := pull.Open(nc, pull.Request{Stream: "INGEST", Consumer: "millrace", Messages: 10, Bytes: 1 << 20, Expires: 6 * time.Second, Heartbeat: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,9 +269,10 @@ func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	if _, err := p.Next(ctx); err == nil {
 		t.Fatal("a message came before any was published")
 	}
-	before := time.Now()
+	before, came := time.Now(), nc.Stats().InMsgs
 	r.publish(4, document)
 	published := time.Now()
+	until(t, "the client has the messages", func() bool { return nc.Stats().InMsgs >= came+4 })
 	for i := range 4 {
 		m, err := p.Next(r.ctx())
 		if err != nil {
