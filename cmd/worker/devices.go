@@ -13,6 +13,7 @@ import (
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
 	"millrace/internal/operator"
+	"millrace/internal/streams"
 )
 
 // openDevices opens what MILLRACE_DEVICE and MILLRACE_DEVICES ask for. fellBack says that GPUs would have
@@ -88,6 +89,9 @@ func openHost(cfg *config.Config) (device.Device, error) {
 // openGPUs opens the GPUs that MILLRACE_DEVICES names. Where it names none, those that cannot be used, as one that is too
 // old beside a newer one, are left out, as long as there are others; tell is told.
 func openGPUs(cfg *config.Config, tell func(leftOut error)) ([]device.Device, error) {
+	if err := cuda.AskConnections(cfg.Lanes + int(streams.NumEngines)); err != nil { // a stream for each lane, and one for each engine
+		return nil, fmt.Errorf("ask CUDA for hardware queues: %w", err)
+	}
 	found, err := cuda.List(cfg.Kernels)
 	if err != nil {
 		return nil, err

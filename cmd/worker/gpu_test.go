@@ -65,8 +65,10 @@ func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 		"no pools":                    {"pools=0", nil, []string{"scratch is preallocated", "has no memory pools", `"scratch":"preallocated"`}},
 		"a driver without limits": {"limits=0 driver=12000", nil,
 			[]string{"scratch is preallocated", "for CUDA 12.0", "as CUDA 12.4 makes it: update the driver", `"scratch":"preallocated"`}},
-		"connections":     {"", nil, []string{"fake GPU 0 with 32 connections", `"scratch":"pool"`}},
-		"own connections": {"", []string{"CUDA_DEVICE_MAX_CONNECTIONS=7"}, []string{"fake GPU 0 with 7 connections"}},
+		"connections for 4 lanes":  {"", nil, []string{"fake GPU 0 with 8 connections", `"scratch":"pool"`}},
+		"connections for 8 lanes":  {"", []string{"MILLRACE_LANES=8"}, []string{"fake GPU 0 with 13 connections"}},
+		"connections for 64 lanes": {"", []string{"MILLRACE_LANES=64"}, []string{"fake GPU 0 with 32 connections"}},
+		"own connections":          {"", []string{"CUDA_DEVICE_MAX_CONNECTIONS=7"}, []string{"fake GPU 0 with 7 connections"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t)

@@ -16,6 +16,14 @@ import (
 // mostLanes is for how many lanes the clock and the probe are shown to be free: as many as the documents recommend at most.
 const mostLanes = 8
 
+// TestMain asks for as many hardware queues as a worker with mostLanes lanes does, before anything uses CUDA.
+func TestMain(m *testing.M) {
+	if err := AskConnections(mostLanes + 3); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
 // The clock's anchors and the probe are answered while every stream of eight lanes, and those that they share, stand at a
 // kernel that does not end: they wait in none of the hardware queues behind it.
 func TestClockIsNotQueuedBehindLanes(t *testing.T) {

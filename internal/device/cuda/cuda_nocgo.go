@@ -9,6 +9,9 @@ func withoutCgo(op string) error {
 		"this binary was built without cgo: build with CGO_ENABLED=1 to use a GPU, or use the host device")
 }
 
+// AskConnections does nothing without cgo.
+func AskConnections(int) error { return nil }
+
 // Open opens a GPU. Without cgo it fails with device.ErrUnavailable.
 func Open(Options) (device.Device, error) { return nil, withoutCgo("open") }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -22,19 +23,27 @@ var libraries = struct {
 }{byPath: map[string]*library{}}
 
 // Streams share the GPU's hardware queues, and work in one queue waits for what is before it, whichever stream that is on.
-// CUDA makes 8 unless this variable says otherwise, fewer than a pipeline of 5 lanes has streams, and 32 at most.
+// CUDA makes 8 unless this variable says otherwise, and 32 at most. More than are needed make small batches slower
+// (docs/benchmarks.md).
 const (
-	envConnections = "CUDA_DEVICE_MAX_CONNECTIONS"
-	connections    = "32"
+	envConnections     = "CUDA_DEVICE_MAX_CONNECTIONS"
+	defaultConnections = 8
+	mostConnections    = 32
+
+	// ownStreams are the clock's and the one of the device's check. The latter is made first and hardly used, so the stream
+	// that shares its queue does not wait.
+	ownStreams = 2
 )
 
-// askConnections asks CUDA for as many hardware queues as it makes, unless the user has asked for some. CUDA reads the
-// variable when it makes a context, so this comes before a library is opened.
-func askConnections() error {
-	if os.Getenv(envConnections) != "" {
+// AskConnections asks CUDA for a hardware queue for each of so many streams of the caller's and for the clock's, unless CUDA
+// makes enough anyway or the user has asked for some. It is for the whole process, and of use only before the first call of
+// List or Open: CUDA reads the variable CUDA_DEVICE_MAX_CONNECTIONS as it starts.
+func AskConnections(streams int) error {
+	all := streams + ownStreams
+	if all <= defaultConnections+1 || os.Getenv(envConnections) != "" {
 		return nil
 	}
-	return os.Setenv(envConnections, connections)
+	return os.Setenv(envConnections, strconv.Itoa(min(all, mostConnections)))
 }
 
 // candidates are the paths to try, in order: the one that was named, or else beside the executable and then the
@@ -58,9 +67,6 @@ func candidates(named string) []string {
 func openLibrary(named string) (*library, error) {
 	libraries.Lock()
 	defer libraries.Unlock()
-	if err := askConnections(); err != nil {
-		return nil, device.Errorf("open kernel library", "", device.ErrUnavailable, "set %s: %v", envConnections, err)
-	}
 	var tried []string
 	for _, path := range candidates(named) {
 		if l := libraries.byPath[path]; l != nil {

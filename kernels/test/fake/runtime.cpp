@@ -72,7 +72,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int ordinal) {
     memset(static_cast<void *>(properties), 0, sizeof *properties);
     const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     snprintf(properties->name, sizeof properties->name, "fake GPU %d with %s connections", ordinal,
-             connections == nullptr ? "CUDA's" : connections);
+             connections == nullptr ? "8" : connections);
     properties->uuid.bytes[15] = static_cast<char>(ordinal);
     properties->totalGlobalMem = 1ull << 34;
     properties->major = settings.compute[ordinal] / 10, properties->minor = settings.compute[ordinal] % 10;
