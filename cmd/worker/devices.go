@@ -113,7 +113,7 @@ func openGPUs(cfg *config.Config, tell func(leftOut error)) ([]device.Device, er
 			leftOut = append(leftOut, err)
 			continue
 		}
-		errs := append(leftOut, err)
+		errs := append(slices.Clone(leftOut), err)
 		for _, d := range open {
 			errs = append(errs, d.Close())
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestMemoryBelowWhatIsNeeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t)
-			env := append(c.env, "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true")
+			env := append(slices.Clone(c.env), "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true")
 			call(t, env, "run").want(t, exitUsage, c.want...)
 		})
 	}

@@ -11,7 +11,7 @@ import (
 // the device, and is not for the user to set right.
 func refusedHere(err error) bool {
 	var e *device.Error
-	return errors.As(err, &e) && e.Kind == device.ErrInvalid && e.Code == 0
+	return errors.As(err, &e) && errors.Is(e, device.ErrInvalid) && e.Code == 0
 }
 
 // sayReady logs what a pipeline runs on.

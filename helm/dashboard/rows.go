@@ -177,6 +177,10 @@ func memory() []*panel {
 			),
 		graph("Memory of the process", "All of it, pinned memory included.", "bytes", 12).
 			ask(query{`process_resident_memory_bytes{` + worker + `} and on (instance, job) millrace_build_info`, "{{pod}} {{instance}}"}),
+		graph("Memory for payloads in hand", "Payloads, their results and what belongs to them: what is set aside, and what there is for it.", "bytes", 12).
+			ask(query{`sum by (pod, state) (millrace_memory_budget_bytes{` + worker + `})`, "{{state}} {{pod}}"}),
+		graph("Waits for memory a second", "How often the next payload had to wait until another was settled.", "ops", 12).
+			ask(query{`sum by (pod) (` + rate("millrace_memory_budget_waits_total", worker) + `)`, "{{pod}}"}),
 	}
 }
 

@@ -3,6 +3,7 @@ package faults
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -47,7 +48,7 @@ func TestDeviceFailsEverything(t *testing.T) {
 				r.retire()
 				well := r.env
 				for range ends {
-					r.env = append(well[:len(well):len(well)], fmt.Sprintf("AILING_DEVICE=%s@%d", c.kind, 4+r.rng.IntN(30)))
+					r.env = append(slices.Clone(well), fmt.Sprintf("AILING_DEVICE=%s@%d", c.kind, 4+r.rng.IntN(30)))
 					w := r.startWorker()
 					w.expected.Store(true)
 					r.until("the worker has ended", w.hasEnded)
@@ -80,7 +81,7 @@ func TestDeviceFailsFromTheStart(t *testing.T) {
 		r.retire()
 		f.wait()
 		well := r.env
-		r.env = append(well[:len(well):len(well)], "AILING_DEVICE=invalid@1")
+		r.env = append(slices.Clone(well), "AILING_DEVICE=invalid@1")
 		for range ends {
 			before, ok := r.consumed()
 			w := r.startWorker()

@@ -164,7 +164,7 @@ func (c *clearance) highest(ctx context.Context, oldest time.Time) (uint64, erro
 	return highest, err
 }
 
-// settleKnown looks up what may be stored already, and has settle settle what is. The rest stays in left and may be published.
+// settleKnown looks up what may be stored already, and hands what is to settle. The rest stays in left and may be published.
 func (s *settler) settleKnown(ctx context.Context, g *group, settle func() error) error {
 	s.stale, s.known = s.stale[:0], s.known[:0]
 	for _, i := range s.left {

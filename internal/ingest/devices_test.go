@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -111,7 +112,7 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 
 	seen := []*records{{}, {}}
 	run := r.prepare(hostDevice(t), streams.Config{Observer: seen[0]})
-	pipes := append(run.worker.pipes, r.pipeline(hostDevice(t), streams.Config{Observer: seen[1]}))
+	pipes := append(slices.Clone(run.worker.pipes), r.pipeline(hostDevice(t), streams.Config{Observer: seen[1]}))
 	if run.worker, err = NewWorker(r.ctx(), run.nc, pipes, r.opts); err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	at := func(d time.Duration) time.Time { return start.Add(d) }
+	at := start.Add
 	tell := func(w *window, d, now time.Duration) {
 		w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: d}, TimeStamp: at(now)}, at(now))
 	}

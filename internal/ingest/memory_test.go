@@ -145,7 +145,7 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 	k := keep{most: 100_000}
 	groups := make([]*group, 50)
 	for round := range 4 {
-		total := 0
+		var total int
 		for i := range groups {
 			if groups[i] == nil {
 				groups[i] = &group{}

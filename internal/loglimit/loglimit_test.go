@@ -60,7 +60,7 @@ func pass(d time.Duration) {
 func TestAFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 2, Interval: 10 * time.Second})
-		defer r.Close()
+		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
 		for i := range 20000 {
 			r.log.Warn("given up", "sequence", i)
 		}
@@ -92,7 +92,7 @@ func TestAFloodIsBounded(t *testing.T) {
 func TestASteadyFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{})
-		defer r.Close()
+		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
 		for range 6000 {
 			r.log.Error("again")
 			pass(10 * time.Millisecond)
@@ -116,7 +116,7 @@ func TestASteadyFloodIsBounded(t *testing.T) {
 func TestMessagesAreToldApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 1, Apart: "reason"})
-		defer r.Close()
+		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
 		for range 5 {
 			r.log.Warn("given up", "reason", "too_large", "n", 1)
 			r.log.Warn("given up", "reason", "device_fault")
@@ -135,7 +135,7 @@ func TestMessagesAreToldApart(t *testing.T) {
 func TestAttributesStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 1})
-		defer r.Close()
+		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
 		r.log.With("partition", 1).Info("taken", "owner", "a")
 		r.log.With("partition", 2).WithGroup("g").Info("taken", "owner", "b")
 		pass(10 * time.Second)
@@ -147,7 +147,7 @@ func TestAttributesStay(t *testing.T) {
 func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 2, Messages: 10})
-		defer r.Close()
+		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
 		for i := range 1000 {
 			r.log.Warn(fmt.Sprintf("message %d", i))
 		}
@@ -213,7 +213,7 @@ func TestManyAtOnce(t *testing.T) {
 
 func TestLettingThroughCostsLittle(t *testing.T) {
 	r := newRig(Options{})
-	defer r.Close()
+	defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
 	for range 11 {
 		r.log.Warn("same", "sequence", 1)
 	}

@@ -28,7 +28,7 @@ func memoryGroups(root fs.FS) (groups []group, err error) {
 		if len(parts) < 3 {
 			continue
 		}
-		file, wanted := "", ""
+		var file, wanted string
 		switch {
 		case parts[0] == "0" && parts[1] == "":
 			file, wanted = fileV2, "cgroup2"

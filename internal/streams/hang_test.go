@@ -84,13 +84,13 @@ func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 						began = time.Now()
 						continue
 					}
-					if back := <-p.Completed(); back.Err() != nil {
+					back := <-p.Completed()
+					if back.Err() != nil {
 						wantHung(t, back.Err())
 						break
-					} else {
-						back.Release()
-						good++
 					}
+					back.Release()
+					good++
 					time.Sleep(100 * time.Millisecond) // of the bubble's time
 				}
 				if good < 50 {

@@ -47,6 +47,7 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -119,7 +120,7 @@ func failed(op string, status C.int32_t, e *C.millrace_error) error {
 	if !ok {
 		kind = device.ErrLost // a status that this ABI version does not have: nothing can be trusted
 	}
-	if kind == device.ErrLost && kernelFaults[int(e.code)] {
+	if errors.Is(kind, device.ErrLost) && kernelFaults[int(e.code)] {
 		kind = device.ErrKernelFault
 	}
 	return &device.Error{Op: op, Kind: kind, Code: int(e.code), Detail: text(e.message[:])}

@@ -54,9 +54,9 @@ func (d *gpu) checked(err error) error {
 // doubted is e as what it means on an open device.
 func (d *gpu) doubted(e *device.Error) *device.Error {
 	switch {
-	case errors.Is(e, device.ErrLost), errors.Is(e, device.ErrOutOfMemory), e.Kind == device.ErrNotReady && e.Op == opEventTime:
+	case errors.Is(e, device.ErrLost), errors.Is(e, device.ErrOutOfMemory), errors.Is(e, device.ErrNotReady) && e.Op == opEventTime:
 		return e
-	case e.Kind == device.ErrUnavailable, e.Kind == device.ErrNotFound, e.Kind == device.ErrNotReady, handlesAlone[e.Op]:
+	case errors.Is(e, device.ErrUnavailable), errors.Is(e, device.ErrNotFound), errors.Is(e, device.ErrNotReady), handlesAlone[e.Op]:
 		// The device was there and is not any more; and no call but a query can have nothing to answer yet.
 		return &device.Error{Op: e.Op, Device: e.Device, Kind: device.ErrLost, Code: e.Code, Detail: e.Detail}
 	}

@@ -192,7 +192,7 @@ func TestTheIndexIsBounded(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
 	kept, refused := Input{perBlock * 3, 1}, 0
-	for block := uint64(0); block < 2*mostBlocks; block++ {
+	for block := range uint64(2 * mostBlocks) {
 		if !x.add(Input{block * perBlock, 1}) {
 			refused++
 		}

@@ -8,7 +8,7 @@ import (
 func TestAStallIsNoticedByWhoeverLooksFirst(t *testing.T) {
 	var w Watch
 	start := time.Now()
-	at := func(d time.Duration) time.Time { return start.Add(d) }
+	at := start.Add
 	w.Note(at(0))
 	w.Note(at(Bound))
 	if n := w.count.Load(); n != 0 {

@@ -80,7 +80,7 @@ type Pull struct {
 	turn    uint64   // number of the inbox of this client's turn in a priority group; 0 before the first
 	unused  bool     // the last request without a pin ended and had brought nothing: its inbox can be used again
 
-	age age // of what waits in in
+	age age // of the messages that wait
 
 	mu  sync.Mutex
 	pin string // the server's name for this client's turn

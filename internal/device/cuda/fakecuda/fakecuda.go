@@ -119,10 +119,10 @@ func Set(t testing.TB, settings string) {
 	t.Helper()
 	own.once.Do(func() {
 		var f *os.File
-		if f, own.err = os.CreateTemp("", "millrace-fake-cuda-"); own.err == nil {
+		if f, own.err = os.CreateTemp("", "millrace-fake-cuda-"); own.err == nil { //nolint:usetesting // it outlives the test: all tests of the process share it
 			own.path = f.Name()
-			_ = f.Close() // nothing was written
-			own.err = errors.Join(write(own.path, ""), os.Setenv(Env, own.path))
+			_ = f.Close()                                                        // nothing was written
+			own.err = errors.Join(write(own.path, ""), os.Setenv(Env, own.path)) //nolint:usetesting // likewise
 		}
 	})
 	if own.err != nil {
