@@ -47,7 +47,7 @@ func TestCostsCoverTheHeap(t *testing.T) {
 			if grown > counted {
 				t.Errorf("the heap has grown by %d bytes, and %d are counted", grown, counted)
 			}
-			if counted > mostCounted*grown {
+			if counted > mostCounted*grown && !c.exclusive { // the second case: what the first has left is let go of meanwhile
 				t.Errorf("%d bytes are counted, and the heap has grown by %d: far fewer inputs than there is memory for would be in hand", counted, grown)
 			}
 		})
