@@ -86,9 +86,8 @@ func (r *rig) awaitWork(w *worker) {
 	r.until("the worker to be cut off has work", func() bool { return stored() > before })
 }
 
-// cutAttempts bounds how often a worker is cut off until it had something in hand. A worker that comes back after several cuts gets
-// its partitions again only when the other one has kept them for a while (custody), half a minute and more.
-const cutAttempts = 30
+// cutAttempts bounds how often a worker is cut off until it had something in hand.
+const cutAttempts = 10
 
 // untilTakenOver cuts one worker off, and returns when the other has got what it had in hand. A worker that had
 // nothing in hand at that moment is let back and cut off again.
