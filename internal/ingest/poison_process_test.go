@@ -239,7 +239,7 @@ func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
 		run := &running{t: r.t, done: make(chan error, 1)}
 		go func() { run.done <- cmd.Wait() }()
 		finished := r.awaitEnd(run, n)
-		if err := input.Close(); err != nil && finished {
+		if err := input.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // closed already where the worker has ended
 			r.t.Fatal(err)
 		}
 		err, lost := <-run.done, cmd.ProcessState.ExitCode() == statusLost
