@@ -195,6 +195,7 @@ func (p *plant) connect(ctx context.Context) error {
 		})
 		p.metrics.WatchMemory(p.worker.Memory)
 		p.metrics.WatchInHand(func() int { return p.worker.Status().InHand })
+		p.metrics.WatchPartitions(func() int { return p.worker.Status().Partitions })
 		p.metrics.WatchHeldBack(func() int { return p.worker.Status().HeldBack })
 	}
 	return err

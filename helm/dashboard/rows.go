@@ -107,6 +107,8 @@ func throughput() []*panel {
 			runbook("MillraceDeadLetters"),
 		graph("Bytes a second", "Of settled payloads, and of the results published for them.", "binBps", 8).
 			ask(query{`sum by (direction) (` + rate("millrace_payload_bytes_total", worker) + `)`, "{{direction}}"}),
+		graph("Partitions", "With exclusive delivery: how many each worker has to itself.", "short", 8).stacked().
+			ask(query{`millrace_partitions_owned{` + worker + `}`, "{{pod}}"}),
 	}
 }
 

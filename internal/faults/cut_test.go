@@ -71,19 +71,21 @@ func (r *rig) takenOver(w *worker) float64 {
 	return w.redelivered()
 }
 
-// awaitWork returns once a worker has stored something more: with exclusive delivery one that was away has to get
-// partitions again first.
+// awaitWork returns once a worker has stored something more, and, with exclusive delivery, has a partition: what it stores when
+// it comes back may be of partitions that others have by then.
 func (r *rig) awaitWork(w *worker) {
 	r.t.Helper()
-	stored := func() float64 {
-		n, err := w.metric("millrace_messages_total")
+	read := func(name string) float64 {
+		n, err := w.metric(name)
 		if err != nil {
 			return 0
 		}
 		return n
 	}
-	before := stored()
-	r.until("the worker to be cut off has work", func() bool { return stored() > before })
+	before := read("millrace_messages_total")
+	r.until("the worker to be cut off has work", func() bool {
+		return read("millrace_messages_total") > before && (r.mode() != "exclusive" || read("millrace_partitions_owned") > 0)
+	})
 }
 
 // cutAttempts bounds how often a worker is cut off until it had something in hand.

@@ -17,8 +17,8 @@ import (
 // knows whether a partition has an owner: a consumer that is pinned to nobody, and has something to deliver, has none. After a
 // while any worker takes such a partition, whatever the agreement says, and the server chooses among those that do.
 //
-// A worker keeps what it took like that for a while, and so does one that gave a partition away and got it back with nobody
-// in between: longer with every time. So a partition that ghosts are given again and again is seldom without an owner, and
+// A worker keeps what it took like that for a while, and so does one that gave a partition away, saw nobody take what waited in it,
+// and got it back: longer with every time. So a partition that ghosts are given again and again is seldom without an owner, and
 // a worker that joins gets its share at once where there are none.
 type custody struct {
 	members *members.Members
@@ -32,6 +32,7 @@ type custody struct {
 type charge struct {
 	orphan  time.Time     // since when it has something to deliver, and no owner; zero where that is not so
 	given   bool          // this worker gave it away, and nobody was seen to take it since
+	refused bool          // and something waited in it
 	hold    time.Duration // how long this worker keeps it when it is not taken once more
 	adopted bool          // this worker wants it whatever the members agree on
 	until   time.Time     // as long as that
@@ -61,7 +62,8 @@ func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	it := &c.partitions[p]
-	pinned := pinOf(info) != ""
+	pinned, idle := pinOf(info) != "", info.NumPending == 0 && info.NumAckPending == 0
+	it.refused = it.given && (it.refused || !owned && !pinned && !idle)
 	switch {
 	case owned:
 		it.orphan = time.Time{}
@@ -69,11 +71,11 @@ func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
 			c.adopt(p, false)
 		}
 	case pinned:
-		it.orphan, it.given, it.hold = time.Time{}, false, 0
+		it.orphan, it.given, it.refused, it.hold = time.Time{}, false, false, 0
 		if it.adopted {
 			c.adopt(p, false)
 		}
-	case assigned || it.adopted || info.NumPending == 0 && info.NumAckPending == 0:
+	case assigned || it.adopted || idle:
 		it.orphan = time.Time{}
 	case it.orphan.IsZero():
 		it.orphan = now
@@ -98,19 +100,26 @@ func (c *custody) adopt(p int, take bool) {
 	c.members.Adopt(p, take)
 }
 
-// gave notes that this worker gave a partition away because the members agreed so.
-func (c *custody) gave(p int) {
+// gave notes that this worker does not hold a partition any more, and says whether the members have agreed so: it may
+// only be cut off.
+func (c *custody) gave(p int) bool {
+	if _, assigned := c.members.Standing(p); assigned {
+		return false
+	}
 	c.mu.Lock()
-	c.partitions[p].given = true
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	c.partitions[p].given, c.partitions[p].refused = true, false
+	return true
 }
 
 // began notes that this worker has a partition.
 func (c *custody) began(p int, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if it := &c.partitions[p]; it.given {
-		it.given = false
+	it := &c.partitions[p]
+	refused := it.refused
+	it.given, it.refused = false, false
+	if refused {
 		c.keep(p, now)
 	}
 }

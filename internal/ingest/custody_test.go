@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -47,10 +48,11 @@ func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 		t.Error("it is still wanted though somebody else has it")
 	}
 
-	// It comes back to this worker each time that it gave it away: it is kept longer each time.
+	// It comes back to this worker each time that it gave it away, and nobody took what waited: it is kept longer each time.
 	now := start.Add(time.Hour)
 	for _, hold := range []time.Duration{leastHold, 2 * leastHold, 4 * leastHold, 8 * leastHold, 16 * leastHold, mostHold, mostHold} {
 		c.gave(1)
+		c.saw(1, waitingFor(""), now)
 		c.began(1, now)
 		e.members.Has(1, true)
 		c.saw(1, waitingFor("me"), now.Add(hold))
@@ -64,10 +66,40 @@ func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 		}
 		e.members.Has(1, false)
 	}
+	for name, meanwhile := range map[string]*jetstream.ConsumerInfo{
+		"that another had meanwhile": waitingFor("somebody"), "in which nothing waited": {},
+	} {
+		c.gave(1)
+		c.saw(1, meanwhile, now)
+		c.began(1, now)
+		if wants(1) {
+			t.Errorf("a partition %s is kept", name)
+		}
+	}
 	c.gave(1)
+	c.saw(1, waitingFor(""), now)
 	c.saw(1, waitingFor("somebody"), now)
 	c.began(1, now)
 	if wants(1) {
-		t.Error("a partition that another had meanwhile is kept")
+		t.Error("a partition that another took after a while is kept")
+	}
+}
+
+// TestWhatAWorkerIsCutOffFromItHasNotGivenAway: the members' agreement still gives it to this worker.
+func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
+	t.Parallel()
+	r := exclusiveRig(t, 2)
+	e := r.idleTenure().e
+	membership, leave := context.WithCancel(r.ctx())
+	defer leave()
+	go e.members.Run(membership)
+	if !e.members.Await(r.ctx(), 1, true) {
+		t.Fatal("a worker that is alone is given nothing")
+	}
+	if e.custody.gave(1) {
+		t.Error("a partition that is this worker's counts as given away")
+	}
+	if e.custody.saw(1, waitingFor(""), time.Now()); len(e.custody.open()) != 0 {
+		t.Errorf("partitions %v are looked at as if nobody might take them", e.custody.open())
 	}
 }

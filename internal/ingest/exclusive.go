@@ -95,8 +95,8 @@ func (e *exclusive) keep(ctx, hard context.Context, p int) error {
 			dismiss()
 		}()
 		err := e.hold(mine, hard, p)
-		if mine.Err() != nil && ctx.Err() == nil {
-			e.custody.gave(p)
+		if mine.Err() != nil && ctx.Err() == nil && e.custody.gave(p) {
+			e.lookAt(ctx, p) // who waits for it has it now
 		}
 		dismiss()
 		if err != nil {
@@ -114,6 +114,9 @@ func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 	var often restarts
 	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
 		t := &tenure{e: e, w: e.w, partition: p, nc: e.w.links.forPartition(p, n), pipe: pipe, log: log}
+		if !(links{e.w.links[0], t.nc}).awaitConnected(ctx) {
+			return nil
+		}
 		err := t.run(ctx, hard)
 		switch {
 		case pipe.Err() != nil:

@@ -33,7 +33,7 @@ func (l links) forPartition(p, n int) *nats.Conn {
 }
 
 // forResults are where results are stored.
-func (l links) forResults(exclusive bool) []*nats.Conn {
+func (l links) forResults(exclusive bool) links {
 	if exclusive {
 		return l[:1]
 	}
@@ -52,6 +52,29 @@ func (l links) behindFirst() links {
 func (l links) connected() bool {
 	for _, nc := range l {
 		if !nc.IsConnected() {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitConnected returns once none of them is without a connection, or is closed for good. It is false when ctx is done before.
+func (l links) awaitConnected(ctx context.Context) bool {
+	for _, nc := range l {
+		if !nc.IsConnected() && !awaitConnected(ctx, nc) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+func awaitConnected(ctx context.Context, nc *nats.Conn) bool {
+	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer nc.RemoveStatusListener(changed)
+	for !nc.IsConnected() && !nc.IsClosed() {
+		select {
+		case <-changed:
+		case <-ctx.Done():
 			return false
 		}
 	}

@@ -10,6 +10,12 @@ func retryWait(n int) time.Duration {
 	return min(50*time.Millisecond<<min(n-1, 6), 2*time.Second)
 }
 
+// awaitRetry waits for the n-th attempt (from 1) to store results again: a while, and without a connection until there is one. It
+// is false when ctx is done before.
+func (w *Worker) awaitRetry(ctx context.Context, n int) bool {
+	return sleep(ctx, retryWait(n)) && w.links.forResults(w.opts.Exclusive).awaitConnected(ctx)
+}
+
 // sleep waits for d or the end of ctx, and says whether it waited for d.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

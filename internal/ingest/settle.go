@@ -149,7 +149,7 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 			return
 		}
 		s.w.publishFailed(err, len(s.left), attempt)
-		if !sleep(ctx, retryWait(attempt)) {
+		if !s.w.awaitRetry(ctx, attempt) {
 			return
 		}
 	}

@@ -25,12 +25,13 @@ func (s Stage) String() string { return [...]string{"starting", "running", "drai
 
 // Status is a worker's state at one moment. Reading it asks neither the server nor a device.
 type Status struct {
-	Stage     Stage
-	Connected bool
-	InHand    int           // batches being filled, computed or settled
-	HeldBack  int           // payloads that fail alone while no other has come right since; they come again later
-	Progress  time.Time     // when payloads last came right: a batch was computed, or results were stored
-	AckWait   time.Duration // the consumer's
+	Stage      Stage
+	Connected  bool
+	InHand     int           // batches being filled, computed or settled
+	Partitions int           // that this worker has to itself, with exclusive delivery
+	HeldBack   int           // payloads that fail alone while no other has come right since; they come again later
+	Progress   time.Time     // when payloads last came right: a batch was computed, or results were stored
+	AckWait    time.Duration // the consumer's
 }
 
 // Status reads the worker's state.
@@ -39,8 +40,12 @@ func (w *Worker) Status() Status {
 	for _, e := range w.evidence {
 		held += e.held()
 	}
+	partitions := 0
+	if e := w.exclusive.Load(); e != nil {
+		partitions = e.members.Owned()
+	}
 	return Status{
-		Stage: Stage(w.stage.Load()), Connected: w.links.connected(), HeldBack: held,
+		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.links.connected(), HeldBack: held,
 		InHand: int(w.inHand.Load()), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
 	}
 }

@@ -90,7 +90,7 @@ func (t *tenure) publishGroup(hard context.Context, s *settler, g *group) error 
 			return jetstream.ErrConnectionClosed
 		}
 		t.w.publishFailed(err, len(s.left), attempt)
-		if !sleep(hard, retryWait(attempt)) {
+		if !t.w.awaitRetry(hard, attempt) {
 			return hard.Err()
 		}
 	}

@@ -31,6 +31,14 @@ func (m *Metrics) WatchHeldBack(payloads func() int) {
 	}, func() float64 { return float64(payloads()) }))
 }
 
+// WatchPartitions makes every scrape read how many partitions the worker has to itself.
+func (m *Metrics) WatchPartitions(partitions func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "partitions_owned",
+		Help: "Partitions that this worker has to itself, with exclusive delivery.",
+	}, func() float64 { return float64(partitions()) }))
+}
+
 // WatchMemory makes every scrape read how much memory payloads in hand take, of how much they may, and how often the next had to wait.
 func (m *Metrics) WatchMemory(read func() ingest.Memory) {
 	m.registry.MustRegister(memoryCollector(read))

@@ -41,6 +41,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.SetLimits(telemetry.Limits{BatchBytes: 4 << 20, BatchPayloads: 8192, AckWait: 30 * time.Second})
 	m.WatchInHand(func() int { return 5 })
 	m.WatchHeldBack(func() int { return 2 })
+	m.WatchPartitions(func() int { return 6 })
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
 		m.LogSuppressed(level)
 	}
@@ -134,6 +135,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"pageable_bytes", "device=host", 4096}, {"scratch_limit_bytes", "device=host", 1 << 30},
 		{"scratch_allocation_failures_total", "device=host", 2},
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5}, {"held_back_payloads", "", 2},
+		{"partitions_owned", "", 6},
 		{"device_errors_total", "device=host,kind=probe", 0}, {"consumer_stalled", "", 3}, {"partition_restarts_total", "", 1},
 		{"log_suppressed_total", "level=debug", 0}, {"log_suppressed_total", "level=info", 1},
 		{"log_suppressed_total", "level=warn", 2}, {"log_suppressed_total", "level=error", 1},

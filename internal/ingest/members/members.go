@@ -210,6 +210,13 @@ func (m *Members) Await(ctx context.Context, p int, want bool) bool {
 	return false
 }
 
+// Owned is how many partitions this worker has.
+func (m *Members) Owned() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.owns)
+}
+
 // Has notes whether this worker has a partition.
 func (m *Members) Has(p int, owns bool) {
 	m.mu.Lock()

@@ -80,6 +80,7 @@ func (p *Pull) send(i, messages, bytes int) error {
 		return err
 	}
 	if err := request(p.nc, p.subject, to.prefix+strconv.FormatUint(p.asked, 10), w); err != nil {
+		p.unused = p.unused || w.Pin == "" // nothing can come on it
 		return err
 	}
 	p.live[i] = ask{number: p.asked, messages: messages, bytes: bytes, until: time.Now().Add(p.r.Expires + p.r.Heartbeat)}
