@@ -2,6 +2,7 @@ package faults
 
 import (
 	"os"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 // In each of these tests a worker is away for longer than the result stream knows the ids of what it has stored.
 const (
 	lateAckWait = 3 * time.Second
+	lateDeliver = 4
 	lateWindow  = 12 * time.Second
 	lateAway    = 20 * time.Second // frozen or cut off
 	lateStart   = 14 * time.Second // after a kill
@@ -23,6 +25,7 @@ func (r *rig) serveLate() {
 	r.t.Helper()
 	r.operators("crc32c,minhash?k=24&hashes=128")
 	r.set("MILLRACE_ACK_WAIT=" + lateAckWait.String())
+	r.set("MILLRACE_MAX_DELIVER=" + strconv.Itoa(lateDeliver))
 	r.lead = lateLead
 	r.serve(1)
 	r.createStream(jetstream.StreamConfig{
