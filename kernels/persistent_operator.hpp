@@ -30,7 +30,7 @@ int32_t create_persistent(Kernel *kernel, const char *name, const millrace_opera
     return plain.create(ordinal, params, bytes, out, error);
 }
 
-// Bytes rounded up, so that what follows is aligned as an allocation is.
+// Rounds up to 256 bytes, to which scratch is aligned, so that the next part of it is aligned too.
 inline uint64_t aligned_room(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // What the plain operator needs for the largest payload of a mailbox.

@@ -26,7 +26,7 @@ const (
 	mailboxAlign = 16                                 // a mailbox's size is a multiple of this many bytes
 )
 
-// mailboxBytes is the size of a mailbox with room for payloads of up to so many bytes.
+// mailboxBytes is the size of a mailbox whose largest payload has that many bytes.
 func mailboxBytes(payload int) int { return mailboxHead + roundUp(payload, mailboxAlign) }
 
 // wordsOf gives the words of the mailbox in memory, which must be aligned to 64 bytes.

@@ -99,10 +99,10 @@ type mailbox struct {
 	result  device.HostBuffer
 	words   *mailboxWords // in region
 	posted  uint64        // number of the last payload
-	checked time.Time     // when the device was last asked about the posted payload, or await began to wait; zero before
+	checked time.Time     // when the device was last asked about the posted payload; zero until await has begun to poll
 }
 
-// open takes all that a launch for payloads of up to so many bytes needs.
+// open allocates everything that a launch needs. No payload may be larger than bytes.
 func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) (err error) {
 	if m.kernel, err = m.dev.Kernel(op.Name()+persistentSuffix, op.Params()); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (m *mailbox) post(payload []byte) {
 	m.checked = time.Time{}
 }
 
-// mailboxSpins is how often await looks between giving way to other goroutines.
+// mailboxSpins is how often await reads the word before it lets other goroutines run.
 const mailboxSpins = 64
 
 // await polls until the kernel has finished the payload.
@@ -209,8 +209,8 @@ func (m *mailbox) await(ctx context.Context) error {
 	return nil
 }
 
-// mailboxPatience is how long a payload may take before the device is asked about the kernel, and how often it is asked
-// from then on. Otherwise the host looks at a word in its own memory and makes no call.
+// mailboxPatience is how long a payload may take before the device is asked about the kernel, and the time between two
+// questions. Until then the host only reads a word in its own memory.
 const mailboxPatience = time.Millisecond
 
 // check fails if the device is lost, and launches the kernel again if it has ended by itself.

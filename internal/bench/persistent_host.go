@@ -14,11 +14,11 @@ const persistentSuffix = ":persistent"
 // persistentIdle is how long a persistent kernel stays without a payload before it ends by itself. A GPU's does the same.
 const persistentIdle = time.Second
 
-// persistentHost is the persistent kernel of an operator, for devices whose memory is the host's: one launch takes
-// payloads from a mailbox until it is told to end. The launch's only row is the mailbox.
+// persistentHost is the persistent kernel of an operator, for devices whose memory is the host's. One launch takes
+// payloads from a mailbox, which is its only row, until it is told to end.
 type persistentHost struct {
-	device.HostKernel               // of the operator
-	idle              time.Duration // without a payload, after which it ends
+	device.HostKernel               // the operator's
+	idle              time.Duration // time without a payload after which the kernel ends
 }
 
 // Name implements device.HostKernel.
@@ -57,14 +57,15 @@ func (k persistentKernel) Run(mailbox []byte, _ []uint32, scratch, result []byte
 	return nil
 }
 
-// A persistent kernel that has looked persistentLooks times without finding a payload sleeps for persistentNap before it
-// looks as often again, so that an idle one leaves its core to others.
+// A persistent kernel sleeps for persistentNap each time it has looked into the mailbox persistentLooks times in vain. An
+// idle one thus leaves its core to other goroutines.
 const (
 	persistentLooks = 1000
 	persistentNap   = 20 * time.Microsecond
 )
 
-// next waits for a payload and returns its number. It returns mailboxStop if the kernel must end, or was idle for so long.
+// next waits for a payload and returns its number. It returns mailboxStop if the host has stored that, or if no payload
+// came for the time that idle says.
 func (w *mailboxWords) next(idle time.Duration) uint64 {
 	finished := w.finished.Load()
 	var since time.Time // of the first nap

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/operator/payloads"
 )
 
-// openPersistent opens a sender of crc32c through a persistent kernel of d, for payloads of up to so many bytes.
+// openPersistent opens a sender of crc32c through a persistent kernel of d. No payload may be larger than bytes.
 func openPersistent(t *testing.T, d device.Device, bytes int) *persistentSender {
 	t.Helper()
 	s := &persistentSender{dev: d}
@@ -58,7 +58,7 @@ func TestPersistentKernelTakesPayloadsOfEverySize(t *testing.T) {
 	}
 }
 
-// TestPersistentKernelIsLaunchedAgain has a kernel that ends whenever it is idle for no time at all.
+// TestPersistentKernelIsLaunchedAgain has a kernel that ends before each payload.
 func TestPersistentKernelIsLaunchedAgain(t *testing.T) {
 	k := kernelNamed(t, "crc32c:persistent").(persistentHost)
 	k.idle = time.Nanosecond

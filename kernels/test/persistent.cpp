@@ -17,7 +17,7 @@ using namespace millrace;
 
 using Launch = std::function<void(const PersistentMemory &)>;
 
-// Memory as pinned memory is aligned, and not a byte more than was asked for: the sanitizer sees a read past its end.
+// Memory that is aligned like pinned memory and ends after the last byte asked for, so that the sanitizer sees a read past it.
 struct FreeAligned {
     void operator()(void *memory) const { ::operator delete(memory, std::align_val_t(alignof(MailboxWords))); }
 };
@@ -62,7 +62,7 @@ struct Host {
         if (words().posted < payloads.size()) {
             post(payloads[words().posted]);
         } else if (forgets) {
-            emulator::clock += kMailboxIdle / 100; // time flies
+            emulator::clock += kMailboxIdle / 100; // let time pass
         } else {
             words().posted = kMailboxStop;
         }
