@@ -5,13 +5,20 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
+	"millrace/internal/operator"
 )
 
 // mixPieceBytes is how much of a batch one core takes at a time; a multiple of 16.
 const mixPieceBytes = 64 << 10
 
 // HostKernels are the kernels that the bench needs beyond the operators', for devices whose memory is the host's.
-func HostKernels() []device.HostKernel { return []device.HostKernel{mixHost{}} }
+func HostKernels() []device.HostKernel {
+	all := []device.HostKernel{mixHost{}}
+	for _, k := range operator.HostKernels() {
+		all = append(all, persistentHost{k, persistentIdle})
+	}
+	return all
+}
 
 type mixHost struct{}
 

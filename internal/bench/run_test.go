@@ -105,12 +105,11 @@ func TestEveryRowRuns(t *testing.T) {
 
 // mayLack is the reason that a row gives which the device cannot do; empty where it must do it.
 func mayLack(e Entry, d device.Device) (reason string) {
-	_, keepsKernels := d.(device.Residenter)
 	switch {
 	case e.Name == "devices":
 		return "one device"
-	case e.Name == "persistent" && !keepsKernels:
-		return "no resident kernels"
+	case e.Name == "persistent" && d.Info().Kind == "sim":
+		return "no persistent kernels"
 	case e.Name == "pageable-in" && d.Info().Kind == "sim":
 		return "pinned memory alone"
 	}
