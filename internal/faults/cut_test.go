@@ -71,21 +71,31 @@ func (r *rig) takenOver(w *worker) float64 {
 	return w.redelivered()
 }
 
-// awaitWork returns once a worker has stored something more, and, with exclusive delivery, has a partition: what it stores when
-// it comes back may be of partitions that others have by then.
+// awaitWork returns once a worker has stored something more, and, with exclusive delivery, has a partition. A worker that comes back
+// stores results of partitions that others have by then, and counts these partitions until it has: so no partition may count twice.
 func (r *rig) awaitWork(w *worker) {
 	r.t.Helper()
-	read := func(name string) float64 {
-		n, err := w.metric(name)
-		if err != nil {
-			return 0
-		}
-		return n
-	}
-	before := read("millrace_messages_total")
+	before, _ := w.metric("millrace_messages_total") // 0 while it cannot be asked
 	r.until("the worker to be cut off has work", func() bool {
-		return read("millrace_messages_total") > before && (r.mode() != "exclusive" || read("millrace_partitions_owned") > 0)
+		stored, err := w.metric("millrace_messages_total")
+		return err == nil && stored > before && (r.mode() != "exclusive" || r.hasPartition(w))
 	})
+}
+
+// defaultPartitions is the default of MILLRACE_PARTITIONS.
+const defaultPartitions = 8
+
+// hasPartition reports whether a worker has a partition, and no partition counts as two workers'.
+func (r *rig) hasPartition(w *worker) bool {
+	var all float64
+	for _, each := range r.workers {
+		owned, err := each.metric("millrace_partitions_owned")
+		if err != nil || each == w && owned == 0 {
+			return false
+		}
+		all += owned
+	}
+	return all <= defaultPartitions
 }
 
 // cutAttempts bounds how often a worker is cut off until it had something in hand.
