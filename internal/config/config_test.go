@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,6 +181,48 @@ func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 		if got, set := os.LookupEnv(name); !set || got != value {
 			t.Errorf("%s is %q after Load, was %q", name, got, value)
 		}
+	}
+}
+
+// TestLoadLeavesTheEnvironmentAlone calls Load from several goroutines, with values that cannot be read, and compares the
+// environment with its first state all the while.
+func TestLoadLeavesTheEnvironmentAlone(t *testing.T) {
+	_, first := load(t, map[string]string{"MILLRACE_LANES": "many", "MILLRACE_LINGER": "2", "MILLRACE_PROVISION": "maybe"})
+	if first == nil {
+		t.Fatal("Load takes values that cannot be read")
+	}
+	before := os.Environ()
+	var loads sync.WaitGroup
+	for range 4 {
+		loads.Go(func() {
+			for range 20 {
+				if _, err := config.Load(); err == nil || err.Error() != first.Error() {
+					t.Errorf("Load returns\n%v\nwant\n%v", err, first)
+					return
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { loads.Wait(); close(done) }()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+		if now := os.Environ(); !slices.Equal(now, before) {
+			t.Fatalf("the environment changed to\n%q\nfrom\n%q", now, before)
+		}
+	}
+}
+
+// TestAValueThatCannotBeReadCausesNoOtherProblem checks that the variable counts with its default when it is compared with others.
+func TestAValueThatCannotBeReadCausesNoOtherProblem(t *testing.T) {
+	_, err := load(t, map[string]string{"MILLRACE_BATCH_DEADLINE_MAX": "long"})
+	var all *config.Error
+	if !errors.As(err, &all) || len(all.Problems) != 1 {
+		t.Errorf("Load returns\n%v\nwant one problem", err)
 	}
 }
 

@@ -25,12 +25,11 @@ type readings struct {
 	warnings []string
 }
 
-// Load reads the environment, fills in defaults and validates. The error is an *Error that names every
-// problem; the Config is never nil, so that a command can show what was read, but with an error it is not
-// fit to run on.
+// Load reads the environment, fills in defaults and validates. It returns an *Error that names every problem.
 //
-// Variables that cannot be read are taken out of the environment while Load runs and put back before it
-// returns, so nothing else may be reading the environment meanwhile.
+// The Config is never nil, so that a command can print what was read. Do not run a worker on it if there is an error.
+//
+// Load only reads the environment, so several goroutines may call it at once.
 func Load(checks ...Check) (*Config, error) {
 	c := &Config{}
 	c.lookAround()
@@ -82,33 +81,31 @@ func (c *Config) lookAround() {
 	}
 }
 
-// parse fills in the fields. envconfig stops at the first value that it cannot read, so that value is noted
-// and set aside, and envconfig starts again, at most once for each variable.
+// noVariable is a prefix under which no variable can be set, because names in the environment do not contain "=".
+const noVariable = "="
+
+// parse fills in the fields: first all defaults, then each variable that is set.
+//
+// envconfig stops at the first value that it cannot read. It therefore gets one field at a time, and a field that it
+// cannot read keeps its default.
 func (c *Config) parse() error {
-	var aside []string
-	defer func() {
-		for _, name := range aside {
-			if err := os.Setenv(name, c.read.set[name]); err != nil {
-				c.warn("%s could not be put back into the environment: %v", name, err)
-			}
+	if err := envconfig.Process(noVariable, c); err != nil {
+		return fmt.Errorf("configuration: %w", err) // a tag with an unreadable default: a bug, which a test looks for
+	}
+	for _, f := range c.fields() {
+		if !c.IsSet(f.name) {
+			continue
 		}
-	}()
-	for {
-		err := envconfig.Process(Prefix, c)
 		var bad *envconfig.ParseError
-		if err == nil {
-			return nil
-		}
-		if !errors.As(err, &bad) || !c.IsSet(bad.KeyName) || c.read.unread[bad.KeyName] {
-			return fmt.Errorf("configuration: %w", err) // a default that cannot be read: a bug, which a test looks for
-		}
-		c.problem(bad.KeyName, unreadable(bad))
-		c.read.unread[bad.KeyName] = true
-		aside = append(aside, bad.KeyName)
-		if err := os.Unsetenv(bad.KeyName); err != nil {
+		switch err := f.read(); {
+		case errors.As(err, &bad):
+			c.problem(f.name, unreadable(bad))
+			c.read.unread[f.name] = true
+		case err != nil:
 			return fmt.Errorf("configuration: %w", err)
 		}
 	}
+	return nil
 }
 
 // unreadable says why a value could not be read, without the wording of the parser below.

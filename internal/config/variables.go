@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kelseyhightower/envconfig"
 )
 
 // Variable is one variable as people are shown it. Secrets are masked.
@@ -26,7 +28,7 @@ func (c *Config) Variables() []Variable {
 	list := make([]Variable, len(fields))
 	for i, f := range fields {
 		raw, set := c.read.set[f.name]
-		v := Variable{Name: f.name, Default: f.tag.Get("default") + f.tag.Get("but"), Set: set, Form: f.form(), Meaning: f.tag.Get("desc")}
+		v := Variable{Name: f.name, Default: f.decl.Tag.Get("default") + f.decl.Tag.Get("but"), Set: set, Form: f.form(), Meaning: f.decl.Tag.Get("desc")}
 		v.Value = mask(f.name, f.text())
 		if c.read.unread[f.name] {
 			v.Value = mask(f.name, raw)
@@ -38,9 +40,21 @@ func (c *Config) Variables() []Variable {
 
 // field is one variable and the place that holds its value.
 type field struct {
-	name  string
-	value reflect.Value
-	tag   reflect.StructTag
+	name   string              // the variable's whole name: MILLRACE_NATS_TLS_CA
+	prefix string              // the part of the name that the enclosing structs give: MILLRACE_NATS_TLS
+	decl   reflect.StructField // the declaration in its struct
+	value  reflect.Value
+}
+
+// read sets the value from the environment. It leaves the value alone if envconfig returns an error.
+func (f field) read() error {
+	decl := reflect.StructField{Name: f.decl.Name, Type: f.decl.Type, Tag: f.decl.Tag}
+	alone := reflect.New(reflect.StructOf([]reflect.StructField{decl}))
+	if err := envconfig.Process(f.prefix, alone.Interface()); err != nil {
+		return err
+	}
+	f.value.Set(alone.Elem().Field(0))
+	return nil
 }
 
 // fields lists the variables of c, nested structs included.
@@ -59,7 +73,7 @@ func appendFields(list []field, prefix string, of reflect.Value) []field {
 			list = appendFields(list, name, of.Field(i))
 			continue
 		}
-		list = append(list, field{name: name, value: of.Field(i), tag: ft.Tag})
+		list = append(list, field{name: name, prefix: prefix, decl: ft, value: of.Field(i)})
 	}
 	return list
 }
@@ -85,7 +99,7 @@ func (f field) text() string {
 
 // form says in words what the variable takes.
 func (f field) form() string {
-	lo, hi := f.tag.Get("min"), f.tag.Get("max")
+	lo, hi := f.decl.Tag.Get("min"), f.decl.Tag.Get("max")
 	switch f.value.Interface().(type) {
 	case bool:
 		return "true or false"
@@ -96,10 +110,10 @@ func (f field) form() string {
 	case time.Duration:
 		return fmt.Sprintf("a duration from %s to %s", lo, hi)
 	}
-	if words := f.tag.Get("oneof"); words != "" {
+	if words := f.decl.Tag.Get("oneof"); words != "" {
 		return spoken(strings.Split(words, ","))
 	}
-	return f.tag.Get("form")
+	return f.decl.Tag.Get("form")
 }
 
 // spoken joins words as a sentence does: "a, b or c".
@@ -115,13 +129,13 @@ func spoken(words []string) string {
 func (f field) wrong() string {
 	switch value := f.value.Interface().(type) {
 	case int:
-		return outside(value, f.tag, func(s string) int { return must(strconv.Atoi(s)) })
+		return outside(value, f.decl.Tag, func(s string) int { return must(strconv.Atoi(s)) })
 	case Size:
-		return outside(value, f.tag, func(s string) (size Size) { must(0, size.UnmarshalText([]byte(s))); return size })
+		return outside(value, f.decl.Tag, func(s string) (size Size) { must(0, size.UnmarshalText([]byte(s))); return size })
 	case time.Duration:
-		return outside(value, f.tag, func(s string) time.Duration { return must(time.ParseDuration(s)) })
+		return outside(value, f.decl.Tag, func(s string) time.Duration { return must(time.ParseDuration(s)) })
 	}
-	words := f.tag.Get("oneof")
+	words := f.decl.Tag.Get("oneof")
 	if words == "" {
 		return ""
 	}
