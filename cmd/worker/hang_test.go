@@ -178,7 +178,7 @@ func TestOverdue(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			over := p.overdue(ctx)
-			time.Sleep(time.Hour) // of the bubble's time
+			time.Sleep(time.Hour) //nolint:forbidigo // the clock of a synctest bubble is virtual
 			select {
 			case <-over:
 				t.Fatal("it is overdue before anything has ended")
