@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A start that fails says why and leaves nothing behind, also where the reason is not in what it would have created first.
+// TestAStartThatFailsLeavesNoConsumersBehind checks that a start that fails names the reason and creates no consumers.
 func TestAStartThatFailsLeavesNoConsumersBehind(t *testing.T) {
 	partitions := &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(6)}}.>"}
 	results := jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}}
