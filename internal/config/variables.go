@@ -12,17 +12,17 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Variable is one variable as people are shown it. Secrets are masked.
+// Variable describes a variable to people. Secrets are masked.
 type Variable struct {
 	Name    string // MILLRACE_BATCH_BYTES
-	Default string // the value when it is not set; may be empty
-	Value   string // the value now; as written if it could not be read
-	Set     bool   // the environment sets it
-	Form    string // what it takes, in words
-	Meaning string // what it does, in words
+	Default string // the value if it is not set; may be empty
+	Value   string // the current value; the text in the environment if that cannot be parsed
+	Set     bool   // whether the environment sets it
+	Form    string // the possible values, in words
+	Meaning string // its meaning, in words
 }
 
-// Variables lists every variable in the order of Config's fields.
+// Variables returns every variable, in the order of the fields of Config.
 func (c *Config) Variables() []Variable {
 	fields := c.fields()
 	list := make([]Variable, len(fields))
@@ -38,10 +38,10 @@ func (c *Config) Variables() []Variable {
 	return list
 }
 
-// field is one variable and the place that holds its value.
+// field is a variable and the field of Config that holds its value.
 type field struct {
 	name   string              // the variable's whole name: MILLRACE_NATS_TLS_CA
-	prefix string              // the part of the name that the enclosing structs give: MILLRACE_NATS_TLS
+	prefix string              // the name without the part that the field adds: MILLRACE_NATS_TLS
 	decl   reflect.StructField // the declaration in its struct
 	value  reflect.Value
 }
@@ -57,11 +57,12 @@ func (f field) read() error {
 	return nil
 }
 
-// fields lists the variables of c, nested structs included.
+// fields returns the variables of c and of its nested structs.
 func (c *Config) fields() []field {
 	return appendFields(nil, Prefix, reflect.ValueOf(c).Elem())
 }
 
+// appendFields appends the variables of the struct of, whose names begin with prefix.
 func appendFields(list []field, prefix string, of reflect.Value) []field {
 	for i := range of.NumField() {
 		ft := of.Type().Field(i)
@@ -83,13 +84,13 @@ var (
 	acronymEnd = regexp.MustCompile(`([A-Z]{2,})([A-Z][a-z])`)
 )
 
-// variableName is the part of a variable's name that a field gives: HTTPAddr is HTTP_ADDR, NKey is NKEY.
+// variableName returns the part of a variable's name that a field adds: HTTPAddr adds HTTP_ADDR, NKey adds NKEY.
 func variableName(fieldName string) string {
 	name := acronymEnd.ReplaceAllString(fieldName, "${1}_${2}")
 	return strings.ToUpper(wordEnd.ReplaceAllString(name, "${1}_${2}"))
 }
 
-// text is the field's value in the form in which it is written.
+// text returns the value as the user would write it.
 func (f field) text() string {
 	if level, ok := f.value.Interface().(slog.Level); ok {
 		return strings.ToLower(level.String())
@@ -97,7 +98,7 @@ func (f field) text() string {
 	return fmt.Sprint(f.value.Interface())
 }
 
-// form says in words what the variable takes.
+// form returns the possible values in words.
 func (f field) form() string {
 	lo, hi := f.decl.Tag.Get("min"), f.decl.Tag.Get("max")
 	switch f.value.Interface().(type) {
@@ -111,13 +112,13 @@ func (f field) form() string {
 		return fmt.Sprintf("a duration from %s to %s", lo, hi)
 	}
 	if words := f.decl.Tag.Get("oneof"); words != "" {
-		return spoken(strings.Split(words, ","))
+		return joinOr(strings.Split(words, ","))
 	}
 	return f.decl.Tag.Get("form")
 }
 
-// spoken joins words as a sentence does: "a, b or c".
-func spoken(words []string) string {
+// joinOr joins words as in a sentence: "a, b or c".
+func joinOr(words []string) string {
 	last := len(words) - 1
 	if last < 1 {
 		return strings.Join(words, "")
@@ -125,7 +126,7 @@ func spoken(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// wrong says what is wrong with the field's value by its tags min, max and oneof; empty if nothing is.
+// wrong returns how the value violates the tags min, max and oneof, or "".
 func (f field) wrong() string {
 	switch value := f.value.Interface().(type) {
 	case int:
@@ -147,7 +148,7 @@ func (f field) wrong() string {
 	return "not a known word"
 }
 
-// outside says on which side of the bounds in its tag a value lies.
+// outside returns which bound in its tag a value violates, or "". read parses a bound.
 func outside[T int | Size | time.Duration](value T, tag reflect.StructTag, read func(string) T) string {
 	switch lo, hi := tag.Get("min"), tag.Get("max"); {
 	case value < read(lo):
@@ -158,7 +159,7 @@ func outside[T int | Size | time.Duration](value T, tag reflect.StructTag, read 
 	return ""
 }
 
-// must unwraps what a tag says: a tag that cannot be read is a bug of this package.
+// must returns value. It panics on an error, because a tag that cannot be parsed is a bug of this package.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic("config: bad tag: " + err.Error())
