@@ -26,7 +26,7 @@ func TestStartOnGPUs(t *testing.T) {
 		settings string
 		env      []string
 		code     int
-		says     []string
+		want     []string
 	}{
 		"too old": {"compute=70,75", nil, exitFailed,
 			[]string{"device unavailable", "GPU 0 has compute capability 7.0", "GPU 1 has compute capability 7.5", "needs 8.0 or later"}},
@@ -47,7 +47,7 @@ func TestStartOnGPUs(t *testing.T) {
 			[]string{"no memory pools", "raise MILLRACE_SCRATCH_LIMIT"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			call(t, gpu(t, c.settings, append(c.env, "MILLRACE_NATS_URL=nats://127.0.0.1:1")...), "run").want(t, c.code, c.says...)
+			call(t, gpu(t, c.settings, append(c.env, "MILLRACE_NATS_URL=nats://127.0.0.1:1")...), "run").want(t, c.code, c.want...)
 		})
 	}
 }
@@ -58,7 +58,7 @@ func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings string
 		env      []string
-		says     []string
+		want     []string
 	}{
 		"an old one beside a new one": {"compute=70,90", nil, []string{"A GPU IS LEFT OUT", "compute capability 7.0", `"device":"GPU-00000000-0000-0000-0000-000000000001"`}},
 		"old ones alone":              {"compute=70,70", []string{"MILLRACE_DEVICE=auto"}, []string{"FALLING BACK TO THE CPU", "compute capability 7.0", `"device":"host"`}},
@@ -83,7 +83,7 @@ func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 				}
 			}
 			p.await("50 payloads  ")
-			for _, want := range c.says {
+			for _, want := range c.want {
 				if !strings.Contains(p.text(), want) {
 					t.Errorf("the output lacks %q", want)
 				}

@@ -41,7 +41,7 @@ func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 	for _, c := range []struct {
 		name, min, max string
 		stop           bool
-		says           string
+		want           string
 	}{
 		{"by itself", "500ms", "1s", false, "the device is lost"},
 		{"told to stop", "10s", "1h", true, "the device did not finish in time"},
@@ -68,8 +68,8 @@ func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 			if code := p.cmd.ProcessState.ExitCode(); code != exitLost {
 				t.Errorf("exit status %d, want %d", code, exitLost)
 			}
-			if !strings.Contains(p.text(), c.says) {
-				t.Errorf("the output lacks %q", c.says)
+			if !strings.Contains(p.text(), c.want) {
+				t.Errorf("the output lacks %q", c.want)
 			}
 		})
 	}
@@ -168,7 +168,8 @@ func TestClosingIsBounded(t *testing.T) {
 	}
 }
 
-// TestOverdue checks that the worker is overdue the drain timeout and endGrace after it is told to stop or a device is lost.
+// TestOverdue checks that the worker becomes overdue when the drain timeout and endGrace have passed since it was told to stop or lost a
+// device.
 func TestOverdue(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

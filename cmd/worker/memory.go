@@ -21,7 +21,7 @@ const (
 	cudaMemory     = 160 << 20
 	cudaMemoryMore = 64 << 20
 
-	// embeddedMemory is reserved for the embedded server. The server may take more, but nobody runs it in production.
+	// embeddedMemory is reserved for the embedded server. The server may take more, but it is only meant for trying Millrace out.
 	embeddedMemory = 128 << 20
 
 	// unboundedShare limits a worker without any limit to 1/unboundedShare of the machine's memory.

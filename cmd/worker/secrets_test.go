@@ -130,12 +130,12 @@ func TestSecretsStayInside(t *testing.T) {
 			if c.file != "" {
 				env = append(env, c.env+"="+secretFile(t, c.file))
 			}
-			said := work(t, s, env, c.login)
+			printed := work(t, s, env, c.login)
 			for _, command := range []string{"config", "check", "version", "run"} { // the server has stopped
 				r := call(t, env, command)
-				said["worker "+command] = r.out + r.errors
+				printed["worker "+command] = r.out + r.errors
 			}
-			for where, text := range said {
+			for where, text := range printed {
 				for _, secret := range append(c.secrets, plantedBearer) {
 					if strings.Contains(text, secret) {
 						t.Errorf("%s contains %q", where, secret)
@@ -176,25 +176,25 @@ func work(t *testing.T, s *server.Server, env []string, login nats.Option) map[s
 	}
 	public, debug := address(t, p, "serving metrics and health"), address(t, p, "serving debug pages")
 	awaitBody(t, public+"metrics", `millrace_messages_total{outcome="published"} 20`)
-	said := map[string]string{}
+	printed := map[string]string{}
 	for _, page := range []string{"metrics", "healthz", "readyz"} {
-		said["/"+page] = body(t, public+page)
+		printed["/"+page] = body(t, public+page)
 	}
 	for _, page := range debugPages {
-		said["debug /"+page] = body(t, debug+page)
+		printed["debug /"+page] = body(t, debug+page)
 	}
 	check := call(t, env, "check")
 	check.want(t, exitDone)
-	said["worker check, connected"] = check.out + check.errors
+	printed["worker check, connected"] = check.out + check.errors
 	s.Shutdown()
 	s.WaitForShutdown()
 	p.await("not connected to NATS, trying again")
-	said["/readyz without a server"] = body(t, public+"readyz")
+	printed["/readyz without a server"] = body(t, public+"readyz")
 	p.await("spans cannot be exported")
 	p.terminate()
-	said["the log"] = p.text()
-	if !strings.Contains(said["the log"], `"level":"DEBUG"`) && !strings.Contains(said["the log"], `"level":"WARN"`) {
+	printed["the log"] = p.text()
+	if !strings.Contains(printed["the log"], `"level":"DEBUG"`) && !strings.Contains(printed["the log"], `"level":"WARN"`) {
 		t.Error("the log has no line of level DEBUG or WARN")
 	}
-	return said
+	return printed
 }

@@ -104,8 +104,8 @@ func TestWithoutACollector(t *testing.T) {
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)
 	}
-	if said := strings.Count(p.text(), "spans cannot be exported"); said != 1 || strings.Count(p.text(), endpoint) > 2 {
-		t.Errorf("logged %d times, want once", said)
+	if lines := strings.Count(p.text(), "spans cannot be exported"); lines != 1 || strings.Count(p.text(), endpoint) > 2 {
+		t.Errorf("logged %d times, want once", lines)
 	}
 	if got := streamMessages(t, js, "RESULTS"); got != n {
 		t.Errorf("%d results, want %d", got, n)
