@@ -193,31 +193,28 @@ const locksSampled = 20
 // createFiles creates the files that the flags name.
 func (b *benchFlags) createFiles() (*benchOutput, error) {
 	out := &benchOutput{}
-	var err error
-	if b.json != "" {
-		if out.json, err = os.Create(b.json); err != nil {
-			return nil, fmt.Errorf("bench: --json: %w", err)
+	for _, f := range []struct {
+		flag, name string
+		file       **os.File
+	}{
+		{"json", b.json, &out.json}, {"cpuprofile", b.profile, &out.profile}, {"mutexprofile", b.locks, &out.locks}, {"trace", b.trace, &out.trace},
+	} {
+		if f.name == "" {
+			continue
 		}
+		file, err := os.Create(f.name)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("bench: --%s: %w", f.flag, err), out.close())
+		}
+		*f.file = file
 	}
-	if b.profile != "" {
-		if out.profile, err = os.Create(b.profile); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --cpuprofile: %w", err), out.close())
-		}
-	}
-	if b.locks != "" {
-		if out.locks, err = os.Create(b.locks); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --mutexprofile: %w", err), out.close())
-		}
-	}
-	if b.trace != "" {
-		if out.trace, err = os.Create(b.trace); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --trace: %w", err), out.close())
-		}
+	if out.trace != nil {
 		out.timeline = telemetry.NewTimeline(benchTimeline)
 	}
 	return out, nil
 }
 
+// close closes the files that are open.
 func (out *benchOutput) close() error {
 	var errs []error
 	for _, f := range []*os.File{out.json, out.trace, out.profile, out.locks} {
