@@ -41,9 +41,11 @@ nocgo: ## Build the worker without cgo, and run the device tests so
 
 lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	go run $(LINTER) run --allow-parallel-runners ./...
+	go run $(LINTER) run --allow-parallel-runners --build-tags faults,invariants,noembedded --enable-only depguard,forbidigo ./...
+	go run -exec 'env CGO_ENABLED=0 GOOS=darwin' $(LINTER) run --allow-parallel-runners --enable-only depguard ./...
 	cd tools/image/test && go run $(LINTER) run --allow-parallel-runners ./...
 	cd helm && go run $(LINTER) run --allow-parallel-runners ./...
-	cd helm/test && go run $(LINTER) run --allow-parallel-runners ./...
+	cd helm/test && go run $(LINTER) run --allow-parallel-runners --build-tags e2e ./...
 
 fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 	@set -e; for package in $$(go list ./...); do \
@@ -88,8 +90,8 @@ kernels-check: ## Test the kernels' arithmetic on the CPU (needs a C++ compiler 
 gpu-bundle: ## Build and pack into .gpu/ what a GPU machine without Go needs
 	rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)
 	CGO_ENABLED=1 go build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BUNDLE)/worker ./cmd/worker
-	set -e; for room in $(BUNDLE_TESTS); do \
-		CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BUNDLE)/$${room##*/}.test ./internal/$$room; \
+	set -e; for package in $(BUNDLE_TESTS); do \
+		CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BUNDLE)/$${package##*/}.test ./internal/$$package; \
 	done
 	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/libmillrace-faulty.so kernels/build/yardstick) $(BUNDLE)/; \
 	else echo "kernels/build/libmillrace.so is not there (make kernels): the bundle goes without it" >&2; fi

@@ -25,7 +25,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// benchFlags are what `worker bench` was asked for.
+// benchFlags holds the flags and groups of `worker bench`.
 type benchFlags struct {
 	list      bool
 	json      string
@@ -44,31 +44,31 @@ type benchFlags struct {
 	groups    []string
 }
 
-const benchAbout = `Measures devices and the pipeline on them: worker bench [GROUP...] [flags]. The groups are
+const benchAbout = `Measures devices and pipelines: worker bench [GROUP...] [flags]. The groups are
 %s,
 and all, which is the default.
-What is compared is measured in turns, on fresh random data, and results are checked: one that is wrong ends it
-with exit status 1. MILLRACE_DEVICE and MILLRACE_DEVICES choose the devices. The group nats goes from stream to
-stream: beside Millrace it measures workers that compute nothing and one in plain Go.`
+The rows of a comparison take turns, on fresh random data. A wrong result ends the run with exit status 1.
+MILLRACE_DEVICE and MILLRACE_DEVICES choose the devices. The group nats measures the way from stream to stream,
+for Millrace, for workers that compute nothing, and for a worker in plain Go.`
 
-// parseBench reads flags and groups in any order.
+// parseBench parses flags and groups in any order.
 func parseBench(args []string) (*benchFlags, error) {
 	b := &benchFlags{}
 	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Guest()), ", ")))
-	f.BoolVar(&b.list, "list", false, "list every row and what it shows, and measure nothing")
+	f.BoolVar(&b.list, "list", false, "list every row and what it shows, without measuring")
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
-	f.StringVar(&b.profile, "cpuprofile", "", "write where the process spends its processor time to this `file`, for go tool pprof")
-	f.StringVar(&b.locks, "mutexprofile", "", "write where goroutines wait for locks to this `file`, for go tool pprof")
-	f.StringVar(&b.yardstick, "yardstick", "", "the `program` to compare with; by default one called yardstick beside the kernel library or the worker")
-	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, as in 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); payload sizes for nats (256,2KiB,64KiB,512KiB)")
-	f.StringVar(&b.rows, "row", "", "only these rows, by `names` separated by commas: triple, or schedules/triple")
-	f.IntVar(&b.rounds, "rounds", bench.DefaultRounds, "how often each row is measured, in turn with the others")
-	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long a row is measured, all rounds together")
+	f.StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this `file`, for go tool pprof")
+	f.StringVar(&b.locks, "mutexprofile", "", "write a profile of contended locks to this `file`, for go tool pprof")
+	f.StringVar(&b.yardstick, "yardstick", "", "the baseline `program` to compare with; default: the file yardstick beside the kernel library or the worker")
+	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, like 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); for nats, payload sizes (256,2KiB,64KiB,512KiB)")
+	f.StringVar(&b.rows, "row", "", "measure only the rows with these `names`, separated by commas: triple, or schedules/triple")
+	f.IntVar(&b.rounds, "rounds", bench.DefaultRounds, "how often to measure each row, in turn with the others")
+	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long to measure each row, all rounds together")
 	f.IntVar(&b.lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
-	f.Uint64Var(&b.seed, "seed", 0, "of the random data; 0: another one each time")
-	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; by default one that the bench starts, in a process of its own. Streams called MILLRACE_BENCH_* are made there, and removed")
-	f.StringVar(&b.storage, "storage", "file", "for nats, where the streams are: `file` or memory")
+	f.Uint64Var(&b.seed, "seed", 0, "the seed of the random data; 0: a new one each time")
+	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; default: the bench starts one in a separate process. The bench creates streams called MILLRACE_BENCH_* there and removes them")
+	f.StringVar(&b.storage, "storage", "file", "for nats, the storage of the streams: `file` or memory")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") {
 			b.groups, args = append(b.groups, args[0]), args[1:]
@@ -82,7 +82,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	return b, nil
 }
 
-// options checks what was asked for. Every problem is named at once.
+// options checks the flags and translates them. The error names every problem at once.
 func (b *benchFlags) options() (bench.Options, error) {
 	o := bench.Options{Rounds: b.rounds, Lanes: b.lanes, Seed: b.seed, Yardstick: b.yardstick}
 	var errs []error
@@ -117,11 +117,12 @@ func (b *benchFlags) options() (bench.Options, error) {
 	guest := broker.New(broker.Options{}).Guest()
 	o.Guests = []bench.Guest{guest}
 	if !embedded.Included && b.server == "" && o.Measures(guest.Group) {
-		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or the groups to measure without %s", embedded.ErrLeftOut, guest.Group))
+		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or name the groups to measure without %s", embedded.ErrLeftOut, guest.Group))
 	}
 	return o, errors.Join(append(errs, o.Check())...)
 }
 
+// runBench is `worker bench`.
 func runBench(ctx context.Context, args []string) (err error) {
 	b, err := parseBench(args)
 	if err != nil {
@@ -151,18 +152,19 @@ func runBench(ctx context.Context, args []string) (err error) {
 	}
 	o.Out = os.Stdout
 	if console.IsTerminal(os.Stderr) {
-		o.Progress = showDoing
+		o.Progress = showMeasurement
 	}
-	streamed := broker.New(broker.Options{Server: connection(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, Memory: b.storage == "memory"})
+	streamed := broker.New(broker.Options{Server: natsServer(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, Memory: b.storage == "memory"})
 	o.Guests = []bench.Guest{streamed.Guest()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }
 	return out.measure(ctx, cfg, o)
 }
 
-// showDoing keeps one line on the terminal that says what is measured.
-func showDoing(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doing) }
+// showMeasurement overwrites the last line of the terminal with the measurement that runs.
+func showMeasurement(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doing) }
 
+// listBench writes one line for each row.
 func listBench(w io.Writer) error {
 	rows := [][]string{{"group", "row"}}
 	for _, e := range bench.List(broker.New(broker.Options{}).Guest()) {
@@ -176,46 +178,43 @@ func listBench(w io.Writer) error {
 	return nil
 }
 
-// benchOutput is the files that a run leaves, made before it measures: nobody wants to wait for what cannot be
-// written.
+// benchOutput holds the files that a run writes. They are created before the run, so that one that cannot be written fails at once.
 type benchOutput struct {
 	json, trace, profile, locks *os.File // nil for none
 	timeline                    *telemetry.Timeline
 }
 
-// benchTimeline is how many batches a trace holds: some dozens of each row.
+// benchTimeline is the number of batches in a trace, enough for some dozens of each row.
 const benchTimeline = 1 << 15
 
-// locksSampled: one in so many waits for a lock is noted.
+// locksSampled is the sampling rate of the lock profile: it records one in locksSampled waits.
 const locksSampled = 20
 
+// createFiles creates the files that the flags name.
 func (b *benchFlags) createFiles() (*benchOutput, error) {
 	out := &benchOutput{}
-	var err error
-	if b.json != "" {
-		if out.json, err = os.Create(b.json); err != nil {
-			return nil, fmt.Errorf("bench: --json: %w", err)
+	for _, f := range []struct {
+		flag, name string
+		file       **os.File
+	}{
+		{"json", b.json, &out.json}, {"cpuprofile", b.profile, &out.profile}, {"mutexprofile", b.locks, &out.locks}, {"trace", b.trace, &out.trace},
+	} {
+		if f.name == "" {
+			continue
 		}
+		file, err := os.Create(f.name)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("bench: --%s: %w", f.flag, err), out.close())
+		}
+		*f.file = file
 	}
-	if b.profile != "" {
-		if out.profile, err = os.Create(b.profile); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --cpuprofile: %w", err), out.close())
-		}
-	}
-	if b.locks != "" {
-		if out.locks, err = os.Create(b.locks); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --mutexprofile: %w", err), out.close())
-		}
-	}
-	if b.trace != "" {
-		if out.trace, err = os.Create(b.trace); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --trace: %w", err), out.close())
-		}
+	if out.trace != nil {
 		out.timeline = telemetry.NewTimeline(benchTimeline)
 	}
 	return out, nil
 }
 
+// close closes the files that are open.
 func (out *benchOutput) close() error {
 	var errs []error
 	for _, f := range []*os.File{out.json, out.trace, out.profile, out.locks} {
@@ -226,7 +225,7 @@ func (out *benchOutput) close() error {
 	return errors.Join(errs...)
 }
 
-// measure opens the devices, measures, and writes the files: after a failure too, with what there is.
+// measure opens the devices, measures, and writes the files. After a failure it writes the figures measured until then.
 func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench.Options) (err error) {
 	defer func() { err = errors.Join(err, out.close()) }()
 	devices, _, err := openDevicesOr(cfg, newLogger(cfg), openBenchHost)
@@ -268,7 +267,7 @@ func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench
 	return err
 }
 
-// printBenchDevices says what is measured: figures without it mean nothing.
+// printBenchDevices prints the devices and settings of the run.
 func printBenchDevices(o bench.Options) {
 	for _, d := range o.Devices {
 		i := d.Info()
@@ -276,22 +275,22 @@ func printBenchDevices(o bench.Options) {
 		if i.Driver != "" {
 			fmt.Printf(", driver %s, runtime %s", i.Driver, i.Runtime)
 		}
-		fmt.Printf(", commit %s, seed %d, %d rounds, %v a row\n", o.Commit, o.Seed, o.Rounds, o.Budget)
+		fmt.Printf(", commit %s, seed %d, %d rounds, %v per row\n", o.Commit, o.Seed, o.Rounds, o.Budget)
 		if i.Kind == "host" {
-			fmt.Println("NO GPU: THESE ARE THE CPU'S FIGURES. They show that everything runs, and nothing of what a GPU does.")
-			fmt.Println("Batches are copied there as on a GPU, but for the groups completion, latency and nats: a worker on a CPU copies none.")
+			fmt.Println("NO GPU: THESE ARE THE CPU'S FIGURES. They show that everything runs, but not how fast a GPU is.")
+			fmt.Println("Batches are copied as on a GPU, except in the groups completion, latency and nats. A worker on a CPU does not copy batches.")
 		}
 	}
 }
 
-// openBenchHost opens the CPU with the kernels that only the bench has, and with more memory than a worker takes:
-// some rows have many lanes.
+// openBenchHost opens the CPU device with the kernels that only the bench has. It sets no memory limit, because some rows have many
+// lanes.
 func openBenchHost(*config.Config) (device.Device, error) {
 	return host.Open(host.Options{Kernels: append(operator.HostKernels(), bench.HostKernels()...)})
 }
 
-// findYardstick is the yardstick beside the kernel library or the worker; empty where there is none, or no GPU,
-// without which it has nothing to measure.
+// findYardstick returns the path of the baseline program beside the kernel library or the worker. It returns "" if there is none, or
+// no GPU to measure.
 func findYardstick(cfg *config.Config, devices []device.Device) string {
 	if devices[0].Info().Kind != "cuda" {
 		return ""

@@ -19,7 +19,7 @@ func TestBenchListsEveryRow(t *testing.T) {
 	guest := broker.New(broker.Options{}).Guest()
 	r.want(t, exitDone)
 	if got, want := strings.Count(r.out, "\n"), len(bench.List(guest))+1; got != want {
-		t.Errorf("%d lines, want a heading and a row a line: %d", got, want)
+		t.Errorf("%d lines, want a heading and one line per row: %d", got, want)
 	}
 	for _, e := range bench.List(guest) {
 		if !strings.Contains(r.out, e.Group) || !strings.Contains(r.out, e.Name) || !strings.Contains(r.out, e.Shows) {
@@ -28,7 +28,7 @@ func TestBenchListsEveryRow(t *testing.T) {
 	}
 }
 
-func TestBenchMeasuresAndLeavesItsFiles(t *testing.T) {
+func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	figures, trace := filepath.Join(dir, "figures.json"), filepath.Join(dir, "trace.json")
 	profile, locks := filepath.Join(dir, "cpu.pprof"), filepath.Join(dir, "locks.pprof")
@@ -41,7 +41,7 @@ func TestBenchMeasuresAndLeavesItsFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // it is only read
 	got, err := benchreport.Read(f)
 	if err != nil {
 		t.Fatal(err)
@@ -62,15 +62,15 @@ func TestBenchMeasuresAndLeavesItsFiles(t *testing.T) {
 	if err := json.Unmarshal(text, &parsed); err != nil || !strings.Contains(string(text), "schedules/triple") {
 		t.Errorf("the trace has %d events, error %v", len(parsed.TraceEvents), err)
 	}
-	// A profile is a gzipped message, and there is nothing in it before it has been stopped.
+	// A profile is a gzipped message. It is empty until the profiler stops.
 	for _, file := range []string{profile, locks} {
 		if packed, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(packed, []byte("\x1f\x8b")) {
-			t.Errorf("%s is %d bytes that do not start as gzip does, error %v", file, len(packed), err)
+			t.Errorf("%s has %d bytes that do not start like gzip, error %v", file, len(packed), err)
 		}
 	}
 }
 
-// TestBenchGoesFromStreamToStream: the group nats is one of bench's, with a server that it starts and with another.
+// TestBenchGoesFromStreamToStream runs the group nats with a server that the bench starts and with a running one.
 func TestBenchGoesFromStreamToStream(t *testing.T) {
 	short := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--row", "millrace-shared"}
 	r := call(t, []string{"MILLRACE_LANES=3"}, append(short, "--storage", "memory")...)
@@ -84,7 +84,7 @@ func TestBenchGoesFromStreamToStream(t *testing.T) {
 	call(t, nil, append(short, "--server", "nats://127.0.0.1:1")...).want(t, exitFailed, "cannot connect to NATS at nats://127.0.0.1:1")
 }
 
-func TestBenchRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestBenchRefusesWrongArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want []string
@@ -100,7 +100,7 @@ func TestBenchRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestBenchFailsWhereItCannotWriteOrCompare(t *testing.T) {
+func TestBenchFailsIfItCannotWriteOrCompare(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "no", "such", "folder", "f")
 	call(t, nil, "bench", "copy", "--json", nowhere).want(t, exitFailed, "--json")
 	call(t, nil, "bench", "copy", "--trace", nowhere).want(t, exitFailed, "--trace")

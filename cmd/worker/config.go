@@ -10,8 +10,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// loadConfig reads the environment. What only other rooms can judge is checked with it, so that every
-// problem is named at once; more is what one command alone asks for.
+// loadConfig reads the environment. It adds the checks that need other packages, so that the error names every problem at once. more
+// holds the checks of one command.
 func loadConfig(more ...config.Check) (*config.Config, error) {
 	return config.Load(append(more, config.Check{Variable: "MILLRACE_OPERATORS", Wrong: func(c *config.Config) error {
 		_, err := operator.ParseList(c.Operators.String())
@@ -19,7 +19,7 @@ func loadConfig(more ...config.Check) (*config.Config, error) {
 	}})...)
 }
 
-// someServer is for commands that need a NATS server: without an address of one they start their own, if this build has it.
+// someServer is the check of commands that need a NATS server. Without MILLRACE_NATS_URL, the build must have the embedded server.
 var someServer = config.Check{Variable: "MILLRACE_NATS_URL", Wrong: func(c *config.Config) error {
 	if c.Embedded() && !embedded.Included {
 		return embedded.ErrLeftOut
@@ -27,8 +27,9 @@ var someServer = config.Check{Variable: "MILLRACE_NATS_URL", Wrong: func(c *conf
 	return nil
 }}
 
+// runConfig is `worker config`.
 func runConfig(_ context.Context, args []string) error {
-	if err := parse(flags("config", "Lists every variable, its default, its value now and its meaning. Secrets are masked."), args); err != nil {
+	if err := parse(flags("config", "Lists every variable with its current value, its default and its meaning. Secrets are masked."), args); err != nil {
 		return err
 	}
 	cfg, err := loadConfig(someServer)

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/plan"
 )
 
-// printForecasts prints a table for each forecast, and at the end how far the predictions are from the measured.
+// printForecasts prints a table for each forecast, and then the largest error of all predictions.
 func printForecasts(w io.Writer, forecasts []plan.Forecast) error {
 	for _, o := range forecasts {
 		if err := printModel(w, o); err != nil {
@@ -30,12 +30,12 @@ func printForecasts(w io.Writer, forecasts []plan.Forecast) error {
 	return err
 }
 
-const legend = `knee      the least lanes within 2 % of the best pace at that size
-fitted    the model was made with that measured figure; all others it predicts
-busy      share of the time that the bottleneck has work
+const legend = `knee      the fewest lanes within 2 % of the best rate at that size
+fitted    the model is fitted to this measurement; it predicts all others
+busy      the share of the time in which the bottleneck has work
 `
 
-// printModel says what was fitted.
+// printModel prints the fitted model.
 func printModel(w io.Writer, o plan.Forecast) error {
 	name := o.Workload.Device
 	if o.Workload.Name != "" {
@@ -47,12 +47,13 @@ func printModel(w io.Writer, o plan.Forecast) error {
 	f := o.Fitted
 	_, err := fmt.Fprintf(w, "%s\n\nalone: copy in %s; compute %s; copy out %s\n"+
 		"at once: a copy keeps %.0f %% of its speed beside one the other way, a kernel %.0f %% beside a copy\n"+
-		"latencies: dispatch %s between stages and %s within, completion %s, synchronization %s; host %s a submission\n\n",
+		"latencies: dispatch %s between stages and %s within, completion %s, synchronization %s; host %s per submission\n\n",
 		name, costText(f.Stages[0]), costText(f.Stages[1]), costText(f.Stages[2]), 100*f.CopyShare, 100*f.ComputeShare,
 		console.Time(f.Dispatch), console.Time(f.DispatchWithin), console.Time(f.Completion), console.Time(f.Synchronize), console.Time(f.Host))
 	return err
 }
 
+// costText formats a cost: "1 us + bytes / 50 GB/s".
 func costText(c sim.Cost) string {
 	if c.BytesPerSecond == 0 {
 		return console.Time(c.Latency)
@@ -60,9 +61,9 @@ func costText(c sim.Cost) string {
 	return fmt.Sprintf("%s + bytes / %.3g GB/s", console.Time(c.Latency), c.BytesPerSecond/1e9)
 }
 
-// forecastRows is the table of a forecast.
+// forecastRows returns the table of a forecast.
 func forecastRows(o plan.Forecast) [][]string {
-	rows := [][]string{{"batch", "schedule", "lanes", "buffers", "time a batch", "GB/s", "bottleneck", "busy", "measured", "error", ""}}
+	rows := [][]string{{"batch", "schedule", "lanes", "buffers", "time per batch", "GB/s", "bottleneck", "busy", "measured", "error", ""}}
 	for _, p := range o.Predictions {
 		measured, off := "-", "-"
 		if p.Measured > 0 {
@@ -95,7 +96,7 @@ func percent(share float64) string {
 	return "0.0 %"
 }
 
-// foot says what was assumed.
+// foot lists the assumptions of the model.
 func foot(o plan.Forecast) string {
 	text := ""
 	for _, a := range o.Fitted.Assumptions {
@@ -104,7 +105,7 @@ func foot(o plan.Forecast) string {
 	return text
 }
 
-// largest is the verdict over all forecasts.
+// largest returns a line with the largest error of all predictions.
 func largest(forecasts []plan.Forecast) string {
 	var worst plan.Prediction
 	found := false
@@ -115,7 +116,7 @@ func largest(forecasts []plan.Forecast) string {
 		}
 	}
 	if !found {
-		return "\nThe file has no measured pace to compare with.\n"
+		return "\nThe file has no measured rate to compare with.\n"
 	}
 	return fmt.Sprintf("\nLargest error: %s (%s batches, %s, %d lanes)\n", percent(worst.Error()), config.Size(worst.Bytes), worst.Schedule, worst.Lanes)
 }

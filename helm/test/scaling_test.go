@@ -40,8 +40,8 @@ func TestFiguresAreTheWorkers(t *testing.T) {
 		{"internal/ingest/source.go", "\tmaxPullMessages = 4096\n"},
 		{"internal/ingest/pull/pull.go", "const outstanding = 2\n"},
 		{"internal/ingest/queue.go", "queueMost = 256\n"},
-		{"cmd/worker/plant.go", "return devices * cfg.Lanes * 4 * cfg.BatchPayloads\n"},
-		{"cmd/worker/plant.go", "maxAckPending = 2 * inFlight("},
+		{"cmd/worker/nats.go", "return devices * cfg.Lanes * 4 * cfg.BatchPayloads\n"},
+		{"cmd/worker/nats.go", "maxAckPending = 2 * inFlight("},
 	} {
 		source, err := os.ReadFile(filepath.Join("../..", figure.file))
 		if err != nil {

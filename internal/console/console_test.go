@@ -33,18 +33,18 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// deaf is an observer that hears nothing.
-type deaf struct{}
+// noObserver is an observer that ignores everything.
+type noObserver struct{}
 
-func (deaf) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
-func (deaf) Stalled(int)                                                    {}
-func (deaf) Restarted()                                                     {}
-func (deaf) Redelivered()                                                   {}
-func (deaf) Pending(uint64)                                                 {}
-func (deaf) Reconnected()                                                   {}
+func (noObserver) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
+func (noObserver) Stalled(int)                                                    {}
+func (noObserver) Restarted()                                                     {}
+func (noObserver) Redelivered()                                                   {}
+func (noObserver) Pending(uint64)                                                 {}
+func (noObserver) Reconnected()                                                   {}
 
 func TestMeterLine(t *testing.T) {
-	m := NewMeter(deaf{})
+	m := NewMeter(noObserver{})
 	before := m.Read()
 	for range 3000 {
 		m.Settled(ingest.Published, 1024, 10, 0, 0)

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/ingest"
 )
 
-// Meter counts messages for progress lines. It is an ingest.Observer that hands on what it is told.
+// Meter counts messages for progress lines. It is an ingest.Observer that forwards every call to the next one.
 type Meter struct {
 	next     ingest.Observer
 	outcomes [ingest.NumOutcomes]atomic.Int64
@@ -16,7 +16,7 @@ type Meter struct {
 	pending  atomic.Uint64
 }
 
-// NewMeter makes a meter in front of next.
+// NewMeter returns a meter that forwards to next.
 func NewMeter(next ingest.Observer) *Meter { return &Meter{next: next} }
 
 // Settled implements ingest.Observer.
@@ -43,13 +43,13 @@ func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
 // Reconnected implements ingest.Observer.
 func (m *Meter) Reconnected() { m.next.Reconnected() }
 
-// Reading is what a meter has counted so far.
+// Reading holds the counts of a meter. Bytes counts the payloads whose results are published.
 type Reading struct {
 	Published, DeadLettered, Nacked, Bytes int64
 	Pending                                uint64
 }
 
-// Read reads the meter.
+// Read returns the counts so far.
 func (m *Meter) Read() Reading {
 	return Reading{
 		Published:    m.outcomes[ingest.Published].Load(),
@@ -60,7 +60,7 @@ func (m *Meter) Read() Reading {
 	}
 }
 
-// Line says in one line what happened between two readings.
+// Line formats a line of progress: totals of now, and rates between the two readings.
 func Line(before, now Reading, elapsed time.Duration) string {
 	seconds := max(elapsed.Seconds(), 1e-9)
 	return fmt.Sprintf("%s payloads  %s/s  %s/s  %s waiting  %d dead-lettered  %d given back",

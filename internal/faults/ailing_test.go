@@ -48,7 +48,7 @@ func TestDeviceFailsEverything(t *testing.T) {
 				r.retire()
 				well := r.env
 				for range ends {
-					r.env = append(slices.Clone(well), fmt.Sprintf("AILING_DEVICE=%s@%d", c.kind, 4+r.rng.IntN(30)))
+					r.env = append(slices.Clone(well), fmt.Sprintf("FAILING_DEVICE=%s@%d", c.kind, 4+r.rng.IntN(30)))
 					w := r.startWorker()
 					w.expected.Store(true)
 					r.until("the worker has ended", w.hasEnded)
@@ -81,7 +81,7 @@ func TestDeviceFailsFromTheStart(t *testing.T) {
 		r.retire()
 		f.wait()
 		well := r.env
-		r.env = append(slices.Clone(well), "AILING_DEVICE=invalid@1")
+		r.env = append(slices.Clone(well), "FAILING_DEVICE=invalid@1")
 		for range ends {
 			before, ok := r.consumed()
 			w := r.startWorker()

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// The files that have a group's limit.
+// The names of the files that hold the limit of a cgroup, by version.
 const (
 	fileV1 = "memory.limit_in_bytes"
 	fileV2 = "memory.max"
 )
 
-// memoryGroups finds the cgroups of the process that may bound its memory: of version 1 where the memory controller is there, and of
-// version 2. A system may have both.
+// memoryGroups returns the cgroups of the process that may limit its memory: the group of version 1 that has the memory controller, and
+// the group of version 2. A system may have both.
 func memoryGroups(root fs.FS) (groups []group, err error) {
 	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
 	if err != nil {
@@ -44,6 +44,7 @@ func memoryGroups(root fs.FS) (groups []group, err error) {
 	return groups, nil
 }
 
+// ignoreMissing returns nil for an error about a missing file, and err otherwise.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -51,6 +52,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
+// hasWord reports whether word is in list, whose words are separated by commas.
 func hasWord(list, word string) bool {
 	for w := range strings.SplitSeq(list, ",") {
 		if w == word {
@@ -60,8 +62,8 @@ func hasWord(list, word string) bool {
 	return false
 }
 
-// findMount finds where a hierarchy is mounted, and the process's group in it. A container without a cgroup namespace sees the whole
-// path of its group, and has just that group mounted.
+// findMount returns the mount point of a cgroup hierarchy, and the path of the process's group below it. A container without a cgroup
+// namespace sees the whole path at of its group, but only that group is mounted.
 func findMount(mounts, kind, at string) (mount, dir string, ok bool) {
 	for line := range strings.Lines(mounts) {
 		// id parent device root mount-point options [optional fields] - type source super-options
@@ -75,7 +77,7 @@ func findMount(mounts, kind, at string) (mount, dir string, ok bool) {
 	return "", "", false
 }
 
-// below is the path of a group below the one that is mounted; the mounted one where it is elsewhere.
+// below returns the path of the group at, relative to the mounted group. It returns "/" if the group is not below the mounted one.
 func below(mounted, at string) string {
 	if mounted == "/" {
 		return at

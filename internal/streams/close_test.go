@@ -341,7 +341,7 @@ func TestCloseWaitsForASubmissionThatAsks(t *testing.T) {
 		d.inDone = sync.OnceFunc(func() {
 			go func() { closed <- p.Close() }()
 			<-p.Over()
-			time.Sleep(time.Second) // of the bubble's time: Close goes as far as it can
+			time.Sleep(time.Second) //nolint:forbidigo // the clock of a synctest bubble is virtual; Close goes as far as it can
 		})
 		if err := b.Submit(streams.ClosedByBytes); err != nil {
 			t.Errorf("Submit: %v", err)

@@ -91,7 +91,7 @@ func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 					}
 					back.Release()
 					good++
-					time.Sleep(100 * time.Millisecond) // of the bubble's time
+					time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the clock of a synctest bubble is virtual
 				}
 				if good < 50 {
 					t.Errorf("%d batches came back while one hung, want as many as pass in %v", good, deadline.Min)
@@ -117,7 +117,7 @@ func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 		d := hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})
 		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
 		submit(t, p, someRows(1, 3, 10))
-		time.Sleep(deadline.Max - time.Second)
+		time.Sleep(deadline.Max - time.Second) //nolint:forbidigo // the clock of a synctest bubble is virtual
 		if f := p.Oldest(); f.Batch != 1 || f.Payloads != 3 || f.Bound != deadline.Max || f.Age < deadline.Max-2*time.Second || f.Age > f.Bound {
 			t.Errorf("the batch in flight: %+v", f)
 		}

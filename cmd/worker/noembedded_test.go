@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// withoutServer builds the worker without the embedded NATS server, and has this test call that one.
+// withoutServer builds the worker without the embedded NATS server. Until the test ends, call and start use that worker.
 func withoutServer(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "worker")
@@ -20,7 +20,7 @@ func withoutServer(t *testing.T) {
 	t.Cleanup(func() { binary = full })
 }
 
-// TestWithoutEmbeddedServer: what needs a server says so at once and says what to set; everything else is as it was.
+// TestWithoutEmbeddedServer checks that commands that need a server fail at once with advice, and that all others work.
 func TestWithoutEmbeddedServer(t *testing.T) {
 	withoutServer(t)
 	const reason = "this build has no NATS server in it"
@@ -33,7 +33,7 @@ func TestWithoutEmbeddedServer(t *testing.T) {
 	call(t, nil, "bench").want(t, exitUsage, reason, "--server", "without nats")
 	call(t, nil, "help").want(t, exitDone, "MILLRACE_NATS_URL must be set")
 	if r := call(t, nil, "version"); !strings.Contains(strings.Join(strings.Fields(r.out), " "), "embedded NATS server none") {
-		t.Errorf("version does not say that there is no server:\n%s", r.out)
+		t.Errorf("version does not report that there is no server:\n%s", r.out)
 	}
 	call(t, nil, "bench", "latency", "--row", "streams", "--bytes", "4KiB", "--seconds=0.01", "--rounds", "1").want(t, exitDone, "p99 us")
 
@@ -46,8 +46,8 @@ func TestWithoutEmbeddedServer(t *testing.T) {
 	}
 }
 
-// TestWithoutEmbeddedServerNoneIsLinked reads from both binaries which modules are in them.
-func TestWithoutEmbeddedServerNoneIsLinked(t *testing.T) {
+// TestWithoutEmbeddedServerItIsNotLinked reads the modules of both binaries.
+func TestWithoutEmbeddedServerItIsNotLinked(t *testing.T) {
 	has := func() bool {
 		info, err := buildinfo.ReadFile(binary)
 		if err != nil {
@@ -61,9 +61,9 @@ func TestWithoutEmbeddedServerNoneIsLinked(t *testing.T) {
 		return false
 	}
 	if !has() {
-		t.Error("the worker as it comes has no NATS server in it")
+		t.Error("the default build does not contain the NATS server")
 	}
 	if withoutServer(t); has() {
-		t.Error("the worker without the embedded server has the server's module in it")
+		t.Error("the build without the embedded server contains the NATS server")
 	}
 }

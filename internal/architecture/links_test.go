@@ -1,4 +1,4 @@
-package house
+package architecture
 
 import (
 	"fmt"
@@ -8,50 +8,14 @@ import (
 	"strings"
 )
 
-// openEnd finds the marks of work put off. They are spelt so that this file does not have them itself.
-var openEnd = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
-
-var nothingIsLeftOpen = rule{
-	name: "nothing is left open",
-	check: func(tr *tree) (found []string) {
-		for _, f := range tr.files {
-			eachLine(f.text, func(number int, line string) {
-				if mark := openEnd.FindString(line); mark != "" {
-					found = append(found, fmt.Sprintf("%s:%d: %s: do it, or open an issue", f.path, number, mark))
-				}
-			})
-		}
-		return found
-	},
-	broken: map[string]string{
-		"kernels/a.cu": "int x;\n// TO" + "DO: more\n",
-		"docs/a.md":    "FIX" + "ME\n",
-		".ci/run":      "mktemp name.XX" + "XXXX\n# XX" + "X\n",
-		"README.md":    "WhatToDo\n",
-	},
-	findings: []string{
-		".ci/run:2: XX" + "X: do it, or open an issue",
-		"docs/a.md:1: FIX" + "ME: do it, or open an issue",
-		"kernels/a.cu:2: TO" + "DO: do it, or open an issue",
-	},
-}
-
-func eachLine(text string, visit func(number int, line string)) {
-	number := 0
-	for line := range strings.Lines(text) {
-		number++
-		visit(number, strings.TrimSuffix(line, "\n"))
-	}
-}
-
 var (
-	// link is a Markdown link or image; the group is where it leads.
+	// link is a Markdown link or image. The group is its target.
 	link = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 
 	// quotedPath is a path of this repository between backticks.
 	quotedPath = regexp.MustCompile("`((?:cmd|internal|kernels|helm|docs|tools|\\.ci)/[A-Za-z0-9_./-]*)`")
 
-	// elsewhere is what leads out of the repository.
+	// elsewhere is a target outside the repository.
 	elsewhere = regexp.MustCompile(`^([a-z]+:|//)`)
 )
 
@@ -88,7 +52,7 @@ var documentsNameWhatExists = rule{
 	},
 }
 
-// targets lists the paths that a line names, relative to the root.
+// targets lists the paths that a line of f names, relative to the root.
 func targets(f textFile, line string) (list []string) {
 	for _, m := range link.FindAllStringSubmatch(line, -1) {
 		target, _, _ := strings.Cut(m[1], "#")
@@ -102,10 +66,10 @@ func targets(f textFile, line string) (list []string) {
 	return list
 }
 
-// exists says whether the repository has that file or folder, or makes it.
+// exists reports whether the repository has that file or folder, or a build creates it.
 func (tr *tree) exists(target string) bool {
-	for made := range skipped {
-		if target == made || strings.HasPrefix(target, made+"/") {
+	for created := range skipped {
+		if target == created || strings.HasPrefix(target, created+"/") {
 			return true
 		}
 	}
@@ -113,8 +77,7 @@ func (tr *tree) exists(target string) bool {
 	return err == nil
 }
 
-// withoutFences empties the lines of fenced code blocks, which show what other files hold, and keeps the count
-// of lines.
+// withoutFences empties the lines of fenced code blocks, because they quote other files. It keeps the number of lines.
 func withoutFences(text string) string {
 	var b strings.Builder
 	fenced := false

@@ -1,4 +1,4 @@
-package house
+package architecture
 
 import (
 	"os"
@@ -7,26 +7,24 @@ import (
 	"testing/fstest"
 )
 
-// rule is one habit of the house. check returns a line for each place that breaks it: the place, what is wrong
-// and what to do.
+// rule is one rule of the repository. check returns a line for each violation: the place, what is wrong, and what to do.
 type rule struct {
 	name  string
 	check func(*tree) []string
 
-	// broken is a tree that breaks the rule, and findings what check says of it.
+	// broken is a tree that breaks the rule, and findings is what check returns for it.
 	broken   map[string]string
 	findings []string
 }
 
-// rules is all of them. They are defined next to their checks.
+// rules lists every rule. Each is defined next to its check.
 var rules = []rule{
-	cStaysInCUDA, importsRunOneWay, clientsStayInTheirRoom,
-	filesAreShort, packagesAreNamed, packagesAreDocumented,
-	testsDoNotSleep, skipsAreLoud, nothingIsLeftOpen, documentsNameWhatExists, operatorsPagesNameWhatExists,
+	oneFileImportsC, filesAreShort, skipsGiveAReason, nothingIsLeftOpen,
+	documentsNameWhatExists, runbooksNameWhatExists,
 }
 
-// TestHouse holds the repository to the rules.
-func TestHouse(t *testing.T) {
+// TestArchitecture checks the repository against every rule.
+func TestArchitecture(t *testing.T) {
 	tr := readTree(t, os.DirFS("../.."))
 	if _, err := os.Stat("../../go.mod"); err != nil || len(tr.files) == 0 {
 		t.Fatalf("the repository's root is not two folders up: %v", err)
@@ -40,8 +38,8 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestRulesFindWhatBreaksThem runs every rule over a tree made to break it.
-func TestRulesFindWhatBreaksThem(t *testing.T) {
+// TestRulesFindViolations checks each rule on a tree that breaks it.
+func TestRulesFindViolations(t *testing.T) {
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			if len(r.findings) == 0 {

@@ -1,4 +1,4 @@
-package house
+package architecture
 
 import (
 	"bytes"
@@ -13,26 +13,21 @@ import (
 	"unicode/utf8"
 )
 
-// module is the path that all packages of this repository begin with.
-const module = "millrace"
-
-// maxText is the size in bytes of the largest file that is read as text. Nothing that people write here
-// comes near it.
+// maxText is the size in bytes of the largest file that is read as text. Every file that people write here is far smaller.
 const maxText = 1 << 20
 
-// skipped are folders that git ignores or that hold no source. Others that begin with a dot are skipped too,
-// but for .ci.
+// skipped maps each folder that git ignores to what it holds. Folders that begin with a dot are skipped too, except .ci.
 var skipped = map[string]string{
 	"bin":           "the built worker",
 	"kernels/build": "the built kernel library",
-	"gpu-out":       "what tools/gpu-check leaves",
+	"gpu-out":       "the output of tools/gpu-check",
 	"millrace-data": "the embedded server's storage",
 }
 
 // tree is the repository's text, read once.
 type tree struct {
 	fsys  fs.FS
-	files []textFile // in the order of their paths
+	files []textFile // sorted by path
 	fset  *token.FileSet
 }
 
@@ -43,13 +38,13 @@ type textFile struct {
 	code *ast.File // the parsed file; nil unless it is Go
 }
 
-// dir is the folder of the file; "." for the root.
+// dir returns the folder of the file, "." for the root.
 func (f textFile) dir() string { return path.Dir(f.path) }
 
-// isTest says whether go test alone compiles the file.
+// isTest reports whether only go test compiles the file.
 func (f textFile) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
 
-// imports lists the paths of what a Go file imports.
+// imports lists the import paths of a Go file.
 func (f textFile) imports() []string {
 	var list []string
 	for _, spec := range f.code.Imports {
@@ -58,7 +53,7 @@ func (f textFile) imports() []string {
 	return list
 }
 
-// readTree reads every text file of fsys. A Go file that does not parse fails the test.
+// readTree reads every text file of fsys. The test fails if a Go file does not parse.
 func readTree(t *testing.T, fsys fs.FS) *tree {
 	t.Helper()
 	tr := &tree{fsys: fsys, fset: token.NewFileSet()}
@@ -79,6 +74,7 @@ func readTree(t *testing.T, fsys fs.FS) *tree {
 	return tr
 }
 
+// isSkipped reports whether readTree skips the folder.
 func isSkipped(dir string) bool {
 	if _, ok := skipped[dir]; ok {
 		return true
@@ -87,7 +83,7 @@ func isSkipped(dir string) bool {
 	return strings.HasPrefix(name, ".") && name != "." && name != ".ci"
 }
 
-// read adds a file, unless it is no text.
+// read adds the file at p if it is text.
 func (tr *tree) read(p string) error {
 	data, err := fs.ReadFile(tr.fsys, p)
 	if err != nil {
@@ -117,7 +113,7 @@ func (tr *tree) goFiles() []textFile {
 	return list
 }
 
-// at names a place for people.
+// at returns the file and line of n for a message.
 func (tr *tree) at(n ast.Node) string {
 	p := tr.fset.Position(n.Pos())
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)

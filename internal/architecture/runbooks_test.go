@@ -1,4 +1,4 @@
-package house
+package architecture
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Pages that people open when something is wrong name metrics and variables, and one that does not exist sends them the wrong
-// way. Both are listed in pages that are made from the code, each checked by a test of its package.
+// The pages that list every metric and every variable, and the file with every recording rule. Both pages are generated from the
+// code, and a test of the package that owns the names checks each.
 const (
 	metricsPage   = "docs/metrics.md"
 	variablesPage = "docs/configuration.md"
@@ -18,15 +18,16 @@ var (
 	metricName   = regexp.MustCompile(`\bmillrace_[a-z_]+`)
 	variableName = regexp.MustCompile(`\bMILLRACE_[A-Z_]+`)
 
-	// recordedName is that of a recording rule: level, metric and operations.
+	// recordedName is the name of a recording rule: level, metric and operations.
 	recordedName = regexp.MustCompile(`\b[a-z_]+:millrace_[a-z_]+:[a-z0-9_]+`)
 
-	// series is what Prometheus makes of a histogram.
+	// series is the suffix of a series that Prometheus derives from a histogram.
 	series = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-var operatorsPagesNameWhatExists = rule{
-	name: "operators' pages name metrics and variables that exist",
+// runbooksNameWhatExists covers the pages that people open when something is wrong.
+var runbooksNameWhatExists = rule{
+	name: "runbooks name metrics and variables that exist",
 	check: func(tr *tree) (found []string) {
 		metrics, variables, recorded := tr.tableOf(metricsPage, metricName), tr.tableOf(variablesPage, variableName), tr.recorded()
 		for _, f := range tr.files {
@@ -36,18 +37,18 @@ var operatorsPagesNameWhatExists = rule{
 			eachLine(f.text, func(number int, line string) {
 				for _, name := range recordedName.FindAllString(line, -1) {
 					if !recorded[name] {
-						found = append(found, fmt.Sprintf("%s:%d: %s is no rule of %s", f.path, number, name, rulesFile))
+						found = append(found, fmt.Sprintf("%s:%d: %s is not a rule of %s", f.path, number, name, rulesFile))
 					}
 				}
 				line = recordedName.ReplaceAllString(line, "")
 				for _, name := range metricName.FindAllString(line, -1) {
 					if !metrics[name] && !metrics[series.ReplaceAllString(name, "")] {
-						found = append(found, fmt.Sprintf("%s:%d: %s is no metric of %s", f.path, number, name, metricsPage))
+						found = append(found, fmt.Sprintf("%s:%d: %s is not a metric of %s", f.path, number, name, metricsPage))
 					}
 				}
 				for _, name := range variableName.FindAllString(line, -1) {
 					if !variables[name] {
-						found = append(found, fmt.Sprintf("%s:%d: %s is no variable of %s", f.path, number, name, variablesPage))
+						found = append(found, fmt.Sprintf("%s:%d: %s is not a variable of %s", f.path, number, name, variablesPage))
 					}
 				}
 			})
@@ -65,14 +66,14 @@ var operatorsPagesNameWhatExists = rule{
 		"docs/other.md":           "millrace_other\n",
 	},
 	findings: []string{
-		"docs/operations.md:2: millrace_lane is no metric of docs/metrics.md",
-		"docs/runbooks/a.md:1: millrace_elsewhere is no metric of docs/metrics.md",
-		"docs/runbooks/b.md:1: job:millrace_backlog:minutes is no rule of helm/millrace/files/rules.yaml",
-		"docs/troubleshooting.md:1: MILLRACE_LANE is no variable of docs/configuration.md",
+		"docs/operations.md:2: millrace_lane is not a metric of docs/metrics.md",
+		"docs/runbooks/a.md:1: millrace_elsewhere is not a metric of docs/metrics.md",
+		"docs/runbooks/b.md:1: job:millrace_backlog:minutes is not a rule of helm/millrace/files/rules.yaml",
+		"docs/troubleshooting.md:1: MILLRACE_LANE is not a variable of docs/configuration.md",
 	},
 }
 
-// tableOf is the names of a page that begin a row of its table.
+// tableOf returns the names that begin a row of a table in page.
 func (tr *tree) tableOf(page string, name *regexp.Regexp) map[string]bool {
 	names := map[string]bool{}
 	for _, f := range tr.files {
@@ -89,7 +90,7 @@ func (tr *tree) tableOf(page string, name *regexp.Regexp) map[string]bool {
 	return names
 }
 
-// recorded is the names of the recording rules.
+// recorded returns the names of the recording rules.
 func (tr *tree) recorded() map[string]bool {
 	names := map[string]bool{}
 	for _, f := range tr.files {

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A start that fails says why and leaves nothing behind, also where the reason is not in what it would have created first.
+// TestAStartThatFailsLeavesNoConsumersBehind checks that a start that fails names the reason and creates no consumers.
 func TestAStartThatFailsLeavesNoConsumersBehind(t *testing.T) {
 	partitions := &jetstream.SubjectTransformConfig{Source: ">", Destination: "{{partition(6)}}.>"}
 	results := jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}}
@@ -17,7 +17,7 @@ func TestAStartThatFailsLeavesNoConsumersBehind(t *testing.T) {
 		input   jetstream.StreamConfig
 		results jetstream.StreamConfig
 		env     []string
-		said    string
+		want    string
 	}{
 		"another number of partitions": {
 			jetstream.StreamConfig{SubjectTransform: partitions}, results, []string{"MILLRACE_DELIVERY=exclusive", "MILLRACE_PARTITIONS=4"}, "set MILLRACE_PARTITIONS=6",
@@ -52,8 +52,8 @@ func TestAStartThatFailsLeavesNoConsumersBehind(t *testing.T) {
 				}
 			}
 			env := append([]string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true"}, c.env...)
-			call(t, env).want(t, exitFailed, c.said)
-			call(t, env, "check").want(t, exitFailed, c.said)
+			call(t, env).want(t, exitFailed, c.want)
+			call(t, env, "check").want(t, exitFailed, c.want)
 			stream, err := js.Stream(ctx, "INGEST")
 			if err != nil {
 				t.Fatal(err)
