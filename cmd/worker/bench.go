@@ -54,13 +54,13 @@ stream: beside Millrace it measures workers that compute nothing and one in plai
 // parseBench reads flags and groups in any order.
 func parseBench(args []string) (*benchFlags, error) {
 	b := &benchFlags{}
-	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Guest()), ", ")))
+	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Suite()), ", ")))
 	f.BoolVar(&b.list, "list", false, "list every row and what it shows, and measure nothing")
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
 	f.StringVar(&b.profile, "cpuprofile", "", "write where the process spends its processor time to this `file`, for go tool pprof")
 	f.StringVar(&b.locks, "mutexprofile", "", "write where goroutines wait for locks to this `file`, for go tool pprof")
-	f.StringVar(&b.yardstick, "yardstick", "", "the `program` to compare with; by default one called yardstick beside the kernel library or the worker")
+	f.StringVar(&b.yardstick, "yardstick", "", "the baseline `program` in plain CUDA C++ that speedups are over; by default one called yardstick beside the kernel library or the worker")
 	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, as in 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); payload sizes for nats (256,2KiB,64KiB,512KiB)")
 	f.StringVar(&b.rows, "row", "", "only these rows, by `names` separated by commas: triple, or schedules/triple")
 	f.IntVar(&b.rounds, "rounds", bench.DefaultRounds, "how often each row is measured, in turn with the others")
@@ -114,10 +114,10 @@ func (b *benchFlags) options() (bench.Options, error) {
 	if b.storage != "file" && b.storage != "memory" {
 		errs = append(errs, fmt.Errorf("--storage is %q: give file or memory", b.storage))
 	}
-	guest := broker.New(broker.Options{}).Guest()
-	o.Guests = []bench.Guest{guest}
-	if !embedded.Included && b.server == "" && o.Measures(guest.Group) {
-		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or the groups to measure without %s", embedded.ErrLeftOut, guest.Group))
+	nats := broker.New(broker.Options{}).Suite()
+	o.Suites = []bench.Suite{nats}
+	if !embedded.Included && b.server == "" && o.Measures(nats.Name) {
+		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or the groups to measure without %s", embedded.ErrLeftOut, nats.Name))
 	}
 	return o, errors.Join(append(errs, o.Check())...)
 }
@@ -154,7 +154,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 		o.Progress = showDoing
 	}
 	streamed := broker.New(broker.Options{Server: connection(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, Memory: b.storage == "memory"})
-	o.Guests = []bench.Guest{streamed.Guest()}
+	o.Suites = []bench.Suite{streamed.Suite()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }
 	return out.measure(ctx, cfg, o)
@@ -165,7 +165,7 @@ func showDoing(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doi
 
 func listBench(w io.Writer) error {
 	rows := [][]string{{"group", "row"}}
-	for _, e := range bench.List(broker.New(broker.Options{}).Guest()) {
+	for _, e := range bench.List(broker.New(broker.Options{}).Suite()) {
 		rows = append(rows, []string{e.Group, e.Name, e.Shows})
 	}
 	for _, r := range rows {
@@ -290,8 +290,8 @@ func openBenchHost(*config.Config) (device.Device, error) {
 	return host.Open(host.Options{Kernels: append(operator.HostKernels(), bench.HostKernels()...)})
 }
 
-// findYardstick is the yardstick beside the kernel library or the worker; empty where there is none, or no GPU,
-// without which it has nothing to measure.
+// findYardstick returns the path of the baseline program beside the kernel library or the worker. It is empty if there is
+// none, or no GPU for it to measure.
 func findYardstick(cfg *config.Config, devices []device.Device) string {
 	if devices[0].Info().Kind != "cuda" {
 		return ""

@@ -16,12 +16,12 @@ import (
 
 func TestBenchListsEveryRow(t *testing.T) {
 	r := call(t, nil, "bench", "--list")
-	guest := broker.New(broker.Options{}).Guest()
+	nats := broker.New(broker.Options{}).Suite()
 	r.want(t, exitDone)
-	if got, want := strings.Count(r.out, "\n"), len(bench.List(guest))+1; got != want {
+	if got, want := strings.Count(r.out, "\n"), len(bench.List(nats))+1; got != want {
 		t.Errorf("%d lines, want a heading and a row a line: %d", got, want)
 	}
-	for _, e := range bench.List(guest) {
+	for _, e := range bench.List(nats) {
 		if !strings.Contains(r.out, e.Group) || !strings.Contains(r.out, e.Name) || !strings.Contains(r.out, e.Shows) {
 			t.Errorf("the list lacks %s/%s", e.Group, e.Name)
 		}
@@ -35,7 +35,7 @@ func TestBenchMeasuresAndLeavesItsFiles(t *testing.T) {
 	r := call(t, []string{"MILLRACE_LANES=3"}, "bench", "schedules", "--bytes", "16KiB", "--seconds=0.01", "latency",
 		"--rounds", "2", "--row", "triple,latency/streams", "--seed", "3", "--json", figures, "--trace", trace,
 		"--cpuprofile", profile, "--mutexprofile", locks)
-	r.want(t, exitDone, "NO GPU: THESE ARE THE CPU'S FIGURES", "device host", "seed 3", "us/batch", "p99 us", "x serial",
+	r.want(t, exitDone, "NO GPU: THESE ARE THE CPU'S FIGURES", "device host", "seed 3", "us/batch", "p99 us", "x own serial",
 		"make -C kernels yardstick")
 	f, err := os.Open(figures)
 	if err != nil {

@@ -112,7 +112,7 @@ func mayLack(e Entry, d device.Device) (reason string) {
 	case e.Name == "persistent" && !keepsKernels:
 		return "no resident kernels"
 	case e.Name == "pageable-in" && d.Info().Kind == "sim":
-		return "pinned memory alone"
+		return "only from pinned memory"
 	}
 	return ""
 }
@@ -237,9 +237,9 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 // kernel's time does not depend on its rounds, so this is for the search alone.
 func TestBalanceIsFound(t *testing.T) {
 	d := openHost(t)
-	s := &session{Options: tiny(d).withDefaults(), report: &report.Report{}}
+	s := &Session{Options: tiny(d).withDefaults(), report: &report.Report{}}
 	s.MixRounds = 0
-	target := &target{session: s, dev: d, info: d.Info(), balance: map[int]int{}}
+	target := &target{Session: s, dev: d, info: d.Info(), balance: map[int]int{}}
 	first, err := target.balanced(t.Context(), 64<<10)
 	if err != nil {
 		t.Fatal(err)

@@ -76,10 +76,10 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	whole := &wholeResult{bytes: []byte("right all over")}
 	d := openHost(t)
-	s := &session{Options: tiny(d).withDefaults()}
-	target := &target{session: s, dev: d, info: d.Info()}
+	s := &Session{Options: tiny(d).withDefaults()}
+	target := &target{Session: s, dev: d, info: d.Info()}
 	c := target.chunked(mix{}, 64<<10, 4, whole)
-	if err := c.measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "piece 1 of 4 differs") {
+	if err := c.Measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "piece 1 of 4 differs") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -87,15 +87,15 @@ func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 // TestVariantsAreComparedWhole: a variant that differs from the plain kernel in any byte is found.
 func TestVariantsAreComparedWhole(t *testing.T) {
 	d := openHost(t)
-	s := &session{Options: tiny(d).withDefaults()}
-	target := &target{session: s, dev: d, info: d.Info()}
+	s := &Session{Options: tiny(d).withDefaults()}
+	target := &target{Session: s, dev: d, info: d.Info()}
 	plain := target.variant("plain", 8<<10, nil)
-	if err := plain.c.measure(t.Context(), plain.c, 1); err != nil {
+	if err := plain.c.Measure(t.Context(), plain.c, 1); err != nil {
 		t.Fatal(err)
 	}
 	plain.results[len(plain.results)/2] ^= 1
 	other := target.variant("cluster", 8<<10, plain)
-	if err := other.c.measure(t.Context(), other.c, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {
+	if err := other.c.Measure(t.Context(), other.c, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {
 		t.Errorf("the error is %v", err)
 	}
 }
