@@ -97,7 +97,7 @@ func (f *flow) passes(ctx context.Context, b *batchRun, n int) (time.Duration, e
 	f.recent.forget()
 	start := time.Now()
 	for range n {
-		if _, err := b.times(ctx, len(b.held)); err != nil {
+		if _, err := b.run(ctx, b.held()); err != nil {
 			return 0, err
 		}
 	}

@@ -62,7 +62,7 @@ func (k *copies) open() (err error) {
 	}
 	dev := k.t.dev
 	if k.direction.pageable && k.t.info.Kind != "host" {
-		return errUnable{errors.New("this device copies only from pinned memory")}
+		return Unable("this device copies only from pinned memory")
 	}
 	for i, name := range []string{"bench in", "bench out"} {
 		if k.streams[i], err = dev.NewStream(name); err != nil {

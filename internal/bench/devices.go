@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"millrace/internal/bench/report"
@@ -46,16 +44,24 @@ func together(flows []*flow, like report.Row) *Case {
 	c.Row.Name, c.Row.Device, c.Row.Lanes = "devices", "all", like.Lanes*len(flows)
 	c.Measure = func(ctx context.Context, c *Case, seed uint64) (err error) {
 		if len(flows) < 2 {
-			return errUnable{errors.New("there is one device: name two or more in MILLRACE_DEVICES")}
+			return Unable("there is one device: name two or more in MILLRACE_DEVICES")
 		}
-		j := &joined{}
-		defer func() { err = errors.Join(err, j.close()) }()
-		if err := j.open(ctx, flows, seed); err != nil {
-			return err
+		all := &batchRun{recent: &flows[0].recent}
+		for i, f := range flows {
+			p, openErr := streams.New(f.t.dev, f.cfg)
+			if openErr != nil {
+				return openErr
+			}
+			defer func() { err = errors.Join(err, p.Close()) }()
+			held, fillErr := fill(ctx, p, f.load, derive(seed, i))
+			if fillErr != nil {
+				return fillErr
+			}
+			all.drivers = append(all.drivers, driver{p, held})
 		}
 		var r ran
-		err = c.timed(flows[0].t.Turn(), j.slots(), func(n int) (took time.Duration, err error) {
-			r, err = j.run(ctx, n)
+		err = c.timed(flows[0].t.Turn(), all.held(), func(n int) (took time.Duration, err error) {
+			r, err = all.run(ctx, n)
 			return r.elapsed, err
 		})
 		if err != nil {
@@ -63,70 +69,11 @@ func together(flows []*flow, like report.Row) *Case {
 		}
 		c.Add(FigureCores, "", r.cores())
 		for i, f := range flows {
-			if err := verify(j.runs[i].held, f.load, derive(seed, i)); err != nil {
+			if err := verify(all.drivers[i].held, f.load, derive(seed, i)); err != nil {
 				return fmt.Errorf("on %s: %w", f.t.info.ID, err)
 			}
 		}
 		return nil
 	}
 	return c
-}
-
-// joined is one pipeline on each of several devices, with their batches filled.
-type joined struct {
-	pipes []*streams.Pipeline
-	runs  []*batchRun
-}
-
-func (j *joined) open(ctx context.Context, flows []*flow, seed uint64) error {
-	for i, f := range flows {
-		p, err := streams.New(f.t.dev, f.cfg)
-		if err != nil {
-			return err
-		}
-		j.pipes = append(j.pipes, p)
-		held, err := fill(ctx, p, f.load, derive(seed, i))
-		if err != nil {
-			return err
-		}
-		j.runs = append(j.runs, f.batchRun(p, held))
-	}
-	return nil
-}
-
-func (j *joined) close() error {
-	var errs []error
-	for _, p := range j.pipes {
-		errs = append(errs, p.Close())
-	}
-	return errors.Join(errs...)
-}
-
-func (j *joined) slots() (n int) {
-	for _, b := range j.runs {
-		n += len(b.held)
-	}
-	return n
-}
-
-// run takes n batches, at least as many as there are slots, through the pipelines. A device that gets a batch back takes
-// the next one of what is left.
-func (j *joined) run(ctx context.Context, n int) (ran, error) {
-	var (
-		group   sync.WaitGroup
-		left    = newCounter(n - j.slots())
-		batches atomic.Int64
-		errs    = make([]error, len(j.runs))
-	)
-	cpu, start := CPUTime(), time.Now()
-	for i, b := range j.runs {
-		group.Go(func() {
-			r, err := b.run(ctx, left)
-			batches.Add(int64(r.batches))
-			errs[i] = err
-		})
-	}
-	group.Wait()
-	r := ran{batches: int(batches.Load()), elapsed: time.Since(start), cpu: CPUTime() - cpu}
-	return r, errors.Join(errs...)
 }

@@ -26,6 +26,9 @@ type flow struct {
 	// nothing.
 	figures func(c *Case, r ran, before, after streams.Stats)
 
+	// check checks the results further, after they have been compared with the reference; nil: no more checks.
+	check func(held []*streams.Batch, seed uint64) error
+
 	recent recent
 }
 
@@ -81,16 +84,24 @@ func (f *flow) measure(ctx context.Context, c *Case, seed uint64) error {
 			return err
 		}
 		b := f.batchRun(p, held)
-		if err := f.timed(c, p, func(n int) (ran, error) { return b.times(ctx, n) }); err != nil {
+		if err := f.timed(c, p, func(n int) (ran, error) { return b.run(ctx, n) }); err != nil {
 			return err
 		}
-		return verify(held, f.load, seed)
+		if err := verify(held, f.load, seed); err != nil || f.check == nil {
+			return err
+		}
+		return f.check(held, seed)
 	})
 }
 
-// batchRun prepares to run the held batches.
+// batchRun prepares to run the held batches, which it shares among the drivers.
 func (f *flow) batchRun(p *streams.Pipeline, held []*streams.Batch) *batchRun {
-	return &batchRun{p: p, held: held, drivers: min(f.drivers, len(held)), locked: f.locked, recent: &f.recent}
+	b := &batchRun{locked: f.locked, recent: &f.recent}
+	n := min(f.drivers, len(held))
+	for i := range n {
+		b.drivers = append(b.drivers, driver{p, held[i*len(held)/n : (i+1)*len(held)/n]})
+	}
+	return b
 }
 
 // timed takes one round: run takes n batches through the pipeline.

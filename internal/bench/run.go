@@ -12,16 +12,20 @@ import (
 	"millrace/internal/streams"
 )
 
-// batchRun sends filled batches through a pipeline as fast as it takes them. Each batch that comes back is submitted
-// again with the payloads that are in it.
+// batchRun sends filled batches through pipelines as fast as they take them. Each batch that comes back is submitted again
+// with the payloads that are in it.
 type batchRun struct {
-	p       *streams.Pipeline
-	held    []*streams.Batch // filled; the caller's again, completed, when run returns
-	drivers int              // goroutines that submit
-	locked  bool             // every driver has its own thread
+	drivers []driver // goroutines that submit
+	locked  bool     // every driver has its own thread
 	recent  *recent
 
 	again bool // the batches have been submitted before
+}
+
+// driver is a goroutine that submits batches to a pipeline. Several drivers may share one.
+type driver struct {
+	p    *streams.Pipeline
+	held []*streams.Batch // filled; the caller's again, completed, when the run ends
 }
 
 // ran is what a run took.
@@ -35,68 +39,68 @@ type ran struct {
 // cores returns processor time over wall time.
 func (r ran) cores() float64 { return r.cpu.Seconds() / r.elapsed.Seconds() }
 
-// run submits the held batches, shared among the drivers, and then one more for each batch that comes back until left is
-// used up. Several runs may share left, the number of batches beyond the held ones. run waits for all batches.
-func (b *batchRun) run(ctx context.Context, left *atomic.Int64) (ran, error) {
+// run submits the held batches, and another one for each batch that comes back until n have been submitted. A driver that
+// gets a batch back takes the next one of what is left. run waits for all batches. n is at least the number of held ones.
+func (b *batchRun) run(ctx context.Context, n int) (ran, error) {
 	var (
 		group   sync.WaitGroup
+		left    atomic.Int64
 		blocked atomic.Int64
-		count   atomic.Int64
-		errs    = make([]error, b.drivers)
+		errs    = make([]error, len(b.drivers))
 	)
+	left.Store(int64(n - b.held()))
 	cpu, start := CPUTime(), time.Now()
-	for i := range b.drivers {
+	for i, d := range b.drivers {
 		group.Go(func() {
 			if b.locked {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
 			}
-			waited, n, err := b.drive(ctx, b.held[i*len(b.held)/b.drivers:(i+1)*len(b.held)/b.drivers], left)
+			var waited time.Duration
+			waited, errs[i] = b.drive(ctx, d, &left)
 			blocked.Add(int64(waited))
-			count.Add(int64(n))
-			errs[i] = err
 		})
 	}
 	group.Wait()
 	b.again = true
-	r := ran{elapsed: time.Since(start), cpu: CPUTime() - cpu, blocked: time.Duration(blocked.Load()), batches: int(count.Load())}
-	return r, errors.Join(errs...)
+	return ran{batches: n, elapsed: time.Since(start), cpu: CPUTime() - cpu, blocked: time.Duration(blocked.Load())}, errors.Join(errs...)
 }
 
-// times runs n batches, at least as many as are held.
-func (b *batchRun) times(ctx context.Context, n int) (ran, error) {
-	return b.run(ctx, newCounter(n-len(b.held)))
+// held returns the number of batches that the drivers hold.
+func (b *batchRun) held() (n int) {
+	for _, d := range b.drivers {
+		n += len(d.held)
+	}
+	return n
 }
 
-// drive is one driver. It receives as many batches as it submits, though not always the same ones.
-func (b *batchRun) drive(ctx context.Context, held []*streams.Batch, left *atomic.Int64) (blocked time.Duration, submitted int, err error) {
-	submit := func(batch *streams.Batch, again bool) error {
-		if again {
+// drive runs one driver and returns how long it only waited. It receives as many batches as it submits, though not always
+// the same ones.
+func (b *batchRun) drive(ctx context.Context, d driver, left *atomic.Int64) (blocked time.Duration, err error) {
+	for _, batch := range d.held {
+		if b.again {
 			batch.Again()
 		}
-		submitted++
-		return batch.Submit(streams.ClosedByBytes)
-	}
-	for _, batch := range held {
-		if err := submit(batch, b.again); err != nil {
-			return blocked, submitted, err
+		if err := batch.Submit(streams.ClosedByBytes); err != nil {
+			return blocked, err
 		}
 	}
-	for inFlight := submitted; inFlight > 0; inFlight-- {
-		batch, waited, err := receive(ctx, b.p)
+	for inFlight := len(d.held); inFlight > 0; inFlight-- {
+		batch, waited, err := receive(ctx, d.p)
 		blocked += waited
 		if err != nil {
-			return blocked, submitted, err
+			return blocked, err
 		}
 		b.recent.note(batch.Record())
 		if left.Add(-1) >= 0 {
-			if err := submit(batch, true); err != nil {
-				return blocked, submitted, err
+			batch.Again()
+			if err := batch.Submit(streams.ClosedByBytes); err != nil {
+				return blocked, err
 			}
 			inFlight++
 		}
 	}
-	return blocked, submitted, nil
+	return blocked, nil
 }
 
 // receive waits for a batch to come back and returns how long it waited.
@@ -151,11 +155,4 @@ func (r *recent) last(most int) []*streams.Record {
 		list = append(list, &r.records[(r.next+i)%n])
 	}
 	return list
-}
-
-// newCounter returns a counter that starts at n.
-func newCounter(n int) *atomic.Int64 {
-	c := &atomic.Int64{}
-	c.Store(int64(n))
-	return c
 }

@@ -20,11 +20,11 @@ func TestSpread(t *testing.T) {
 		t.Errorf("the middle of 1 and 4 is %v", got)
 	}
 	if samples[0] != 11 {
-		t.Error("the samples were put in another order")
+		t.Error("the samples were reordered")
 	}
 }
 
-// TestPace has work that takes exactly a microsecond each.
+// TestPace repeats work that takes exactly a microsecond.
 func TestPace(t *testing.T) {
 	tried := 0
 	work := func(n int) (time.Duration, error) {

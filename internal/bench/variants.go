@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"millrace/internal/operator"
@@ -31,68 +32,45 @@ const minhashSpec = "minhash?k=24&hashes=128"
 
 func runVariants(ctx context.Context, t *target) error {
 	for _, size := range t.sizes() {
-		plain := t.variant("plain", size, nil)
-		plain.c.Reference = true
-		others := []*variantFlow{t.variant("warp-specialized", size, plain), t.variant("cluster", size, plain)}
-		rows := []*Case{plain.c, others[0].c, others[1].c}
+		var rows []*Case
+		first := &firstBatch{}
+		for _, name := range []string{"plain", "warp-specialized", "cluster"} {
+			rows = append(rows, t.variant(name, size, first))
+		}
+		plain := rows[0]
+		plain.Reference = true
 		if err := t.Measure(ctx, rows...); err != nil {
 			return err
 		}
 		for _, c := range rows {
-			c.ratio(figureOverPlain, "x", plain.c.seconds, c.seconds)
+			c.ratio(figureOverPlain, "x", plain.seconds, c.seconds)
 		}
 		t.Report(rows...)
 	}
 	return nil
 }
 
-// variantFlow is a flow that keeps the results of one batch with a known seed, to compare variants byte by byte.
-type variantFlow struct {
-	c       *Case
-	f       *flow
+// firstBatch is the results of a batch by the kernel that is measured first in a round.
+type firstBatch struct {
+	name    string
+	seed    uint64
 	results []byte
 }
 
 // variant makes a case of a minhash kernel with the worker's schedule. The check against the reference looks at a
-// sample, so one batch is also compared as a whole with the plain kernel's.
-func (t *target) variant(name string, size int, plain *variantFlow) *variantFlow {
+// sample, so the first batch of every round is also compared as a whole with the results of the first kernel.
+func (t *target) variant(name string, size int, first *firstBatch) *Case {
 	op := variant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
-	l := newDocuments([]operator.Operator{op}, size, true)
-	c, f := t.flow(name, l, t.schedule())
-	v := &variantFlow{c: c, f: f}
-	seed := derive(t.Seed, size)
-	c.Measure = func(ctx context.Context, c *Case, roundSeed uint64) error {
-		if v.results == nil {
-			if err := v.keep(ctx, l, seed); err != nil {
-				return err
-			}
-			if plain != nil && plain.results != nil && !bytes.Equal(v.results, plain.results) {
-				return errWrong{fmt.Errorf("WRONG RESULT: %s differs from %s over the same batch", v.c.Row.Name, plain.c.Row.Name)}
-			}
+	c, f := t.flow(name, newDocuments([]operator.Operator{op}, size, true), t.schedule())
+	f.check = func(held []*streams.Batch, seed uint64) error {
+		slot0 := held[slices.IndexFunc(held, func(b *streams.Batch) bool { return b.Slot() == 0 })].Results(0)
+		if first.results == nil || first.seed != seed {
+			first.name, first.seed, first.results = name, seed, bytes.Clone(slot0)
 		}
-		return f.measure(ctx, c, roundSeed)
+		if !bytes.Equal(slot0, first.results) {
+			return errWrong{fmt.Errorf("WRONG RESULT: %s differs from %s over the same batch", name, first.name)}
+		}
+		return nil
 	}
-	return v
-}
-
-// keep runs one batch of seed and keeps its results.
-func (v *variantFlow) keep(ctx context.Context, l load, seed uint64) error {
-	return v.f.t.withPipeline(v.f.cfg, func(p *streams.Pipeline) error {
-		b, err := p.Acquire(ctx)
-		if err != nil {
-			return err
-		}
-		if err := l.fill(b, seed); err != nil {
-			return err
-		}
-		if err := b.Submit(streams.ClosedByBytes); err != nil {
-			return err
-		}
-		back, _, err := receive(ctx, p)
-		if err != nil {
-			return err
-		}
-		v.results = bytes.Clone(back.Results(0))
-		return l.verify(back, seed)
-	})
+	return c
 }

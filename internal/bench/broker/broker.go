@@ -34,10 +34,6 @@ type Options struct {
 
 	// Memory keeps the streams in memory; otherwise they are files.
 	Memory bool
-
-	// Dir is the folder for the files of the server that the bench starts. Empty: a new folder in the system's folder for
-	// temporary files, which Close removes. Close leaves a Dir that is named here.
-	Dir string
 }
 
 // Bench makes the suite. It starts its server when its first row is measured.

@@ -58,9 +58,7 @@ func run(t *testing.T, o bench.Options) *report.Report {
 
 func newBench(t *testing.T, o Options) *Bench {
 	t.Helper()
-	if o.Server.URL == "" && o.Dir == "" {
-		o.Dir = t.TempDir()
-	}
+	t.Setenv("TMPDIR", t.TempDir())
 	b := New(o)
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {

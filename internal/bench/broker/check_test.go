@@ -17,7 +17,8 @@ import (
 // newTestServer makes a server with empty streams.
 func newTestServer(t *testing.T) *server {
 	t.Helper()
-	s, err := newServer(t.Context(), Options{Dir: t.TempDir()})
+	t.Setenv("TMPDIR", t.TempDir())
+	s, err := newServer(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

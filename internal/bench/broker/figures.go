@@ -53,5 +53,5 @@ var columns = []bench.Column{
 	{Title: "p99 us", Cell: bench.FigureCell(figureLatencyP99, bench.Micros)},
 	{Title: "resident", Legend: "the most memory that the process uses, by resident pages", Cell: bench.FigureCell(figureResident, console.Bytes)},
 	{Title: "before", Legend: "the same with the streams full, before the worker runs", Cell: bench.FigureCell(figureBefore, console.Bytes)},
-	{Title: "buffers", Legend: "the host memory of the pipelines' batches; on a GPU it is pinned and may not count as resident", Cell: bench.FigureCell(figureBuffers, console.Bytes)},
+	{Title: "buffers", Legend: "the host memory of the pipelines' batches, pinned on a GPU; resident may or may not include it", Cell: bench.FigureCell(figureBuffers, console.Bytes)},
 }

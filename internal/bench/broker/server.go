@@ -21,7 +21,7 @@ import (
 type server struct {
 	process running // nil for a server that was running before
 	where   string  // describes where it runs
-	scratch string  // the folder to remove; empty for none
+	dir     string  // its files, removed by close; empty for none
 	address connect.Server
 	storage jetstream.StorageType
 	nc      *nats.Conn // for everything except the workers, which have their own connections
@@ -68,21 +68,17 @@ func newServer(ctx context.Context, o Options) (s *server, err error) {
 
 // start starts a server: in its own process if there is a program for that.
 func (s *server) start(ctx context.Context, o Options) (err error) {
-	dir := o.Dir
-	if dir == "" {
-		if s.scratch, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
-			return fmt.Errorf("make a folder for the server's files: %w: set TMPDIR to a folder that is writable", err)
-		}
-		dir = s.scratch
+	if s.dir, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
+		return fmt.Errorf("make a folder for the server's files: %w: set TMPDIR to a folder that is writable", err)
 	}
 	if len(o.Program) > 0 {
-		p, err := startProcess(ctx, o.Program, dir)
+		p, err := startProcess(ctx, o.Program, s.dir)
 		if err != nil {
 			return err
 		}
 		s.process, s.where = p, ownProcess
 	} else {
-		e, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir})
+		e, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: s.dir})
 		if err != nil {
 			return err
 		}
@@ -122,8 +118,8 @@ func (s *server) close() error {
 	if s.process != nil {
 		errs = append(errs, s.process.Close())
 	}
-	if s.scratch != "" {
-		errs = append(errs, os.RemoveAll(s.scratch))
+	if s.dir != "" {
+		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	return errors.Join(errs...)
 }
