@@ -67,7 +67,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long a row is measured, all rounds together")
 	f.IntVar(&b.lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
 	f.Uint64Var(&b.seed, "seed", 0, "of the random data; 0: another one each time")
-	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; by default one that the bench starts, in a process of its own. Streams called MILLRACE_BENCH_* are made there, and removed")
+	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; by default one that the bench starts in its own process. The bench creates streams called MILLRACE_BENCH_* there, and deletes them")
 	f.StringVar(&b.storage, "storage", "file", "for nats, where the streams are: `file` or memory")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") {

@@ -10,11 +10,11 @@ import (
 	"millrace/internal/operator"
 )
 
-// The names of figures in the report. A name means the same in all suites. Programs read them, so they don't change:
-// that is why the baseline program is called the yardstick here.
+// The names of figures in the report. A name means the same in all suites. Other programs read these names, so they don't
+// change: two of them still call the baseline program the yardstick.
 const (
 	figureSpeedup        = "speedup over serial" // our own serial schedule
-	figureOverCUDASerial = "speedup over the yardstick's serial"
+	figureOverCUDASerial = "speedup over plain CUDA serial"
 	figureShare          = "share of ceiling"
 	figureOverLongest    = "time a batch over its longest stage"
 	figureOverBaseline   = "ratio to yardstick"

@@ -26,7 +26,7 @@ type flow struct {
 	// nothing.
 	figures func(c *Case, r ran, before, after streams.Stats)
 
-	// check checks the results further, after they have been compared with the reference; nil: no more checks.
+	// check makes more checks after the results have been compared with the reference; nil: none.
 	check func(held []*streams.Batch, seed uint64) error
 
 	recent recent

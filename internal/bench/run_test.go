@@ -224,12 +224,12 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said []string
+	var leftOut []string
 	for _, row := range r.Rows {
-		said = append(said, fmt.Sprintf("%s %v", row.Name, strings.Contains(row.Skipped, `no operator is called "mix"`)))
+		leftOut = append(leftOut, fmt.Sprintf("%s %v", row.Name, strings.Contains(row.Skipped, `no operator is called "mix"`)))
 	}
-	if want := []string{"triple true", "polling false", "devices true"}; !slices.Equal(said, want) {
-		t.Errorf("rows and whether they were left out are %v, want %v", said, want)
+	if want := []string{"triple true", "polling false", "devices true"}; !slices.Equal(leftOut, want) {
+		t.Errorf("rows and whether they were left out are %v, want %v", leftOut, want)
 	}
 }
 

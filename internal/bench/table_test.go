@@ -24,8 +24,8 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 		{Group: "schedules", Name: "cluster", Device: "gpu", Operator: "mix?rounds=9", BatchBytes: 16 << 20, Skipped: "no clusters"},
 	}
 	s.compares = true
-	s.Note("said once")
-	s.Note("said once")
+	s.Note("a note")
+	s.Note("a note")
 	if err := s.printRows(1); err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,8 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 	if strings.Contains(text, "before") {
 		t.Error("the table has a row that was printed before")
 	}
-	if strings.Count(text, "said once") != 1 {
-		t.Error("the note was not said once")
+	if strings.Count(text, "a note") != 1 {
+		t.Error("the note is not there exactly once")
 	}
 	if t.Failed() {
 		t.Log(text)
@@ -56,8 +56,8 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 	if err := s.printRows(1); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(out.String(), "x own serial: speedup") || strings.Contains(out.String(), "said once") {
-		t.Errorf("the second table says again what the first has said:\n%s", out.String())
+	if strings.Contains(out.String(), "x own serial: speedup") || strings.Contains(out.String(), "a note") {
+		t.Errorf("the second table repeats what the first one says:\n%s", out.String())
 	}
 }
 

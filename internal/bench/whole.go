@@ -119,8 +119,8 @@ func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int6
 	}
 }
 
-// receive takes n batches back. It releases them and returns the last ones, one for each slot: no batch that is still to
-// be filled needs their slots.
+// receive takes n batches back. It releases all but the last one of each slot, which no batch needs any more, and returns
+// those.
 func (w *whole) receive(ctx context.Context, p *streams.Pipeline, n int) (last []*streams.Batch, err error) {
 	for i := range n {
 		b, _, err := receive(ctx, p)

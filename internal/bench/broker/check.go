@@ -47,7 +47,7 @@ func (s *server) check(ctx context.Context, want expected) error {
 		if err != nil {
 			return fmt.Errorf("read results back: %w", err)
 		}
-		if err := want.one(m, seen); err != nil {
+		if err := want.message(m, seen); err != nil {
 			return fmt.Errorf("WRONG RESULT: %w", err)
 		}
 	}
@@ -57,8 +57,8 @@ func (s *server) check(ctx context.Context, want expected) error {
 	return nil
 }
 
-// one checks a message and records its input in seen.
-func (want expected) one(m jetstream.Msg, seen []bool) error {
+// message checks a message and records its input in seen.
+func (want expected) message(m jetstream.Msg, seen []bool) error {
 	h := m.Headers()
 	sequence, err := strconv.Atoi(h.Get(ingest.HeaderSequence))
 	i := sequence - 1

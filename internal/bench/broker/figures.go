@@ -28,7 +28,7 @@ const (
 // Where the server runs, and what that means for the figures.
 const (
 	oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores and the memory with every worker."
-	ownProcess = "The server runs in a process of its own, over TCP on loopback. It shares the machine with every worker, but the columns of cores and memory do not include it."
+	ownProcess = "The server runs in its own process, over TCP on loopback. It shares the machine with every worker, but the columns of cores and memory do not include it."
 	elsewhere  = "The server runs elsewhere, so cores and memory are the worker's alone."
 )
 

@@ -17,7 +17,7 @@ func rateEntries() []bench.Entry {
 		{Name: rowAckAll, Shows: "the same in 8 partitions, and it acknowledges a group at once"},
 		{Name: rowPinned, Shows: "the same with each partition's consumer pinned to this worker, as with exclusive delivery"},
 		{Name: rowShared, Shows: "Millrace on the device, with crc32c, and with crc32c and minhash"},
-		{Name: rowExclusive, Shows: "the same with 8 partitions of its own: results in order, one acknowledgement per batch"},
+		{Name: rowExclusive, Shows: "the same with exclusive delivery of 8 partitions: results in order, one acknowledgement per batch"},
 		{Name: rowSharedMore, Shows: "millrace-shared with 2 connections to the server instead of 1"},
 		{Name: rowExclusiveOne, Shows: "millrace-exclusive with 1 connection to the server instead of 4"},
 		{Name: rowPlain, Shows: "the same operators in plain Go on all cores, with the shape of null-async"},

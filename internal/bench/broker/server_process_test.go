@@ -14,11 +14,11 @@ import (
 // TestServerIsServedUntilEOF: the server writes its URL, and stops when its input ends.
 func TestServerIsServedUntilEOF(t *testing.T) {
 	in, stop := io.Pipe()
-	said, out := io.Pipe()
+	output, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- ServeUntilEOF(t.TempDir(), in, out) }()
 	line := make([]byte, 256)
-	n, err := said.Read(line)
+	n, err := output.Read(line)
 	if err != nil {
 		t.Fatal(err)
 	}
