@@ -54,7 +54,7 @@ func (t *target) chunked(m mix, payload, n int, whole *wholeResult) *Case {
 		if n == 1 {
 			whole.seed, whole.bytes = seed, whole.bytes[:0]
 		}
-		return t.withPipeline(f.cfg, func(p *streams.Pipeline) error {
+		return f.withPipeline(func(p *streams.Pipeline) error {
 			held, err := fillPieces(ctx, p, piece, whole.seed)
 			if err != nil {
 				return err

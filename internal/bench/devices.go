@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"millrace/internal/bench/report"
-	"millrace/internal/streams"
 )
 
 // runDevices measures the balanced kernel on each device alone and on all at once. All devices do the same work: the
@@ -48,7 +47,7 @@ func together(flows []*flow, like report.Row) *Case {
 		}
 		all := &batchRun{recent: &flows[0].recent}
 		for i, f := range flows {
-			p, openErr := streams.New(f.t.dev, f.cfg)
+			p, openErr := f.open()
 			if openErr != nil {
 				return openErr
 			}

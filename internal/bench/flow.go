@@ -67,9 +67,12 @@ func (t *target) flow(name string, l load, s streams.Schedule) (*Case, *flow) {
 // setLanes gives a row its own number of lanes.
 func (f *flow) setLanes(c *Case, lanes int) { f.cfg.Lanes, c.Row.Lanes = lanes, lanes }
 
+// open makes the flow's pipeline. The caller closes it.
+func (f *flow) open() (*streams.Pipeline, error) { return streams.New(f.t.dev, f.cfg) }
+
 // withPipeline calls use with a new pipeline and closes it afterwards.
-func (t *target) withPipeline(cfg streams.Config, use func(*streams.Pipeline) error) error {
-	p, err := streams.New(t.dev, cfg)
+func (f *flow) withPipeline(use func(*streams.Pipeline) error) error {
+	p, err := f.open()
 	if err != nil {
 		return err
 	}
@@ -78,7 +81,7 @@ func (t *target) withPipeline(cfg streams.Config, use func(*streams.Pipeline) er
 
 // measure implements Case.Measure.
 func (f *flow) measure(ctx context.Context, c *Case, seed uint64) error {
-	return f.t.withPipeline(f.cfg, func(p *streams.Pipeline) error {
+	return f.withPipeline(func(p *streams.Pipeline) error {
 		held, err := fill(ctx, p, f.load, seed)
 		if err != nil {
 			return err

@@ -9,7 +9,7 @@ const groupLatency = "latency"
 var latencySuite = deviceSuite(groupLatency, Experiment{
 	Rows: []Entry{
 		{Name: "streams", Shows: "one payload of 1 KiB on an idle device, from Append to its results, as the worker runs"},
-		{Name: "persistent", Shows: "the same through a persistent kernel that takes batches from a mailbox: no launch"},
+		{Name: "persistent", Shows: "the same through a persistent kernel that takes payloads from a mailbox: no launch"},
 	},
 	each: runLatency,
 })

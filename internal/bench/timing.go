@@ -53,10 +53,10 @@ func (t *target) warnOfTiming(c *Case) {
 // timeStages returns how long the three stages of a batch take together, in seconds: by the host's clock around Submit,
 // which waits for each stage, and by the device's events. Both are medians.
 func (f *flow) timeStages(ctx context.Context, l *words, seed uint64) (clock, events float64, err error) {
-	cfg := f.cfg
-	cfg.BatchBytes, cfg.Operators = l.bytes(), l.operators()
+	of := &flow{t: f.t, cfg: f.cfg}
+	of.cfg.BatchBytes, of.cfg.Operators = l.bytes(), l.operators()
 	var byClock, byEvents []float64
-	err = f.t.withPipeline(cfg, func(p *streams.Pipeline) error {
+	err = of.withPipeline(func(p *streams.Pipeline) error {
 		held, err := fill(ctx, p, l, seed)
 		if err != nil {
 			return err

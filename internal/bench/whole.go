@@ -41,7 +41,7 @@ func (t *target) whole(name string, l *documents) *Case {
 }
 
 func (w *whole) measure(ctx context.Context, c *Case, seed uint64) error {
-	return w.f.t.withPipeline(w.f.cfg, func(p *streams.Pipeline) error {
+	return w.f.withPipeline(func(p *streams.Pipeline) error {
 		w.prepare(p.Slots(), seed)
 		return w.f.timed(c, p, func(n int) (ran, error) { return w.run(ctx, p, n) })
 	})
