@@ -161,6 +161,9 @@ func (s *stream) wake() {
 	s.progress.Broadcast()
 }
 
+// Passed implements memory.Stream.
+func (s *stream) Passed(seq uint64) bool { return s.done.Load() >= seq }
+
 // await returns once operation seq is done or the device is lost.
 func (s *stream) await(seq uint64) {
 	s.mu.Lock()

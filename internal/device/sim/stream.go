@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/memory"
 )
 
 // Stream is a queue of operations. See device.Stream for what its methods do.
@@ -102,6 +103,9 @@ func (s *Stream) enqueue(o *op) {
 	d.wake()
 }
 
+// Passed implements memory.Stream. The lock is held.
+func (s *Stream) Passed(operation uint64) bool { return s.done >= operation }
+
 // Name implements device.Stream.
 func (s *Stream) Name() string { return s.name }
 
@@ -157,7 +161,7 @@ func (s *Stream) Fill(dst device.Memory, value byte) error {
 		return nil
 	}
 	u := d.useDevice(dst)
-	s.enqueue(&op{kind: Fill, bytes: dst.Bytes, uses: []use{u}, effect: func() error { paint(u.data, value); return nil }})
+	s.enqueue(&op{kind: Fill, bytes: dst.Bytes, uses: []use{u}, effect: func() error { memory.Fill(u.data, value); return nil }})
 	return nil
 }
 
@@ -189,9 +193,7 @@ func (s *Stream) synchronize(call string) error {
 	if err := d.usable(call); err != nil {
 		return err
 	}
-	for _, p := range d.pools {
-		p.releaseUnused()
-	}
+	d.pools = slices.DeleteFunc(d.pools, func(p *Pool) bool { return p.shared.Release() })
 	return nil
 }
 
