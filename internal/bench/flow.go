@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -20,7 +21,11 @@ type flow struct {
 	locked      bool
 	quiet       bool // no part of the trace
 	kernelAlone bool // the round's median of the kernels' time is a figure
-	batches     int  // a round; 0 until the first round has found it
+
+	// double changes the device that the pipeline runs on in what the row is about; nil for nothing.
+	double func(device.Device) device.Device
+
+	batches int // a round; 0 until the first round has found it
 
 	// figures adds what is particular to a row, from what the measured lap took and what the pipeline counted
 	// during it; nil for nothing.
@@ -67,9 +72,18 @@ func (t *target) flow(group, name string, l load, s streams.Schedule) (*contende
 // setLanes is for a row that has lanes of its own.
 func (f *flow) setLanes(c *contender, lanes int) { f.cfg.Lanes, c.row.Lanes = lanes, lanes }
 
+// open makes the flow's pipeline.
+func (f *flow) open() (*streams.Pipeline, error) {
+	dev := f.t.dev
+	if f.double != nil {
+		dev = f.double(dev)
+	}
+	return streams.New(dev, f.cfg)
+}
+
 // measure implements contender.measure.
 func (f *flow) measure(ctx context.Context, c *contender, seed uint64) (err error) {
-	p, err := streams.New(f.t.dev, f.cfg)
+	p, err := f.open()
 	if err != nil {
 		return err
 	}

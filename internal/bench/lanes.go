@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -84,14 +85,14 @@ func runStreamKinds(ctx context.Context, t *target) error {
 			return err
 		}
 		load := newWords(m, bytes)
-		row := func(name string, kind streams.StreamKind) *contender {
-			c, f := t.flow(groupStreams, name, load, streams.Schedule{Name: name, Buffers: 1, Streams: kind})
-			f.drivers, f.locked = t.Lanes, true
+		row := func(name string, double func(device.Device) device.Device) *contender {
+			c, f := t.flow(groupStreams, name, load, streams.Schedule{Name: name, Buffers: 1})
+			f.drivers, f.locked, f.double = t.Lanes, true, double
 			return c
 		}
-		legacy := row("legacy-default", streams.LegacyDefault)
-		perThread := row("per-thread-default", streams.PerThreadDefault)
-		own := row("non-blocking", streams.OwnStreams)
+		legacy := row("legacy-default", func(d device.Device) device.Device { return &onDefaultStreams{Device: d} })
+		perThread := row("per-thread-default", func(d device.Device) device.Device { return &onDefaultStreams{Device: d, perThread: true} })
+		own := row("non-blocking", nil)
 		own.base = true
 		rows := []*contender{legacy, perThread, own}
 		if err := t.race(ctx, rows...); err != nil {

@@ -3,7 +3,6 @@ package streams
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"millrace/internal/alloc"
 	"millrace/internal/device"
@@ -93,33 +92,16 @@ func (p *Pipeline) sharedStreams() (err error) {
 }
 
 func (p *Pipeline) newStream(name string) (device.Stream, error) {
-	s, err := p.openStream(name)
+	s, err := p.dev.NewStream(name)
 	if err == nil {
 		p.streams = append(p.streams, s)
 	}
 	return s, err
 }
 
-func (p *Pipeline) openStream(name string) (device.Stream, error) {
-	if p.schedule.Streams == OwnStreams {
-		return p.dev.NewStream(name)
-	}
-	d, ok := p.dev.(device.DefaultStreamer)
-	if !ok {
-		return nil, device.Errorf("default stream", p.info.ID, device.ErrUnavailable, "a %s device has none", p.info.Kind)
-	}
-	if p.schedule.Streams == LegacyDefault {
-		return d.DefaultStream(name, device.LegacyDefault)
-	}
-	return d.DefaultStream(name, device.PerThreadDefault)
-}
-
 func (p *Pipeline) addLane(i, region, results int) error {
-	l := &lane{index: i, idle: make(chan struct{}, 1), submitting: &sync.Mutex{}}
+	l := &lane{index: i, idle: make(chan struct{}, 1)}
 	p.lanes = append(p.lanes, l)
-	if p.schedule.Streams == LegacyDefault {
-		l.submitting = p.lanes[0].submitting // all is one queue
-	}
 	if p.schedule.Topology != StreamPerStage {
 		s, err := p.newStream(fmt.Sprintf("lane-%d", i))
 		if err != nil {

@@ -150,7 +150,6 @@ func (c Config) check(s Schedule) error {
 		}
 	}
 	want(s.Lanes >= 1 && s.Lanes <= maxLanes, "%d lanes, want 1 to %d", s.Lanes, maxLanes)
-	want(s.Streams != PerThreadDefault || s.Buffers == 1, "%d buffers a lane on per-thread default streams, want 1", s.Buffers)
 	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
 	want(c.BatchBytes >= 1 && c.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", c.BatchBytes)
 	want(c.BatchPayloads >= 1 && c.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", c.BatchPayloads)

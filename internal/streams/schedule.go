@@ -22,26 +22,9 @@ type Schedule struct {
 	// HostWaits makes the host wait after each stage. With one lane nothing overlaps anything then.
 	HostWaits bool
 
-	// Streams says which streams those are. The zero value is what anything but a measurement uses.
-	Streams StreamKind
-
 	// Completion says how the host learns that a batch is finished. The zero value is what the worker uses.
 	Completion Completion
 }
-
-// StreamKind says whether a pipeline makes its streams or takes default ones (see device.DefaultStreamer).
-type StreamKind uint8
-
-const (
-	OwnStreams StreamKind = iota
-
-	// LegacyDefault puts everything on the legacy default stream: whatever the topology, all is one queue.
-	LegacyDefault
-
-	// PerThreadDefault uses the default stream of the thread that submits, so who submits must be locked to
-	// a thread. It takes one buffer a lane: two batches of a lane could be on different streams.
-	PerThreadDefault
-)
 
 // Completion says how the host learns that a batch is finished.
 type Completion uint8

@@ -76,7 +76,6 @@ type Device struct {
 	parallel    device.Parallel // workers.run
 	memory      *memory.Space
 	buffers     *memory.HostBuffers
-	defaults    defaults
 	completions completions
 	loss        loss
 	tracker     tracker // under the invariants tag only

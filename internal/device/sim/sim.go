@@ -102,7 +102,6 @@ type Device struct {
 	completions []uint64 // tokens that came and were not fetched, in order
 	holds       int      // calls of Hold not released
 	trace       trace
-	legacy      *Stream // the legacy default stream, while anybody holds it
 
 	events  map[*Event]struct{}
 	pools   []*Pool
@@ -113,9 +112,7 @@ type Device struct {
 var (
 	_ device.Device = (*Device)(nil)
 	_ device.Gater  = (*Device)(nil)
-
-	_ device.DefaultStreamer = (*Device)(nil)
-	_ device.Mapper          = (*Device)(nil)
+	_ device.Mapper = (*Device)(nil)
 )
 
 // Open makes a device. It fails with ErrInvalid when the options make no sense, naming every problem.
