@@ -3,7 +3,7 @@ package bench
 import (
 	"context"
 
-	"millrace/internal/alloc"
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -50,26 +50,27 @@ func (t *target) runAllocOf(ctx context.Context, m mix, bytes int) error {
 		sum += sizeOf(slot)
 	}
 	mean := sum / slots / wordBytes * wordBytes
-	row := func(name, yardName string, mode alloc.Mode) *contender {
+	row := func(name, yardName string, double func(device.Device) device.Device) *contender {
 		load := newWords(m, bytes)
 		load.sizeOf = sizeOf
 		c, f := t.flow(groupAlloc, name, load, t.schedule())
-		f.cfg.Scratch = mode
-		f.figures = allocation
+		f.double, f.figures = double, allocation
+		f.cfg.ScratchLimit = max(f.cfg.ScratchLimit, int64(t.Lanes+1)*int64(roundUp(allocFactor*bytes, scratchAlign))) // room for every stream's piece
 		c.rival = t.ask(request("alloc", "mode", yardName, "least", allocFactor*least, "most", allocFactor*bytes,
 			"bytes", mean, "slots", t.Lanes, "batches", f.paced, "rounds", m.rounds)).seconds(yardSeconds)
 		return c
 	}
-	preallocated := row("preallocated", "prealloc", alloc.Preallocated)
-	synchronous := row("synchronous", "sync", alloc.Synchronous)
-	preallocated.base, synchronous.base = true, true
-	rows := []*contender{preallocated, synchronous, row("async-0", "async0", alloc.Released), row("async-kept", "asynckept", alloc.Kept)}
+	preallocated := row("preallocated", "prealloc", func(d device.Device) device.Device { return poolless{d} })
+	waiting := row("synchronous", "sync", func(d device.Device) device.Device { return synchronous{d} })
+	released := row("async-0", "async0", func(d device.Device) device.Device { return releasing{d} })
+	preallocated.base, waiting.base = true, true
+	rows := []*contender{preallocated, waiting, released, row("async-kept", "asynckept", nil)}
 	if err := t.race(ctx, rows...); err != nil {
 		return err
 	}
 	for _, c := range rows {
 		c.compare(figureOverPreallocate, "x", c.seconds, preallocated.seconds)
-		took, slow := c.samples(figureAllocation), synchronous.samples(figureAllocation)
+		took, slow := c.samples(figureAllocation), waiting.samples(figureAllocation)
 		for i := range min(len(took), len(slow)) {
 			if slow[i] > 0 {
 				c.add(figureLessAllocation, "%", 100*(1-took[i]/slow[i]))

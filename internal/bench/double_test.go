@@ -18,6 +18,10 @@ import (
 var doubles = map[string]func(device.Device) device.Device{
 	"legacy":     func(d device.Device) device.Device { return &onDefaultStreams{Device: d} },
 	"per-thread": func(d device.Device) device.Device { return &onDefaultStreams{Device: d, perThread: true} },
+
+	"releasing":   func(d device.Device) device.Device { return releasing{d} },
+	"synchronous": func(d device.Device) device.Device { return synchronous{d} },
+	"poolless":    func(d device.Device) device.Device { return poolless{d} },
 }
 
 // doublePipeline makes a pipeline that is closed before its device.

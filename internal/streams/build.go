@@ -20,7 +20,7 @@ func (p *Pipeline) build() error {
 	var err error
 	region := alignUp(p.cfg.BatchBytes, tableAlign) + 4*(p.cfg.BatchPayloads+1)
 	largest := p.largestNeeds()
-	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Mode: p.cfg.Scratch, Piece: largest.Scratch})
+	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Piece: largest.Scratch})
 	if err != nil {
 		return err
 	}

@@ -21,11 +21,10 @@ var ErrClosed = errors.New("streams: pipeline closed")
 
 // Config says what a pipeline runs and how much of everything it may hold.
 type Config struct {
-	Lanes         int        // lanes in flight; at least 1. A Schedule may fix its own
-	BatchBytes    int        // a batch's payload bytes at most, and so a payload's; at least 1, under 4 GiB
-	BatchPayloads int        // payloads a batch at most; at least 1
-	ScratchLimit  int64      // bytes the device's scratch pool may take
-	Scratch       alloc.Mode // where scratch comes from; the zero Mode is a pool that keeps what it holds
+	Lanes         int   // lanes in flight; at least 1. A Schedule may fix its own
+	BatchBytes    int   // a batch's payload bytes at most, and so a payload's; at least 1, under 4 GiB
+	BatchPayloads int   // payloads a batch at most; at least 1
+	ScratchLimit  int64 // bytes the device's scratch pool may take
 
 	Operators []operator.Operator // run in this order over every batch; at least one
 	Schedule  Schedule            // the zero Schedule is Overlapped

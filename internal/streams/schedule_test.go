@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/streams"
@@ -40,11 +39,7 @@ func TestVariantsGiveTheSameResults(t *testing.T) {
 				checkResults(t, d, streams.Config{Lanes: 3, Schedule: schedule})
 			})
 		}
-		for _, mode := range []alloc.Mode{alloc.Released, alloc.Synchronous, alloc.Preallocated} {
-			t.Run(mode.String(), func(t *testing.T) {
-				checkResults(t, d, streams.Config{Lanes: 3, Scratch: mode})
-			})
-		}
+		t.Run("preallocated", func(t *testing.T) { checkResults(t, poolless{d}, streams.Config{Lanes: 3, ScratchLimit: 128 << 20}) })
 		t.Run("in-place", func(t *testing.T) {
 			checkResults(t, openSim(t, sim.Options{MostInPlace: 2000}), streams.Config{Lanes: 3, Spin: time.Second})
 		})
