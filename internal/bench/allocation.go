@@ -60,9 +60,9 @@ func (t *target) runAllocOf(ctx context.Context, m mix, bytes int) error {
 			"bytes", mean, "slots", t.Lanes, "batches", f.paced, "rounds", m.rounds)).seconds(yardSeconds)
 		return c
 	}
-	preallocated := row("preallocated", "prealloc", func(d device.Device) device.Device { return poolless{d} })
-	waiting := row("synchronous", "sync", func(d device.Device) device.Device { return synchronous{d} })
-	released := row("async-0", "async0", func(d device.Device) device.Device { return releasing{d} })
+	preallocated := row("preallocated", "prealloc", func(d device.Device) device.Device { return poolless{below{d}} })
+	waiting := row("synchronous", "sync", func(d device.Device) device.Device { return synchronous{below{d}} })
+	released := row("async-0", "async0", func(d device.Device) device.Device { return releasing{below{d}} })
 	preallocated.base, waiting.base = true, true
 	rows := []*contender{preallocated, waiting, released, row("async-kept", "asynckept", nil)}
 	if err := t.race(ctx, rows...); err != nil {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -23,11 +24,11 @@ var completionExperiments = []experiment{{
 const completionBytes = 64
 
 func runCompletion(ctx context.Context, t *target) error {
-	row := func(name, way string, completion streams.Completion) *contender {
+	row := func(name, way string, completion streams.Completion, double func(device.Device) device.Device) *contender {
 		schedule := streams.Overlapped
 		schedule.Completion = completion
 		c, f := t.single(groupCompletion, name, parse("crc32c"), completionBytes, schedule)
-		f.cfg.Copies = false
+		f.cfg.Copies, f.double = false, double
 		f.cfg.Spin = 0 // or a batch that is alone would be asked about first, whatever the row
 		// The yardstick's is a launch alone, without copies: less work, and so no ratio.
 		if way != "" {
@@ -37,8 +38,8 @@ func runCompletion(ctx context.Context, t *target) error {
 		return c
 	}
 	rows := []*contender{
-		row("polling", "poll", streams.ByPolling), row("blocking-event", "blocking", streams.ByBlocking), row("napping", "", streams.ByNapping),
-		row("host-function", "hostfunc", streams.ByNotify),
+		row("polling", "poll", streams.ByNotify, polling), row("blocking-event", "blocking", streams.ByNotify, blocking),
+		row("napping", "", streams.ByNapping, nil), row("host-function", "hostfunc", streams.ByNotify, nil),
 	}
 	if err := t.race(ctx, rows...); err != nil {
 		return err

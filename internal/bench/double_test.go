@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,12 +17,15 @@ import (
 
 // doubles are the devices that rows put in place of the one under measurement.
 var doubles = map[string]func(device.Device) device.Device{
-	"legacy":     func(d device.Device) device.Device { return &onDefaultStreams{Device: d} },
-	"per-thread": func(d device.Device) device.Device { return &onDefaultStreams{Device: d, perThread: true} },
+	"legacy":     func(d device.Device) device.Device { return &onDefaultStreams{below: below{d}} },
+	"per-thread": func(d device.Device) device.Device { return &onDefaultStreams{below: below{d}, perThread: true} },
 
-	"releasing":   func(d device.Device) device.Device { return releasing{d} },
-	"synchronous": func(d device.Device) device.Device { return synchronous{d} },
-	"poolless":    func(d device.Device) device.Device { return poolless{d} },
+	"releasing":   func(d device.Device) device.Device { return releasing{below{d}} },
+	"synchronous": func(d device.Device) device.Device { return synchronous{below{d}} },
+	"poolless":    func(d device.Device) device.Device { return poolless{below{d}} },
+
+	"polling":  polling,
+	"blocking": blocking,
 }
 
 // doublePipeline makes a pipeline that is closed before its device.
@@ -136,6 +140,22 @@ func TestLegacyDefaultStreamIsSerial(t *testing.T) {
 		}
 		if took := d.Now(); took != want {
 			t.Errorf("%s: four batches took %v, want %v", name, took, want)
+		}
+	}
+}
+
+// TestAskingDoublesDoNotNotify: a double that asks for the ends of batches leaves the device's own notifications alone.
+func TestAskingDoublesDoNotNotify(t *testing.T) {
+	for name, want := range map[string]int{"polling": 0, "blocking": 0, "per-thread": 3} {
+		d := openSim(t).(*sim.Device)
+		p, _ := doublePipeline(t, doubles[name](d), "crc32c", streams.Overlapped)
+		for i := range 3 {
+			submitDocuments(t, p, uint64(i), 1, 10, func(int, [][]byte) {})
+			(<-p.Completed()).Release()
+		}
+		trace, _ := d.Trace()
+		if got := len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != sim.Notify })); got != want {
+			t.Errorf("%s: %d notifications for 3 batches, want %d", name, got, want)
 		}
 	}
 }

@@ -90,8 +90,10 @@ func runStreamKinds(ctx context.Context, t *target) error {
 			f.drivers, f.locked, f.double = t.Lanes, true, double
 			return c
 		}
-		legacy := row("legacy-default", func(d device.Device) device.Device { return &onDefaultStreams{Device: d} })
-		perThread := row("per-thread-default", func(d device.Device) device.Device { return &onDefaultStreams{Device: d, perThread: true} })
+		legacy := row("legacy-default", func(d device.Device) device.Device { return &onDefaultStreams{below: below{d}} })
+		perThread := row("per-thread-default", func(d device.Device) device.Device {
+			return &onDefaultStreams{below: below{d}, perThread: true}
+		})
 		own := row("non-blocking", nil)
 		own.base = true
 		rows := []*contender{legacy, perThread, own}

@@ -7,7 +7,7 @@ import (
 )
 
 // releasing is a device whose pools give unused memory back at every synchronization.
-type releasing struct{ device.Device }
+type releasing struct{ below }
 
 // NewPool implements device.Device.
 func (d releasing) NewPool(c device.PoolConfig) (device.Pool, error) {
@@ -17,7 +17,7 @@ func (d releasing) NewPool(c device.PoolConfig) (device.Pool, error) {
 
 // poolless is a device without pools, as some GPUs are. A pipeline preallocates its scratch there: one piece for each stream,
 // of the largest size.
-type poolless struct{ device.Device }
+type poolless struct{ below }
 
 // NewPool implements device.Device.
 func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
@@ -25,7 +25,7 @@ func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
 }
 
 // synchronous is a device whose pools are none: they ask the device at every allocation, and give back at every free.
-type synchronous struct{ device.Device }
+type synchronous struct{ below }
 
 // NewPool implements device.Device.
 func (d synchronous) NewPool(device.PoolConfig) (device.Pool, error) {

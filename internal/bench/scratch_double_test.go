@@ -98,7 +98,7 @@ func TestWhatScratchDoublesKeep(t *testing.T) {
 
 // TestSynchronousFreeWaits: a free waits for the work before it.
 func TestSynchronousFreeWaits(t *testing.T) {
-	r := newScratchRig(t, synchronous{openHost(t)})
+	r := newScratchRig(t, synchronous{below{openHost(t)}})
 	m, err := r.scratch.Alloc(r.stream, 1<<10)
 	r.ok(err)
 	e, err := r.dev.NewEvent(0)

@@ -35,7 +35,7 @@ func (t *target) single(group, name string, ops []operator.Operator, bytes int, 
 	l.count = 1 // the pipeline's bound on payloads; the batches are filled here
 	c, f := t.flow(group, name, l, s)
 	o := &oneByOne{t: t, ops: ops, bytes: bytes, open: func(context.Context) (sender, error) {
-		p, err := streams.New(t.dev, f.cfg)
+		p, err := f.open()
 		return &pipelineSender{p: p, operators: len(ops)}, err
 	}}
 	c.measure = o.measure

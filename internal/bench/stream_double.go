@@ -15,7 +15,7 @@ type defaultStreamer interface {
 // one of whichever thread submits, which must be locked to its goroutine. A device without default streams has one stream in
 // place of the legacy one, and ordinary streams in place of the others.
 type onDefaultStreams struct {
-	device.Device
+	below
 	perThread bool
 
 	mu   sync.Mutex

@@ -137,7 +137,7 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 		return err
 	}
 	for _, e := range b.events() {
-		event, err := p.dev.NewEvent(p.eventFlags())
+		event, err := p.dev.NewEvent(device.Timed)
 		if err != nil {
 			return err
 		}
@@ -158,13 +158,6 @@ func (b *Batch) mapBuffers() (err error) {
 	}
 	b.mappedOut, err = m.Map(b.out)
 	return err
-}
-
-func (p *Pipeline) eventFlags() device.EventFlags {
-	if p.schedule.Completion == ByBlocking {
-		return device.Timed | device.BlockingSync
-	}
-	return device.Timed
 }
 
 // events are the batch's own marks, in order.

@@ -132,7 +132,7 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.ends.Go(func() { p.complete(ctx) })
-	if p.schedule.Completion != ByNotify {
+	if p.schedule.Completion == ByNapping {
 		p.ends.Go(func() { p.watch(ctx) })
 	}
 	if cfg.Deadline.Max != 0 {

@@ -34,13 +34,6 @@ const (
 	// may be asked about for a while first: see Config.Spin.
 	ByNotify Completion = iota
 
-	// ByPolling asks the events of the batches in flight again and again, and keeps a core busy with it.
-	ByPolling
-
-	// ByBlocking lets a thread sleep in the driver until the oldest batch in flight is finished. It costs the device
-	// an interrupt for each batch.
-	ByBlocking
-
 	// ByNapping asks the oldest batch in flight of each queue, and naps in between for a part of the time that batches
 	// take: a few calls a batch, and no work for the device.
 	ByNapping

@@ -23,9 +23,7 @@ func variants() []streams.Schedule {
 		return s
 	}
 	return []streams.Schedule{
-		overlapped("polling", func(s *streams.Schedule) { s.Completion = streams.ByPolling }),
 		overlapped("napping", func(s *streams.Schedule) { s.Completion = streams.ByNapping }),
-		overlapped("blocking", func(s *streams.Schedule) { s.Completion = streams.ByBlocking }),
 		bySize(),
 		overlapped("host-waits", func(s *streams.Schedule) { s.HostWaits = true }),
 	}
