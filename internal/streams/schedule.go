@@ -19,10 +19,11 @@ type Schedule struct {
 	// that lanes share, and computed there too.
 	CopiesFrom, SharedFrom int
 
-	// HostWaits makes the host wait after each stage. With one lane nothing overlaps anything then.
+	// HostWaits makes the host wait after each stage, with a mark before each too. With one lane nothing overlaps
+	// then, which is what `worker plan` and `worker bench` compare with (adr/0036).
 	HostWaits bool
 
-	// Completion says how the host learns that a batch is finished. The zero value is what the worker uses.
+	// Completion says how the host learns that a batch is finished. The zero value is ByNotify.
 	Completion Completion
 }
 
