@@ -3,8 +3,8 @@ package bench
 import (
 	"context"
 
-	"millrace/internal/alloc"
 	"millrace/internal/bench/report"
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -38,26 +38,27 @@ func runAlloc(ctx context.Context, t *target) error {
 			sum += sizeOf(slot)
 		}
 		mean := sum / slots / wordBytes * wordBytes
-		row := func(name, baselineMode string, mode alloc.Mode) *Case {
+		row := func(name, baselineMode string, double func(device.Device) device.Device) *Case {
 			load := newWords(m, bytes)
 			load.sizeOf = sizeOf
 			c, f := t.flow(name, load, t.schedule())
-			f.cfg.Scratch = mode
-			f.figures = allocation
+			f.double, f.figures = double, allocation
+			f.cfg.ScratchLimit = max(f.cfg.ScratchLimit, int64(t.Lanes+1)*int64(roundUp(allocFactor*bytes, scratchAlign))) // room for every stream's piece
 			c.baseline = t.ask(request("alloc", "mode", baselineMode, "least", allocFactor*least, "most", allocFactor*bytes,
 				"bytes", mean, "slots", t.Lanes, "batches", c.paced, "rounds", m.rounds)).seconds(yardSeconds)
 			return c
 		}
-		preallocated := row("preallocated", "prealloc", alloc.Preallocated)
-		synchronous := row("synchronous", "sync", alloc.Synchronous)
-		preallocated.Reference, synchronous.Reference = true, true
-		rows := []*Case{preallocated, synchronous, row("async-0", "async0", alloc.Released), row("async-kept", "asynckept", alloc.Kept)}
+		preallocated := row("preallocated", "prealloc", func(d device.Device) device.Device { return poolless{below{d}} })
+		waiting := row("synchronous", "sync", func(d device.Device) device.Device { return synchronous{below{d}} })
+		released := row("async-0", "async0", func(d device.Device) device.Device { return releasing{below{d}} })
+		preallocated.Reference, waiting.Reference = true, true
+		rows := []*Case{preallocated, waiting, released, row("async-kept", "asynckept", nil)}
 		if err := t.Measure(ctx, rows...); err != nil {
 			return err
 		}
 		for _, c := range rows {
 			c.ratio(figureOverPreallocate, "x", c.seconds, preallocated.seconds)
-			c.compareAllocation(synchronous)
+			c.compareAllocation(waiting)
 		}
 		t.Report(rows...)
 		return nil

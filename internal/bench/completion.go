@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -25,11 +26,11 @@ const completionBytes = 64
 const baselineRepeats = 1000
 
 func runCompletion(ctx context.Context, t *target) error {
-	row := func(name, way string, completion streams.Completion) *Case {
+	row := func(name, way string, completion streams.Completion, double func(device.Device) device.Device) *Case {
 		schedule := streams.Overlapped
 		schedule.Completion = completion
 		c, f := t.single(name, Parse("crc32c"), completionBytes, schedule)
-		f.cfg.Copies = false
+		f.cfg.Copies, f.double = false, double
 		f.cfg.Spin = 0 // otherwise a lone batch would be polled first in every row
 		if way != "" {
 			c.baseline = t.ask(request("completion", "way", way, "repeats", baselineRepeats)).seconds(yardMedian)
@@ -37,8 +38,8 @@ func runCompletion(ctx context.Context, t *target) error {
 		return c
 	}
 	rows := []*Case{
-		row("polling", "poll", streams.ByPolling), row("blocking-event", "blocking", streams.ByBlocking), row("napping", "", streams.ByNapping),
-		row("host-function", "hostfunc", streams.ByNotify),
+		row("polling", "poll", streams.ByNotify, polling), row("blocking-event", "blocking", streams.ByNotify, blocking),
+		row("napping", "", streams.ByNapping, nil), row("host-function", "hostfunc", streams.ByNotify, nil),
 	}
 	if err := t.Measure(ctx, rows...); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/internal/bench/report"
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -21,6 +22,9 @@ type flow struct {
 	locked      bool // every driver has its own thread
 	quiet       bool // leave it out of the trace
 	kernelAlone bool // record the round's median kernel time as a figure
+
+	// double changes the device that the pipeline runs on, in the one respect that the row measures; nil: nothing.
+	double func(device.Device) device.Device
 
 	// figures adds what only this row shows, from the measured run and the pipeline's counters before and after it; nil:
 	// nothing.
@@ -68,7 +72,13 @@ func (t *target) flow(name string, l load, s streams.Schedule) (*Case, *flow) {
 func (f *flow) setLanes(c *Case, lanes int) { f.cfg.Lanes, c.Row.Lanes = lanes, lanes }
 
 // open makes the flow's pipeline. The caller closes it.
-func (f *flow) open() (*streams.Pipeline, error) { return streams.New(f.t.dev, f.cfg) }
+func (f *flow) open() (*streams.Pipeline, error) {
+	dev := f.t.dev
+	if f.double != nil {
+		dev = f.double(dev)
+	}
+	return streams.New(dev, f.cfg)
+}
 
 // withPipeline calls use with a new pipeline and closes it afterwards.
 func (f *flow) withPipeline(use func(*streams.Pipeline) error) error {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -70,14 +71,16 @@ func knee(rows []*Case) *Case {
 func runStreamKinds(ctx context.Context, t *target) error {
 	return t.eachBalanced(ctx, func(m mix, bytes int) error {
 		load := newWords(m, bytes)
-		row := func(name string, kind streams.StreamKind) *Case {
-			c, f := t.flow(name, load, streams.Schedule{Name: name, Buffers: 1, Streams: kind})
-			f.drivers, f.locked = t.Lanes, true
+		row := func(name string, double func(device.Device) device.Device) *Case {
+			c, f := t.flow(name, load, streams.Schedule{Name: name, Buffers: 1})
+			f.drivers, f.locked, f.double = t.Lanes, true, double
 			return c
 		}
-		legacy := row("legacy-default", streams.LegacyDefault)
-		perThread := row("per-thread-default", streams.PerThreadDefault)
-		own := row("non-blocking", streams.OwnStreams)
+		legacy := row("legacy-default", func(d device.Device) device.Device { return &onDefaultStreams{below: below{d}} })
+		perThread := row("per-thread-default", func(d device.Device) device.Device {
+			return &onDefaultStreams{below: below{d}, perThread: true}
+		})
+		own := row("non-blocking", nil)
 		own.Reference = true
 		rows := []*Case{legacy, perThread, own}
 		if err := t.Measure(ctx, rows...); err != nil {

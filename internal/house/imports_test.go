@@ -45,10 +45,11 @@ var rooms = map[string][]string{
 	"internal/alloc":              {"internal/device"},
 	"internal/operator":           {"internal/device"},
 
-	"internal/device":      nil,
-	"internal/device/cuda": {"internal/device"},
-	"internal/device/host": {"internal/device"},
-	"internal/device/sim":  {"internal/device"},
+	"internal/device":        nil,
+	"internal/device/cuda":   {"internal/device"},
+	"internal/device/memory": {"internal/device"},
+	"internal/device/host":   {"internal/device", "internal/device/memory"},
+	"internal/device/sim":    {"internal/device", "internal/device/memory"},
 
 	// A module of its own, for what watches the workers.
 	"helm/dashboard": nil,

@@ -17,8 +17,8 @@ type resident struct {
 	dev     *Device
 	kernel  *kernel
 	most    device.Shape
-	scratch *segment // nil where the kernel needs none
-	uses    stream   // stands for the resident in the tracker; no work is put on it
+	scratch device.Memory // no bytes where the kernel needs none
+	uses    stream        // stands for the resident in the tracker; no work is put on it
 
 	mu     sync.Mutex // held by the methods
 	busy   bool       // a batch was posted, and Done has not said true of it
@@ -73,8 +73,9 @@ func (r *resident) start(call string) error {
 		return err
 	}
 	if bytes := r.kernel.bound.Needs(r.most).Scratch; bytes > 0 {
-		if r.scratch = d.memory.take(bytes, nil); r.scratch == nil {
-			return d.errorf(call, device.ErrOutOfMemory, "%d bytes of scratch: %s", bytes, d.memory.room())
+		var err error
+		if r.scratch, err = d.memory.Alloc(bytes); err != nil {
+			return err
 		}
 	}
 	if err := d.register(call, r); err != nil {
@@ -86,8 +87,8 @@ func (r *resident) start(call string) error {
 }
 
 func (r *resident) giveScratch() {
-	if r.scratch != nil {
-		r.dev.memory.give(r.scratch)
+	if r.scratch.Bytes > 0 {
+		_ = r.dev.memory.Free(r.scratch)
 	}
 }
 
@@ -110,7 +111,7 @@ func (r *resident) Post(shape device.Shape, region device.HostBuffer, table int,
 	}
 	var scratch []byte
 	if needs.Scratch > 0 {
-		scratch = r.scratch.mem[:needs.Scratch]
+		scratch, _ = r.dev.memory.Bytes(r.scratch.Slice(0, needs.Scratch))
 	}
 	r.batch = posted{
 		rows: region.Raw()[:shape.Bytes], table: region.Raw()[table:][:4*(shape.Rows+1)],
