@@ -7,7 +7,7 @@ namespace millrace {
 
 // Bytes [position, position + 16) of the batch as little-endian words; those at `limit` and behind are 0 and are not
 // read. It takes one load where the address is a multiple of 16, four where it is a multiple of 4, and goes byte
-// by byte where neither holds or the limit is near. The loads are plain: a resident kernel reads here what it has
+// by byte where neither holds or the limit is near. The loads are plain: a persistent kernel reads here what it has
 // written itself, which the read-only path must not be used for.
 __device__ inline void load_16(const uint8_t *batch, uint32_t position, uint32_t limit, uint32_t (&words)[4]) {
     const uint8_t *from = batch + position;

@@ -5,13 +5,15 @@
 //
 // The operator is there under four names that take the same parameters and give the same results: `minhash` runs the
 // kernels that are fastest on its device, and minhash:plain, minhash:warp-specialized and minhash:cluster run the ones
-// they name, or cannot be created where the device lacks what those need.
+// they name, or cannot be created where the device lacks what those need. minhash:persistent is for `worker bench`
+// (persistent_operator.hpp).
 #include <string.h>
 
 #include <new>
 
-#include "minhash_resident.cuh"
+#include "minhash_persistent.cuh"
 #include "minhash_variants.cuh"
+#include "persistent_operator.hpp"
 #include "runtime/operator.hpp"
 
 namespace millrace {
@@ -143,31 +145,45 @@ int32_t minhash_load(millrace_error *error) {
     if (int32_t s = check(error, cudaGetDevice(&ordinal), "cudaGetDevice")) return s;
     MinhashDevice device;
     if (int32_t s = find_device(ordinal, &device, error)) return s;
-    if (int32_t s = load_minhash(device, error)) return s;
-    return load_kernel(minhash_resident, "loading minhash_resident", error);
-}
-
-int32_t minhash_stay(const void *self, void *cuda_stream, const millrace_resident *resident, millrace_error *error) {
-    const Minhash *instance = static_cast<const Minhash *>(self);
-    minhash_resident<<<1, kMinhashThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(
-        instance->k, halo_bytes(instance->k), instance->permutations, instance->hashes, *resident);
-    return check_launch(error, "minhash_resident");
+    return load_minhash(device, error);
 }
 
 using Create = int32_t (*)(int32_t, const void *, size_t, void **, millrace_error *);
 
 constexpr millrace_operator minhash_operator(const char *name, Create create) {
-    return {name, 1, create, minhash_destroy, minhash_needs, minhash_launch, minhash_stay};
+    return {name, 1, create, minhash_destroy, minhash_needs, minhash_launch};
+}
+
+constexpr millrace_operator kOperator = minhash_operator("minhash", minhash_create);
+
+int32_t minhash_persistent_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+    return create_persistent(minhash_persistent, "minhash_persistent", kOperator, ordinal, params, bytes, out, error);
+}
+
+int32_t minhash_persistent_needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
+    return persistent_needs(kOperator, self, shape, needs, error);
+}
+
+int32_t minhash_persistent_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
+    const Minhash *instance = static_cast<const Minhash *>(self);
+    PersistentMemory memory;
+    if (int32_t s = persistent_memory(kOperator, self, *args, &memory, error)) return s;
+    minhash_persistent<<<1, kMinhashThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(
+        instance->k, halo_bytes(instance->k), instance->permutations, instance->hashes, memory);
+    return check_launch(error, "minhash_persistent");
 }
 
 } // namespace
 
-extern const OperatorEntry kMinhash = {minhash_operator("minhash", minhash_create), minhash_load};
+extern const OperatorEntry kMinhash = {kOperator, minhash_load};
 extern const OperatorEntry kMinhashPlain = {
     minhash_operator("minhash:plain", variant_create<MinhashVariant::plain>), minhash_load};
 extern const OperatorEntry kMinhashSpecialized = {
     minhash_operator("minhash:warp-specialized", variant_create<MinhashVariant::specialized>), minhash_load};
 extern const OperatorEntry kMinhashCluster = {
     minhash_operator("minhash:cluster", variant_create<MinhashVariant::cluster>), minhash_load};
+extern const OperatorEntry kMinhashPersistent = {
+    {"minhash:persistent", 1, minhash_persistent_create, minhash_destroy, minhash_persistent_needs, minhash_persistent_launch},
+    nullptr};
 
 } // namespace millrace

@@ -96,6 +96,6 @@ int32_t mix_launch(const void *self, void *cuda_stream, const millrace_launch *a
 
 } // namespace
 
-extern const OperatorEntry kMix = {{"mix", 1, mix_create, mix_destroy, mix_needs, mix_launch, nullptr}, mix_load};
+extern const OperatorEntry kMix = {{"mix", 1, mix_create, mix_destroy, mix_needs, mix_launch}, mix_load};
 
 } // namespace millrace

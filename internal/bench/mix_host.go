@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
+	"millrace/internal/operator"
 )
 
 // mixPieceBytes is how many bytes of a batch one core takes at a time; a multiple of 16.
@@ -12,7 +13,13 @@ const mixPieceBytes = 64 << 10
 
 // HostKernels returns the kernels that the bench needs besides those of the operators, for devices that use the host's
 // memory.
-func HostKernels() []device.HostKernel { return []device.HostKernel{mixHost{}} }
+func HostKernels() []device.HostKernel {
+	all := []device.HostKernel{mixHost{}}
+	for _, k := range operator.HostKernels() {
+		all = append(all, persistentHost{k, persistentIdle})
+	}
+	return all
+}
 
 type mixHost struct{}
 

@@ -105,12 +105,11 @@ func TestEveryRowRuns(t *testing.T) {
 
 // mayLack returns the reason that a row gives if the device can't do it; empty if it must.
 func mayLack(e Entry, d device.Device) (reason string) {
-	_, keepsKernels := d.(device.Residenter)
 	switch {
 	case e.Name == "devices":
 		return "one device"
-	case e.Name == "persistent" && !keepsKernels:
-		return "no resident kernels"
+	case e.Name == "persistent" && d.Info().Kind == "sim":
+		return "no persistent kernels"
 	case e.Name == "pageable-in" && d.Info().Kind == "sim":
 		return "only from pinned memory"
 	}

@@ -44,6 +44,16 @@ func kernelNamed(t *testing.T, name string) device.HostKernel {
 	return nil
 }
 
+// faultyKernel is the kernel of that name with a wrong bit. A persistent one has it in every payload's record.
+func faultyKernel(t *testing.T, name string) device.HostKernel {
+	t.Helper()
+	k := kernelNamed(t, name)
+	if p, ok := k.(persistentHost); ok {
+		return persistentHost{faulty{HostKernel: p.HostKernel}, p.idle}
+	}
+	return faulty{HostKernel: k}
+}
+
 // TestWrongResultsEndTheRun: in every row, a wrong bit ends the run with an error that names the device.
 func TestWrongResultsEndTheRun(t *testing.T) {
 	rows := map[string]string{
@@ -53,14 +63,11 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 		"streams/lanes":              "mix", "streams/per-thread-default": "mix", "alloc/async-kept": "mix",
 		"completion/polling": "crc32c", "operators/crc32c-kernel": "crc32c", "operators/minhash-pipeline": "minhash",
 		"operators/both-append": "crc32c", "operators/minhash-ragged": "minhash", "operators/host-cpu": "crc32c",
-		"operators/device": "mix", "latency/streams": "minhash",
-	}
-	if _, ok := openHost(t).(device.Residenter); ok {
-		rows["latency/persistent"] = "crc32c"
+		"operators/device": "mix", "latency/streams": "minhash", "latency/persistent": "crc32c:persistent",
 	}
 	for row, kernel := range rows {
 		t.Run(row, func(t *testing.T) {
-			o := tiny(openHost(t, faulty{HostKernel: kernelNamed(t, kernel)}))
+			o := tiny(openHost(t, faultyKernel(t, kernel)))
 			group, _, _ := strings.Cut(row, "/")
 			o.Groups, o.Rows = []string{group}, []string{row}
 			_, err := Run(t.Context(), o)

@@ -71,7 +71,7 @@ func (b HostBuffer) Bytes() []byte {
 	return b.mem
 }
 
-// Raw is for devices: the memory, unchecked.
+// Raw gives the memory, unchecked. It is for devices, and for memory that the host shares with a kernel while it runs.
 func (b HostBuffer) Raw() []byte { return b.mem }
 
 // Slice is the n bytes that start off bytes into b. It panics if that is not within b.

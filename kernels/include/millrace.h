@@ -26,14 +26,10 @@ extern "C" {
 
 /* The version of everything in this header. It rises with every change, and there is no compatibility between
  * versions: the loader refuses a library whose version is not its own. */
-#define MILLRACE_ABI_VERSION 3u
+#define MILLRACE_ABI_VERSION 4u
 
 /* Bytes of millrace_error.message, the closing zero included. Longer messages are cut. */
 #define MILLRACE_MESSAGE_BYTES 248
-
-/* The largest batch that a mailbox takes. */
-#define MILLRACE_MAILBOX_ROWS 1024u
-#define MILLRACE_MAILBOX_BYTES 65536u
 
 /* What came of a call. */
 typedef enum millrace_status {
@@ -71,7 +67,6 @@ typedef struct millrace_device millrace_device;
 typedef struct millrace_stream millrace_stream;
 typedef struct millrace_event millrace_event;
 typedef struct millrace_pool millrace_pool;
-typedef struct millrace_mailbox millrace_mailbox;
 
 /* A GPU's properties. Versions are 1000 * major + 10 * minor. */
 typedef struct millrace_device_info {
@@ -123,17 +118,6 @@ typedef struct millrace_launch {
     uint64_t result;  /* at least needs.result bytes; content undefined before */
 } millrace_launch;
 
-/* What a resident kernel works with. The mailbox is words in pinned memory, which the library and its kernels agree
- * on; the rest is device memory of the mailbox's own, with room for the largest batch. */
-typedef struct millrace_resident {
-    uint64_t mailbox;
-    uint64_t run;     /* how often the kernel has been started, this time included */
-    uint64_t batch;
-    uint64_t offsets;
-    uint64_t scratch;
-    uint64_t result;
-} millrace_resident;
-
 /* One operator. A library of one's own fills in the same structure. An operator calls CUDA only in create,
  * destroy and launch, and must leave no error pending in the CUDA runtime. */
 typedef struct millrace_operator {
@@ -153,10 +137,6 @@ typedef struct millrace_operator {
     /* Enqueues the batch on a CUDA stream (a cudaStream_t) and returns. Instances are immutable: launches of one
      * instance may run at once on several streams. */
     int32_t (*launch)(const void *instance, void *cuda_stream, const millrace_launch *launch, millrace_error *error);
-
-    /* Enqueues a kernel of one block that takes batches from a mailbox until it is told to end. NULL where the
-     * operator has none. */
-    int32_t (*resident)(const void *instance, void *cuda_stream, const millrace_resident *resident, millrace_error *error);
 } millrace_operator;
 
 /* The table. */
@@ -289,37 +269,6 @@ typedef struct millrace_api {
     /* Opens a named NVTX range and closes it, on any thread. name is `bytes` long, cut to 127, and copied. */
     uint64_t (*range_start)(const char *name, size_t bytes);
     void (*range_end)(uint64_t range);
-
-    /* --- kernels that stay --- */
-
-    /* Starts a resident kernel of an operator's instance, which must outlive it, on a stream of its own. `most` is
-     * the largest batch that will be posted: MILLRACE_INVALID above MILLRACE_MAILBOX_ROWS and _BYTES.
-     * MILLRACE_UNAVAILABLE where the operator has no such kernel or the GPU must not be held by one;
-     * MILLRACE_OUT_OF_MEMORY where 16 are open.
-     *
-     * The kernel keeps a multiprocessor. Calls that wait for the whole device (cudaFree, cudaFreeHost, cudaHostAlloc,
-     * cudaDeviceSynchronize and their like) wait for it: until it has had nothing to do for a second, when it
-     * ends by itself. The next batch starts it again. Where processes take turns on a GPU, it is set aside with its
-     * process, and its batches wait for the next turn. */
-    int32_t (*mailbox_open)(millrace_device *device, const millrace_operator *op, const void *instance,
-                            const millrace_shape *most, millrace_mailbox **mailbox, millrace_error *error);
-
-    /* Posts a batch, and returns. The addresses are of pinned memory of host_alloc: batch and offsets are multiples
-     * of 16, and what lies between the last byte and the next multiple of 16 is read too; result is a multiple
-     * of 4, and scratch is not looked at. All of it is read and written over the bus until the batch is finished.
-     * The batch before it must be finished, and its shape be within `most`. */
-    int32_t (*mailbox_post)(millrace_mailbox *mailbox, const millrace_launch *batch, millrace_error *error);
-
-    /* The word that holds the number of the last batch that is finished; posts that succeed are numbered from 1. To be
-     * read with an atomic load that acquires. It is there until mailbox_close. */
-    const uint64_t *(*mailbox_finished)(millrace_mailbox *mailbox);
-
-    /* To be called now and then while a batch takes long: MILLRACE_LOST if it will never be finished. It also
-     * starts the kernel again if that ended just as the batch was posted. */
-    int32_t (*mailbox_check)(millrace_mailbox *mailbox, millrace_error *error);
-
-    /* Waits for the posted batch, ends the kernel, waits until it has gone, and frees the mailbox. */
-    int32_t (*mailbox_close)(millrace_mailbox *mailbox, millrace_error *error);
 } millrace_api;
 
 /* The ABI version that the library speaks. It never fails and touches no hardware. */

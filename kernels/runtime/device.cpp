@@ -43,14 +43,12 @@ int32_t open_parts(millrace_device *device, uint32_t completions, millrace_error
     if (int32_t s = probe_open(&device->probe, error)) return s;
     if (int32_t s = completions_open(&device->completions, completions, error)) return s;
     if (int32_t s = gates_open(&device->gates, error)) return s;
-    if (int32_t s = mailboxes_open(&device->mailboxes, error)) return s;
     if (int32_t s = kCrc32c.load(error)) return s;
     if (int32_t s = kMix.load(error)) return s;
     return kMinhash.load(error);
 }
 
 void close_parts(millrace_device *device) {
-    mailboxes_close(&device->mailboxes);
     gates_close(&device->gates);
     completions_close(&device->completions);
     probe_close(&device->probe);

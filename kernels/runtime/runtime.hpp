@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 #include <pthread.h>
 
-#include "../mailbox.cuh"
 #include "millrace.h"
 
 namespace millrace {
@@ -108,21 +107,6 @@ struct Gates {
 int32_t gates_open(Gates *gates, millrace_error *error);
 void gates_close(Gates *gates);
 
-// ---- mailboxes (mailbox.cpp) ----
-
-constexpr uint32_t kMailboxes = 16;
-
-// The words of all mailboxes, taken when the device is opened: pinning memory later would wait for the residents that
-// run.
-struct Mailboxes {
-    pthread_mutex_t mutex;
-    MailboxWords *words; // kMailboxes of them, pinned; the GPU has them at the same address
-    bool taken[kMailboxes];
-};
-
-int32_t mailboxes_open(Mailboxes *mailboxes, millrace_error *error);
-void mailboxes_close(Mailboxes *mailboxes);
-
 // ---- operators (one .cu each) ----
 
 struct OperatorEntry {
@@ -137,6 +121,8 @@ extern const OperatorEntry kMinhashPlain; // minhash by kernels of one kind: its
 extern const OperatorEntry kMinhashSpecialized;
 extern const OperatorEntry kMinhashCluster;
 extern const OperatorEntry kMix;
+extern const OperatorEntry kCrc32cPersistent; // for `worker bench`: without load, since create loads the kernel
+extern const OperatorEntry kMinhashPersistent;
 
 // Loads one kernel onto the current device. CUDA loads lazily otherwise, at the first launch, and that may wait
 // for the kernels that are running: for ever, if one of those waits for this one.
@@ -155,7 +141,6 @@ struct millrace_device {
     millrace::Probe probe;
     millrace::Completions completions;
     millrace::Gates gates;
-    millrace::Mailboxes mailboxes;
 };
 
 struct millrace_stream {
@@ -172,16 +157,6 @@ struct millrace_event {
 struct millrace_pool {
     millrace_device *device;
     cudaMemPool_t pool;
-};
-
-struct millrace_mailbox {
-    millrace_device *device;
-    const millrace_operator *op;
-    const void *instance;
-    cudaStream_t stream;
-    millrace::MailboxWords *words;
-    uint64_t posted;            // number of the last batch
-    millrace_resident resident; // what the kernel is started with
 };
 
 namespace millrace {
@@ -242,12 +217,5 @@ void gate_open(millrace_device *device, uint64_t ticket);
 
 uint64_t range_start(const char *name, size_t bytes);
 void range_end(uint64_t range);
-
-int32_t mailbox_open(millrace_device *device, const millrace_operator *op, const void *instance,
-                     const millrace_shape *most, millrace_mailbox **mailbox, millrace_error *error);
-int32_t mailbox_post(millrace_mailbox *mailbox, const millrace_launch *batch, millrace_error *error);
-const uint64_t *mailbox_finished(millrace_mailbox *mailbox);
-int32_t mailbox_check(millrace_mailbox *mailbox, millrace_error *error);
-int32_t mailbox_close(millrace_mailbox *mailbox, millrace_error *error);
 
 } // namespace millrace

@@ -44,8 +44,8 @@ struct Batch {
 
 void check_arithmetic();
 void check_kernels();
-void check_mailbox();
 void check_mix();
+void check_persistent();
 void check_yardstick();
 
 // Slow and plain references.

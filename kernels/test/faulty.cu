@@ -94,7 +94,7 @@ const millrace_api *extended() {
         for (millrace_operator &op : operators) {
             if (strcmp(op.name, "crc32c") == 0 && getenv("MILLRACE_TEST_ENDLESS") != nullptr) op.launch = endless_launch;
         }
-        operators.push_back({"faulty", 1, faulty_create, faulty_destroy, faulty_needs, faulty_launch, nullptr});
+        operators.push_back({"faulty", 1, faulty_create, faulty_destroy, faulty_needs, faulty_launch});
         all.operators = operators.data();
         all.operator_count = static_cast<uint32_t>(operators.size());
         return all;

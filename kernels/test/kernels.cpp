@@ -172,8 +172,8 @@ void check_kernels() {
 int main() {
     check_arithmetic();
     check_kernels();
-    check_mailbox();
+    check_persistent();
     check_mix();
     check_yardstick();
-    printf("kernels: arithmetic, tiling and mailbox are right\n");
+    printf("kernels: arithmetic, tiling and mailboxes are right\n");
 }

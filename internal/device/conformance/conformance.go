@@ -9,7 +9,6 @@
 package conformance
 
 import (
-	"slices"
 	"testing"
 
 	"millrace/internal/device"
@@ -51,7 +50,6 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, cases ...Case) {
 		{"Reuse", reuseTests},
 		{"Launch", launchTests},
 		{"Operator", caseTests(cases)},
-		{"Resident", slices.Concat(residentTests, residentCases(cases))},
 		{"Invalid", invalidTests},
 		{"Check", checkTests},
 		{"Closed", closedTests},

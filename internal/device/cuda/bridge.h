@@ -119,10 +119,4 @@ static inline void mr_gate_open(const millrace_api *a, millrace_device *d, uint6
 static inline uint64_t mr_range_start(const millrace_api *a, const char *name, size_t n) { return a->range_start(name, n); }
 static inline void mr_range_end(const millrace_api *a, uint64_t range) { a->range_end(range); }
 
-static inline int32_t mr_mailbox_open(const millrace_api *a, millrace_device *d, const millrace_operator *op, const void *instance, const millrace_shape *most, millrace_mailbox **m, millrace_error *e) { return a->mailbox_open(d, op, instance, most, m, e); }
-static inline int32_t mr_mailbox_post(const millrace_api *a, millrace_mailbox *m, const millrace_launch *batch, millrace_error *e) { return a->mailbox_post(m, batch, e); }
-static inline const uint64_t *mr_mailbox_finished(const millrace_api *a, millrace_mailbox *m) { return a->mailbox_finished(m); }
-static inline int32_t mr_mailbox_check(const millrace_api *a, millrace_mailbox *m, millrace_error *e) { return a->mailbox_check(m, e); }
-static inline int32_t mr_mailbox_close(const millrace_api *a, millrace_mailbox *m, millrace_error *e) { return a->mailbox_close(m, e); }
-
 #endif

@@ -37,10 +37,6 @@ package cuda
 #cgo nocallback mr_completion_drain
 #cgo noescape mr_device_check
 #cgo nocallback mr_device_check
-#cgo noescape mr_mailbox_post
-#cgo nocallback mr_mailbox_post
-#cgo noescape mr_mailbox_check
-#cgo nocallback mr_mailbox_check
 #cgo noescape mr_range_start
 #cgo nocallback mr_range_start
 */
@@ -61,13 +57,6 @@ type (
 	eventHandle    = *C.millrace_event
 	poolHandle     = *C.millrace_pool
 	operatorHandle = *C.millrace_operator
-	mailboxHandle  = *C.millrace_mailbox
-)
-
-// The compiler refuses these if the bounds of package device are not C's.
-var (
-	_ [0]struct{} = [device.MostResidentRows - C.MILLRACE_MAILBOX_ROWS]struct{}{}
-	_ [0]struct{} = [device.MostResidentBytes - C.MILLRACE_MAILBOX_BYTES]struct{}{}
 )
 
 // library is an opened kernel library.
@@ -462,35 +451,3 @@ func (l *library) rangeStart(name string) uint64 {
 }
 
 func (l *library) rangeEnd(id uint64) { C.mr_range_end(l.api, C.uint64_t(id)) }
-
-func (l *library) mailboxOpen(d deviceHandle, op operatorHandle, instance unsafe.Pointer, most device.Shape) (mailboxHandle, error) {
-	var e C.millrace_error
-	var m mailboxHandle
-	shape := cShape(most)
-	err := failed("resident", C.mr_mailbox_open(l.api, d, op, instance, &shape, &m, &e), &e)
-	return m, err
-}
-
-// mailboxPost posts a batch whose addresses are of pinned memory.
-func (l *library) mailboxPost(m mailboxHandle, a device.LaunchArgs) error {
-	var e C.millrace_error
-	batch := C.millrace_launch{
-		shape: cShape(a.Shape), batch: C.uint64_t(a.Rows.Addr), offsets: C.uint64_t(a.Offsets.Addr), result: C.uint64_t(a.Result.Addr),
-	}
-	return failed("post", C.mr_mailbox_post(l.api, m, &batch, &e), &e)
-}
-
-// mailboxFinished is the word with the number of the last batch that is done, to be loaded atomically.
-func (l *library) mailboxFinished(m mailboxHandle) *uint64 {
-	return (*uint64)(unsafe.Pointer(C.mr_mailbox_finished(l.api, m)))
-}
-
-func (l *library) mailboxCheck(m mailboxHandle) error {
-	var e C.millrace_error
-	return failed("check resident", C.mr_mailbox_check(l.api, m, &e), &e)
-}
-
-func (l *library) mailboxClose(m mailboxHandle) error {
-	var e C.millrace_error
-	return failed("close resident", C.mr_mailbox_close(l.api, m, &e), &e)
-}

@@ -168,7 +168,7 @@ type call struct {
 // errOf drops a result.
 func errOf[T any](_ T, err error) error { return err }
 
-// calls are all calls of the ABI that can fail, but those of gates and of a resident's batches, which no worker makes.
+// calls are all calls of the ABI that can fail, but those of gates, which no worker makes.
 var calls = []call{
 	{"new stream", func(g *gear) error { return errOf(g.dev.NewStream("more")) }, []string{"cudaSetDevice", "cudaStreamCreateWithFlags"}},
 	{"new event", func(g *gear) error { return errOf(g.dev.NewEvent(0)) }, []string{"cudaSetDevice", "cudaEventCreateWithFlags"}},
@@ -196,9 +196,6 @@ var calls = []call{
 	{"event done", func(g *gear) error { return errOf(g.timed.Done()) }, []string{"cudaSetDevice", "cudaEventQuery"}},
 	{"await event", func(g *gear) error { return g.timed.Synchronize() }, []string{"cudaSetDevice", "cudaEventSynchronize"}},
 	{"event time", func(g *gear) error { return errOf(g.timed.Time()) }, []string{"cudaSetDevice", "cudaEventElapsedTime"}},
-	{"resident", func(g *gear) error {
-		return errOf(g.dev.(device.Residenter).Resident(g.kernel, device.Shape{Rows: 1, Bytes: 64, Longest: 64}))
-	}, []string{"cudaSetDevice", "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange", "cudaStreamCreateWithPriority", "cudaMallocAsync"}},
 	{"close stream", func(g *gear) error { return g.stream.Close() }, []string{"cudaSetDevice", "cudaStreamSynchronize", "cudaStreamDestroy"}},
 	{"close event", func(g *gear) error { return g.event.Close() }, []string{"cudaSetDevice", "cudaEventDestroy"}},
 	{"close pool", func(g *gear) error { return errors.Join(g.pool.Free(g.stream, g.pooled), g.pool.Close()) }, []string{"cudaMemPoolDestroy"}},

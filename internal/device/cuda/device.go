@@ -17,7 +17,7 @@ import (
 // maxCompletions is how many Notify calls may be outstanding at once, unless Options say otherwise.
 const maxCompletions = 1 << 16
 
-// gpu is a GPU. It implements device.Device, device.Gater, device.Ranger and device.Residenter.
+// gpu is a GPU. It implements device.Device, device.Gater and device.Ranger.
 type gpu struct {
 	lib    *library
 	info   device.Info

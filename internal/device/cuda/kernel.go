@@ -19,8 +19,6 @@ type kernel struct {
 
 	mu     sync.RWMutex // held for reading by Needs, for writing by Close
 	closed atomic.Bool
-
-	residents int // resident kernels that run it. Guarded by mu
 }
 
 // Kernel implements device.Device.
@@ -102,13 +100,9 @@ func (k *kernel) Close() error {
 	defer k.d.release()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed.Load() {
+	if k.closed.Swap(true) {
 		return nil
 	}
-	if k.residents > 0 {
-		return k.d.errorf("close kernel", device.ErrInvalid, "%s is resident: close the resident kernel first", k.name)
-	}
-	k.closed.Store(true)
 	if err := k.d.unused("close kernel"); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func TestLibraryOfOtherABI(t *testing.T) {
 		#include <stddef.h>
 		unsigned millrace_abi_version(void) { return 4711; }
 		const void *millrace_api_get(unsigned version) { return version == 4711 ? "table" : NULL; }`)
-	wantRefusal(t, path, device.ErrABI, path, "version 4711", "this program version 3", "make -C kernels")
+	wantRefusal(t, path, device.ErrABI, path, "version 4711", "this program version 4", "make -C kernels")
 }
 
 // builtLibrary is the library under test: MILLRACE_KERNELS, or what `make -C kernels` built in this checkout; empty if
@@ -122,7 +122,7 @@ func TestRealLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Library != library || v.ABI != 3 || !strings.Contains(v.Runtime, ".") {
+	if v.Library != library || v.ABI != 4 || !strings.Contains(v.Runtime, ".") {
 		t.Errorf("versions of %s: %+v", library, v)
 	}
 	gpus, err := cuda.List(library)

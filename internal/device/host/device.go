@@ -67,7 +67,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Device is a device on CPU cores. It implements device.Device, device.Gater, device.Mapper and device.Residenter.
+// Device is a device on CPU cores. It implements device.Device, device.Gater and device.Mapper.
 type Device struct {
 	info        device.Info
 	epoch       time.Time
@@ -87,10 +87,9 @@ type Device struct {
 }
 
 var (
-	_ device.Device     = (*Device)(nil)
-	_ device.Gater      = (*Device)(nil)
-	_ device.Mapper     = (*Device)(nil)
-	_ device.Residenter = (*Device)(nil)
+	_ device.Device = (*Device)(nil)
+	_ device.Gater  = (*Device)(nil)
+	_ device.Mapper = (*Device)(nil)
 )
 
 // object is what a caller makes and must close.
@@ -151,21 +150,14 @@ func (d *Device) Close() error {
 	}
 	var leaks []string
 	var streams []*stream
-	var residents []*resident
 	for o := range d.open {
 		leaks = append(leaks, o.leak())
-		switch o := o.(type) {
-		case *stream:
-			streams = append(streams, o)
-		case *resident:
-			residents = append(residents, o)
+		if s, ok := o.(*stream); ok {
+			streams = append(streams, s)
 		}
 	}
 	d.mu.Unlock()
 
-	for _, r := range residents {
-		r.stop()
-	}
 	for _, s := range streams {
 		s.stop()
 	}

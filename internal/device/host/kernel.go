@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 
 	"millrace/internal/device"
@@ -17,26 +16,6 @@ type kernel struct {
 	name   string
 	bound  device.BoundHostKernel
 	closed atomic.Bool
-
-	mu        sync.Mutex // orders Close and retain
-	residents int        // resident kernels that run it
-}
-
-// retain counts a resident kernel; false if the kernel was closed.
-func (k *kernel) retain() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed.Load() {
-		return false
-	}
-	k.residents++
-	return true
-}
-
-func (k *kernel) release() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.residents--
 }
 
 // Kernel implements device.Device.
@@ -75,11 +54,6 @@ func (k *kernel) leak() string { return "kernel " + k.name }
 
 // Close implements device.Kernel.
 func (k *kernel) Close() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.residents > 0 && !k.dev.closing.Load() {
-		return k.dev.errorf("close kernel", device.ErrInvalid, "%s is resident: close the resident kernel first", k.name)
-	}
 	if k.closed.Swap(true) {
 		return nil
 	}

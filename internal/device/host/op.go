@@ -19,7 +19,6 @@ const (
 	opNotify
 	opFree
 	opGate
-	opPost // not queued: what a resident's batch is to the tracker
 )
 
 // op is one queued operation. It is a value, so that a queue of them needs no allocation each.
@@ -29,8 +28,7 @@ type op struct {
 	token  uint64            // opNotify
 	dst    device.Memory     // opCopyIn, opFill, opFree
 	src    device.Memory     // opCopyOut
-	host   []byte            // opCopyIn's source, opCopyOut's destination, opPost's region
-	result []byte            // opPost
+	host   []byte            // opCopyIn's source, opCopyOut's destination
 	event  *event            // opRecord
 	wait   mark              // opWait: what to wait for
 	after  order             // opWait, under the invariants tag: what that comes after

@@ -99,8 +99,6 @@ func usesOf(m mark, o *op) []use {
 		return []use{{m, false, false, deviceRange(o.src)}, {m, true, true, hostRange(o.host)}}
 	case opFill:
 		return []use{{m, false, true, deviceRange(o.dst)}}
-	case opPost:
-		return nonEmpty(use{m, true, false, hostRange(o.host)}, use{m, true, true, hostRange(o.result)})
 	case opLaunch:
 		return nonEmpty(
 			kernelUse(m, false, o.args.Rows), kernelUse(m, false, o.args.Offsets),
@@ -198,7 +196,7 @@ func (t *tracker) mustNotCopy(mem []byte, what string) {
 	defer t.mu.Unlock()
 	t.forget()
 	if t.copies(hostRange(mem)) {
-		panic(fmt.Sprintf("host device: host buffer %s before the copy, launch or batch that uses it is done", what))
+		panic(fmt.Sprintf("host device: host buffer %s before the copy or launch that uses it is done", what))
 	}
 }
 

@@ -83,11 +83,7 @@ int32_t launch(const void *self, void *cuda_stream, const millrace_launch *args,
     return status;
 }
 
-int32_t stay(const void *, void *cuda_stream, const millrace_resident *, millrace_error *error) {
-    return check(error, cudaStreamQuery(static_cast<cudaStream_t>(cuda_stream)), "cudaStreamQuery");
-}
-
-constexpr OperatorEntry entry(const char *name) { return {{name, 1, create, destroy, needs, launch, stay}, load}; }
+constexpr OperatorEntry entry(const char *name) { return {{name, 1, create, destroy, needs, launch}, load}; }
 
 } // namespace
 
@@ -97,6 +93,8 @@ extern const OperatorEntry kMinhashPlain = entry("minhash:plain");
 extern const OperatorEntry kMinhashSpecialized = entry("minhash:warp-specialized");
 extern const OperatorEntry kMinhashCluster = entry("minhash:cluster");
 extern const OperatorEntry kMix = entry("mix");
+extern const OperatorEntry kCrc32cPersistent = entry("crc32c:persistent");
+extern const OperatorEntry kMinhashPersistent = entry("minhash:persistent");
 
 int32_t gates_open(Gates *, millrace_error *) { return MILLRACE_OK; }
 void gates_close(Gates *) {}
