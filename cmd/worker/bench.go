@@ -54,7 +54,7 @@ for Millrace, for workers that compute nothing, and for a worker in plain Go.`
 // parseBench parses flags and groups in any order.
 func parseBench(args []string) (*benchFlags, error) {
 	b := &benchFlags{}
-	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Guest()), ", ")))
+	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Suite()), ", ")))
 	f.BoolVar(&b.list, "list", false, "list every row and what it shows, without measuring")
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
@@ -114,10 +114,10 @@ func (b *benchFlags) options() (bench.Options, error) {
 	if b.storage != "file" && b.storage != "memory" {
 		errs = append(errs, fmt.Errorf("--storage is %q: give file or memory", b.storage))
 	}
-	guest := broker.New(broker.Options{}).Guest()
-	o.Guests = []bench.Guest{guest}
-	if !embedded.Included && b.server == "" && o.Measures(guest.Group) {
-		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or name the groups to measure without %s", embedded.ErrLeftOut, guest.Group))
+	nats := broker.New(broker.Options{}).Suite()
+	o.Suites = []bench.Suite{nats}
+	if !embedded.Included && b.server == "" && o.Measures(nats.Name) {
+		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or name the groups to measure without %s", embedded.ErrLeftOut, nats.Name))
 	}
 	return o, errors.Join(append(errs, o.Check())...)
 }
@@ -155,7 +155,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 		o.Progress = showMeasurement
 	}
 	streamed := broker.New(broker.Options{Server: natsServer(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, Memory: b.storage == "memory"})
-	o.Guests = []bench.Guest{streamed.Guest()}
+	o.Suites = []bench.Suite{streamed.Suite()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }
 	return out.measure(ctx, cfg, o)
@@ -167,7 +167,7 @@ func showMeasurement(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r
 // listBench writes one line for each row.
 func listBench(w io.Writer) error {
 	rows := [][]string{{"group", "row"}}
-	for _, e := range bench.List(broker.New(broker.Options{}).Guest()) {
+	for _, e := range bench.List(broker.New(broker.Options{}).Suite()) {
 		rows = append(rows, []string{e.Group, e.Name, e.Shows})
 	}
 	for _, r := range rows {

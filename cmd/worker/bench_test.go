@@ -16,12 +16,12 @@ import (
 
 func TestBenchListsEveryRow(t *testing.T) {
 	r := call(t, nil, "bench", "--list")
-	guest := broker.New(broker.Options{}).Guest()
+	nats := broker.New(broker.Options{}).Suite()
 	r.want(t, exitDone)
-	if got, want := strings.Count(r.out, "\n"), len(bench.List(guest))+1; got != want {
+	if got, want := strings.Count(r.out, "\n"), len(bench.List(nats))+1; got != want {
 		t.Errorf("%d lines, want a heading and one line per row: %d", got, want)
 	}
-	for _, e := range bench.List(guest) {
+	for _, e := range bench.List(nats) {
 		if !strings.Contains(r.out, e.Group) || !strings.Contains(r.out, e.Name) || !strings.Contains(r.out, e.Shows) {
 			t.Errorf("the list lacks %s/%s", e.Group, e.Name)
 		}
@@ -35,7 +35,7 @@ func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 	r := call(t, []string{"MILLRACE_LANES=3"}, "bench", "schedules", "--bytes", "16KiB", "--seconds=0.01", "latency",
 		"--rounds", "2", "--row", "triple,latency/streams", "--seed", "3", "--json", figures, "--trace", trace,
 		"--cpuprofile", profile, "--mutexprofile", locks)
-	r.want(t, exitDone, "NO GPU: THESE ARE THE CPU'S FIGURES", "device host", "seed 3", "us/batch", "p99 us", "x serial",
+	r.want(t, exitDone, "NO GPU: THESE ARE THE CPU'S FIGURES", "device host", "seed 3", "us/batch", "p99 us", "x own serial",
 		"make -C kernels yardstick")
 	f, err := os.Open(figures)
 	if err != nil {
@@ -74,7 +74,7 @@ func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 func TestBenchGoesFromStreamToStream(t *testing.T) {
 	short := []string{"bench", "nats", "--bytes", "64", "--seconds=0.002", "--rounds", "1", "--row", "millrace-shared"}
 	r := call(t, []string{"MILLRACE_LANES=3"}, append(short, "--storage", "memory")...)
-	r.want(t, exitDone, "payloads/s (p10-p90)", "millrace-shared", "crc32c,minhash", "The server runs in a process of its own")
+	r.want(t, exitDone, "payloads/s (p10-p90)", "millrace-shared", "crc32c,minhash", "The server runs in its own process")
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ type Counted struct {
 	instead                     error        // why there is no pool of the device's own
 }
 
-// Instead is why the device gave no pool, so that scratch is preallocated; nil where it gave one, or none was asked for.
+// Instead is why the device gave no pool, so that scratch is preallocated; nil where it gave one.
 func (c *Counted) Instead() error { return c.instead }
 
 // Count wraps pool.

@@ -3,17 +3,16 @@ package bench
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"millrace/internal/streams"
 )
 
-// chunkedPieces are how many pieces the payload is cut into.
+// chunkedPieces are the numbers of pieces that the payload is cut into.
 var chunkedPieces = []int{1, 4, 16, 64}
 
-// chunkedFactor is how many batches of the largest size the payload has: 64 MiB on a GPU.
+// chunkedFactor is the size of the payload in batches of the largest size: 64 MiB on a GPU.
 const chunkedFactor = 4
 
 func runChunked(ctx context.Context, t *target) error {
@@ -25,66 +24,52 @@ func runChunked(ctx context.Context, t *target) error {
 		return err
 	}
 	whole := &wholeResult{}
-	var field []*contender
+	var cases []*Case
 	for _, n := range chunkedPieces {
-		field = append(field, t.chunked(m, payload, n, whole))
+		cases = append(cases, t.chunked(m, payload, n, whole))
 	}
-	field[0].base = true
-	if err := t.race(ctx, field...); err != nil {
+	cases[0].Reference = true
+	if err := t.Measure(ctx, cases...); err != nil {
 		return err
 	}
-	for _, c := range field {
-		c.compare(figureOverWhole, "x", field[0].seconds, c.seconds)
+	for _, c := range cases {
+		c.ratio(figureOverWhole, "x", cases[0].seconds, c.seconds)
 	}
-	t.finish(field...)
+	t.Report(cases...)
 	return nil
 }
 
-// wholeResult is what the payload gave in one piece, this round.
+// wholeResult is the result of the payload in one piece, in this round.
 type wholeResult struct {
 	seed  uint64
 	bytes []byte
 }
 
-// chunked makes a contender of one payload in n pieces, each on a lane of its own. A batch of it is the payload.
-func (t *target) chunked(m mix, payload, n int, whole *wholeResult) *contender {
+// chunked makes a case of one payload in n pieces, each on its own lane. One batch of the row is the payload.
+func (t *target) chunked(m mix, payload, n int, whole *wholeResult) *Case {
 	piece := payload / n
-	c, f := t.flow(groupSchedules, "chunked", newWords(m, piece), t.inLanes(n))
-	c.row.BatchBytes = payload
-	times := 0
-	c.measure = func(ctx context.Context, c *contender, seed uint64) (err error) {
+	c, f := t.flow("chunked", newWords(m, piece), t.inLanes(n))
+	c.Row.BatchBytes = payload
+	c.Measure = func(ctx context.Context, c *Case, seed uint64) error {
 		if n == 1 {
 			whole.seed, whole.bytes = seed, whole.bytes[:0]
 		}
-		p, err := streams.New(t.dev, f.cfg)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, p.Close()) }()
-		held, err := fillPieces(ctx, p, piece, whole.seed)
-		if err != nil {
-			return err
-		}
-		if _, err := f.lap(ctx, p, held, len(held), false); err != nil {
-			return err
-		}
-		pass := func(k int) (time.Duration, error) { return f.passes(ctx, p, held, k) }
-		if times == 0 {
-			if times, err = pace(t.turn(), 2, pass); err != nil {
+		return f.withPipeline(func(p *streams.Pipeline) error {
+			held, err := fillPieces(ctx, p, piece, whole.seed)
+			if err != nil {
 				return err
 			}
-		}
-		took, err := pass(times)
-		if err != nil {
-			return err
-		}
-		c.row.Batches += times
-		c.seconds = append(c.seconds, took.Seconds()/float64(times))
-		c.add(figurePieces, "", float64(n))
-		if len(c.seconds) == t.Rounds {
-			t.trace(c, p, f.recent.last(tracedBatches))
-		}
-		return whole.compare(m, held, n == 1)
+			b := f.batchRun(p, held)
+			err = c.timed(t.Turn(), 2, func(n int) (time.Duration, error) { return f.passes(ctx, b, n) })
+			if err != nil {
+				return err
+			}
+			c.Add(figurePieces, "", float64(n))
+			if len(c.seconds) == t.Rounds {
+				t.trace(c, p, f.recent.last(tracedBatches))
+			}
+			return whole.compare(m, held, n == 1)
+		})
 	}
 	return c
 }
@@ -107,20 +92,20 @@ func fillPieces(ctx context.Context, p *streams.Pipeline, piece int, seed uint64
 	return held, nil
 }
 
-// passes takes the whole payload through the pipeline n times, each time to its end.
-func (f *flow) passes(ctx context.Context, p *streams.Pipeline, held []*streams.Batch, n int) (time.Duration, error) {
+// passes takes the whole payload through the pipeline n times. Each pass ends before the next begins.
+func (f *flow) passes(ctx context.Context, b *batchRun, n int) (time.Duration, error) {
 	f.recent.forget()
 	start := time.Now()
 	for range n {
-		if _, err := f.lap(ctx, p, held, len(held), true); err != nil {
+		if _, err := b.run(ctx, b.held()); err != nil {
 			return 0, err
 		}
 	}
 	return time.Since(start), nil
 }
 
-// compare checks the whole payload's result with the reference, and that of the pieces with the whole one's, byte
-// for byte.
+// compare checks the result of the whole payload against the reference, and the results of the pieces against the
+// whole one, byte by byte.
 func (w *wholeResult) compare(m mix, held []*streams.Batch, isWhole bool) error {
 	if isWhole {
 		w.bytes = append(w.bytes, held[0].Results(0)...)

@@ -12,58 +12,57 @@ import (
 	"millrace/internal/device"
 )
 
-// way is a direction of copies, or both at once.
-type way struct {
+// direction is the direction of copies, or both at once.
+type direction struct {
 	name     string
 	in, out  bool
 	pageable bool // the host's memory is not pinned
 }
 
 var (
-	pinnedIn   = way{name: "pinned-in", in: true}
-	pinnedOut  = way{name: "pinned-out", out: true}
-	pinnedBoth = way{name: "pinned-both", in: true, out: true}
-	pageableIn = way{name: "pageable-in", in: true, pageable: true}
+	pinnedIn   = direction{name: "pinned-in", in: true}
+	pinnedOut  = direction{name: "pinned-out", out: true}
+	pinnedBoth = direction{name: "pinned-both", in: true, out: true}
+	pageableIn = direction{name: "pageable-in", in: true, pageable: true}
 )
 
-// copyBuffers is how many buffers copies of one direction go through in turn, as batches would.
+// copyBuffers is how many buffers the copies of one direction use in turn, as batches do.
 const copyBuffers = 2
 
-// copyShare is how much shorter than others a copy is measured: nothing about it needs to settle.
+// copyShare is the part of a turn that copies are measured for, as 1 over copyShare: they need no time to settle.
 const copyShare = 4
 
-// copies measures copies between host and device with nothing beside them: the ceiling of every pipeline.
+// copies measures copies between host and device while nothing else runs: the ceiling of every pipeline.
 type copies struct {
-	t     *target
-	way   way
-	bytes int
-	times int // a round, each way; 0 until the first round has found it
+	t         *target
+	direction direction
+	bytes     int
 
 	streams [2]device.Stream // in, out
 	from    [copyBuffers]device.HostBuffer
 	to      [copyBuffers]device.HostBuffer
-	sink    device.Memory // what is copied in lands here
-	source  device.Memory // what is copied out comes from here
+	sink    device.Memory // the target of copies in
+	source  device.Memory // the source of copies out
 	unmap   func() error  // for pageable memory
 }
 
-// copies makes a contender of copies of bytes.
-func (t *target) copies(w way, bytes int) *contender {
-	k := &copies{t: t, way: w, bytes: bytes}
-	return &contender{
-		row:     report.Row{Group: "copy", Name: w.name, Device: t.info.ID, BatchBytes: bytes},
-		measure: k.measure, close: k.close,
+// copies makes a case of copies of bytes.
+func (t *target) copies(d direction, bytes int) *Case {
+	k := &copies{t: t, direction: d, bytes: bytes}
+	return &Case{
+		Row:     report.Row{Name: d.name, Device: t.info.ID, BatchBytes: bytes},
+		Measure: k.measure, Close: k.close,
 	}
 }
 
-// open takes streams and memory, once. What it took before a failure, close gives back.
+// open takes streams and memory, once. After a failure, close frees what open has taken.
 func (k *copies) open() (err error) {
 	if k.streams[0] != nil {
 		return nil
 	}
 	dev := k.t.dev
-	if k.way.pageable && k.t.info.Kind != "host" {
-		return errUnable{errors.New("this device copies from pinned memory alone")}
+	if k.direction.pageable && k.t.info.Kind != "host" {
+		return Unable("this device copies only from pinned memory")
 	}
 	for i, name := range []string{"bench in", "bench out"} {
 		if k.streams[i], err = dev.NewStream(name); err != nil {
@@ -85,9 +84,10 @@ func (k *copies) open() (err error) {
 	return err
 }
 
-// openFrom takes the memory to copy in from: pinned, or the system's own, since a device must not be handed Go's.
+// openFrom takes the memory to copy in from: pinned memory, or memory mapped from the system, because a device must not
+// get memory of the Go heap.
 func (k *copies) openFrom() (err error) {
-	if !k.way.pageable {
+	if !k.direction.pageable {
 		for i := range copyBuffers {
 			if k.from[i], err = k.t.dev.AllocHost(k.bytes); err != nil {
 				return err
@@ -118,7 +118,7 @@ func (k *copies) close() error {
 		if k.to[i].Len() > 0 {
 			errs = append(errs, k.t.dev.FreeHost(k.to[i]))
 		}
-		if k.from[i].Len() > 0 && !k.way.pageable {
+		if k.from[i].Len() > 0 && !k.direction.pageable {
 			errs = append(errs, k.t.dev.FreeHost(k.from[i]))
 		}
 	}
@@ -133,8 +133,8 @@ func (k *copies) close() error {
 	return errors.Join(errs...)
 }
 
-// measure implements contender.measure.
-func (k *copies) measure(_ context.Context, c *contender, seed uint64) error {
+// measure implements Case.Measure.
+func (k *copies) measure(_ context.Context, c *Case, seed uint64) error {
 	if err := k.open(); err != nil {
 		return err
 	}
@@ -147,34 +147,22 @@ func (k *copies) measure(_ context.Context, c *contender, seed uint64) error {
 	if err := k.streams[0].Synchronize(); err != nil {
 		return err
 	}
-	var err error
-	if k.times == 0 {
-		k.times, err = pace(k.t.turn()/copyShare, copyBuffers, k.burst)
-	} else {
-		_, err = k.burst(copyBuffers)
-	}
-	if err != nil {
+	if err := c.timed(k.t.Turn()/copyShare, copyBuffers, k.burst); err != nil {
 		return err
 	}
-	took, err := k.burst(k.times)
-	if err != nil {
-		return err
-	}
-	c.row.Batches += k.times
-	c.seconds = append(c.seconds, took.Seconds()/float64(k.times))
-	return k.verify()
+	return k.verify((c.paced() - 1) % copyBuffers)
 }
 
-// burst makes n copies each way, one behind the other, and waits for all.
+// burst makes n copies in each direction, one after the other, and waits for all.
 func (k *copies) burst(n int) (time.Duration, error) {
 	start := time.Now()
 	for i := range n {
-		if k.way.in {
+		if k.direction.in {
 			if err := k.streams[0].CopyIn(k.sink, k.from[i%copyBuffers]); err != nil {
 				return 0, err
 			}
 		}
-		if k.way.out {
+		if k.direction.out {
 			if err := k.streams[1].CopyOut(k.to[i%copyBuffers], k.source); err != nil {
 				return 0, err
 			}
@@ -184,12 +172,12 @@ func (k *copies) burst(n int) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// verify looks whether the last bytes copied each way are those that were to be copied.
-func (k *copies) verify() error {
-	if k.way.out && !bytes.Equal(k.to[(k.times-1)%copyBuffers].Bytes(), k.from[0].Bytes()) {
+// verify checks the bytes of the last copy in each direction, which used the host buffers of that number.
+func (k *copies) verify(last int) error {
+	if k.direction.out && !bytes.Equal(k.to[last].Bytes(), k.from[0].Bytes()) {
 		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from those on the device", k.bytes)}
 	}
-	if !k.way.in {
+	if !k.direction.in {
 		return nil
 	}
 	if err := k.streams[0].CopyOut(k.to[0], k.sink); err != nil {
@@ -198,7 +186,7 @@ func (k *copies) verify() error {
 	if err := k.streams[0].Synchronize(); err != nil {
 		return err
 	}
-	if !bytes.Equal(k.to[0].Bytes(), k.from[(k.times-1)%copyBuffers].Bytes()) {
+	if !bytes.Equal(k.to[0].Bytes(), k.from[last].Bytes()) {
 		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied in and out again differ", k.bytes)}
 	}
 	return nil

@@ -12,83 +12,72 @@ import (
 	"millrace/internal/device"
 )
 
-var copyExperiments = []experiment{{
-	group: "copy",
-	rows: []Entry{
-		{Name: pinnedIn.name, Shows: "host to device, pinned memory, nothing beside it"},
-		{Name: pinnedOut.name, Shows: "device to host, likewise"},
-		{Name: pinnedBoth.name, Shows: "both ways at once: each way's rate"},
+var copySuite = deviceSuite("copy", Experiment{
+	Rows: []Entry{
+		{Name: pinnedIn.name, Shows: "host to device, pinned memory, nothing else running"},
+		{Name: pinnedOut.name, Shows: "device to host, pinned memory, nothing else running"},
+		{Name: pinnedBoth.name, Shows: "both directions at once: the rate of each direction"},
 		{Name: pageableIn.name, Shows: "host to device from memory that is not pinned"},
 	},
-	run: runCopies,
-}, {
-	group: "copy",
-	rows:  []Entry{{Name: "memcpy", Shows: "Go's copy from the heap to pinned memory, by 1 to 16 goroutines: what filling batches costs"}},
-	run:   runMemcpy,
-}}
+	each: runCopies,
+}, Experiment{
+	Rows: []Entry{{Name: "memcpy", Shows: "Go's copy from the heap to pinned memory, by 1 to 16 goroutines: what filling batches costs"}},
+	each: runMemcpy,
+})
 
-// copySizes are the sizes that copies are measured for, in bytes, unless others are asked for.
+// copySizes are the sizes of the copies, in bytes, unless others are asked for.
 var copySizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20}
 
 func runCopies(ctx context.Context, t *target) error {
-	sizes := copySizes
-	if len(t.Bytes) > 0 {
-		sizes = t.Bytes
-	}
-	for _, n := range sizes {
-		yard := t.ask(request("copy", "bytes", n))
-		var field []*contender
-		for _, w := range []way{pinnedIn, pinnedOut, pinnedBoth, pageableIn} {
-			c := t.copies(w, n)
-			c.rival = yard.answer(func(a answer) (float64, error) { return copySeconds(a, w, n) })
-			field = append(field, c)
+	for _, n := range t.Sizes(copySizes...) {
+		q := t.ask(request("copy", "bytes", n))
+		var cases []*Case
+		for _, d := range []direction{pinnedIn, pinnedOut, pinnedBoth, pageableIn} {
+			c := t.copies(d, n)
+			c.baseline = q.answer(func(a answer) (float64, error) { return copySeconds(a, d, n) })
+			cases = append(cases, c)
 		}
-		if err := t.race(ctx, field...); err != nil {
+		if err := t.Measure(ctx, cases...); err != nil {
 			return err
 		}
-		t.finish(field...)
+		t.Report(cases...)
 	}
 	return nil
 }
 
-// memcpyPiece is how many bytes a goroutine copies at a time: about what a payload may have.
+// memcpyPiece is how many bytes a goroutine copies at a time, about the size of a large payload.
 const memcpyPiece = 64 << 10
 
-// memcpyBytes is how much is copied from, and to, by all goroutines: more than caches hold.
+// memcpyBytes is the size of the memory that all goroutines copy from, and of the memory they copy to.
 const memcpyBytes = 32 << 20
 
 func runMemcpy(ctx context.Context, t *target) error {
 	m := &memcpy{t: t, from: make([]byte, memcpyBytes)}
-	var field []*contender
+	var cases []*Case
 	for _, n := range []int{1, 2, 4, 8, 16} {
-		c := &contender{row: report.Row{Group: "copy", Name: "memcpy", Device: t.info.ID, BatchBytes: memcpyPiece}}
-		times := 0
-		c.measure = func(_ context.Context, c *contender, seed uint64) (err error) {
+		c := &Case{Row: report.Row{Name: "memcpy", Device: t.info.ID, BatchBytes: memcpyPiece}}
+		c.Measure = func(_ context.Context, c *Case, seed uint64) error {
 			if err := m.open(seed); err != nil {
 				return err
 			}
-			if times == 0 {
-				if times, err = pace(t.turn(), memcpyBytes/memcpyPiece, func(k int) (time.Duration, error) { return m.copy(n, k), nil }); err != nil {
-					return err
-				}
+			run := func(k int) (time.Duration, error) { return m.copy(n, k), nil }
+			if err := c.timed(t.Turn(), memcpyBytes/memcpyPiece, run); err != nil {
+				return err
 			}
-			took := m.copy(n, times)
-			c.row.Batches += times
-			c.seconds = append(c.seconds, took.Seconds()/float64(times))
-			c.add(figureGoroutines, "", float64(n))
+			c.Add(figureGoroutines, "", float64(n))
 			return m.verify()
 		}
-		field = append(field, c)
+		cases = append(cases, c)
 	}
-	field[0].close = m.close
-	if err := t.race(ctx, field...); err != nil {
+	cases[0].Close = m.close
+	if err := t.Measure(ctx, cases...); err != nil {
 		return err
 	}
-	t.finish(field...)
+	t.Report(cases...)
 	return nil
 }
 
-// memcpy copies from the heap to host memory of the device.
+// memcpy copies from the heap to the device's host memory.
 type memcpy struct {
 	t    *target
 	from []byte

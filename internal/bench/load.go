@@ -8,27 +8,27 @@ import (
 	"millrace/internal/streams"
 )
 
-// load is what batches are filled with: payloads that a seed makes, fresh for every batch and every round, and a
-// check of the results against the operators' references.
+// load fills batches with payloads that are made from a seed, fresh for every batch and every round, and checks the
+// results against the operators' references.
 type load interface {
 	// fill appends the payloads of seed to an empty batch.
 	fill(b *streams.Batch, seed uint64) error
-	// verify compares a sample of a completed batch's results with the reference, the first and the last
-	// always among them. The error says where they differ. Several batches may be verified at once.
+	// verify compares a sample of a completed batch's results with the reference. The sample includes the first and
+	// the last result. The error says where they differ. Several batches may be verified at once.
 	verify(b *streams.Batch, seed uint64) error
-	// operators are what verify expects to have run.
+	// operators returns the operators whose results verify expects.
 	operators() []operator.Operator
-	// bytes and payloads are a batch's, at most.
+	// bytes and payloads bound a batch.
 	bytes() int
 	payloads() int
 }
 
-// words is a load for mix: batches of one payload.
+// words is a load for the operator mix: batches of one payload.
 type words struct {
 	mix
-	size    int                // bytes of a batch, at most
+	size    int                // bytes of the largest batch
 	sizeOf  func(slot int) int // bytes of a slot's batches, at most size; nil: size
-	scratch []byte             // where a payload is made; size long
+	scratch []byte             // for making a payload; size bytes
 }
 
 func newWords(m mix, size int) *words { return &words{mix: m, size: size, scratch: make([]byte, size)} }
@@ -57,8 +57,8 @@ func appendTo(b *streams.Batch, payload []byte) error {
 	return nil
 }
 
-// Of a batch of words, verify looks at sampleStretches stretches of stretchBytes: the reference takes a word's
-// rounds one after another, and there may be thousands.
+// verify looks at sampleStretches stretches of stretchBytes in a batch of words: the reference computes a word's rounds
+// one after another, and there may be thousands.
 const (
 	sampleStretches = 16
 	stretchBytes    = 256
@@ -83,20 +83,20 @@ func (w *words) verify(b *streams.Batch, seed uint64) error {
 	return nil
 }
 
-// documents is a load for the worker's operators: many payloads of ASCII, where every byte is a character and so
-// the beginning of a shingle, which is the most that minhash can have to do.
+// documents is a load for the worker's operators: many payloads of ASCII. Every byte is a character and so starts a
+// shingle, which is the most work that minhash can have.
 type documents struct {
 	ops     []operator.Operator
-	sizes   func(seed uint64) []int // of the batch of a seed: always as many, and with the same sum
+	sizes   func(seed uint64) []int // of the batch of a seed; their number and their sum are always the same
 	count   int
 	total   int
 	scratch []byte
 }
 
-// documentBytes is the size of a document where all have one.
+// documentBytes is the size of a document if all have the same size.
 const documentBytes = 2 << 10
 
-// newDocuments is a load of documents of about documentBytes, at least two, that come to total.
+// newDocuments makes a load of documents of about documentBytes, at least two, with total bytes together.
 func newDocuments(ops []operator.Operator, total int, ragged bool) *documents {
 	n := max(total/documentBytes, 2)
 	d := &documents{ops: ops, count: n, total: total, scratch: make([]byte, total)}
@@ -111,7 +111,7 @@ func (d *documents) operators() []operator.Operator { return d.ops }
 func (d *documents) bytes() int                     { return d.total }
 func (d *documents) payloads() int                  { return d.count }
 
-// Document fills dst with document i of a seed: random ASCII, of which any can be made again by itself.
+// Document fills dst with document i of a seed: random ASCII. Each document can be made again without the others.
 func Document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), 0, asciiMask) }
 
 func (d *documents) fill(b *streams.Batch, seed uint64) error {
@@ -125,8 +125,8 @@ func (d *documents) fill(b *streams.Batch, seed uint64) error {
 	return nil
 }
 
-// Of a batch of documents, verify looks at sampleDocuments, cut off at sampleBytes for all together but the first
-// and the last: a reference takes a byte at a time.
+// verify looks at sampleDocuments of a batch, of at most sampleBytes together, in addition to the first and the last:
+// references compute a byte at a time.
 const (
 	sampleDocuments = 8
 	sampleBytes     = 64 << 10
@@ -134,12 +134,12 @@ const (
 
 func (d *documents) verify(b *streams.Batch, seed uint64) error {
 	sizes := d.sizes(seed)
-	looked := 0
+	checked := 0
 	for n, i := range sample(len(sizes), sampleDocuments, seed) {
-		if n >= 2 && looked+sizes[i] > sampleBytes {
+		if n >= 2 && checked+sizes[i] > sampleBytes {
 			continue
 		}
-		looked += sizes[i]
+		checked += sizes[i]
 		payload := make([]byte, sizes[i])
 		Document(payload, seed, i)
 		for o, op := range d.ops {
@@ -156,11 +156,11 @@ func (d *documents) verify(b *streams.Batch, seed uint64) error {
 	return nil
 }
 
-// sample is some of the numbers 0 to n-1, each once and limit at most: the first, the last, and others at random.
+// sample returns at most limit different numbers from 0 to n-1: the first, the last, and others at random.
 func sample(n, limit int, seed uint64) []int {
 	chosen := []int{n - 1, 0}[:min(n, 2)]
 	for i := 1; len(chosen) < min(n, limit); i++ {
-		stratum := len(chosen) - 2 // one out of each of so many equal parts of what lies between
+		stratum := len(chosen) - 2 // one number from each of so many equal parts of the rest
 		parts := min(n, limit) - 2
 		low, high := 1+stratum*(n-2)/parts, 1+(stratum+1)*(n-2)/parts
 		chosen = append(chosen, low+int(derive(seed, i)%uint64(high-low)))
@@ -171,7 +171,7 @@ func sample(n, limit int, seed uint64) []int {
 // errWrong is a result that differs from the reference.
 type errWrong struct{ error }
 
-// equal says where got, which begins at byte off of op's results, differs from the reference.
+// equal returns an error that says where got, which begins at byte off of op's results, differs from the reference.
 func equal(op operator.Operator, off int, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"millrace/internal/operator"
 )
 
-// persistent makes a contender that sends payloads of bytes through persistent kernels, one for each operator.
-func (t *target) persistent(ops []operator.Operator, bytes int) *contender {
-	c := &contender{row: report.Row{
-		Group: groupLatency, Name: "persistent", Device: t.info.ID, BatchBytes: bytes, Operator: specs(ops),
+// persistent makes a case that sends payloads of bytes through persistent kernels, one for each operator.
+func (t *target) persistent(ops []operator.Operator, bytes int) *Case {
+	c := &Case{Row: report.Row{
+		Group: groupLatency, Name: "persistent", Device: t.info.ID, BatchBytes: bytes, Operator: Specs(ops),
 	}}
 	o := &oneByOne{t: t, ops: ops, bytes: bytes}
 	o.open = func(context.Context) (sender, error) {
@@ -26,7 +26,7 @@ func (t *target) persistent(ops []operator.Operator, bytes int) *contender {
 		}
 		return s, nil
 	}
-	c.measure = o.measure
+	c.Measure = o.measure
 	return c
 }
 

@@ -3,16 +3,16 @@ package bench
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// variant is an operator by another kernel that the device's library has beside the one that bears its name. It has
-// the same parameters and results.
+// variant is an operator that uses another kernel of the device's library than the one with its name. Parameters and
+// results are the same.
 type variant struct {
 	operator.Operator
 	kernel string
@@ -21,91 +21,56 @@ type variant struct {
 // Name implements operator.Operator.
 func (v variant) Name() string { return v.kernel }
 
-// String implements operator.Operator. Package operator does not parse it.
+// String implements operator.Operator. Package operator can't parse it.
 func (v variant) String() string {
 	_, parameters, _ := strings.Cut(v.Operator.String(), "?")
 	return v.kernel + "?" + parameters
 }
 
-// minhashSpec is minhash with the parameters that figures are given for.
+// minhashSpec is minhash with the parameters of all figures.
 const minhashSpec = "minhash?k=24&hashes=128"
-
-// parse is operator.ParseList of a list that this package wrote itself.
-func parse(list string) []operator.Operator {
-	ops, err := operator.ParseList(list)
-	if err != nil {
-		panic("bench: " + err.Error())
-	}
-	return ops
-}
 
 func runVariants(ctx context.Context, t *target) error {
 	for _, size := range t.sizes() {
-		plain := t.variant("plain", size, nil)
-		plain.c.base = true
-		others := []*variantFlow{t.variant("warp-specialized", size, plain), t.variant("cluster", size, plain)}
-		rows := []*contender{plain.c, others[0].c, others[1].c}
-		if err := t.race(ctx, rows...); err != nil {
+		var rows []*Case
+		first := &firstBatch{}
+		for _, name := range []string{"plain", "warp-specialized", "cluster"} {
+			rows = append(rows, t.variant(name, size, first))
+		}
+		plain := rows[0]
+		plain.Reference = true
+		if err := t.Measure(ctx, rows...); err != nil {
 			return err
 		}
 		for _, c := range rows {
-			c.compare(figureOverPlain, "x", plain.c.seconds, c.seconds)
+			c.ratio(figureOverPlain, "x", plain.seconds, c.seconds)
 		}
-		t.finish(rows...)
+		t.Report(rows...)
 	}
 	return nil
 }
 
-// variantFlow is a flow that keeps what one batch of a known seed gave, to compare variants whole.
-type variantFlow struct {
-	c       *contender
-	f       *flow
+// firstBatch is the results of a batch by the kernel that is measured first in a round.
+type firstBatch struct {
+	name    string
+	seed    uint64
 	results []byte
 }
 
-// variant makes a contender of a minhash kernel, on the worker's schedule. Beside the check against the reference,
-// which looks at a sample, it compares one batch whole with the plain kernel's.
-func (t *target) variant(name string, size int, plain *variantFlow) *variantFlow {
-	op := variant{Operator: parse(minhashSpec)[0], kernel: "minhash:" + name}
-	l := newDocuments([]operator.Operator{op}, size, true)
-	c, f := t.flow(groupSchedules, name, l, t.schedule())
-	v := &variantFlow{c: c, f: f}
-	seed := derive(t.Seed, size)
-	c.measure = func(ctx context.Context, c *contender, roundSeed uint64) error {
-		if v.results == nil {
-			if err := v.keep(ctx, l, seed); err != nil {
-				return err
-			}
-			if plain != nil && plain.results != nil && !bytes.Equal(v.results, plain.results) {
-				return errWrong{fmt.Errorf("WRONG RESULT: %s differs from %s over the same batch", v.c.row.Name, plain.c.row.Name)}
-			}
+// variant makes a case of a minhash kernel with the worker's schedule. The check against the reference looks at a
+// sample, so the first batch of every round is also compared as a whole with the results of the first kernel.
+func (t *target) variant(name string, size int, first *firstBatch) *Case {
+	op := variant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
+	c, f := t.flow(name, newDocuments([]operator.Operator{op}, size, true), t.schedule())
+	f.check = func(held []*streams.Batch, seed uint64) error {
+		slot0 := held[slices.IndexFunc(held, func(b *streams.Batch) bool { return b.Slot() == 0 })].Results(0)
+		if first.results == nil || first.seed != seed {
+			first.name, first.seed, first.results = name, seed, bytes.Clone(slot0)
 		}
-		return f.measure(ctx, c, roundSeed)
+		if !bytes.Equal(slot0, first.results) {
+			return errWrong{fmt.Errorf("WRONG RESULT: %s differs from %s over the same batch", name, first.name)}
+		}
+		return nil
 	}
-	return v
-}
-
-// keep runs one batch of seed and keeps its results.
-func (v *variantFlow) keep(ctx context.Context, l load, seed uint64) (err error) {
-	p, err := streams.New(v.f.t.dev, v.f.cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	b, err := p.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.fill(b, seed); err != nil {
-		return err
-	}
-	if err := b.Submit(streams.ClosedByBytes); err != nil {
-		return err
-	}
-	back, _, err := receive(ctx, p)
-	if err != nil {
-		return err
-	}
-	v.results = bytes.Clone(back.Results(0))
-	return l.verify(back, seed)
+	return c
 }

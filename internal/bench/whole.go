@@ -12,72 +12,42 @@ import (
 	"millrace/internal/streams"
 )
 
-// whole measures a pipeline as the worker uses it: batches are acquired, filled by several goroutines while the
-// clock runs, submitted, received and released.
+// whole measures a pipeline as the worker uses it: while the clock runs, several goroutines acquire batches, fill them
+// and submit them, and one receives and releases them.
 type whole struct {
 	f       *flow
 	l       *documents
 	fillers int
-	sets    []documentSet // what takes turns in the batches; one for each slot
-	in      []int         // the set that each slot's batch holds; a slot's filler writes it before it submits
+	sets    []documentSet // one for each slot; batches use them in turn
+	in      []int         // the set in each slot's batch, written by the goroutine that fills it before it submits
 }
 
-// documentSet is the payloads of one batch, made before the clock runs.
+// documentSet is the payloads of one batch, made before the clock starts.
 type documentSet struct {
 	seed     uint64
 	memory   []byte
 	payloads [][]byte // parts of memory
 }
 
-// maxFillers bounds the goroutines that fill, as the worker's batchers are few.
+// maxFillers bounds the goroutines that fill, because the worker has few batchers.
 const maxFillers = 8
 
-// whole makes a contender of the whole way of l's payloads, Append included.
-func (t *target) whole(group, name string, l *documents) *contender {
-	c, f := t.flow(group, name, l, t.schedule())
+// whole makes a case of the whole path of l's payloads, Append included.
+func (t *target) whole(name string, l *documents) *Case {
+	c, f := t.flow(name, l, t.schedule())
 	w := &whole{f: f, l: l, fillers: min(maxFillers, runtime.GOMAXPROCS(0))}
-	c.measure = w.measure
+	c.Measure = w.measure
 	return c
 }
 
-func (w *whole) measure(ctx context.Context, c *contender, seed uint64) (err error) {
-	p, err := streams.New(w.f.t.dev, w.f.cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	w.prepare(p.Slots(), seed)
-	run := func(n int) (time.Duration, error) {
-		r, err := w.run(ctx, p, n)
-		return r.elapsed, err
-	}
-	if w.f.batches == 0 {
-		w.f.batches, err = pace(w.f.t.turn(), p.Slots(), run)
-	} else {
-		_, err = run(p.Slots())
-	}
-	if err != nil {
-		return err
-	}
-	before, err := p.Stats()
-	if err != nil {
-		return err
-	}
-	w.f.recent.forget()
-	r, err := w.run(ctx, p, w.f.batches)
-	if err != nil {
-		return err
-	}
-	after, err := p.Stats()
-	if err != nil {
-		return err
-	}
-	w.f.enter(c, p, r, before, after)
-	return nil
+func (w *whole) measure(ctx context.Context, c *Case, seed uint64) error {
+	return w.f.withPipeline(func(p *streams.Pipeline) error {
+		w.prepare(p.Slots(), seed)
+		return w.f.timed(c, p, func(n int) (ran, error) { return w.run(ctx, p, n) })
+	})
 }
 
-// prepare makes the payloads of n batches, in memory that rounds share: what one left behind would be collected while
-// the next one's clock runs.
+// prepare makes the payloads of n batches. Rounds share the memory, so that no garbage is collected while the clock runs.
 func (w *whole) prepare(n int, seed uint64) {
 	w.in = make([]int, n)
 	for len(w.sets) < n {
@@ -94,8 +64,8 @@ func (w *whole) prepare(n int, seed uint64) {
 	}
 }
 
-// run takes n batches, at least one for each slot, the whole way. The last of each slot is checked once the clock
-// has stopped, and then released.
+// run takes n batches, at least one for each slot, the whole path. When the clock has stopped, it checks the last batch
+// of each slot and releases it.
 func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,7 +74,7 @@ func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error
 		next  atomic.Int64
 		errs  = make([]error, w.fillers+1)
 	)
-	cpu, start := cpuTime(), time.Now()
+	cpu, start := CPUTime(), time.Now()
 	for i := range w.fillers {
 		group.Go(func() {
 			if errs[i] = w.fill(ctx, p, &next, n); errs[i] != nil {
@@ -113,7 +83,7 @@ func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error
 		})
 	}
 	last, err := w.receive(ctx, p, n)
-	r := ran{batches: n, elapsed: time.Since(start), cpu: cpuTime() - cpu}
+	r := ran{batches: n, elapsed: time.Since(start), cpu: CPUTime() - cpu}
 	if err != nil {
 		cancel()
 	}
@@ -125,7 +95,7 @@ func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error
 	return r, w.check(last)
 }
 
-// fill is one filler: it takes the next batch until n were taken.
+// fill fills and submits batches until n have been taken.
 func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int64, n int) error {
 	for {
 		i := next.Add(1) - 1
@@ -149,8 +119,8 @@ func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int6
 	}
 }
 
-// receive takes n batches back and releases them, but for as many of the last as there are slots. It returns those:
-// every batch that is still to be filled has a slot without them.
+// receive takes n batches back. It releases all but the last one of each slot, which no batch needs any more, and returns
+// those.
 func (w *whole) receive(ctx context.Context, p *streams.Pipeline, n int) (last []*streams.Batch, err error) {
 	for i := range n {
 		b, _, err := receive(ctx, p)

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// faulty is a kernel whose result has one wrong bit, near its end, in batches of least bytes or more.
+// faulty is a kernel with one wrong bit near the end of its result, in batches of at least that many bytes.
 type faulty struct {
 	device.HostKernel
 	least int
@@ -54,7 +54,7 @@ func faultyKernel(t *testing.T, name string) device.HostKernel {
 	return faulty{HostKernel: k}
 }
 
-// TestWrongResultsEndTheRun: whichever row it is in, a wrong bit ends the run with an error that names the row.
+// TestWrongResultsEndTheRun: in every row, a wrong bit ends the run with an error that names the device.
 func TestWrongResultsEndTheRun(t *testing.T) {
 	rows := map[string]string{
 		"schedules/serial": "mix", "schedules/double": "mix", "schedules/triple": "mix", "schedules/host-sync": "mix",
@@ -78,31 +78,34 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 	}
 }
 
-// TestPiecesAreComparedWithTheWhole: the whole payload is right and the pieces are not, in a byte that no sample of
-// the reference looks at.
+// TestPiecesAreComparedWithTheWhole: a piece that differs from the whole payload's result is found.
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	whole := &wholeResult{bytes: []byte("right all over")}
 	d := openHost(t)
-	s := &session{Options: tiny(d).withDefaults()}
-	target := &target{session: s, dev: d, info: d.Info()}
+	s := &Session{Options: tiny(d).withDefaults()}
+	target := &target{Session: s, dev: d, info: d.Info()}
 	c := target.chunked(mix{}, 64<<10, 4, whole)
-	if err := c.measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "piece 1 of 4 differs") {
+	if err := c.Measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "piece 1 of 4 differs") {
 		t.Errorf("the error is %v", err)
 	}
 }
 
-// TestVariantsAreComparedWhole: a variant that differs from the plain kernel in any byte is found.
+// TestVariantsAreComparedWhole: a variant that differs from the first kernel in any byte is found.
 func TestVariantsAreComparedWhole(t *testing.T) {
 	d := openHost(t)
-	s := &session{Options: tiny(d).withDefaults()}
-	target := &target{session: s, dev: d, info: d.Info()}
-	plain := target.variant("plain", 8<<10, nil)
-	if err := plain.c.measure(t.Context(), plain.c, 1); err != nil {
+	s := &Session{Options: tiny(d).withDefaults()}
+	target := &target{Session: s, dev: d, info: d.Info()}
+	first := &firstBatch{}
+	plain := target.variant("plain", 8<<10, first)
+	if err := plain.Measure(t.Context(), plain, 1); err != nil {
 		t.Fatal(err)
 	}
-	plain.results[len(plain.results)/2] ^= 1
-	other := target.variant("cluster", 8<<10, plain)
-	if err := other.c.measure(t.Context(), other.c, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {
+	other := target.variant("cluster", 8<<10, first)
+	if err := other.Measure(t.Context(), other, 1); err != nil {
+		t.Errorf("equal results are taken for different ones: %v", err)
+	}
+	first.results[len(first.results)/2] ^= 1
+	if err := other.Measure(t.Context(), other, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {
 		t.Errorf("the error is %v", err)
 	}
 }

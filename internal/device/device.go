@@ -118,29 +118,6 @@ type Mapper interface {
 	Map(b HostBuffer) (Memory, error)
 }
 
-// DefaultKind is one of CUDA's default streams.
-type DefaultKind uint8
-
-// The default streams.
-const (
-	// LegacyDefault is the one that work goes to unasked. It joins all streams that are not
-	// non-blocking: what is on it runs after everything enqueued before and before everything after.
-	LegacyDefault DefaultKind = iota + 1
-
-	// PerThreadDefault is the calling thread's own. It joins the legacy default stream and no other.
-	PerThreadDefault
-)
-
-// DefaultStreamer is implemented by devices that have default streams. They are there to show what they
-// cost; everything else uses streams of its own.
-type DefaultStreamer interface {
-	// DefaultStream returns a default stream. All LegacyDefault streams are one queue. A PerThreadDefault
-	// stream is the queue of whichever thread calls one of its methods, so a goroutine that uses it must be
-	// locked to its thread; on a device that knows no threads it is a queue of its own. It is closed as often
-	// as it was returned.
-	DefaultStream(name string, kind DefaultKind) (Stream, error)
-}
-
 // Ranger is implemented by devices whose profiler shows named ranges (NVTX).
 type Ranger interface {
 	// Range opens a range called name and returns what closes it. Ranges may overlap and may be closed

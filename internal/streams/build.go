@@ -3,7 +3,6 @@ package streams
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"millrace/internal/alloc"
 	"millrace/internal/device"
@@ -21,7 +20,7 @@ func (p *Pipeline) build() error {
 	var err error
 	region := alignUp(p.cfg.BatchBytes, tableAlign) + 4*(p.cfg.BatchPayloads+1)
 	largest := p.largestNeeds()
-	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Mode: p.cfg.Scratch, Piece: largest.Scratch})
+	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Piece: largest.Scratch})
 	if err != nil {
 		return err
 	}
@@ -93,33 +92,16 @@ func (p *Pipeline) sharedStreams() (err error) {
 }
 
 func (p *Pipeline) newStream(name string) (device.Stream, error) {
-	s, err := p.openStream(name)
+	s, err := p.dev.NewStream(name)
 	if err == nil {
 		p.streams = append(p.streams, s)
 	}
 	return s, err
 }
 
-func (p *Pipeline) openStream(name string) (device.Stream, error) {
-	if p.schedule.Streams == OwnStreams {
-		return p.dev.NewStream(name)
-	}
-	d, ok := p.dev.(device.DefaultStreamer)
-	if !ok {
-		return nil, device.Errorf("default stream", p.info.ID, device.ErrUnavailable, "a %s device has none", p.info.Kind)
-	}
-	if p.schedule.Streams == LegacyDefault {
-		return d.DefaultStream(name, device.LegacyDefault)
-	}
-	return d.DefaultStream(name, device.PerThreadDefault)
-}
-
 func (p *Pipeline) addLane(i, region, results int) error {
-	l := &lane{index: i, idle: make(chan struct{}, 1), submitting: &sync.Mutex{}}
+	l := &lane{index: i, idle: make(chan struct{}, 1)}
 	p.lanes = append(p.lanes, l)
-	if p.schedule.Streams == LegacyDefault {
-		l.submitting = p.lanes[0].submitting // all is one queue
-	}
 	if p.schedule.Topology != StreamPerStage {
 		s, err := p.newStream(fmt.Sprintf("lane-%d", i))
 		if err != nil {
@@ -155,7 +137,7 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 		return err
 	}
 	for _, e := range b.events() {
-		event, err := p.dev.NewEvent(p.eventFlags())
+		event, err := p.dev.NewEvent(device.Timed)
 		if err != nil {
 			return err
 		}
@@ -176,13 +158,6 @@ func (b *Batch) mapBuffers() (err error) {
 	}
 	b.mappedOut, err = m.Map(b.out)
 	return err
-}
-
-func (p *Pipeline) eventFlags() device.EventFlags {
-	if p.schedule.Completion == ByBlocking {
-		return device.Timed | device.BlockingSync
-	}
-	return device.Timed
 }
 
 // events are the batch's own marks, in order.

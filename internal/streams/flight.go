@@ -51,7 +51,7 @@ func (p *Pipeline) notify(b *Batch) (*flight, error) {
 		f.until = time.Now().Add(p.cfg.Spin)
 		return f, nil
 	}
-	if p.schedule.Completion != ByNotify {
+	if p.schedule.Completion == ByNapping {
 		return f, nil
 	}
 	if err = b.route.out.Notify(token); err == nil {
@@ -77,8 +77,7 @@ func (p *Pipeline) letGo(b *Batch) (token uint64, alone bool, err error) {
 	}
 	b.submitting = false
 	b.begin()
-	way := p.schedule.Completion
-	alone = p.cfg.Spin > 0 && (way == ByNotify || way == ByNapping) && p.inFlight == 1 && b.bytes <= smallBatch
+	alone = p.cfg.Spin > 0 && p.inFlight == 1 && b.bytes <= smallBatch
 	if alone {
 		p.asking.Add(1) // before Close can begin to wait
 	}

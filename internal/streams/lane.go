@@ -53,10 +53,8 @@ type lane struct {
 	busy    atomic.Int32  // batches in flight
 	idle    chan struct{} // receives when busy falls to 0
 
-	// submitting keeps the work of two batches from interleaving on a stream. Lanes that share one queue share
-	// it too.
-	submitting *sync.Mutex
-	lastOwn    follows // the batch that was submitted last to its own stream. Guarded by submitting
+	submitting sync.Mutex // keeps the work of two batches from interleaving on a stream
+	lastOwn    follows    // the batch that was submitted last to its own stream. Guarded by submitting
 
 	copiedOut time.Duration // when the latest batch known had been copied out. Guarded by the pipeline's mutex
 	ownFree   time.Duration // when the latest batch known had left the lane's own stream. Likewise

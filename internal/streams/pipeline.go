@@ -21,11 +21,10 @@ var ErrClosed = errors.New("streams: pipeline closed")
 
 // Config says what a pipeline runs and how much of everything it may hold.
 type Config struct {
-	Lanes         int        // lanes in flight; at least 1. A Schedule may fix its own
-	BatchBytes    int        // a batch's payload bytes at most, and so a payload's; at least 1, under 4 GiB
-	BatchPayloads int        // payloads a batch at most; at least 1
-	ScratchLimit  int64      // bytes the device's scratch pool may take
-	Scratch       alloc.Mode // where scratch comes from; the zero Mode is a pool that keeps what it holds
+	Lanes         int   // lanes in flight; at least 1. A Schedule may fix its own
+	BatchBytes    int   // a batch's payload bytes at most, and so a payload's; at least 1, under 4 GiB
+	BatchPayloads int   // payloads a batch at most; at least 1
+	ScratchLimit  int64 // bytes the device's scratch pool may take
 
 	Operators []operator.Operator // run in this order over every batch; at least one
 	Schedule  Schedule            // the zero Schedule is Overlapped
@@ -133,7 +132,7 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.ends.Go(func() { p.complete(ctx) })
-	if p.schedule.Completion != ByNotify {
+	if p.schedule.Completion == ByNapping {
 		p.ends.Go(func() { p.watch(ctx) })
 	}
 	if cfg.Deadline.Max != 0 {
@@ -150,7 +149,6 @@ func (c Config) check(s Schedule) error {
 		}
 	}
 	want(s.Lanes >= 1 && s.Lanes <= maxLanes, "%d lanes, want 1 to %d", s.Lanes, maxLanes)
-	want(s.Streams != PerThreadDefault || s.Buffers == 1, "%d buffers a lane on per-thread default streams, want 1", s.Buffers)
 	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
 	want(c.BatchBytes >= 1 && c.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", c.BatchBytes)
 	want(c.BatchPayloads >= 1 && c.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", c.BatchPayloads)

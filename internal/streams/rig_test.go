@@ -45,8 +45,7 @@ func openCopyingHost(t testing.TB) device.Device {
 	return struct { // no device.Mapper
 		device.Device
 		device.Gater
-		device.DefaultStreamer
-	}{d, d.(device.Gater), d.(device.DefaultStreamer)}
+	}{d, d.(device.Gater)}
 }
 
 // openSim opens a simulated device. A lost one cannot be closed clean, so only a well one is checked.

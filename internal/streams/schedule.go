@@ -19,29 +19,13 @@ type Schedule struct {
 	// that lanes share, and computed there too.
 	CopiesFrom, SharedFrom int
 
-	// HostWaits makes the host wait after each stage. With one lane nothing overlaps anything then.
+	// HostWaits makes the host wait after each stage, with a mark before each too. With one lane nothing overlaps
+	// then, which is what `worker plan` and `worker bench` compare with (adr/0036).
 	HostWaits bool
 
-	// Streams says which streams those are. The zero value is what anything but a measurement uses.
-	Streams StreamKind
-
-	// Completion says how the host learns that a batch is finished. The zero value is what the worker uses.
+	// Completion says how the host learns that a batch is finished. The zero value is ByNotify.
 	Completion Completion
 }
-
-// StreamKind says whether a pipeline makes its streams or takes default ones (see device.DefaultStreamer).
-type StreamKind uint8
-
-const (
-	OwnStreams StreamKind = iota
-
-	// LegacyDefault puts everything on the legacy default stream: whatever the topology, all is one queue.
-	LegacyDefault
-
-	// PerThreadDefault uses the default stream of the thread that submits, so who submits must be locked to
-	// a thread. It takes one buffer a lane: two batches of a lane could be on different streams.
-	PerThreadDefault
-)
 
 // Completion says how the host learns that a batch is finished.
 type Completion uint8
@@ -50,13 +34,6 @@ const (
 	// ByNotify has the device call the host. No thread waits. A small batch that has the device to itself
 	// may be asked about for a while first: see Config.Spin.
 	ByNotify Completion = iota
-
-	// ByPolling asks the events of the batches in flight again and again, and keeps a core busy with it.
-	ByPolling
-
-	// ByBlocking lets a thread sleep in the driver until the oldest batch in flight is finished. It costs the device
-	// an interrupt for each batch.
-	ByBlocking
 
 	// ByNapping asks the oldest batch in flight of each queue, and naps in between for a part of the time that batches
 	// take: a few calls a batch, and no work for the device.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/streams"
@@ -24,11 +23,7 @@ func variants() []streams.Schedule {
 		return s
 	}
 	return []streams.Schedule{
-		overlapped("polling", func(s *streams.Schedule) { s.Completion = streams.ByPolling }),
 		overlapped("napping", func(s *streams.Schedule) { s.Completion = streams.ByNapping }),
-		overlapped("blocking", func(s *streams.Schedule) { s.Completion = streams.ByBlocking }),
-		overlapped("legacy", func(s *streams.Schedule) { s.Streams = streams.LegacyDefault }),
-		overlapped("per-thread", func(s *streams.Schedule) { s.Streams, s.Buffers = streams.PerThreadDefault, 1 }),
 		bySize(),
 		overlapped("host-waits", func(s *streams.Schedule) { s.HostWaits = true }),
 	}
@@ -42,11 +37,7 @@ func TestVariantsGiveTheSameResults(t *testing.T) {
 				checkResults(t, d, streams.Config{Lanes: 3, Schedule: schedule})
 			})
 		}
-		for _, mode := range []alloc.Mode{alloc.Released, alloc.Synchronous, alloc.Preallocated} {
-			t.Run(mode.String(), func(t *testing.T) {
-				checkResults(t, d, streams.Config{Lanes: 3, Scratch: mode})
-			})
-		}
+		t.Run("preallocated", func(t *testing.T) { checkResults(t, poolless{d}, streams.Config{Lanes: 3, ScratchLimit: 128 << 20}) })
 		t.Run("in-place", func(t *testing.T) {
 			checkResults(t, openSim(t, sim.Options{MostInPlace: 2000}), streams.Config{Lanes: 3, Spin: time.Second})
 		})
@@ -113,30 +104,6 @@ func TestAgain(t *testing.T) {
 			t.Errorf("%d batches in hand at the end", n)
 		}
 	})
-}
-
-// On the legacy default stream lanes do not overlap; on others they do.
-func TestLegacyDefaultStreamIsSerial(t *testing.T) {
-	for _, kind := range []streams.StreamKind{streams.OwnStreams, streams.LegacyDefault, streams.PerThreadDefault} {
-		d := openSim(t, sim.Options{Cost: sim.Units(unit)})
-		schedule := streams.Schedule{Name: "kind", Buffers: 1, Streams: kind}
-		p := newPipeline(t, d, streams.Config{Lanes: 4, Schedule: schedule, Operators: operators(t, "crc32c")})
-		release := d.Hold()
-		for i := range 4 {
-			submit(t, p, someRows(uint64(i), 1, 10))
-		}
-		release()
-		for range 4 {
-			(<-p.Completed()).Release()
-		}
-		want := 6 * unit
-		if kind == streams.LegacyDefault {
-			want = 12 * unit
-		}
-		if took := d.Now(); took != want {
-			t.Errorf("kind %d: four batches took %v, want %v", kind, took, want)
-		}
-	}
 }
 
 // A batch alone on the device comes back without a notification, one among others with it.
@@ -216,22 +183,6 @@ func (r *ranged) Range(name string) (end func()) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.said = append(r.said, "-"+name)
-	}
-}
-
-// A pipeline says what a device or a schedule cannot do.
-func TestSchedulesThatCannotBe(t *testing.T) {
-	two := streams.Schedule{Name: "two buffers", Buffers: 2, Streams: streams.PerThreadDefault}
-	legacy := streams.Schedule{Name: "legacy", Buffers: 1, Streams: streams.LegacyDefault}
-	d := openSim(t, sim.Options{})
-	for dev, schedule := range map[device.Device]streams.Schedule{d: two, struct{ device.Device }{d}: legacy} {
-		p, err := streams.New(dev, streams.Config{
-			Lanes: 1, BatchBytes: 100, BatchPayloads: 1, ScratchLimit: 1 << 20, Operators: operators(t, "crc32c"), Schedule: schedule,
-		})
-		if err == nil {
-			t.Errorf("%s: no error", schedule.Name)
-			_ = p.Close()
-		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/streams"
@@ -232,9 +231,9 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 
 // The high water is the most that was handed out at once, and stays when it has been given back.
 func TestTheHighWaterStays(t *testing.T) {
-	for _, mode := range []alloc.Mode{alloc.Kept, alloc.Released, alloc.Synchronous, alloc.Preallocated} {
-		d := openSim(t, sim.Options{Cost: sim.Units(unit)})
-		p := newPipeline(t, d, streams.Config{Lanes: 2, Scratch: mode, Operators: operators(t, "minhash?hashes=4")})
+	pooled := openSim(t, sim.Options{Cost: sim.Units(unit)})
+	for name, d := range map[string]device.Device{"pool": pooled, "preallocated": poolless{openSim(t, sim.Options{Cost: sim.Units(unit)})}} {
+		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "minhash?hashes=4")})
 		most := int64(0)
 		for _, bytes := range []int{100, 70000, 100} {
 			submit(t, p, [][]byte{make([]byte, bytes)})
@@ -243,7 +242,7 @@ func TestTheHighWaterStays(t *testing.T) {
 			b.Release()
 		}
 		if got := stats(t, p).Scratch; got.Used != 0 || got.HighWater < most || most == 0 {
-			t.Errorf("%v: %d bytes used at the end and a high water of %d, want 0 and at least %d", mode, got.Used, got.HighWater, most)
+			t.Errorf("%s: %d bytes used at the end and a high water of %d, want 0 and at least %d", name, got.Used, got.HighWater, most)
 		}
 	}
 }

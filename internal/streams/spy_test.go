@@ -118,3 +118,10 @@ func (c *checked) Check(context.Context) error {
 	}
 	return c.answer
 }
+
+// poolless is a device without memory pools.
+type poolless struct{ device.Device }
+
+func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
+	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "it has none")
+}

@@ -37,8 +37,7 @@ func (p *Pipeline) Stats() (Stats, error) {
 	return s, err
 }
 
-// ScratchInstead is why scratch is preallocated although the configuration asks for a pool: the device has none. It is nil
-// otherwise.
+// ScratchInstead is why scratch is preallocated and not from a pool: the device has none. It is nil otherwise.
 func (p *Pipeline) ScratchInstead() error { return p.scratch.Instead() }
 
 // Progress is when a batch last moved on.

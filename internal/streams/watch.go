@@ -34,7 +34,7 @@ func (p *Pipeline) await(f flight) {
 			runtime.Gosched()
 			continue
 		}
-		if p.schedule.Completion != ByNotify {
+		if p.schedule.Completion == ByNapping {
 			p.asked <- f // there is room for every batch, so this never blocks
 		} else if err := f.out.Notify(f.token); err != nil {
 			p.abandon(f, err)
@@ -46,9 +46,7 @@ func (p *Pipeline) await(f flight) {
 // watch asks the batches that come through p.asked until they have ended, it is stopped, or the device is lost.
 func (p *Pipeline) watch(ctx context.Context) {
 	var naps naps
-	if p.schedule.Completion == ByNapping {
-		defer naps.begin()()
-	}
+	defer naps.begin()()
 	var flights []flight
 	for ctx.Err() == nil {
 		if len(flights) == 0 {
@@ -65,12 +63,9 @@ func (p *Pipeline) watch(ctx context.Context) {
 		}
 		before := len(flights)
 		flights = p.sweep(flights)
-		switch {
-		case p.schedule.Completion != ByNapping:
-			runtime.Gosched()
-		case len(flights) == before:
+		if len(flights) == before {
 			naps.nap()
-		default:
+		} else {
 			naps.came()
 		}
 	}
@@ -92,18 +87,9 @@ func (p *Pipeline) sweep(flights []flight) []flight {
 	})
 }
 
-// ask looks whether a batch has ended, or waits for it, and completes it. It reports true when there is nothing left
-// to ask.
+// ask checks whether a batch has ended, and completes it. It reports true when there is nothing left to ask.
 func (p *Pipeline) ask(f flight) bool {
-	var done bool
-	var err error
-	if p.schedule.Completion == ByBlocking {
-		err = f.ended.Synchronize()
-		done = err == nil
-	} else {
-		done, err = f.ended.Done()
-	}
-	switch {
+	switch done, err := f.ended.Done(); {
 	case err != nil:
 		p.abandon(f, err)
 	case done:

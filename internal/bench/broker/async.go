@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// nullAsync is the worker that computes nothing, of the shape of Millrace's shared delivery: one pull, each result
-// stored by itself, each input acknowledged by itself.
+// nullAsync is a worker that computes nothing, with the shape of Millrace's shared delivery: one pull. It stores each
+// result and acknowledges each input separately.
 type nullAsync struct {
 	client
 	stored func(since time.Time) // see sender
 }
 
-func (w *nullAsync) ready(_ context.Context, s *site, _ load) error {
+func (w *nullAsync) ready(_ context.Context, s *server, _ load) error {
 	return w.dial(s, "null-async", 1, 2*sendWindow)
 }
 
 func (w *nullAsync) run(ctx context.Context, l load) error {
-	c := newCrew(ctx)
+	g := newErrGroup(ctx)
 	out := newSender(w.js[0])
 	out.stored = w.stored
-	c.do(func(ctx context.Context) error { return out.settle(ctx, l.n) })
-	c.do(func(ctx context.Context) error {
+	g.start(func(ctx context.Context) error { return out.settle(ctx, l.n) })
+	g.start(func(ctx context.Context) error {
 		messages, err := w.pull(ctx, w.nc, consumer)
 		if err != nil {
 			return err
@@ -39,7 +39,7 @@ func (w *nullAsync) run(ctx context.Context, l load) error {
 		}
 		return nil
 	})
-	if err := c.wait(); err != nil {
+	if err := g.wait(); err != nil {
 		return err
 	}
 	return w.flush(ctx)

@@ -13,19 +13,20 @@ import (
 	"millrace/internal/operator"
 )
 
-// sampleBytes is how many bytes of payloads the reference computes to check a round: some megabytes take it a second.
+// sampleBytes is how many bytes of payloads a check computes the reference for. The reference takes a second for a few
+// megabytes.
 const sampleBytes = 256 << 10
 
-// expected says what a result must be.
+// expected describes the results of a round.
 type expected struct {
 	load
 	stream string              // of the inputs
-	ops    []operator.Operator // nil for the body of a worker that computes nothing
+	ops    []operator.Operator // nil for a worker that computes nothing
 }
 
-// check reads every result back: each input must have one, under its id, on its subject, and a sample of the bodies
-// must be what the reference gives. Bodies of workers that compute nothing are all compared.
-func (s *site) check(ctx context.Context, want expected) error {
+// check reads every result back. Each input must have exactly one, with its id and on its subject. A sample of the bodies
+// is compared with the reference. If the worker computes nothing, every body is compared.
+func (s *server) check(ctx context.Context, want expected) error {
 	stream, err := s.js.Stream(ctx, s.out)
 	if err != nil {
 		return err
@@ -46,7 +47,7 @@ func (s *site) check(ctx context.Context, want expected) error {
 		if err != nil {
 			return fmt.Errorf("read results back: %w", err)
 		}
-		if err := want.one(m, seen); err != nil {
+		if err := want.message(m, seen); err != nil {
 			return fmt.Errorf("WRONG RESULT: %w", err)
 		}
 	}
@@ -56,8 +57,8 @@ func (s *site) check(ctx context.Context, want expected) error {
 	return nil
 }
 
-// one checks a message, and marks in seen whose it is.
-func (want expected) one(m jetstream.Msg, seen []bool) error {
+// message checks a message and records its input in seen.
+func (want expected) message(m jetstream.Msg, seen []bool) error {
 	h := m.Headers()
 	sequence, err := strconv.Atoi(h.Get(ingest.HeaderSequence))
 	i := sequence - 1
@@ -80,7 +81,7 @@ func (want expected) one(m jetstream.Msg, seen []bool) error {
 	return nil
 }
 
-// body checks the result of payload i, if it is one of the sample.
+// body checks the result of payload i, if it belongs to the sample.
 func (want expected) body(i int, got []byte) error {
 	if want.ops == nil {
 		if null := nullBody(want.size); !bytes.Equal(got, null) {

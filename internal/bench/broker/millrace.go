@@ -18,24 +18,24 @@ import (
 
 // millrace is the worker itself, on every device, with a pipeline on each.
 type millrace struct {
-	devices   []device.Device
-	config    func(device.Info) streams.Config
-	ops       []operator.Operator
-	exclusive bool                // its delivery; shared otherwise
-	links     int                 // connections to the server
-	latency   func(time.Duration) // told of each payload, from received to stored; nil for none
+	devices     []device.Device
+	config      func(device.Info) streams.Config
+	ops         []operator.Operator
+	exclusive   bool                // exclusive delivery; otherwise shared
+	connections int                 // to the server
+	latency     func(time.Duration) // receives the time of each payload from received to stored; nil for none
 
 	tally *tally
-	ended ended
+	ended batchCounter
 	nc    *nats.Conn
-	conns []*nats.Conn // all, with nc
+	conns []*nats.Conn // all, including nc
 	pipes []*streams.Pipeline
 	w     *ingest.Worker
 	stop  context.CancelFunc // nil while the worker does not run
-	done  chan error         // what its Run returned
+	done  chan error         // receives the result of Run
 }
 
-func (m *millrace) ready(ctx context.Context, s *site, l load) (err error) {
+func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
 	m.tally = newTally(l.n)
 	m.tally.latency = m.latency
 	for _, d := range m.devices {
@@ -47,10 +47,10 @@ func (m *millrace) ready(ctx context.Context, s *site, l load) (err error) {
 		}
 		m.pipes = append(m.pipes, p)
 		if l.size > p.BatchBytes() {
-			return bench.Unable("a payload of %d bytes fits no batch: raise MILLRACE_BATCH_BYTES", l.size)
+			return bench.Unable("a payload of %d bytes is larger than a batch: raise MILLRACE_BATCH_BYTES", l.size)
 		}
 	}
-	for range m.links {
+	for range m.connections {
 		nc, err := s.connect("millrace")
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func (m *millrace) run(ctx context.Context, _ load) error {
 		return err
 	case err := <-m.done:
 		m.done <- err
-		return fmt.Errorf("the worker stopped by itself: %w", err)
+		return fmt.Errorf("the worker stopped unexpectedly: %w", err)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -97,7 +97,7 @@ func (m *millrace) close() error {
 	return errors.Join(errs...)
 }
 
-// memory is what the pipelines hold for their batches on the host, in bytes: pinned, and what could not be.
+// memory returns the host memory of the pipelines' batches in bytes, pinned and pageable.
 func (m *millrace) memory() (bytes int64, err error) {
 	for _, p := range m.pipes {
 		s, err := p.Stats()
@@ -112,11 +112,11 @@ func (m *millrace) memory() (bytes int64, err error) {
 // groups implements grouping.
 func (m *millrace) groups() int64 { return m.ended.Load() }
 
-// ended counts the batches of all pipelines.
-type ended struct{ atomic.Int64 }
+// batchCounter counts the batches of all pipelines.
+type batchCounter struct{ atomic.Int64 }
 
 // BatchDone implements streams.Observer.
-func (e *ended) BatchDone(*streams.Record) { e.Add(1) }
+func (c *batchCounter) BatchDone(*streams.Record) { c.Add(1) }
 
-// DeviceError implements streams.Observer: the batch's end tells of it too.
-func (*ended) DeviceError(string, string) {}
+// DeviceError implements streams.Observer. The batch returns the error too.
+func (*batchCounter) DeviceError(string, string) {}

@@ -3,51 +3,51 @@ package broker
 import (
 	"context"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/bench"
 	"millrace/internal/operator"
 )
 
-// plain is a worker in plain Go with the operators' references on all cores: what somebody would write who has no
-// GPU and no batches. It stores and acknowledges as nullAsync does.
+// plain is a worker in plain Go that computes the operators' references on all cores, without a GPU and without batches.
+// It stores and acknowledges like nullAsync.
 type plain struct {
 	client
 	ops []operator.Operator
 }
 
-func (w *plain) ready(_ context.Context, s *site, _ load) error {
+func (w *plain) ready(_ context.Context, s *server, _ load) error {
 	return w.dial(s, "go-worker", 1, 2*sendWindow)
 }
 
-// handOver is how many inputs may wait between the pull and the goroutines that compute, as in the worker.
-const handOver = 256
+// inputBuffer is how many inputs may wait between the pull and the goroutines that use them, as in the worker.
+const inputBuffer = 256
 
 func (w *plain) run(ctx context.Context, l load) error {
-	c := newCrew(ctx)
+	g := newErrGroup(ctx)
 	out := newSender(w.js[0])
-	inputs := make(chan received, handOver)
-	c.do(func(ctx context.Context) error { return out.settle(ctx, l.n) })
-	c.do(func(ctx context.Context) error { return w.receive(ctx, w.nc, consumer, l.n, inputs) })
+	inputs := make(chan received, inputBuffer)
+	g.start(func(ctx context.Context) error { return out.settle(ctx, l.n) })
+	g.start(func(ctx context.Context) error { return w.receive(ctx, w.nc, consumer, l.n, inputs) })
 	for range runtime.GOMAXPROCS(0) {
-		c.do(func(ctx context.Context) error { return w.compute(ctx, inputs, out) })
+		g.start(func(ctx context.Context) error { return w.compute(ctx, inputs, out) })
 	}
-	if err := c.wait(); err != nil {
+	if err := g.wait(); err != nil {
 		return err
 	}
 	return w.flush(ctx)
 }
 
-// received is an input in hand.
+// received is an input with the time of its arrival.
 type received struct {
 	jetstream.Msg
 	at time.Time
 }
 
-// receive pulls n inputs from a consumer into a channel, which it closes.
+// receive pulls n inputs from a consumer into a channel and closes it.
 func (c *client) receive(ctx context.Context, nc *nats.Conn, name string, n int, into chan<- received) error {
 	defer close(into)
 	messages, err := c.pull(ctx, nc, name)
@@ -69,10 +69,10 @@ func (c *client) receive(ctx context.Context, nc *nats.Conn, name string, n int,
 	return nil
 }
 
-// compute is one of the goroutines that compute.
+// compute computes and sends results until inputs is closed.
 func (w *plain) compute(ctx context.Context, inputs <-chan received, out *sender) error {
 	records := make([][]byte, len(w.ops))
-	names := specs(w.ops)
+	names := bench.Specs(w.ops)
 	for in := range inputs {
 		for i, op := range w.ops {
 			records[i] = op.AppendReference(records[i][:0], in.Data())
@@ -83,13 +83,4 @@ func (w *plain) compute(ctx context.Context, inputs <-chan received, out *sender
 		}
 	}
 	return nil
-}
-
-// specs are the operators as a header names them.
-func specs(ops []operator.Operator) string {
-	var names []string
-	for _, op := range ops {
-		names = append(names, op.String())
-	}
-	return strings.Join(names, ",")
 }

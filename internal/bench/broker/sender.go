@@ -8,18 +8,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// sendWindow is how many results may wait for the server at once, as in the worker.
+// sendWindow is how many results may wait for the server's confirmation, as in the worker.
 const sendWindow = 4096
 
-// sender stores each result by itself, many on their way at once, and acknowledges each input when its result is
-// stored: what Millrace's shared delivery does for each payload.
+// sender stores each result separately, many of them concurrently, and acknowledges each input when its result is stored.
 type sender struct {
 	js     jetstream.JetStream
 	window chan sent
-	stored func(since time.Time) // told of each result that is stored, with when its input was received; nil for none
+	stored func(since time.Time) // called for each stored result with the arrival of its input; nil for none
 }
 
-// sent is a result on its way.
+// sent is a result that is not confirmed yet.
 type sent struct {
 	in       jetstream.Msg
 	received time.Time
@@ -30,13 +29,13 @@ func newSender(js jetstream.JetStream) *sender {
 	return &sender{js: js, window: make(chan sent, sendWindow)}
 }
 
-// send starts storing the result of in. Several goroutines may.
+// send starts to store the result of in. Several goroutines may call it.
 func (s *sender) send(ctx context.Context, in jetstream.Msg, received time.Time, operators string, body []byte) error {
 	m, err := result(in, operators, body)
 	if err != nil {
 		return err
 	}
-	ack, err := s.js.PublishMsgAsync(m, jetstream.WithStallWait(patience))
+	ack, err := s.js.PublishMsgAsync(m, jetstream.WithStallWait(answerTimeout))
 	if err != nil {
 		return fmt.Errorf("store a result: %w", err)
 	}
@@ -48,7 +47,7 @@ func (s *sender) send(ctx context.Context, in jetstream.Msg, received time.Time,
 	}
 }
 
-// settle waits for n results and acknowledges their inputs.
+// settle waits until n results are stored and acknowledges their inputs.
 func (s *sender) settle(ctx context.Context, n int) error {
 	for range n {
 		var next sent

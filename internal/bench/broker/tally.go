@@ -8,13 +8,13 @@ import (
 	"millrace/internal/ingest"
 )
 
-// tally is the observer that knows when a worker has done its load. The zero tally observes nothing.
+// tally is an observer that signals when a worker has moved its load. The zero tally observes nothing.
 type tally struct {
 	want    int64
 	stored  atomic.Int64
 	all     chan struct{}       // closed when every result is stored and its input acknowledged
-	failed  chan error          // gets what keeps that from happening
-	latency func(time.Duration) // told of each, from received to stored; nil for none
+	failed  chan error          // receives the error that prevents it
+	latency func(time.Duration) // receives the time of each payload from received to stored; nil for none
 }
 
 func newTally(n int) *tally {
@@ -24,7 +24,7 @@ func newTally(n int) *tally {
 // Settled implements ingest.Observer.
 func (t *tally) Settled(o ingest.Outcome, in, _ int, latency, _ time.Duration) {
 	switch {
-	case t.all == nil || o == ingest.Nacked: // it comes again
+	case t.all == nil || o == ingest.Nacked: // it will be redelivered
 	case o == ingest.DeadLettered:
 		select {
 		case t.failed <- fmt.Errorf("a payload of %d bytes became a dead letter", in):

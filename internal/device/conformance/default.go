@@ -11,14 +11,22 @@ var defaultStreamTests = []test{
 	{"PerThreadDoesNotWait", perThreadDoesNotWait},
 }
 
-// defaultStream returns a default stream, to be closed at the end.
-func (r *rig) defaultStream(name string, kind device.DefaultKind) device.Stream {
+// defaultStreamer is a device with CUDA's default streams, which only benchmarks use.
+type defaultStreamer interface {
+	DefaultStream(name string, perThread bool) (device.Stream, error)
+}
+
+// defaultStream returns a default stream, to be closed at the end. Only CUDA has them, and must.
+func (r *rig) defaultStream(name string, perThread bool) device.Stream {
 	r.Helper()
-	d, ok := r.dev.(device.DefaultStreamer)
-	if !ok {
-		r.Skipf("NOT TESTED: A %s DEVICE HAS NO DEFAULT STREAMS", r.dev.Info().Kind)
+	d, ok := r.dev.(defaultStreamer)
+	switch kind := r.dev.Info().Kind; {
+	case !ok && kind == "cuda":
+		r.Fatal("a CUDA device has no default streams")
+	case !ok:
+		r.Skipf("NOT TESTED: A %s DEVICE HAS NO DEFAULT STREAMS", kind)
 	}
-	s, err := d.DefaultStream(name, kind)
+	s, err := d.DefaultStream(name, perThread)
 	r.ok("default stream", err)
 	r.closeLater("close "+name, s.Close)
 	return s
@@ -27,7 +35,7 @@ func (r *rig) defaultStream(name string, kind device.DefaultKind) device.Stream 
 // legacyIsOneQueue: what is enqueued on the legacy default stream under one name waits for what is on it under
 // another, and streams of their own wait for neither.
 func legacyIsOneQueue(r *rig) {
-	first, second := r.defaultStream("first", device.LegacyDefault), r.defaultStream("second", device.LegacyDefault)
+	first, second := r.defaultStream("first", false), r.defaultStream("second", false)
 	own, done := r.stream("own"), r.event()
 	m, b := r.memory(64), r.host(64, 0)
 	open := r.gate(first)
@@ -47,7 +55,7 @@ func legacyIsOneQueue(r *rig) {
 func perThreadDoesNotWait(r *rig) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	mine, held := r.defaultStream("mine", device.PerThreadDefault), r.stream("held")
+	mine, held := r.defaultStream("mine", true), r.stream("held")
 	m, b, done := r.memory(64), r.host(64, 0), r.event()
 	open := r.gate(held)
 	r.ok("record", held.Record(done))

@@ -184,10 +184,14 @@ func (l *library) streamCreate(d deviceHandle) (streamHandle, error) {
 	return s, err
 }
 
-func (l *library) streamDefault(d deviceHandle, kind device.DefaultKind) (streamHandle, error) {
+func (l *library) streamDefault(d deviceHandle, perThread bool) (streamHandle, error) {
 	var e C.millrace_error
 	var s streamHandle
-	err := failed("default stream", C.mr_stream_default(l.api, d, C.int32_t(kind), &s, &e), &e)
+	kind := C.int32_t(C.MILLRACE_LEGACY_DEFAULT)
+	if perThread {
+		kind = C.MILLRACE_PER_THREAD_DEFAULT
+	}
+	err := failed("default stream", C.mr_stream_default(l.api, d, kind, &s, &e), &e)
 	return s, err
 }
 
@@ -195,8 +199,6 @@ func (l *library) streamDefault(d deviceHandle, kind device.DefaultKind) (stream
 var (
 	_ [0]struct{} = [int(device.Timed) - C.MILLRACE_EVENT_TIMED]struct{}{}
 	_ [0]struct{} = [int(device.BlockingSync) - C.MILLRACE_EVENT_BLOCKING]struct{}{}
-	_ [0]struct{} = [int(device.LegacyDefault) - C.MILLRACE_LEGACY_DEFAULT]struct{}{}
-	_ [0]struct{} = [int(device.PerThreadDefault) - C.MILLRACE_PER_THREAD_DEFAULT]struct{}{}
 )
 
 func (l *library) streamDestroy(s streamHandle) error {

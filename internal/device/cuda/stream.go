@@ -28,13 +28,14 @@ func (d *gpu) NewStream(name string) (device.Stream, error) {
 	return d.keepStream(name)(d.lib.streamCreate(d.handle))
 }
 
-// DefaultStream implements device.DefaultStreamer.
-func (d *gpu) DefaultStream(name string, kind device.DefaultKind) (device.Stream, error) {
+// DefaultStream returns one of CUDA's default streams: the one of whichever thread calls the stream's methods, or the legacy
+// one, which joins all streams that NewStream did not make. `worker bench` shows what they cost; nothing else uses them.
+func (d *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
 	if err := d.enter("default stream"); err != nil {
 		return nil, err
 	}
 	defer d.release()
-	return d.keepStream(name)(d.lib.streamDefault(d.handle, kind))
+	return d.keepStream(name)(d.lib.streamDefault(d.handle, perThread))
 }
 
 func (d *gpu) keepStream(name string) func(streamHandle, error) (device.Stream, error) {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/memory"
 )
 
 // DefaultMemory is the bytes of device memory, and of host memory for copies, where Options says nothing.
@@ -73,9 +74,8 @@ type Device struct {
 	kernels     map[string]device.HostKernel
 	workers     *workers
 	parallel    device.Parallel // workers.run
-	memory      addressSpace
-	buffers     hostMemory
-	defaults    defaults
+	memory      *memory.Space
+	buffers     *memory.HostBuffers
 	completions completions
 	loss        loss
 	tracker     tracker // under the invariants tag only
@@ -104,6 +104,10 @@ func Open(o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	var fresh byte
+	if device.Invariants {
+		fresh = memory.Poison
+	}
 	d := &Device{
 		info: device.Info{
 			Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
@@ -111,8 +115,8 @@ func Open(o Options) (*Device, error) {
 		},
 		epoch:       time.Now(),
 		kernels:     make(map[string]device.HostKernel, len(o.Kernels)),
-		memory:      addressSpace{limit: o.MemoryLimit, next: segmentGap},
-		buffers:     hostMemory{limit: o.HostMemoryLimit, live: make(map[*byte]hostAllocation)},
+		memory:      memory.NewSpace("host", o.MemoryLimit, fresh),
+		buffers:     memory.NewHostBuffers("host", o.HostMemoryLimit),
 		completions: newCompletions(),
 		loss:        loss{signal: make(chan struct{})},
 		open:        make(map[object]struct{}),
@@ -137,37 +141,6 @@ func (d *Device) Now() time.Duration { return time.Since(d.epoch) }
 // Epoch implements device.Device.
 func (d *Device) Epoch() time.Time { return d.epoch }
 
-// Alloc implements device.Device. It does not wait for other work.
-func (d *Device) Alloc(bytes int) (device.Memory, error) {
-	const call = "alloc"
-	if err := d.usable(call); err != nil {
-		return device.Memory{}, err
-	}
-	if bytes <= 0 {
-		return device.Memory{}, d.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
-	}
-	seg := d.memory.take(bytes, nil)
-	if seg == nil {
-		return device.Memory{}, d.errorf(call, device.ErrOutOfMemory, "%d bytes: %s", bytes, d.memory.room())
-	}
-	return device.Memory{Addr: seg.base, Bytes: bytes}, nil
-}
-
-// Free implements device.Device. Queued work that still uses the memory will lose the device.
-func (d *Device) Free(m device.Memory) error {
-	const call = "free"
-	if err := d.usable(call); err != nil {
-		return err
-	}
-	if device.Invariants {
-		d.tracker.mustBeIdle(m, call)
-	}
-	if !d.memory.drop(m) {
-		return d.misuse(call, "%v is not a whole live allocation of Alloc", span(m))
-	}
-	return nil
-}
-
 // Close implements device.Device. Gates that nobody opened give way first.
 func (d *Device) Close() error {
 	d.mu.Lock()
@@ -189,10 +162,10 @@ func (d *Device) Close() error {
 		s.stop()
 	}
 	d.workers.stop()
-	leaks = append(leaks, d.memory.leaks()...)
-	leaks = append(leaks, d.buffers.leaks()...)
-	d.memory.clear()
-	d.buffers.clear()
+	leaks = append(leaks, d.memory.Leaks()...)
+	leaks = append(leaks, d.buffers.Leaks()...)
+	d.memory.Clear()
+	d.buffers.Clear()
 	d.completions.close()
 
 	err := d.Err()

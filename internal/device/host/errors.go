@@ -2,7 +2,7 @@ package host
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"sync"
 
 	"millrace/internal/device"
@@ -87,18 +87,10 @@ func (d *Device) errorf(call string, kind error, format string, args ...any) err
 	return device.Errorf(call, d.info.ID, kind, format, args...)
 }
 
-// misuse is an error that can only be a bug of the caller: ErrInvalid, or a panic under the invariants tag.
-func (d *Device) misuse(call, format string, args ...any) error {
-	err := d.errorf(call, device.ErrInvalid, format, args...)
-	if device.Invariants {
+// misuse returns err. Under the invariants tag an invalid argument, which can only be a bug of the caller, panics.
+func misuse(err error) error {
+	if device.Invariants && errors.Is(err, device.ErrInvalid) {
 		panic(err)
 	}
 	return err
-}
-
-// span prints device memory as the range of addresses it covers.
-type span device.Memory
-
-func (m span) String() string {
-	return fmt.Sprintf("device memory %#x+%d", m.Addr, m.Bytes)
 }

@@ -14,7 +14,7 @@ type mark struct {
 }
 
 // reached says whether the stream has got there; true for no mark.
-func (m mark) reached() bool { return m.stream == nil || m.stream.done.Load() >= m.seq }
+func (m mark) reached() bool { return m.stream == nil || m.stream.Passed(m.seq) }
 
 // event holds the mark of its latest Record. Who waits copies the mark, so that a later Record does not
 // move what is waited for.

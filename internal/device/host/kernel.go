@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"millrace/internal/device"
+	"millrace/internal/device/memory"
 )
 
 // kernel is an operator in Go with its parameters.
@@ -88,8 +89,8 @@ func (k *kernel) fit(args device.LaunchArgs) (device.LaunchArgs, error) {
 	var errs [4]error
 	args.Rows, errs[0] = k.cut("rows", args.Rows, shape.Bytes, 1)
 	args.Offsets, errs[1] = k.cut("offsets", args.Offsets, 4*(shape.Rows+1), 4)
-	args.Scratch, errs[2] = k.cut("scratch", args.Scratch, needs.Scratch, alignment)
-	args.Result, errs[3] = k.cut("result", args.Result, needs.Result, alignment)
+	args.Scratch, errs[2] = k.cut("scratch", args.Scratch, needs.Scratch, memory.Alignment)
+	args.Result, errs[3] = k.cut("result", args.Result, needs.Result, memory.Alignment)
 	for _, err := range errs {
 		if err != nil {
 			return args, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
+	"millrace/internal/device/memory"
 )
 
 type opKind uint8
@@ -49,7 +50,7 @@ func (s *stream) run(o *op) {
 		}
 	case opFill:
 		if mem, ok := s.resolve("fill", o.dst); ok {
-			fill(mem, o.value)
+			memory.Fill(mem, o.value)
 		}
 	case opLaunch:
 		s.launch(o)
@@ -68,35 +69,11 @@ func (s *stream) run(o *op) {
 	}
 }
 
-// resolve gives the bytes at m. An address outside live memory loses the device.
-func (s *stream) resolve(call string, m device.Memory) ([]byte, bool) {
-	mem, ok := s.dev.memory.resolve(m)
-	if !ok {
-		kind := device.ErrLost
-		if call == "launch" {
-			kind = device.ErrKernelFault
-		}
-		s.dev.fault(s.dev.errorf(call, kind,
-			"illegal address on stream %s: %v is not in live device memory", s.name, span(m)))
-	}
-	return mem, ok
-}
-
-// poison makes what reads freed memory show, under the invariants tag.
-func (s *stream) poison(m device.Memory) {
-	if !device.Invariants {
-		return
-	}
-	if mem, ok := s.resolve("free", m); ok {
-		fill(mem, poison)
-	}
-}
-
 // CopyIn implements device.Stream.
 func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 	const call = "copy in"
 	if src.Len() > dst.Bytes {
-		return s.dev.errorf(call, device.ErrInvalid, "%d bytes do not fit into %v", src.Len(), span(dst))
+		return s.dev.errorf(call, device.ErrInvalid, "%d bytes do not fit into %v", src.Len(), memory.Span(dst))
 	}
 	if src.Len() == 0 {
 		return s.check(call)
@@ -110,7 +87,7 @@ func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 func (s *stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 	const call = "copy out"
 	if src.Bytes < 0 || src.Bytes > dst.Len() {
-		return s.dev.errorf(call, device.ErrInvalid, "%v does not fit into a host buffer of %d bytes", span(src), dst.Len())
+		return s.dev.errorf(call, device.ErrInvalid, "%v does not fit into a host buffer of %d bytes", memory.Span(src), dst.Len())
 	}
 	if src.Bytes == 0 {
 		return s.check(call)
@@ -123,7 +100,7 @@ func (s *stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 func (s *stream) Fill(dst device.Memory, value byte) error {
 	const call = "fill"
 	if dst.Bytes < 0 {
-		return s.dev.errorf(call, device.ErrInvalid, "%v has a negative length", span(dst))
+		return s.dev.errorf(call, device.ErrInvalid, "%v has a negative length", memory.Span(dst))
 	}
 	if dst.Bytes == 0 {
 		return s.check(call)

@@ -28,7 +28,6 @@ type stream struct {
 	queue    []op      // enqueued and not yet picked up
 	queued   uint64    // number of the last operation enqueued
 	closed   bool
-	holders  int           // how often it was handed out as the legacy default stream; 0 for one of a caller's own
 	order    order         // what the next operation comes after, under the invariants tag
 	exited   chan struct{} // closed when the goroutine has returned
 
@@ -37,14 +36,6 @@ type stream struct {
 
 // NewStream implements device.Device.
 func (d *Device) NewStream(name string) (device.Stream, error) {
-	s, err := d.newStream(name)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func (d *Device) newStream(name string) (*stream, error) {
 	s := &stream{dev: d, name: name, exited: make(chan struct{})}
 	s.work.L, s.progress.L = &s.mu, &s.mu
 	if device.Invariants {
@@ -161,6 +152,9 @@ func (s *stream) wake() {
 	s.progress.Broadcast()
 }
 
+// Passed implements memory.Stream.
+func (s *stream) Passed(seq uint64) bool { return s.done.Load() >= seq }
+
 // await returns once operation seq is done or the device is lost.
 func (s *stream) await(seq uint64) {
 	s.mu.Lock()
@@ -190,9 +184,6 @@ func (s *stream) Synchronize() error {
 
 // Close implements device.Stream.
 func (s *stream) Close() error {
-	if s.dev.stillHeld(s) {
-		return nil
-	}
 	if again := s.stop(); again {
 		return nil
 	}

@@ -107,6 +107,13 @@ func (d *Device) match(kind FaultKind, n uint64) (Fault, bool) {
 	return Fault{}, false
 }
 
+// injected counts a call and reports whether a fault of that kind befalls it.
+func (d *Device) injected(kind FaultKind, calls *uint64) bool {
+	*calls++
+	_, ok := d.match(kind, *calls)
+	return ok
+}
+
 // marker returns the marker of a device loss that a row holds, nil if none does.
 func (d *Device) marker(rows []byte, offsets []uint32) []byte {
 	for _, f := range d.faults {

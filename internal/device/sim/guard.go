@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
+	"millrace/internal/device/memory"
 )
 
 // guard is the device.Guard of every host buffer of a device.
@@ -16,23 +17,23 @@ func (g guard) Access(mem []byte) {
 	}
 	g.dev.mu.Lock()
 	defer g.dev.mu.Unlock()
-	lo := address(mem)
+	lo := memory.Address(mem)
 	hi := lo + uint64(len(mem))
 	g.dev.eachUse(func(o *op, u use) {
-		if at := address(u.data); at < hi && lo < at+uint64(len(u.data)) {
+		if at := memory.Address(u.data); at < hi && lo < at+uint64(len(u.data)) {
 			panic(fmt.Sprintf("sim: the host looks at a buffer of %d bytes before the %v has completed", len(mem), o))
 		}
 	})
 }
 
-// checkUnused panics in the invariants build if queued work uses a, which is about to be freed.
-func (d *Device) checkUnused(call string, a *allocation) {
+// checkUnused panics in the invariants build if queued work uses the memory of that life, which was freed.
+func (d *Device) checkUnused(call string, freed *life) {
 	if !device.Invariants {
 		return
 	}
 	d.eachUse(func(o *op, u use) {
-		if u.alloc == a {
-			panic(fmt.Sprintf("sim: %s of %d bytes that the %v still uses", call, len(a.data), o))
+		if u.life == freed {
+			panic(fmt.Sprintf("sim: %s of memory of which the %v still uses %d bytes", call, o, len(u.data)))
 		}
 	})
 }

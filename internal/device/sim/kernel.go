@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"millrace/internal/device"
+	"millrace/internal/device/memory"
 )
 
 // Kernel is a device.Kernel that runs in Go.
@@ -134,8 +135,8 @@ func checkLaunch(a device.LaunchArgs, needs func(device.Shape) device.Needs) err
 		if m.have.Bytes < m.bytes {
 			return fmt.Errorf("%d bytes of %s: needs %d", m.have.Bytes, m.name, m.bytes)
 		}
-		if m.aligned && m.have.Addr%alignment != 0 {
-			return fmt.Errorf("%s at %#x: must be aligned to %d", m.name, m.have.Addr, alignment)
+		if m.aligned && m.have.Addr%memory.Alignment != 0 {
+			return fmt.Errorf("%s at %#x: must be aligned to %d", m.name, m.have.Addr, memory.Alignment)
 		}
 	}
 	return nil

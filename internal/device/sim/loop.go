@@ -24,6 +24,7 @@ type op struct {
 	token    uint64 // of a notify
 	mark     *mark  // of a record or a wait
 	opened   bool   // of a gate
+	pool     *Pool  // of a free
 
 	// effect is what the operation does to memory and state at its end. An error loses the device.
 	effect func() error
@@ -213,8 +214,11 @@ func (d *Device) carryOut(o *op) {
 	d.queued--
 	d.runnable = append(d.runnable, s)
 	d.trace.add(o, d.now)
-	if o.kind == Record {
+	switch o.kind {
+	case Record:
 		d.reach(o.mark)
+	case Free:
+		o.pool.retire()
 	}
 }
 

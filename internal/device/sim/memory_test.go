@@ -177,7 +177,7 @@ func TestCloseReportsLeaks(t *testing.T) {
 	}
 	want := []string{
 		"stream lane-0", "event", "kernel crc", "pool 256 bytes used",
-		"device memory 10 bytes", "host buffer 20 bytes",
+		"memory 10 bytes", "host buffer 20 bytes",
 	}
 	if !slices.Equal(leak.Open, want) || leak.Device != "sim-5" {
 		t.Errorf("%s leaks %q, want %q", leak.Device, leak.Open, want)

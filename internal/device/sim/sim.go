@@ -97,12 +97,11 @@ type Device struct {
 	closed  bool
 
 	loop
-	memory
+	memories
 	counts      counts
 	completions []uint64 // tokens that came and were not fetched, in order
 	holds       int      // calls of Hold not released
 	trace       trace
-	legacy      *Stream // the legacy default stream, while anybody holds it
 
 	events  map[*Event]struct{}
 	pools   []*Pool
@@ -113,9 +112,7 @@ type Device struct {
 var (
 	_ device.Device = (*Device)(nil)
 	_ device.Gater  = (*Device)(nil)
-
-	_ device.DefaultStreamer = (*Device)(nil)
-	_ device.Mapper          = (*Device)(nil)
+	_ device.Mapper = (*Device)(nil)
 )
 
 // Open makes a device. It fails with ErrInvalid when the options make no sense, naming every problem.
@@ -140,7 +137,7 @@ func Open(o Options) (*Device, error) {
 		faults:   slices.Clone(o.Faults),
 		inPlace:  o.MostInPlace,
 		loop:     newLoop(slots),
-		memory:   newMemory(orDefault(o.Memory, DefaultMemory), orDefault(o.HostMemory, DefaultMemory)),
+		memories: newMemories(id, orDefault(o.Memory, DefaultMemory), orDefault(o.HostMemory, DefaultMemory)),
 		trace:    trace{limit: max(orDefault(o.TraceLimit, DefaultTraceLimit), 0)},
 		events:   make(map[*Event]struct{}),
 		bound:    make(map[*Kernel]struct{}),
@@ -295,17 +292,10 @@ func (d *Device) leaks() []string {
 	slices.Sort(kernels)
 	open = append(open, kernels...)
 	for _, p := range d.pools {
-		open = append(open, fmt.Sprintf("pool %d bytes used", p.stats.Used))
+		open = append(open, p.shared.Leak())
 	}
-	for _, a := range d.deviceSpace.live {
-		if a.pool == nil {
-			open = append(open, fmt.Sprintf("device memory %d bytes", len(a.data)))
-		}
-	}
-	for _, a := range d.hostSpace.live {
-		open = append(open, fmt.Sprintf("host buffer %d bytes", len(a.data)))
-	}
-	return open
+	open = append(open, d.space.Leaks()...)
+	return append(open, d.buffers.Leaks()...)
 }
 
 // release lets go of everything the caller had left open. The lock is held.
@@ -314,10 +304,12 @@ func (d *Device) release() {
 		s.closed = true
 	}
 	for _, p := range d.pools {
-		p.closed = true
+		p.shared.Close()
 	}
 	d.streams, d.pools = nil, nil
 	clear(d.events)
 	clear(d.bound)
-	d.memory = newMemory(d.deviceSpace.limit, d.hostSpace.limit)
+	d.space.Clear()
+	d.buffers.Clear()
+	clear(d.lives)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/memory"
 )
 
 // Stream is a queue of operations. See device.Stream for what its methods do.
@@ -20,7 +21,6 @@ type Stream struct {
 	engine  Engine        // that served the stream last
 	served  time.Duration // when it was done
 	awaited time.Duration // when the latest event that the stream waited for was reached
-	holders int           // how often it was handed out as the legacy default stream; 0 for one of a caller's own
 }
 
 // NewStream implements device.Device.
@@ -30,32 +30,9 @@ func (d *Device) NewStream(name string) (device.Stream, error) {
 	if err := d.usable("new stream"); err != nil {
 		return nil, err
 	}
-	return d.newStream(name), nil
-}
-
-// newStream is NewStream with the lock held.
-func (d *Device) newStream(name string) *Stream {
 	s := &Stream{dev: d, name: name}
 	d.streams = append(d.streams, s)
-	return s
-}
-
-// DefaultStream implements device.DefaultStreamer. The legacy default stream is one queue that all share, and
-// its name is the one that it was first asked for by.
-func (d *Device) DefaultStream(name string, kind device.DefaultKind) (device.Stream, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("default stream"); err != nil {
-		return nil, err
-	}
-	if kind != device.LegacyDefault {
-		return d.newStream(name), nil
-	}
-	if d.legacy == nil {
-		d.legacy = d.newStream(name)
-	}
-	d.legacy.holders++
-	return d.legacy, nil
+	return s, nil
 }
 
 // Enqueue implements device.Device.
@@ -101,6 +78,9 @@ func (s *Stream) enqueue(o *op) {
 	d.settle()
 	d.wake()
 }
+
+// Passed implements memory.Stream. The lock is held.
+func (s *Stream) Passed(operation uint64) bool { return s.done >= operation }
 
 // Name implements device.Stream.
 func (s *Stream) Name() string { return s.name }
@@ -157,7 +137,7 @@ func (s *Stream) Fill(dst device.Memory, value byte) error {
 		return nil
 	}
 	u := d.useDevice(dst)
-	s.enqueue(&op{kind: Fill, bytes: dst.Bytes, uses: []use{u}, effect: func() error { paint(u.data, value); return nil }})
+	s.enqueue(&op{kind: Fill, bytes: dst.Bytes, uses: []use{u}, effect: func() error { memory.Fill(u.data, value); return nil }})
 	return nil
 }
 
@@ -189,9 +169,7 @@ func (s *Stream) synchronize(call string) error {
 	if err := d.usable(call); err != nil {
 		return err
 	}
-	for _, p := range d.pools {
-		p.releaseUnused()
-	}
+	d.pools = slices.DeleteFunc(d.pools, func(p *Pool) bool { return p.shared.Release() })
 	return nil
 }
 
@@ -203,15 +181,8 @@ func (s *Stream) Close() error {
 	if s.closed {
 		return nil
 	}
-	if s.holders > 1 {
-		s.holders--
-		return nil
-	}
 	err := s.synchronize("close stream")
 	s.closed = true
-	if d.legacy == s {
-		d.legacy = nil
-	}
 	d.streams = slices.DeleteFunc(d.streams, func(o *Stream) bool { return o == s })
 	return err
 }

@@ -1,4 +1,4 @@
-package host_test
+package memory_test
 
 import (
 	"errors"
@@ -7,11 +7,38 @@ import (
 	"testing"
 
 	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/device/sim"
 )
+
+// gated is a device whose streams tests can hold up.
+type gated interface {
+	device.Device
+	device.Gater
+}
+
+// onEachDevice runs a test on the devices whose memory this package is.
+func onEachDevice(t *testing.T, test func(t *testing.T, dev gated)) {
+	t.Run("host", func(t *testing.T) {
+		d, err := host.Open(host.Options{Cores: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, d)
+	})
+	t.Run("sim", func(t *testing.T) {
+		d, err := sim.Open(sim.Options{Cost: sim.H100()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, d)
+	})
+}
 
 // poolModel is what a pool should look like, kept in the plainest way.
 type poolModel struct {
-	*rig
+	*testing.T
+	dev     gated
 	pool    device.Pool
 	streams []device.Stream
 	open    []func() // opens the stream's gate; nil while it is open
@@ -26,28 +53,42 @@ const modelLimit = 8 << 20
 // again, memory whose Free is behind a closed gate goes to that stream alone, Used is the sum of what is out,
 // and the limit holds.
 func TestPoolAgainstModel(t *testing.T) {
-	for seed := range uint64(8) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			m := newPoolModel(t)
-			rng := rand.New(rand.NewPCG(seed, 1))
-			for range 1500 {
-				m.step(rng)
-				m.checkStats()
-			}
-			m.finish()
-		})
-	}
+	onEachDevice(t, func(t *testing.T, dev gated) {
+		for seed := range uint64(8) {
+			t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+				m := newPoolModel(t, dev)
+				rng := rand.New(rand.NewPCG(seed, 1))
+				for range 1500 {
+					m.step(rng)
+					m.checkStats()
+				}
+				m.finish()
+			})
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
-func newPoolModel(t *testing.T) *poolModel {
-	r := newRig(t)
-	p, err := r.dev.NewPool(device.PoolConfig{Limit: modelLimit, ReleaseThreshold: 3 << 20})
-	r.ok(err)
-	m := &poolModel{rig: r, pool: p, open: make([]func(), 3), pending: make([][]device.Memory, 3)}
+func newPoolModel(t *testing.T, dev gated) *poolModel {
+	m := &poolModel{T: t, dev: dev, open: make([]func(), 3), pending: make([][]device.Memory, 3)}
+	var err error
+	m.pool, err = dev.NewPool(device.PoolConfig{Limit: modelLimit, ReleaseThreshold: 3 << 20})
+	m.ok(err)
 	for range 3 {
-		m.streams = append(m.streams, r.stream("model"))
+		s, err := dev.NewStream("model")
+		m.ok(err)
+		m.streams = append(m.streams, s)
 	}
 	return m
+}
+
+func (m *poolModel) ok(err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatal(err)
+	}
 }
 
 func (m *poolModel) step(rng *rand.Rand) {
@@ -55,7 +96,9 @@ func (m *poolModel) step(rng *rand.Rand) {
 	switch rng.IntN(10) {
 	case 0: // close or open the gate
 		if m.open[i] == nil {
-			m.open[i] = m.gate(m.streams[i])
+			open, err := m.dev.Gate(m.streams[i])
+			m.ok(err)
+			m.open[i] = open
 		} else {
 			m.passGate(i)
 		}
@@ -139,6 +182,10 @@ func (m *poolModel) finish() {
 	if st := m.stats(); st.Reserved != 0 {
 		m.Errorf("all is free and trimmed: %+v", st)
 	}
+	for _, s := range m.streams {
+		m.ok(s.Close())
+	}
+	m.ok(m.pool.Close())
 }
 
 func (m *poolModel) stats() device.PoolStats {

@@ -10,36 +10,36 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// mover is a worker under measurement, for one round.
-type mover interface {
-	// ready makes what is not measured: connections, pipelines. The streams are there, and full unless l is
-	// still to come.
-	ready(ctx context.Context, s *site, l load) error
+// worker is a worker that is measured for one round.
+type worker interface {
+	// ready makes what is not measured: connections and pipelines. The streams exist, and the input stream is full unless
+	// l is published later.
+	ready(ctx context.Context, s *server, l load) error
 
-	// run moves every payload of l: it returns when each result is stored and each input's acknowledgement is
-	// sent and has reached the server.
+	// run moves every payload of l. It returns when each result is stored and each input's acknowledgement has reached the
+	// server.
 	run(ctx context.Context, l load) error
 
-	// close gives back what ready took, however far that came.
+	// close undoes ready, even if that failed halfway.
 	close() error
 }
 
-// grouping is a mover that stores the results of several payloads at once.
+// grouping is implemented by workers that store the results of several payloads at once.
 type grouping interface {
-	// groups is how many such there were, once it is closed.
+	// groups returns the number of groups after the worker is closed.
 	groups() int64
 }
 
-// client is a mover's connections, for the movers that are no Millrace.
+// client holds the connections of a worker other than Millrace.
 type client struct {
 	nc     *nats.Conn // the first
 	conns  []*nats.Conn
-	js     []jetstream.JetStream // of each
+	js     []jetstream.JetStream // one for each connection
 	stream string                // of the inputs
 }
 
-// dial opens n connections. window is how many publishes may wait for their acknowledgement on each.
-func (c *client) dial(s *site, name string, n, window int) error {
+// dial opens n connections. On each, window publishes may wait for their acknowledgement.
+func (c *client) dial(s *server, name string, n, window int) error {
 	c.stream = s.in
 	for range n {
 		nc, err := s.connect(name)
@@ -57,14 +57,14 @@ func (c *client) dial(s *site, name string, n, window int) error {
 	return nil
 }
 
-// How a pull lasts and is kept alive, as in the worker.
+// Expiry and heartbeat of a pull request, as in the worker.
 const (
 	pullFor   = 3 * time.Second
 	heartbeat = time.Second
 )
 
-// pull starts to pull from a consumer over nc, as the worker does: it takes a turn in the consumer's priority group, if it
-// has one. The caller stops it.
+// pull starts to pull from a consumer over nc, as the worker does. It joins the consumer's priority group if there is one.
+// The caller stops it.
 func (c *client) pull(ctx context.Context, nc *nats.Conn, name string) (*pull.Pull, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *client) pull(ctx context.Context, nc *nats.Conn, name string) (*pull.Pu
 	return pull.Open(nc, r)
 }
 
-// flush returns when the server has everything that was sent.
+// flush waits until the server has received everything that was sent.
 func (c *client) flush(ctx context.Context) error {
 	for _, nc := range c.conns {
 		if err := nc.FlushWithContext(ctx); err != nil {

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device/host"
 )
 
-// TestEveryScheduleHasItsRow has the names that users and documents know the schedules by.
+// TestEveryScheduleHasItsRow: users and documents know the schedules by these names.
 func TestEveryScheduleHasItsRow(t *testing.T) {
 	var all []string
 	for _, e := range List() {
@@ -69,7 +69,7 @@ func TestRunRefusesWhatCheckRefuses(t *testing.T) {
 	}
 }
 
-// openHost opens a host device with every kernel that rows ask for, which must be closed without leaks.
+// openHost opens a host device with every kernel that rows need. It must be closed without leaks.
 func openHost(t *testing.T, faulty ...device.HostKernel) device.Device {
 	t.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: hostKernels(faulty...)})

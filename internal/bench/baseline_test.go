@@ -4,24 +4,25 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// fakeYardstick, set in the environment, makes this test binary a yardstick that behaves as its value says.
-const fakeYardstick = "MILLRACE_TEST_YARDSTICK"
+// fakeProgram, set in the environment, makes this test binary a baseline program that behaves as its value says.
+const fakeProgram = "MILLRACE_TEST_YARDSTICK"
 
 func TestMain(m *testing.M) {
-	if how := os.Getenv(fakeYardstick); how != "" {
-		os.Exit(playYardstick(how))
+	if how := os.Getenv(fakeProgram); how != "" {
+		os.Exit(playProgram(how))
 	}
 	os.Exit(m.Run())
 }
 
-// playYardstick answers requests: every one with all the figures that any request is asked for.
-func playYardstick(how string) int {
+// playProgram answers every request with all the figures that any request asks for.
+func playProgram(how string) int {
 	requests := bufio.NewScanner(os.Stdin)
 	for requests.Scan() {
 		name, rest, _ := strings.Cut(requests.Text(), " ")
@@ -58,10 +59,10 @@ func fakeAnswer() string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// playing makes the process's yardsticks behave so, and returns the program.
+// playing makes the process's baseline programs behave as how says, and returns the program's path.
 func playing(t *testing.T, how string) string {
 	t.Helper()
-	t.Setenv(fakeYardstick, how)
+	t.Setenv(fakeProgram, how)
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -69,13 +70,13 @@ func playing(t *testing.T, how string) string {
 	return program
 }
 
-// comparable are the rows that the yardstick can be asked about.
+// comparableRows are the rows that the baseline program can be asked about.
 var comparableRows = []string{
 	"pinned-in", "pinned-out", "pinned-both", "pageable-in", "serial", "double", "triple", "lanes",
 	"preallocated", "synchronous", "async-0", "async-kept", "latency/streams",
 }
 
-func TestRowsAreComparedWithTheYardstick(t *testing.T) {
+func TestRowsAreComparedWithTheBaselineProgram(t *testing.T) {
 	o := tiny(openHost(t))
 	o.Yardstick = playing(t, "well")
 	o.Rows = append(slices.Clone(comparableRows), "polling", "blocking-event", "host-function")
@@ -84,9 +85,9 @@ func TestRowsAreComparedWithTheYardstick(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range r.Rows {
-		want := figureYardstick
+		want := figureOverBaseline
 		if row.Group == "completion" {
-			want = figureYardSeconds
+			want = figureBaseline
 		}
 		if f, ok := row.Figure(want); !ok || f.N != o.Rounds || f.Median <= 0 {
 			t.Errorf("%s/%s has %q %+v", row.Group, row.Name, want, f)
@@ -97,9 +98,9 @@ func TestRowsAreComparedWithTheYardstick(t *testing.T) {
 	}
 }
 
-// TestAYardstickThatFailsIsSaid: rows have their own figures all the same, and the table says what became of the
+// TestABaselineProgramThatFailsIsReported: rows still have their own figures, and the table says why there is no
 // comparison.
-func TestAYardstickThatFailsIsSaid(t *testing.T) {
+func TestABaselineProgramThatFailsIsReported(t *testing.T) {
 	for how, want := range map[string]string{
 		"refuses": "refused \"serial", "stutters": "which is no JSON object", "lacks": "no positive number",
 		"ends": "it has ended", "floods": "token too long",
@@ -114,11 +115,11 @@ func TestAYardstickThatFailsIsSaid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(table.String(), want) || !strings.Contains(table.String(), "no comparison with the yardstick") {
+			if !strings.Contains(table.String(), want) || !strings.Contains(table.String(), "not compared with the baseline program") {
 				t.Errorf("the table does not say %q:\n%s", want, table.String())
 			}
 			for _, row := range r.Rows {
-				if _, ok := row.Figure(figureYardstick); ok || row.Batch == nil {
+				if _, ok := row.Figure(figureOverBaseline); ok || row.Batch == nil {
 					t.Errorf("%s has the ratio %v and takes %v", row.Name, ok, row.Batch)
 				}
 			}
@@ -126,7 +127,7 @@ func TestAYardstickThatFailsIsSaid(t *testing.T) {
 	}
 }
 
-func TestAYardstickThatIsNotThere(t *testing.T) {
+func TestABaselineProgramThatIsMissing(t *testing.T) {
 	o := tiny(openHost(t))
 	o.Yardstick = "/nonexistent/yardstick"
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "make -C kernels yardstick") {
@@ -134,19 +135,19 @@ func TestAYardstickThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestAskOnceARound: contenders that want the same answer share it.
+// TestAskOnceARound: cases that want the same answer share it.
 func TestAskOnceARound(t *testing.T) {
 	tg := newTarget(2)
 	tg.Yardstick = playing(t, "well")
-	if err := tg.startYardstick(t.Context()); err != nil {
+	if err := tg.startProgram(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	asked := 0
 	q := tg.ask(func() string { asked++; return "copy bytes=1" })
 	in, out := q.seconds(yardMedian), q.seconds(yardSeconds)
 	for range 2 {
-		for _, c := range []*contender{in, out} {
-			if err := c.measure(context.Background(), c, 0); err != nil {
+		for _, c := range []*Case{in, out} {
+			if err := c.Measure(context.Background(), c, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -154,7 +155,62 @@ func TestAskOnceARound(t *testing.T) {
 	if asked != 2 || len(in.seconds) != 2 || len(out.seconds) != 2 {
 		t.Errorf("asked %d times for %d and %d figures", asked, len(in.seconds), len(out.seconds))
 	}
-	if err := tg.yardstick.close(); err != nil {
+	if err := tg.program.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSpeedupsAgreeWithTheTimes: in one row, every ratio is that of the times which the table shows.
+func TestSpeedupsAgreeWithTheTimes(t *testing.T) {
+	const serialInCUDA = 0.5 // seconds per batch of every schedule of the fake program
+	o := tiny(openHost(t))
+	o.Yardstick, o.Rounds = playing(t, "well"), 3
+	o.Rows = []string{"serial", "double", "triple", "events", "host-sync", "lanes", "preallocated", "async-kept"}
+	var table strings.Builder
+	o.Out = &table
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := map[string]float64{}
+	for _, row := range r.Rows {
+		reference[row.Name] = row.Batch.Median
+	}
+	for _, row := range r.Rows {
+		want := map[string]float64{}
+		switch row.Group {
+		case "schedules":
+			want[figureSpeedup] = reference["serial"] / row.Batch.Median
+			want[figureOverCUDASerial] = serialInCUDA / row.Batch.Median
+		case "streams":
+			want[figureOverCUDASerial] = serialInCUDA / row.Batch.Median
+		case "alloc":
+			want[figureOverPreallocate] = row.Batch.Median / reference["preallocated"]
+		}
+		if of, compared := row.Figure(figureBaseline); compared {
+			want[figureOverBaseline] = of.Median / row.Batch.Median
+		}
+		for name, ratio := range want {
+			if f, ok := row.Figure(name); !ok || math.Abs(f.Median-ratio) > 1e-9*ratio || f.N != o.Rounds {
+				t.Errorf("%s/%s has %q %+v, and the times give %v", row.Group, row.Name, name, f, ratio)
+			}
+		}
+	}
+	if !strings.Contains(table.String(), "x CUDA serial") || strings.Contains(table.String(), noBaseline) {
+		t.Errorf("the tables do not compare with plain CUDA:\n%s", table.String())
+	}
+}
+
+// TestHeaderSaysWhatSpeedupsAreOver: without a baseline program they are over our own serial schedule.
+func TestHeaderSaysWhatSpeedupsAreOver(t *testing.T) {
+	o := tiny(openHost(t))
+	o.Rows = []string{"schedules/triple", "lanes"}
+	var table strings.Builder
+	o.Out = &table
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if text := table.String(); strings.Count(text, "  x own serial") < 2 || strings.Contains(text, "x CUDA serial") || strings.Count(text, noBaseline) != 1 {
+		t.Errorf("the tables do not say what speedups are over:\n%s", text)
 	}
 }

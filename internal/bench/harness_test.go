@@ -11,43 +11,44 @@ import (
 	"millrace/internal/bench/report"
 )
 
-// visitor is a guest of two rows, the second compared with the first; measured gets the name of each as it is.
-func visitor(measured *[]string, second error) Guest {
-	row := func(t *Track, name string, figure float64, base bool, err error) *Contender {
-		return t.Contender(report.Row{Name: name}, base, func(_ context.Context, c *Contender, _ uint64) error {
+// visitSuite is a suite of two rows, as another package makes it. The second row is compared with the first. measured
+// receives the name of each row that is measured.
+func visitSuite(measured *[]string, second error) Suite {
+	row := func(name string, figure float64, reference bool, err error) *Case {
+		return &Case{Row: report.Row{Name: name}, Reference: reference, Measure: func(_ context.Context, c *Case, _ uint64) error {
 			*measured = append(*measured, name)
 			c.Add("height", "m", figure)
 			return err
-		})
+		}}
 	}
-	return Guest{
-		Group: "visit", MinBytes: 2, MaxBytes: 100,
+	return Suite{
+		Name: "visit", Sizes: Sizes{Of: "payload", Least: 2, Most: 100},
 		Columns: []Column{
-			{Title: "m high", Legend: "above the sea", Figure: "height", Write: func(s report.Spread) string { return decimal(s.Median) }},
-			{Title: "x hill", Figure: "height over the hill", Write: func(s report.Spread) string { return times(s.Median) }},
+			{Title: "m high", Legend: "above the sea", Cell: FigureCell("height", Number)},
+			{Title: "x hill", Cell: FigureCell("height over the hill", times)},
 		},
-		Experiments: []GuestExperiment{{
+		Experiments: []Experiment{{
 			Rows: []Entry{{Name: "hill", Shows: "a hill"}, {Name: "mountain", Shows: "a mountain"}},
-			Run: func(ctx context.Context, t *Track) error {
-				t.Note("sizes %v", t.Sizes(7, 8))
-				hill, mountain := row(t, "hill", 500, true, nil), row(t, "mountain", 2000, false, second)
-				if err := t.Race(ctx, hill, mountain); err != nil {
+			Run: func(ctx context.Context, s *Session) error {
+				s.Note("sizes %v", s.Sizes(7, 8))
+				hill, mountain := row("hill", 500, true, nil), row("mountain", 2000, false, second)
+				if err := s.Measure(ctx, hill, mountain); err != nil {
 					return err
 				}
 				mountain.Compare("height over the hill", "height", hill)
-				t.Finish(hill, mountain)
+				s.Report(hill, mountain)
 				return nil
 			},
 		}},
 	}
 }
 
-// TestGuestIsMeasuredLikeTheOthers: in turns, compared by round, in a table and in the report.
-func TestGuestIsMeasuredLikeTheOthers(t *testing.T) {
+// TestSuiteOfAnotherPackageIsMeasuredLikeOurs: in turns, compared, in a table and in the report.
+func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	var measured []string
 	var table bytes.Buffer
 	o := tiny(openHost(t))
-	o.Guests, o.Out = []Guest{visitor(&measured, nil)}, &table
+	o.Suites, o.Out = []Suite{visitSuite(&measured, nil)}, &table
 	o.Groups, o.Bytes = []string{"visit"}, nil
 	r, err := Run(t.Context(), o)
 	if err != nil {
@@ -62,28 +63,28 @@ func TestGuestIsMeasuredLikeTheOthers(t *testing.T) {
 	if f, ok := r.Rows[1].Figure("height over the hill"); !ok || f.Median != 4 || f.N != 2 {
 		t.Errorf("the mountain is %+v hills high, want 4 in 2 rounds", f)
 	}
-	for _, want := range []string{"m high  x hill", "m high: above the sea", "sizes [7 8]", "2000", "4x"} {
+	for _, want := range []string{"m high  x hill", "m high: above the sea", "sizes [7 8]", "2,000", "4x"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, table.String())
 		}
 	}
-	all := List(o.Guests...)
+	all := List(o.Suites...)
 	if got := all[len(all)-1]; got != (Entry{Group: "visit", Name: "mountain", Shows: "a mountain"}) {
 		t.Errorf("the last row of all is %+v", got)
 	}
 }
 
-// TestGuestRowsThatCannotBe: a base that nobody asked for stays out of the report, and a row that cannot be measured
-// says why, where any other error ends the run.
-func TestGuestRowsThatCannotBe(t *testing.T) {
+// TestReferencesAndRowsThatCannotBeMeasured: a reference that nobody asked for stays out of the report. A row that can't
+// be measured says why, and any other error ends the run.
+func TestReferencesAndRowsThatCannotBeMeasured(t *testing.T) {
 	var measured []string
 	o := tiny(openHost(t))
 	o.Groups, o.Rows, o.Bytes = []string{"visit", "latency"}, []string{"mountain"}, []int{4 << 10, 50}
 	if err := o.Check(); err == nil || !strings.Contains(err.Error(), `no group "visit"`) {
-		t.Errorf("without the guest: %v", err)
+		t.Errorf("without the suite: %v", err)
 	}
 	var table bytes.Buffer
-	o.Guests, o.Out = []Guest{visitor(&measured, Unable("no map of %s", "it"))}, &table
+	o.Suites, o.Out = []Suite{visitSuite(&measured, Unable("no map of %s", "it"))}, &table
 	o.Bytes = []int{50}
 	r, err := Run(t.Context(), o)
 	if err != nil {
@@ -96,23 +97,23 @@ func TestGuestRowsThatCannotBe(t *testing.T) {
 		t.Errorf("the table is\n%s", table.String())
 	}
 	broken := errors.New("an avalanche")
-	o.Guests = []Guest{visitor(&measured, broken)}
+	o.Suites = []Suite{visitSuite(&measured, broken)}
 	if _, err := Run(t.Context(), o); !errors.Is(err, broken) || !strings.Contains(err.Error(), "visit/mountain: ") {
 		t.Errorf("the error is %v", err)
 	}
 }
 
-// TestSizesThatPayloadsCannotHave are left out beside batches, and said.
-func TestSizesThatPayloadsCannotHave(t *testing.T) {
+// TestSizesThatASuiteCannotHaveAreLeftOut: beside a suite of batches, with a note.
+func TestSizesThatASuiteCannotHaveAreLeftOut(t *testing.T) {
 	var measured []string
 	var table bytes.Buffer
 	o := tiny(openHost(t))
-	o.Guests, o.Out = []Guest{visitor(&measured, nil)}, &table
+	o.Suites, o.Out = []Suite{visitSuite(&measured, nil)}, &table
 	o.Groups, o.Rows, o.Bytes = []string{"visit", "copy"}, []string{"hill", "pinned-in"}, []int{8 << 10}
 	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"payloads of 8 KiB were left out: give 2 to 100 bytes", "sizes []"} {
+	for _, want := range []string{"Left out: payloads of 8 KiB. Give 2 to 100 bytes.", "sizes []"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, table.String())
 		}

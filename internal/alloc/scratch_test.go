@@ -8,21 +8,22 @@ import (
 	"millrace/internal/device"
 )
 
-func scratchOf(t *testing.T, d device.Device, mode alloc.Mode) *alloc.Counted {
+func scratchOf(t *testing.T, d device.Device) *alloc.Counted {
 	t.Helper()
-	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Mode: mode, Piece: 8 << 20})
+	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// Memory of every mode can be written and read in stream order, is counted, and is all given back by Close.
-func TestModes(t *testing.T) {
+// Scratch from a pool and preallocated scratch can be written and read in stream order, is counted, and is all given back by
+// Close.
+func TestScratchIsMemory(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
-		for _, mode := range []alloc.Mode{alloc.Kept, alloc.Released, alloc.Synchronous, alloc.Preallocated} {
-			t.Run(mode.String(), func(t *testing.T) {
-				s, p := newStream(t, d), scratchOf(t, d, mode)
+		for name, from := range map[string]device.Device{"pool": d, "preallocated": poolless{d}} {
+			t.Run(name, func(t *testing.T) {
+				s, p := newStream(t, d), scratchOf(t, from)
 				b, err := d.AllocHost(1 << 10)
 				if err != nil {
 					t.Fatal(err)
@@ -53,51 +54,27 @@ func TestModes(t *testing.T) {
 	})
 }
 
-// What each mode keeps between two batches is what sets it apart.
-func TestWhatModesKeep(t *testing.T) {
+// Preallocated scratch keeps its pieces between two batches.
+func TestPiecesAreKept(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
-		for mode, keeps := range map[alloc.Mode]bool{alloc.Kept: true, alloc.Released: false, alloc.Synchronous: false, alloc.Preallocated: true} {
-			s, p := newStream(t, d), scratchOf(t, d, mode)
-			m, err := p.Alloc(s, 1<<20)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ok(t, p.Free(s, m))
-			ok(t, s.Synchronize())
-			if kept := poolStats(t, p).Reserved; (kept > 0) != keeps {
-				t.Errorf("%v keeps %d bytes", mode, kept)
-			}
-			ok(t, p.Close())
+		s, p := newStream(t, d), scratchOf(t, poolless{d})
+		m, err := p.Alloc(s, 1<<20)
+		if err != nil {
+			t.Fatal(err)
 		}
+		ok(t, p.Free(s, m))
+		ok(t, s.Synchronize())
+		if kept := poolStats(t, p).Reserved; kept != 8<<20 {
+			t.Errorf("%d bytes are kept, want a piece of %d", kept, 8<<20)
+		}
+		ok(t, p.Close())
 	})
-}
-
-// A free of the synchronous mode waits for the work before it.
-func TestSynchronousFreeWaits(t *testing.T) {
-	d := openHost(t)
-	s, p := newStream(t, d), scratchOf(t, d, alloc.Synchronous)
-	m, err := p.Alloc(s, 1<<10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := d.NewEvent(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ok(t, s.Fill(m, 1))
-	ok(t, s.Record(e))
-	ok(t, p.Free(s, m))
-	if done, err := e.Done(); !done || err != nil {
-		t.Errorf("the memory was freed before the stream was done with it (%v)", err)
-	}
-	ok(t, e.Close())
-	ok(t, p.Close())
 }
 
 // A piece is as long as it was said to be.
 func TestPieceIsBounded(t *testing.T) {
 	d := openHost(t)
-	s, p := newStream(t, d), scratchOf(t, d, alloc.Preallocated)
+	s, p := newStream(t, d), scratchOf(t, poolless{d})
 	if _, err := p.Alloc(s, 8<<20+1); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("got %v, want %v", err, device.ErrOutOfMemory)
 	}
@@ -107,7 +84,7 @@ func TestPieceIsBounded(t *testing.T) {
 // Pieces count towards the limit, whoever has them: a stream that comes too late gets none.
 func TestPiecesAreWithinTheLimit(t *testing.T) {
 	d := openHost(t)
-	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 12 << 20, Mode: alloc.Preallocated, Piece: 8 << 20})
+	p, err := alloc.NewScratch(poolless{d}, alloc.Scratch{Limit: 12 << 20, Piece: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +107,7 @@ func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
 	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "it has none")
 }
 
-// A device without pools has preallocated scratch in place of a kept pool, and says why. Other modes are asked for to be
-// measured, and nothing takes their place.
+// A device without pools has preallocated scratch in place of a pool, and says why.
 func TestScratchWithoutPools(t *testing.T) {
 	d := poolless{openHost(t)}
 	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})
@@ -148,7 +124,4 @@ func TestScratchWithoutPools(t *testing.T) {
 	}
 	ok(t, p.Free(s, m))
 	ok(t, p.Close())
-	if _, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Mode: alloc.Released}); !errors.Is(err, device.ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, device.ErrUnavailable)
-	}
 }

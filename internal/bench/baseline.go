@@ -1,0 +1,254 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// program is the baseline program: it does the same work in plain CUDA C++ (kernels/bench) as a subprocess. Each request
+// is one line, "balanced bytes=1048576 rounds=900 slots=4 batches=1000". Each answer is one JSON object on a line,
+// {"error": "..."} if the program can't do it. A nil program is none.
+type program struct {
+	path  string
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan line // closed when the program has closed its output
+	gone  error     // why it doesn't answer any more
+}
+
+// line is one line of the program's output, or the error of reading it.
+type line struct {
+	text string
+	err  error
+}
+
+// Bounds on the program.
+const (
+	maxAnswer     = 1 << 20          // bytes of one answer
+	answerTimeout = 2 * time.Minute  // for one answer; the longest request takes seconds
+	exitTimeout   = 10 * time.Second // to end after its input has ended
+)
+
+// answer is one JSON object of the program.
+type answer map[string]any
+
+// number returns a positive number of the answer. The key "a.b" is b in the object a.
+func (a answer) number(key string) (float64, error) {
+	var value any = map[string]any(a)
+	for part := range strings.SplitSeq(key, ".") {
+		object, _ := value.(map[string]any)
+		value = object[part]
+	}
+	n, ok := value.(float64)
+	if !ok || n <= 0 {
+		return 0, fmt.Errorf("the answer of the baseline program has no positive number %q: build it and the worker from one commit", key)
+	}
+	return n, nil
+}
+
+// startProgram starts the program that Options.Yardstick names, if it names one.
+func (s *Session) startProgram(ctx context.Context) error {
+	if s.Yardstick == "" {
+		return nil
+	}
+	p := &program{path: s.Yardstick, cmd: exec.CommandContext(ctx, s.Yardstick), lines: make(chan line, 1)}
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("baseline program %s: %w", p.path, err)
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("baseline program %s: %w", p.path, err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("baseline program: %w: build it with `make -C kernels yardstick`, or leave --yardstick out", err)
+	}
+	p.in = stdin
+	go p.read(stdout)
+	s.program = p
+	return nil
+}
+
+// read passes on lines until the program closes its output or writes a line that is too long.
+func (p *program) read(stdout io.Reader) {
+	defer close(p.lines)
+	scanner := bufio.NewScanner(stdout)
+	scanner.Buffer(nil, maxAnswer)
+	for scanner.Scan() {
+		p.lines <- line{text: scanner.Text()}
+	}
+	if err := scanner.Err(); err != nil {
+		p.lines <- line{err: err}
+	}
+}
+
+// ask sends one request and waits for its answer. After the program has failed to answer once, every request fails with
+// the same error, because answers would no longer match their requests.
+func (p *program) ask(ctx context.Context, request string) (answer, error) {
+	if p.gone != nil {
+		return nil, p.gone
+	}
+	text, err := p.exchange(ctx, request)
+	if err != nil {
+		p.gone = fmt.Errorf("the baseline program (%s) did not answer %q: %w", p.path, request, err)
+		return nil, p.gone
+	}
+	var a answer
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		return nil, fmt.Errorf("the baseline program (%s) answered %q with %.200q, which is no JSON object: %w", p.path, request, text, err)
+	}
+	if problem, ok := a["error"]; ok {
+		return nil, fmt.Errorf("the baseline program (%s) refused %q: %v", p.path, request, problem)
+	}
+	return a, nil
+}
+
+func (p *program) exchange(ctx context.Context, request string) (string, error) {
+	if _, err := fmt.Fprintln(p.in, request); err != nil {
+		return "", err
+	}
+	timer := time.NewTimer(answerTimeout)
+	defer timer.Stop()
+	select {
+	case l, open := <-p.lines:
+		if !open {
+			return "", errors.New("it has ended")
+		}
+		return l.text, l.err
+	case <-timer.C:
+		return "", fmt.Errorf("there was no answer for %v", answerTimeout)
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// close ends the program by closing its input. It ignores an exit status other than 0: a program that can't work ends
+// that way, and the rows have reported it.
+func (p *program) close() error {
+	if p == nil {
+		return nil
+	}
+	_ = p.in.Close() // it may have ended already
+	timer := time.AfterFunc(exitTimeout, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	for range p.lines { // an answer that nobody reads would keep it from ending
+	}
+	var status *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &status) {
+		return fmt.Errorf("baseline program %s: %w", p.path, err)
+	}
+	return nil
+}
+
+// question is a request to the baseline program that is asked once per round. Several cases may share its answer.
+type question struct {
+	t       *target
+	request func() string // called when it is asked, because it may depend on how the case before it was paced
+	answers []answer      // one per round
+}
+
+// ask makes a question; nil if there is no baseline program.
+func (t *target) ask(request func() string) *question {
+	t.compares = true
+	if t.program == nil {
+		return nil
+	}
+	return &question{t: t, request: request}
+}
+
+// seconds makes a case whose seconds per batch are in the answer under key; nil if there is no baseline program.
+func (q *question) seconds(key string) *Case {
+	return q.answer(func(a answer) (float64, error) { return a.number(key) })
+}
+
+// answer makes a case whose seconds per batch are computed from the answer. If the baseline program fails, the
+// comparison is left out and the run goes on.
+func (q *question) answer(of func(answer) (float64, error)) *Case {
+	if q == nil {
+		return nil
+	}
+	return &Case{Measure: func(ctx context.Context, c *Case, _ uint64) error {
+		round := len(c.seconds)
+		if round == len(q.answers) {
+			request := fmt.Sprintf("%s device=%d", q.request(), q.t.info.Ordinal)
+			a, err := q.t.program.ask(ctx, request)
+			if err != nil {
+				return errUnable{err}
+			}
+			q.answers = append(q.answers, a)
+		}
+		seconds, err := of(q.answers[round])
+		if err != nil {
+			return errUnable{err}
+		}
+		c.seconds = append(c.seconds, seconds)
+		return nil
+	}}
+}
+
+// compareBaseline adds the time of the baseline program and its ratio to ours.
+func (c *Case) compareBaseline(s *Session) {
+	switch {
+	case c.baseline == nil:
+	case !c.baseline.measured():
+		s.Note("%s: not compared with the baseline program: %s", c.Row.Name, c.baseline.Row.Skipped)
+	case c.measured():
+		c.Add(figureBaseline, "s", c.baseline.seconds...)
+		if c.Row.Group != groupCompletion { // there the baseline program does less: it copies nothing
+			c.ratio(figureOverBaseline, "x", c.baseline.seconds, c.seconds)
+		}
+	}
+}
+
+// The keys of the program's answers. `yardstick --help` explains them.
+const (
+	yardSeconds    = "seconds" // per batch
+	yardCopyIn     = "in"      // bytes per second, like the other copies
+	yardCopyOut    = "out"
+	yardBothIn     = "both_in"
+	yardBothOut    = "both_out"
+	yardPageableIn = "pageable_in"
+	yardMedian     = "median"
+	yardLaunch     = "calls.total_seconds.median"
+)
+
+// copySeconds returns the time of one copy of n bytes by the program's rates. Of both directions at once it is the time of the
+// slower one.
+func copySeconds(a answer, d direction, n int) (float64, error) {
+	keys := map[string][]string{
+		pinnedIn.name: {yardCopyIn}, pinnedOut.name: {yardCopyOut},
+		pinnedBoth.name: {yardBothIn, yardBothOut}, pageableIn.name: {yardPageableIn},
+	}[d.name]
+	slowest := 0.0
+	for _, key := range keys {
+		rate, err := a.number(key)
+		if err != nil {
+			return 0, err
+		}
+		slowest = max(slowest, float64(n)/rate)
+	}
+	return slowest, nil
+}
+
+// request writes a request with its keys. A value may be a function that is called when the request is sent.
+func request(name string, keys ...any) func() string {
+	return func() string {
+		var b strings.Builder
+		b.WriteString(name)
+		for i := 0; i+1 < len(keys); i += 2 {
+			value := keys[i+1]
+			if late, ok := value.(func() int); ok {
+				value = late()
+			}
+			fmt.Fprintf(&b, " %v=%v", keys[i], value)
+		}
+		return b.String()
+	}
+}

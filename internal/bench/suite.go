@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Suite is a group of rows of `worker bench`.
+type Suite struct {
+	Name        string // the group
+	Experiments []Experiment
+	Columns     []Column // shown in this suite's tables only, after the columns of every suite
+	Sizes       Sizes    // what the suite takes Options.Bytes for
+}
+
+// Experiment is rows that are measured together, in turns, and printed as one table.
+type Experiment struct {
+	Rows []Entry // without Group
+
+	// Run measures the rows on all devices at once.
+	Run func(context.Context, *Session) error
+
+	// each measures the rows on one device. It is set where Run is not.
+	each func(context.Context, *target) error
+}
+
+// Entry is a row as --list shows it.
+type Entry struct {
+	Group string
+	Name  string
+	Shows string // one line
+}
+
+// Sizes bounds Options.Bytes.
+type Sizes struct {
+	Of          string // "batch" or "payload"
+	Least, Most int    // in bytes
+}
+
+// batchSizes bounds the sizes of all suites that measure devices.
+var batchSizes = Sizes{Of: "batch", Least: MinBatchBytes, Most: MaxBatchBytes}
+
+func (b Sizes) hold(n int) bool { return n >= b.Least && n <= b.Most }
+
+// deviceSuites are the suites of this package, in the order of the output.
+var deviceSuites = []Suite{copySuite, scheduleSuite, streamSuite, allocSuite, completionSuite, operatorSuite, latencySuite}
+
+// deviceSuite makes a suite that measures devices.
+func deviceSuite(name string, experiments ...Experiment) Suite {
+	return Suite{Name: name, Experiments: experiments, Sizes: batchSizes}
+}
+
+// suites returns all suites in the order of the output.
+func (o Options) suites() []Suite { return slices.Concat(deviceSuites, o.Suites) }
+
+// Groups lists the names of the suites in the order of the output. more are the suites of other packages.
+func Groups(more ...Suite) []string {
+	var names []string
+	for _, s := range slices.Concat(deviceSuites, more) {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// List lists every row in the order of the output. more are the suites of other packages.
+func List(more ...Suite) []Entry {
+	var all []Entry
+	for _, s := range slices.Concat(deviceSuites, more) {
+		for _, e := range s.Experiments {
+			for _, row := range e.Rows {
+				all = append(all, Entry{Group: s.Name, Name: row.Name, Shows: row.Shows})
+			}
+		}
+	}
+	return all
+}
+
+// checkNames returns an error for each group and row that doesn't exist, with the names of those that do.
+func (o Options) checkNames() error {
+	var errs []error
+	groups, rows := Groups(o.Suites...), List(o.Suites...)
+	for _, g := range o.Groups {
+		if !slices.Contains(groups, g) {
+			errs = append(errs, fmt.Errorf("there is no group %q: known are %s", g, strings.Join(groups, ", ")))
+		}
+	}
+	for _, name := range o.Rows {
+		if !slices.ContainsFunc(rows, func(e Entry) bool { return e.named(name) }) {
+			var known []string
+			for _, e := range rows {
+				known = append(known, e.Group+"/"+e.Name)
+			}
+			errs = append(errs, fmt.Errorf("there is no row %q: known are %s", name, strings.Join(known, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// named reports whether name means the row: "triple" or "schedules/triple".
+func (e Entry) named(name string) bool { return name == e.Name || name == e.Group+"/"+e.Name }
+
+// Measures reports whether a row of the group is asked for.
+func (o Options) Measures(group string) bool {
+	return slices.ContainsFunc(o.suites(), func(s Suite) bool { return s.Name == group && o.selects(s) })
+}
+
+// selects reports whether a row of the suite is asked for.
+func (o Options) selects(s Suite) bool {
+	return slices.ContainsFunc(s.Experiments, func(e Experiment) bool { return o.selectsAny(s.Name, e.Rows) })
+}
+
+// selectsAny reports whether one of the rows is asked for.
+func (o Options) selectsAny(group string, rows []Entry) bool {
+	return slices.ContainsFunc(rows, func(row Entry) bool { return o.wants(group, row.Name) })
+}
+
+// wants reports whether the row is asked for.
+func (o Options) wants(group, name string) bool {
+	if len(o.Groups) > 0 && !slices.Contains(o.Groups, group) {
+		return false
+	}
+	e := Entry{Group: group, Name: name}
+	return len(o.Rows) == 0 || slices.ContainsFunc(o.Rows, e.named)
+}

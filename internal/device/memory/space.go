@@ -1,0 +1,254 @@
+// Package memory is the memory of a device that runs in this process: its address space, the pools that cut it up, and
+// the host buffers that copies and kernels reach. Devices host and sim are built on it.
+//
+// It knows which bytes an address names and which block an allocation gets. The device decides when work runs, and what a
+// wrong address costs. Start reading at Space, then Pool.
+package memory
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"millrace/internal/device"
+)
+
+const (
+	// Alignment is what device.Pool promises, and the unit that all memory is counted in.
+	Alignment = 256
+
+	// Poison fills memory whose content is undefined, under the invariants tag.
+	Poison = 0xDB
+
+	// gap is the unit of addresses, and the unmapped space behind each segment and host buffer, in bytes, so that
+	// running over the end of one is a fault and not a write to its neighbour.
+	gap = 4096
+)
+
+// Space is all memory of a device: segments at addresses that are never used twice, so that memory used after Free is
+// a fault for certain. Methods are safe for concurrent use.
+type Space struct {
+	id    string // the device's, for errors
+	limit int64  // bytes
+	fresh byte   // what memory is filled with that was never used
+
+	mu       sync.RWMutex
+	segments []*segment // by base, ascending
+	next     uint64     // base of the next segment
+	used     int64
+}
+
+// segment is memory taken in one piece: an allocation of Space.Alloc, or what a pool cuts up.
+type segment struct {
+	base uint64
+	mem  []byte
+	pool *Pool // nil for Space.Alloc
+}
+
+// NewSpace makes the memory of the device with that id: limit bytes, none of which are taken from the system yet. What was
+// never used is filled with fresh; only 0 costs nothing.
+func NewSpace(id string, limit int64, fresh byte) *Space {
+	return &Space{id: id, limit: limit, fresh: fresh, next: gap}
+}
+
+// Alloc allocates bytes. Fails with device.ErrInvalid for less than 1, and with device.ErrOutOfMemory.
+func (s *Space) Alloc(bytes int) (device.Memory, error) {
+	const call = "alloc"
+	if bytes <= 0 {
+		return device.Memory{}, s.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
+	}
+	seg := s.take(bytes, nil)
+	if seg == nil {
+		return device.Memory{}, s.errorf(call, device.ErrOutOfMemory, "%d bytes: %s", bytes, s.room())
+	}
+	return device.Memory{Addr: seg.base, Bytes: bytes}, nil
+}
+
+// Free frees what Alloc returned, whole. Fails with device.ErrInvalid for anything else.
+func (s *Space) Free(m device.Memory) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.index(m.Addr)
+	if i < 0 || s.segments[i].pool != nil || s.segments[i].base != m.Addr || len(s.segments[i].mem) != m.Bytes {
+		return s.errorf("free", device.ErrInvalid, "%v is not a whole live allocation of Alloc", Span(m))
+	}
+	s.remove(i)
+	return nil
+}
+
+// take maps a new segment, or returns nil if the limit leaves no room.
+func (s *Space) take(bytes int, p *Pool) *segment {
+	if int64(bytes) > s.limit {
+		return nil // also keeps the sums below from overflowing
+	}
+	size := roundUp(bytes, Alignment)
+	if !s.reserve(int64(size)) {
+		return nil
+	}
+	// Large memory takes long to clear, so nobody waits for it with the lock held.
+	seg := &segment{mem: make([]byte, size)[:bytes], pool: p}
+	if s.fresh != 0 {
+		Fill(seg.mem, s.fresh)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seg.base = s.next
+	s.next += uint64(roundUp(size, gap) + gap)
+	s.segments = append(s.segments, seg)
+	return seg
+}
+
+// reserve counts bytes against the limit; false if they would pass it.
+func (s *Space) reserve(bytes int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes > s.limit-s.used {
+		return false
+	}
+	s.used += bytes
+	return true
+}
+
+// give unmaps a segment. Giving one twice does nothing.
+func (s *Space) give(seg *segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := s.index(seg.base); i >= 0 && s.segments[i] == seg {
+		s.remove(i)
+	}
+}
+
+// remove unmaps segment i. The caller holds mu.
+func (s *Space) remove(i int) {
+	s.used -= int64(roundUp(len(s.segments[i].mem), Alignment))
+	s.segments = slices.Delete(s.segments, i, i+1)
+}
+
+// index finds the last segment that starts at or below addr; -1 if there is none. The caller holds mu.
+func (s *Space) index(addr uint64) int {
+	i, exact := slices.BinarySearchFunc(s.segments, addr, func(seg *segment, addr uint64) int {
+		switch {
+		case seg.base < addr:
+			return -1
+		case seg.base > addr:
+			return 1
+		}
+		return 0
+	})
+	if exact {
+		return i
+	}
+	return i - 1
+}
+
+// lookup finds the segment that holds all of m; nil if none does.
+func (s *Space) lookup(m device.Memory) *segment {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	i := s.index(m.Addr)
+	if i < 0 || !s.segments[i].holds(m) {
+		return nil
+	}
+	return s.segments[i]
+}
+
+// holds reports whether all of m is in the segment, given that it does not start below it.
+func (seg *segment) holds(m device.Memory) bool {
+	off, size := m.Addr-seg.base, uint64(len(seg.mem))
+	return m.Bytes >= 0 && off <= size && uint64(m.Bytes) <= size-off
+}
+
+// bytes is the memory at m, which the segment holds. Whoever appends to it does not get at what is behind.
+func (seg *segment) bytes(m device.Memory) []byte {
+	off := m.Addr - seg.base
+	return seg.mem[off : off+uint64(m.Bytes) : off+uint64(m.Bytes)]
+}
+
+// Bytes gives the memory at m; false if it is not all mapped. What a pool has taken is mapped, also where no allocation is.
+// No bytes are always mapped.
+func (s *Space) Bytes(m device.Memory) ([]byte, bool) {
+	if m.Bytes == 0 {
+		return nil, true
+	}
+	seg := s.lookup(m)
+	if seg == nil {
+		return nil, false
+	}
+	return seg.bytes(m), true
+}
+
+// Find gives the memory at m and the address at which the allocation starts that it is in; false if it is not all in one
+// live allocation.
+func (s *Space) Find(m device.Memory) (mem []byte, base uint64, ok bool) {
+	seg := s.lookup(m)
+	if seg == nil {
+		return nil, 0, false
+	}
+	base = seg.base
+	if seg.pool != nil {
+		if base, ok = seg.pool.find(m); !ok {
+			return nil, 0, false
+		}
+	}
+	return seg.bytes(m), base, true
+}
+
+// Leaks describes what Alloc gave and nobody freed.
+func (s *Space) Leaks() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var all []string
+	for _, seg := range s.segments {
+		if seg.pool == nil {
+			all = append(all, fmt.Sprintf("memory %d bytes", len(seg.mem)))
+		}
+	}
+	return all
+}
+
+// Clear unmaps everything.
+func (s *Space) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.segments, s.used = nil, 0
+}
+
+// left is how many bytes may still be taken.
+func (s *Space) left() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.limit - s.used
+}
+
+// room describes how full the space is, for error messages.
+func (s *Space) room() string {
+	return fmt.Sprintf("%d of %d bytes of device memory are taken", s.limit-s.left(), s.limit)
+}
+
+func (s *Space) errorf(call string, kind error, format string, args ...any) error {
+	return device.Errorf(call, s.id, kind, format, args...)
+}
+
+// Span prints device memory as the range of addresses that it covers.
+type Span device.Memory
+
+func (m Span) String() string { return fmt.Sprintf("device memory %#x+%d", m.Addr, m.Bytes) }
+
+// Address is where mem lies in this process.
+func Address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
+
+// Fill sets every byte of mem to value, by copies of twice the length each: a loop over bytes is slow, and under the
+// race detector very slow.
+func Fill(mem []byte, value byte) {
+	if len(mem) == 0 {
+		return
+	}
+	mem[0] = value
+	for n := 1; n < len(mem); n *= 2 {
+		copy(mem[n:], mem[:n])
+	}
+}
+
+// roundUp rounds n up to a multiple of unit, a power of two.
+func roundUp(n, unit int) int { return (n + unit - 1) &^ (unit - 1) }
