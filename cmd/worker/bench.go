@@ -282,6 +282,14 @@ func printBenchDevices(o bench.Options) {
 			fmt.Println("Batches are copied there as on a GPU, but for the groups completion, latency and nats: a worker on a CPU copies none.")
 		}
 	}
+	if !o.Measures("schedules") && !o.Measures("streams") {
+		return
+	}
+	if o.Yardstick == "" {
+		fmt.Println("There is no baseline program: speedups are over our own serial schedule, not over plain CUDA.")
+	} else {
+		fmt.Printf("Speedups are over the serial schedule of the baseline program, plain CUDA C++: %s\n", o.Yardstick)
+	}
 }
 
 // openBenchHost opens the CPU with the kernels that only the bench has, and with more memory than a worker takes:
