@@ -281,6 +281,14 @@ func printBenchDevices(o bench.Options) {
 			fmt.Println("Batches are copied as on a GPU, except in the groups completion, latency and nats. A worker on a CPU does not copy batches.")
 		}
 	}
+	if !o.Measures("schedules") && !o.Measures("streams") {
+		return
+	}
+	if o.Yardstick == "" {
+		fmt.Println("There is no baseline program: speedups are over our own serial schedule, not over plain CUDA.")
+	} else {
+		fmt.Printf("Speedups are over the serial schedule of the baseline program, plain CUDA C++: %s\n", o.Yardstick)
+	}
 }
 
 // openBenchHost opens the CPU device with the kernels that only the bench has. It sets no memory limit, because some rows have many

@@ -36,6 +36,7 @@ func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 		"--rounds", "2", "--row", "triple,latency/streams", "--seed", "3", "--json", figures, "--trace", trace,
 		"--cpuprofile", profile, "--mutexprofile", locks)
 	r.want(t, exitDone, "NO GPU: THESE ARE THE CPU'S FIGURES", "device host", "seed 3", "us/batch", "p99 us", "x own serial",
+		"speedups are over our own serial schedule, not over plain CUDA",
 		"make -C kernels yardstick")
 	f, err := os.Open(figures)
 	if err != nil {

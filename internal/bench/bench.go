@@ -128,8 +128,9 @@ func (o Options) Check() error {
 // can't have.
 func (o Options) checkBytes() error {
 	bounds := batchSizes
-	if i := slices.IndexFunc(o.suites(), o.selects); i >= 0 {
-		bounds = o.suites()[i].Sizes
+	suites := o.suites()
+	if i := slices.IndexFunc(suites, func(s Suite) bool { return o.Measures(s.Name) }); i >= 0 {
+		bounds = suites[i].Sizes
 	}
 	var errs []error
 	for _, n := range o.Bytes {
@@ -182,7 +183,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 func (s *Session) runSuites(ctx context.Context) error {
 	for _, s.suite = range s.suites() {
 		for _, e := range s.suite.Experiments {
-			if !s.selectsAny(s.suite.Name, e.Rows) {
+			if !slices.ContainsFunc(e.Rows, func(row Entry) bool { return s.wants(s.suite.Name, row.Name) }) {
 				continue
 			}
 			from := len(s.report.Rows)

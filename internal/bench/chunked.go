@@ -45,7 +45,7 @@ type wholeResult struct {
 	bytes []byte
 }
 
-// chunked makes a case of one payload in n pieces, each on its own lane. One batch of the row is the payload.
+// chunked makes a case that runs one payload in n pieces, each on its own lane. The payload counts as one batch.
 func (t *target) chunked(m mix, payload, n int, whole *wholeResult) *Case {
 	piece := payload / n
 	c, f := t.flow("chunked", newWords(m, piece), t.inLanes(n))

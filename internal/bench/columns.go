@@ -51,7 +51,7 @@ var columns = []Column{
 	{Title: "p50 us", Legend: "from the payload on the heap to its results there, while nothing else runs", Cell: FigureCell(figureLatency, Micros)},
 	{Title: "p99 us", Cell: FigureCell(figureLatencyP99, Micros)},
 	{Title: "CPU us", Legend: "processor time of the process per batch", Cell: FigureCell(figureCPU, Micros)},
-	{Title: "knee", Legend: "the fewest lanes within 2 % of the best throughput", Cell: kneeCell},
+	{Title: "knee", Legend: "the fewest lanes within 2 % of the best throughput", Cell: FigureCell(figureKnee, func(float64) string { return "<- knee" })},
 	{Title: "baseline us", Legend: "time of the same work in the baseline program, plain CUDA C++ (in group completion: a kernel launch and the wait for it, without copies)", Cell: FigureCell(figureBaseline, Micros)},
 	{Title: "x baseline", Legend: "time of the baseline program over ours: above 1, ours is faster", Cell: FigureCell(figureOverBaseline, times)},
 }
@@ -107,32 +107,23 @@ func stageCell(e streams.Engine) func(report.Row) string {
 	}
 }
 
-func kneeCell(r report.Row) string {
-	if _, ok := r.Figure(figureKnee); ok {
-		return "<- knee"
-	}
-	return ""
-}
-
 // FigureCell writes the median of a figure.
 func FigureCell(name string, write func(float64) string) func(report.Row) string {
-	return func(r report.Row) string {
-		f, ok := r.Figure(name)
-		if !ok {
-			return ""
-		}
-		return write(f.Median)
-	}
+	return cell(name, func(s report.Spread) string { return write(s.Median) })
 }
 
 // SpreadCell writes the median of a figure with its 10th and 90th percentile.
 func SpreadCell(name string, write func(float64) string) func(report.Row) string {
+	return cell(name, func(s report.Spread) string { return withSpread(s, write) })
+}
+
+func cell(name string, write func(report.Spread) string) func(report.Row) string {
 	return func(r report.Row) string {
 		f, ok := r.Figure(name)
 		if !ok {
 			return ""
 		}
-		return withSpread(f.Spread, write)
+		return write(f.Spread)
 	}
 }
 

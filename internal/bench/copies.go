@@ -46,7 +46,7 @@ type copies struct {
 	unmap   func() error  // for pageable memory
 }
 
-// copies makes a case of copies of bytes.
+// copies makes a case that makes copies of that many bytes.
 func (t *target) copies(d direction, bytes int) *Case {
 	k := &copies{t: t, direction: d, bytes: bytes}
 	return &Case{

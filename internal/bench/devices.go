@@ -36,7 +36,7 @@ func runDevices(ctx context.Context, s *Session) error {
 	})
 }
 
-// together makes a case of several flows at once, each on its device. The work is one queue: whichever device has a
+// together makes a case that runs several flows at once, each on its device. The work is one queue: a device that has a
 // free batch takes the next piece.
 func together(flows []*flow, like report.Row) *Case {
 	c := &Case{Row: like}

@@ -39,8 +39,8 @@ type ran struct {
 // cores returns processor time over wall time.
 func (r ran) cores() float64 { return r.cpu.Seconds() / r.elapsed.Seconds() }
 
-// run submits the held batches, and another one for each batch that comes back until n have been submitted. A driver that
-// gets a batch back takes the next one of what is left. run waits for all batches. n is at least the number of held ones.
+// run submits the held batches, and resubmits the batches that come back until n have been submitted in all. It waits for
+// every batch. n is at least the number of held batches.
 func (b *batchRun) run(ctx context.Context, n int) (ran, error) {
 	var (
 		group   sync.WaitGroup

@@ -104,17 +104,7 @@ func (e Entry) named(name string) bool { return name == e.Name || name == e.Grou
 
 // Measures reports whether a row of the group is asked for.
 func (o Options) Measures(group string) bool {
-	return slices.ContainsFunc(o.suites(), func(s Suite) bool { return s.Name == group && o.selects(s) })
-}
-
-// selects reports whether a row of the suite is asked for.
-func (o Options) selects(s Suite) bool {
-	return slices.ContainsFunc(s.Experiments, func(e Experiment) bool { return o.selectsAny(s.Name, e.Rows) })
-}
-
-// selectsAny reports whether one of the rows is asked for.
-func (o Options) selectsAny(group string, rows []Entry) bool {
-	return slices.ContainsFunc(rows, func(row Entry) bool { return o.wants(group, row.Name) })
+	return slices.ContainsFunc(List(o.Suites...), func(e Entry) bool { return e.Group == group && o.wants(group, e.Name) })
 }
 
 // wants reports whether the row is asked for.

@@ -79,8 +79,8 @@ func (s *Session) shownColumns(rows []report.Row) []Column {
 }
 
 // noBaseline is printed below the first table that has no comparison with plain CUDA.
-const noBaseline = "There is no baseline program, so nothing here is compared with plain CUDA, and x own serial is over our own serial schedule. " +
-	"Build the program with `make -C kernels yardstick` and name it with --yardstick (it needs a GPU)."
+const noBaseline = "Nothing here is compared with plain CUDA, because there is no baseline program. " +
+	"Build it with `make -C kernels yardstick` and name it with --yardstick (it needs a GPU)."
 
 // takeNotes returns what to print below a table, each line once, and clears it for the next table.
 func (s *Session) takeNotes(rows []report.Row) []string {

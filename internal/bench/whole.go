@@ -32,7 +32,7 @@ type documentSet struct {
 // maxFillers bounds the goroutines that fill, because the worker has few batchers.
 const maxFillers = 8
 
-// whole makes a case of the whole path of l's payloads, Append included.
+// whole makes a case that measures the whole path of l's payloads, including Append.
 func (t *target) whole(name string, l *documents) *Case {
 	c, f := t.flow(name, l, t.schedule())
 	w := &whole{f: f, l: l, fillers: min(maxFillers, runtime.GOMAXPROCS(0))}
