@@ -25,8 +25,8 @@ type onDefaultStreams struct {
 
 // NewStream implements device.Device.
 func (d *onDefaultStreams) NewStream(name string) (device.Stream, error) {
-	if real, ok := d.Device.(defaultStreamer); ok {
-		return real.DefaultStream(name, d.perThread)
+	if cuda, ok := d.Device.(defaultStreamer); ok {
+		return cuda.DefaultStream(name, d.perThread)
 	}
 	if i := d.Info(); i.Kind == "cuda" {
 		return nil, device.Errorf("default stream", i.ID, device.ErrUnavailable, "this build of the device has none")
