@@ -37,7 +37,7 @@ func runCompletion(ctx context.Context, t *target) error {
 		return c
 	}
 	rows := []*contender{
-		row("polling", "poll", streams.ByPolling), row("blocking-event", "blocking", streams.ByBlocking), row("napping", "", streams.ByNapping),
+		row("polling", "poll", streams.ByPolling), row("blocking-event", "blocking", streams.ByBlocking), row("napping", "", streams.ByAdaptivePolling),
 		row("host-function", "hostfunc", streams.ByNotify),
 	}
 	if err := t.race(ctx, rows...); err != nil {

@@ -82,7 +82,7 @@ func (l *lap) drive(ctx context.Context, held []*streams.Batch) (blocked time.Du
 		if err != nil {
 			return blocked, submitted, err
 		}
-		l.recent.note(b.Record())
+		l.recent.note(b.ReadRecord())
 		if l.left.Add(-1) >= 0 {
 			if err := submit(b, true); err != nil {
 				return blocked, submitted, err

@@ -84,7 +84,7 @@ func (t *target) runSchedulesOf(ctx context.Context, m mix, bytes int) error {
 // threeStreams is a schedule with a stream for each engine.
 func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 	return streams.Schedule{Name: "three streams", Lanes: lanes, Buffers: 1, Topology: streams.StreamPerStage, HostWaits: hostWaits,
-		Completion: streams.ByNapping}
+		Completion: streams.ByAdaptivePolling}
 }
 
 // paced is how many batches a round has. It is known once the flow has measured one.

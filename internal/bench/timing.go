@@ -90,7 +90,7 @@ func timeBatch(ctx context.Context, p *streams.Pipeline, b *streams.Batch) (time
 	if err != nil {
 		return 0, nil, err
 	}
-	return took, back.Record(), nil
+	return took, back.ReadRecord(), nil
 }
 
 // stageSeconds is the time of the device stages together.

@@ -95,7 +95,7 @@ func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeli
 	select {
 	case b := <-p.Completed():
 		defer b.Release()
-		o.records = append(o.records, *b.Record())
+		o.records = append(o.records, *b.ReadRecord())
 		o.back = append(o.back, turns.Now())
 		return b.Err()
 	case <-ctx.Done():

@@ -27,7 +27,7 @@ func TestBounds(t *testing.T) {
 	const lanes = 4
 	d := Deadline{Min: 10 * time.Second, Max: 2 * time.Minute}
 	var u usualTimes
-	bound := func(work int) time.Duration { return d.bound(u.of(work, d.Max), lanes) }
+	bound := func(work int) time.Duration { return d.bound(u.estimate(work, d.Max), lanes) }
 	if got := bound(1); got != d.Max {
 		t.Errorf("before the first batch the bound is %v, want %v", got, d.Max)
 	}
@@ -83,7 +83,7 @@ func TestBoundsStayInBounds(t *testing.T) {
 		}
 		for range 50 {
 			work := random.IntN(1 << (1 + random.IntN(50)))
-			if got := d.bound(u.of(work, d.Max), 1+random.IntN(64)); got < d.Min || got > d.Max {
+			if got := d.bound(u.estimate(work, d.Max), 1+random.IntN(64)); got < d.Min || got > d.Max {
 				t.Fatalf("work of %d: bound %v, want %v to %v", work, got, d.Min, d.Max)
 			}
 		}

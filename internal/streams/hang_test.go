@@ -144,7 +144,7 @@ func TestEveryCompletionIsWatched(t *testing.T) {
 		inPlace    int
 	}{
 		{"notify", streams.ByNotify, 0, 0}, {"polling", streams.ByPolling, 0, 0}, {"blocking", streams.ByBlocking, 0, 0},
-		{"napping", streams.ByNapping, 0, 0}, {"spin", streams.ByNapping, time.Millisecond, 0}, {"in place", streams.ByNapping, 0, 1 << 20},
+		{"napping", streams.ByAdaptivePolling, 0, 0}, {"spin", streams.ByAdaptivePolling, time.Millisecond, 0}, {"in place", streams.ByAdaptivePolling, 0, 1 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := hangingSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: c.inPlace})
@@ -349,7 +349,7 @@ func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 		small := submit(t, p, [][]byte{{1}})
 		for _, want := range []*streams.Batch{large, small} {
 			if got := <-p.Completed(); got != want || got.Err() != nil {
-				t.Errorf("batch %d came back with %v", got.Record().Batch, got.Err())
+				t.Errorf("batch %d came back with %v", got.ReadRecord().Batch, got.Err())
 			}
 			want.Release()
 		}
@@ -410,7 +410,7 @@ func TestABatchThatEndsAtTheLastMoment(t *testing.T) {
 		d := &checked{Device: openSim(t, sim.Options{})}
 		release := sync.OnceFunc(d.Device.(*sim.Device).Hold())
 		p := newPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline, Operators: operators(t, "crc32c")})
-		d.asked = func() { release(); synctest.Wait() }
+		d.onCheck = func() { release(); synctest.Wait() }
 		for range 2 {
 			submit(t, p, [][]byte{{1}})
 			b := <-p.Completed()

@@ -100,8 +100,8 @@ func (m *model) acquire() {
 	busy := m.busy() // before
 	b := acquire(m.t, m.pipe, nil)
 	for lane, n := range busy {
-		if n < m.pipe.Slots()/m.lanes && n < busy[b.Record().Lane] {
-			m.t.Errorf("a batch of lane %d with %d out was given, and lane %d has %d", b.Record().Lane, busy[b.Record().Lane], lane, n)
+		if n < m.pipe.Slots()/m.lanes && n < busy[b.ReadRecord().Lane] {
+			m.t.Errorf("a batch of lane %d with %d out was given, and lane %d has %d", b.ReadRecord().Lane, busy[b.ReadRecord().Lane], lane, n)
 		}
 	}
 	rows := someRows(m.random.Uint64(), 1+m.random.IntN(5), m.random.IntN(200))
@@ -117,7 +117,7 @@ func (m *model) acquire() {
 func (m *model) busy() []int {
 	n := make([]int, m.lanes)
 	for _, b := range m.out {
-		n[b.batch.Record().Lane]++
+		n[b.batch.ReadRecord().Lane]++
 	}
 	return n
 }
@@ -127,7 +127,7 @@ func (m *model) submit(b *modelBatch) {
 		m.t.Fatal(err)
 	}
 	b.state = modelDone
-	if m.stalled[b.batch.Record().Lane] != nil {
+	if m.stalled[b.batch.ReadRecord().Lane] != nil {
 		b.state = modelInFlight
 	}
 }
@@ -149,7 +149,7 @@ func (m *model) receive() {
 				return
 			}
 		}
-		m.t.Fatalf("batch %d on lane %d came back, which was not submitted or is stalled", got.Record().Batch, got.Record().Lane)
+		m.t.Fatalf("batch %d on lane %d came back, which was not submitted or is stalled", got.ReadRecord().Batch, got.ReadRecord().Lane)
 	default:
 		if waiting > 0 {
 			m.t.Fatalf("%d batches are done and none came back", waiting)
@@ -173,7 +173,7 @@ func (m *model) turn(lane int) {
 		open()
 		delete(m.stalled, lane)
 		for _, b := range m.out {
-			if b.batch.Record().Lane == lane && b.state == modelInFlight {
+			if b.batch.ReadRecord().Lane == lane && b.state == modelInFlight {
 				b.state = modelDone
 			}
 		}
@@ -188,7 +188,7 @@ func (m *model) compare() {
 	for lane := range m.lanes {
 		filling, inFlight := false, false
 		for _, b := range m.out {
-			if b.batch.Record().Lane == lane {
+			if b.batch.ReadRecord().Lane == lane {
 				filling = filling || b.state == modelFilling
 				inFlight = inFlight || b.state == modelInFlight
 			}
@@ -202,7 +202,7 @@ func (m *model) compare() {
 			want.Free++
 		}
 		for _, b := range m.out {
-			if b.batch.Record().Lane == lane && b.batch.LaneIdle() == inFlight {
+			if b.batch.ReadRecord().Lane == lane && b.batch.LaneIdle() == inFlight {
 				m.t.Fatalf("lane %d idle: %v, with a batch in flight: %v", lane, b.batch.LaneIdle(), inFlight)
 			}
 		}
@@ -227,7 +227,7 @@ func (m *model) finish() {
 	}
 	for len(m.out) > 0 {
 		if b := m.out[0]; b.state == modelDone && !b.received {
-			m.t.Fatalf("batch %d never came back", b.batch.Record().Batch)
+			m.t.Fatalf("batch %d never came back", b.batch.ReadRecord().Batch)
 		}
 		m.release(m.out[0])
 	}

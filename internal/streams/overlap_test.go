@@ -35,7 +35,7 @@ func runBatches(t *testing.T, d *sim.Device, p *streams.Pipeline, n int) []strea
 		if b.Err() != nil {
 			t.Fatal(b.Err())
 		}
-		records = append(records, *b.Record())
+		records = append(records, *b.ReadRecord())
 		b.Release()
 	}
 	return records

@@ -152,20 +152,20 @@ func (tr *traffic) receive(stop <-chan struct{}) {
 func (tr *traffic) check(b *streams.Batch) {
 	if err := b.Err(); err != nil {
 		if !errors.Is(err, device.ErrLost) {
-			tr.t.Errorf("batch %d failed: %v", b.Record().Batch, err)
+			tr.t.Errorf("batch %d failed: %v", b.ReadRecord().Batch, err)
 		}
 		return
 	}
 	if tr.good.Add(1) == tr.enough {
 		close(tr.reached)
 	}
-	stages := b.Record().Stages
+	stages := b.ReadRecord().Stages
 	for s := streams.CopyIn; s <= streams.CopyOut; s++ {
-		if stages[s] == (streams.Span{}) && (b.Record().InPlace || errors.Is(tr.pipe.Err(), device.ErrLost)) {
+		if stages[s] == (streams.Span{}) && (b.ReadRecord().InPlace || errors.Is(tr.pipe.Err(), device.ErrLost)) {
 			continue // there were no copies, or the device was lost before it was asked for the times
 		}
 		if stages[s].Start < stages[s-1].End || stages[s].End < stages[s].Start {
-			tr.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.Record().Batch, s, stages[s], s-1, stages[s-1])
+			tr.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.ReadRecord().Batch, s, stages[s], s-1, stages[s-1])
 		}
 	}
 	for i, op := range tr.ops {
@@ -176,7 +176,7 @@ func (tr *traffic) check(b *streams.Batch) {
 		}
 		for n, row := range tr.chosen[b.Slot()] {
 			if !bytes.Equal(got[n*stride:][:stride], tr.results[row][i]) {
-				tr.t.Errorf("batch %d, row %d: %s differs from the reference", b.Record().Batch, n, op)
+				tr.t.Errorf("batch %d, row %d: %s differs from the reference", b.ReadRecord().Batch, n, op)
 			}
 		}
 	}

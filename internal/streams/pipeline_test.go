@@ -125,7 +125,7 @@ func TestAcquirePrefersAnIdleLane(t *testing.T) {
 	d := openHost(t)
 	p := newPipeline(t, d, streams.Config{Lanes: 2})
 	first, second := acquire(t, p, nil), acquire(t, p, nil)
-	if a, b := first.Record().Lane, second.Record().Lane; a == b {
+	if a, b := first.ReadRecord().Lane, second.ReadRecord().Lane; a == b {
 		t.Errorf("both batches are on lane %d while the other is free", a)
 	}
 	first.Release()

@@ -86,7 +86,7 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	if back <= away {
 		t.Fatalf("no time passed while the host was away: from %v to %v", away, back)
 	}
-	compute := b.Record().Stages[streams.Compute]
+	compute := b.ReadRecord().Stages[streams.Compute]
 	if want := (streams.Span{Start: back, End: back + unit}); compute != want {
 		t.Errorf("computing was placed at %v, want %v: the host was away until then", compute, want)
 	}
@@ -123,7 +123,7 @@ func randomRun(t *testing.T, d *sim.Device, p *streams.Pipeline, random *rand.Ra
 			if b.Err() != nil {
 				t.Fatal(b.Err())
 			}
-			records = append(records, *b.Record())
+			records = append(records, *b.ReadRecord())
 			b.Release()
 		}
 	}

@@ -95,7 +95,7 @@ func TestProbePassesOnADeviceThatIsWell(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n := b.Record().Batch; n != 1 {
+				if n := b.ReadRecord().Batch; n != 1 {
 					t.Errorf("the first batch of payloads has number %d, want 1: probes are not counted", n)
 				}
 				b.Release()

@@ -25,7 +25,7 @@ func variants() []streams.Schedule {
 	}
 	return []streams.Schedule{
 		overlapped("polling", func(s *streams.Schedule) { s.Completion = streams.ByPolling }),
-		overlapped("napping", func(s *streams.Schedule) { s.Completion = streams.ByNapping }),
+		overlapped("napping", func(s *streams.Schedule) { s.Completion = streams.ByAdaptivePolling }),
 		overlapped("blocking", func(s *streams.Schedule) { s.Completion = streams.ByBlocking }),
 		overlapped("legacy", func(s *streams.Schedule) { s.Streams = streams.LegacyDefault }),
 		overlapped("per-thread", func(s *streams.Schedule) { s.Streams, s.Buffers = streams.PerThreadDefault, 1 }),
@@ -94,7 +94,7 @@ func TestAgain(t *testing.T) {
 		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
 		submit(t, p, someRows(1, 3, 100))
 		b := <-p.Completed()
-		first, number := bytes.Clone(b.Results(0)), b.Record().Batch
+		first, number := bytes.Clone(b.Results(0)), b.ReadRecord().Batch
 		for turn := range 3 {
 			b.Again()
 			if err := b.Submit(streams.ClosedByBytes); err != nil {
@@ -103,10 +103,10 @@ func TestAgain(t *testing.T) {
 			if again := <-p.Completed(); again != b {
 				t.Fatal("another batch came back")
 			}
-			if got := b.Results(0); !bytes.Equal(got, first) || b.Record().Batch <= number {
-				t.Errorf("turn %d gave %x as batch %d, the first %x as batch %d", turn, got, b.Record().Batch, first, number)
+			if got := b.Results(0); !bytes.Equal(got, first) || b.ReadRecord().Batch <= number {
+				t.Errorf("turn %d gave %x as batch %d, the first %x as batch %d", turn, got, b.ReadRecord().Batch, first, number)
 			}
-			number = b.Record().Batch
+			number = b.ReadRecord().Batch
 		}
 		b.Release()
 		if n := stats(t, p).InHand; n != 0 {
@@ -149,7 +149,7 @@ func TestALoneBatchIsAskedAbout(t *testing.T) {
 	if n := notifications(d); n != 0 {
 		t.Errorf("%d notifications for a lone batch", n)
 	}
-	lane := alone.Record().Lane
+	lane := alone.ReadRecord().Lane
 	open := spied.gate(t, fmt.Sprintf("lane-%d", 1-lane)) // the lane whose turn it is
 	batches := [2]*streams.Batch{acquire(t, p, someRows(2, 1, 10)), acquire(t, p, someRows(3, 1, 10))}
 	var first sync.WaitGroup
@@ -158,7 +158,7 @@ func TestALoneBatchIsAskedAbout(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for asked := d.Now(); d.Now() == asked; { // each look takes a microsecond of the simulated host's
+	for polled := d.Now(); d.Now() == polled; { // each look takes a microsecond of the simulated host's
 		runtime.Gosched()
 	}
 	if err := batches[1].Submit(streams.ClosedByBytes); err != nil {
@@ -249,7 +249,7 @@ func TestInPlace(t *testing.T) {
 		submit(t, p, rows)
 		b := <-p.Completed()
 		wantResults(t, b, ops, rows)
-		r := b.Record()
+		r := b.ReadRecord()
 		in, compute, out := r.Stages[streams.CopyIn], r.Stages[streams.Compute], r.Stages[streams.CopyOut]
 		if r.InPlace != c.inPlace || (in == streams.Span{}) != c.inPlace || (out == streams.Span{}) != c.inPlace {
 			t.Errorf("%d bytes: in place %v, copied in at %v and out at %v", c.bytes, r.InPlace, in, out)
@@ -278,7 +278,7 @@ func TestCopiesWhereInPlaceIsPossible(t *testing.T) {
 	submit(t, p, rows)
 	b := <-p.Completed()
 	wantResults(t, b, ops, rows)
-	r := b.Record()
+	r := b.ReadRecord()
 	if r.InPlace || r.Stages[streams.CopyIn].Duration() != unit || r.Stages[streams.CopyOut].Duration() != unit {
 		t.Errorf("in place %v, copied in at %v and out at %v; want copies of %v each", r.InPlace, r.Stages[streams.CopyIn], r.Stages[streams.CopyOut], unit)
 	}

@@ -61,7 +61,7 @@ func TestSeveralBatchesWaitForScratchOfOne(t *testing.T) {
 		for range 4 {
 			b := <-s.Completed()
 			if b.Err() != nil {
-				t.Errorf("batch %d: %v", b.Record().Batch, b.Err())
+				t.Errorf("batch %d: %v", b.ReadRecord().Batch, b.Err())
 			}
 			b.Release()
 		}
@@ -88,7 +88,7 @@ func TestDeviceLostWhileBatchesWaitForScratch(t *testing.T) {
 			}
 		}
 		if b := <-s.Completed(); b != s.first || !errors.Is(b.Err(), device.ErrLost) {
-			t.Errorf("batch %d came back with %v, want the first and a lost device", b.Record().Batch, b.Err())
+			t.Errorf("batch %d came back with %v, want the first and a lost device", b.ReadRecord().Batch, b.Err())
 		}
 		for _, b := range append(s.waiting, s.first) {
 			b.Release()
@@ -147,8 +147,8 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 // A batch may come back before its stream has got to where its scratch is given back, which is behind the mark that ends
 // it. The next batch waits for that, and does not fail for want of memory.
 func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
-	own := streams.Schedule{Name: "lane's own stream", Buffers: 1, Completion: streams.ByNapping}
-	mixed := streams.Schedule{Name: "shared streams for copies", Buffers: 1, Topology: streams.StreamBySize, SharedFrom: 1 << 30, Completion: streams.ByNapping}
+	own := streams.Schedule{Name: "lane's own stream", Buffers: 1, Completion: streams.ByAdaptivePolling}
+	mixed := streams.Schedule{Name: "shared streams for copies", Buffers: 1, Topology: streams.StreamBySize, SharedFrom: 1 << 30, Completion: streams.ByAdaptivePolling}
 	for _, schedule := range []streams.Schedule{own, mixed} {
 		d := &slowFrees{Device: openSim(t, sim.Options{Cost: sim.Units(unit)})}
 		p := newPipeline(t, d, streams.Config{
@@ -199,7 +199,7 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 		submit(t, p, [][]byte{make([]byte, n)})
 		b := <-p.Completed()
 		needs := ops[0].Needs(device.Shape{Rows: 1, Bytes: n, Longest: n})
-		if got := b.Record().Scratch; got != needs.Scratch {
+		if got := b.ReadRecord().Scratch; got != needs.Scratch {
 			t.Errorf("a batch of %d bytes took %d bytes of scratch, its operator asks for %d", n, got, needs.Scratch)
 		}
 		b.Release()
@@ -239,7 +239,7 @@ func TestTheHighWaterStays(t *testing.T) {
 		for _, bytes := range []int{100, 70000, 100} {
 			submit(t, p, [][]byte{make([]byte, bytes)})
 			b := <-p.Completed()
-			most = max(most, int64(b.Record().Scratch))
+			most = max(most, int64(b.ReadRecord().Scratch))
 			b.Release()
 		}
 		if got := stats(t, p).Scratch; got.Used != 0 || got.HighWater < most || most == 0 {

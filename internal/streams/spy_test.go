@@ -104,14 +104,14 @@ func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 // checked is a device whose answer to Check a test chooses.
 type checked struct {
 	device.Device
-	answer error
-	asked  func()        // is called in Check; nil for nothing
-	never  chan struct{} // Check returns when it is closed; nil for at once
+	answer  error
+	onCheck func()        // is called in Check; nil for nothing
+	never   chan struct{} // Check returns when it is closed; nil for at once
 }
 
 func (c *checked) Check(context.Context) error {
-	if c.asked != nil {
-		c.asked()
+	if c.onCheck != nil {
+		c.onCheck()
 	}
 	if c.never != nil {
 		<-c.never

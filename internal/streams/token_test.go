@@ -25,7 +25,7 @@ func TestOnlyItsOwnCompletionEndsAFlight(t *testing.T) {
 			synctest.Wait() // the last flight's second completion, and the strangers, have come by now
 			select {
 			case b := <-p.Completed():
-				t.Fatalf("batch %d came back (%v) with its stream stalled", b.Record().Batch, b.Err())
+				t.Fatalf("batch %d came back (%v) with its stream stalled", b.ReadRecord().Batch, b.Err())
 			default:
 			}
 			open()
@@ -57,7 +57,7 @@ func TestCompletionsOfAClosedPipelineAreNotTheNextOnes(t *testing.T) {
 		synctest.Wait()
 		select {
 		case b := <-p.Completed():
-			t.Fatalf("batch %d came back (%v) with its stream stalled", b.Record().Batch, b.Err())
+			t.Fatalf("batch %d came back (%v) with its stream stalled", b.ReadRecord().Batch, b.Err())
 		default:
 		}
 		open()

@@ -7,15 +7,15 @@ import (
 
 // A nap is a part of the time that batches take, within bounds, whatever came before.
 func TestNapsFollowThePace(t *testing.T) {
-	var n naps
-	if got := n.next(); got != shortestNap {
-		t.Errorf("with nothing known a nap is %v, want %v", got, shortestNap)
+	var n adaptivePoll
+	if got := n.next(); got != shortestPause {
+		t.Errorf("with nothing known a nap is %v, want %v", got, shortestPause)
 	}
 	for _, c := range []struct{ pace, least, most time.Duration }{
-		{time.Microsecond, shortestNap, shortestNap},
+		{time.Microsecond, shortestPause, shortestPause},
 		{100 * time.Microsecond, 20 * time.Microsecond, 30 * time.Microsecond},
-		{time.Second, longestNap, longestNap},
-		{26 * time.Microsecond, shortestNap, 10 * time.Microsecond},
+		{time.Second, longestPause, longestPause},
+		{26 * time.Microsecond, shortestPause, 10 * time.Microsecond},
 	} {
 		for range 100 {
 			n.learn(c.pace)
