@@ -150,10 +150,10 @@ func TestDecodeBinaryRefusesWhatIsNotWhole(t *testing.T) {
 		"magic":         {0, 'X', `start with "MILL"`},
 		"version":       {4, 2, "version 2"},
 		"more results":  {6, 3, "operator 3 of 3"},
-		"fewer results": {6, 1, "too many"},
+		"fewer results": {6, 1, "extra bytes"},
 		"padding":       {16 + 8 + len("crc32c"), 1, "padding is not zero"},
-		"spec length":   {19, 0xFF, "spec: cut off"},
-		"record length": {23, 0xFF, "record: cut off"},
+		"spec length":   {19, 0xFF, "spec: truncated"},
+		"record length": {23, 0xFF, "record: truncated"},
 	} {
 		broken := append([]byte(nil), body...)
 		broken[c.at] = c.by
