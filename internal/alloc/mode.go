@@ -2,16 +2,16 @@ package alloc
 
 import "fmt"
 
-// Mode says where scratch comes from. Kept is what the worker uses; the others are there to be measured
-// against it.
+// Mode selects where scratch comes from. The worker uses Kept. The other modes exist for comparison in benchmarks,
+// except that Preallocated also replaces Kept on a device without pools.
 type Mode uint8
 
 // The modes.
 const (
-	Kept         Mode = iota // from a pool in stream order, which keeps what it holds
-	Released                 // from a pool that gives unused memory back at every synchronization
-	Synchronous              // from the device at every batch, and back, which waits for the batch's kernels
-	Preallocated             // one piece for each stream, taken once, of the largest size
+	Kept         Mode = iota // a stream-ordered pool that keeps its memory
+	Released                 // a stream-ordered pool that returns unused memory at every synchronization
+	Synchronous              // device memory, allocated and freed for each batch, which waits for the batch's kernels
+	Preallocated             // one piece of the largest size per stream, allocated once
 )
 
 func (m Mode) String() string {

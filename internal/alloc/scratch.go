@@ -7,21 +7,21 @@ import (
 	"millrace/internal/device"
 )
 
-// Scratch says what NewScratch makes.
+// Scratch configures NewScratch.
 type Scratch struct {
-	Limit int64 // bytes that it holds at most; at least 1; the device may round it up to its granularity
+	Limit int64 // maximum number of bytes held; at least 1; the device may round it up to its granularity
 	Mode  Mode  // the zero Mode is Kept
-	Piece int   // Preallocated alone, and what takes its place: bytes of the largest allocation
+	Piece int   // size of the largest allocation, in bytes; used by Preallocated and by its use as a replacement for Kept
 }
 
-// NewScratch makes a source of scratch memory in stream order, apart from dev's default pool. In the ordinary
-// mode, Kept, it is a pool that keeps what it holds: giving memory back at every synchronization and asking for
-// it again at the next batch is what a release threshold of 0 does, and it costs more than the kernels of a small
-// batch. Trim gives memory back when the caller has time for it. A device that has no pools (device.ErrUnavailable) gets
-// preallocated pieces in place of one that keeps, and Counted says why. Fails with device.ErrInvalid for a limit below 1.
+// NewScratch creates a stream-ordered source of scratch memory, separate from dev's default pool. In the usual mode,
+// Kept, it is a pool that keeps its memory. With a release threshold of 0 the pool would return memory at every
+// synchronization and request it again for the next batch, which costs more than the kernels of a small batch. Call
+// Trim to return memory. If the device has no pools (device.ErrUnavailable), Kept falls back to preallocated pieces,
+// and Counted.Instead returns the reason. NewScratch fails with device.ErrInvalid if the limit is below 1.
 func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	if c.Limit < 1 {
-		// To a device 0 is no cap at all.
+		// For a device, 0 means no limit.
 		return nil, device.Errorf("new scratch pool", dev.Info().ID, device.ErrInvalid,
 			"a limit of %d bytes: give at least 1 (MILLRACE_SCRATCH_LIMIT)", c.Limit)
 	}

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/device"
 )
 
-// synchronous is a pool that is none: every allocation asks the device, and every free waits for the stream, as
-// cudaMalloc and cudaFree do.
+// synchronous allocates from the device for every Alloc and waits for the stream at every Free, as cudaMalloc and
+// cudaFree do.
 type synchronous struct {
 	dev device.Device
 
@@ -15,7 +15,7 @@ type synchronous struct {
 	stats device.PoolStats
 }
 
-// Alloc takes memory from the device, which may wait for all of its work.
+// Alloc allocates from the device, which may wait for all work on it.
 func (p *synchronous) Alloc(_ device.Stream, bytes int) (device.Memory, error) {
 	m, err := p.dev.Alloc(bytes)
 	if err != nil {
@@ -29,7 +29,7 @@ func (p *synchronous) Alloc(_ device.Stream, bytes int) (device.Memory, error) {
 	return m, nil
 }
 
-// Free waits for what is on s and gives m back.
+// Free waits for the work on s and frees m.
 func (p *synchronous) Free(s device.Stream, m device.Memory) error {
 	if err := s.Synchronize(); err != nil {
 		return err
@@ -44,10 +44,10 @@ func (p *synchronous) Free(s device.Stream, m device.Memory) error {
 	return nil
 }
 
-// Trim has nothing to give back.
+// Trim does nothing, because no memory is kept.
 func (p *synchronous) Trim(int64) error { return nil }
 
-// SetReleaseThreshold means nothing where nothing is kept.
+// SetReleaseThreshold does nothing, because no memory is kept.
 func (p *synchronous) SetReleaseThreshold(int64) error { return nil }
 
 // Stats implements device.Pool.
@@ -57,5 +57,5 @@ func (p *synchronous) Stats() (device.PoolStats, error) {
 	return p.stats, nil
 }
 
-// Close implements device.Pool. What is handed out stays its holder's to free.
+// Close does nothing. Callers must free the memory that they still hold.
 func (p *synchronous) Close() error { return nil }
