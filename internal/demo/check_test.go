@@ -116,7 +116,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		{"dead letter", "document 4 is a dead letter: too_large", func(s *stand) {
 			s.publish("dead.docs.en", 4, nil, nats.Header{ingest.HeaderReason: {"too_large"}, ingest.HeaderError: {"why"}})
 		}},
-		{"nobody's", "is for no document", func(s *stand) { s.publish("results.docs.en", 99, s.body(4), nil) }},
+		{"nobody's", "belongs to no document", func(s *stand) { s.publish("results.docs.en", 99, s.body(4), nil) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStand(t, 5)
@@ -140,8 +140,8 @@ func TestMissingResultsEndTheDemo(t *testing.T) {
 	s.demo.checker.stall = 200 * time.Millisecond
 	s.publish("results.docs.en", 0, s.body(0), nil)
 	err := s.run()
-	if err == nil || !strings.Contains(err.Error(), "1 of 5 results came") {
-		t.Errorf("Run = %v, want it to say how many results came", err)
+	if err == nil || !strings.Contains(err.Error(), "1 of 5 results arrived") {
+		t.Errorf("Run = %v, want it to say how many results arrived", err)
 	}
 }
 
