@@ -237,7 +237,7 @@ func TestAssumptions(t *testing.T) {
 		"batches of 1048576 bytes":   whole.Rows,
 		"one lane with two buffers":  whole.Rows[:1],
 		"No row has several lanes":   whole.Rows[:2],
-		"No row shows what the host": whole.Rows[1:],
+		"No row shows the host's time": whole.Rows[1:],
 		"No stage times are of one":  whole.Rows[2:],
 	} {
 		o := forecast(t, only(t, load(t, &report.Report{Version: report.Version, Rows: rows})))

@@ -21,9 +21,9 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 	event := `{"name": "batch 1", "cat": "copy_in", "ph": "X", "pid": 1, "ts": %s, "dur": 1, "args": {"bytes": 5, "lane": 0}}`
 	for text, want := range map[string]string{
-		"":                             "no JSON object",
+		"":                             "not a JSON object",
 		"batch,seconds":                "worker bench --json FILE, or a trace",
-		"[1, 2]":                       "no JSON object",
+		"[1, 2]":                       "not a JSON object",
 		"{}":                           "neither a bench report nor a trace",
 		`{"version": 2, "rows": [{}]}`: "version 2, and this program reads version 1",
 		`{"version": 1, "rows": []}`:   "no rows",
@@ -31,7 +31,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		row(`"skipped": "no GPU"`):                                                           "no row to plan from",
 		row(`"batch_seconds": {"median": 0.001}`):                                            "no row to plan from",
 		row(`"batch_seconds": {"median": -1}`):                                               "row 4 of group streams: -1 seconds",
-		row(`"batch_seconds": {"median": 1}, "stage_seconds": {"compute": {"median": 1e9}}`): "cannot be: measure again",
+		row(`"batch_seconds": {"median": 1}, "stage_seconds": {"compute": {"median": 1e9}}`): "not a valid time for a batch or a stage: measure again",
 		`{"traceEvents": 5}`:                                                                 "the trace is damaged",
 		`{"traceEvents": []}`:                                                                "no batch with a copy in, a kernel and a copy out",
 		`{"traceEvents": [` + fmt.Sprintf(event, "0") + `]}`:                                 "no batch with",
