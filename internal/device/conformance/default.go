@@ -11,7 +11,7 @@ var defaultStreamTests = []test{
 	{"PerThreadDoesNotWait", perThreadDoesNotWait},
 }
 
-// defaultStream returns a default stream, to be closed at the end.
+// defaultStream returns a default stream, which is closed at the end of the test.
 func (r *rig) defaultStream(name string, kind device.DefaultKind) device.Stream {
 	r.Helper()
 	d, ok := r.dev.(device.DefaultStreamer)
@@ -24,8 +24,8 @@ func (r *rig) defaultStream(name string, kind device.DefaultKind) device.Stream 
 	return s
 }
 
-// legacyIsOneQueue: what is enqueued on the legacy default stream under one name waits for what is on it under
-// another, and streams of their own wait for neither.
+// legacyIsOneQueue checks that all legacy default streams form one queue, whatever their names, and that other streams
+// don't wait for it.
 func legacyIsOneQueue(r *rig) {
 	first, second := r.defaultStream("first", device.LegacyDefault), r.defaultStream("second", device.LegacyDefault)
 	own, done := r.stream("own"), r.event()
@@ -43,7 +43,7 @@ func legacyIsOneQueue(r *rig) {
 	}
 }
 
-// perThreadDoesNotWait: a thread's default stream works while another stream is held back.
+// perThreadDoesNotWait checks that a thread's default stream works while another stream is stalled.
 func perThreadDoesNotWait(r *rig) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
