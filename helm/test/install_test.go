@@ -117,11 +117,11 @@ func TestNotesSayWhatToDoNext(t *testing.T) {
 		want, not []string
 	}{
 		{values{}, []string{"millrace 0.1.0 is installed as web-millrace in gpu-jobs: 1 pod, each with 1 x nvidia.com/gpu.",
-			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello", "Nothing scrapes it yet", "config.provision=true"}, []string{"timeline"}},
+			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello", "Prometheus doesn't scrape it yet", "config.provision=true"}, []string{"timeline"}},
 		{values{"gpu.mode": "dra", "config.provision": true, "podMonitor.enabled": true, "config.debugAddr": "127.0.0.1:6060"},
-			[]string{"1 x gpu.nvidia.com", "port-forward deployment/web-millrace 6060"}, []string{"Nothing scrapes", "config.provision=true"}},
-		{modes["embedded"], []string{"CPU cores alone", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
-		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665920 payloads for each)"}, []string{"is not above what one pod"}},
+			[]string{"1 x gpu.nvidia.com", "port-forward deployment/web-millrace 6060"}, []string{"Prometheus doesn't scrape", "config.provision=true"}},
+		{modes["embedded"], []string{"CPU cores only", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
+		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665920 payloads per pod)"}, []string{"is not above the number of payloads that one pod"}},
 	} {
 		notes := mustRender(t, enough.with(c.set)).notes
 		for _, want := range c.want {

@@ -79,7 +79,7 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	if got := find[*keda.ScaledObject](t, r.decode(t)).Spec.Triggers[0].Metadata["lagThreshold"]; got != "5000" {
 		t.Errorf("lagThreshold %s, want 5000", got)
 	}
-	if !strings.Contains(r.notes, "autoscaling.lagThreshold (5000) is not above what one pod can have in flight") {
+	if !strings.Contains(r.notes, "autoscaling.lagThreshold (5000) is not above the number of payloads that one pod can have in flight") {
 		t.Errorf("nothing says that it is low:\n%s", r.notes)
 	}
 }
