@@ -17,7 +17,7 @@ func scratchOf(t *testing.T, d device.Device, mode alloc.Mode) *alloc.Counted {
 	return p
 }
 
-// Memory of every mode can be written and read in stream order, is counted, and is all given back by Close.
+// Memory of every mode can be written and read in stream order, is counted, and is freed by Close.
 func TestModes(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for _, mode := range []alloc.Mode{alloc.Kept, alloc.Released, alloc.Synchronous, alloc.Preallocated} {
@@ -53,7 +53,7 @@ func TestModes(t *testing.T) {
 	})
 }
 
-// What each mode keeps between two batches is what sets it apart.
+// The modes differ in what they keep between two batches.
 func TestWhatModesKeep(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for mode, keeps := range map[alloc.Mode]bool{alloc.Kept: true, alloc.Released: false, alloc.Synchronous: false, alloc.Preallocated: true} {
@@ -72,7 +72,7 @@ func TestWhatModesKeep(t *testing.T) {
 	})
 }
 
-// A free of the synchronous mode waits for the work before it.
+// A free in the synchronous mode waits for the work before it.
 func TestSynchronousFreeWaits(t *testing.T) {
 	d := openHost(t)
 	s, p := newStream(t, d), scratchOf(t, d, alloc.Synchronous)
@@ -94,7 +94,7 @@ func TestSynchronousFreeWaits(t *testing.T) {
 	ok(t, p.Close())
 }
 
-// A piece is as long as it was said to be.
+// A piece has exactly the configured length.
 func TestPieceIsBounded(t *testing.T) {
 	d := openHost(t)
 	s, p := newStream(t, d), scratchOf(t, d, alloc.Preallocated)
@@ -104,7 +104,7 @@ func TestPieceIsBounded(t *testing.T) {
 	ok(t, p.Close())
 }
 
-// Pieces count towards the limit, whoever has them: a stream that comes too late gets none.
+// Pieces of all streams count towards the limit: a stream that comes too late gets none.
 func TestPiecesAreWithinTheLimit(t *testing.T) {
 	d := openHost(t)
 	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 12 << 20, Mode: alloc.Preallocated, Piece: 8 << 20})
@@ -130,8 +130,8 @@ func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
 	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "it has none")
 }
 
-// A device without pools has preallocated scratch in place of a kept pool, and says why. Other modes are asked for to be
-// measured, and nothing takes their place.
+// On a device without pools, preallocated scratch replaces a kept pool, and Instead returns the reason. Nothing
+// replaces the other modes, because they exist only to be measured.
 func TestScratchWithoutPools(t *testing.T) {
 	d := poolless{openHost(t)}
 	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A nap is a part of the time that batches take, within bounds, whatever came before.
+// A pause is a fraction of the time that batches take, within bounds, whatever came before.
 func TestNapsFollowThePace(t *testing.T) {
 	var n adaptivePoll
 	if got := n.next(); got != shortestPause {

@@ -11,17 +11,17 @@ import (
 	"millrace/internal/streams"
 )
 
-// modelState is where the model has a batch.
+// modelState is the state of a batch in the model.
 type modelState int
 
 const (
 	modelFree modelState = iota
 	modelFilling
 	modelInFlight // on a stalled stream
-	modelDone     // waits in Completed, or was received
+	modelDone     // in Completed, or received
 )
 
-// modelBatch is what the model knows of one batch that is out.
+// modelBatch is what the model knows about a batch that the caller owns or that is in flight.
 type modelBatch struct {
 	batch    *streams.Batch
 	state    modelState
@@ -29,8 +29,8 @@ type modelBatch struct {
 	received bool
 }
 
-// model says what a pipeline with streams of its own for each lane must do, one step after another: a batch on a
-// stalled lane stays there, any other is done as soon as everything has come to rest.
+// model predicts what a pipeline with one stream per lane must do, step by step: a batch on a stalled lane stays there,
+// and any other batch is done once everything is idle.
 type model struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -60,7 +60,7 @@ func TestPipelineAgreesWithAModelOfOwnership(t *testing.T) {
 	}
 }
 
-// step does one thing that can be done now, lets everything come to rest, and compares.
+// step performs one action that is possible now, waits until everything is idle, and compares.
 func (m *model) step() {
 	switch m.random.IntN(6) {
 	case 0, 1:
@@ -97,7 +97,7 @@ func (m *model) pick(s modelState) *modelBatch {
 }
 
 func (m *model) acquire() {
-	busy := m.busy() // before
+	busy := m.busy() // before the step
 	b := acquire(m.t, m.pipe, nil)
 	for lane, n := range busy {
 		if n < m.pipe.Slots()/m.lanes && n < busy[b.ReadRecord().Lane] {
@@ -113,7 +113,7 @@ func (m *model) acquire() {
 	m.out = append(m.out, &modelBatch{batch: b, state: modelFilling, rows: rows})
 }
 
-// busy counts the batches out on each lane.
+// busy counts the acquired batches on each lane.
 func (m *model) busy() []int {
 	n := make([]int, m.lanes)
 	for _, b := range m.out {
@@ -132,7 +132,7 @@ func (m *model) submit(b *modelBatch) {
 	}
 }
 
-// receive takes one completed batch if the model says there is one, and finds its results right.
+// receive takes one completed batch if the model predicts one, and checks its results.
 func (m *model) receive() {
 	waiting := 0
 	for _, b := range m.out {
@@ -167,7 +167,7 @@ func (m *model) release(b *modelBatch) {
 	}
 }
 
-// turn stalls a lane's stream, or lets it go on.
+// turn stalls a lane's stream or resumes it.
 func (m *model) turn(lane int) {
 	if open := m.stalled[lane]; open != nil {
 		open()
@@ -182,7 +182,7 @@ func (m *model) turn(lane int) {
 	m.stalled[lane] = m.dev.gate(m.t, fmt.Sprintf("lane-%d", lane))
 }
 
-// compare holds the pipeline's own account against the model's.
+// compare compares the pipeline's Stats with the model.
 func (m *model) compare() {
 	want := streams.LaneCounts{}
 	for lane := range m.lanes {
@@ -216,7 +216,7 @@ func (m *model) compare() {
 	}
 }
 
-// finish lets every stream go on and gives every batch back.
+// finish resumes every stream and releases every batch.
 func (m *model) finish() {
 	for lane := range m.stalled {
 		m.turn(lane)

@@ -37,8 +37,8 @@ func openHost(t testing.TB) device.Device {
 	return d
 }
 
-// openCopyingHost opens a host device whose batches have to be copied, as a GPU's: its tracker knows which streams are in
-// order, and its streams are goroutines, which sim's are not.
+// openCopyingHost opens a host device whose batches must be copied, like a GPU's. Its tracker knows the order of
+// streams, and its streams are goroutines, unlike those of sim.
 func openCopyingHost(t testing.TB) device.Device {
 	t.Helper()
 	d := openHost(t)
@@ -49,7 +49,7 @@ func openCopyingHost(t testing.TB) device.Device {
 	}{d, d.(device.Gater), d.(device.DefaultStreamer)}
 }
 
-// openSim opens a simulated device. A lost one cannot be closed clean, so only a well one is checked.
+// openSim opens a simulated device. It checks for leaks only if the device is not lost.
 func openSim(t testing.TB, o sim.Options) *sim.Device {
 	t.Helper()
 	o.Kernels = operator.HostKernels()
@@ -65,8 +65,8 @@ func openSim(t testing.TB, o sim.Options) *sim.Device {
 	return d
 }
 
-// openCUDA opens the first GPU that the process can see, likewise. Without one the test is skipped, unless
-// MILLRACE_REQUIRE_GPU=1 says that there must be one.
+// openCUDA opens the first GPU visible to the process. Without one, it skips the test, or fails it if
+// MILLRACE_REQUIRE_GPU=1.
 func openCUDA(t testing.TB) device.Device {
 	t.Helper()
 	d, err := cuda.Open(cuda.Options{Library: os.Getenv("MILLRACE_KERNELS")})
@@ -87,7 +87,7 @@ func closeClean(t testing.TB, d device.Device) {
 	}
 }
 
-// newPipeline makes a pipeline that is closed before its device.
+// newPipeline creates a pipeline that is closed before its device.
 func newPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pipeline {
 	t.Helper()
 	if cfg.Lanes == 0 {
@@ -117,7 +117,7 @@ func newPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pip
 	return p
 }
 
-// acquire takes a batch and fills it.
+// acquire acquires a batch and fills it.
 func acquire(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	t.Helper()
 	b, err := p.Acquire(context.Background())
@@ -159,7 +159,7 @@ func wantResults(t testing.TB, b *streams.Batch, ops []operator.Operator, rows [
 	}
 }
 
-// someRows are n random payloads of up to most bytes.
+// someRows returns n random payloads of up to most bytes.
 func someRows(seed uint64, n, most int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// variants are the schedules that exist to be measured, beside the worker's own.
+// variants returns the schedules that exist only for measurements, in addition to the worker's own.
 func variants() []streams.Schedule {
 	overlapped := func(name string, change func(s *streams.Schedule)) streams.Schedule {
 		s := streams.Overlapped
@@ -34,7 +34,7 @@ func variants() []streams.Schedule {
 	}
 }
 
-// Every way of scheduling, completing and allocating gives the results that the operator's reference gives.
+// Every way of scheduling, completing and allocating gives the results of the operator's reference.
 func TestVariantsGiveTheSameResults(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for _, schedule := range variants() {
@@ -61,7 +61,7 @@ func checkResults(t *testing.T, d device.Device, c streams.Config) {
 	c.Operators = operators(t, "crc32c,minhash?hashes=2")
 	p := newPipeline(t, d, c)
 	const submitters, each = 3, 8
-	want := make([][][]byte, p.Slots()) // who holds the batch of a slot has its entry
+	want := make([][][]byte, p.Slots()) // entries belong to the owner of the slot's batch
 	var left sync.WaitGroup
 	for s := range submitters {
 		left.Go(func() {
@@ -88,7 +88,7 @@ func checkResults(t *testing.T, d device.Device, c streams.Config) {
 	}
 }
 
-// A batch can be submitted again with what it has, and gives the same results under a number of its own.
+// A batch can be submitted again with its payloads. It gives the same results under a new number.
 func TestAgain(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
@@ -115,7 +115,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// On the legacy default stream lanes do not overlap; on others they do.
+// Lanes don't overlap on the legacy default stream; on other streams they do.
 func TestLegacyDefaultStreamIsSerial(t *testing.T) {
 	for _, kind := range []streams.StreamKind{streams.OwnStreams, streams.LegacyDefault, streams.PerThreadDefault} {
 		d := openSim(t, sim.Options{Cost: sim.Units(unit)})
@@ -139,7 +139,7 @@ func TestLegacyDefaultStreamIsSerial(t *testing.T) {
 	}
 }
 
-// A batch alone on the device comes back without a notification, one among others with it.
+// A batch that is alone on the device comes back without a notification; one among others needs it.
 func TestALoneBatchIsAskedAbout(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(time.Microsecond)})
 	spied := spyOn(d)
@@ -150,15 +150,15 @@ func TestALoneBatchIsAskedAbout(t *testing.T) {
 		t.Errorf("%d notifications for a lone batch", n)
 	}
 	lane := alone.ReadRecord().Lane
-	open := spied.gate(t, fmt.Sprintf("lane-%d", 1-lane)) // the lane whose turn it is
+	open := spied.gate(t, fmt.Sprintf("lane-%d", 1-lane)) // the other lane
 	batches := [2]*streams.Batch{acquire(t, p, someRows(2, 1, 10)), acquire(t, p, someRows(3, 1, 10))}
 	var first sync.WaitGroup
 	first.Go(func() {
-		if err := batches[0].Submit(streams.ClosedByBytes); err != nil { // asked about until the gate opens
+		if err := batches[0].Submit(streams.ClosedByBytes); err != nil { // polled until the gate opens
 			t.Error(err)
 		}
 	})
-	for polled := d.Now(); d.Now() == polled; { // each look takes a microsecond of the simulated host's
+	for polled := d.Now(); d.Now() == polled; { // each poll takes a microsecond of the simulated host's time
 		runtime.Gosched()
 	}
 	if err := batches[1].Submit(streams.ClosedByBytes); err != nil {
@@ -183,7 +183,7 @@ func notifications(d *sim.Device) int {
 	return len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != sim.Notify }))
 }
 
-// Ranges bear the names of the trace, nest, and are all closed.
+// Ranges have the names of the trace, nest properly, and are all closed.
 func TestRanges(t *testing.T) {
 	d := &ranged{Device: openSim(t, sim.Options{})}
 	p := newPipeline(t, d, streams.Config{Lanes: 1, Ranges: true, Operators: operators(t, "crc32c")})
@@ -200,7 +200,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// ranged is a device that notes the ranges it is asked for.
+// ranged is a device that records its ranges.
 type ranged struct {
 	device.Device
 
@@ -219,7 +219,7 @@ func (r *ranged) Range(name string) (end func()) {
 	}
 }
 
-// A pipeline says what a device or a schedule cannot do.
+// New returns an error for a schedule that the device doesn't support.
 func TestSchedulesThatCannotBe(t *testing.T) {
 	two := streams.Schedule{Name: "two buffers", Buffers: 2, Streams: streams.PerThreadDefault}
 	legacy := streams.Schedule{Name: "legacy", Buffers: 1, Streams: streams.LegacyDefault}
@@ -235,7 +235,7 @@ func TestSchedulesThatCannotBe(t *testing.T) {
 	}
 }
 
-// A batch that the kernels want in place is not copied, and gives the same results.
+// A batch that the kernels use in place is not copied and gives the same results.
 func TestInPlace(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
 	ops := operators(t, "crc32c,minhash?hashes=2")
@@ -269,7 +269,7 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// Where copies are wanted, so are those of a batch that the kernels would have in place.
+// With Config.Copies, a batch is copied even if the kernels could use it in place.
 func TestCopiesWhereInPlaceIsPossible(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
 	ops := operators(t, "crc32c")
