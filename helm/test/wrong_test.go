@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestWrongValuesAreNamed gives the chart one wrong value after another. The error must say which it is.
+// TestWrongValuesAreNamed tries one wrong value after another. The error must identify it.
 func TestWrongValuesAreNamed(t *testing.T) {
 	for at, wrong := range map[string][]any{
 		"gpu.mode":                           {"GPU", "cpu", "", true},
@@ -83,8 +83,8 @@ func TestWrongValuesAreNamed(t *testing.T) {
 	}
 }
 
-// names says whether a message of the schema's checker names a value: as a place (at '/gpu/mode'), or, if there is no such value,
-// as a property that its parent does not take.
+// names reports whether a message of the schema checker identifies a value: by its path (at '/gpu/mode') or, if the
+// value doesn't exist, as a property that its parent doesn't permit.
 func names(message, at string) bool {
 	place := "/" + strings.ReplaceAll(at, ".", "/")
 	if regexp.MustCompile(`at '` + regexp.QuoteMeta(place) + `(/[^']*)?'`).MatchString(message) {
@@ -97,7 +97,7 @@ func names(message, at string) bool {
 	return strings.Contains(message, "at '"+parent+"': additional properties '"+last+"' not allowed")
 }
 
-// TestWhatDoesNotGoTogetherIsNamed gives values that are right each by themselves.
+// TestWhatDoesNotGoTogetherIsNamed tries combinations of values that are each valid.
 func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 	for want, set := range map[string]values{
 		"image.repository is empty": {"image.repository": ""},
@@ -130,7 +130,7 @@ func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 	}
 }
 
-// TestEveryProblemIsNamedAtOnce as the worker does with its variables, and as the README shows it.
+// TestEveryProblemIsNamedAtOnce checks that all problems are reported together, as the README shows.
 func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	_, err := render(t, values{"autoscaling.mode": "keda"})
 	for _, want := range []string{"3 problems", "image.repository is empty", "nats.url is empty", "natsServerMonitoringEndpoint is empty"} {

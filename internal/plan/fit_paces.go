@@ -34,8 +34,8 @@ func (f *Fitted) leastShare(w Workload, engines ...streams.Engine) float64 {
 
 // fitPaces fits the parameters that determine the intervals between batches: the dispatch, from rows with one lane; the
 // shares and the dispatch within stage times, from rows with many lanes; and the host's time, if it is not given and
-// the others leave more unexplained. It searches for the values with which the model comes closest to the seconds of
-// the rows with one lane and of the rows with the most lanes, for each size.
+// the others leave more unexplained. It searches for the values with which the model is closest to the measured
+// seconds. For each size it uses the rows with one lane and the rows with the most lanes.
 func (f *Fitted) fitPaces(ctx context.Context, w Workload, fitHost bool) error {
 	knobs := f.knobs(w)
 	if len(knobs) == 0 {

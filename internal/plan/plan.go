@@ -31,7 +31,7 @@
 // the most lanes, for each batch size. They are fitted with least squares of relative errors over runs of the model.
 // The host time is fitted only if the other parameters leave an error of more than 1 %. The model slows no stage more
 // than its median in the widest row shows. The other latencies come from rows with one batch at a time, where nothing
-// hides them: one lane with one buffer shows submission and completion, and the serial schedule also shows three
+// hides them. One lane with one buffer shows submission and completion. The serial schedule also shows three
 // synchronizations. All other rows are predicted, not fitted. If the file lacks data, the model makes assumptions, and
 // the forecast lists all of them.
 package plan

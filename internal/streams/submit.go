@@ -175,7 +175,7 @@ func (b *Batch) copyOut(needs device.Needs) {
 	b.recordEvent(r.out, b.copiedOut)
 }
 
-// launches adds the operators' launches on the region at input.
+// launches adds the launch of each operator on the region at input.
 func (b *Batch) launches(table int, scratch, input, result device.Memory) {
 	for i, k := range b.pipe.kernels {
 		b.args[i] = device.LaunchArgs{

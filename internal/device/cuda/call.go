@@ -5,8 +5,8 @@ package cuda
 // This file has one Go method per C call. It makes no decisions: it converts arguments to C types and statuses to
 // errors.
 //
-// The directives tell cgo that the functions keep no pointers and don't call back into Go. (Completions reach Go
-// through a file descriptor.) So arguments such as the error buffer stay on the stack, and no call allocates.
+// The directives tell cgo that the functions keep no pointers and don't call back into Go. Completions reach Go
+// through a file descriptor instead. So arguments such as the error buffer stay on the stack, and no call allocates.
 
 /*
 #cgo CFLAGS: -I${SRCDIR}/../../../kernels/include

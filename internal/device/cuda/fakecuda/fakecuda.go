@@ -122,10 +122,10 @@ func Set(t testing.TB, settings string) {
 	t.Helper()
 	own.once.Do(func() {
 		var f *os.File
-		if f, own.err = os.CreateTemp("", "millrace-fake-cuda-"); own.err == nil { //nolint:usetesting // it outlives the test: all tests of the process share it
+		if f, own.err = os.CreateTemp("", "millrace-fake-cuda-"); own.err == nil { //nolint:usetesting // all tests of the process share the file
 			own.path = f.Name()
 			_ = f.Close()                                                        // nothing was written
-			own.err = errors.Join(write(own.path, ""), os.Setenv(Env, own.path)) //nolint:usetesting // likewise
+			own.err = errors.Join(write(own.path, ""), os.Setenv(Env, own.path)) //nolint:usetesting // all tests of the process share the variable
 		}
 	})
 	if own.err != nil {
