@@ -6,10 +6,10 @@ import (
 )
 
 // A pause is a fraction of the time that batches take, within bounds, whatever came before.
-func TestNapsFollowThePace(t *testing.T) {
+func TestPausesFollowThePace(t *testing.T) {
 	var n adaptivePoll
 	if got := n.next(); got != shortestPause {
-		t.Errorf("with nothing known a nap is %v, want %v", got, shortestPause)
+		t.Errorf("with nothing known a pause is %v, want %v", got, shortestPause)
 	}
 	for _, c := range []struct{ pace, least, most time.Duration }{
 		{time.Microsecond, shortestPause, shortestPause},
@@ -21,7 +21,7 @@ func TestNapsFollowThePace(t *testing.T) {
 			n.learn(c.pace)
 		}
 		if got := n.next(); got < c.least || got > c.most {
-			t.Errorf("a batch each %v: naps of %v, want %v to %v", c.pace, got, c.least, c.most)
+			t.Errorf("a batch each %v: pauses of %v, want %v to %v", c.pace, got, c.least, c.most)
 		}
 	}
 }

@@ -106,8 +106,9 @@ func (p *Pipeline) completions() uint64 {
 	return p.ended
 }
 
-// awaitCompletion blocks b until a batch leaves flight after completions returned seen. It returns false if waiting
-// can't succeed because every batch in flight waits here too. It returns an error once the pipeline is over.
+// awaitCompletion blocks the submission of b until p.ended differs from seen, which completions returned before. It
+// returns false if every batch in flight waits here too, so that waiting can't succeed. It returns an error once the
+// pipeline is over.
 func (p *Pipeline) awaitCompletion(b *Batch, seen uint64) (came bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

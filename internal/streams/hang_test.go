@@ -144,7 +144,7 @@ func TestEveryCompletionIsWatched(t *testing.T) {
 		inPlace    int
 	}{
 		{"notify", streams.ByNotify, 0, 0}, {"polling", streams.ByPolling, 0, 0}, {"blocking", streams.ByBlocking, 0, 0},
-		{"napping", streams.ByAdaptivePolling, 0, 0}, {"spin", streams.ByAdaptivePolling, time.Millisecond, 0}, {"in place", streams.ByAdaptivePolling, 0, 1 << 20},
+		{"adaptive polling", streams.ByAdaptivePolling, 0, 0}, {"spin", streams.ByAdaptivePolling, time.Millisecond, 0}, {"in place", streams.ByAdaptivePolling, 0, 1 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := hangingSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: c.inPlace})
@@ -372,7 +372,7 @@ func (s slowOperator) Run(rows []byte, _ []uint32, _, _ []byte, _ device.Paralle
 	return nil
 }
 
-// If the device reports during the check that it is lost, that is the reason, which may not be a kernel's fault.
+// If the check finds that the device is lost, the pipeline's error is that loss, which a kernel may not have caused.
 func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})}

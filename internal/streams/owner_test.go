@@ -248,7 +248,7 @@ func uneven(seed uint64, more ...sim.Fault) sim.Options {
 	)}
 }
 
-// With every schedule, fault and kind of end: a batch has one owner at any time, comes back once, with the reference's
+// With every schedule, fault and kind of end, a batch has one owner at any time, comes back once, with the reference's
 // results or an error, and nothing leaks.
 func TestEveryBatchHasOneOwner(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")

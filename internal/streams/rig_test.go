@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// operators parses a list that is known to be good.
+// operators parses a valid list.
 func operators(t testing.TB, list string) []operator.Operator {
 	t.Helper()
 	ops, err := operator.ParseList(list)

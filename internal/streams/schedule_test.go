@@ -25,7 +25,7 @@ func variants() []streams.Schedule {
 	}
 	return []streams.Schedule{
 		overlapped("polling", func(s *streams.Schedule) { s.Completion = streams.ByPolling }),
-		overlapped("napping", func(s *streams.Schedule) { s.Completion = streams.ByAdaptivePolling }),
+		overlapped("adaptive polling", func(s *streams.Schedule) { s.Completion = streams.ByAdaptivePolling }),
 		overlapped("blocking", func(s *streams.Schedule) { s.Completion = streams.ByBlocking }),
 		overlapped("legacy", func(s *streams.Schedule) { s.Streams = streams.LegacyDefault }),
 		overlapped("per-thread", func(s *streams.Schedule) { s.Streams, s.Buffers = streams.PerThreadDefault, 1 }),

@@ -37,7 +37,7 @@ func DebugHandler(d Debug) http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return onlyMeant(mux)
+	return localOnly(mux)
 }
 
 func (d Debug) serveTrace(w http.ResponseWriter, r *http.Request) {

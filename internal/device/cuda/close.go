@@ -13,7 +13,7 @@ import (
 // never ends must not keep the process from exiting.
 const closePatience = 10 * time.Second
 
-// lockRetry is the interval of attempts to take a lock that another call may never release.
+// lockRetry is the interval between attempts to take a lock that another call may never release.
 const lockRetry = time.Millisecond
 
 // bounded makes a call that may wait for the device's work. On a lost device it doesn't make the call, because the
