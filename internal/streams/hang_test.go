@@ -61,7 +61,7 @@ func wantHung(t *testing.T, err error, texts ...string) {
 	}
 }
 
-// A batch that never ends ends the pipeline, even if others make progress all the time, including on its lane.
+// A batch that never completes ends the pipeline, even if others make progress all the time, including on its lane.
 func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 	for _, lanes := range []int{1, 3} {
 		t.Run(fmt.Sprint(lanes), func(t *testing.T) {
