@@ -13,10 +13,10 @@ namespace millrace {
 
 namespace {
 
-// The most bytes of payloads and results of a batch that is not copied. Measured: docs/benchmarks.md, latency.
+// The maximum size of payloads and results of a batch that is used in place. Measured: docs/benchmarks.md, latency.
 constexpr uint64_t kCrc32cMostInPlace = 8 << 10;
 
-constexpr uint32_t kBlocksPerMultiprocessor = 16; // what fits: 2048 threads, 12 KiB of shared memory each
+constexpr uint32_t kBlocksPerMultiprocessor = 16; // the maximum: 2048 threads, 12 KiB of shared memory each
 
 struct Crc32c {
     int32_t ordinal;

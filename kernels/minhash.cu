@@ -1,11 +1,11 @@
 // minhash: permuted MinHash over the character shingles of every row of a ragged batch.
 //
 // Parameter block (16 bytes, little-endian): uint32 k (1 to 256), uint32 hashes (1 to 1024), uint64 seed.
-// Result record: `hashes` little-endian uint32, the signature. Scratch: the tile index (ragged.cuh) and a count of tiles.
+// Result record: `hashes` little-endian uint32, the signature. Scratch: the tile index (ragged.cuh) and a tile counter.
 //
-// The operator is there under four names that take the same parameters and give the same results: `minhash` runs the
-// kernels that are fastest on its device, and minhash:plain, minhash:warp-specialized and minhash:cluster run the ones
-// they name, or cannot be created where the device lacks what those need. minhash:persistent is for `worker bench`
+// The operator exists under four names that take the same parameters and give the same results. `minhash` runs the
+// kernels that are fastest on its device. minhash:plain, minhash:warp-specialized and minhash:cluster run the kernels
+// in their names; creating them fails if the device lacks what those need. minhash:persistent is for `worker bench`
 // (persistent_operator.hpp).
 #include <string.h>
 
@@ -20,21 +20,22 @@ namespace millrace {
 
 namespace {
 
-// The most bytes of payloads and results of a batch that is not copied. Measured: docs/benchmarks.md, latency.
+// The maximum size of payloads and results of a batch that is used in place. Measured: docs/benchmarks.md, latency.
 constexpr uint64_t kMinhashMostInPlace = 64 << 10;
 
 struct Minhash {
     MinhashDevice device;
     MinhashVariant variant;
     uint32_t k, hashes;
-    const PermutationWords *permutations; // on the device, `hashes` of them
+    const PermutationWords *permutations; // on the device; `hashes` of them
 };
 
-// From so many tiles on `minhash` runs the warp-specialized kernel where the device has it: 4 MiB, about five tiles for
-// each of its blocks. With few tiles a block the plain kernel is as fast or faster. Measured: docs/benchmarks.md, kernels.
+// `minhash` runs the warp-specialized kernel for at least this many tiles, if the device supports it. It is 4 MiB,
+// about five tiles for each of its blocks. With fewer tiles per block the plain kernel is as fast or faster. Measured:
+// docs/benchmarks.md, kernels.
 constexpr uint32_t kManyTiles = 2048;
 
-// The variant to launch. This is the only place that knows which is fastest.
+// Returns the variant to launch. Only this function knows which one is fastest.
 MinhashVariant variant_for(const Minhash &instance, uint32_t tiles) {
     if (instance.variant != MinhashVariant::fastest) return instance.variant;
     bool specialized = tiles >= kManyTiles && available(instance.device, MinhashVariant::specialized);
@@ -68,7 +69,7 @@ int32_t make_instance(Minhash *instance, uint64_t seed, millrace_error *error) {
     return MILLRACE_OK;
 }
 
-// What `create` does for a variant.
+// Implements `create` for a variant.
 int32_t create_with(MinhashVariant variant, int32_t ordinal, const void *params, size_t bytes, void **out,
                     millrace_error *error) {
     Minhash parsed = {};
@@ -109,7 +110,7 @@ int32_t minhash_destroy(void *self, millrace_error *error) {
 int32_t minhash_needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
     if (int32_t s = check_shape(shape, error)) return s;
     uint64_t index = tile_index_bytes(static_cast<uint32_t>(shape->bytes), kMinhashTileBytes);
-    needs->scratch = index == 0 ? 0 : index + sizeof(uint32_t); // the count of tiles taken is behind the index
+    needs->scratch = index == 0 ? 0 : index + sizeof(uint32_t); // the tile counter follows the index
     needs->result = shape->rows * static_cast<const Minhash *>(self)->hashes * sizeof(uint32_t);
     needs->in_place = shape->bytes + needs->result <= kMinhashMostInPlace;
     return MILLRACE_OK;

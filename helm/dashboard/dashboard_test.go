@@ -31,12 +31,12 @@ func TestCommittedIsCurrent(t *testing.T) {
 	}
 }
 
-// inGrafana are what Grafana puts in before it asks Prometheus.
+// inGrafana replaces the variables that Grafana replaces before it queries Prometheus.
 var inGrafana = strings.NewReplacer(
 	"$__rate_interval", "5m", "$__range", "1h", "$namespace", ".*", "$pod", ".*", "$device", ".*",
 )
 
-// queries are all that the dashboard asks Prometheus, with the title of who asks.
+// queries returns all queries of the dashboard, by the title of their panel.
 func queries(t *testing.T) map[string][]string {
 	t.Helper()
 	d := build()
@@ -64,7 +64,7 @@ func queries(t *testing.T) map[string][]string {
 	return all
 }
 
-// ruleNames finds the rules' names: those of recording rules, or of alerts.
+// ruleNames returns the names of the rules: of recording rules, or of alerts.
 func ruleNames(t *testing.T, kind string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
@@ -100,7 +100,8 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// indirect are metrics that no panel names. A recording rule on the dashboard has those that are not told why.
+// indirect lists metrics that no panel uses directly, with the reason. Without a reason, a recording rule on the
+// dashboard uses them.
 var indirect = map[string]string{
 	"millrace_batches_total":         "the histograms of batches count them too",
 	"millrace_batch_limit_payloads":  "",
@@ -183,7 +184,7 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// TestPanelsDoNotOverlap looks at each square of the grid.
+// TestPanelsDoNotOverlap checks each square of the grid.
 func TestPanelsDoNotOverlap(t *testing.T) {
 	taken := map[[2]int]string{}
 	for _, p := range build().Panels {
@@ -198,7 +199,7 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestWayIsInOrder holds the first row to a payload's way.
+// TestWayIsInOrder checks that the first row follows a payload's path.
 func TestWayIsInOrder(t *testing.T) {
 	var titles []string
 	x := -1

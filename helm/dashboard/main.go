@@ -2,8 +2,8 @@
 //
 //	go run ./dashboard > millrace/files/dashboard.json
 //
-// A dashboard's JSON is 2000 lines in which nobody finds a panel. Here each row is a function, and each panel a title,
-// what it shows, a unit and queries.
+// A dashboard's JSON has thousands of lines in which panels are hard to find. Here each row is a function, and each panel
+// consists of a title, a description, a unit and queries. Start reading with rows.go.
 package main
 
 import (
@@ -23,12 +23,12 @@ func main() {
 // write writes the dashboard as JSON.
 func write(to io.Writer) error {
 	e := json.NewEncoder(to)
-	e.SetEscapeHTML(false) // the queries are for people to read
+	e.SetEscapeHTML(false) // keep the queries readable
 	e.SetIndent("", "  ")
 	return e.Encode(build())
 }
 
-// build puts the dashboard together.
+// build returns the complete dashboard.
 func build() dashboard {
 	d := dashboard{
 		UID: "millrace", Title: "Millrace", Tags: []string{"millrace", "gpu", "nats"},
@@ -48,10 +48,10 @@ func build() dashboard {
 	return d
 }
 
-// width is that of Grafana's grid.
+// width is the width of Grafana's grid.
 const width = 24
 
-// add appends a row's heading and its panels, from left to right, in as many lines as they need.
+// add appends a row's heading and its panels, from left to right, in as many lines as necessary.
 func (d *dashboard) add(r row) {
 	y := 0
 	for _, p := range d.Panels {
@@ -72,7 +72,7 @@ func (d *dashboard) add(r row) {
 	}
 }
 
-// variables are what a reader can choose: the data source, whose workers, and which device.
+// variables returns what a reader can select: the data source, the workers, and the device.
 func variables() []variable {
 	list := []variable{
 		{Name: "datasource", Label: "Prometheus", Type: "datasource", Query: "prometheus", Options: []any{}},
@@ -96,7 +96,7 @@ func variables() []variable {
 	})
 }
 
-// restartsOfWorkers marks in every graph when a worker was started.
+// restartsOfWorkers marks in every graph when a worker started.
 func restartsOfWorkers() any {
 	return map[string]any{
 		"name": "Starts of workers", "enable": true, "hide": false, "iconColor": "purple", "datasource": prometheus,

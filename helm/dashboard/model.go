@@ -1,8 +1,8 @@
 package main
 
-// The part of Grafana's classic dashboard model that is used here. Field by field it is what Grafana itself would export.
+// This file has the part of Grafana's classic dashboard model that is used here, with the fields that Grafana exports.
 
-// schemaVersion is that of Grafana 12.2 to 12.4; older ones read it, later ones migrate it.
+// schemaVersion is the version of Grafana 12.2 to 12.4. Older versions can read it, and later ones migrate it.
 const schemaVersion = 42
 
 type dashboard struct {
@@ -64,14 +64,14 @@ type source struct {
 	UID  string `json:"uid"`
 }
 
-// link is one of a panel or of a value.
+// link is a link on a panel or a value.
 type link struct {
 	Title       string `json:"title"`
 	URL         string `json:"url"`
 	TargetBlank bool   `json:"targetBlank"`
 }
 
-// pageLink is one of the whole dashboard.
+// pageLink is a link on the whole dashboard.
 type pageLink struct {
 	link
 	Type        string   `json:"type"`
@@ -139,7 +139,7 @@ type thresholds struct {
 	Steps []step `json:"steps"`
 }
 
-// step begins at Value, which is nil for the first one.
+// step is a threshold that begins at Value. The Value of the first step is nil.
 type step struct {
 	Color string   `json:"color"`
 	Value *float64 `json:"value"`

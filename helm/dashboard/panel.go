@@ -2,10 +2,10 @@ package main
 
 import "fmt"
 
-// prometheus is the data source that the variable of that name picks.
+// prometheus is the data source that the dashboard's variable selects.
 var prometheus = &source{Type: "prometheus", UID: "${datasource}"}
 
-// query is one expression and how its series are called in the legend.
+// query is an expression and the legend of its series.
 type query struct{ expr, legend string }
 
 func (p *panel) ask(queries ...query) *panel {
@@ -25,7 +25,7 @@ func newPanel(kind, title, description, unit string, w, h int) *panel {
 	}
 }
 
-// stat is one figure with its course behind it: a step of a payload's way.
+// stat returns a panel with one figure and its history: a step of a payload's path.
 func stat(title, description, unit string) *panel {
 	p := newPanel("stat", title, description, unit, 3, 5)
 	p.FieldConfig.Defaults.Color = map[string]any{"mode": "thresholds"}
@@ -36,7 +36,7 @@ func stat(title, description, unit string) *panel {
 	return p.steps(plain)
 }
 
-// graph is lines over time, with the last and the largest value of each in a table below.
+// graph returns lines over time, with the last and the maximum value of each in a table below.
 func graph(title, description, unit string, w int) *panel {
 	p := newPanel("timeseries", title, description, unit, w, 8)
 	zero := 0.0
@@ -54,7 +54,7 @@ func graph(title, description, unit string, w int) *panel {
 	return p
 }
 
-// share is a graph from 0 to 100 %.
+// share returns a graph from 0 to 100 %.
 func share(title, description string, w int) *panel {
 	p := graph(title, description, "percentunit", w)
 	one := 1.0
@@ -62,7 +62,7 @@ func share(title, description string, w int) *panel {
 	return p
 }
 
-// heat is a histogram over time.
+// heat returns a histogram over time.
 func heat(title, description string, w int) *panel {
 	p := newPanel("heatmap", title, description, "", w, 8)
 	p.FieldConfig.Defaults.Custom = map[string]any{"scaleDistribution": map[string]any{"type": "linear"}}
@@ -84,20 +84,20 @@ func (p *panel) buckets(expr string) *panel {
 	return p
 }
 
-// stacked piles a graph's series up.
+// stacked stacks the series of a graph.
 func (p *panel) stacked() *panel {
 	p.FieldConfig.Defaults.Custom["stacking"] = map[string]any{"mode": "normal", "group": "A"}
 	p.FieldConfig.Defaults.Custom["fillOpacity"] = 40
 	return p
 }
 
-// plain is a panel's colour where no value is better than another.
+// plain is the colour of panels in which no value is better than another.
 var plain = []step{{Color: "blue"}}
 
-// above is green, and from that value on another colour.
+// above returns thresholds that are green below that value and have another colour from there on.
 func above(value float64, color string) []step { return []step{{Color: "green"}, {color, &value}} }
 
-// below is green from that value on, and another colour under it.
+// below returns thresholds that are green from that value on and have another colour below it.
 func below(value float64, color string) []step { return []step{{Color: color}, {"green", &value}} }
 
 func (p *panel) steps(s []step) *panel {
@@ -105,13 +105,13 @@ func (p *panel) steps(s []step) *panel {
 	return p
 }
 
-// line draws a threshold into a graph: that of the alert on the same figure.
+// line draws a threshold into a graph: that of the alert for the same figure.
 func (p *panel) line(s []step) *panel {
 	p.FieldConfig.Defaults.Custom["thresholdsStyle"] = map[string]any{"mode": "line"}
 	return p.steps(s)
 }
 
-// runbook links the pages of the alerts that the panel explains.
+// runbook adds links to the runbooks of the alerts that the panel explains.
 func (p *panel) runbook(alerts ...string) *panel {
 	for _, a := range alerts {
 		p.Links = append(p.Links, link{Title: "Runbook: " + a, URL: fmt.Sprintf("${runbooks}/%s.md", a), TargetBlank: true})

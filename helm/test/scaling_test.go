@@ -19,8 +19,8 @@ var (
 	byHPA  = enough.with(values{"autoscaling.mode": "hpa"})
 )
 
-// inFlight is the most that one pod can have in flight, counted as the worker does (docs/adr/0009): 16 batches a lane, two pull
-// requests of 4096 messages, and 256 messages between them.
+// inFlight returns the maximum number of payloads that one pod can have in flight, computed like in the worker
+// (docs/adr/0009): 16 batches per lane, two pull requests of 4096 messages, and 256 messages between them.
 func inFlight(gpus, lanes, payloads int) int { return 16*gpus*lanes*payloads + 2*4096 + 256 }
 
 func number(t *testing.T, text string) int {
@@ -32,8 +32,8 @@ func number(t *testing.T, text string) int {
 	return n
 }
 
-// TestFiguresAreTheWorkers finds the factors that the chart counts with in the worker's source, where a change would not look for
-// a chart.
+// TestFiguresAreTheWorkers finds the chart's factors in the worker's source, because somebody who changes them there
+// may not think of the chart.
 func TestFiguresAreTheWorkers(t *testing.T) {
 	for _, figure := range []struct{ file, says string }{
 		{"internal/ingest/worker.go", "const groupsPerBatch = 8\n"}, // for each of two batches a lane
@@ -53,7 +53,8 @@ func TestFiguresAreTheWorkers(t *testing.T) {
 	}
 }
 
-// TestThresholdIsAboveOnePodsWindow for any lanes, batches and GPUs: otherwise a pod that is just busy would call for another.
+// TestThresholdIsAboveOnePodsWindow checks many lanes, batches and GPUs: otherwise a pod that is merely busy would
+// cause another one.
 func TestThresholdIsAboveOnePodsWindow(t *testing.T) {
 	for _, gpus := range []int{1, 8} {
 		for _, lanes := range []int{1, 4, 64} {
@@ -79,12 +80,13 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	if got := find[*keda.ScaledObject](t, r.decode(t)).Spec.Triggers[0].Metadata["lagThreshold"]; got != "5000" {
 		t.Errorf("lagThreshold %s, want 5000", got)
 	}
-	if !strings.Contains(r.notes, "autoscaling.lagThreshold (5000) is not above what one pod can have in flight") {
+	if !strings.Contains(r.notes, "autoscaling.lagThreshold (5000) is not above the number of payloads that one pod can have in flight") {
 		t.Errorf("nothing says that it is low:\n%s", r.notes)
 	}
 }
 
-// TestConsumerHasRoomForEveryPod: they share its MaxAckPending. Eight batches a lane is what a worker asks for by itself.
+// TestConsumerHasRoomForEveryPod: pods share the consumer's MaxAckPending. A worker requests eight batches per lane by
+// default.
 func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	for _, c := range []struct {
 		set  values
@@ -104,7 +106,7 @@ func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreScaledTogether: each has a consumer of its own, and one pod has several of them.
+// TestPartitionsAreScaledTogether: each partition has its own consumer, and one pod serves several partitions.
 func TestPartitionsAreScaledTogether(t *testing.T) {
 	spec := find[*keda.ScaledObject](t, objects(t, byKEDA.with(values{"config.delivery": "exclusive", "config.partitions": 5, "config.consumer": "c"}))).Spec
 	if len(spec.Triggers) != 5 {
@@ -121,13 +123,13 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 	if want := strings.Join(names, " + "); modifiers.Formula != want {
 		t.Errorf("formula %q, want %q", modifiers.Formula, want)
 	}
-	// One pod may have all partitions, with what is pulled ahead for each.
+	// One pod may own all partitions, with the prefetched messages of each.
 	if want := fmt.Sprint((inFlight(1, 4, 8192) + 4*(2*4096+256)) * 5 / 4); modifiers.Target != want {
 		t.Errorf("target %s, want %s", modifiers.Target, want)
 	}
 }
 
-// TestKEDATakesWhatItIsTold has KEDA's own admission look, which compiles the formula with the triggers' names.
+// TestKEDATakesWhatItIsTold runs KEDA's own admission check, which compiles the formula with the triggers' names.
 func TestKEDATakesWhatItIsTold(t *testing.T) {
 	for _, set := range []values{
 		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000},
@@ -150,7 +152,8 @@ func TestKEDATakesWhatItIsTold(t *testing.T) {
 	}
 }
 
-// TestScalersHaveTheDeploymentToThemselves: with a count of its own it would undo what they decide at every upgrade.
+// TestScalersHaveTheDeploymentToThemselves: a Deployment with a replica count would undo the scaler's decisions at
+// every upgrade.
 func TestScalersHaveTheDeploymentToThemselves(t *testing.T) {
 	for _, set := range []values{byKEDA, byHPA} {
 		list := objects(t, set)

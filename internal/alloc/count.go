@@ -13,16 +13,16 @@ type Counted struct {
 	device.Pool
 	allocations, frees, refused atomic.Uint64
 	spent                       atomic.Int64 // nanoseconds
-	instead                     error        // why there is no pool of the device's own
+	instead                     error        // why the device has no pools, if scratch is preallocated instead
 }
 
-// Instead is why the device gave no pool, so that scratch is preallocated; nil where it gave one.
+// Instead returns why scratch is preallocated: the device has no pools. It returns nil if scratch comes from a pool.
 func (c *Counted) Instead() error { return c.instead }
 
 // Count wraps pool.
 func Count(pool device.Pool) *Counted { return &Counted{Pool: pool} }
 
-// Alloc is as device.Pool.Alloc.
+// Alloc implements device.Pool and counts the call.
 func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	defer c.spend(time.Now())
 	m, err := c.Pool.Alloc(s, bytes)
@@ -35,7 +35,7 @@ func (c *Counted) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return m, err
 }
 
-// Free is as device.Pool.Free.
+// Free implements device.Pool and counts the call.
 func (c *Counted) Free(s device.Stream, m device.Memory) error {
 	defer c.spend(time.Now())
 	err := c.Pool.Free(s, m)
@@ -47,17 +47,18 @@ func (c *Counted) Free(s device.Stream, m device.Memory) error {
 
 func (c *Counted) spend(since time.Time) { c.spent.Add(int64(time.Since(since))) }
 
-// HostTime is how long the host was in Alloc and Free, all callers together.
+// HostTime returns the total time that callers spent in Alloc and Free.
 func (c *Counted) HostTime() time.Duration { return time.Duration(c.spent.Load()) }
 
-// Allocations is how many Alloc calls gave memory.
+// Allocations returns the number of successful Alloc calls.
 func (c *Counted) Allocations() uint64 { return c.allocations.Load() }
 
-// Refused is how many failed for want of memory.
+// Refused returns the number of Alloc calls that failed for lack of memory.
 func (c *Counted) Refused() uint64 { return c.refused.Load() }
 
-// Outstanding is how many allocations have not been freed. While others allocate and free it may count one that
-// is freed already, but never fewer than none: frees are read first, and an allocation is counted before its free.
+// Outstanding returns the number of allocations that have not been freed. While other goroutines allocate and free, it
+// may count an allocation that has just been freed. It never underflows: it reads frees first, and each allocation is
+// counted before its free.
 func (c *Counted) Outstanding() uint64 {
 	frees := c.frees.Load()
 	return c.allocations.Load() - frees

@@ -6,9 +6,9 @@ import (
 	"millrace/internal/device"
 )
 
-// Limit caps what callers hold of a pool at once, at bytes: what was allocated and whose Free has not been
-// enqueued yet. It answers before the device is asked. The device's own cap, PoolConfig.Limit, is on what
-// the pool takes from the device; a pool wants both.
+// Limit caps the bytes of pool that callers hold at once: memory that was allocated and whose Free has not been
+// enqueued yet. It refuses an allocation before the device is called. PoolConfig.Limit, the device's own cap, limits
+// what the pool takes from the device; a pool needs both.
 func Limit(pool device.Pool, bytes int64) device.Pool {
 	return &limited{Pool: pool, limit: bytes}
 }
@@ -21,10 +21,10 @@ type limited struct {
 	held int64
 }
 
-// Alloc fails with device.ErrOutOfMemory where bytes would pass the limit.
+// Alloc returns device.ErrOutOfMemory if the allocation would exceed the limit.
 func (l *limited) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	if bytes <= 0 {
-		return l.Pool.Alloc(s, bytes) // the device says what is wrong with it, and nothing is held
+		return l.Pool.Alloc(s, bytes) // the device reports the error, and nothing is held
 	}
 	held, ok := l.hold(bytes)
 	if !ok {
@@ -38,7 +38,7 @@ func (l *limited) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return m, err
 }
 
-// hold takes bytes of the limit if there are as many. held is what was taken before.
+// hold reserves bytes within the limit, if they fit. The result held is the amount reserved before.
 func (l *limited) hold(bytes int) (held int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *limited) hold(bytes int) (held int64, ok bool) {
 	return held, true
 }
 
-// Free takes m off what is held once the device has taken it back.
+// Free releases the reservation after the pool has accepted m.
 func (l *limited) Free(s device.Stream, m device.Memory) error {
 	if err := l.Pool.Free(s, m); err != nil {
 		return err

@@ -7,22 +7,21 @@ import (
 	"millrace/internal/device"
 )
 
-// Scratch says what NewScratch makes.
+// Scratch configures NewScratch.
 type Scratch struct {
-	Limit int64 // bytes that it holds at most; at least 1; the device may round it up to its granularity
-	Piece int   // bytes of the largest allocation, for a device without pools
+	Limit int64 // maximum number of bytes held; at least 1; the device may round it up to its granularity
+	Piece int   // size of the largest allocation, in bytes; used on a device without pools
 }
 
-// NewScratch makes a source of scratch memory in stream order, apart from dev's default pool: a pool that keeps what it
-// holds. Giving memory back at every synchronization and asking for it again at the next batch is what a release
-// threshold of 0 does, and it costs more than the kernels of a small batch. Trim gives memory back when the caller has
-// time for it.
+// NewScratch creates a stream-ordered source of scratch memory, separate from dev's default pool: a pool that keeps its
+// memory. With a release threshold of 0 the pool would return memory at every synchronization and request it again for
+// the next batch, which costs more than the kernels of a small batch. Call Trim to return memory.
 //
-// A device that has no pools (device.ErrUnavailable) gets preallocated pieces instead, and Counted.Instead says why. Fails
-// with device.ErrInvalid for a limit below 1.
+// If the device has no pools (device.ErrUnavailable), NewScratch falls back to preallocated pieces, and Counted.Instead
+// returns the reason. NewScratch fails with device.ErrInvalid if the limit is below 1.
 func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	if c.Limit < 1 {
-		// To a device 0 is no cap at all.
+		// For a device, 0 means no limit.
 		return nil, device.Errorf("new scratch pool", dev.Info().ID, device.ErrInvalid,
 			"a limit of %d bytes: give at least 1 (MILLRACE_SCRATCH_LIMIT)", c.Limit)
 	}

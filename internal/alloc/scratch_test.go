@@ -17,8 +17,7 @@ func scratchOf(t *testing.T, d device.Device) *alloc.Counted {
 	return p
 }
 
-// Scratch from a pool and preallocated scratch can be written and read in stream order, is counted, and is all given back by
-// Close.
+// Scratch from a pool and preallocated scratch can be written and read in stream order, is counted, and is freed by Close.
 func TestScratchIsMemory(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for name, from := range map[string]device.Device{"pool": d, "preallocated": poolless{d}} {
@@ -71,7 +70,7 @@ func TestPiecesAreKept(t *testing.T) {
 	})
 }
 
-// A piece is as long as it was said to be.
+// A piece has exactly the configured length.
 func TestPieceIsBounded(t *testing.T) {
 	d := openHost(t)
 	s, p := newStream(t, d), scratchOf(t, poolless{d})
@@ -81,7 +80,7 @@ func TestPieceIsBounded(t *testing.T) {
 	ok(t, p.Close())
 }
 
-// Pieces count towards the limit, whoever has them: a stream that comes too late gets none.
+// Pieces of all streams count towards the limit: a stream that comes too late gets none.
 func TestPiecesAreWithinTheLimit(t *testing.T) {
 	d := openHost(t)
 	p, err := alloc.NewScratch(poolless{d}, alloc.Scratch{Limit: 12 << 20, Piece: 8 << 20})
@@ -107,7 +106,7 @@ func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
 	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "it has none")
 }
 
-// A device without pools has preallocated scratch in place of a pool, and says why.
+// On a device without pools, preallocated scratch replaces the pool, and Instead returns the reason.
 func TestScratchWithoutPools(t *testing.T) {
 	d := poolless{openHost(t)}
 	p, err := alloc.NewScratch(d, alloc.Scratch{Limit: 64 << 20, Piece: 8 << 20})

@@ -39,7 +39,7 @@ func runCompletion(ctx context.Context, t *target) error {
 	}
 	rows := []*Case{
 		row("polling", "poll", streams.ByNotify, polling), row("blocking-event", "blocking", streams.ByNotify, blocking),
-		row("napping", "", streams.ByNapping, nil), row("host-function", "hostfunc", streams.ByNotify, nil),
+		row("napping", "", streams.ByAdaptivePolling, nil), row("host-function", "hostfunc", streams.ByNotify, nil),
 	}
 	if err := t.Measure(ctx, rows...); err != nil {
 		return err

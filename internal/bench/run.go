@@ -91,7 +91,7 @@ func (b *batchRun) drive(ctx context.Context, d driver, left *atomic.Int64) (blo
 		if err != nil {
 			return blocked, err
 		}
-		b.recent.note(batch.Record())
+		b.recent.note(batch.ReadRecord())
 		if left.Add(-1) >= 0 {
 			batch.Again()
 			if err := batch.Submit(streams.ClosedByBytes); err != nil {

@@ -85,7 +85,7 @@ func (c *Case) compareSerial(serial *Case) {
 // threeStreams returns a schedule with a stream for each engine.
 func threeStreams(lanes int, hostWaits bool) streams.Schedule {
 	return streams.Schedule{Name: "three streams", Lanes: lanes, Buffers: 1, Topology: streams.StreamPerStage, HostWaits: hostWaits,
-		Completion: streams.ByNapping}
+		Completion: streams.ByAdaptivePolling}
 }
 
 // longestStage returns, for each round, the longest stage of a batch when all engines run: a copy while the other

@@ -93,7 +93,7 @@ func timeBatch(ctx context.Context, p *streams.Pipeline, b *streams.Batch) (time
 	if err != nil {
 		return 0, nil, err
 	}
-	return took, back.Record(), nil
+	return took, back.ReadRecord(), nil
 }
 
 // stageSeconds returns the time of the three device stages together.

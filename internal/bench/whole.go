@@ -127,7 +127,7 @@ func (w *whole) receive(ctx context.Context, p *streams.Pipeline, n int) (last [
 		if err != nil {
 			return nil, err
 		}
-		w.f.recent.note(b.Record())
+		w.f.recent.note(b.ReadRecord())
 		if n-i > p.Slots() {
 			b.Release()
 			continue

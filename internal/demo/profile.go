@@ -8,10 +8,10 @@ import (
 	"millrace/internal/streams"
 )
 
-// maxSamples bounds the batches kept for medians: more than that many tell no more.
+// maxSamples bounds the number of batches kept for quantiles. More would not change the result.
 const maxSamples = 1 << 14
 
-// Profile collects what the closing table says of the batches. It is a streams.Observer.
+// Profile collects the batch statistics for the closing table. It implements streams.Observer.
 type Profile struct {
 	mu       sync.Mutex
 	batches  int
@@ -33,7 +33,7 @@ func (p *Profile) BatchDone(r *streams.Record) {
 		return
 	}
 	for s, span := range r.Stages {
-		if span != (streams.Span{}) { // a small batch is not copied
+		if span != (streams.Span{}) { // a batch in place has no copies
 			p.stages[s] = append(p.stages[s], span.Duration())
 		}
 	}
@@ -42,7 +42,7 @@ func (p *Profile) BatchDone(r *streams.Record) {
 // DeviceError implements streams.Observer.
 func (p *Profile) DeviceError(string, string) {}
 
-// quantile of a stage's durations; 0 without any.
+// quantile returns the quantile q of a stage's durations, or 0 if there are none.
 func (p *Profile) quantile(s streams.Stage, q float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(p.stages[s]))
 	if len(sorted) == 0 {

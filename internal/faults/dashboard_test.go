@@ -40,7 +40,7 @@ func panels(t testing.TB) map[string][]string {
 }
 
 // noNews are panels that have nothing to show as long as nothing is wrong.
-var noNews = []string{"Alerts that fire"}
+var noNews = []string{"Firing alerts"}
 
 // wantDashboardAnswered waits until every panel has something to show: Prometheus takes a metric that nobody exposes
 // for one that has not come yet, so that a mistake would be an empty panel.

@@ -144,7 +144,7 @@ func (s *settler) encodeCompleted(ctx context.Context) {
 		select {
 		case b := <-s.pipe.Completed():
 			g := s.w.flying[s.pipe][b.Slot()]
-			record, err := *b.Record(), b.Err()
+			record, err := *b.ReadRecord(), b.Err()
 			if err == nil {
 				s.w.cameRight(s.pipe, g)
 				s.encode(g, b)

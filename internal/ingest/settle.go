@@ -76,7 +76,7 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 		return
 	}
 	if err := b.Err(); err != nil {
-		record := *b.Record()
+		record := *b.ReadRecord()
 		b.Release()
 		s.w.tell(g, &record)
 		s.w.refused(s.pipe, g, err)
@@ -89,7 +89,7 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 
 // finish publishes the results of a batch and settles every delivery of its group.
 func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
-	record := *b.Record()
+	record := *b.ReadRecord()
 	start := s.pipe.Now()
 	s.w.cameRight(s.pipe, g)
 	g.store()

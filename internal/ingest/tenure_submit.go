@@ -92,7 +92,7 @@ func (t *tenure) submit(b *streams.Batch, g *group, why streams.CloseReason) err
 	t.w.countPayloads(g, b)
 	g.keep(t.pace)
 	if err := b.Submit(why); err != nil {
-		record := *b.Record()
+		record := *b.ReadRecord()
 		b.Release()
 		g.ended(record, err) // who settles in order looks for the payload to blame
 	}

@@ -9,20 +9,20 @@ import (
 	"millrace/internal/streams"
 )
 
-// Chunks is a plan of one payload whose copies and kernel are cut into equal chunks, each of which takes its share of
-// the payload's time. Where all three stages take T, the payload takes 3 T whole and T (1 + 2/N) in N chunks.
+// Chunks plans one payload whose copies and kernel are cut into equal chunks, each of which takes its share of the
+// payload's time. If all three stages take T, the payload takes 3 T as a whole and T (1 + 2/N) in N chunks.
 type Chunks struct {
 	Chunks int        // 1 to MaxBatches
-	Stages [3]float64 // how long copy in, compute and copy out of the whole payload take, in T; as Textbook's
-	Lanes  int        // of the chunked schedule; 0 means one for each chunk
+	Stages [3]float64 // duration of copy in, compute and copy out for the whole payload, in T; bounds as in Textbook
+	Lanes  int        // lanes of the chunked schedule; 0 means one per chunk
 }
 
-// Check says everything that is wrong with the plan.
+// Check returns all problems of the plan.
 func (c Chunks) Check() error {
 	return errors.Join(checkCount("chunks", c.Chunks, MaxBatches), checkLanes(c.Lanes), checkStages(c.Stages, c.Chunks))
 }
 
-// Run runs the payload whole on streams.Serial, and its chunks as batches on streams.Overlapped.
+// Run runs the payload as a whole on streams.Serial, and its chunks as batches on streams.Overlapped.
 func (c Chunks) Run(ctx context.Context) (Comparison, error) {
 	if err := c.Check(); err != nil {
 		return Comparison{}, err

@@ -2,7 +2,8 @@ package plan
 
 import "encoding/json"
 
-// The JSON form of a forecast is for programs: seconds, bytes, bytes a second and shares from 0 to 1.
+// The JSON form of a forecast is meant for programs. Its units are seconds, bytes and bytes per second; shares go from
+// 0 to 1.
 
 type forecastJSON struct {
 	Device      string           `json:"device"`
@@ -10,7 +11,7 @@ type forecastJSON struct {
 	Operator    string           `json:"operator,omitempty"`
 	Model       modelJSON        `json:"model"`
 	Predictions []predictionJSON `json:"predictions"`
-	Largest     *float64         `json:"largest_error,omitempty"` // of the predictions that have a measured figure
+	Largest     *float64         `json:"largest_error,omitempty"` // of the predictions that have a measured value
 	Assumptions []string         `json:"assumptions"`
 }
 
@@ -27,7 +28,7 @@ type modelJSON struct {
 
 type costJSON struct {
 	Latency        float64 `json:"latency_seconds"`
-	BytesPerSecond float64 `json:"bytes_per_second,omitempty"` // none: the size costs nothing
+	BytesPerSecond float64 `json:"bytes_per_second,omitempty"` // omitted if the cost doesn't depend on the size
 }
 
 type predictionJSON struct {

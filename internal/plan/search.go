@@ -2,24 +2,25 @@ package plan
 
 import "strconv"
 
-// knob is a figure that a search turns, from 0 to 1.
+// knob is a parameter that a search varies, from 0 to 1.
 type knob struct {
 	at    float64
-	tried float64 // where it is set while a search tries places
+	tried float64 // the value during a trial
 	set   func(at float64)
 }
 
-// The bounds of a search, in turns of a knob.
+// The bounds of a search. Steps are parts of a knob's range.
 const (
 	coarseStep = 1. / 16
 	lastStep   = 1. / 512
-	mostRounds = 6    // at one step
-	worthwhile = 1e-9 // of miss: a turn that gains less is not made, so what nothing tells stays where it is
+	mostRounds = 6    // at one step size
+	worthwhile = 1e-9 // minimum improvement of miss; smaller improvements are ignored, so a parameter that has no effect keeps its value
 )
 
-// search turns the knobs, one at a time, as long as that makes miss smaller, leaves them where it is least, and returns
-// that. What miss returns depends on nothing but them. At first each knob is tried over its whole range, since most figures show
-// only from some value on: a host that is faster than the engines does not show at all. Then steps become smaller.
+// search varies the knobs, one at a time, as long as that reduces miss. It leaves them at the minimum that it finds and
+// returns that minimum. The result of miss may depend only on the knobs. At first search tries each knob over its whole
+// range, because most parameters have an effect only above some value: a host that is faster than the engines has none.
+// Then the steps become smaller.
 func search(knobs []*knob, miss func() (float64, error)) (best float64, err error) {
 	for _, k := range knobs {
 		k.try(k.at)
@@ -44,7 +45,7 @@ func search(knobs []*knob, miss func() (float64, error)) (best float64, err erro
 	return best, nil
 }
 
-// remembered is miss, and asks no second time where the knobs have been: a search comes by the same places again.
+// remembered returns miss with a cache, because a search tries the same values repeatedly.
 func remembered(knobs []*knob, miss func() (float64, error)) func() (float64, error) {
 	known := map[string]float64{}
 	return func() (float64, error) {
@@ -63,13 +64,14 @@ func remembered(knobs []*knob, miss func() (float64, error)) func() (float64, er
 	}
 }
 
-// try sets the knob without leaving it there.
+// try sets the knob for a trial, without changing its current value.
 func (k *knob) try(at float64) {
 	k.tried = at
 	k.set(at)
 }
 
-// places are where to try the knob: everywhere with the coarse step, and a step to either side with a finer one.
+// places returns the values to try: the whole range with the coarse step, and one step in each direction with a finer
+// one.
 func (k *knob) places(step float64) []float64 {
 	if step < coarseStep {
 		return []float64{min(k.at+step, 1), max(k.at-step, 0)}
@@ -81,8 +83,8 @@ func (k *knob) places(step float64) []float64 {
 	return places
 }
 
-// turn tries the knob at those places, leaves it where miss is least, and returns that; best, where it is now, if
-// no place has less.
+// turn tries the knob at the given values and keeps the one with the smallest miss. It returns that miss, or best, the
+// current miss, if no value is better.
 func (k *knob) turn(places []float64, best float64, miss func() (float64, error)) (float64, error) {
 	for _, at := range places {
 		if at == k.at {

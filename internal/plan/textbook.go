@@ -12,23 +12,23 @@ import (
 	"millrace/internal/streams"
 )
 
-// The bounds of a textbook plan: it is meant to be read.
+// The bounds of a textbook plan, which is meant to be read by people.
 const (
 	MaxBatches = 1000
 	MaxLanes   = 1000
 	MinStage   = 0.001  // units
 	MaxStage   = 1000.0 // units
-	maxSlots   = 20000  // in all batches' stages together
+	maxSlots   = 20000  // sum over all stages of all batches
 )
 
-// Textbook is a plan of equal batches, whose stages take so many units of time each.
+// Textbook plans equal batches whose stages take a given number of time units each.
 type Textbook struct {
 	Batches int        // 1 to MaxBatches
-	Stages  [3]float64 // units that copy in, compute and copy out take; MinStage to MaxStage each
-	Lanes   int        // of the pipelined schedule, up to MaxLanes; 0 means one for each batch
+	Stages  [3]float64 // units of copy in, compute and copy out; MinStage to MaxStage each
+	Lanes   int        // lanes of the pipelined schedule, up to MaxLanes; 0 means one per batch
 }
 
-// Comparison is a plan run twice: without overlap, and pipelined.
+// Comparison holds both runs of a plan: without overlap, and pipelined.
 type Comparison struct {
 	Stages     [3]float64 `json:"stages"`
 	Sequential Timetable  `json:"sequential"`
@@ -36,7 +36,7 @@ type Comparison struct {
 	Speedup    float64    `json:"speedup"`
 }
 
-// Check says everything that is wrong with the plan.
+// Check returns all problems of the plan.
 func (t Textbook) Check() error {
 	return errors.Join(checkCount("batches", t.Batches, MaxBatches), checkLanes(t.Lanes), checkStages(t.Stages, t.Batches))
 }
@@ -95,7 +95,7 @@ func (t Textbook) Run(ctx context.Context) (Comparison, error) {
 	return c, nil
 }
 
-// units is the model of a device whose stages take so many units each, whatever their size.
+// units returns the model of a device whose stages take the given number of units each, whatever their size.
 func units(stages [3]float64, unit time.Duration) sim.Model {
 	cost := func(i int) sim.Cost {
 		return sim.Cost{Latency: time.Duration(math.Round(stages[i] * float64(unit)))}

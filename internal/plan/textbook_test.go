@@ -85,7 +85,7 @@ func TestStagesOfSeveralSlots(t *testing.T) {
 	}
 }
 
-// A slot has all that ran in it, however short.
+// A slot lists all work that ran in it, however short.
 func TestFractions(t *testing.T) {
 	c, err := plan.Textbook{Batches: 2, Stages: [3]float64{0.5, 0.25, 1.5}}.Run(context.Background())
 	got := printed(t, c, err)
@@ -99,7 +99,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-// What the schedules give is compared with what the textbook says: batches + stages - 1.
+// The results of the schedules are compared with the textbook formula: batches + stages - 1.
 func TestPipelineTakesBatchesAndStagesLessOne(t *testing.T) {
 	for _, batches := range []int{1, 2, 3, 4, 5, 17, 100} {
 		c, err := plan.Textbook{Batches: batches, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
@@ -115,14 +115,14 @@ func TestPipelineTakesBatchesAndStagesLessOne(t *testing.T) {
 	}
 }
 
-// The longest stage sets the pace, and three lanes are enough for it where stages are equal.
+// The longest stage determines the pace, and three lanes are enough for it if the stages are equal.
 func TestFewerLanesStall(t *testing.T) {
 	for _, c := range []struct {
 		lanes int
 		want  float64
 	}{
 		{1, 24}, // nothing overlaps: 8 x 3
-		{2, 13}, // in every three slots two batches, and two slots more for the last pair to leave
+		{2, 13}, // two batches in every three slots, plus two slots for the last pair
 		{3, 10}, // 8 + 3 - 1
 		{8, 10},
 	} {

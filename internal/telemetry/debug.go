@@ -10,23 +10,23 @@ import (
 	"millrace/internal/streams"
 )
 
-// The span of /trace in seconds: what it may be asked for, and what it gives unasked.
+// The range and the default of the parameter seconds of /trace.
 const (
 	maxTraceSeconds     = 3600
 	defaultTraceSeconds = 10
 )
 
-// Debug is what the debug pages show.
+// Debug holds what the debug pages show.
 type Debug struct {
 	Timeline *Timeline
 	Build    Build
-	Bounds   LiveBounds             // of batches, the same on every device
+	Bounds   LiveBounds             // bounds of batches, the same on every device
 	Stats    func() []streams.Stats // reads every pipeline; nil for none
 }
 
-// DebugHandler serves what a person looks at: the timeline page at /, what it draws at /timeline, the timeline as a
-// trace at /trace?seconds=N, and Go's profiles under /debug/pprof/. It is for trusted clients: profiles show the
-// process's insides.
+// DebugHandler serves the debug pages: the timeline page at /, its data at /timeline, the timeline as a trace at
+// /trace?seconds=N, and Go's profiles under /debug/pprof/. It is meant for trusted clients, because profiles expose the
+// internals of the process.
 func DebugHandler(d Debug) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", newPage(d.Build))
@@ -37,7 +37,7 @@ func DebugHandler(d Debug) http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return onlyMeant(mux)
+	return localOnly(mux)
 }
 
 func (d Debug) serveTrace(w http.ResponseWriter, r *http.Request) {
@@ -52,5 +52,5 @@ func (d Debug) serveTrace(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Disposition", `attachment; filename="millrace-trace.json"`)
-	_ = d.Timeline.WriteTrace(w, time.Duration(seconds)*time.Second) // a client that has gone needs no answer
+	_ = d.Timeline.WriteTrace(w, time.Duration(seconds)*time.Second) // ignore a client that has disconnected
 }

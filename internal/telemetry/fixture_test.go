@@ -12,9 +12,9 @@ const (
 	ms = time.Millisecond
 )
 
-// pipelined gives the records of n batches on lanes lanes of a device, each engine serving one batch at a
-// time: copy in takes 1 ms, compute 1.2 ms, copy out 0.8 ms. A lane fills its next batch as soon as it has
-// submitted one, and takes the next to the device once the one before has left it.
+// pipelined returns the records of n batches on the lanes of a device whose engines serve one batch at a time: copy in
+// takes 1 ms, compute 1.2 ms, copy out 0.8 ms. A lane fills its next batch as soon as it has submitted one, and submits
+// it once the previous batch has left the device.
 func pipelined(device string, n, lanes int) []*streams.Record {
 	times := [streams.NumEngines]time.Duration{1 * ms, 1200 * us, 800 * us}
 	var engineFree [streams.NumEngines]time.Duration
@@ -44,10 +44,10 @@ func pipelined(device string, n, lanes int) []*streams.Record {
 	return records
 }
 
-// epoch is when the clocks of the tests' devices read zero.
+// epoch is when the clocks of the test devices read zero.
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// timelineOf is a timeline that has seen the records.
+// timelineOf returns a timeline that has received the records.
 func timelineOf(records ...*streams.Record) *telemetry.Timeline {
 	t := telemetry.NewTimeline(telemetry.TimelineBatches)
 	for _, r := range records {
@@ -56,7 +56,7 @@ func timelineOf(records ...*streams.Record) *telemetry.Timeline {
 	return t
 }
 
-// someStats are a pipeline's counters, all of them different.
+// someStats returns a pipeline's counters, all with different values.
 func someStats(device string) streams.Stats {
 	return streams.Stats{
 		Device: device, Lanes: streams.LaneCounts{Free: 1, Filling: 2, InFlight: 3}, Pinned: 64 << 20, Pageable: 4096,

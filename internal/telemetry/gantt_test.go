@@ -18,7 +18,7 @@ func ganttOf(t *testing.T, line *telemetry.Timeline, width int) string {
 	return out.String()
 }
 
-// rowOf gives the drawing of one row, without its name.
+// rowOf returns the drawing of one row, without its name.
 func rowOf(t *testing.T, drawing, name string) string {
 	t.Helper()
 	for line := range strings.Lines(drawing) {
@@ -71,7 +71,7 @@ func TestGanttKeepsItsWidth(t *testing.T) {
 		if got := len(rowOf(t, drawing, "compute")); got != want-12 {
 			t.Errorf("width %d: %d columns of drawing, want %d", asked, got, want-12)
 		}
-		_, rows, _ := strings.Cut(drawing, "\n\n") // behind the legend
+		_, rows, _ := strings.Cut(drawing, "\n\n") // after the legend
 		for text := range strings.Lines(rows) {
 			if got := len(strings.TrimSuffix(text, "\n")); got > want {
 				t.Errorf("width %d: a line of %d, want at most %d: %s", asked, got, want, text)
@@ -80,7 +80,7 @@ func TestGanttKeepsItsWidth(t *testing.T) {
 	}
 }
 
-// TestGanttAxis: ticks are at round figures in a unit that suits, whatever the length.
+// TestGanttAxis: ticks are at round numbers in a suitable unit, for every length.
 func TestGanttAxis(t *testing.T) {
 	for factor, want := range map[time.Duration]string{
 		1:       "ms 0 2 4 6 8 10 12 14",

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// answer is what /timeline says, as the page reads it.
+// answer is the response of /timeline as the page reads it.
 type answer struct {
 	Run     string
 	Base    string
@@ -45,7 +45,7 @@ type answer struct {
 	}
 }
 
-// ask gives what the page is told.
+// ask returns the response that the page gets.
 func ask(t *testing.T, url, query string) answer {
 	t.Helper()
 	status, header, body := get(t, url+"/timeline"+query)
@@ -72,7 +72,7 @@ func TestLiveGivesStagesExactly(t *testing.T) {
 	line := telemetry.NewTimeline(100)
 	line.AddDevice("GPU-1", "NVIDIA H100", epoch)
 	r := pipelined("GPU-1", 1, 1)[0]
-	const old = 1<<60 + 1 // nanoseconds, no whole number of JavaScript's
+	const old = 1<<60 + 1 // nanoseconds; not exact as a JavaScript number
 	for s := range r.Stages {
 		r.Stages[s].Start += old
 		r.Stages[s].End += old
@@ -124,7 +124,8 @@ func TestLiveGoesOnFromItsCursor(t *testing.T) {
 	}
 }
 
-// TestLiveIsBounded: the newest batches come, and the answer says how many did not, forgotten ones included.
+// TestLiveIsBounded: the response has the newest batches and the number of missing ones, including those that were
+// dropped.
 func TestLiveIsBounded(t *testing.T) {
 	line := telemetry.NewTimeline(2000)
 	for _, r := range pipelined("GPU-1", 5000, 4) {
@@ -143,7 +144,7 @@ func TestLiveIsBounded(t *testing.T) {
 		{"?after=4000&limit=1000", 1000, 0},
 		{"?after=4000&limit=10", 10, 990},
 		{"?after=5000", 0, 0},
-		{"?after=6000&limit=20", 20, 0}, // of another worker, which had done more
+		{"?after=6000&limit=20", 20, 0}, // the cursor of another worker, which had done more
 	} {
 		a := ask(t, url, c.query)
 		if len(a.Batches) != c.sent || int(a.LeftOut) != c.leftOut || a.Cursor != 5000 {

@@ -6,13 +6,13 @@ import "log/slog"
 var logLevels = [...]string{"debug", "info", "warn", "error"}
 
 func (m *Metrics) registerLog() {
-	lines := counterVec(m.registry, "log_suppressed_total", "Lines left out of the log because their message repeated, by level.", "level")
+	lines := counterVec(m.registry, "log_suppressed_total", "Log lines suppressed because their message repeated, by level.", "level")
 	for i, level := range logLevels {
 		m.suppressed[i] = lines.WithLabelValues(level)
 	}
 }
 
-// LogSuppressed counts a line of that level that was left out of the log.
+// LogSuppressed counts a suppressed log line of that level.
 func (m *Metrics) LogSuppressed(level slog.Level) {
 	switch {
 	case level >= slog.LevelError:

@@ -1,8 +1,8 @@
-// Package telemetry shows what the worker does: Prometheus metrics, health, the timeline of batches, and the
-// HTTP servers that give them out.
+// Package telemetry exports what the worker does: Prometheus metrics, health, the timeline of batches, and the HTTP
+// servers for them.
 //
-// The pipeline and NATS know nothing of it. They are handed a Metrics and a Timeline as their observers, and
-// what they keep is read through small functions.
+// Packages streams and ingest don't depend on it. The worker passes them a Metrics and a Timeline as observers, and
+// telemetry reads their state through small functions. Start reading with this file, then health.go and timeline.go.
 package telemetry
 
 import (
@@ -18,18 +18,18 @@ import (
 
 const namespace = "millrace"
 
-// Build says what program this is.
+// Build identifies this program.
 type Build struct {
-	Version   string // release, like v1.2.3
-	Commit    string // of the source
-	GoVersion string // of the compiler
+	Version   string // release, for example v1.2.3
+	Commit    string // commit of the source
+	GoVersion string // version of the Go compiler
 }
 
-// Metrics counts what the worker does. It implements streams.Observer and ingest.Observer; those calls
-// allocate nothing once a device is known, and all methods are safe for concurrent use.
+// Metrics counts what the worker does. It implements streams.Observer and ingest.Observer. Those calls allocate no
+// memory once a device is known. All methods are safe for concurrent use.
 //
-// Metrics of a device bear the label device, the GPU's UUID or "host". Those of messages do not: a message
-// that is given up may never have reached a device.
+// Metrics of a device have the label device, whose value is the GPU's UUID or "host". Metrics of messages don't have
+// that label, because a dead letter may never have reached a device.
 type Metrics struct {
 	registry *prometheus.Registry
 	stats    atomic.Pointer[func() []streams.Stats]
@@ -48,7 +48,7 @@ type Metrics struct {
 
 	batches *batchVectors
 	mu      sync.RWMutex
-	devices map[string]*deviceMetrics // by device.Info.ID; the children resolved once
+	devices map[string]*deviceMetrics // by device.Info.ID; label values resolved once
 }
 
 var (
@@ -56,8 +56,7 @@ var (
 	_ ingest.Observer  = (*Metrics)(nil)
 )
 
-// NewMetrics makes the metrics on a registry of their own, with those of the Go runtime and the process
-// beside them.
+// NewMetrics creates the metrics in a new registry, together with those of the Go runtime and the process.
 func NewMetrics(build Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), devices: map[string]*deviceMetrics{}}
 	m.registry.MustRegister(
@@ -72,18 +71,18 @@ func NewMetrics(build Build) *Metrics {
 	return m
 }
 
-// Registry is where all metrics are registered.
+// Registry returns the registry of all metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// AddDevice makes a device's metrics appear, at zero, before its first batch.
+// AddDevice registers a device's metrics, with value zero, before its first batch.
 func (m *Metrics) AddDevice(id string) { m.device(id) }
 
-// Watch makes every scrape read the pipelines' own counters: engines, overlap, lanes, scratch and pinned
-// memory. It calls stats once a scrape, so that figures of one scrape fit together; stats returns one entry
-// for each device.
+// Watch makes every scrape read the pipelines' own counters: engines, overlap, lanes, scratch and pinned memory. It
+// calls stats once per scrape, so that the values of one scrape are consistent. The function stats returns one entry
+// per device.
 func (m *Metrics) Watch(stats func() []streams.Stats) { m.stats.Store(&stats) }
 
-// SetFallback says whether the worker runs on the host although a GPU was asked for.
+// SetFallback sets whether the worker runs on the host although a GPU was requested.
 func (m *Metrics) SetFallback(fellBack bool) {
 	m.fallback.Set(0)
 	if fellBack {
@@ -92,25 +91,25 @@ func (m *Metrics) SetFallback(fellBack bool) {
 }
 
 func (m *Metrics) registerMessages() {
-	outcomes := counterVec(m.registry, "messages_total", "Input messages that came to their end, by what became of them.", "outcome")
+	outcomes := counterVec(m.registry, "messages_total", "Input messages that were settled, by outcome.", "outcome")
 	for o := range ingest.NumOutcomes {
 		m.outcomes[o] = outcomes.WithLabelValues(o.String())
 	}
 	sizes := counterVec(m.registry, "payload_bytes_total", "Bytes of the payloads of settled messages (in) and of the results published for them (out).", "direction")
 	m.in, m.out = sizes.WithLabelValues("in"), sizes.WithLabelValues("out")
 	m.latency = histogram(m.registry, "payload_latency_seconds", "Time from a payload's receipt to its result's publish acknowledgement.", latencyBuckets)
-	m.headroom = histogram(m.registry, "ack_headroom_seconds", "What was left of AckWait when a message was settled; below zero the server had given up on it.", headroomBuckets)
+	m.headroom = histogram(m.registry, "ack_headroom_seconds", "Remaining AckWait when a message was settled; below zero, the server had already scheduled it for redelivery.", headroomBuckets)
 	m.redelivery = counter(m.registry, "redeliveries_total", "Messages received that had been delivered before.")
-	m.pending = gauge(m.registry, "consumer_pending", "Messages in the stream that the consumer has yet to deliver; with exclusive delivery those of all partitions. Every worker tells the whole.")
-	m.stalled = gauge(m.registry, "consumer_stalled", "Consumers that have messages and have delivered none for 30 s, though this worker asks for them: 1 at most with shared delivery, with exclusive delivery one for each partition.")
-	m.restarts = counter(m.registry, "partition_restarts_total", "Times that this worker began a partition anew because something was wrong, with exclusive delivery.")
-	m.reconnects = counter(m.registry, "nats_reconnects_total", "Connections to NATS that were lost and came back.")
+	m.pending = gauge(m.registry, "consumer_pending", "Messages in the stream that the consumer has yet to deliver; with exclusive delivery, the sum over all partitions. Every worker reports the total.")
+	m.stalled = gauge(m.registry, "consumer_stalled", "Consumers that have messages but have delivered none for 30 s although this worker requests them: at most 1 with shared delivery, at most one per partition with exclusive delivery.")
+	m.restarts = counter(m.registry, "partition_restarts_total", "Times that this worker restarted a partition because of an error, with exclusive delivery.")
+	m.reconnects = counter(m.registry, "nats_reconnects_total", "Lost connections to NATS that were re-established.")
 }
 
 func (m *Metrics) registerWorker(build Build) {
-	m.fallback = gauge(m.registry, "device_fallback", "1 if no GPU could be had and the worker runs on the host instead, else 0.")
+	m.fallback = gauge(m.registry, "device_fallback", "1 if the worker runs on the host because no GPU was available, else 0.")
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "Always 1; its labels say which program this is.",
+		Namespace: namespace, Name: "build_info", Help: "Always 1; the labels identify the program.",
 	}, []string{"version", "commit", "goversion"})
 	m.registry.MustRegister(info)
 	info.WithLabelValues(build.Version, build.Commit, build.GoVersion).Set(1)

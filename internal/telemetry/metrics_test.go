@@ -51,11 +51,11 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 
 // family is a metric family as it is scraped.
 type family struct {
-	kind, help string // kind is "counter", "gauge" or "histogram"
+	kind, help string // "counter", "gauge" or "histogram"
 	samples    []sample
 }
 
-// sample is one metric of a family. Of a histogram, value is the sum and count the number of observations.
+// sample is one metric of a family. For a histogram, value is the sum and count is the number of observations.
 type sample struct {
 	labels []label
 	value  float64
@@ -75,7 +75,7 @@ func gather(t *testing.T, m *telemetry.Metrics) map[string]family {
 	for _, s := range scraped {
 		f := family{kind: strings.ToLower(s.GetType().String()), help: s.GetHelp()}
 		for _, m := range s.GetMetric() {
-			h := m.GetHistogram() // nil for the others; its methods are zero then
+			h := m.GetHistogram() // nil for the others; its methods then return zero
 			one := sample{value: m.GetCounter().GetValue() + m.GetGauge().GetValue() + h.GetSampleSum(), count: h.GetSampleCount()}
 			for _, l := range m.GetLabel() {
 				one.labels = append(one.labels, label{l.GetName(), l.GetValue()})
@@ -90,7 +90,7 @@ func gather(t *testing.T, m *telemetry.Metrics) map[string]family {
 	return families
 }
 
-// value finds a metric by the labels as "name=value,...", sorted by name, and gives its value and count.
+// value finds a metric by its labels ("name=value,...", sorted by name) and returns its value and count.
 func value(t *testing.T, families map[string]family, name, labels string) (v float64, count uint64) {
 	t.Helper()
 	for _, s := range families[name].samples {
@@ -110,7 +110,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 	_, families := observed(t)
 	for _, tc := range []struct {
 		name, labels string
-		want         float64 // the value; of a histogram the sum of its one observation
+		want         float64 // the value, or the sum of a histogram with one observation
 	}{
 		{"messages_total", "outcome=published", 1}, {"messages_total", "outcome=deadlettered", 0},
 		{"messages_total", "outcome=nacked", 0}, {"messages_total", "outcome=duplicate", 0},
@@ -231,7 +231,7 @@ func TestFallbackClears(t *testing.T) {
 	}
 }
 
-// TestObserversAllocateNothing holds the observers to what the pipeline's hot path asks of them.
+// TestObserversAllocateNothing: the observers run on the pipeline's hot path and must not allocate.
 func TestObserversAllocateNothing(t *testing.T) {
 	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(8)
 	both := telemetry.Observers{m, line}
@@ -250,7 +250,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse is for the race detector: everything at once, from several goroutines.
+// TestConcurrentUse calls everything from several goroutines at once, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(16)
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("a"), someStats("b")} })
@@ -277,7 +277,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// The table in docs/metrics.md stands between these lines.
+// The table in docs/metrics.md is between these lines.
 const (
 	tableBegin = "<!-- table: made by go test ./internal/telemetry -update -->\n"
 	tableEnd   = "<!-- end of table -->\n"
@@ -348,7 +348,7 @@ func describeBuckets(bounds []float64) string {
 	return strings.Join(texts, ", ")
 }
 
-// golden compares a file with what it should hold, and writes it anew when asked.
+// golden compares a file with its expected content, and updates the file if requested.
 func golden(t *testing.T, file, want string) {
 	t.Helper()
 	if *update {

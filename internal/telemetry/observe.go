@@ -9,10 +9,10 @@ import (
 	"millrace/internal/streams"
 )
 
-// errorKinds are the kinds that device.Kind gives, and that of a probe that failed.
+// errorKinds are the kinds that device.Kind returns, and the kind of a failed probe.
 var errorKinds = [...]string{"hung", "lost", streams.KindProbe, "out_of_memory", "launch", "invalid", "unavailable", "abi", "other"}
 
-// batchVectors are the metrics of batches, of all devices.
+// batchVectors holds the batch metrics of all devices.
 type batchVectors struct {
 	done     *prometheus.CounterVec
 	payloads *prometheus.HistogramVec
@@ -24,16 +24,16 @@ type batchVectors struct {
 
 func newBatchVectors(r prometheus.Registerer) *batchVectors {
 	return &batchVectors{
-		done:     counterVec(r, "batches_total", "Batches that were released, failed ones included.", "device"),
+		done:     counterVec(r, "batches_total", "Released batches, including failed ones.", "device"),
 		payloads: histogramVec(r, "batch_payloads", "Payloads in a batch.", batchPayloadBuckets, "device"),
-		bytes:    histogramVec(r, "batch_bytes", "Bytes of a batch's payloads together.", batchByteBuckets, "device"),
-		closed:   counterVec(r, "batch_close_total", "Batches by why they stopped filling.", "device", "reason"),
-		stages:   histogramVec(r, "stage_seconds", "Time a batch spent in each stage of its way.", stageBuckets, "device", "stage"),
-		errors:   counterVec(r, "device_errors_total", "Calls to the device that failed, by kind of failure.", "device", "kind"),
+		bytes:    histogramVec(r, "batch_bytes", "Total size of a batch's payloads.", batchByteBuckets, "device"),
+		closed:   counterVec(r, "batch_close_total", "Batches by the reason why they closed.", "device", "reason"),
+		stages:   histogramVec(r, "stage_seconds", "Duration of each stage of a batch.", stageBuckets, "device", "stage"),
+		errors:   counterVec(r, "device_errors_total", "Failed device calls, by kind of failure.", "device", "kind"),
 	}
 }
 
-// deviceMetrics are one device's children of batchVectors.
+// deviceMetrics holds the children of batchVectors for one device.
 type deviceMetrics struct {
 	done     prometheus.Counter
 	payloads prometheus.Observer
@@ -61,7 +61,7 @@ func (v *batchVectors) forDevice(id string) *deviceMetrics {
 	return d
 }
 
-// device finds a device's metrics, and makes them at its first call.
+// device returns a device's metrics and creates them on the first call.
 func (m *Metrics) device(id string) *deviceMetrics {
 	m.mu.RLock()
 	d := m.devices[id]
@@ -78,7 +78,7 @@ func (m *Metrics) device(id string) *deviceMetrics {
 	return d
 }
 
-// BatchDone implements streams.Observer. A stage that did not happen is not observed.
+// BatchDone implements streams.Observer. It doesn't observe stages that did not happen.
 func (m *Metrics) BatchDone(r *streams.Record) {
 	d := m.device(r.Device)
 	d.done.Inc()
@@ -92,7 +92,7 @@ func (m *Metrics) BatchDone(r *streams.Record) {
 	}
 }
 
-// DeviceError implements streams.Observer. A kind that is not known counts as "other".
+// DeviceError implements streams.Observer. An unknown kind counts as "other".
 func (m *Metrics) DeviceError(deviceID, kind string) {
 	d := m.device(deviceID)
 	for i, known := range errorKinds {
@@ -104,7 +104,7 @@ func (m *Metrics) DeviceError(deviceID, kind string) {
 	d.errors[len(errorKinds)-1].Inc()
 }
 
-// Settled implements ingest.Observer. Only a result that is stored has a latency.
+// Settled implements ingest.Observer. Only a stored result has a latency.
 func (m *Metrics) Settled(o ingest.Outcome, in, out int, latency, headroom time.Duration) {
 	m.outcomes[o].Inc()
 	m.in.Add(float64(in))

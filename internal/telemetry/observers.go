@@ -2,7 +2,7 @@ package telemetry
 
 import "millrace/internal/streams"
 
-// Observers passes every call on to each of several observers, in order.
+// Observers forwards every call to several observers, in order.
 type Observers []streams.Observer
 
 var _ streams.Observer = Observers(nil)

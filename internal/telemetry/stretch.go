@@ -8,20 +8,20 @@ import (
 	"millrace/internal/streams"
 )
 
-// stretchBatches is how long a stretch is, in batches' times on the device: long enough to see the rhythm,
-// short enough that a batch is a few characters wide.
+// stretchBatches is the length of a stretch, in multiples of a batch's time on the device. It is long enough to show
+// the rhythm and short enough that a batch is several characters wide.
 const stretchBatches = 3
 
-// stretch is a part of one device's timeline.
+// stretch is a section of one device's timeline.
 type stretch struct {
 	device  string
 	span    streams.Span
-	records []streams.Record // those with an engine busy within it, by start of their copy in
+	records []streams.Record // batches with a busy engine within span, ordered by the start of their copy in
 }
 
-// busiest finds the stretch with the most overlap of engines, over all devices: three engines at once count more
-// than two, and stages that took far longer than usual count for nothing, since they show a pause of the host and
-// not the rhythm. It says false if no batch has been on a device yet.
+// busiest returns the stretch with the most overlap of engines, over all devices. Three engines at once count more than
+// two. Stages that took far longer than usual don't count, because they show a pause of the host rather than the
+// rhythm. It returns false if no batch has been on a device yet.
 func (t *Timeline) busiest() (stretch, bool) {
 	var best stretch
 	most := -1.0
@@ -48,7 +48,7 @@ func (t *Timeline) busiest() (stretch, bool) {
 	return best, true
 }
 
-// engineBars gives the device stages of all batches by time; those of no length are left out.
+// engineBars returns the device stages of all batches in order of time, without those of length zero.
 func (d deviceTimeline) engineBars() (bars []bar) {
 	for _, t := range engineTracks(d.records) {
 		bars = append(bars, t.bars...)
@@ -58,10 +58,10 @@ func (d deviceTimeline) engineBars() (bars []bar) {
 	return bars
 }
 
-// unusual is how many times its stage's median a bar takes that is left out of the choice.
+// unusual is the multiple of its stage's median above which a bar is ignored.
 const unusual = 4
 
-// usual is the bars that took about as long as their stage's do.
+// usual returns the bars that took about as long as is usual for their stage.
 func usual(bars []bar) []bar {
 	var times [streams.NumStages][]time.Duration
 	for _, b := range bars {
@@ -76,7 +76,7 @@ func usual(bars []bar) []bar {
 	})
 }
 
-// stretchLength is stretchBatches times the median time that batches spend on the device.
+// stretchLength returns stretchBatches times the median time that batches spend on the device.
 func stretchLength(records []streams.Record) time.Duration {
 	var times []time.Duration
 	for i := range records {
@@ -88,7 +88,7 @@ func stretchLength(records []streams.Record) time.Duration {
 	return stretchBatches * times[len(times)/2]
 }
 
-// onDevice is a batch's time from the start of its copy in to the end of its copy out.
+// onDevice returns a batch's time from the start of its copy in to the end of its copy out.
 func onDevice(r *streams.Record) streams.Span {
 	device := streams.Record{}
 	for _, stage := range engineStages {
@@ -97,7 +97,7 @@ func onDevice(r *streams.Record) streams.Span {
 	return extent(&device)
 }
 
-// within gives the batches that have an engine busy within the span.
+// within returns the batches that have a busy engine within the span.
 func within(records []streams.Record, span streams.Span) []streams.Record {
 	var in []streams.Record
 	for _, r := range records {
@@ -114,19 +114,19 @@ func within(records []streams.Record, span streams.Span) []streams.Record {
 	return in
 }
 
-// curve is how much engines had overlapped by each moment at which the number of busy ones changes. It serves to
-// choose what to draw; the figures that are published are the pipeline's own.
+// curve is the cumulative overlap at each time at which the number of busy engines changes. It is only used to choose
+// what to draw; published values come from the pipeline.
 type curve []point
 
 type point struct {
 	at, overlap time.Duration
-	weight      time.Duration // how fast overlap grows from here on
+	weight      time.Duration // growth rate of overlap from here on
 }
 
-// weights is what a moment with so many busy engines counts.
+// weights is the weight of time with that number of busy engines.
 var weights = [streams.NumEngines + 1]time.Duration{2: 1, 3: 4}
 
-// overlapCurve follows the engines through the bars.
+// overlapCurve computes the curve for the bars.
 func overlapCurve(bars []bar) curve {
 	type change struct {
 		at     time.Duration
@@ -140,8 +140,8 @@ func overlapCurve(bars []bar) curve {
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
 	var (
 		c       = make(curve, 1, len(changes)+1)
-		running [streams.NumStages]int // bars under way on each engine
-		busy    int                    // engines with any
+		running [streams.NumStages]int // number of current bars on each engine
+		busy    int                    // number of engines with a current bar
 		overlap time.Duration
 		before  time.Duration
 	)
@@ -162,7 +162,7 @@ func overlapCurve(bars []bar) curve {
 	return c
 }
 
-// before is the overlap up to a moment.
+// before returns the overlap up to the given time.
 func (c curve) before(at time.Duration) time.Duration {
 	i, exact := slices.BinarySearchFunc(c, at, func(p point, at time.Duration) int { return cmp.Compare(p.at, at) })
 	switch {

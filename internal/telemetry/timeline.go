@@ -8,22 +8,23 @@ import (
 	"millrace/internal/streams"
 )
 
-// TimelineBatches is how many batches a worker remembers: under 1 MiB, and at 1 ms a batch some seconds.
+// TimelineBatches is the number of batches that a worker remembers. They take less than 1 MiB and, at 1 ms per batch,
+// cover a few seconds.
 const TimelineBatches = 4096
 
-// Timeline remembers the latest batches of all devices. It implements streams.Observer; BatchDone copies
-// the record and allocates nothing. All methods are safe for concurrent use.
+// Timeline remembers the latest batches of all devices. It implements streams.Observer. BatchDone copies the record and
+// allocates no memory. All methods are safe for concurrent use.
 type Timeline struct {
 	mu      sync.Mutex
-	ring    []streams.Record // full once next has gone round
+	ring    []streams.Record // completely used once full is set
 	next    int
 	full    bool
-	done    uint64 // batches ever seen
+	done    uint64 // total number of batches
 	devices []trackedDevice
 	made    time.Time
 }
 
-// trackedDevice is what a timeline knows of a device.
+// trackedDevice is what a timeline knows about a device.
 type trackedDevice struct {
 	id    string
 	name  string
@@ -31,7 +32,7 @@ type trackedDevice struct {
 	sums  sums
 }
 
-// sums counts all batches of a device since the start, those that are forgotten too.
+// sums counts all batches of a device since the start, including those that are no longer in the ring.
 type sums struct {
 	batches, failed, payloads, bytes uint64
 	closed                           [streams.NumCloseReasons]uint64
@@ -39,13 +40,13 @@ type sums struct {
 
 var _ streams.Observer = (*Timeline)(nil)
 
-// NewTimeline makes a timeline that remembers the latest batches; at least 1.
+// NewTimeline returns a timeline that remembers the given number of batches, at least 1.
 func NewTimeline(batches int) *Timeline {
 	return &Timeline{ring: make([]streams.Record, max(batches, 1)), made: time.Now()}
 }
 
-// AddDevice tells of a device before its first batch: its device.Info.ID and Name, and its Epoch, by which
-// the clocks of several devices are brought onto one axis. A second call for a device has no effect.
+// AddDevice registers a device before its first batch: its device.Info.ID and Name, and its Epoch, which is needed to
+// align the clocks of several devices. A second call for a device has no effect.
 func (t *Timeline) AddDevice(id, name string, epoch time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +55,7 @@ func (t *Timeline) AddDevice(id, name string, epoch time.Time) {
 	}
 }
 
-// device is the one of that id; nil if it is unknown.
+// device returns the device with that ID, or nil if it is unknown.
 func (t *Timeline) device(id string) *trackedDevice {
 	for i := range t.devices {
 		if t.devices[i].id == id {
@@ -64,8 +65,7 @@ func (t *Timeline) device(id string) *trackedDevice {
 	return nil
 }
 
-// BatchDone implements streams.Observer. A device that AddDevice did not tell of shares the clock of the
-// first one.
+// BatchDone implements streams.Observer. A device without AddDevice is assumed to share the clock of the first device.
 func (t *Timeline) BatchDone(r *streams.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,16 +96,17 @@ func (s *sums) add(r *streams.Record) {
 	}
 }
 
-// DeviceError implements streams.Observer. A timeline shows batches only; a failed one bears its error.
+// DeviceError implements streams.Observer. It does nothing, because the timeline shows only batches, and a failed batch
+// contains its error.
 func (t *Timeline) DeviceError(string, string) {}
 
-// deviceTimeline is one device's share of a timeline.
+// deviceTimeline is one device's part of a timeline.
 type deviceTimeline struct {
 	trackedDevice
-	records []streams.Record // in the order in which they were released
+	records []streams.Record // in the order of their release
 }
 
-// snapshot copies what is remembered, by device in the order in which they became known.
+// snapshot copies the timeline, grouped by device in the order of their registration.
 func (t *Timeline) snapshot() []deviceTimeline {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,8 +130,8 @@ func (t *Timeline) snapshot() []deviceTimeline {
 	return list
 }
 
-// since copies the devices and the newest batches that came after the first after ones, limit at most and in the
-// order in which they were released. done is how many there have been.
+// since returns copies of the devices and of the batches after the first after batches. It returns the newest ones, at
+// most limit, in the order of their release. The result done is the total number of batches.
 func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []streams.Record, done uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +143,7 @@ func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batc
 	return slices.Clone(t.devices), batches, t.done
 }
 
-// extent is the time from a record's first stage to the end of its last, on its device's clock. It is
+// extent returns the time from the start of a record's first stage to the end of its last, on its device's clock. It is
 // empty if no stage happened.
 func extent(r *streams.Record) (whole streams.Span) {
 	for _, s := range r.Stages {

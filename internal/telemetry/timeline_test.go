@@ -25,7 +25,7 @@ type event struct {
 	Args map[string]any `json:"args"`
 }
 
-// traceOf reads what a timeline writes: its events but the names, and the tracks' names by "pid/tid".
+// traceOf parses what a timeline writes: its events except the names, and the names of the tracks by "pid/tid".
 func traceOf(t *testing.T, line *telemetry.Timeline, last time.Duration) (events []event, tracks map[string]string) {
 	t.Helper()
 	var text strings.Builder
@@ -52,7 +52,7 @@ func traceOf(t *testing.T, line *telemetry.Timeline, last time.Duration) (events
 	return events, tracks
 }
 
-// onTrack gives the events on the tracks of that name.
+// onTrack returns the events on the tracks with that name.
 func onTrack(events []event, tracks map[string]string, name string) (on []event) {
 	for _, e := range events {
 		if tracks[fmt.Sprintf("%d/%d", e.Pid, e.Tid)] == name {
@@ -93,8 +93,8 @@ func TestTraceHasATrackForEachEngineAndLane(t *testing.T) {
 	}
 }
 
-// TestTraceEventsNest: in time order, and on each track every event ends before the next begins or
-// contains it, as viewers demand.
+// TestTraceEventsNest: events are in order of time, and on each track every event ends before the next one begins or
+// contains it, as viewers require.
 func TestTraceEventsNest(t *testing.T) {
 	records := pipelined("host", 40, 4)
 	records[7].Stages[streams.Compute].End += 5 * ms // kernels of two batches at once
@@ -108,7 +108,7 @@ func TestTraceEventsNest(t *testing.T) {
 	}) {
 		t.Error("events are not in order of time")
 	}
-	open := map[int][]float64{} // by track: the ends of the events around
+	open := map[int][]float64{} // by track: the ends of the enclosing events
 	const slack = 1e-6          // us: less than the nanosecond that times are written to
 	for _, e := range events {
 		around := open[e.Tid]

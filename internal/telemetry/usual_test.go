@@ -7,8 +7,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestPausesAreNotUsual: a stage that took far longer than its like shows a pause of the host, and is left out where the
-// stretch to draw is chosen. What is long for one stage may be usual for another.
+// TestPausesAreNotUsual: a stage that took far longer than others of its kind shows a pause of the host, and doesn't
+// count when the stretch to draw is chosen. A duration that is long for one stage may be usual for another.
 func TestPausesAreNotUsual(t *testing.T) {
 	var bars []bar
 	add := func(stage streams.Stage, lengths ...time.Duration) {

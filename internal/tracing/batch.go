@@ -17,8 +17,8 @@ import (
 
 var _ ingest.BatchObserver = (*Tracer)(nil)
 
-// BatchEnded implements ingest.BatchObserver: it makes the batch's span with a child for each stage, all with the times
-// at which they happened.
+// BatchEnded implements ingest.BatchObserver. It creates a span for the batch with a child span for each stage, with
+// the times at which they ran.
 func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[ingest.Payload]) {
 	t.mu.RLock()
 	clock, known := t.devices[r.Device]
@@ -34,7 +34,7 @@ func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[ingest.Payload]
 			semconv.MessagingDestinationName(t.names.Stream), semconv.MessagingConsumerGroupName(t.names.Consumer),
 			semconv.MessagingBatchMessageCount(r.Payloads),
 		))
-	if span.IsRecording() { // the sampler wants it
+	if span.IsRecording() { // selected by the sampler
 		link(span, payloads)
 		span.SetAttributes(clock.id,
 			attribute.Int64("millrace.batch.number", int64(r.Batch)), attribute.Int("millrace.batch.bytes", r.Bytes),
@@ -52,7 +52,8 @@ func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[ingest.Payload]
 	span.End(api.WithTimestamp(clock.epoch.Add(end)))
 }
 
-// extent is from the start of a batch's first stage to the end of its last, on the device's clock; false if none ran.
+// extent returns the start of a batch's first stage and the end of its last, on the device's clock. It returns false if
+// no stage ran.
 func extent(r *streams.Record) (start, end time.Duration, ran bool) {
 	for _, at := range r.Stages {
 		if at == (streams.Span{}) {
@@ -66,7 +67,7 @@ func extent(r *streams.Record) (start, end time.Duration, ran bool) {
 	return start, end, ran
 }
 
-// stage makes the span of one stage. Those that speak to the server say so in the words of the conventions.
+// stage creates the span of one stage. Stages that call the server follow the semantic conventions for messaging.
 func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time, at streams.Span, payloads int) {
 	name, kind := stage.String(), api.SpanKindInternal
 	var attributes []attribute.KeyValue
@@ -87,7 +88,7 @@ func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time
 	span.End(api.WithTimestamp(epoch.Add(at.End)))
 }
 
-// messageID names a payload by its stream and sequence, as its result's Nats-Msg-Id begins.
+// messageID identifies a payload by its stream and sequence, like the start of its result's Nats-Msg-Id.
 func messageID(p ingest.Payload) attribute.KeyValue {
 	return semconv.MessagingMessageID(p.Stream + ":" + strconv.FormatUint(p.Sequence, 10))
 }

@@ -1,4 +1,4 @@
-// The table: the only thing that leaves the library.
+// The function table, the only thing that the library exports.
 #include "runtime.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -7,7 +7,7 @@ namespace {
 
 using namespace millrace;
 
-// Filled in on first use, not as a constant: the operators' entries are constants of other files.
+// Initialized on first use instead of as a constant, because the operators' entries are constants in other files.
 const millrace_api *table() {
     static const millrace_operator operators[] = {
         kCrc32c.op, kMinhash.op, kMinhashPlain.op, kMinhashSpecialized.op, kMinhashCluster.op, kMix.op,

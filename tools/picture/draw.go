@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// Measures of the picture, in its own units.
+// The dimensions of the picture, in its own units.
 const (
 	width  = 960
-	left   = 96 // of the engines' names
+	left   = 96 // width of the engines' names
 	right  = 16
-	head   = 40 // a panel's title
+	head   = 40 // height of a panel's title
 	row    = 30
-	thick  = 24 // of a bar
-	strip  = 8  // of the overlap below
-	gap    = 26 // between panels, with the axis
+	thick  = 24 // height of a bar
+	strip  = 8  // height of the overlap strip below
+	gap    = 26 // space between panels, including the axis
 	colors = 5
 )
 
-// style has a palette that can be told apart by those who see no red or green, on light and on dark.
+// style has a palette that is distinguishable with red-green blindness, on light and on dark backgrounds.
 const style = `<style>
 text{font:13px system-ui,sans-serif;fill:#1f2328}
 .title{font-weight:600;font-size:15px}
@@ -33,11 +33,11 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}
 </style>
 `
 
-// draw writes the panels one below the other, on one scale.
+// draw writes the panels one below the other, on the same scale.
 func draw(out io.Writer, panels []panel, span float64) error {
 	each := head + len(engines)*row + strip + gap
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+"\n", width, each*len(panels), html.EscapeString(said(panels)))
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+"\n", width, each*len(panels), html.EscapeString(description(panels)))
 	b.WriteString(style)
 	for i, p := range panels {
 		p.draw(&b, i*each, span)
@@ -47,8 +47,8 @@ func draw(out io.Writer, panels []panel, span float64) error {
 	return err
 }
 
-// said is the picture in words.
-func said(panels []panel) string {
+// description returns a description of the picture in words.
+func description(panels []panel) string {
 	var list []string
 	for _, p := range panels {
 		list = append(list, fmt.Sprintf("%s: %.0f microseconds a batch", p.title, p.pace))
@@ -69,7 +69,7 @@ func (p panel) draw(b *strings.Builder, top int, span float64) {
 		from, to := at(max(r.start, 0)), at(min(r.end, span))
 		y := top + head + r.engine*row
 		fmt.Fprintf(b, `<rect class="c%d" x="%.1f" y="%d" width="%.1f" height="%d" rx="3"/>`, r.batch%colors, from, y, max(to-from-1, 1), thick)
-		if to-from > 28 { // there is room for the number
+		if to-from > 28 { // the number fits
 			fmt.Fprintf(b, `<text class="in" x="%.1f" y="%d">%d</text>`, (from+to)/2, y+16, r.batch)
 		}
 		b.WriteByte('\n')
@@ -89,7 +89,7 @@ func (p panel) draw(b *strings.Builder, top int, span float64) {
 	b.WriteByte('\n')
 }
 
-// step is a round number of microseconds between two marks of the axis, of which there are ten at most.
+// step returns a round number of microseconds between two ticks of the axis, which has at most ten.
 func step(span float64) float64 {
 	s := 1.0
 	for _, by := 0, []float64{2, 2.5, 2}; span/s > 10; {

@@ -1,5 +1,5 @@
-// Command picture draws what engines did as an SVG, from the trace that `worker bench --trace` or `worker demo --timeline`
-// wrote: a panel for each pipeline that is named.
+// Command picture draws the activity of engines as an SVG, from a trace of `worker bench --trace` or
+// `worker demo --timeline`. Each named pipeline becomes a panel.
 //
 //	go run ./tools/picture -trace trace.json -for 2200 'one after another=schedules/serial .*16 MiB' 'overlapped=schedules/triple .*16 MiB' >overlap.svg
 package main

@@ -32,7 +32,7 @@ func file(t *testing.T) string {
 	return path
 }
 
-// TestPicture: it is an SVG with both panels, their paces, and overlap where there is some.
+// TestPicture: the result is an SVG with both panels, their paces, and overlap if there is some.
 func TestPicture(t *testing.T) {
 	var out strings.Builder
 	if err := run([]string{"-trace", file(t), "-for", "1000", "in turns=^serial", "at once=^triple"}, &out); err != nil {
@@ -58,7 +58,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// TestPictureRefuses: what cannot be drawn is said.
+// TestPictureRefuses: invalid input gives an error.
 func TestPictureRefuses(t *testing.T) {
 	path := file(t)
 	for want, args := range map[string][]string{

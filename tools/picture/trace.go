@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// engines are the tracks that are drawn, from above.
+// engines are the drawn tracks, from top to bottom.
 var engines = []string{"copy_in", "compute", "copy_out"}
 
-// event is one of a Chrome trace, with times in microseconds.
+// event is an event of a Chrome trace, with times in microseconds.
 type event struct {
 	Name, Cat, Ph string
 	Pid           int
@@ -28,21 +28,22 @@ func parse(text []byte) (t trace, err error) {
 	return t, json.Unmarshal(text, &t)
 }
 
-// bar is a batch on an engine, in microseconds from the panel's left.
+// bar is a batch on an engine, in microseconds from the panel's left edge.
 type bar struct {
 	engine     int
 	batch      int
 	start, end float64
 }
 
-// panel is what a pipeline's engines did for a while.
+// panel is the activity of a pipeline's engines during an interval.
 type panel struct {
 	title string
 	bars  []bar
-	pace  float64 // microseconds a batch, by the starts of copies in
+	pace  float64 // microseconds per batch, from the starts of copies in
 }
 
-// panel takes span microseconds out of the middle of the pipeline whose name of matches, from the start of a copy in on.
+// panel returns an interval of span microseconds from the middle of the pipeline whose name matches of. It begins with the
+// start of a copy in.
 func (t trace) panel(title string, of *regexp.Regexp, span float64) (panel, error) {
 	pids := map[int]bool{}
 	for _, e := range t.TraceEvents {
@@ -81,7 +82,7 @@ func (t trace) panel(title string, of *regexp.Regexp, span float64) (panel, erro
 	return p, nil
 }
 
-// bars are what the engines of these pipelines did, by start.
+// bars returns the bars of these pipelines, ordered by start.
 func (t trace) bars(pids map[int]bool) (bars []bar, err error) {
 	for _, e := range t.TraceEvents {
 		engine, number := slices.Index(engines, e.Cat), strings.TrimPrefix(e.Name, "batch ")
@@ -106,13 +107,13 @@ func (t trace) bars(pids map[int]bool) (bars []bar, err error) {
 	return bars, nil
 }
 
-// stretch is a time in which as many engines were busy at once.
+// stretch is an interval with a constant number of busy engines.
 type stretch struct {
 	start, end float64
 	busy       int
 }
 
-// overlap says when two engines or more were busy, between 0 and span.
+// overlap returns the intervals between 0 and span in which two or more engines were busy.
 func overlap(bars []bar, span float64) (list []stretch) {
 	var edges []float64
 	for _, b := range bars {

@@ -14,10 +14,10 @@ var checkTests = []test{
 	{"NoTime", checkNoTime},
 }
 
-// checkPatience is how long a device that works may take to say so.
+// checkPatience is how long a working device may take to complete a Check.
 const checkPatience = 30 * time.Second
 
-// checkWorks: a device that works says so, again and again, and whatever it has to do goes on.
+// checkWorks checks that repeated checks of a working device succeed, and that its other work continues.
 func checkWorks(r *rig) {
 	s, m, b := r.stream("s"), r.memory(4096), r.host(4096, 7)
 	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
@@ -32,7 +32,7 @@ func checkWorks(r *rig) {
 	r.wantAll("what was copied around the checks", b, 8)
 }
 
-// checkBusy: a device whose streams are held up is not lost, whether it answers meanwhile or not.
+// checkBusy checks that a device whose streams are stalled doesn't count as lost, whether or not it answers.
 func checkBusy(r *rig) {
 	s := r.stream("s")
 	open := r.gate(s)
@@ -49,7 +49,7 @@ func checkBusy(r *rig) {
 	r.ok("check after that", r.dev.Check(later))
 }
 
-// checkNoTime: without time there is no answer, which says nothing of the device.
+// checkNoTime checks that a Check whose context has ended says nothing about the device.
 func checkNoTime(r *rig) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -34,7 +34,7 @@ func closedStream(r *rig) {
 		r.fails(what+" on a closed stream", err, device.ErrClosed)
 	}
 	r.ok("copy out", open.CopyOut(b, m))
-	r.freeAll(p, open, []device.Memory{pooled}) // the refused Free left it alone
+	r.freeAll(p, open, []device.Memory{pooled}) // the refused Free changed nothing
 	r.wantAll("what was copied before the stream closed", b, 1)
 }
 

@@ -12,7 +12,7 @@ var commandTests = []test{
 	{"OfClosed", listOfClosed},
 }
 
-// listLikeCalls: one list takes a batch its whole way, over two streams with an event between them.
+// listLikeCalls checks a list that contains all of a batch's work, on two streams with an event between them.
 func listLikeCalls(r *rig) {
 	data := text(1, 0, 9, 100, 0, 5000)
 	b := r.newBatch(r.kernel("crc32c", nil), data)
@@ -34,7 +34,7 @@ func listLikeCalls(r *rig) {
 	b.check("a list", crcRecords(data))
 }
 
-// longList: a list may have any length, and keeps its order over all of it.
+// longList checks that a list may have any length and keeps its order throughout.
 func longList(r *rig) {
 	const steps = 100
 	s, m, b := r.stream("s"), r.memory(1), r.host(steps, 0)
@@ -53,7 +53,7 @@ func longList(r *rig) {
 	}
 }
 
-// listEndsAtFailure: what stands before the command that is refused is done, what stands behind it is not.
+// listEndsAtFailure checks that the commands before a refused command are carried out, and those after it are not.
 func listEndsAtFailure(r *rig) {
 	s, m, b := r.stream("s"), r.memory(8), r.host(8, 0)
 	r.ok("fill", s.Fill(m, 1))
@@ -72,7 +72,7 @@ func listEndsAtFailure(r *rig) {
 	r.wantAll("memory", b, 2)
 }
 
-// listOfClosed: a closed stream or event in a list is refused as it is in a call.
+// listOfClosed checks that a list with a closed stream or event is refused, as the call would be.
 func listOfClosed(r *rig) {
 	s, gone, event := r.stream("s"), r.stream("gone"), r.event()
 	r.ok("close stream", gone.Close())

@@ -18,7 +18,7 @@ var completionTests = []test{
 	{"ContextDone", waitContextDone},
 }
 
-// notifyWithinStream: thousands of tokens of one stream come once each, in its order, while it goes on.
+// notifyWithinStream checks that thousands of tokens on one stream arrive once each, in order.
 func notifyWithinStream(r *rig) {
 	const count = 5000
 	s := r.stream("s")
@@ -30,7 +30,7 @@ func notifyWithinStream(r *rig) {
 	r.ok("notify", <-sent)
 }
 
-// notifyRange notifies count tokens from first on.
+// notifyRange enqueues count notifications whose tokens start at first.
 func notifyRange(s device.Stream, first uint64, count int) error {
 	for i := range uint64(count) {
 		if err := s.Notify(first + i); err != nil {
@@ -40,7 +40,7 @@ func notifyRange(s device.Stream, first uint64, count int) error {
 	return nil
 }
 
-// notifyAcrossStreams: tokens come in the order in which the streams got there, whatever the order of the
+// notifyAcrossStreams checks that tokens arrive in the order in which the streams reach them, whatever the order of the
 // calls.
 func notifyAcrossStreams(r *rig) {
 	a, b, c := r.stream("a"), r.stream("b"), r.stream("c")
@@ -51,7 +51,7 @@ func notifyAcrossStreams(r *rig) {
 	r.ok("wait", b.Wait(afterA))
 	r.ok("notify", b.Notify(2))
 	r.ok("record", b.Record(afterB))
-	r.ok("notify", c.Notify(3)) // nothing holds C up
+	r.ok("notify", c.Notify(3)) // nothing delays C
 	r.ok("wait", c.Wait(afterB))
 	r.ok("notify", c.Notify(4))
 	r.wantTokens(3)
@@ -59,7 +59,8 @@ func notifyAcrossStreams(r *rig) {
 	r.wantTokens(1, 2, 4)
 }
 
-// notifyManyStreams: with many streams at it, each token comes once and each stream's in order.
+// notifyManyStreams checks that, with many streams notifying at once, each token arrives once and the tokens of each
+// stream arrive in order.
 func notifyManyStreams(r *rig) {
 	const lanes, count = 8, 600
 	sent := make(chan error, lanes)
@@ -83,14 +84,14 @@ func notifyManyStreams(r *rig) {
 
 func notifyAnyToken(r *rig) {
 	s := r.stream("s")
-	tokens := []uint64{0, math.MaxUint64, 1 << 63, 0, 7, 7} // none is special, and they may repeat
+	tokens := []uint64{0, math.MaxUint64, 1 << 63, 0, 7, 7} // no token is special, and tokens may repeat
 	for _, token := range tokens {
 		r.ok("notify", s.Notify(token))
 	}
 	r.wantTokens(tokens...)
 }
 
-// notifyAfterWork: when the token is there, the work before it is done and its result may be read.
+// notifyAfterWork checks that when a token arrives, the work before it is done and its result may be read.
 func notifyAfterWork(r *rig) {
 	const length = 1 << 20
 	s := r.stream("s")
@@ -109,7 +110,7 @@ func notifyAfterWork(r *rig) {
 	}
 }
 
-// waitContextDone: a wait ends with its context, and takes no token with it.
+// waitContextDone checks that a wait ends with its context and takes no token.
 func waitContextDone(r *rig) {
 	s := r.stream("s")
 	ctx, cancel := context.WithCancel(context.Background())

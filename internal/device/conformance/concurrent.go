@@ -33,7 +33,7 @@ func (r *rig) atOnce(n int, fn func(i int) error) {
 	}
 }
 
-// concurrentLanes: goroutines with a stream each share a pool and a kernel, as a pipeline's lanes do.
+// concurrentLanes checks that goroutines with one stream each can share a pool and a kernel, as a pipeline's lanes do.
 func concurrentLanes(r *rig) {
 	const lanes, rounds, length = 6, 30, 256 << 10
 	p, k := r.pool(keepAll), r.kernel("crc32c", nil)
@@ -52,7 +52,7 @@ func concurrentLanes(r *rig) {
 	})
 }
 
-// lane is what one goroutine of concurrentLanes works with.
+// lane holds what one goroutine of concurrentLanes works with.
 type lane struct {
 	s       device.Stream
 	p       device.Pool
@@ -61,7 +61,7 @@ type lane struct {
 	want    []byte
 }
 
-// round copies length bytes through memory of the pool, and launches a batch.
+// round copies length bytes through memory from the pool and launches a batch.
 func (l *lane) round(length int) error {
 	m, err := l.p.Alloc(l.s, length)
 	if err != nil {
@@ -91,7 +91,8 @@ func (l *lane) round(length int) error {
 	return nil
 }
 
-// concurrentOneStream: many goroutines may put work on one stream; each one's calls keep their order.
+// concurrentOneStream checks that many goroutines may enqueue work on one stream, and that the calls of each keep their
+// order.
 func concurrentOneStream(r *rig) {
 	const writers, rounds, length = 6, 50, 4096
 	s := r.stream("shared")
@@ -116,7 +117,7 @@ func concurrentOneStream(r *rig) {
 	}
 }
 
-// concurrentObjects: objects may be made and closed from many goroutines while others work.
+// concurrentObjects checks that objects may be created and closed from many goroutines while others work.
 func concurrentObjects(r *rig) {
 	p := r.pool(keepAll)
 	r.atOnce(6, func(i int) error {
@@ -129,7 +130,7 @@ func concurrentObjects(r *rig) {
 	})
 }
 
-// shortLife makes a stream, an event, a buffer and memory, uses them, and closes them.
+// shortLife creates a stream, an event, a buffer and memory, uses them, and closes them.
 func (r *rig) shortLife(p device.Pool, value byte) error {
 	s, err := r.dev.NewStream("short")
 	if err != nil {

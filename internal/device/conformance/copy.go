@@ -15,11 +15,11 @@ var copyTests = []test{
 	{"AllocationsApart", allocationsApart},
 }
 
-// margin is how far around a copy its surroundings are checked, in bytes.
+// margin is the number of bytes around a copy that are checked for changes.
 const margin = 64
 
-// copyRoundTrip: what goes in comes out, at any length and offset, and nothing beside it changes, neither on
-// the device nor on the host.
+// copyRoundTrip checks that copied bytes come back unchanged, for any length and offset, and that nothing around them
+// changes on the device or on the host.
 func copyRoundTrip(r *rig) {
 	const largest = 8 << 20
 	const length = largest + 4*margin
@@ -37,7 +37,7 @@ func copyRoundTrip(r *rig) {
 	r.oneRoundTrip(s, in.Slice(5, largest), m, margin+3, out, margin+1)
 }
 
-// oneRoundTrip copies src to offset at of m and from there to offset to of out.
+// oneRoundTrip copies src to offset at of m, and from there to offset to of out.
 func (r *rig) oneRoundTrip(s device.Stream, src device.HostBuffer, m device.Memory, at int, out device.HostBuffer, to int) {
 	r.Helper()
 	n := src.Len()
@@ -47,14 +47,14 @@ func (r *rig) oneRoundTrip(s device.Stream, src device.HostBuffer, m device.Memo
 	paint(seen.Bytes(), 0xEE)
 	r.ok(what, s.Fill(whole, 0xAA))
 	r.ok(what, s.CopyIn(m.Slice(at, n), src))
-	r.ok(what, s.CopyOut(seen, whole)) // shorter than its destination, by a margin
+	r.ok(what, s.CopyOut(seen, whole)) // shorter than its destination by the margin
 	r.sync(s)
 	edge := bytes.Repeat([]byte{0xAA}, margin)
 	want := slices.Concat(edge, src.Bytes(), edge, bytes.Repeat([]byte{0xEE}, margin))
 	r.wantBytes(what, seen.Bytes(), want)
 }
 
-// copyEmpty: no bytes are no work, and need no memory.
+// copyEmpty checks that an empty copy is no work and needs no memory.
 func copyEmpty(r *rig) {
 	s := r.stream("copy")
 	r.ok("copy in of nothing to nowhere", s.CopyIn(device.Memory{}, device.HostBuffer{}))
@@ -70,7 +70,7 @@ func copyEmpty(r *rig) {
 	r.wantAll("memory after an empty copy in", b, 9)
 }
 
-// fillSpans: Fill sets its span and nothing else.
+// fillSpans checks that Fill sets its span and nothing else.
 func fillSpans(r *rig) {
 	const length = 1 << 16
 	s := r.stream("fill")
@@ -87,7 +87,7 @@ func fillSpans(r *rig) {
 	r.wantBytes("filled memory", b.Bytes(), want)
 }
 
-// allocationsApart: live allocations share no byte, and begin where a kernel's results may.
+// allocationsApart checks that live allocations don't overlap and are aligned for a kernel's results.
 func allocationsApart(r *rig) {
 	s := r.stream("alloc")
 	sizes := []int{1, 255, 256, 257, 4096, 100_000, 1, 3 << 20}

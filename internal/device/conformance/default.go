@@ -16,7 +16,8 @@ type defaultStreamer interface {
 	DefaultStream(name string, perThread bool) (device.Stream, error)
 }
 
-// defaultStream returns a default stream, to be closed at the end. Only CUDA has them, and must.
+// defaultStream returns a default stream, which is closed at the end of the test. Only CUDA has default streams, and
+// must have them.
 func (r *rig) defaultStream(name string, perThread bool) device.Stream {
 	r.Helper()
 	d, ok := r.dev.(defaultStreamer)
@@ -32,8 +33,8 @@ func (r *rig) defaultStream(name string, perThread bool) device.Stream {
 	return s
 }
 
-// legacyIsOneQueue: what is enqueued on the legacy default stream under one name waits for what is on it under
-// another, and streams of their own wait for neither.
+// legacyIsOneQueue checks that all legacy default streams form one queue, whatever their names, and that other streams
+// don't wait for it.
 func legacyIsOneQueue(r *rig) {
 	first, second := r.defaultStream("first", false), r.defaultStream("second", false)
 	own, done := r.stream("own"), r.event()
@@ -51,7 +52,7 @@ func legacyIsOneQueue(r *rig) {
 	}
 }
 
-// perThreadDoesNotWait: a thread's default stream works while another stream is held back.
+// perThreadDoesNotWait checks that a thread's default stream works while another stream is stalled.
 func perThreadDoesNotWait(r *rig) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -19,14 +19,14 @@ var eventTests = []test{
 	{"CloseWhilePending", closePendingEvent},
 }
 
-// clockSlack is how far off a device may be that maps its own clock onto Now.
+// clockSlack is the permitted error of a device that maps its own clock onto Now.
 const clockSlack = time.Millisecond
 
-// orderSlack is how far off it may be between two events of its own.
+// orderSlack is the permitted error of the interval between two events on the same device.
 const orderSlack = 5 * time.Microsecond
 
-// neverRecorded: such an event is done and holds nothing up. The invariants build takes waiting for it as the
-// bug that it is.
+// neverRecorded checks that an event that was never recorded counts as done and delays nothing. In the invariants
+// build, waiting for such an event must panic.
 func neverRecorded(r *rig) {
 	s, e := r.stream("s"), r.event()
 	if !r.done(e) {
@@ -47,14 +47,14 @@ func neverRecorded(r *rig) {
 	r.wantTokens(1)
 }
 
-// allFlags is every combination of flags that an event can have.
+// allFlags combines all flags that an event can have.
 const allFlags = device.Timed | device.BlockingSync
 
 func eventDone(r *rig) {
 	s := r.stream("s")
 	for flags := range allFlags + 1 {
 		e := r.newEvent(flags)
-		for range 3 { // an event can be recorded again and again
+		for range 3 { // an event can be recorded repeatedly
 			open := r.gate(s)
 			r.ok("record", s.Record(e))
 			if r.done(e) {
@@ -69,8 +69,8 @@ func eventDone(r *rig) {
 	}
 }
 
-// doneShowsCopies: what was copied out before the mark is there for who has seen the event done, with nothing else
-// asked of the device in between.
+// doneShowsCopies checks that bytes copied out before an event are visible once Done returns true, without another call
+// to the device.
 func doneShowsCopies(r *rig) {
 	const size = 1 << 20
 	s, m := r.stream("s"), r.memory(size)
@@ -95,7 +95,8 @@ func doneShowsCopies(r *rig) {
 	}
 }
 
-// eventSynchronize: it returns when the mark is reached, whatever comes behind it on the stream, with any flags.
+// eventSynchronize checks that Synchronize returns when the event is reached, whatever follows on the stream, with any
+// flags.
 func eventSynchronize(r *rig) {
 	s := r.stream("s")
 	for flags := range allFlags + 1 {
@@ -129,8 +130,8 @@ func timeErrors(r *rig) {
 	r.fails("time of an untimed event that was reached", err, device.ErrInvalid)
 }
 
-// age lets a device's clock move on by more than it may be off, so that an event's time that is wrong shows.
-// A virtual clock on which nothing takes any time stands still, and then every time must be the same anyway.
+// age lets the device's clock advance by more than its permitted error, so that a wrong event time is detected. A
+// virtual clock on which nothing takes time stands still; all times must then be equal.
 func (r *rig) age(s device.Stream, b device.HostBuffer, m device.Memory) {
 	r.Helper()
 	start := r.dev.Now()
@@ -143,7 +144,7 @@ func (r *rig) age(s device.Stream, b device.HostBuffer, m device.Memory) {
 	}
 }
 
-// timeOf reads an event that has been reached.
+// timeOf returns the time of an event that has been reached.
 func (r *rig) timeOf(e device.Event) time.Duration {
 	r.Helper()
 	at, err := e.Time()
@@ -151,7 +152,7 @@ func (r *rig) timeOf(e device.Event) time.Duration {
 	return at
 }
 
-// timeWithinNow: events' times are on the scale of Now, in the order of their stream.
+// timeWithinNow checks that event times are on the scale of Now and in the order of their stream.
 func timeWithinNow(r *rig) {
 	s := r.stream("s")
 	m, b := r.memory(1<<20), r.host(1<<20, 1)
@@ -178,7 +179,8 @@ func timeWithinNow(r *rig) {
 	}
 }
 
-// timeAcrossStreams: what waits is later than what it waits for, and both are later than what held them up.
+// timeAcrossStreams checks that an event on a waiting stream is later than the event that it waits for, and that both
+// are later than the opening of the gate.
 func timeAcrossStreams(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	other, buf, m := r.stream("other"), r.host(1<<20, 1), r.memory(1<<20)
@@ -204,7 +206,7 @@ func timeAcrossStreams(r *rig) {
 	}
 }
 
-// timeOfLatestRecord: recording an event again forgets its time.
+// timeOfLatestRecord checks that recording an event again discards its previous time.
 func timeOfLatestRecord(r *rig) {
 	s, e := r.stream("s"), r.timedEvent()
 	r.ok("record", s.Record(e))
@@ -221,8 +223,8 @@ func timeOfLatestRecord(r *rig) {
 	}
 }
 
-// closePendingEvent: an event may be given back before its stream gets there, and who waits for it still
-// waits.
+// closePendingEvent checks that an event may be closed before its stream reaches it, and that streams that wait for it
+// still wait.
 func closePendingEvent(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	e, err := r.dev.NewEvent(0)

@@ -15,7 +15,7 @@ var invalidTests = []test{
 	{"Foreign", foreignObjects},
 }
 
-// invalidSizes: sizes below what makes sense are refused.
+// invalidSizes checks that invalid sizes are refused.
 func invalidSizes(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	for _, n := range []int{0, -1, -1 << 62} {
@@ -34,7 +34,7 @@ func invalidSizes(r *rig) {
 	r.fails("trim to a negative size", p.Trim(-1), device.ErrInvalid)
 }
 
-// tooMuchMemory: what nobody has room for is refused, and everything goes on.
+// tooMuchMemory checks that an allocation larger than the device is refused and that the device still works.
 func tooMuchMemory(r *rig) {
 	const wholeRack = 1 << 46 // 64 TiB
 	s, p := r.stream("s"), r.pool(device.PoolConfig{})
@@ -52,7 +52,7 @@ func tooMuchMemory(r *rig) {
 	r.freeAll(p, s, []device.Memory{r.take(p, s, 4096)})
 }
 
-// invalidCopies: a destination too short is refused before anything is written.
+// invalidCopies checks that a copy to a destination that is too short is refused before anything is written.
 func invalidCopies(r *rig) {
 	s, m, b := r.stream("s"), r.memory(4096), r.host(4096, 1)
 	r.fails("copy in of 11 bytes into 10", s.CopyIn(m.Slice(0, 10), b.Slice(0, 11)), device.ErrInvalid)
@@ -79,10 +79,11 @@ func invalidKernels(r *rig) {
 		_, err := r.dev.Kernel("minhash", block)
 		r.fails("minhash with "+what, err, device.ErrInvalid)
 	}
-	r.kernel("minhash", minhashParams(256, 1024, 1<<63)) // the largest that are allowed
+	r.kernel("minhash", minhashParams(256, 1024, 1<<63)) // the largest permitted values
 }
 
-// invalidLaunches: too little memory is refused, part by part, and the launch works once it is enough.
+// invalidLaunches checks that a launch with too little memory of any kind is refused, and that it works with enough
+// memory.
 func invalidLaunches(r *rig) {
 	s, k := r.stream("s"), r.kernel("minhash", minhashParams(24, 16, 1))
 	rows := text(8, 100, 0, 70_000, 17)
@@ -92,7 +93,7 @@ func invalidLaunches(r *rig) {
 		args := b.args
 		part := change(&args)
 		if part.Bytes == 0 {
-			return // it needs none
+			return // the kernel needs none
 		}
 		part.Bytes--
 		r.fails("launch with "+what+" a byte short", s.Launch(k, args), device.ErrInvalid)
@@ -113,7 +114,7 @@ func invalidLaunches(r *rig) {
 	b.check("the launch after the refused ones", want)
 }
 
-// Objects that no device made.
+// Objects that no device created.
 type (
 	foreignStream struct{ device.Stream }
 	foreignEvent  struct{ device.Event }
@@ -125,7 +126,7 @@ func (foreignEvent) Time() (time.Duration, error)         { return 0, nil }
 func (foreignKernel) Name() string                        { return "foreign" }
 func (foreignKernel) Needs(device.Shape) (n device.Needs) { return n }
 
-// foreignObjects: what another device made is refused, and so is nothing at all.
+// foreignObjects checks that objects of another device are refused, and nil as well.
 func foreignObjects(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	m := r.take(p, s, 4096)

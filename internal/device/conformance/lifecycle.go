@@ -16,8 +16,8 @@ var lifecycleTests = []test{
 	{"ManyObjects", manyObjects},
 }
 
-// litter is one of everything, which nobody will close.
-type litter struct {
+// leftovers is one object of each kind that the test doesn't close.
+type leftovers struct {
 	stream device.Stream
 	pool   device.Pool
 	memory device.Memory
@@ -25,9 +25,9 @@ type litter struct {
 	buffer device.HostBuffer
 }
 
-func (r *rig) litter() litter {
+func (r *rig) leftovers() leftovers {
 	r.Helper()
-	var l litter
+	var l leftovers
 	var err error
 	l.stream, err = r.dev.NewStream("forgotten")
 	r.ok("new stream", err)
@@ -43,7 +43,7 @@ func (r *rig) litter() litter {
 	return l
 }
 
-// wantLeaks closes the device and checks that it names what was left.
+// wantLeaks closes the device and checks that the error names what was left open.
 func (r *rig) wantLeaks(want ...string) {
 	r.Helper()
 	var leak *device.LeakError
@@ -60,13 +60,13 @@ func (r *rig) wantLeaks(want ...string) {
 }
 
 func leaksNamed(r *rig) {
-	r.litter()
+	r.leftovers()
 	r.wantLeaks("stream forgotten", "event", "pool", "host buffer", "4194304 bytes")
 }
 
-// closeWithWork: a device closes in the middle of its work without harm, and still names what was open.
+// closeWithWork checks that a device can be closed while it has work, and that it still names what was open.
 func closeWithWork(r *rig) {
-	l := r.litter()
+	l := r.leftovers()
 	for i := range 100 {
 		r.ok("copy in", l.stream.CopyIn(l.memory, l.buffer))
 		r.ok("fill", l.stream.Fill(l.pooled, byte(i)))
@@ -79,7 +79,7 @@ func closeWithWork(r *rig) {
 	}
 }
 
-// closeWakesWaiter: who waits for a completion that will not come hears that the device was closed.
+// closeWakesWaiter checks that a goroutine that waits for a completion gets an error when the device is closed.
 func closeWakesWaiter(r *rig) {
 	ended := make(chan error)
 	go func() {
@@ -92,7 +92,7 @@ func closeWakesWaiter(r *rig) {
 	}
 }
 
-// manyObjects: making and closing again and again leaves nothing behind. The rig's own Close sees to that.
+// manyObjects checks that repeatedly creating and closing objects leaves nothing behind. The rig's Close detects leaks.
 func manyObjects(r *rig) {
 	for i := range 50 {
 		s, err := r.dev.NewStream(fmt.Sprintf("stream-%d", i))

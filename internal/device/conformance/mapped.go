@@ -18,7 +18,8 @@ func (r *rig) mapper() device.Mapper {
 	return m
 }
 
-// launchInPlace: a launch over rows, offsets and results in host memory gives what one on the device gives.
+// launchInPlace checks that a launch with rows, offsets and results in host memory gives the same results as one in
+// device memory.
 func launchInPlace(r *rig) {
 	m, s := r.mapper(), r.stream("s")
 	const align = 256

@@ -13,8 +13,8 @@ var orderTests = []test{
 	{"GateHolds", gateHolds},
 }
 
-// orderWithinStream: a stream does one thing after the other. The same memory takes values in turn, and
-// each value is copied out before the next one comes.
+// orderWithinStream checks that a stream does one thing after another. The same memory takes different values in turn,
+// and each value is copied out before the next one is written.
 func orderWithinStream(r *rig) {
 	const steps, width = 200, 512
 	s := r.stream("order")
@@ -31,7 +31,7 @@ func orderWithinStream(r *rig) {
 	}
 }
 
-// orderAcrossStreams: B waits for A's event, so what B reads is what A wrote, however long A takes.
+// orderAcrossStreams checks that if B waits for A's event, B reads what A wrote, however long A takes.
 func orderAcrossStreams(r *rig) {
 	a, b, other := r.stream("a"), r.stream("b"), r.stream("other")
 	m, out := r.memory(4096), r.host(4096, 0)
@@ -61,7 +61,8 @@ func orderAcrossStreams(r *rig) {
 	}
 }
 
-// orderChain: order passes through any number of streams. Each adds its part to what it finds.
+// orderChain checks that order passes through any number of streams. Each stream adds its part to the data that it
+// finds.
 func orderChain(r *rig) {
 	const length, links = 4096, 8
 	first := r.stream("first")
@@ -89,8 +90,9 @@ func orderChain(r *rig) {
 	}
 }
 
-// waitCapturesRecord: a Wait holds for the record that stood when it was called. A later Record, which is
-// held back, does not hold back who waited before, though it comes before B gets to its wait.
+// waitCapturesRecord checks that a Wait refers to the record that was current at the call. A later Record that is
+// stalled doesn't delay the stream that waited before, even if the Record is called before that stream reaches its
+// wait.
 func waitCapturesRecord(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	e := r.event()
@@ -114,8 +116,8 @@ func waitCapturesRecord(r *rig) {
 	}
 }
 
-// recordMovesEvent: the other way round. B waits for a record that is held back; recording the event on a
-// free stream makes the event done, and B wait all the same, though it gets to its wait only then.
+// recordMovesEvent checks the reverse case. B waits for a record that is stalled. Recording the event on a free stream
+// makes the event done, but B still waits, although it reaches its wait only afterwards.
 func recordMovesEvent(r *rig) {
 	a, b, c := r.stream("a"), r.stream("b"), r.stream("c")
 	buf, m := r.host(4096, 0), r.memory(4096)
@@ -140,7 +142,7 @@ func recordMovesEvent(r *rig) {
 	r.wantTokens(2)
 }
 
-// waitOnOwnEvent: a stream that waits for its own past does not wait at all.
+// waitOnOwnEvent checks that a stream that waits for its own earlier event doesn't wait at all.
 func waitOnOwnEvent(r *rig) {
 	s := r.stream("self")
 	e := r.event()
@@ -151,7 +153,7 @@ func waitOnOwnEvent(r *rig) {
 	r.wantTokens(1)
 }
 
-// independence: a stream that is held back holds nobody else back, whatever the others do.
+// independence checks that a stalled stream doesn't delay other streams, whatever they do.
 func independence(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	rows := [][]byte{[]byte("123456789"), nil, []byte("millrace")}
@@ -178,7 +180,7 @@ func independence(r *rig) {
 	r.wantTokens(1)
 }
 
-// gateHolds: the suite's own tool works. Nothing passes a closed gate.
+// gateHolds checks the suite's own tool: nothing passes a closed gate.
 func gateHolds(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	before, after := r.event(), r.event()

@@ -18,14 +18,14 @@ var poolTests = []test{
 	{"CloseBeforeFree", poolCloseBeforeFree},
 }
 
-// poolLimit caps the pools of this suite. GPUs take memory in pieces of 2 MiB and more, so a smaller cap
-// would test rounding.
+// poolLimit is the limit of the pools in this suite. GPUs allocate memory in pieces of 2 MiB or more, so a smaller
+// limit would only test rounding.
 const poolLimit = 64 << 20
 
-// piece is a part of it, in bytes.
+// piece is a fraction of poolLimit, in bytes.
 const piece = 8 << 20
 
-// keepAll is a pool that gives nothing back by itself.
+// keepAll configures a pool that releases no memory on its own.
 var keepAll = device.PoolConfig{Limit: poolLimit, ReleaseThreshold: poolLimit}
 
 // take allocates from a pool.
@@ -39,7 +39,7 @@ func (r *rig) take(p device.Pool, s device.Stream, length int) device.Memory {
 	return m
 }
 
-// drain allocates pieces until the pool refuses, and checks how it does.
+// drain allocates pieces until the pool refuses, and checks the error.
 func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 	r.Helper()
 	var all []device.Memory
@@ -55,7 +55,7 @@ func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 	return nil
 }
 
-// freeAll frees on s and waits.
+// freeAll frees the memory on s and waits for that.
 func (r *rig) freeAll(p device.Pool, s device.Stream, all []device.Memory) {
 	r.Helper()
 	for _, m := range all {
@@ -64,7 +64,7 @@ func (r *rig) freeAll(p device.Pool, s device.Stream, all []device.Memory) {
 	r.sync(s)
 }
 
-// poolAllocationsApart: live allocations share no byte and are aligned.
+// poolAllocationsApart checks that live allocations don't overlap and are aligned.
 func poolAllocationsApart(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	sizes := []int{1, 255, 256, 257, 4096, 100_000, 1, 3 << 20}
@@ -86,7 +86,7 @@ func poolAllocationsApart(r *rig) {
 	r.freeAll(p, s, all)
 }
 
-// poolStats: the counters follow allocations, and the high marks stay.
+// poolStats checks that the counters follow allocations and that the high-water marks stay.
 func poolStats(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	if st := r.stats(p); st != (device.PoolStats{}) {
@@ -113,7 +113,7 @@ func poolStats(r *rig) {
 	}
 }
 
-// poolLimited: an allocation over the cap fails, and later ones succeed once something was freed.
+// poolLimited checks that an allocation beyond the limit fails, and that later ones succeed after memory was freed.
 func poolLimited(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	_, err := p.Alloc(s, poolLimit+piece)
@@ -126,7 +126,7 @@ func poolLimited(r *rig) {
 		if st := r.stats(p); st.Reserved > poolLimit {
 			r.Errorf("a pool capped at %d bytes has taken %d", poolLimit, st.Reserved)
 		}
-		for i, m := range all { // the stream is as it was: it takes work
+		for i, m := range all { // the stream is unchanged and takes work
 			r.ok("fill", s.Fill(m, byte(i)))
 		}
 		r.freeAll(p, s, all[:1])
@@ -135,7 +135,7 @@ func poolLimited(r *rig) {
 	}
 }
 
-// poolLimitAfterPieces: memory that was freed in small pieces can be had again in a large one, and back.
+// poolLimitAfterPieces checks that memory freed in small pieces can be allocated as a large piece, and vice versa.
 func poolLimitAfterPieces(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	for range 3 {
@@ -144,7 +144,7 @@ func poolLimitAfterPieces(r *rig) {
 	}
 }
 
-// thresholdKeeps: below the threshold nothing goes back to the device.
+// thresholdKeeps checks that no memory below the threshold returns to the device.
 func thresholdKeeps(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
@@ -154,7 +154,7 @@ func thresholdKeeps(r *rig) {
 	}
 }
 
-// thresholdReleases: above it, unused memory goes back when the device synchronizes.
+// thresholdReleases checks that unused memory above the threshold returns to the device when it synchronizes.
 func thresholdReleases(r *rig) {
 	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: poolLimit})
 	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
@@ -176,7 +176,7 @@ func thresholdReleases(r *rig) {
 	}
 }
 
-// poolTrim: unused memory goes back at once; used memory stays, with what is in it.
+// poolTrim checks that unused memory returns at once, and that used memory stays with its contents.
 func poolTrim(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	kept, out := r.take(p, s, piece), r.host(piece, 0)
@@ -198,10 +198,10 @@ func poolTrim(r *rig) {
 	if st := r.stats(p); st.Reserved != 0 {
 		r.Errorf("trimmed with nothing in use, the pool keeps %d bytes", st.Reserved)
 	}
-	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)}) // and it works on
+	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)}) // the pool still works
 }
 
-// poolsApart: what one pool does is not seen in another.
+// poolsApart checks that pools don't affect each other.
 func poolsApart(r *rig) {
 	s, p, q := r.stream("s"), r.pool(keepAll), r.pool(keepAll)
 	all := r.drain(p, s)
@@ -219,8 +219,8 @@ func poolsApart(r *rig) {
 	r.freeAll(q, s, []device.Memory{m})
 }
 
-// poolCloseBeforeFree: a pool may be closed while its memory is in use; it gives no more, and goes with the
-// last Free.
+// poolCloseBeforeFree checks that a pool may be closed while its memory is in use. It refuses allocations then and
+// disappears with the last Free.
 func poolCloseBeforeFree(r *rig) {
 	s := r.stream("s")
 	p, err := r.dev.NewPool(keepAll)

@@ -15,7 +15,8 @@ func overlap(a, b device.Memory) bool {
 	return a.Addr < b.Addr+uint64(b.Bytes) && b.Addr < a.Addr+uint64(a.Bytes)
 }
 
-// reuseSameStream: a stream that frees and allocates in turn needs memory for one allocation, not for all.
+// reuseSameStream checks that a stream that alternates between allocating and freeing needs memory for one allocation
+// only.
 func reuseSameStream(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
@@ -31,8 +32,8 @@ func reuseSameStream(r *rig) {
 	}
 }
 
-// reuseSameStreamGated: the stream may have its memory again before it got to the Free, and then each owner
-// still sees its own bytes.
+// reuseSameStreamGated checks that a stream may get the same memory again before it reaches the Free, and that each
+// owner still sees its own bytes.
 func reuseSameStreamGated(r *rig) {
 	const rounds, length = 10, 1 << 20
 	s, p, out := r.stream("s"), r.pool(keepAll), r.host(rounds*length, 0)
@@ -50,10 +51,10 @@ func reuseSameStreamGated(r *rig) {
 	}
 }
 
-// noReuseBeforeFree: while A, held back, has not come to its Free, B's work must not touch that memory. B may
-// get other memory and run, or, as CUDA may choose, the same and wait for A.
+// noReuseBeforeFree checks that B's work doesn't touch A's memory before A, which is stalled, reaches its Free. B may
+// get other memory and run or, as CUDA may choose, the same memory and wait for A.
 func noReuseBeforeFree(r *rig) {
-	const length = 64 << 10 // so little that B is done with it long before the round trips are
+	const length = 64 << 10 // small, so that B finishes long before the round trips do
 	a, b, other := r.stream("a"), r.stream("b"), r.stream("other")
 	p := r.pool(keepAll)
 	outA, outB := r.host(length, 0), r.host(length, 0)
@@ -73,7 +74,7 @@ func noReuseBeforeFree(r *rig) {
 	r.ok("record", b.Record(wrote))
 	shared := overlap(mine, theirs)
 	if !shared {
-		r.sync(b) // memory of its own: nothing holds B up
+		r.sync(b) // other memory: nothing delays B
 		r.wantAll("B's memory, while A is held back", outB, 2)
 	}
 	r.roundTrips(other, aside, asideMemory)
@@ -91,7 +92,7 @@ func noReuseBeforeFree(r *rig) {
 	r.freeAll(p, b, []device.Memory{theirs})
 }
 
-// reuseAfterFree: once A got to its Free, B is given that memory and the pool does not grow.
+// reuseAfterFree checks that once A has reached its Free, B gets that memory and the pool doesn't grow.
 func reuseAfterFree(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
 	r.freeAll(p, a, []device.Memory{r.take(p, a, poolLimit/2)})
@@ -107,8 +108,7 @@ func reuseAfterFree(r *rig) {
 	}
 }
 
-// reuseAfterEvent: B waits for A's Free through an event. Whatever memory B gets then, nobody's bytes are
-// lost.
+// reuseAfterEvent checks that no bytes are lost if B waits for A's Free through an event, whichever memory B gets.
 func reuseAfterEvent(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
 	outA, outB, freed := r.host(piece, 0), r.host(piece, 0), r.event()
@@ -129,8 +129,8 @@ func reuseAfterEvent(r *rig) {
 	r.wantAll("B's bytes", outB, 2)
 }
 
-// freeOnOtherStream: memory may be freed on another stream than it was allocated on, if that one comes after
-// its use.
+// freeOnOtherStream checks that memory may be freed on a stream other than the one it was allocated on, if that stream
+// has waited for its use.
 func freeOnOtherStream(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
 	out, used := r.host(piece, 0), r.event()

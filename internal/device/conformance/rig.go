@@ -11,11 +11,11 @@ import (
 	"millrace/internal/device"
 )
 
-// patience is how long a completion may take before a test gives up on it. It only bounds a test that fails.
+// patience is how long a test waits for a completion. Only a failing test waits that long.
 const patience = time.Minute
 
-// rig is a fresh device and what a test makes on it. Everything is closed at the end of the test, in reverse
-// order, and then the device must close without a leak.
+// rig is a fresh device and the objects that a test creates on it. At the end of the test everything is closed in
+// reverse order, and then the device must close without a leak.
 type rig struct {
 	*testing.T
 	dev    device.Device
@@ -29,7 +29,7 @@ func newRig(t *testing.T, open func(t *testing.T) device.Device) *rig {
 	return r
 }
 
-// ok ends the test if a call that must succeed did not.
+// ok ends the test if a call failed that must succeed.
 func (r *rig) ok(what string, err error) {
 	r.Helper()
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *rig) ok(what string, err error) {
 	}
 }
 
-// fails checks that a call was refused with an error of that kind, and that the device outlived it.
+// fails checks that a call was refused with an error of that kind and that the device still works.
 func (r *rig) fails(what string, err, kind error) {
 	r.Helper()
 	if !errors.Is(err, kind) {
@@ -48,7 +48,7 @@ func (r *rig) fails(what string, err, kind error) {
 	}
 }
 
-// closeLater closes what a test made once it is over.
+// closeLater calls release at the end of the test.
 func (r *rig) closeLater(what string, release func() error) {
 	r.Cleanup(func() {
 		if err := release(); err != nil {
@@ -76,7 +76,7 @@ func (r *rig) newEvent(flags device.EventFlags) device.Event {
 	return e
 }
 
-// host allocates host memory and sets every byte of it.
+// host allocates host memory and sets every byte of it to value.
 func (r *rig) host(length int, value byte) device.HostBuffer {
 	r.Helper()
 	b, err := r.dev.AllocHost(length)
@@ -122,7 +122,7 @@ func (r *rig) sync(s device.Stream) {
 	r.ok("synchronize "+s.Name(), s.Synchronize())
 }
 
-// done is Event.Done of an event that must not fail.
+// done returns Event.Done and ends the test on an error.
 func (r *rig) done(e device.Event) bool {
 	r.Helper()
 	done, err := e.Done()
@@ -130,7 +130,7 @@ func (r *rig) done(e device.Event) bool {
 	return done
 }
 
-// gate holds s back until the function it returns is called, or the test is over.
+// gate stalls s until the function that it returns is called or the test is over.
 func (r *rig) gate(s device.Stream) (open func()) {
 	r.Helper()
 	gater, ok := r.dev.(device.Gater)
@@ -145,8 +145,8 @@ func (r *rig) gate(s device.Stream) (open func()) {
 	return open
 }
 
-// warm does one of everything. A GPU may load a kernel at its first launch and wait for all work as it does,
-// which must not happen behind a gate.
+// warm uses each feature once. A GPU may load a kernel at its first launch and wait for all work to do so, which must
+// not happen while a gate is closed.
 func (r *rig) warm() {
 	r.Helper()
 	if r.warmed {
@@ -161,7 +161,7 @@ func (r *rig) warm() {
 	r.wantTokens(0)
 }
 
-// wantTokens waits for completions and checks that they are these, in this order.
+// wantTokens waits for completions and checks that they are these tokens, in this order.
 func (r *rig) wantTokens(want ...uint64) {
 	r.Helper()
 	for i, token := range want {
@@ -180,8 +180,8 @@ func (r *rig) nextToken() uint64 {
 	return token
 }
 
-// roundTrips gives the device every chance to do, meanwhile, what it must not do: other streams' work goes
-// all the way through it, many times.
+// roundTrips runs many operations on other streams all the way through the device, so that the device has every
+// opportunity to do what it must not do.
 func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory) {
 	r.Helper()
 	for range 20 {
@@ -197,7 +197,7 @@ func (r *rig) wantAll(what string, b device.HostBuffer, value byte) {
 	r.wantBytes(what, b.Bytes(), bytes.Repeat([]byte{value}, b.Len()))
 }
 
-// wantBytes compares, and names the first byte that differs.
+// wantBytes compares two byte slices and reports the first byte that differs.
 func (r *rig) wantBytes(what string, got, want []byte) {
 	r.Helper()
 	if bytes.Equal(got, want) {
@@ -213,14 +213,14 @@ func (r *rig) wantBytes(what string, got, want []byte) {
 	}
 }
 
-// paint sets every byte.
+// paint sets every byte to value.
 func paint(mem []byte, value byte) {
 	for i := range mem {
 		mem[i] = value
 	}
 }
 
-// pattern fills mem with bytes that depend on seed and position, with no short period.
+// pattern fills mem with bytes that depend on seed and position and have no short period.
 func pattern(mem []byte, seed uint64) {
 	state := seed*0x9E3779B97F4A7C15 + 1
 	for i := range mem {

@@ -17,7 +17,7 @@ type kernel struct {
 	op       operatorHandle
 	instance unsafe.Pointer
 
-	mu     sync.RWMutex // held for reading by Needs, for writing by Close
+	mu     sync.RWMutex // held for reading by Needs and for writing by Close
 	closed atomic.Bool
 }
 
@@ -43,7 +43,7 @@ func (d *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 
 func (k *kernel) Name() string { return k.name }
 
-// Needs implements device.Kernel. It is zero for a shape that no batch can have; launching it fails.
+// Needs implements device.Kernel. It returns zero for a shape that no batch can have; a launch with that shape fails.
 func (k *kernel) Needs(shape device.Shape) device.Needs {
 	if !k.d.hold() {
 		return device.Needs{}
@@ -61,7 +61,8 @@ func (k *kernel) Needs(shape device.Shape) device.Needs {
 	return needs
 }
 
-// checkLaunch refuses memory that is too small or askew: on the GPU that would lose the device, or worse, not.
+// checkLaunch refuses memory that is too small or misaligned. On the GPU that would lose the device or, worse, go
+// unnoticed.
 func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 	shape := args.Shape
 	if shape.Rows < 0 || shape.Bytes < 0 || shape.Longest < 0 {
@@ -95,7 +96,7 @@ func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 // Close implements device.Kernel.
 func (k *kernel) Close() error {
 	if !k.d.hold() {
-		return nil // the device's Close has given it back
+		return nil // the device's Close has freed it
 	}
 	defer k.d.release()
 	k.mu.Lock()

@@ -9,13 +9,13 @@ import (
 	"millrace/internal/device"
 )
 
-// stream is a CUDA stream that synchronizes with no other.
+// stream is a CUDA stream that synchronizes with no other stream.
 type stream struct {
 	d      *gpu
 	name   string
 	handle streamHandle
 
-	mu     sync.RWMutex // held for reading by calls but those of Enqueue, for writing by Close
+	mu     sync.RWMutex // held for reading by calls other than Enqueue, and for writing by Close
 	closed atomic.Bool
 }
 
@@ -49,7 +49,7 @@ func (d *gpu) keepStream(name string) func(streamHandle, error) (device.Stream, 
 	}
 }
 
-// enter begins a call: it fails if the stream or the device is closed, or the device lost.
+// enter begins a call. It fails if the stream or the device is closed, or if the device is lost.
 func (s *stream) enter(op string) error {
 	if err := s.d.enter(op); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (s *stream) leave() {
 	s.d.release()
 }
 
-// streamOf is s as a stream of this device.
+// streamOf returns s as a stream of this device.
 func (d *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 	own, ok := s.(*stream)
 	if !ok || own == nil || own.d != d {
@@ -78,7 +78,7 @@ func (d *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 
 func (s *stream) Name() string { return s.name }
 
-// The methods that enqueue work are a list of one command each: see command.go.
+// The methods that enqueue work are lists of one command each: see command.go.
 
 func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 	return s.enqueue(device.Command{Kind: device.DoCopyIn, Memory: dst, Host: src})
@@ -125,7 +125,7 @@ func (s *stream) Synchronize() error {
 func (s *stream) Close() error {
 	const op = "close stream"
 	if !s.d.hold() {
-		return nil // the device's Close has given it back
+		return nil // the device's Close has freed it
 	}
 	defer s.d.release()
 	if err := s.d.locked(op, &s.mu); err != nil {

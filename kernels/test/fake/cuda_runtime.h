@@ -1,6 +1,6 @@
-// Just enough of the CUDA runtime to run kernels/runtime on the host, for tests of what becomes of CUDA's errors. Streams
-// do their work at once, in host memory; a kernel is a function that is called once. See control.hpp for what can be made
-// to fail. It says nothing of order, overlap or speed.
+// Emulates just enough of the CUDA runtime to run kernels/runtime on the host, for tests of how CUDA errors are
+// handled. Streams do their work immediately, in host memory, and a kernel is a function that is called once. See
+// control.hpp for the failures that can be injected. It can't test order, overlap or speed.
 #pragma once
 
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #define __device__
 #define CUDART_CB
 
-// The codes that kernels/runtime names. Any other number can be injected, too.
+// The codes that kernels/runtime uses. Any other number can be injected, too.
 enum cudaError : int {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
@@ -152,7 +152,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *argument);
 cudaError_t cudaLaunchKernel(const void *kernel, dim3 blocks, dim3 threads, void **arguments, size_t shared, cudaStream_t stream);
 
-// How a kernel that was loaded is called with the arguments of cudaLaunchKernel.
+// Calls a loaded kernel with the arguments of cudaLaunchKernel.
 typedef void (*FakeCall)(const void *kernel, void **arguments);
 cudaError_t fake_load(const void *kernel, FakeCall call);
 

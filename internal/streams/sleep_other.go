@@ -6,4 +6,4 @@ import "time"
 
 func preciseTimers() {}
 
-func nap(d time.Duration) { time.Sleep(d) }
+func shortSleep(d time.Duration) { time.Sleep(d) }
