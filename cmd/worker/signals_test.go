@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,10 +37,19 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// hangUps has the programs that a test starts take SIGHUP, also where the test itself was started with it ignored, by nohup: a
+// signal that is caught is none that a program inherits as ignored.
+func hangUps(t *testing.T) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
+}
+
 // TestClosedTerminalDrains ends a worker as a terminal does that closes: SIGHUP, and nobody reads what it says any more. It
 // finishes what it has, as after SIGTERM: nothing is left unacknowledged, and nothing is given back.
 func TestClosedTerminalDrains(t *testing.T) {
 	t.Parallel()
+	hangUps(t)
 	s, as := documentedServer(t)
 	admin, js := as("admin")
 	provision(t, js, false)
@@ -49,6 +59,9 @@ func TestClosedTerminalDrains(t *testing.T) {
 	}
 	const n = 5000
 	for i := range n {
+		if i%1000 == 0 { // the client refuses more while the server is slow
+			<-js.PublishAsyncComplete()
+		}
 		if _, err := js.PublishAsync("ingest.web", make([]byte, i%2000)); err != nil {
 			t.Fatal(err)
 		}
@@ -99,6 +112,7 @@ func TestNohupIsKept(t *testing.T) {
 // TestDemoAndBenchEndOnSIGHUP as they do on Ctrl-C: by themselves, with what they made taken away.
 func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	t.Parallel()
+	hangUps(t)
 	for name, c := range map[string]struct{ args, begun string }{
 		"demo":  {"demo --payloads 100000000", "device host"},
 		"bench": {"bench", ""},
