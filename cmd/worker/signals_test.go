@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,10 +37,19 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// hangUps makes programs that a test starts receive SIGHUP, also under nohup. A program inherits an ignored signal as ignored, but
+// not one that the test catches.
+func hangUps(t *testing.T) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
+}
+
 // TestClosedTerminalDrains ends a worker as a closing terminal does: with SIGHUP, and without a reader of its output. The worker drains
 // as after SIGTERM: it acknowledges every input and gives none back.
 func TestClosedTerminalDrains(t *testing.T) {
 	t.Parallel()
+	hangUps(t)
 	s, as := documentedServer(t)
 	admin, js := as("admin")
 	provision(t, js, false)
@@ -49,6 +59,9 @@ func TestClosedTerminalDrains(t *testing.T) {
 	}
 	const n = 5000
 	for i := range n {
+		if i%1000 == 0 { // the client refuses more while the server is slow
+			<-js.PublishAsyncComplete()
+		}
 		if _, err := js.PublishAsync("ingest.web", make([]byte, i%2000)); err != nil {
 			t.Fatal(err)
 		}
@@ -99,6 +112,7 @@ func TestNohupKeepsTheWorkerRunning(t *testing.T) {
 // TestDemoAndBenchEndOnSIGHUP checks that they end with status 1, as on Ctrl-C, and remove their files.
 func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	t.Parallel()
+	hangUps(t)
 	for name, c := range map[string]struct{ args, begun string }{
 		"demo":  {"demo --payloads 100000000", "device host"},
 		"bench": {"bench", ""},

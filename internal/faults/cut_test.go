@@ -71,8 +71,8 @@ func (r *rig) takenOver(w *worker) float64 {
 	return w.redelivered()
 }
 
-// awaitWork returns once a worker has stored something more, and, with exclusive delivery, has a partition. A worker that comes back
-// stores results of partitions that others have by then, and counts these partitions until it has: so no partition may count twice.
+// awaitWork returns once a worker has stored another result and, with exclusive delivery, owns a partition. A worker that reconnects
+// first stores what it had in flight, and counts those partitions as its own until then although other workers own them by now.
 func (r *rig) awaitWork(w *worker) {
 	r.t.Helper()
 	before, _ := w.metric("millrace_messages_total") // 0 while it cannot be asked
@@ -85,7 +85,7 @@ func (r *rig) awaitWork(w *worker) {
 // defaultPartitions is the default of MILLRACE_PARTITIONS.
 const defaultPartitions = 8
 
-// hasPartition reports whether a worker has a partition, and no partition counts as two workers'.
+// hasPartition reports whether a worker owns a partition and no partition is counted by two workers.
 func (r *rig) hasPartition(w *worker) bool {
 	var all float64
 	for _, each := range r.workers {

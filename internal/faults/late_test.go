@@ -13,7 +13,7 @@ import (
 // In each of these tests a worker is away for longer than the result stream knows the ids of what it has stored.
 const (
 	lateAckWait = 3 * time.Second
-	lateDeliver = 4
+	lateDeliver = 4 // deliveries
 	lateWindow  = 12 * time.Second
 	lateAway    = 20 * time.Second // frozen or cut off
 	lateStart   = 14 * time.Second // after a kill

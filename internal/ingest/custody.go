@@ -32,7 +32,7 @@ type custody struct {
 type charge struct {
 	orphan  time.Time     // since when it has something to deliver, and no owner; zero where that is not so
 	given   bool          // this worker gave it away, and nobody was seen to take it since
-	refused bool          // and something waited in it
+	refused bool          // given, and messages were seen waiting in it
 	hold    time.Duration // how long this worker keeps it when it is not taken once more
 	adopted bool          // this worker wants it whatever the members agree on
 	until   time.Time     // as long as that
@@ -100,8 +100,8 @@ func (c *custody) adopt(p int, take bool) {
 	c.members.Adopt(p, take)
 }
 
-// gave notes that this worker does not hold a partition any more, and says whether the members have agreed so: it may
-// only be cut off.
+// gave notes that this worker no longer holds a partition. It returns false if the members' agreement still assigns the partition
+// to this worker, which is then only cut off and has given nothing away.
 func (c *custody) gave(p int) bool {
 	if _, assigned := c.members.Standing(p); assigned {
 		return false

@@ -96,7 +96,7 @@ func (e *exclusive) keep(ctx, hard context.Context, p int) error {
 		}()
 		err := e.hold(mine, hard, p)
 		if mine.Err() != nil && ctx.Err() == nil && e.custody.gave(p) {
-			e.lookAt(ctx, p) // who waits for it has it now
+			e.lookAt(ctx, p) // a worker that waits for the partition has it by now
 		}
 		dismiss()
 		if err != nil {
@@ -113,10 +113,10 @@ func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 	log := e.w.log.With("partition", p)
 	var often restarts
 	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
-		t := &tenure{e: e, w: e.w, partition: p, nc: e.w.links.forPartition(p, n), pipe: pipe, log: log}
-		if !(links{e.w.links[0], t.nc}).awaitConnected(ctx) {
+		if !e.w.links[:1].awaitConnected(ctx) {
 			return nil
 		}
+		t := &tenure{e: e, w: e.w, partition: p, nc: e.w.links.forPartition(p, n), pipe: pipe, log: log}
 		err := t.run(ctx, hard)
 		switch {
 		case pipe.Err() != nil:

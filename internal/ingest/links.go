@@ -3,6 +3,8 @@ package ingest
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -58,27 +60,18 @@ func (l links) connected() bool {
 	return true
 }
 
-// awaitConnected returns once none of them is without a connection, or is closed for good. It is false when ctx is done before.
+// connectedEvery is how often awaitConnected checks the connections.
+const connectedEvery = 50 * time.Millisecond
+
+// awaitConnected returns true once one of the connections is up, or one is closed for good, and false once ctx is done. One connection
+// is enough: the server may refuse the others for as long as it likes.
 func (l links) awaitConnected(ctx context.Context) bool {
-	for _, nc := range l {
-		if !nc.IsConnected() && !awaitConnected(ctx, nc) {
+	for !slices.ContainsFunc(l, (*nats.Conn).IsConnected) && !l.closed() {
+		if !sleep(ctx, connectedEvery) {
 			return false
 		}
 	}
 	return ctx.Err() == nil
-}
-
-func awaitConnected(ctx context.Context, nc *nats.Conn) bool {
-	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	defer nc.RemoveStatusListener(changed)
-	for !nc.IsConnected() && !nc.IsClosed() {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
 }
 
 // closed says whether one is closed for good.

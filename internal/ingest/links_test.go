@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -73,6 +74,67 @@ func TestATenureGoesOverTheNextConnection(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(100, document)
+}
+
+// TestOneConnectionIsEnough cuts connections off for good, one of two for results with shared delivery: the worker goes on over the other.
+func TestOneConnectionIsEnough(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	direct := r.url
+	p := r.behindProxy()
+	r.connections(1)
+	r.url = direct
+	r.connections(1)
+	const n = 300
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 10})
+	r.tally.awaitStored(t, 1)
+	p.Refuse(true)
+	r.tally.awaitStored(t, n)
+	r.publishFrom(n, 2*n, document)
+	r.tally.awaitStored(t, 2*n)
+	if r.opts.More[0].IsConnected() {
+		t.Error("the connection that was cut off is up")
+	}
+	p.Refuse(false)
+	until(t, "the connection is up again", r.opts.More[0].IsConnected)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(2*n, document)
+}
+
+// TestAwaitConnected: one connection that is up is enough, a closed one ends the wait, and so does the context.
+func TestAwaitConnected(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	direct := r.url
+	p := r.behindProxy()
+	r.connections(1)
+	r.url = direct
+	r.connections(1)
+	cut, up := r.opts.More[0], r.opts.More[1]
+	p.Refuse(true)
+	until(t, "one connection is lost", func() bool { return !cut.IsConnected() })
+	if !(links{cut, up}).awaitConnected(r.ctx()) {
+		t.Error("a worker waits for one connection though another is up")
+	}
+	ctx, cancel := context.WithTimeout(r.ctx(), 3*connectedEvery)
+	defer cancel()
+	if (links{cut}).awaitConnected(ctx) {
+		t.Error("a worker does not wait for its only connection")
+	}
+	back := make(chan bool, 1)
+	go func() { back <- links{cut}.awaitConnected(r.ctx()) }()
+	p.Refuse(false)
+	if !<-back || !cut.IsConnected() {
+		t.Error("the wait ended before the connection was back")
+	}
+	cut.Close()
+	if !(links{cut}).awaitConnected(r.ctx()) {
+		t.Error("a worker waits for a connection that is closed for good")
+	}
 }
 
 func TestLinks(t *testing.T) {

@@ -10,8 +10,8 @@ func retryWait(n int) time.Duration {
 	return min(50*time.Millisecond<<min(n-1, 6), 2*time.Second)
 }
 
-// awaitRetry waits for the n-th attempt (from 1) to store results again: a while, and without a connection until there is one. It
-// is false when ctx is done before.
+// awaitRetry pauses before the n-th attempt (from 1) to store results again, and then waits until a connection for results is up.
+// It returns false once ctx is done.
 func (w *Worker) awaitRetry(ctx context.Context, n int) bool {
 	return sleep(ctx, retryWait(n)) && w.links.forResults(w.opts.Exclusive).awaitConnected(ctx)
 }

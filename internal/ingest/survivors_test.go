@@ -1,12 +1,14 @@
 package ingest
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
 	"millrace/internal/ingest/layout"
@@ -40,7 +42,7 @@ func TestDrainWaitsForBatchesInHand(t *testing.T) {
 	r.publish(n, payload)
 	run := r.prepare(d, streams.Config{Lanes: 1, BatchPayloads: n})
 	run.startAndReceive(n)
-	w.await(t, n, 10*n)
+	w.awaitAny(t)
 	run.stop()
 	run.wantRunning("the batch on the device")
 	open()
@@ -133,6 +135,15 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	r.wantAll(1, payload)
 }
 
+// awaitDelivered returns once the server has delivered n inputs of a partition to its owner.
+func (r *rig) awaitDelivered(c jetstream.Consumer, n uint64) {
+	r.t.Helper()
+	until(r.t, fmt.Sprintf("%d inputs are delivered", n), func() bool {
+		info, err := c.Info(r.ctx())
+		return err == nil && info.Delivered.Consumer == n
+	})
+}
+
 // TestAnIdleWorkerLeavesABusyOwnerAlone has a second worker look at a partition whose owner's device is behind, as it does when
 // nothing comes of it.
 func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
@@ -145,8 +156,9 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	r.publish(n, payload)
 	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
 	t.Cleanup(open) // before the worker is waited for
-	w.await(t, n, 10*n)
+	w.awaitAny(t)
 	idle := r.idleTenure()
+	r.awaitDelivered(idle.consumer, n)
 	for range 3 {
 		if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
 			t.Fatal(err)
@@ -177,9 +189,10 @@ func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
 	r.publish(n, payload)
 	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
 	t.Cleanup(open) // before the worker is waited for
-	w.await(t, n, 10*n)
-	owner.nc.Close()
+	w.awaitAny(t)
 	idle := r.idleTenure()
+	r.awaitDelivered(idle.consumer, n)
+	owner.nc.Close()
 	until(t, "the server has let go of the dead owner", func() bool {
 		info, err := idle.consumer.Info(r.ctx())
 		return err == nil && pinOf(info) == ""

@@ -13,7 +13,7 @@ import (
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // rig is a server, a stream IN with a consumer "in" on it, and a client.
 type rig struct {

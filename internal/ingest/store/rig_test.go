@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // until returns once cond holds. It spins: use it for states that nothing announces, and that are near.
 func until(t testing.TB, what string, cond func() bool) {

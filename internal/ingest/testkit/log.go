@@ -10,7 +10,7 @@ import (
 )
 
 // Patience bounds how long a test waits for something that must happen; it is never slept through.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Log sends what is logged to the test's own log, as long as the test runs, and remembers it.
 type Log struct {
