@@ -14,9 +14,9 @@ import (
 	"millrace/internal/config"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -145,12 +145,12 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int) []finding.F
 	if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Level == finding.Error }) {
 		return findings // no connection comes about with that
 	}
-	nc, err := connect.Open(how, "millrace-check", log, func() {})
+	nc, err := natsconn.Open(how, "millrace-check", log, func() {})
 	if err != nil {
 		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "put that right, then check again"})
 	}
 	defer nc.Close()
-	findings = append(findings, layout.Inspect(ctx, nc, ingestOptions(cfg, log, nobody{}, nil).Layout, use(cfg, devices))...)
+	findings = append(findings, topology.Inspect(ctx, nc, ingestOptions(cfg, log, nobody{}, nil).Topology, use(cfg, devices))...)
 	if cfg.Provision {
 		for i := range findings {
 			if findings[i].Missing {

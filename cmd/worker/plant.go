@@ -17,10 +17,10 @@ import (
 	"millrace/internal/console"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
@@ -177,7 +177,7 @@ func (p *plant) connect(ctx context.Context) error {
 		if err := p.inspectBefore(ctx); err != nil {
 			return err
 		}
-		if err := layout.Provision(ctx, js, p.options.Layout, p.log); err != nil {
+		if err := topology.Provision(ctx, js, p.options.Topology, p.log); err != nil {
 			return err
 		}
 	}
@@ -220,7 +220,7 @@ func connections(cfg *config.Config) int {
 
 // dial opens one connection, which closes with the plant.
 func (p *plant) dial() (*nats.Conn, error) {
-	nc, err := connect.Open(connection(p.cfg, p.url), "millrace", p.log, p.meter.Reconnected)
+	nc, err := natsconn.Open(connection(p.cfg, p.url), "millrace", p.log, p.meter.Reconnected)
 	if err == nil {
 		p.onClose(func() error { nc.Close(); return nil })
 	}
@@ -240,7 +240,7 @@ func (p *plant) connected() bool {
 // inspectBefore fails on what would end the start after provisioning, so that a start that fails leaves nothing behind.
 func (p *plant) inspectBefore(ctx context.Context) error {
 	var errs []error
-	for _, f := range layout.Inspect(ctx, p.nc, p.options.Layout, use(p.cfg, len(p.pipes))) {
+	for _, f := range topology.Inspect(ctx, p.nc, p.options.Topology, use(p.cfg, len(p.pipes))) {
 		if f.Level == finding.Error && !f.Missing {
 			errs = append(errs, errors.New(f.String()))
 		}
@@ -251,7 +251,7 @@ func (p *plant) inspectBefore(ctx context.Context) error {
 // inspect looks at server, streams and consumer before the worker touches them.
 func (p *plant) inspect(ctx context.Context) error {
 	var errs []error
-	for _, f := range layout.Inspect(ctx, p.nc, p.options.Layout, use(p.cfg, len(p.pipes))) {
+	for _, f := range topology.Inspect(ctx, p.nc, p.options.Topology, use(p.cfg, len(p.pipes))) {
 		switch f.Level {
 		case finding.Error:
 			errs = append(errs, errors.New(f.String()))
@@ -271,13 +271,13 @@ func inFlight(cfg *config.Config, devices int) int {
 }
 
 // use is what the worker is going to do with its streams.
-func use(cfg *config.Config, devices int) layout.Use {
-	return layout.Use{InFlight: inFlight(cfg, devices), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
+func use(cfg *config.Config, devices int) topology.Use {
+	return topology.Use{InFlight: inFlight(cfg, devices), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
 }
 
 // connection is how to reach NATS.
-func connection(cfg *config.Config, url string) connect.Server {
-	return connect.Server{
+func connection(cfg *config.Config, url string) natsconn.Server {
+	return natsconn.Server{
 		URL: url, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey,
 		CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key,
 	}
@@ -291,7 +291,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 		maxAckPending = 2 * inFlight(cfg, max(len(pipes), 1))
 	}
 	return ingest.Options{
-		Layout: layout.Layout{
+		Topology: topology.Topology{
 			Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
 			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,

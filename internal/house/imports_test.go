@@ -19,7 +19,7 @@ var rooms = map[string][]string{
 	"internal/plan":         {"internal/bench/report", "internal/streams", "internal/operator", "internal/device", "internal/device/sim"},
 	"internal/bench":        {"internal/bench/report", "internal/console", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
 	"internal/bench/report": nil,
-	"internal/bench/broker": {"internal/bench", "internal/bench/report", "internal/console", "internal/ingest", "internal/ingest/connect", "internal/ingest/embedded", "internal/ingest/layout", "internal/ingest/pull", "internal/streams", "internal/operator", "internal/device"},
+	"internal/bench/broker": {"internal/bench", "internal/bench/report", "internal/console", "internal/ingest", "internal/ingest/natsconn", "internal/ingest/embedded", "internal/ingest/topology", "internal/ingest/pull", "internal/streams", "internal/operator", "internal/device"},
 
 	"internal/config":    nil,
 	"internal/memory":    nil,
@@ -28,22 +28,21 @@ var rooms = map[string][]string{
 	"internal/tracing":   {"internal/ingest", "internal/streams"},
 	"internal/telemetry": {"internal/ingest", "internal/streams", "internal/device"},
 
-	"internal/ingest":             {"internal/ingest/layout", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/pace", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/pause", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
-	"internal/ingest/connect":     {"internal/ingest/credentials", "internal/ingest/finding", "internal/ingest/pause"},
-	"internal/ingest/credentials": nil,
-	"internal/ingest/embedded":    nil,
-	"internal/ingest/finding":     nil,
-	"internal/ingest/layout":      {"internal/ingest/finding", "internal/ingest/lookup", "internal/ingest/store"},
-	"internal/ingest/lookup":      {"internal/ingest/pull"},
-	"internal/ingest/members":     {"internal/ingest/partition"},
-	"internal/ingest/pace":        nil,
-	"internal/ingest/partition":   nil,
-	"internal/ingest/pull":        {"internal/ingest/pause"},
-	"internal/ingest/pause":       nil,
-	"internal/ingest/store":       nil,
-	"internal/streams":            {"internal/alloc", "internal/operator", "internal/device"},
-	"internal/alloc":              {"internal/device"},
-	"internal/operator":           {"internal/device"},
+	"internal/ingest":           {"internal/ingest/topology", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/pace", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/pause", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/ingest/natsconn":  {"internal/ingest/finding", "internal/ingest/pause"},
+	"internal/ingest/embedded":  nil,
+	"internal/ingest/finding":   nil,
+	"internal/ingest/topology":  {"internal/ingest/finding", "internal/ingest/lookup", "internal/ingest/store"},
+	"internal/ingest/lookup":    {"internal/ingest/pull"},
+	"internal/ingest/members":   {"internal/ingest/partition"},
+	"internal/ingest/pace":      nil,
+	"internal/ingest/partition": nil,
+	"internal/ingest/pull":      {"internal/ingest/pause"},
+	"internal/ingest/pause":     nil,
+	"internal/ingest/store":     nil,
+	"internal/streams":          {"internal/alloc", "internal/operator", "internal/device"},
+	"internal/alloc":            {"internal/device"},
+	"internal/operator":         {"internal/device"},
 
 	"internal/device":      nil,
 	"internal/device/cuda": {"internal/device"},
@@ -61,7 +60,7 @@ var rooms = map[string][]string{
 	"internal/device/conformance/operators": {"internal/device/conformance", "internal/operator", "internal/operator/payloads"},
 	"internal/operator/payloads":            nil,
 	"internal/faults":                       nil,
-	"internal/ingest/testkit":               nil,
+	"internal/ingest/natstest":              nil,
 	"internal/house":                        nil,
 	"tools/image/test":                      nil,
 	"tools/picture":                         nil,
@@ -136,7 +135,7 @@ var cStaysInCUDA = rule{
 
 // clients says which rooms know a module from outside. The commands wire them, and tests may use them.
 var clients = map[string][]string{
-	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/connect", "internal/ingest/credentials", "internal/ingest/embedded", "internal/ingest/layout", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/pull", "internal/ingest/store", "internal/ingest/testkit", "internal/demo", "internal/bench/broker"},
+	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/natsconn", "internal/ingest/embedded", "internal/ingest/topology", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/pull", "internal/ingest/store", "internal/ingest/natstest", "internal/demo", "internal/bench/broker"},
 	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry", "helm/exposed"},
 	"go.opentelemetry.io/otel":        {"internal/tracing"},
@@ -145,7 +144,7 @@ var clients = map[string][]string{
 	"github.com/lmittmann/tint":       nil,
 	"golang.org/x/term":               {"internal/console"},
 	"golang.org/x/sys":                {"internal/device/cuda"},
-	"github.com/nats-io/nats-server/": {"internal/ingest/embedded", "internal/ingest/testkit"},
+	"github.com/nats-io/nats-server/": {"internal/ingest/embedded", "internal/ingest/natstest"},
 }
 
 var clientsStayInTheirRoom = rule{

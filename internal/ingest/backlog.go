@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 )
 
 // backlogEvery is how often the server is asked for the consumer's backlog. Every message tells it too; but none
@@ -81,7 +81,7 @@ func (e *exclusive) watchBacklog(ctx context.Context) {
 func (e *exclusive) lookAt(ctx context.Context, p int) {
 	asked, done := context.WithTimeout(ctx, backlogEvery)
 	defer done()
-	c, err := e.js.Consumer(asked, e.w.opts.Stream, layout.PartitionConsumer(e.w.opts.Consumer, p))
+	c, err := e.js.Consumer(asked, e.w.opts.Stream, topology.PartitionConsumer(e.w.opts.Consumer, p))
 	if err != nil {
 		e.w.stalls.unknown(p, time.Now())
 		return

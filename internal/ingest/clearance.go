@@ -10,9 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/lookup"
 	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/topology"
 )
 
 // clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a second one for as long as its
@@ -45,7 +45,7 @@ const (
 func (w *Worker) newClearance(ctx context.Context) (*clearance, error) {
 	c := &clearance{w: w}
 	streams := []string{w.opts.ResultStream}
-	if name, err := layout.DeadLetterStream(ctx, w.js, w.opts.Layout); err == nil && name != "" && name != w.opts.ResultStream {
+	if name, err := topology.DeadLetterStream(ctx, w.js, w.opts.Topology); err == nil && name != "" && name != w.opts.ResultStream {
 		asked := time.Now()
 		if s, err := w.js.Stream(ctx, name); err == nil {
 			streams, c.apart = append(streams, name), true
@@ -109,7 +109,7 @@ func (c *clearance) find(ctx context.Context, items []delivery, stale, known []i
 	for n, i := range stale {
 		d := &items[i]
 		wanted[n] = lookup.Wanted{
-			Input: lookup.Input{Sequence: d.sequence, Stored: d.stored.UnixNano()}, Subject: layout.MapSubject(c.w.opts.ResultPrefix, d.subject),
+			Input: lookup.Input{Sequence: d.sequence, Stored: d.stored.UnixNano()}, Subject: topology.MapSubject(c.w.opts.ResultPrefix, d.subject),
 		}
 	}
 	found, began, err := c.lookup.Find(ctx, wanted)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/members"
+	"millrace/internal/ingest/topology"
 )
 
 // custody sees to partitions that the members' agreement gives to somebody who does not take them. Whoever may publish on the
@@ -153,7 +153,7 @@ func (c *custody) watch(ctx context.Context, look func(p int)) {
 // pinOf is the pin of a partition's consumer; empty while it is pinned to nobody.
 func pinOf(info *jetstream.ConsumerInfo) string {
 	for _, g := range info.PriorityGroups {
-		if g.Group == layout.PriorityGroup {
+		if g.Group == topology.PriorityGroup {
 			return g.PinnedClientID
 		}
 	}

@@ -7,12 +7,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 )
 
 // waitingFor is a consumer that has something to deliver and is pinned to pin.
 func waitingFor(pin string) *jetstream.ConsumerInfo {
-	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: layout.PriorityGroup, PinnedClientID: pin}}}
+	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: pin}}}
 }
 
 // TestCustodyOfWhatNobodyTakes goes through a partition that the members' agreement gives to somebody else.

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/topology"
 )
 
 // Reason says why a payload was given up. The names stand in the Millrace-Reason header.
@@ -96,7 +96,7 @@ func (w *Worker) sayBuried(d *delivery, why Reason, cause error) {
 
 // storeDeadLetter returns once the server has stored the dead letter, in the first form that it takes.
 func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, cause error) error {
-	letter := &letter{w: w, d: d, why: why, cause: cause, subject: shortSubject(layout.MapSubject(w.opts.DeadLetterPrefix, d.subject))}
+	letter := &letter{w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.opts.DeadLetterPrefix, d.subject))}
 	for attempt := 1; ; attempt++ {
 		stored, until, err := w.clearance.buried(ctx, d)
 		if stored {

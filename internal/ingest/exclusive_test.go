@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"millrace/internal/device/sim"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -25,7 +25,7 @@ func exclusiveRig(t *testing.T, partitions int) *rig {
 func (r *rig) unacknowledged() (n int) {
 	r.t.Helper()
 	for p := range r.opts.Partitions {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 // inHandAt is how many inputs of a partition are delivered and not acknowledged.
 func (r *rig) inHandAt(p int) int {
 	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	r.tally.awaitStored(t, 10)
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
 	// As of a worker that had a long tenure: a high number, for a sequence that is settled.
-	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
+	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
 	r.publishFrom(10, 11, document)
 	r.tally.awaitStored(t, 11)
 	if err := r.nc.Publish(late, nil); err != nil {
@@ -230,7 +230,7 @@ func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 	release := behind.Hold()
 	run := r.run(behind, streams.Config{BatchPayloads: 1})
 	until(t, "the worker has its hands full", func() bool { return int(run.worker.inHand.Load()) == run.worker.pipes[0].Slots() })
-	<-time.After(2 * layout.PinnedFor) // nothing is to happen in it
+	<-time.After(2 * topology.PinnedFor) // nothing is to happen in it
 	release()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -52,11 +52,11 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 			r.provision()
 			var payloads [][]byte
 			publish := func(pin string) {
-				var inputs []testkit.RawInput
+				var inputs []natstest.RawInput
 				for i, block := range forgedHeaders {
 					block = strings.ReplaceAll(block, "PIN", pin)
 					for _, payload := range []string{"", fmt.Sprint("payload ", i), "ordinary"} {
-						in := testkit.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
+						in := natstest.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
 						if payload == "ordinary" {
 							in.Header = ""
 						}
@@ -64,7 +64,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 						payloads = append(payloads, in.Payload)
 					}
 				}
-				testkit.PublishRaw(t, r.url, inputs...)
+				natstest.PublishRaw(t, r.url, inputs...)
 			}
 			publish("nobody")
 			run := r.run(hostDevice(t), streams.Config{})
@@ -72,7 +72,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 				r.tally.awaitStored(t, len(payloads))
 				pin := "nobody"
 				if mode == "exclusive" {
-					c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
+					c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -20,7 +20,7 @@ func (r *rig) abandon(n int, keep func(d *delivery)) {
 	r.t.Helper()
 	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: pullFor, Heartbeat: pullFor / 2}
 	if r.opts.Exclusive {
-		request.Consumer, request.Group = layout.PartitionConsumer(r.opts.Consumer, 0), layout.PriorityGroup
+		request.Consumer, request.Group = topology.PartitionConsumer(r.opts.Consumer, 0), topology.PriorityGroup
 	}
 	p, err := pull.Open(r.connect(), request)
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *rig) abandon(n int, keep func(d *delivery)) {
 			r.t.Fatal(err)
 		}
 		if r.opts.Exclusive {
-			d.subject = layout.PartitionSubject(d.subject)
+			d.subject = topology.PartitionSubject(d.subject)
 		}
 		keep(&d)
 	}
@@ -52,7 +52,7 @@ func (r *rig) storeResult(d *delivery, id string) {
 	for i, op := range r.opts.Operators {
 		records[i] = op.AppendReference(nil, d.msg.Data())
 	}
-	m := &nats.Msg{Subject: layout.MapSubject("results", d.subject), Header: h, Data: r.opts.Format.Append(nil, r.opts.Operators, len(d.msg.Data()), records)}
+	m := &nats.Msg{Subject: topology.MapSubject("results", d.subject), Header: h, Data: r.opts.Format.Append(nil, r.opts.Operators, len(d.msg.Data()), records)}
 	if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
 		r.t.Fatal(err)
 	}

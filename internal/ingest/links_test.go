@@ -5,7 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/connect"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/streams"
 )
 
@@ -13,7 +13,7 @@ import (
 func (r *rig) connections(n int) {
 	r.t.Helper()
 	for range n {
-		nc, err := connect.Open(connect.Server{URL: r.url}, "millrace-test-more", r.opts.Logger, r.tally.Reconnected)
+		nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test-more", r.opts.Logger, r.tally.Reconnected)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestATenureGoesOverTheNextConnection(t *testing.T) {
 	r := exclusiveRig(t, 1)
 	run := r.prepare(hostDevice(t), streams.Config{})
 	r.behindProxy().Lose(func(string, []byte) bool { return true }) // for connections from now on
-	dead, err := connect.Open(connect.Server{URL: r.url}, "millrace-test-dead", r.opts.Logger, r.tally.Reconnected)
+	dead, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test-dead", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		t.Fatal(err)
 	}

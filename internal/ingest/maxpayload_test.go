@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/streams"
 )
 
@@ -19,7 +19,7 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 		for name, batchBytes := range map[string]int{"fits a batch": 4 << 20, "dead letter": 1 << 20} {
 			t.Run(mode+", "+name, func(t *testing.T) {
 				t.Parallel()
-				s, reload := testkit.Reloading(t, 1<<20)
+				s, reload := natstest.Reloading(t, 1<<20)
 				r := newRigAt(t, s.ClientURL())
 				r.opts.Exclusive, r.opts.Partitions = mode == "exclusive", 1
 				r.opts.AckWait = 2 * time.Second // what is on its way when a connection is made anew comes again after that

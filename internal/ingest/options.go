@@ -6,13 +6,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
 
 // Options says what the worker reads, where its results go, and how it treats what goes wrong.
 type Options struct {
-	layout.Layout // its streams and consumers at the server
+	topology.Topology // its streams and consumers at the server
 
 	More []*nats.Conn // connections beside the worker's first, and like it the caller's: see MILLRACE_NATS_CONNECTIONS
 

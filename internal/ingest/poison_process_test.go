@@ -21,7 +21,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/connect"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -132,7 +132,7 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 	if err != nil {
 		return err
 	}
-	nc, err := connect.Open(connect.Server{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer.Reconnected)
+	nc, err := natsconn.Open(natsconn.Server{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer.Reconnected)
 	if err != nil {
 		return err
 	}

@@ -14,16 +14,16 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = testkit.Patience
+const patience = natstest.Patience
 
 // until returns once cond holds. It spins: use it for states that nothing announces, and that are near.
 func until(t *testing.T, what string, cond func() bool) {
@@ -47,7 +47,7 @@ type rig struct {
 	js     jetstream.JetStream
 	opts   Options
 	tally  *tally
-	log    *testkit.Log
+	log    *natstest.Log
 }
 
 func newRig(t *testing.T) *rig {
@@ -75,7 +75,7 @@ func (r *rig) prepareClient() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.tally, r.log = newTally(), testkit.NewLog(r.t)
+	r.tally, r.log = newTally(), natstest.NewLog(r.t)
 	r.opts = optionsFor(ops, r.log.Logger(), r.tally)
 	r.nc = r.connect()
 	if r.js, err = jetstream.New(r.nc); err != nil {
@@ -86,7 +86,7 @@ func (r *rig) prepareClient() {
 // optionsFor are the options that tests begin with.
 func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Options {
 	o := Options{
-		Layout: layout.Layout{
+		Topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
 			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
 			MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
@@ -130,7 +130,7 @@ func (r *rig) connect() *nats.Conn {
 
 func (r *rig) provision() {
 	r.t.Helper()
-	if err := layout.Provision(r.ctx(), r.js, r.opts.Layout, r.opts.Logger); err != nil {
+	if err := topology.Provision(r.ctx(), r.js, r.opts.Topology, r.opts.Logger); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -212,7 +212,7 @@ func (r *rig) run(d device.Device, cfg streams.Config) *running {
 func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 	r.t.Helper()
 	p := r.pipeline(d, cfg)
-	nc, err := connect.Open(connect.Server{URL: r.url}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
+	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -163,7 +163,7 @@ func (s *settler) publishOnce(ctx context.Context, g *group, attempt int) (last 
 	for _, i := range s.left {
 		d := &g.items[i]
 		s.results = append(s.results, nats.Msg{
-			Subject: layout.MapSubject(s.w.opts.ResultPrefix, d.subject),
+			Subject: topology.MapSubject(s.w.opts.ResultPrefix, d.subject),
 			Header:  d.resultHeader(s.w.operators),
 			Data:    g.body(i),
 		})

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/connect"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/streams"
 )
 
@@ -29,7 +29,7 @@ type pulling struct {
 func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	r.t.Helper()
 	limit.beat = beat
-	nc, err := connect.Open(connect.Server{URL: r.url}, "source", r.opts.Logger, r.tally.Reconnected)
+	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "source", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.t.Fatal(err)
 	}

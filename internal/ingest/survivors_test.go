@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/device"
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -104,7 +104,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	r.opts.Exclusive, r.opts.Partitions, r.opts.AckWait = true, 1, time.Second
 	r.provision()
 	heard := make(chan *nats.Msg, 1<<12)
-	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+layout.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
+	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+topology.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.nc.Flush(); err != nil {
@@ -118,7 +118,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	t.Cleanup(open) // before the worker is waited for
 	w.await(t, 1, 10)
 	r.awaitProgress(heard, 6) // one each third of AckWait
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pace"
 	"millrace/internal/ingest/partition"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -71,7 +71,7 @@ func (t *tenure) run(ctx, hard context.Context) error {
 	t.failed, t.dead = make(chan error, 1), map[uint64]jetstream.Msg{}
 	t.pace = pace.NewInOrder(t.e.under[t.pipe])
 	var err error
-	if t.consumer, err = t.e.js.Consumer(ctx, t.w.opts.Stream, layout.PartitionConsumer(t.w.opts.Consumer, t.partition)); err != nil {
+	if t.consumer, err = t.e.js.Consumer(ctx, t.w.opts.Stream, topology.PartitionConsumer(t.w.opts.Consumer, t.partition)); err != nil {
 		return err
 	}
 	t.order = make(chan *group, t.w.freeGroups.size())

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
 )
 
 // Deliveries that a tenure never saw, since they got lost on the way, are read from the stream. Without them nothing behind
@@ -88,8 +88,8 @@ func (t *tenure) missing(ctx context.Context, from, to uint64) (found []*jetstre
 
 // filtered says whether a subject of the partition is one that the consumer delivers.
 func (t *tenure) filtered(subject string) bool {
-	subject = layout.PartitionSubject(subject)
-	return slices.ContainsFunc(t.w.opts.Subjects, func(f string) bool { return layout.Covers(f, subject) })
+	subject = topology.PartitionSubject(subject)
+	return slices.ContainsFunc(t.w.opts.Subjects, func(f string) bool { return topology.Covers(f, subject) })
 }
 
 // readNext reads the first message of a stream from a sequence on whose subject matches; nil if there is none. Unlike the client's
@@ -134,10 +134,10 @@ func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, fi
 
 // stored makes the partition's number-th delivery of a message of the stream.
 func (t *tenure) stored(raw *jetstream.RawStreamMsg, number uint64) delivery {
-	msg := pull.Stored(t.nc, t.w.opts.Stream, layout.PartitionConsumer(t.w.opts.Consumer, t.partition), number, raw)
+	msg := pull.Stored(t.nc, t.w.opts.Stream, topology.PartitionConsumer(t.w.opts.Consumer, t.partition), number, raw)
 	return delivery{
 		msg: msg, headers: msg.HeaderBytes(),
-		stream: t.w.opts.Stream, subject: layout.PartitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
+		stream: t.w.opts.Stream, subject: topology.PartitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
 		deliveries: 1, stored: raw.Time, received: time.Now(), // not the first: it is not known when that was
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 )
 
 // A consumer that starts again from its floor counts deliveries from 1. Which inputs nobody has had before is known by what its metadata
@@ -15,7 +15,7 @@ import (
 
 // delivered is the highest stream sequence that was delivered before, as the marks say; 0 where they say nothing.
 func delivered(marks map[string]string) uint64 {
-	n, err := strconv.ParseUint(marks[layout.MarkDelivered], 10, 64)
+	n, err := strconv.ParseUint(marks[topology.MarkDelivered], 10, 64)
 	if err != nil {
 		return 0 // nothing, or nothing of ours
 	}
@@ -29,7 +29,7 @@ func deliveredBefore(info *jetstream.ConsumerInfo, number uint64) (sequence uint
 	if number != 1 {
 		sequence = max(sequence, info.Delivered.Stream)
 	}
-	return sequence, info.Config.Metadata[layout.MarkDelivered] == ""
+	return sequence, info.Config.Metadata[topology.MarkDelivered] == ""
 }
 
 // noteDelivered marks how far the consumer has delivered, before it starts again.

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/partition"
+	"millrace/internal/ingest/topology"
 )
 
 // What a tenure leaves with the consumer, as metadata, so that the next one knows how this one ended, whatever became of
@@ -86,7 +86,7 @@ func (t *tenure) markOn(ctx context.Context, info *jetstream.ConsumerInfo, chang
 			marks[key] = value
 		}
 	}
-	marks[layout.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(marks)), 10)
+	marks[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(marks)), 10)
 	config.Metadata = marks
 	if _, err := t.e.js.UpdateConsumer(ctx, t.w.opts.Stream, config); err != nil {
 		return fmt.Errorf("mark the consumer: %w", err)
@@ -233,7 +233,7 @@ func (t *tenure) handOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return stream.UnpinConsumer(ctx, info.Name, layout.PriorityGroup)
+	return stream.UnpinConsumer(ctx, info.Name, topology.PriorityGroup)
 }
 
 // pinnedTo says whether the server delivers to who has that pin.

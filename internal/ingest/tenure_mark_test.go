@@ -6,14 +6,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
 // partitionConfig is the configuration of a partition's consumer.
 func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
 	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (r *rig) idleTenure() *tenure {
 		r.t.Fatal(err)
 	}
 	t := &tenure{e: e, w: w, nc: w.nc, pipe: w.pipes[0], log: r.opts.Logger}
-	if t.consumer, err = e.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0)); err != nil {
+	if t.consumer, err = e.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0)); err != nil {
 		r.t.Fatal(err)
 	}
 	return t

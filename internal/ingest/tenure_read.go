@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/partition"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
 )
 
 // How a tenure takes what the server delivers: from the first sign that it is this worker's turn, in order and without a
@@ -18,8 +18,8 @@ import (
 func (t *tenure) pull() (*pull.Pull, error) {
 	limit := t.w.pullLimit(t.consumer)
 	return pull.Open(t.nc, pull.Request{
-		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: layout.PriorityGroup,
-		Messages: limit.messages, Limit: limit.over(t.nc), Expires: pullFor, Heartbeat: pullFor / 2, Idle: layout.PinnedFor,
+		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: topology.PriorityGroup,
+		Messages: limit.messages, Limit: limit.over(t.nc), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 	})
 }
 
@@ -53,7 +53,7 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 			stale, since = d.number != 1, time.Now()
 		}
 		if stale = stale && d.number > fillMost; stale {
-			if time.Since(since) > layout.PinnedFor {
+			if time.Since(since) > topology.PinnedFor {
 				return errGap // the first delivery of the new start got lost
 			}
 			continue
@@ -104,7 +104,7 @@ func (t *tenure) next(ctx, hard context.Context, messages *pull.Pull) (delivery,
 			if err != nil {
 				return delivery{}, err
 			}
-			d.subject = layout.PartitionSubject(msg.Subject())
+			d.subject = topology.PartitionSubject(msg.Subject())
 			return d, nil
 		case ctx.Err() != nil:
 			return delivery{}, ctx.Err()

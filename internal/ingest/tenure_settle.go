@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -173,7 +173,7 @@ func (t *tenure) acknowledgeAgain(ctx, hard context.Context, sequence uint64) er
 	}
 	t.again = time.Now()
 	t.sendAck(hard, msg, sequence)
-	if time.Since(t.looked) < layout.PinnedFor {
+	if time.Since(t.looked) < topology.PinnedFor {
 		return nil
 	}
 	info, err := t.look(ctx)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pause"
+	"millrace/internal/ingest/topology"
 )
 
 // window is what is known of how long the result stream drops what it has stored before.
@@ -40,9 +40,9 @@ func (s *sight) holds(now time.Time) time.Duration {
 func (w *window) publishFor(now time.Time) time.Duration {
 	last := w.last.Load()
 	if last == nil {
-		return layout.PublishFor(0) // there is no stream yet, and so no result
+		return topology.PublishFor(0) // there is no stream yet, and so no result
 	}
-	return layout.PublishFor(last.holds(now))
+	return topology.PublishFor(last.holds(now))
 }
 
 // age is how long ago the server stored something, at most; ok is false where its clock is not known.

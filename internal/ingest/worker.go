@@ -18,9 +18,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pace"
 	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -93,7 +93,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	name := opts.Consumer
 	if opts.Exclusive {
-		name = layout.PartitionConsumer(name, 0) // all partitions' consumers are alike
+		name = topology.PartitionConsumer(name, 0) // all partitions' consumers are alike
 	}
 	consumer, err := js.Consumer(ctx, opts.Stream, name)
 	if err != nil {
@@ -121,7 +121,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w.stalls = newStalls(consumers, w.log, w.observer)
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
-	w.limit, w.last = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
+	w.limit, w.last = topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
 	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
 	if err := w.prepareGroups(); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"context"
 
 	"millrace/internal/bench"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natsconn"
 )
 
 // group is the name of the rows' group.
@@ -21,7 +21,7 @@ const group = "nats"
 // Options says where the streams are.
 type Options struct {
 	// Server is a running server. Without URL the bench starts one.
-	Server connect.Server
+	Server natsconn.Server
 
 	// Program runs that server as a process of its own: a command that takes the folder of the server's files as one more
 	// argument and does what ServeUntilEOF does. Without it the server is in this process, and memory and processor time are

@@ -13,7 +13,7 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/ingest"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
 
@@ -59,8 +59,8 @@ func published(stored string) string {
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
 // layout is that of a Millrace worker between the two streams.
-func (s *site) layout(exclusive bool) layout.Layout {
-	return layout.Layout{
+func (s *site) topology(exclusive bool) topology.Topology {
+	return topology.Topology{
 		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
 		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
 		Exclusive: exclusive, Partitions: partitions, MaxDeliver: 10,
@@ -71,7 +71,7 @@ func (s *site) layout(exclusive bool) layout.Layout {
 // options are those of a Millrace worker between the two streams.
 func (s *site) options(ops []operator.Operator, exclusive bool) ingest.Options {
 	return ingest.Options{
-		Layout:    s.layout(exclusive),
+		Topology:  s.topology(exclusive),
 		Operators: ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: &tally{},
 	}
@@ -91,7 +91,7 @@ func (s *site) renew(ctx context.Context, of shape) error {
 	if err := s.create(ctx, s.out, results); err != nil {
 		return err
 	}
-	if err := layout.Provision(ctx, s.js, s.layout(of != whole), quiet); err != nil {
+	if err := topology.Provision(ctx, s.js, s.topology(of != whole), quiet); err != nil {
 		return err
 	}
 	if of == parted {

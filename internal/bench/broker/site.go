@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natsconn"
 )
 
 // site is the server and what all rows do with it.
@@ -21,7 +21,7 @@ type site struct {
 	server  running // nil for one that was there before
 	where   string  // what to say of where it runs
 	scratch string  // the folder to remove; empty for none
-	address connect.Server
+	address natsconn.Server
 	storage jetstream.StorageType
 	nc      *nats.Conn // for everything but the workers, which have connections of their own
 	js      jetstream.JetStream
@@ -84,7 +84,7 @@ func (s *site) start(ctx context.Context, o Options) (err error) {
 		}
 		s.server, s.where = within{e}, oneProcess
 	}
-	s.address = connect.Server{URL: s.server.URL()}
+	s.address = natsconn.Server{URL: s.server.URL()}
 	return nil
 }
 
@@ -93,7 +93,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // connect opens one more connection, over TCP. The caller closes it.
 func (s *site) connect(name string) (*nats.Conn, error) {
-	return connect.Open(s.address, name, quiet, func() {})
+	return natsconn.Open(s.address, name, quiet, func() {})
 }
 
 // close takes everything down again, however far newSite came.

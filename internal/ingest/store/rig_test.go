@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
@@ -91,9 +91,9 @@ func (r *rig) remove() {
 }
 
 // proxy stands before the server.
-func (r *rig) proxy() *testkit.Proxy {
+func (r *rig) proxy() *natstest.Proxy {
 	r.t.Helper()
-	return testkit.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
+	return natstest.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
 }
 
 func (r *rig) connect() *nats.Conn {
@@ -130,7 +130,7 @@ func (c troubles) note(err error) { c <- err }
 
 // both runs a test with each kind of store over connections made by connect. troubles is empty for good where the
 // store has no batches.
-func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Duration, test func(r *rig, l *testkit.Proxy, s Store, c troubles)) {
+func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Duration, test func(r *rig, l *natstest.Proxy, s Store, c troubles)) {
 	for _, kind := range []string{"windowed", "batched"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,7 +17,7 @@ import (
 
 func TestPutStoresInOrderAndOnce(t *testing.T) {
 	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
+	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Store, c troubles) {
 		const n = 20000
 		msgs := messages(0, n, 20)
 		r.wantStored(s.Put(r.ctx(), msgs, nil), n)
@@ -47,7 +47,7 @@ func TestPutStoresInOrderAndOnce(t *testing.T) {
 
 func TestFewMessages(t *testing.T) {
 	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
+	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Store, c troubles) {
 		n := 0
 		for size := 1; size <= 5; size++ {
 			r.wantStored(s.Put(r.ctx(), messages(n, size, 0), nil), size)
@@ -77,7 +77,7 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 	t.Parallel()
 	const n, limit = 600, 200 << 10
 	change := func(c *jetstream.StreamConfig) { c.MaxMsgSize = limit }
-	both(t, change, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
+	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Store, c troubles) {
 		first := 0
 		for _, at := range []int{0, n / 2, n - 1} {
 			for what, spoil := range map[string]func(*nats.Msg){
@@ -110,7 +110,7 @@ func TestUnstorableMessagesAmongOthers(t *testing.T) {
 
 func TestStreamMissingThenCreated(t *testing.T) {
 	t.Parallel()
-	both(t, nil, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
+	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Store, c troubles) {
 		r.remove()
 		for i, a := range s.Put(r.ctx(), messages(0, 100, 20), nil) {
 			if !errors.Is(a.Err, jetstream.ErrNoStreamResponse) {
@@ -126,7 +126,7 @@ func TestStreamMissingThenCreated(t *testing.T) {
 func TestStreamFullThenFreed(t *testing.T) {
 	t.Parallel()
 	change := func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 50, jetstream.DiscardNew }
-	both(t, change, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
+	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Store, c troubles) {
 		msgs := messages(0, 200, 20)
 		good := 0
 		for _, a := range s.Put(r.ctx(), msgs, nil) {
@@ -149,7 +149,7 @@ func TestStreamFullThenFreed(t *testing.T) {
 func TestStreamWithoutBatches(t *testing.T) {
 	t.Parallel()
 	change := func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false }
-	both(t, change, Timeout, func(r *rig, _ *testkit.Proxy, s Store, c troubles) {
+	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Store, c troubles) {
 		r.wantStored(s.Put(r.ctx(), messages(0, 100, 20), nil), 100)
 		r.wantOnce(100, true)
 		if _, batched := s.(*Batched); batched && len(c) != 1 {
@@ -161,7 +161,7 @@ func TestStreamWithoutBatches(t *testing.T) {
 // TestLostAnswers loses one in twenty of what the server answers, at random.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	both(t, nil, 200*time.Millisecond, func(r *rig, l *testkit.Proxy, s Store, c troubles) {
+	both(t, nil, 200*time.Millisecond, func(r *rig, l *natstest.Proxy, s Store, c troubles) {
 		dice := rand.New(rand.NewPCG(20, 1))
 		lost := 0
 		l.Lose(func(subject string, body []byte) bool {
@@ -206,7 +206,7 @@ func (r *rig) wantRoom(s Store) {
 // TestConnectionCutInTheMiddle cuts the connection with the first answers of a Put, again and again.
 func TestConnectionCutInTheMiddle(t *testing.T) {
 	t.Parallel()
-	both(t, nil, time.Second, func(r *rig, l *testkit.Proxy, s Store, c troubles) {
+	both(t, nil, time.Second, func(r *rig, l *natstest.Proxy, s Store, c troubles) {
 		const n, rounds = 2000, 3
 		for round := range rounds {
 			begun := make(chan struct{})
@@ -239,7 +239,7 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 
 func TestPutEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	both(t, nil, patience, func(r *rig, l *testkit.Proxy, s Store, c troubles) {
+	both(t, nil, patience, func(r *rig, l *natstest.Proxy, s Store, c troubles) {
 		l.Lose(isAnswer)
 		ctx, cancel := context.WithCancel(context.Background())
 		answered := make(chan []Answer)
