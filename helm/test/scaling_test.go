@@ -36,8 +36,8 @@ func number(t *testing.T, text string) int {
 // a chart.
 func TestFiguresAreTheWorkers(t *testing.T) {
 	for _, figure := range []struct{ file, says string }{
-		{"internal/ingest/worker.go", "const groupsPerBatch = 8\n"}, // for each of two batches a lane
-		{"internal/ingest/source.go", "\tmaxPullMessages = 4096\n"},
+		{"internal/ingest/pool.go", "\tbatchesPerSlot = 8\n"}, // for each of two batches a lane
+		{"internal/ingest/pull/size.go", "\trequestMessages = 4096\n"},
 		{"internal/ingest/pull/pull.go", "const outstanding = 2\n"},
 		{"internal/ingest/queue.go", "queueMost = 256\n"},
 		{"cmd/worker/plant.go", "return devices * cfg.Lanes * 4 * cfg.BatchPayloads\n"},

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -65,7 +63,7 @@ func (w *Worker) ackConfirmed(ctx context.Context, d *delivery) {
 }
 
 // acknowledgeAll acknowledges an input and all before it, where the consumer takes it so.
-func (w *Worker) acknowledgeAll(ctx context.Context, msg jetstream.Msg) error {
+func (w *Worker) acknowledgeAll(ctx context.Context, msg receipt) error {
 	if !w.opts.ConfirmAcks || ctx.Err() != nil {
 		return msg.Ack()
 	}
@@ -73,7 +71,7 @@ func (w *Worker) acknowledgeAll(ctx context.Context, msg jetstream.Msg) error {
 }
 
 // confirmAll is acknowledgeAll that returns when the server has taken it in.
-func (w *Worker) confirmAll(ctx context.Context, msg jetstream.Msg) error {
+func (w *Worker) confirmAll(ctx context.Context, msg receipt) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
 	return msg.DoubleAck(ctx)

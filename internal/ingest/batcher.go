@@ -36,7 +36,7 @@ func newBatcher(pipe *streams.Pipeline, in *queue, linger time.Duration, pace *p
 // pipeline is; then it returns nil or the reason. What it took and did not submit is left unread: see leaveUnread.
 func (w *Worker) runBatcher(hard context.Context, f *batcher) error {
 	for {
-		g, err := w.reserve(hard, f.pipe)
+		g, err := w.pool.reserve(hard, f.pipe)
 		switch {
 		case err == nil:
 		case hard.Err() != nil:
@@ -60,44 +60,16 @@ func (w *Worker) pack(f *batcher, g *group) (*streams.Batch, streams.CloseReason
 	defer f.turn.Unlock()
 	first, ok := f.first()
 	if !ok {
-		w.unreserve(g, f.pipe)
+		w.pool.unreserve(g, f.pipe)
 		return nil, 0, nil
 	}
-	b, err := f.pipe.Take()
+	b, err := w.pool.begin(g, f.pipe)
 	if err != nil {
-		w.freeGroups.put(g)
 		w.unread.add(first)
 		return nil, 0, err
 	}
-	w.inHand.Add(1)
 	f.add(b, g, first)
 	return b, f.fill(b, g), nil
-}
-
-// reserve waits until there is room for one more batch, or ctx ends. It comes before a delivery is taken: of several
-// devices the one that is free gets it.
-func (w *Worker) reserve(ctx context.Context, pipe *streams.Pipeline) (*group, error) {
-	if err := w.payloads.await(ctx, pipe.Over()); err != nil {
-		return nil, err
-	}
-	select {
-	case <-w.freeGroups.there:
-		g := w.freeGroups.take()
-		if err := pipe.Reserve(ctx); err != nil {
-			w.freeGroups.put(g)
-			return nil, err
-		}
-		return g, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-pipe.Over():
-		return nil, pipe.Err()
-	}
-}
-
-func (w *Worker) unreserve(g *group, pipe *streams.Pipeline) {
-	pipe.Unreserve()
-	w.freeGroups.put(g)
 }
 
 // leaveUnread takes what is still on its way to a batcher that has ended, until the source ends too.
@@ -116,10 +88,7 @@ func (w *Worker) leaveUnread(f *batcher) {
 // submit hands a filled batch to the device. Of a batch that the device refuses see refused; only the end of the
 // pipeline is an error.
 func (w *Worker) submit(f *batcher, b *streams.Batch, g *group, why streams.CloseReason) error {
-	w.flying[f.pipe][b.Slot()] = g
-	w.countPayloads(g, b)
-	g.keep(f.pace)
-	err := b.Submit(why)
+	err := w.pool.submit(b, g, f.pace, why)
 	if err == nil {
 		return nil
 	}

@@ -104,7 +104,7 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 	ready, filled := make(chan struct{}), make(chan int, 2)
 	for range 2 {
 		go func() {
-			g, err := w.reserve(t.Context(), f.pipe)
+			g, err := w.pool.reserve(t.Context(), f.pipe)
 			if err != nil {
 				t.Error(err)
 				return

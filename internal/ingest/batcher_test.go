@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"millrace/internal/ingest/pace"
 	"millrace/internal/streams"
 )
@@ -130,7 +128,7 @@ func TestEmptyPayloads(t *testing.T) {
 
 // paperMsg is a message that was never sent.
 type paperMsg struct {
-	jetstream.Msg
+	message
 	data []byte
 }
 

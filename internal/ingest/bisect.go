@@ -25,7 +25,7 @@ func (w *Worker) refused(pipe *streams.Pipeline, g *group, err error) {
 		}
 	}
 	w.nakGroup(g, err)
-	w.recycle(g)
+	w.pool.recycle(g)
 	if !lost(err) {
 		w.log.Error("the device refused a batch; its payloads are delivered again later", "error", err)
 	}
@@ -44,7 +44,7 @@ func (w *Worker) bisect(t *trier, done <-chan struct{}, hard context.Context) {
 				err = context.Canceled
 			}
 			w.nakGroup(f.g, err) // what a lost device or the end of the drain left
-			w.recycle(f.g)
+			w.pool.recycle(f.g)
 		case <-done:
 			return
 		}

@@ -51,9 +51,9 @@ func headersCost(h nats.Header) (cost int64) {
 func (c costs) perPayload() int64 { return deliveryCost + c.result }
 
 // hold takes a delivery's cost off the budget once it is there. It reports false when ctx ended before.
-func (w *Worker) hold(ctx context.Context, d *delivery) bool {
-	cost := w.costs.of(d, 1)
-	if w.budget.take(ctx, cost) != nil {
+func (p *pool) hold(ctx context.Context, d *delivery) bool {
+	cost := p.costs.of(d, 1)
+	if p.budget.take(ctx, cost) != nil {
 		return false
 	}
 	d.cost = cost
@@ -61,14 +61,14 @@ func (w *Worker) hold(ctx context.Context, d *delivery) bool {
 }
 
 // force takes it at once.
-func (w *Worker) force(d *delivery) {
-	d.cost = w.costs.of(d, 1)
-	w.budget.force(d.cost)
+func (p *pool) force(d *delivery) {
+	d.cost = p.costs.of(d, 1)
+	p.budget.force(d.cost)
 }
 
 // release gives back what a delivery holds of the budget. It may be called more than once.
-func (w *Worker) release(d *delivery) {
-	w.budget.give(d.cost)
+func (p *pool) release(d *delivery) {
+	p.budget.give(d.cost)
 	d.cost = 0
 }
 
@@ -80,13 +80,13 @@ func (g *group) yield(i int) delivery {
 }
 
 // releaseAll gives back what a group's items hold.
-func (w *Worker) releaseAll(g *group) {
+func (p *pool) releaseAll(g *group) {
 	sum := int64(0)
 	for i := range g.items {
 		sum += g.items[i].cost
 		g.items[i].cost = 0
 	}
-	w.budget.give(sum)
-	w.payloads.give(g.bytes)
+	p.budget.give(sum)
+	p.payloads.give(g.bytes)
 	g.bytes = 0
 }

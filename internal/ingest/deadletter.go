@@ -54,12 +54,12 @@ func (w *Worker) giveUp(ctx context.Context, d delivery, why Reason, cause error
 	case w.dead.places <- struct{}{}:
 	case <-ctx.Done():
 		w.nak(&d, 0)
-		w.release(&d)
+		w.pool.release(&d)
 		return
 	}
 	w.dead.stored.Go(func() {
 		defer func() { <-w.dead.places }()
-		defer w.release(&d)
+		defer w.pool.release(&d)
 		if !w.deadLetter(ctx, &d, why, cause) {
 			w.nak(&d, d.nakDelay())
 		}

@@ -1,25 +1,47 @@
 package ingest
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"millrace/internal/ingest/pace"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
 
+// receipt is what it takes to acknowledge a delivery.
+type receipt interface {
+	Ack() error
+	DoubleAck(ctx context.Context) error
+}
+
+// message is a message of a consumer as package pull returns it, once newDelivery has read where it is from.
+type message interface {
+	Data() []byte
+	Headers() nats.Header
+	Subject() string
+	Reply() string
+	Receipt() *pull.Message
+
+	receipt
+	InProgress() error
+	NakWithDelay(delay time.Duration) error
+	TermWithReason(reason string) error
+}
+
 // delivery is one input message in hand.
 type delivery struct {
-	msg        jetstream.Msg
+	msg        message
 	stream     string
 	subject    string    // as it was published
 	sequence   uint64    // in the stream
 	number     uint64    // of the delivery, at the consumer
 	deliveries int       // 1 for the first
+	turn       uint64    // at the consumer; see pull.Message
 	level      int       // how suspect it is; see levels
 	headers    int       // bytes of its headers
 	pending    uint64    // messages behind it
@@ -32,33 +54,20 @@ type delivery struct {
 }
 
 // newDelivery reads where msg comes from. It fails for a message that is not from JetStream.
-func newDelivery(msg jetstream.Msg, now time.Time) (delivery, error) {
+func newDelivery(msg *pull.Message, now time.Time) (delivery, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return delivery{}, fmt.Errorf("message on %q has no JetStream metadata: %w", msg.Subject(), err)
 	}
-	headers := 0
-	if m, ok := msg.(interface{ HeaderBytes() int }); ok {
-		headers = m.HeaderBytes()
-	}
-	var since time.Time
-	if m, ok := msg.(interface{ Since() time.Time }); ok && meta.NumDelivered == 1 {
-		since = m.Since()
-	}
-	return delivery{
-		first: meta.NumDelivered == 1, cleared: since, headers: headers,
+	d := delivery{
+		first: meta.NumDelivered == 1, headers: msg.HeaderBytes(), turn: msg.Turn(),
 		msg: msg, stream: meta.Stream, subject: msg.Subject(), sequence: meta.Sequence.Stream, number: meta.Sequence.Consumer, deliveries: int(meta.NumDelivered),
 		pending: meta.NumPending, stored: meta.Timestamp, received: now,
-	}, nil
-}
-
-// receipt is what is left of the message when only its acknowledgement is to be said: no payload, which the stream has and
-// many of which may wait.
-func (d *delivery) receipt() jetstream.Msg {
-	if m, ok := d.msg.(interface{ Receipt() *pull.Message }); ok {
-		return m.Receipt()
 	}
-	return d.msg
+	if d.first {
+		d.cleared = msg.Since()
+	}
+	return d, nil
 }
 
 // nakDelay is how long a payload that could not be processed stays away: a second, doubled with every

@@ -143,7 +143,7 @@ func (s *settler) encodeCompleted(ctx context.Context) {
 	for {
 		select {
 		case b := <-s.pipe.Completed():
-			g := s.w.flying[s.pipe][b.Slot()]
+			g := b.Owner.(*group)
 			record, err := *b.Record(), b.Err()
 			if err == nil {
 				s.w.cameRight(s.pipe, g)

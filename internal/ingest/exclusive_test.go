@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -224,12 +225,12 @@ func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	const n = 3 * queueMost // more than there is room for in front of the device, and in what was pulled
-	large := someBytes(4 * pullBytes / n)
+	large := someBytes(4 * pull.RequestBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)
 	release := behind.Hold()
 	run := r.run(behind, streams.Config{BatchPayloads: 1})
-	until(t, "the worker has its hands full", func() bool { return int(run.worker.inHand.Load()) == run.worker.pipes[0].Slots() })
+	until(t, "the worker has its hands full", func() bool { return int(run.worker.pool.inHand.Load()) == run.worker.pipes[0].Slots() })
 	<-time.After(2 * topology.PinnedFor) // nothing is to happen in it
 	release()
 	r.tally.awaitStored(t, n)

@@ -33,22 +33,6 @@ func (k *keep) group(g *group) {
 	g.kept = size
 }
 
-// desk bounds what a tidied desk keeps.
-func (k *keep) desk(d *desk) {
-	size := sizeOf(d.records) + sizeOf(d.left) + sizeOf(d.stale) + sizeOf(d.known) + sizeOf(d.results) + sizeOf(d.msgs) + sizeOf(d.answers) + sizeOf(d.stored)
-	if !k.enough(d.kept, size) {
-		k.forget(d)
-		return
-	}
-	d.kept = size
-}
-
-// forget lets a desk's memory go.
-func (k *keep) forget(d *desk) {
-	k.enough(d.kept, 0)
-	*d = desk{}
-}
-
 func sizeOf[T any](s []T) int64 {
 	var one T
 	return int64(cap(s)) * int64(unsafe.Sizeof(one))

@@ -39,7 +39,7 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 				r.deliverBefore(20)
 			}
 			run := r.prepare(openHost(t, pickyKernels()), streams.Config{BatchBytes: batchBytes})
-			run.worker.budget.limit = 1
+			run.worker.pool.budget.limit = 1
 			run.start()
 			r.tally.await(t, DeadLettered, 1+len(unfit))
 			r.tally.awaitStored(t, n-1-len(unfit))
@@ -88,8 +88,8 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	payload := func(int) []byte { return []byte("x") }
 	r.publish(n, payload)
 	run := r.prepare(hostDevice(t), streams.Config{Observer: seen})
-	one := run.worker.costs.perPayload()
-	run.worker.budget.limit = 4 * share * one
+	one := run.worker.pool.costs.perPayload()
+	run.worker.pool.budget.limit = 4 * share * one
 	run.start()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
@@ -115,15 +115,15 @@ func TestMemoryIsDivided(t *testing.T) {
 			r.provision()
 			r.opts.Memory = int64(c.mib) << 20
 			w := r.prepare(hostDevice(t), streams.Config{}).worker
-			limit := w.pullLimit(w.consumer)
-			if bytes := limit.over(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || limit.messages < leastPulled {
-				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", limit.messages, bytes)
+			size := w.pullSize(w.consumer)
+			if bytes := size.Limit(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || size.Messages < pull.LeastMessages {
+				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", size.Messages, bytes)
 			}
-			pulled := int64(w.consumers()) * limit.memory(w.nc)
-			if floor := int64(w.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+leastPulled*pulledBookkeeping); pulled > max(r.opts.Memory/pullShare, floor) {
+			pulled := int64(w.consumers()) * size.Memory(w.nc)
+			if floor := int64(w.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.LeastMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
 				t.Errorf("what is pulled ahead may take %d MiB of %d", pulled>>20, c.mib)
 			}
-			if all := w.budget.limit + w.keep.most + w.fixedMemory(); all > r.opts.Memory {
+			if all := w.pool.budget.limit + w.pool.keep.most + w.fixedMemory(); all > r.opts.Memory {
 				t.Errorf("all of it together may take %d MiB of %d", all>>20, c.mib)
 			}
 		})
@@ -170,7 +170,7 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 	}
 	k = keep{most: 100}
 	d := &desk{left: make([]int, 100)}
-	k.desk(d)
+	d.fit(&k)
 	if d.left != nil || d.kept != 0 {
 		t.Errorf("a desk keeps %d bytes beyond the bound", d.kept)
 	}

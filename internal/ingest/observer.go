@@ -71,3 +71,9 @@ func (g *group) payloads(yield func(Payload) bool) {
 		}
 	}
 }
+
+// Memory is what a worker's deliveries in flight take of what they may, in bytes.
+type Memory struct {
+	Limit, Used int64
+	Waits       uint64 // times that the next payload had to wait for some
+}

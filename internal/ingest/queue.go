@@ -3,6 +3,8 @@ package ingest
 import (
 	"context"
 	"sync/atomic"
+
+	"millrace/internal/ingest/pull"
 )
 
 // queue is where deliveries wait between the pull and the batchers, so that neither wakes the other for every single one. It is
@@ -20,7 +22,7 @@ const (
 
 	// queueBytes is how many bytes they may have together, headers included, if one alone has not more: what one request of
 	// the pull brings.
-	queueBytes = pullBytes
+	queueBytes = pull.RequestBytes
 )
 
 // newQueue makes a queue for most deliveries; 0: each is handed over.

@@ -43,6 +43,22 @@ func (d *desk) tidy() {
 	clear(d.stored)
 }
 
+// fit bounds what a tidied desk keeps.
+func (d *desk) fit(k *keep) {
+	size := sizeOf(d.records) + sizeOf(d.left) + sizeOf(d.stale) + sizeOf(d.known) + sizeOf(d.results) + sizeOf(d.msgs) + sizeOf(d.answers) + sizeOf(d.stored)
+	if !k.enough(d.kept, size) {
+		d.forget(k)
+		return
+	}
+	d.kept = size
+}
+
+// forget lets a desk's memory go.
+func (d *desk) forget(k *keep) {
+	k.enough(d.kept, 0)
+	*d = desk{}
+}
+
 // outcome is what became of an input whose result is stored.
 func outcome(a store.Answer) Outcome {
 	if a.Duplicate {
@@ -60,7 +76,7 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 			s.desk = s.w.desks.take()
 			s.settle(hard, b)
 			s.tidy()
-			s.w.keep.desk(s.desk)
+			s.fit(&s.w.pool.keep)
 			s.w.desks.put(s.desk)
 		case <-done:
 			return
@@ -70,7 +86,7 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 
 // settle takes a completed batch over.
 func (s *settler) settle(ctx context.Context, b *streams.Batch) {
-	g := s.w.flying[s.pipe][b.Slot()]
+	g := b.Owner.(*group)
 	if g.back != nil {
 		g.back <- b // somebody waits for just this batch
 		return
@@ -84,7 +100,7 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 		return
 	}
 	s.finish(ctx, g, b)
-	s.w.recycle(g)
+	s.w.pool.recycle(g)
 }
 
 // finish publishes the results of a batch and settles every delivery of its group.

@@ -71,7 +71,7 @@ func TestNothingOfABatchStays(t *testing.T) {
 			}
 		}
 	}
-	for _, g := range run.worker.groups {
+	for _, g := range run.worker.pool.groups {
 		for i, in := range g.items[:cap(g.items)] {
 			if kept++; in.msg != nil {
 				t.Errorf("a group has kept input %d, sequence %d", i, in.sequence)

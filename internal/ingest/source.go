@@ -20,8 +20,8 @@ import (
 type source struct {
 	nc       *nats.Conn
 	consumer jetstream.Consumer
-	limit    pullLimit
-	bytes    *pull.Limit
+	size     pull.Size
+	limit    *pull.Limit                           // of size, which follows the server's max_payload
 	careful  *careful                              // how to pull while suspects are about; nil: they are taken as any others
 	hold     func(context.Context, *delivery) bool // takes memory for it once there is some; false: ctx ended before
 	force    func(*delivery)                       // takes it at once
@@ -33,47 +33,8 @@ type source struct {
 	observer Observer
 }
 
-// pullLimit bounds what one pull request brings.
-type pullLimit struct {
-	messages int
-	least    int           // bytes that a request asks for, unless the largest message has more
-	bytes    int           // the consumer's own bound of a request's; 0 for none
-	beat     time.Duration // how often the server says that the pull is alive
-}
-
-const (
-	// pullBytes is what a pull request brings at most, if the largest message is smaller; there are two at once. The
-	// server cuts a client off as a slow consumer that has more than 64 MiB on the way; 4 to 8 MiB ran well.
-	pullBytes = 2 << 20
-
-	// maxPullMessages bounds a request for small messages.
-	maxPullMessages = 4096
-
-	// heartbeat is how often the server says that a pull is still alive; after two that did not come the
-	// pull is made anew.
-	heartbeat = 2 * time.Second
-
-	// recreateWait is the pause before a pull that failed is made anew.
-	recreateWait = 250 * time.Millisecond
-)
-
-// newPullLimit is the limit for a consumer with bounds of its own: it refuses a pull that asks for more.
-func newPullLimit(c jetstream.ConsumerConfig) pullLimit {
-	l := pullLimit{messages: maxPullMessages, least: pullBytes, bytes: c.MaxRequestMaxBytes, beat: heartbeat}
-	if c.MaxRequestBatch > 0 {
-		l.messages = min(l.messages, c.MaxRequestBatch)
-	}
-	if c.MaxRequestExpires > 0 {
-		l.beat = min(l.beat, c.MaxRequestExpires/beatsPerPull)
-	}
-	return l
-}
-
-// over is the limit of requests over nc, which follows the server's max_payload.
-func (l pullLimit) over(nc *nats.Conn) *pull.Limit { return pull.NewLimit(nc, l.least, l.bytes) }
-
-// beatsPerPull is how many heartbeats a pull request lasts.
-const beatsPerPull = 3
+// recreateWait is the pause before a pull that failed is made anew.
+const recreateWait = 250 * time.Millisecond
 
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
 func (s *source) run(ctx, hard context.Context) (err error) {
@@ -126,8 +87,8 @@ func (s *source) suspicious() bool { return s.careful != nil && s.careful.due() 
 func (s *source) request() pull.Request {
 	info := s.consumer.CachedInfo()
 	return pull.Request{
-		Stream: info.Stream, Consumer: info.Name, Messages: s.limit.messages, Limit: s.bytes,
-		Expires: beatsPerPull * s.limit.beat, Heartbeat: s.limit.beat,
+		Stream: info.Stream, Consumer: info.Name, Messages: s.size.Messages, Limit: s.limit,
+		Expires: pull.BeatsPerRequest * s.size.Beat, Heartbeat: s.size.Beat,
 	}
 }
 
@@ -173,8 +134,8 @@ func (s *source) awaitConsumer(ctx context.Context) {
 	for sleep(ctx, recreateWait) {
 		_, err := s.consumer.Info(ctx)
 		if err == nil {
-			s.limit.bytes = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
-			s.bytes = s.limit.over(s.nc) // its own bound may be another now
+			s.size.Most = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
+			s.limit = s.size.Limit(s.nc) // its own bound may be another now
 		}
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return
@@ -204,7 +165,7 @@ func (s *source) take(hard context.Context, msg *pull.Message) {
 
 // receive says what a message is and whether it is to be processed. Where that is not to be any more, since until has
 // ended, it is left. It waits for memory, unless it must not: what is set aside has some, and comes to its end only when the source goes on.
-func (s *source) receive(until context.Context, msg jetstream.Msg, mustNotWait bool) (d delivery, ok bool) {
+func (s *source) receive(until context.Context, msg *pull.Message, mustNotWait bool) (d delivery, ok bool) {
 	d, err := newDelivery(msg, time.Now())
 	if err != nil {
 		s.log.Error("message ignored", "error", err)

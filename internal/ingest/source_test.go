@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
 
@@ -26,9 +27,9 @@ type pulling struct {
 }
 
 // pull runs a source within that limit, on a connection of its own. Nobody takes what it hands on but the test.
-func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
+func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	r.t.Helper()
-	limit.beat = beat
+	size.Beat = beat
 	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "source", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.t.Fatal(err)
@@ -46,7 +47,7 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	hard, giveUp := context.WithCancel(r.ctx())
 	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
 	p.source = &source{
-		nc: nc, consumer: consumer, limit: limit, bytes: limit.over(nc), handing: &atomic.Bool{}, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
+		nc: nc, consumer: consumer, size: size, limit: size.Limit(nc), handing: &atomic.Bool{}, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
 		hold: func(context.Context, *delivery) bool { return true }, force: func(*delivery) {}, admit: func(*delivery) bool { return true },
 		unread: func(d delivery) { p.left <- d },
 	}
@@ -80,11 +81,11 @@ func TestPullIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		payload func(int) []byte
-		limit   pullLimit
+		size    pull.Size
 		most    int // deliveries while nobody reads
 	}{
-		{"by messages", someBytes(10), pullLimit{messages: 25, bytes: 1 << 20}, 50},
-		{"by bytes", someBytes(10000), pullLimit{messages: 4096, bytes: 100000}, 20},
+		{"by messages", someBytes(10), pull.Size{Messages: 25, Most: 1 << 20}, 50},
+		{"by bytes", someBytes(10000), pull.Size{Messages: 4096, Most: 100000}, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -92,7 +93,7 @@ func TestPullIsBounded(t *testing.T) {
 			r.provision()
 			const n = 300
 			r.publish(n, c.payload)
-			p := r.pull(c.limit, time.Second)
+			p := r.pull(c.size, time.Second)
 			// The server answers a pull in one go, so when the fifth delivery is there it has counted all.
 			var got []delivery
 			for range 5 {
@@ -144,7 +145,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	r.provision()
 	const n = 100
 	r.publish(n, document)
-	p := r.pull(pullLimit{messages: n, bytes: 1 << 20}, time.Second)
+	p := r.pull(pull.Size{Messages: n, Most: 1 << 20}, time.Second)
 	seen := map[uint64]bool{p.next(t).sequence: true}
 	until(t, "all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
 	p.stop()
@@ -194,7 +195,7 @@ func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 	r.opts.AckWait = time.Second
 	r.provision()
 	proxy := r.behindProxy()
-	p := r.pull(pullLimit{messages: 10, bytes: 1 << 20}, 500*time.Millisecond)
+	p := r.pull(pull.Size{Messages: 10, Most: 1 << 20}, 500*time.Millisecond)
 	r.publish(1, document)
 	if d := p.next(t); d.sequence != 1 || d.msg.Ack() != nil {
 		t.Fatalf("input %d came first, or could not be acknowledged", d.sequence)
@@ -214,13 +215,8 @@ func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 
 func TestMessageFromElsewhereIsIgnored(t *testing.T) {
 	t.Parallel()
-	if _, err := newDelivery(&strayMsg{}, time.Now()); err == nil {
+	stray := pull.Stored(nil, "not.a.stream", "consumer", 1, &jetstream.RawStreamMsg{Subject: "stray"})
+	if _, err := newDelivery(stray, time.Now()); err == nil {
 		t.Error("a message without metadata gave no error")
 	}
 }
-
-// strayMsg is a message that JetStream did not send.
-type strayMsg struct{ paperMsg }
-
-func (*strayMsg) Metadata() (*jetstream.MsgMetadata, error) { return nil, jetstream.ErrNotJSMessage }
-func (*strayMsg) Subject() string                           { return "stray" }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"millrace/internal/streams"
 )
 
 // Stage is where a worker is in its life.
@@ -46,7 +44,7 @@ func (w *Worker) Status() Status {
 	}
 	return Status{
 		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.links.connected(), HeldBack: held,
-		InHand: int(w.inHand.Load()), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
+		InHand: int(w.pool.inHand.Load()), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
 	}
 }
 
@@ -67,12 +65,12 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 	d.level = w.levelOf(d)
 	switch w.ledger.take(d) {
 	case inHand:
-		w.release(d)
+		w.pool.release(d)
 		return false
 	case done:
 		w.ack(d)
 		w.hasResult(d)
-		w.release(d)
+		w.pool.release(d)
 		w.observer.Settled(Duplicate, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
 		return false
 	}
@@ -136,7 +134,7 @@ func (u *unread) add(d delivery) {
 func (w *Worker) giveBackUnread() {
 	for i := range w.unread.list {
 		w.nak(&w.unread.list[i], 0)
-		w.release(&w.unread.list[i])
+		w.pool.release(&w.unread.list[i])
 	}
 	w.unread.list = nil
 }
@@ -153,12 +151,12 @@ func (w *Worker) nakGroup(g *group, why error) {
 
 // giveUpUnfinished gives back what a drain that ran out of time left on the devices.
 func (w *Worker) giveUpUnfinished() {
-	for _, g := range w.groups {
+	for _, g := range w.pool.groups {
 		w.nakGroup(g, context.Canceled)
-		w.releaseAll(g)
+		w.pool.releaseAll(g)
 		g.clear()
 	}
-	w.inHand.Store(0)
+	w.pool.inHand.Store(0)
 }
 
 // lastFlush is how long sending the last acknowledgements may take when the time for draining is over.
@@ -179,32 +177,4 @@ func (w *Worker) flush(hard context.Context) error {
 func (w *Worker) publishFailed(err error, results, attempt int) {
 	w.log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
 		"results", results, "attempt", attempt, "stream", w.opts.ResultStream, "error", err)
-}
-
-// countPayloads counts the payload bytes of a batch that is submitted, until its group is recycled.
-func (w *Worker) countPayloads(g *group, b *streams.Batch) {
-	g.bytes = int64(b.Bytes() + g.headers)
-	w.payloads.force(g.bytes)
-}
-
-// recycle takes a group whose deliveries are all settled, or are left to come again.
-func (w *Worker) recycle(g *group) {
-	w.releaseAll(g)
-	g.clear()
-	w.keep.group(g)
-	w.inHand.Add(-1)
-	w.freeGroups.put(g)
-}
-
-// awaitGroups waits until every group is settled, or hard ends.
-func (w *Worker) awaitGroups(hard context.Context) {
-	held := 0
-	for held < w.freeGroups.size() {
-		select {
-		case <-w.freeGroups.there:
-			held++
-		case <-hard.Done():
-			held = w.freeGroups.size() // settlers give up by themselves now
-		}
-	}
 }

@@ -32,11 +32,9 @@ const (
 
 // newCareful makes what the source pulls with while suspects are about.
 func (w *Worker) newCareful(hard context.Context, src *source) *careful {
-	g := &group{}
-	w.groups = append(w.groups, g)
 	return &careful{
-		around: &suspects{w: w, src: src, trier: w.newTrier(), hard: hard, largest: src.limit.messages},
-		levels: w.levels, most: w.maxBytes, hand: hand{g: g},
+		around: &suspects{w: w, src: src, trier: w.newTrier(), hard: hard, largest: src.size.Messages},
+		levels: w.levels, most: w.maxBytes, hand: hand{g: w.pool.newBatch()},
 		caution: caution{horizon: w.ackWait + longestNak},
 	}
 }
@@ -46,7 +44,7 @@ func (s *suspects) now() time.Time { return time.Now() }
 func (s *suspects) fetch(_ context.Context, n int, wait bool, take func(delivery)) (came int, err error) {
 	patience := time.Duration(0)
 	if wait {
-		patience = min(fetchWait, beatsPerPull*s.src.limit.beat)
+		patience = min(fetchWait, pull.BeatsPerRequest*s.src.size.Beat)
 	}
 	s.src.handing.Store(false)
 	defer s.src.handing.Store(true)
@@ -100,7 +98,7 @@ func (s *suspects) try(_ context.Context, g *group, items []int) error {
 	}
 	err := run(s.hard, pipe, g, items)
 	for _, i := range items {
-		s.w.release(&g.items[i])
+		s.w.pool.release(&g.items[i])
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil // the drain ran out of time, and the worker gives back what is left

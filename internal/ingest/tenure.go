@@ -43,9 +43,9 @@ type tenure struct {
 	pin      string    // the server's name for this worker's turn; empty until the first delivery
 	turn     uint64    // this worker's name for it; see pull.Message
 	pace     *pace.Pace
-	order    chan *group              // submitted batches, in order
-	failed   chan error               // why the tenure must end; room for one
-	dead     map[uint64]jetstream.Msg // inputs with dead letters, without payloads, that may be what the next acknowledgement names
+	order    chan *group        // submitted batches, in order
+	failed   chan error         // why the tenure must end; room for one
+	dead     map[uint64]receipt // inputs with dead letters, without payloads, that may be what the next acknowledgement names
 
 	accused  uint64 // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
 	besides  bool   // an owner has died of a payload that it only compared another with
@@ -59,22 +59,22 @@ type tenure struct {
 	mu         sync.Mutex
 	floor      partition.Floor
 	caution    partition.Caution
-	taken      uint64        // number of the last delivery
-	ackedUpTo  uint64        // stream sequence
-	lastAcked  jetstream.Msg // what the last acknowledgement named; nil before the first
-	progressed bool          // something was acknowledged
+	taken      uint64  // number of the last delivery
+	ackedUpTo  uint64  // stream sequence
+	lastAcked  receipt // what the last acknowledgement named; nil before the first
+	progressed bool    // something was acknowledged
 }
 
 // run holds the tenure until ctx is done, or it cannot go on; then it returns why. It waits, until hard ends, for what is
 // in hand.
 func (t *tenure) run(ctx, hard context.Context) error {
-	t.failed, t.dead = make(chan error, 1), map[uint64]jetstream.Msg{}
+	t.failed, t.dead = make(chan error, 1), map[uint64]receipt{}
 	t.pace = pace.NewInOrder(t.e.under[t.pipe])
 	var err error
 	if t.consumer, err = t.e.js.Consumer(ctx, t.w.opts.Stream, topology.PartitionConsumer(t.w.opts.Consumer, t.partition)); err != nil {
 		return err
 	}
-	t.order = make(chan *group, t.w.freeGroups.size())
+	t.order = make(chan *group, t.w.pool.free.size())
 	out := newQueue(queueMost)
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -97,9 +97,9 @@ func (t *tenure) run(ctx, hard context.Context) error {
 	stop(err)
 	working.Wait()
 	for d := range out.ch {
-		t.w.release(&d) // it comes again
+		t.w.pool.release(&d) // it comes again
 	}
-	t.w.budget.give(receiptCost * int64(len(t.dead)))
+	t.w.pool.budget.give(receiptCost * int64(len(t.dead)))
 	t.end(hard)
 	return cmp.Or(context.Cause(reading), err)
 }
@@ -115,8 +115,8 @@ func (t *tenure) fail(err error) {
 // fillBatches packs and submits what comes until there is no more. With reason for caution there is one small batch at a
 // time, and the next only when it has been acknowledged.
 func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
-	f := newBatcher(t.pipe, in, t.w.opts.Linger, t.pace, &t.w.budget)
-	defer func() { t.w.release(&f.carry) }()
+	f := newBatcher(t.pipe, in, t.w.opts.Linger, t.pace, &t.w.pool.budget)
+	defer func() { t.w.pool.release(&f.carry) }()
 	for {
 		first, ok := f.first()
 		f.carry = delivery{}
@@ -124,26 +124,24 @@ func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			t.w.release(&first)
+			t.w.pool.release(&first)
 			return nil
 		}
 		if err := t.probeBeforeAlone(ctx); err != nil {
-			t.w.release(&first)
+			t.w.pool.release(&first)
 			return err
 		}
-		g, err := t.w.reserve(ctx, t.pipe)
+		g, err := t.w.pool.reserve(ctx, t.pipe)
 		if err != nil {
-			t.w.release(&first)
+			t.w.pool.release(&first)
 			return nil // the end of the tenure; what was read and not submitted comes again
 		}
-		b, err := t.pipe.Take()
+		b, err := t.w.pool.begin(g, t.pipe)
 		if err != nil {
-			t.w.release(&first)
-			t.w.freeGroups.put(g)
+			t.w.pool.release(&first)
 			return err
 		}
 		careful := t.careful(f)
-		t.w.inHand.Add(1)
 		f.add(b, g, first)
 		why := f.fill(b, g)
 		if careful {

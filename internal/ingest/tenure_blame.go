@@ -135,7 +135,7 @@ func (r *groupRetrial) run(ctx context.Context, items []int) error {
 	gate := r.t.e.gates[pipe]
 	gate.RLock()
 	part.leave = gate.RUnlock
-	r.t.w.flying[pipe][b.Slot()] = part
+	b.Owner = part
 	if err := b.Submit(streams.ClosedByCount); err != nil {
 		gate.RUnlock()
 		b.Release()

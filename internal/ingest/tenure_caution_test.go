@@ -63,7 +63,7 @@ func TestInputsReadFromTheStreamAreNumberedInTurn(t *testing.T) {
 	}
 	for i := range uint64(n) {
 		d := <-tn.out.ch
-		meta, err := d.msg.Metadata()
+		meta, err := d.msg.Receipt().Metadata()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -147,7 +147,7 @@ func TestAnAcknowledgementThatTheServerNeverHeardOf(t *testing.T) {
 
 // said counts how often a message is acknowledged.
 type said struct {
-	jetstream.Msg
+	receipt
 	times int
 }
 

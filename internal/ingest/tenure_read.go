@@ -16,10 +16,10 @@ import (
 
 // pull asks for the partition's messages.
 func (t *tenure) pull() (*pull.Pull, error) {
-	limit := t.w.pullLimit(t.consumer)
+	size := t.w.pullSize(t.consumer)
 	return pull.Open(t.nc, pull.Request{
 		Stream: t.w.opts.Stream, Consumer: t.consumer.CachedInfo().Name, Group: topology.PriorityGroup,
-		Messages: limit.messages, Limit: limit.over(t.nc), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
+		Messages: size.Messages, Limit: size.Limit(t.nc), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 	})
 }
 
@@ -43,7 +43,7 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 			return err
 		}
 		if t.pin == "" {
-			t.pin, t.turn = messages.Pin(), d.turn()
+			t.pin, t.turn = messages.Pin(), d.turn
 		}
 		if !t.begun {
 			// Not cut off by a stop: half begun it could not be given up, and what it had would wait for AckWait.
@@ -148,7 +148,7 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 func (t *tenure) take(ctx, hard context.Context, d delivery) error {
 	t.e.handing[t.partition].Store(true)
 	defer t.e.handing[t.partition].Store(false)
-	if d.turn() != t.turn {
+	if d.turn != t.turn {
 		return errPinLost
 	}
 	t.e.backlog.heard(t.partition, d.pending)
@@ -169,14 +169,6 @@ func (t *tenure) take(ctx, hard context.Context, d delivery) error {
 	return errGap
 }
 
-// turn is the turn at the consumer in which a delivery came.
-func (d *delivery) turn() uint64 {
-	if m, ok := d.msg.(*pull.Message); ok {
-		return m.Turn()
-	}
-	return 0
-}
-
 // enter has the floor judge a delivery, and says whether it is of the first input above the acknowledgement floor.
 func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
 	t.mu.Lock()
@@ -190,11 +182,11 @@ func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
 
 // hand gives a new delivery to who fills batches, if it is to be processed.
 func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
-	if !t.w.hold(ctx, &d) {
+	if !t.w.pool.hold(ctx, &d) {
 		return ctx.Err()
 	}
 	if err := t.judgeFirst(hard, &d); err != nil {
-		t.w.release(&d)
+		t.w.pool.release(&d)
 		return err
 	}
 	switch {
@@ -204,7 +196,7 @@ func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 		return t.bury(hard, d, TooLarge, tooLarge(len(d.msg.Data()), t.w.maxBytes))
 	}
 	if !t.out.put(ctx, d) {
-		t.w.release(&d)
+		t.w.pool.release(&d)
 		return ctx.Err()
 	}
 	return nil
@@ -213,7 +205,7 @@ func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 // bury stores a dead letter before anything behind it is taken. One that cannot be stored ends the tenure: nothing behind
 // it may be acknowledged.
 func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error) error {
-	defer t.w.release(&d)
+	defer t.w.pool.release(&d)
 	if err := t.w.storeDeadLetter(hard, &d, why, cause); err != nil {
 		t.w.sayNotBuried(&d, why, err)
 		return err
@@ -222,8 +214,8 @@ func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error)
 	t.mu.Lock()
 	alone := t.floor.Open() == 1
 	t.floor.Settle(d.sequence)
-	t.dead[d.sequence] = d.receipt()
-	t.w.budget.force(receiptCost)
+	t.dead[d.sequence] = d.msg.Receipt()
+	t.w.pool.budget.force(receiptCost)
 	t.mu.Unlock()
 	if !alone {
 		return nil // it is acknowledged with what is before it

@@ -17,7 +17,7 @@ import (
 // is behind comes again in the next tenure.
 func (t *tenure) settleInOrder(hard context.Context) {
 	s := &settler{w: t.w, pipe: t.pipe, desk: &desk{}}
-	defer t.w.keep.forget(s.desk)
+	defer s.forget(&t.w.pool.keep)
 	broken := false
 	for g := range t.order {
 		select {
@@ -32,10 +32,10 @@ func (t *tenure) settleInOrder(hard context.Context) {
 				broken = true
 			}
 			s.tidy()
-			t.w.keep.desk(s.desk)
+			s.fit(&t.w.pool.keep)
 		}
 		over := g.over
-		t.w.recycle(g)
+		t.w.pool.recycle(g)
 		if over != nil {
 			close(over)
 		}
@@ -140,7 +140,7 @@ func (t *tenure) acknowledge(ctx context.Context, g *group) error {
 		t.mu.Unlock()
 		return nil
 	}
-	var msg jetstream.Msg
+	var msg receipt
 	if letter, ok := t.dead[sequence]; ok {
 		msg = letter
 	} else if i := g.find(sequence); i >= 0 {
@@ -149,7 +149,7 @@ func (t *tenure) acknowledge(ctx context.Context, g *group) error {
 	for s := range t.dead {
 		if s <= sequence {
 			delete(t.dead, s)
-			t.w.budget.give(receiptCost)
+			t.w.pool.budget.give(receiptCost)
 		}
 	}
 	t.ackedUpTo, t.progressed, t.lastAcked = sequence, true, msg
@@ -186,7 +186,7 @@ func (t *tenure) acknowledgeAgain(ctx, hard context.Context, sequence uint64) er
 // sayAgain is how long one repeated acknowledgement does for all inputs that it covers: they come again together.
 const sayAgain = 100 * time.Millisecond
 
-func (t *tenure) sendAck(ctx context.Context, msg jetstream.Msg, sequence uint64) {
+func (t *tenure) sendAck(ctx context.Context, msg receipt, sequence uint64) {
 	if err := t.w.acknowledgeAll(ctx, msg); err != nil {
 		t.log.Warn("could not acknowledge; what was to be is delivered again, and its results are dropped as duplicates",
 			"sequence", sequence, "error", err)

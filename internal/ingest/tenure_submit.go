@@ -66,7 +66,7 @@ func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, w
 	g.leave = func() {}
 	if err := t.mark(ctx, map[string]string{markAlone: fmt.Sprint(g.items[0].sequence)}); err != nil {
 		b.Release()
-		t.w.recycle(g)
+		t.w.pool.recycle(g)
 		return err
 	}
 	completed, failed := make(chan struct{}), false
@@ -88,10 +88,7 @@ func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, w
 // submit hands a batch to the device, and its group to those who settle in order. The group is no more the caller's.
 func (t *tenure) submit(b *streams.Batch, g *group, why streams.CloseReason) error {
 	g.completed = make(chan struct{})
-	t.w.flying[t.pipe][b.Slot()] = g
-	t.w.countPayloads(g, b)
-	g.keep(t.pace)
-	if err := b.Submit(why); err != nil {
+	if err := t.w.pool.submit(b, g, t.pace, why); err != nil {
 		record := *b.Record()
 		b.Release()
 		g.ended(record, err) // who settles in order looks for the payload to blame

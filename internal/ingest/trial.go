@@ -21,8 +21,8 @@ type trier struct {
 }
 
 func (w *Worker) newTrier() *trier {
-	t := &trier{w: w, part: &group{back: make(chan *streams.Batch, 1)}, s: settler{w: w, desk: &desk{}}}
-	w.groups = append(w.groups, t.part)
+	t := &trier{w: w, part: w.pool.newBatch(), s: settler{w: w, desk: &desk{}}}
+	t.part.back = make(chan *streams.Batch, 1)
 	return t
 }
 
@@ -100,14 +100,14 @@ func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items
 	}
 	t.ran = true
 	w := t.w
-	w.inHand.Add(1)
+	w.pool.inHand.Add(1)
 	for _, i := range items {
 		d := g.items[i]
 		d.cost = 0 // it stays g's
 		appendTo(b, t.part, d)
 		g.settle(i)
 	}
-	w.flying[pipe][b.Slot()] = t.part
+	b.Owner = t.part
 	if err = b.Submit(streams.ClosedByCount); err == nil {
 		select {
 		case b = <-t.part.back:
@@ -123,9 +123,8 @@ func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items
 		g.reclaim(items)
 		b.Release()
 	}
-	t.part.clear()
-	w.keep.group(t.part)
-	w.keep.desk(t.s.desk)
-	w.inHand.Add(-1)
+	w.pool.empty(t.part)
+	t.s.desk.fit(&w.pool.keep)
+	w.pool.inHand.Add(-1)
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
 
@@ -46,17 +47,16 @@ func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 // input takes the next input as a worker would.
 func (r *rig) input() delivery {
 	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	msg, err := c.Next()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	d, err := newDelivery(msg, time.Now())
-	if err != nil {
-		r.t.Fatal(err)
+	var d delivery
+	request := pull.Request{Stream: r.opts.Stream, Consumer: r.opts.Consumer, Bytes: 1 << 20}
+	came, err := pull.Fetch(r.connect(), request, 1, patience, func(m *pull.Message) {
+		var err error
+		if d, err = newDelivery(m, time.Now()); err != nil {
+			r.t.Error(err)
+		}
+	})
+	if came != 1 || err != nil {
+		r.t.Fatalf("%d inputs came: %v", came, err)
 	}
 	return d
 }

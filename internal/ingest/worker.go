@@ -45,18 +45,11 @@ type Worker struct {
 	evidence  map[*streams.Pipeline]*evidence
 	noMarks   time.Time // until when the consumer is not marked. It belongs to the source's goroutine
 
-	groups     []*group // all there are: those of freeGroups, and those of who tries suspects
-	freeGroups *shelf[*group]
-	desks      *shelf[*desk]                  // of those who settle, with shared delivery
-	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
-	inHand     atomic.Int32                   // groups that are not free
-	budget     budget                         // memory of all deliveries in hand
-	payloads   budget                         // of their bytes, those that are submitted: large batches are few
-	costs      costs                          // what each takes of it
-	keep       keep                           // memory of groups and desks that are not in use
-	ledger     *ledger
-	failed     chan failed // batches in which a payload to blame is looked for
-	pace       *pace.Pace  // of shared delivery
+	pool   *pool
+	desks  *shelf[*desk] // of those who settle, with shared delivery
+	ledger *ledger
+	failed chan failed // batches in which a payload to blame is looked for
+	pace   *pace.Pace  // of shared delivery
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
@@ -101,8 +94,8 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	w := &Worker{
 		nc: nc, js: js, links: append(links{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
-		consumer: consumer, flying: map[*streams.Pipeline][]*group{},
-		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(), ledger: newLedger(),
+		consumer:  consumer,
+		operators: operatorNames(opts), maxBytes: smallestBatch(pipes), dead: newDeadLetters(), ledger: newLedger(),
 		confirming: make(chan struct{}, confirmAtOnce),
 	}
 	if w.clearance, err = w.newClearance(ctx); err != nil {
@@ -123,7 +116,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w.ackWait = settings.AckWait
 	w.limit, w.last = topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
 	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
-	if err := w.prepareGroups(); err != nil {
+	if err := w.prepare(); err != nil {
 		return nil, err
 	}
 	w.progressed()
@@ -147,30 +140,21 @@ func fullBatch(pipes []*streams.Pipeline) int {
 	return full
 }
 
-// groupsPerBatch is how many batches may be between pull and acknowledgement for each that can be on a device.
-// Publishing takes milliseconds where a device takes a fraction of one, so most batches in hand are being
-// published, and with too few groups the device would wait for the server.
-const groupsPerBatch = 8
-
-// prepareGroups makes the groups and the budget that bound what is in hand.
-func (w *Worker) prepareGroups() error {
+// prepare makes what bounds and judges what is in flight.
+func (w *Worker) prepare() (err error) {
 	slots := 0
 	w.evidence = map[*streams.Pipeline]*evidence{}
 	for _, p := range w.pipes {
 		w.evidence[p] = &evidence{}
 		slots += p.Slots()
-		w.flying[p] = make([]*group, p.Slots())
-		w.maxBytes = min(w.maxBytes, p.BatchBytes())
 	}
-	w.freeGroups = newShelf(groupsPerBatch*slots, func() *group {
-		g := &group{}
-		w.groups = append(w.groups, g)
-		return g
-	})
-	w.desks = newShelf(groupsPerBatch*slots, func() *desk { return &desk{} })
+	w.desks = newShelf(batchesPerSlot*slots, func() *desk { return &desk{} })
 	w.failed = make(chan failed, slots)
 	w.pace = pace.New(len(w.links.forResults(w.opts.Exclusive)))
-	return w.prepareBudget()
+	w.pool, err = newPool(w.pipes, poolSettings{
+		costs: newCosts(&w.opts), memory: w.opts.Memory, fixed: w.fixedMemory(), largest: w.nc.MaxPayload(),
+	})
+	return err
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
@@ -201,14 +185,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	src, seeker := w.newSource(hard), w.newTrier()
 	w.startSettlers(&settlers, settled, hard)
 	settlers.Go(func() { w.bisect(seeker, settled, hard) })
-	stopKeeping := w.startKeeper()
+	stopKeeping := w.pool.startKeepAlive(w.ackWait)
 	defer stopKeeping()
 	defer w.startBacklogWatch()()
 	w.startIntake(&intakers, intake, hard, src, stopIntake)
 
 	intakers.Wait()
 	w.giveBackUnread()
-	w.awaitGroups(hard)
+	w.pool.awaitIdle(hard)
 	close(settled)
 	settlers.Wait()
 	w.dead.stored.Wait()
@@ -227,12 +211,12 @@ func (w *Worker) runExclusive(intake, hard context.Context, stop context.CancelC
 		return err
 	}
 	w.exclusive.Store(e)
-	defer w.startKeeper()()
+	defer w.pool.startKeepAlive(w.ackWait)()
 	e.run(intake, hard, stop)
-	for _, g := range w.groups {
-		w.releaseAll(g) // those that were on a device when the time for draining was over
+	for _, g := range w.pool.groups {
+		w.pool.releaseAll(g) // those that were on a device when the time for draining was over
 	}
-	w.inHand.Store(0)
+	w.pool.inHand.Store(0)
 	return errors.Join(ended(intake), w.flush(hard))
 }
 
@@ -255,10 +239,10 @@ func batchers(p *streams.Pipeline) int {
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
 		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), handing: &w.handing, log: w.log, observer: w.observer,
-		limit: w.pullLimit(w.consumer), unread: w.unread.add,
-		hold: w.hold, force: w.force, admit: func(d *delivery) bool { return w.admit(hard, d) },
+		size: w.pullSize(w.consumer), unread: w.unread.add,
+		hold: w.pool.hold, force: w.pool.force, admit: func(d *delivery) bool { return w.admit(hard, d) },
 	}
-	src.bytes = src.limit.over(w.nc)
+	src.limit = src.size.Limit(w.nc)
 	src.careful = w.newCareful(hard, src)
 	return src
 }
@@ -271,7 +255,7 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src 
 		}
 	})
 	for _, p := range w.pipes {
-		f := newBatcher(p, src.out, w.opts.Linger, w.pace, &w.budget)
+		f := newBatcher(p, src.out, w.opts.Linger, w.pace, &w.pool.budget)
 		for range batchers(p) {
 			wg.Go(func() {
 				if err := w.runBatcher(hard, f); err != nil {
@@ -294,33 +278,8 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src 
 // its buffers while the results of others wait for the server.
 func (w *Worker) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, hard context.Context) {
 	for _, p := range w.pipes {
-		for range groupsPerBatch * p.Slots() {
+		for range batchesPerSlot * p.Slots() {
 			wg.Go(func() { (&settler{w: w, pipe: p}).run(done, hard) })
 		}
-	}
-}
-
-// startKeeper keeps deliveries alive whose batch runs long. It returns what stops it.
-func (w *Worker) startKeeper() (stop func()) {
-	every := w.ackWait / 3
-	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case now := <-ticker.C:
-				for _, g := range w.groups {
-					g.keepAlive(now, every)
-				}
-			case <-done:
-				return
-			}
-		}
-	})
-	return func() {
-		ticker.Stop()
-		close(done)
-		wg.Wait()
 	}
 }

@@ -21,6 +21,8 @@ const tableAlign = 16
 // A batch is ragged: the payloads' bytes back to back, and behind them (aligned to 16) a table of rows+1
 // little-endian uint32 offsets, in one pinned region, so that one copy moves all of it.
 type Batch struct {
+	Owner any // for the caller: what the batch belongs to. Release clears it
+
 	pipe  *Pipeline
 	lane  *lane
 	slot  int

@@ -280,6 +280,7 @@ func (b *Batch) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.lane.move(b, free)
+	b.Owner = nil
 	p.inHand--
 	if b.probe == nil {
 		p.progress = time.Now()
