@@ -13,8 +13,8 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/device"
-	"millrace/internal/ingest"
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
@@ -202,9 +202,9 @@ func writable(dir string) error {
 // nobody is an ingest.Observer that hears nothing.
 type nobody struct{}
 
-func (nobody) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
-func (nobody) Stalled(int)                                                    {}
-func (nobody) Restarted()                                                     {}
-func (nobody) Redelivered()                                                   {}
-func (nobody) Pending(uint64)                                                 {}
-func (nobody) Reconnected()                                                   {}
+func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
+func (nobody) Stalled(int)                                                      {}
+func (nobody) Restarted()                                                       {}
+func (nobody) Redelivered()                                                     {}
+func (nobody) Pending(uint64)                                                   {}
+func (nobody) Reconnected()                                                     {}

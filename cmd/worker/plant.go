@@ -19,6 +19,7 @@ import (
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
@@ -186,7 +187,7 @@ func (p *plant) connect(ctx context.Context) error {
 	}
 	p.options.Memory = p.memory.plan.Hand
 	p.worker, err = ingest.NewWorker(ctx, nc, p.pipes, p.options)
-	if errors.Is(err, ingest.ErrMemory) {
+	if errors.Is(err, inflight.ErrMemory) {
 		return usageError{err}
 	}
 	if err == nil {

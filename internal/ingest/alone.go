@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -41,17 +42,17 @@ func parseTryMark(text string, stored time.Time) tryMark {
 }
 
 // tryAlone tries a suspect that runs alone. What no process came back from twice becomes a dead letter untried.
-func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *group, items []int) error {
-	t, d := s.trier, &g.items[items[0]]
-	s.w.log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.sequence,
-		"deliveries", d.deliveries, "bytes", len(d.msg.Data()))
+func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	t, d := s.trier, &g.Items[items[0]]
+	s.w.log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,
+		"deliveries", d.NumDelivered, "bytes", len(d.Msg.Data()))
 	if err := t.probe(ctx, pipe); err != nil {
 		return t.withhold(ctx, g, items, err)
 	}
 	begun, err := s.w.beginTry(ctx, d)
 	if err == nil && begun >= loneRuns {
-		g.settle(items[0])
-		s.w.giveUp(ctx, g.yield(items[0]), DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
+		g.Settle(items[0])
+		s.w.giveUp(ctx, g.HandOver(items[0]), DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
 		return nil
 	}
 	t.deaths = begun
@@ -60,7 +61,7 @@ func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *grou
 	}
 	if err != nil {
 		s.w.log.Warn("could not note with the consumer that a payload is tried alone: if it ends processes without a word it is not "+
-			"given up (may this user publish on $JS.API.CONSUMER.CREATE for it? see docs/security.md)", "sequence", d.sequence, "error", err)
+			"given up (may this user publish on $JS.API.CONSUMER.CREATE for it? see docs/security.md)", "sequence", d.Sequence, "error", err)
 	}
 	t.lone = true
 	err = t.try(ctx, pipe, g, items)
@@ -73,7 +74,7 @@ func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *grou
 
 // beginTry notes that a payload is about to be tried alone, and returns how often that was begun before and nobody came back. What
 // was begun too often is not noted again.
-func (w *Worker) beginTry(ctx context.Context, d *delivery) (begun int, err error) {
+func (w *Worker) beginTry(ctx context.Context, d *inflight.Delivery) (begun int, err error) {
 	if time.Now().Before(w.noMarks) {
 		return 0, errNoMarks
 	}
@@ -93,7 +94,7 @@ func (w *Worker) beginTry(ctx context.Context, d *delivery) (begun int, err erro
 
 // noteTry changes what is noted of a payload; nothing begun takes the note away. It takes away too what is noted of payloads
 // that are settled.
-func (w *Worker) noteTry(ctx context.Context, d *delivery, change func(before tryMark) tryMark) error {
+func (w *Worker) noteTry(ctx context.Context, d *inflight.Delivery, change func(before tryMark) tryMark) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	info, err := w.consumer.Info(ctx)
@@ -109,8 +110,8 @@ func (w *Worker) noteTry(ctx context.Context, d *delivery, change func(before tr
 		sequence, err := strconv.ParseUint(strings.TrimPrefix(key, markTry), 10, 64)
 		return strings.HasPrefix(key, markTry) && (err != nil || sequence <= info.AckFloor.Stream)
 	})
-	key := markTry + strconv.FormatUint(d.sequence, 10)
-	if mark := change(parseTryMark(marks[key], d.stored)); mark.begun > 0 {
+	key := markTry + strconv.FormatUint(d.Sequence, 10)
+	if mark := change(parseTryMark(marks[key], d.Stored)); mark.begun > 0 {
 		marks[key] = mark.String()
 	} else {
 		delete(marks, key)
@@ -132,7 +133,7 @@ var errNoMarks = errors.New("the server did not take a note a moment ago")
 const eraseTries = 3
 
 // eraseTry takes a note away once the payload was tried and the process lives, also at the end of the drain.
-func (w *Worker) eraseTry(d *delivery) {
+func (w *Worker) eraseTry(d *inflight.Delivery) {
 	nothing := func(tryMark) tryMark { return tryMark{} }
 	err := w.noteTry(context.Background(), d, nothing)
 	for n := 1; n < eraseTries && err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound); n++ {
@@ -140,6 +141,6 @@ func (w *Worker) eraseTry(d *delivery) {
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		w.log.Warn("could not take a note about a payload off the consumer: if it comes again, one death more counts against it",
-			"sequence", d.sequence, "error", err)
+			"sequence", d.Sequence, "error", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 )
 
@@ -27,7 +28,7 @@ func (w *Worker) startBacklogWatch() (stop func()) {
 			} else {
 				w.stalls.unknown(0, time.Now())
 			}
-			if !sleep(ctx, backlogEvery) {
+			if !retry.Sleep(ctx, backlogEvery) {
 				return
 			}
 		}
@@ -71,7 +72,7 @@ func (e *exclusive) watchBacklog(ctx context.Context) {
 	pause := max(backlogEvery/time.Duration(partitions), leastPause)
 	for p := 0; ; p = (p + 1) % partitions {
 		e.lookAt(ctx, p)
-		if !sleep(ctx, pause) {
+		if !retry.Sleep(ctx, pause) {
 			return
 		}
 	}

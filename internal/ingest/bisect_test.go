@@ -8,6 +8,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
@@ -117,8 +118,8 @@ func TestPayloadThatAnOperatorCannotTakeIsFoundAlone(t *testing.T) {
 			r.publish(n, payload)
 			run := r.prepare(open(t), streams.Config{})
 			run.start()
-			r.tally.await(t, DeadLettered, len(at))
-			r.tally.await(t, Published, n-len(at))
+			r.tally.await(t, inflight.DeadLettered, len(at))
+			r.tally.await(t, inflight.Published, n-len(at))
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
@@ -141,13 +142,13 @@ func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	payload := unfitAt(bad)
 	r.publish(n, payload)
 	run := r.run(pickySim(t, sim.Fault{Kind: sim.OutOfMemory, Probability: 0.4}), streams.Config{Lanes: 1, BatchPayloads: 30})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantUnfitApart(n, payload, bad)
-	if r.tally.count(Nacked) == 0 {
+	if r.tally.count(inflight.Nacked) == 0 {
 		t.Error("no batch was refused for want of memory: nothing was shown")
 	}
 }
@@ -171,13 +172,13 @@ func TestDrainEndsTheSearch(t *testing.T) {
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if r.tally.stored() != 0 || r.tally.count(Nacked) == 0 {
-		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(Nacked))
+	if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
+		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
 	r.createStream(config)
 	second := r.run(pickySim(t), streams.Config{})
 	r.tally.awaitStored(t, n-1)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := second.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -101,10 +102,10 @@ type comparison struct {
 }
 
 // judge says what becomes of payloads of g that are accused: see evidence.rule. With notWell the pipeline is over.
-func (w *Worker) judge(pipe *streams.Pipeline, g *group, guilty []accused, c comparison) (ruling, error) {
-	failed := make([]*delivery, len(guilty))
+func (w *Worker) judge(pipe *streams.Pipeline, g *inflight.Batch, guilty []accused, c comparison) (ruling, error) {
+	failed := make([]*inflight.Delivery, len(guilty))
 	for n, a := range guilty {
-		failed[n] = &g.items[a.item]
+		failed[n] = &g.Items[a.item]
 	}
 	r := w.evidence[pipe].rule(failed, w.limit, c)
 	d, cause := failed[0], guilty[0].err
@@ -112,11 +113,11 @@ func (w *Worker) judge(pipe *streams.Pipeline, g *group, guilty []accused, c com
 	case notWell:
 		n := max(len(failed), 1+c.others, w.evidence[pipe].inRow())
 		w.log.Error("payload after payload fails alone and none comes right: the worker stops, and gives back all of them without blame "+
-			"(see the runbook MillraceHeldBack)", "device", pipe.Device().ID, "payloads", n, "first_sequence", d.sequence, "error", cause)
+			"(see the runbook MillraceHeldBack)", "device", pipe.Device().ID, "payloads", n, "first_sequence", d.Sequence, "error", cause)
 		return r, pipe.Lose("blame", fmt.Errorf("the operators fail on each of %d payloads alone, and no other payload came right in between: %w", n, cause))
 	case holdBack:
 		w.log.Warn("an operator fails on a payload alone, and no other payload has come right since: it is held back and tried again later",
-			"stream", d.stream, "sequence", d.sequence, "deliveries", d.deliveries, "error", cause)
+			"stream", d.Stream, "sequence", d.Sequence, "deliveries", d.NumDelivered, "error", cause)
 	}
 	return r, nil
 }

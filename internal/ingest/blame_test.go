@@ -15,6 +15,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -266,7 +267,7 @@ func TestPoisonOneByOne(t *testing.T) {
 			payload := unfitAt(0, 1, 2)
 			r.publish(few, payload)
 			run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 1})
-			r.tally.await(t, DeadLettered, few)
+			r.tally.await(t, inflight.DeadLettered, few)
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
@@ -288,7 +289,7 @@ func TestPoisonOneByOne(t *testing.T) {
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("Run = %v, want a lost device", err)
 			}
-			if dead := r.tally.count(DeadLettered); dead > 0 {
+			if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
 				t.Errorf("%d payloads were given up", dead)
 			}
 			if held := run.worker.Status().HeldBack; held == 0 {
@@ -314,7 +315,7 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 				payload := unfitAt(bad...)
 				r.publish(n, payload)
 				run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 200})
-				r.tally.await(t, DeadLettered, len(bad))
+				r.tally.await(t, inflight.DeadLettered, len(bad))
 				r.tally.awaitStored(t, n-len(bad))
 				if err := run.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
@@ -357,7 +358,7 @@ func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 		payload := unfitAt(0)
 		run := r.run(open(pickyKernels()), streams.Config{})
 		r.publish(1, payload)
-		r.tally.await(t, DeadLettered, 1)
+		r.tally.await(t, inflight.DeadLettered, 1)
 		r.publishFrom(1, 50, payload)
 		r.tally.awaitStored(t, 49)
 		if err := run.drain(); err != nil {
@@ -384,7 +385,7 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
 			}
-			if dead := r.tally.count(DeadLettered); dead > 0 {
+			if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
 				t.Fatalf("life %d: %d payloads were given up", life, dead)
 			}
 		}
@@ -410,7 +411,7 @@ func TestDeadLettersAreNoProgress(t *testing.T) {
 		before := run.worker.Status().Progress
 		for i := 1; i <= 2; i++ {
 			r.publishFrom(i, i+1, payload)
-			r.tally.await(t, DeadLettered, i)
+			r.tally.await(t, inflight.DeadLettered, i)
 			until(t, "nothing is in hand", func() bool { return run.worker.Status().InHand == 0 })
 		}
 		if after := run.worker.Status().Progress; !after.Equal(before) {

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"millrace/internal/ingest/inflight"
 )
 
 // surroundings is what careful pulling needs of the worker around it. A simulation stands in for it in tests.
 type surroundings interface {
 	// fetch asks the server for up to n deliveries and hands each that is to be processed to take. It says how many
 	// came. Where wait is set it waits a while for the first.
-	fetch(ctx context.Context, n int, wait bool, take func(delivery)) (came int, err error)
+	fetch(ctx context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error)
 
 	// outstanding is how many deliveries nobody has settled, and how many of those came again.
 	outstanding(ctx context.Context) (all, redelivered int, err error)
@@ -19,11 +21,11 @@ type surroundings interface {
 	quiet(ctx context.Context, mine int) error
 
 	// flow processes fresh items of g as any others. They are not g's any more.
-	flow(ctx context.Context, g *group, items []int) error
+	flow(ctx context.Context, g *inflight.Batch, items []int) error
 
 	// try runs items of g in a batch of their own with nothing else on the devices and brings each to its end. It
 	// fails when the device is lost or the worker gives up.
-	try(ctx context.Context, g *group, items []int) error
+	try(ctx context.Context, g *inflight.Batch, items []int) error
 
 	now() time.Time
 }
@@ -58,8 +60,8 @@ func (c *careful) due() bool {
 }
 
 // setAside takes a suspect in hand that came where none was expected.
-func (c *careful) setAside(d delivery) {
-	c.caution.saw(d.level, c.around.now())
+func (c *careful) setAside(d inflight.Delivery) {
+	c.caution.saw(d.Level, c.around.now())
 	c.hand.add(d)
 }
 
@@ -131,7 +133,7 @@ func (c *careful) play(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(c.hand.g.items) == 0 {
+	if len(c.hand.g.Items) == 0 {
 		return nil
 	}
 	if err := c.around.quiet(ctx, 0); err != nil {

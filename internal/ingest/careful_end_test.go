@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"millrace/internal/ingest/inflight"
 )
 
 // settledServer is one on which nobody has anything.
@@ -21,10 +23,10 @@ func TestSuspectsInHandAtTheEndAreLeft(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()
 	var left []uint64
-	c := &careful{around: settledServer{}, levels: levels{full: 64, limit: 10}, most: 100, hand: hand{g: &group{}}}
-	src := &source{out: newQueue(2), careful: c, unread: func(d delivery) { left = append(left, d.sequence) }}
+	c := &careful{around: settledServer{}, levels: levels{full: 64, limit: 10}, most: 100, hand: hand{g: &inflight.Batch{}}}
+	src := &source{out: inflight.NewQueue(2), careful: c, unread: func(d inflight.Delivery) { left = append(left, d.Sequence) }}
 	for sequence := range uint64(2) {
-		c.setAside(delivery{msg: &paperMsg{}, sequence: sequence + 1, deliveries: 2, level: 1})
+		c.setAside(inflight.Delivery{Msg: &paperMsg{}, Sequence: sequence + 1, NumDelivered: 2, Level: 1})
 	}
 	if err := src.run(over, over); err != nil {
 		t.Fatal(err)
@@ -38,7 +40,7 @@ func TestSuspectsInHandAtTheEndAreLeft(t *testing.T) {
 func TestQuietIsWhenNothingElseIsInHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &Worker{ledger: newLedger()}
-		suspect, other := &delivery{sequence: 1}, &delivery{sequence: 2}
+		suspect, other := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
 		w.ledger.take(suspect)
 		w.ledger.take(other)
 		quiet := make(chan error, 1)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"millrace/internal/ingest/inflight"
 )
 
 // A model of everything around careful pulling: a server that counts deliveries, a device that is lost with every
@@ -71,7 +73,7 @@ func (m *crashModel) ready() int {
 }
 
 // deliver gives the process a message.
-func (m *crashModel) deliver(i int, take func(delivery)) {
+func (m *crashModel) deliver(i int, take func(inflight.Delivery)) {
 	msg := &m.msgs[i]
 	msg.count++
 	if !msg.poison {
@@ -82,10 +84,10 @@ func (m *crashModel) deliver(i int, take func(delivery)) {
 		level = max(level, m.levels.alone())
 	}
 	m.mine = append(m.mine, i)
-	take(delivery{msg: &paperMsg{}, sequence: uint64(i), deliveries: msg.count, level: level})
+	take(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i), NumDelivered: msg.count, Level: level})
 }
 
-func (m *crashModel) fetch(_ context.Context, n int, wait bool, take func(delivery)) (came int, err error) {
+func (m *crashModel) fetch(_ context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error) {
 	for came < n {
 		i := m.ready()
 		if i < 0 && wait && came == 0 {
@@ -121,17 +123,19 @@ func (m *crashModel) quiet(_ context.Context, mine int) error {
 	return nil
 }
 
-func (m *crashModel) flow(_ context.Context, g *group, items []int) error { return m.compute(g, items) }
+func (m *crashModel) flow(_ context.Context, g *inflight.Batch, items []int) error {
+	return m.compute(g, items)
+}
 
-func (m *crashModel) try(_ context.Context, g *group, items []int) error {
-	level := g.items[items[0]].level
+func (m *crashModel) try(_ context.Context, g *inflight.Batch, items []int) error {
+	level := g.Items[items[0]].Level
 	if len(items) > m.levels.size(level) {
 		return fmt.Errorf("%d payloads of level %d at once", len(items), level)
 	}
 	if level < m.levels.alone() || len(items) > 1 {
 		return m.compute(g, items)
 	}
-	n := int(g.items[items[0]].sequence)
+	n := int(g.Items[items[0]].Sequence)
 	msg := &m.msgs[n]
 	if msg.begun >= loneRuns {
 		msg.dead = true
@@ -153,7 +157,7 @@ func (m *crashModel) try(_ context.Context, g *group, items []int) error {
 func (m *crashModel) mishap() bool { return m.mishaps > 0 && m.rng.IntN(m.mishaps) == 0 }
 
 // compute is run, unless the process ends of something else.
-func (m *crashModel) compute(g *group, items []int) error {
+func (m *crashModel) compute(g *inflight.Batch, items []int) error {
 	if m.mishap() {
 		return m.die(g, items, nil, false)
 	}
@@ -161,12 +165,12 @@ func (m *crashModel) compute(g *group, items []int) error {
 }
 
 // run runs a batch and settles it, or dies of it.
-func (m *crashModel) run(g *group, items []int) error {
+func (m *crashModel) run(g *inflight.Batch, items []int) error {
 	m.clock += time.Millisecond
 	sick := false
 	var batch []int
 	for _, i := range items {
-		n := int(g.items[i].sequence)
+		n := int(g.Items[i].Sequence)
 		batch = append(batch, n)
 		sick = sick || m.msgs[n].poison
 		if len(items) == 1 {
@@ -188,7 +192,7 @@ func (m *crashModel) settled(n int) {
 }
 
 // die ends the process in that batch; poisoned says that a payload of it did it.
-func (m *crashModel) die(g *group, items, batch []int, poisoned bool) error {
+func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) error {
 	if poisoned {
 		m.crashes++
 	} else {
@@ -199,7 +203,7 @@ func (m *crashModel) die(g *group, items, batch []int, poisoned bool) error {
 		case m.hard:
 			m.msgs[n].due = m.clock + time.Duration(m.rng.Int64N(int64(m.ackWait)))
 		case slices.Contains(batch, n):
-			m.msgs[n].due = m.clock + lossDelay
+			m.msgs[n].due = m.clock + inflight.LossDelay
 		default:
 			m.msgs[n].due = m.clock
 		}
@@ -213,7 +217,7 @@ func (m *crashModel) die(g *group, items, batch []int, poisoned bool) error {
 
 // process is one life of a worker: it ends with errDied, or with nil when nothing is left.
 func (m *crashModel) process(ctx context.Context) error {
-	c := &careful{around: m, levels: m.levels, most: 1, hand: hand{g: &group{}}, caution: caution{horizon: m.ackWait}}
+	c := &careful{around: m, levels: m.levels, most: 1, hand: hand{g: &inflight.Batch{}}, caution: caution{horizon: m.ackWait}}
 	c.begin(ctx)
 	for {
 		if all, _, _ := m.outstanding(ctx); all == 0 && m.fresh == len(m.msgs) {
@@ -244,7 +248,7 @@ type lastCall struct {
 	end func()
 }
 
-func (l *lastCall) fetch(ctx context.Context, n int, wait bool, take func(delivery)) (int, error) {
+func (l *lastCall) fetch(ctx context.Context, n int, wait bool, take func(inflight.Delivery)) (int, error) {
 	if all, _, _ := l.outstanding(ctx); all == 0 && l.fresh == len(l.msgs) {
 		l.end()
 	}
@@ -253,15 +257,15 @@ func (l *lastCall) fetch(ctx context.Context, n int, wait bool, take func(delive
 
 // pullAhead is calm work: far ahead, in full batches. What is suspect in it is set aside.
 func (m *crashModel) pullAhead(c *careful) error {
-	g := &group{}
+	g := &inflight.Batch{}
 	var items []int
-	if _, err := m.fetch(context.Background(), m.ahead, true, func(d delivery) {
-		if d.level > 0 {
+	if _, err := m.fetch(context.Background(), m.ahead, true, func(d inflight.Delivery) {
+		if d.Level > 0 {
 			c.setAside(d)
 			return
 		}
-		items = append(items, len(g.items))
-		g.add(d)
+		items = append(items, len(g.Items))
+		g.Add(d)
 	}); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/lookup"
 	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
@@ -88,15 +89,15 @@ func (c *clearance) probe(ctx context.Context) error {
 }
 
 // clear says whether a result of a delivery may be published now, for most after it was cleared.
-func (c *clearance) clear(d *delivery, now time.Time, most time.Duration) bool {
-	return c.results.clear(d, now, most, d.first || !c.upgrading.Load())
+func (c *clearance) clear(d *inflight.Delivery, now time.Time, most time.Duration) bool {
+	return c.results.clear(d, now, most, d.First || !c.upgrading.Load())
 }
 
 // until is when the first of these deliveries may not be published any more. All are clear.
-func (c *clearance) until(items []delivery, left []int, now time.Time) time.Time {
+func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) time.Time {
 	oldest := now
 	for _, i := range left {
-		if at := items[i].cleared; at.Before(oldest) {
+		if at := items[i].Cleared; at.Before(oldest) {
 			oldest = at
 		}
 	}
@@ -104,12 +105,12 @@ func (c *clearance) until(items []delivery, left []int, now time.Time) time.Time
 }
 
 // find looks deliveries up, and returns those that have a result or a dead letter. The others are clear from now on.
-func (c *clearance) find(ctx context.Context, items []delivery, stale, known []int) ([]int, error) {
+func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int) ([]int, error) {
 	wanted := make([]lookup.Wanted, len(stale))
 	for n, i := range stale {
 		d := &items[i]
 		wanted[n] = lookup.Wanted{
-			Input: lookup.Input{Sequence: d.sequence, Stored: d.stored.UnixNano()}, Subject: topology.MapSubject(c.w.opts.ResultPrefix, d.subject),
+			Input: lookup.Input{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}, Subject: topology.MapSubject(c.w.opts.ResultPrefix, d.Subject),
 		}
 	}
 	found, began, err := c.lookup.Find(ctx, wanted)
@@ -126,33 +127,33 @@ func (c *clearance) find(ctx context.Context, items []delivery, stale, known []i
 		if found[n] {
 			known = append(known, i)
 		} else {
-			d.first, d.cleared = false, began
+			d.First, d.Cleared = false, began
 		}
 	}
 	return known, nil
 }
 
 // buried says whether a delivery has a dead letter or a result already, and until when a dead letter may be published if not.
-func (c *clearance) buried(ctx context.Context, d *delivery) (stored bool, until time.Time, err error) {
+func (c *clearance) buried(ctx context.Context, d *inflight.Delivery) (stored bool, until time.Time, err error) {
 	w := &c.results
 	if c.apart {
 		w = &c.dead
 	}
-	if !d.first {
+	if !d.First {
 		if err := c.probe(ctx); err != nil {
 			return false, time.Time{}, err
 		}
 	}
 	now := time.Now()
-	if !w.clear(d, now, w.publishFor(now), d.first || !c.upgrading.Load()) {
-		alone := []delivery{*d}
+	if !w.clear(d, now, w.publishFor(now), d.First || !c.upgrading.Load()) {
+		alone := []inflight.Delivery{*d}
 		known, err := c.find(ctx, alone, []int{0}, nil)
 		if err != nil || len(known) > 0 {
 			return len(known) > 0, now, err
 		}
-		d.first, d.cleared = alone[0].first, alone[0].cleared
+		d.First, d.Cleared = alone[0].First, alone[0].Cleared
 	}
-	return false, d.cleared.Add(w.publishFor(now)), nil
+	return false, d.Cleared.Add(w.publishFor(now)), nil
 }
 
 // highest is the highest sequence of an input that may have been delivered before, by what is stored of those from that time on.
@@ -165,10 +166,10 @@ func (c *clearance) highest(ctx context.Context, oldest time.Time) (uint64, erro
 }
 
 // settleKnown looks up what may be stored already, and hands what is to settle. The rest stays in left and may be published.
-func (s *settler) settleKnown(ctx context.Context, g *group, settle func() error) error {
+func (s *settler) settleKnown(ctx context.Context, g *inflight.Batch, settle func() error) error {
 	s.stale, s.known = s.stale[:0], s.known[:0]
 	for _, i := range s.left {
-		if d := &g.items[i]; !d.first && d.cleared.IsZero() {
+		if d := &g.Items[i]; !d.First && d.Cleared.IsZero() {
 			if err := s.w.clearance.probe(ctx); err != nil {
 				return err
 			}
@@ -178,7 +179,7 @@ func (s *settler) settleKnown(ctx context.Context, g *group, settle func() error
 	now := time.Now()
 	most := s.w.clearance.results.publishFor(now)
 	for _, i := range s.left {
-		if !s.w.clearance.clear(&g.items[i], now, most) {
+		if !s.w.clearance.clear(&g.Items[i], now, most) {
 			s.stale = append(s.stale, i)
 		}
 	}
@@ -186,7 +187,7 @@ func (s *settler) settleKnown(ctx context.Context, g *group, settle func() error
 		return nil
 	}
 	var err error
-	if s.known, err = s.w.clearance.find(ctx, g.items, s.stale, s.known); err != nil || len(s.known) == 0 {
+	if s.known, err = s.w.clearance.find(ctx, g.Items, s.stale, s.known); err != nil || len(s.known) == 0 {
 		return err
 	}
 	rest := slices.DeleteFunc(s.left, func(i int) bool {

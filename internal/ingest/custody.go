@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/members"
+	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 )
 
@@ -140,10 +141,10 @@ func (c *custody) open() (open []int) {
 
 // watch looks at open partitions until ctx is done. look asks the server about one.
 func (c *custody) watch(ctx context.Context, look func(p int)) {
-	for sleep(ctx, custodyEvery) {
+	for retry.Sleep(ctx, custodyEvery) {
 		for _, p := range c.open() {
 			look(p)
-			if !sleep(ctx, leastPause) {
+			if !retry.Sleep(ctx, leastPause) {
 				return
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 )
@@ -49,58 +51,58 @@ func newDeadLetters() *deadLetters {
 
 // giveUp takes over a delivery, with what it holds of the budget, that is not to be processed: it becomes a dead letter, or is given back to come
 // again later where that fails. It waits for nothing but room, and with the end of ctx gives back at once.
-func (w *Worker) giveUp(ctx context.Context, d delivery, why Reason, cause error) {
+func (w *Worker) giveUp(ctx context.Context, d inflight.Delivery, why Reason, cause error) {
 	select {
 	case w.dead.places <- struct{}{}:
 	case <-ctx.Done():
 		w.nak(&d, 0)
-		w.pool.release(&d)
+		w.pool.Release(&d)
 		return
 	}
 	w.dead.stored.Go(func() {
 		defer func() { <-w.dead.places }()
-		defer w.pool.release(&d)
+		defer w.pool.Release(&d)
 		if !w.deadLetter(ctx, &d, why, cause) {
-			w.nak(&d, d.nakDelay())
+			w.nak(&d, d.NakDelay())
 		}
 	})
 }
 
 // deadLetter stores the payload under the dead-letter subject and then terminates the input. It reports
 // false, and has settled nothing, when the dead letter could not be stored.
-func (w *Worker) deadLetter(ctx context.Context, d *delivery, why Reason, cause error) bool {
+func (w *Worker) deadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) bool {
 	if err := w.storeDeadLetter(ctx, d, why, cause); err != nil {
 		w.sayNotBuried(d, why, err)
 		return false
 	}
 	w.ledger.settle(d)
-	if err := d.msg.TermWithReason(string(why)); err != nil {
-		w.log.Warn("a payload was dead-lettered but could not be terminated; it comes again", "sequence", d.sequence, "error", err)
+	if err := d.Msg.TermWithReason(string(why)); err != nil {
+		w.log.Warn("a payload was dead-lettered but could not be terminated; it comes again", "sequence", d.Sequence, "error", err)
 	}
 	w.sayBuried(d, why, cause)
 	return true
 }
 
 // sayNotBuried and sayBuried say what became of a dead letter.
-func (w *Worker) sayNotBuried(d *delivery, why Reason, err error) {
+func (w *Worker) sayNotBuried(d *inflight.Delivery, why Reason, err error) {
 	w.log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
 		"dead-letter subjects, and does it take messages of this size?)",
-		"stream", d.stream, "sequence", d.sequence, "reason", why, "error", err)
+		"stream", d.Stream, "sequence", d.Sequence, "reason", why, "error", err)
 }
 
-func (w *Worker) sayBuried(d *delivery, why Reason, cause error) {
-	w.log.Warn("payload dead-lettered", "stream", d.stream, "sequence", d.sequence, "subject", d.subject,
-		"bytes", len(d.msg.Data()), "deliveries", d.deliveries, "reason", why, "cause", cause)
-	w.observer.Settled(DeadLettered, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
+func (w *Worker) sayBuried(d *inflight.Delivery, why Reason, cause error) {
+	w.log.Warn("payload dead-lettered", "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
+		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)
+	w.observer.Settled(inflight.DeadLettered, len(d.Msg.Data()), 0, time.Since(d.Received), w.ackWait-time.Since(d.Received))
 }
 
 // storeDeadLetter returns once the server has stored the dead letter, in the first form that it takes.
-func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, cause error) error {
-	letter := &letter{w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.opts.DeadLetterPrefix, d.subject))}
+func (w *Worker) storeDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
+	letter := &letter{w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.opts.DeadLetterPrefix, d.Subject))}
 	for attempt := 1; ; attempt++ {
 		stored, until, err := w.clearance.buried(ctx, d)
 		if stored {
-			w.log.Info("a result or a dead letter of an input is stored already", "sequence", d.sequence)
+			w.log.Info("a result or a dead letter of an input is stored already", "sequence", d.Sequence)
 			return nil
 		}
 		if err == nil {
@@ -116,7 +118,7 @@ func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, c
 			letter.form++
 			continue
 		case store.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
-			!sleep(ctx, retryWait(attempt)):
+			!retry.Sleep(ctx, retry.Delay(attempt)):
 			w.outgrown(d, err)
 			return fmt.Errorf("dead letter on %q: %w", letter.subject, err)
 		}
@@ -125,19 +127,19 @@ func (w *Worker) storeDeadLetter(ctx context.Context, d *delivery, why Reason, c
 
 // deadLetterHeader says what happened to the payload. Its message id differs from the result's, or a result
 // stored before an acknowledgement was lost would swallow the dead letter.
-func (d *delivery) deadLetterHeader(why Reason, cause error, own bool) nats.Header {
+func deadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {
-		h = passThrough(d.msg.Headers(), 8)
-		if lines := withheld(d.msg.Headers()); len(lines) > 0 {
+		h = passThrough(d.Msg.Headers(), 8)
+		if lines := withheld(d.Msg.Headers()); len(lines) > 0 {
 			h[HeaderInput] = lines
 		}
 	}
-	d.source(h)
+	addSource(h, d)
 	h[HeaderReason] = []string{string(why)}
 	h[HeaderError] = []string{headerText(cause)}
-	h[HeaderDeliveries] = []string{strconv.Itoa(d.deliveries)}
-	h[jetstream.MsgIDHeader] = []string{d.messageID() + ":" + string(why)}
+	h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
+	h[jetstream.MsgIDHeader] = []string{messageID(d) + ":" + string(why)}
 	return h
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -44,8 +45,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	payload := someBytes(1000, 1001, 999)
 	r.publish(3, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, DeadLettered, 1)
-	r.tally.await(t, Published, 2)
+	r.tally.await(t, inflight.DeadLettered, 1)
+	r.tally.await(t, inflight.Published, 2)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	r.limitConsumer(2)
 	r.publish(1, someBytes(100))
 	run := r.run(simDevice(t, noScratch...), streams.Config{})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +83,8 @@ func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 		HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
 	})
 	r.awaitFinished(1)
-	if r.tally.count(Nacked) != 1 || len(r.stored("results.>")) != 0 {
-		t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(Nacked), len(r.stored("results.>")))
+	if r.tally.count(inflight.Nacked) != 1 || len(r.stored("results.>")) != 0 {
+		t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(inflight.Nacked), len(r.stored("results.>")))
 	}
 }
 
@@ -117,7 +118,7 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, document)
-	if dead := r.tally.count(DeadLettered); dead != 0 {
+	if dead := r.tally.count(inflight.DeadLettered); dead != 0 {
 		t.Errorf("%d good payloads were given up", dead)
 	}
 }
@@ -135,7 +136,7 @@ func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	kernels := operator.HostKernels()
 	kernels[0] = picky{kernels[0], true}
 	run := r.run(openHost(t, kernels), streams.Config{BatchPayloads: 10})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -157,8 +158,8 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	r.publishMsg(heavy, []byte("second"))
 	r.publishMsg(nil, []byte("third"))
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, 2)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.Published, 2)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 	r.provision()
 	r.publishMsg(nats.Header{"Heavy": {strings.Repeat("h", 65450)}}, []byte("payload"))
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -203,13 +204,13 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	payload := someBytes(1001, 5)
 	r.publish(2, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, Published, 1) // others are not held up
-	r.tally.await(t, Nacked, 1)
+	r.tally.await(t, inflight.Published, 1) // others are not held up
+	r.tally.await(t, inflight.Nacked, 1)
 	if info := r.consumerInfo(); info.NumAckPending == 0 || info.AckFloor.Stream != 0 {
 		t.Errorf("the payload without a dead letter is settled: %d unacknowledged, floor %d", info.NumAckPending, info.AckFloor.Stream)
 	}
 	r.createStream(config)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}

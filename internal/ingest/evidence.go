@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -35,11 +36,11 @@ type failedOnce struct {
 const heldFor = 2 * longestNak
 
 // cameRight notes that a device has computed a group's batch.
-func (w *Worker) cameRight(pipe *streams.Pipeline, g *group) {
+func (w *Worker) cameRight(pipe *streams.Pipeline, g *inflight.Batch) {
 	w.progressed()
 	w.evidence[pipe].cameRight()
 	for _, e := range w.evidence {
-		e.settled(g.items)
+		e.settled(g.Items)
 	}
 }
 
@@ -75,7 +76,7 @@ func (r ruling) String() string { return [...]string{"give up", "hold back", "no
 // With another payload that came right since, they are to blame. Where two or more failed and none came right, the device
 // is. A single one is to blame if there is no other to compare it with: then the probe is all there is. Otherwise it is held
 // back, and given up when it fails again after others came right, or when it was delivered, or has failed, limit times.
-func (e *evidence) rule(failed []*delivery, limit int, c comparison) ruling {
+func (e *evidence) rule(failed []*inflight.Delivery, limit int, c comparison) ruling {
 	if e.batches() > c.since {
 		return e.forget(failed)
 	}
@@ -87,7 +88,7 @@ func (e *evidence) rule(failed []*delivery, limit int, c comparison) ruling {
 	switch {
 	case max(e.inRow(), 1+c.others) >= inARow:
 		return notWell
-	case again && (e.batches() > before.right || max(d.deliveries, before.times+1) >= limit):
+	case again && (e.batches() > before.right || max(d.NumDelivered, before.times+1) >= limit):
 		return e.forget(failed)
 	case c.idle():
 		return e.forget(failed)
@@ -96,18 +97,18 @@ func (e *evidence) rule(failed []*delivery, limit int, c comparison) ruling {
 }
 
 // note enters a payload that failed alone, and returns what was known of it.
-func (e *evidence) note(d *delivery) (before failedOnce, again bool) {
+func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before, again = e.failed[d.sequence]
-	if again && before.stored.Equal(d.stored) {
-		e.failed[d.sequence] = failedOnce{d.stored, before.right, before.times + 1, time.Now()}
+	before, again = e.failed[d.Sequence]
+	if again && before.stored.Equal(d.Stored) {
+		e.failed[d.Sequence] = failedOnce{d.Stored, before.right, before.times + 1, time.Now()}
 		return before, true
 	}
 	if e.failed == nil || len(e.failed) >= remembered {
 		e.failed = map[uint64]failedOnce{} // it does not grow without a bound; what is forgotten is held back once more
 	}
-	e.failed[d.sequence] = failedOnce{d.stored, e.right, 1, time.Now()}
+	e.failed[d.Sequence] = failedOnce{d.Stored, e.right, 1, time.Now()}
 	e.row++
 	return failedOnce{}, false
 }
@@ -119,33 +120,33 @@ func (e *evidence) inRow() int {
 }
 
 // forget takes payloads off that are given up.
-func (e *evidence) forget(failed []*delivery) ruling {
+func (e *evidence) forget(failed []*inflight.Delivery) ruling {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, d := range failed {
-		delete(e.failed, d.sequence)
+		delete(e.failed, d.Sequence)
 	}
 	return giveUp
 }
 
 // settled takes payloads off that came right after all.
-func (e *evidence) settled(items []delivery) {
+func (e *evidence) settled(items []inflight.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.failed) == 0 {
 		return
 	}
 	for i := range items {
-		delete(e.failed, items[i].sequence)
+		delete(e.failed, items[i].Sequence)
 	}
 }
 
 // holds says whether a payload failed alone before and nothing has come right since: among others it would tell nothing.
-func (e *evidence) holds(d *delivery) bool {
+func (e *evidence) holds(d *inflight.Delivery) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	f, ok := e.failed[d.sequence]
-	return ok && f.stored.Equal(d.stored) && f.right == e.right
+	f, ok := e.failed[d.Sequence]
+	return ok && f.stored.Equal(d.Stored) && f.right == e.right
 }
 
 // held is how many payloads are held back.

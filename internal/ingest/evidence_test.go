@@ -3,11 +3,13 @@ package ingest
 import (
 	"testing"
 	"time"
+
+	"millrace/internal/ingest/inflight"
 )
 
 // in is a delivery of a payload, for the count-th time.
-func in(sequence uint64, count int) *delivery {
-	return &delivery{sequence: sequence, deliveries: count, stored: time.Unix(int64(sequence), 0)}
+func in(sequence uint64, count int) *inflight.Delivery {
+	return &inflight.Delivery{Sequence: sequence, NumDelivered: count, Stored: time.Unix(int64(sequence), 0)}
 }
 
 func TestEvidenceRules(t *testing.T) {
@@ -16,28 +18,28 @@ func TestEvidenceRules(t *testing.T) {
 	const limit = 5
 	for name, c := range map[string]struct {
 		before func(e *evidence) // what happened earlier
-		failed []*delivery
+		failed []*inflight.Delivery
 		since  uint64
 		others int
 		idle   func() bool
 		want   ruling
 	}{
-		"others came right":                             {func(e *evidence) { e.cameRight() }, []*delivery{in(1, 1), in(2, 1)}, 0, 0, busy, giveUp},
-		"others came right, but before":                 {func(e *evidence) { e.cameRight() }, []*delivery{in(1, 1), in(2, 1)}, 1, 0, busy, notWell},
-		"all of several failed":                         {nil, []*delivery{in(1, 1), in(2, 1)}, 0, 0, idle, notWell},
-		"one failed, and there is no other":             {nil, []*delivery{in(1, 1)}, 0, 0, idle, giveUp},
-		"one failed, and others wait":                   {nil, []*delivery{in(1, 1)}, 0, 0, busy, holdBack},
-		"often delivered, but failed once":              {nil, []*delivery{in(1, 50)}, 0, 0, busy, holdBack},
-		"it failed before, and nothing since":           {held(in(1, 1)), []*delivery{in(1, 2)}, 0, 0, busy, holdBack},
-		"it failed before, and others came right since": {func(e *evidence) { held(in(1, 1))(e); e.cameRight() }, []*delivery{in(1, 2)}, 1, 0, busy, giveUp},
-		"another of its sequence failed before":         {held(&delivery{sequence: 1, deliveries: 1}), []*delivery{in(1, limit)}, 0, 0, busy, holdBack},
-		"it failed before, and came too often":          {held(in(1, 1)), []*delivery{in(1, limit)}, 0, 0, busy, giveUp},
-		"it failed too often":                           {held(in(1, 1), in(1, 1), in(1, 1), in(1, 1)), []*delivery{in(1, 1)}, 0, 0, busy, giveUp},
-		"many in a row":                                 {heldRow(inARow - 1), []*delivery{in(99, 1)}, 0, 0, idle, notWell},
-		"nearly as many":                                {heldRow(inARow - 2), []*delivery{in(99, 1)}, 0, 0, idle, giveUp},
-		"many, and one came right in between":           {func(e *evidence) { heldRow(inARow - 1)(e); e.cameRight() }, []*delivery{in(99, 1)}, 1, 0, busy, holdBack},
-		"many compared with it":                         {nil, []*delivery{in(1, 1)}, 0, inARow - 1, busy, notWell},
-		"some compared with it":                         {nil, []*delivery{in(1, 1)}, 0, inARow - 2, busy, holdBack},
+		"others came right":                             {func(e *evidence) { e.cameRight() }, []*inflight.Delivery{in(1, 1), in(2, 1)}, 0, 0, busy, giveUp},
+		"others came right, but before":                 {func(e *evidence) { e.cameRight() }, []*inflight.Delivery{in(1, 1), in(2, 1)}, 1, 0, busy, notWell},
+		"all of several failed":                         {nil, []*inflight.Delivery{in(1, 1), in(2, 1)}, 0, 0, idle, notWell},
+		"one failed, and there is no other":             {nil, []*inflight.Delivery{in(1, 1)}, 0, 0, idle, giveUp},
+		"one failed, and others wait":                   {nil, []*inflight.Delivery{in(1, 1)}, 0, 0, busy, holdBack},
+		"often delivered, but failed once":              {nil, []*inflight.Delivery{in(1, 50)}, 0, 0, busy, holdBack},
+		"it failed before, and nothing since":           {held(in(1, 1)), []*inflight.Delivery{in(1, 2)}, 0, 0, busy, holdBack},
+		"it failed before, and others came right since": {func(e *evidence) { held(in(1, 1))(e); e.cameRight() }, []*inflight.Delivery{in(1, 2)}, 1, 0, busy, giveUp},
+		"another of its sequence failed before":         {held(&inflight.Delivery{Sequence: 1, NumDelivered: 1}), []*inflight.Delivery{in(1, limit)}, 0, 0, busy, holdBack},
+		"it failed before, and came too often":          {held(in(1, 1)), []*inflight.Delivery{in(1, limit)}, 0, 0, busy, giveUp},
+		"it failed too often":                           {held(in(1, 1), in(1, 1), in(1, 1), in(1, 1)), []*inflight.Delivery{in(1, 1)}, 0, 0, busy, giveUp},
+		"many in a row":                                 {heldRow(inARow - 1), []*inflight.Delivery{in(99, 1)}, 0, 0, idle, notWell},
+		"nearly as many":                                {heldRow(inARow - 2), []*inflight.Delivery{in(99, 1)}, 0, 0, idle, giveUp},
+		"many, and one came right in between":           {func(e *evidence) { heldRow(inARow - 1)(e); e.cameRight() }, []*inflight.Delivery{in(99, 1)}, 1, 0, busy, holdBack},
+		"many compared with it":                         {nil, []*inflight.Delivery{in(1, 1)}, 0, inARow - 1, busy, notWell},
+		"some compared with it":                         {nil, []*inflight.Delivery{in(1, 1)}, 0, inARow - 2, busy, holdBack},
 	} {
 		e := &evidence{}
 		if c.before != nil {
@@ -57,7 +59,7 @@ func TestEvidenceRules(t *testing.T) {
 }
 
 // held has payloads fail alone, with others waiting.
-func held(failed ...*delivery) func(e *evidence) {
+func held(failed ...*inflight.Delivery) func(e *evidence) {
 	return func(e *evidence) {
 		for _, d := range failed {
 			e.note(d)

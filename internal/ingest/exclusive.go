@@ -12,7 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/members"
+	"millrace/internal/ingest/retry"
 	"millrace/internal/streams"
 )
 
@@ -130,7 +132,7 @@ func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 		}
 		e.w.observer.Restarted()
 		often.say(log, err, time.Now())
-		if !sleep(ctx, retryWait(attempt)) {
+		if !retry.Sleep(ctx, retry.Delay(attempt)) {
 			return nil
 		}
 	}
@@ -143,14 +145,14 @@ func (s *settler) encodeCompleted(ctx context.Context) {
 	for {
 		select {
 		case b := <-s.pipe.Completed():
-			g := b.Owner.(*group)
+			g := b.Owner.(*inflight.Batch)
 			record, err := *b.Record(), b.Err()
 			if err == nil {
 				s.w.cameRight(s.pipe, g)
 				s.encode(g, b)
 			}
 			b.Release()
-			g.ended(record, err)
+			g.Complete(record, err)
 		case <-ctx.Done():
 			return
 		}

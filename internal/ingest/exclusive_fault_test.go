@@ -8,6 +8,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -28,12 +29,12 @@ func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 				run.done <- err
 				alive = false
 			case <-r.tally.changed:
-				if r.tally.stored()+r.tally.count(DeadLettered) >= n {
+				if r.tally.stored()+r.tally.count(inflight.DeadLettered) >= n {
 					err, alive = run.drain(), false
 				}
 			case <-time.After(patience):
 				t.Fatalf("nothing has been settled for %v: %d stored, %d dead letters of %d", patience, r.tally.stored(),
-					r.tally.count(DeadLettered), n)
+					r.tally.count(inflight.DeadLettered), n)
 			}
 		}
 		switch {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -20,7 +21,7 @@ func TestExclusiveBuriesWhatAnOperatorCannotTake(t *testing.T) {
 	payload := unfitAt(bad)
 	r.publish(n, payload)
 	run := r.run(pickySim(t), streams.Config{Lanes: 1, BatchPayloads: 16})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
 	if err := run.drain(); err != nil {

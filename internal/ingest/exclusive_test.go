@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
@@ -181,7 +182,7 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 		return document(i)
 	})
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 100 << 10})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
@@ -224,13 +225,13 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	const n = 3 * queueMost // more than there is room for in front of the device, and in what was pulled
+	const n = 3 * inflight.QueueMost // more than there is room for in front of the device, and in what was pulled
 	large := someBytes(4 * pull.RequestBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)
 	release := behind.Hold()
 	run := r.run(behind, streams.Config{BatchPayloads: 1})
-	until(t, "the worker has its hands full", func() bool { return int(run.worker.pool.inHand.Load()) == run.worker.pipes[0].Slots() })
+	until(t, "the worker has its hands full", func() bool { return run.worker.Status().InHand == run.worker.pipes[0].Slots() })
 	<-time.After(2 * topology.PinnedFor) // nothing is to happen in it
 	release()
 	r.tally.awaitStored(t, n)

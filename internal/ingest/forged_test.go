@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
@@ -94,8 +95,8 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 					t.Errorf("result of input %d: %v", i+1, err)
 				}
 			}
-			if len(results) != len(payloads) || r.tally.count(Duplicate) > 0 || r.tally.redelivered() > 0 {
-				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(results), len(payloads), r.tally.count(Duplicate), r.tally.redelivered())
+			if len(results) != len(payloads) || r.tally.count(inflight.Duplicate) > 0 || r.tally.redelivered() > 0 {
+				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(results), len(payloads), r.tally.count(inflight.Duplicate), r.tally.redelivered())
 			}
 			for _, bad := range []string{"beginning the partition anew", "pull interrupted"} {
 				if r.log.Has(bad) {

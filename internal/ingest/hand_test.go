@@ -3,6 +3,8 @@ package ingest
 import (
 	"slices"
 	"testing"
+
+	"millrace/internal/ingest/inflight"
 )
 
 // TestHandIsBoundedByBytes: a hand that has a batch's bytes takes no more, however few payloads those are, and what is
@@ -10,9 +12,9 @@ import (
 func TestHandIsBoundedByBytes(t *testing.T) {
 	const most = 100
 	l := levels{full: 64, limit: 10}
-	h := hand{g: &group{}}
+	h := hand{g: &inflight.Batch{}}
 	add := func(size, headers, level int) {
-		h.add(delivery{msg: &paperMsg{data: make([]byte, size)}, headers: headers, level: level})
+		h.add(inflight.Delivery{Msg: &paperMsg{data: make([]byte, size)}, HeaderBytes: headers, Level: level})
 	}
 	add(60, 0, 0)
 	if got := h.room(l, most); got != 63 {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"millrace/internal/ingest/inflight"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -106,38 +108,38 @@ func hasPrefixFold(s, prefix string) bool {
 }
 
 // source names where the message came from.
-func (d *delivery) source(h nats.Header) {
-	h[HeaderStream] = []string{d.stream}
-	h[HeaderSequence] = []string{strconv.FormatUint(d.sequence, 10)}
-	h[HeaderSubject] = []string{d.subject}
+func addSource(h nats.Header, d *inflight.Delivery) {
+	h[HeaderStream] = []string{d.Stream}
+	h[HeaderSequence] = []string{strconv.FormatUint(d.Sequence, 10)}
+	h[HeaderSubject] = []string{d.Subject}
 }
 
 // messageID identifies the input for the result stream's duplicate window: <stream>:<sequence>:<nanoseconds since 1970 at which the
 // input stream stored it>. The server sends all three with every delivery, so every worker gives an input the same id. The time is
 // part of it because sequences are used again: by a stream that is deleted and created anew, or restored from an older copy.
-func (d *delivery) messageID() string {
-	id := make([]byte, 0, len(d.stream)+2*len(":18446744073709551615"))
-	id = append(id, d.stream...)
+func messageID(d *inflight.Delivery) string {
+	id := make([]byte, 0, len(d.Stream)+2*len(":18446744073709551615"))
+	id = append(id, d.Stream...)
 	id = append(id, ':')
-	id = strconv.AppendUint(id, d.sequence, 10)
+	id = strconv.AppendUint(id, d.Sequence, 10)
 	id = append(id, ':')
-	return string(strconv.AppendInt(id, d.stored.UnixNano(), 10))
+	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
 }
 
 // resultHeaders are what a result has beside its input's headers.
 var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, HeaderOperators, jetstream.MsgIDHeader}
 
 // resultHeader is the header of the input's result.
-func (d *delivery) resultHeader(operators string) nats.Header {
-	h := passThrough(d.msg.Headers(), 5)
-	id := d.messageID()
-	sequence, _, _ := strings.Cut(id[len(d.stream)+1:], ":")
-	values := []string{d.stream, sequence, d.subject, operators, id} // one allocation for all
+func resultHeader(d *inflight.Delivery, operators string) nats.Header {
+	h := passThrough(d.Msg.Headers(), 5)
+	id := messageID(d)
+	sequence, _, _ := strings.Cut(id[len(d.Stream)+1:], ":")
+	values := []string{d.Stream, sequence, d.Subject, operators, id} // one allocation for all
 	for i, key := range resultHeaders {
 		h[key] = values[i : i+1 : i+1]
 	}
-	if !d.first {
-		h[HeaderDeliveries] = []string{strconv.Itoa(d.deliveries)}
+	if !d.First {
+		h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
 	}
 	return h
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -56,7 +57,7 @@ type batches struct {
 	seen map[uint64]string // traceparent by sequence
 }
 
-func (b *batches) BatchEnded(_ *streams.Record, payloads iter.Seq[Payload]) {
+func (b *batches) BatchEnded(_ *streams.Record, payloads iter.Seq[inflight.Payload]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for p := range payloads {
@@ -104,7 +105,7 @@ func TestTraceContextIsCarriedThrough(t *testing.T) {
 
 // TestNobodyObservesBatchesForFree: without an observer a batch's end costs nothing more.
 func TestNobodyObservesBatchesForFree(t *testing.T) {
-	w, g, record := &Worker{}, &group{items: make([]delivery, 100)}, &streams.Record{}
+	w, g, record := &Worker{}, &inflight.Batch{Items: make([]inflight.Delivery, 100)}, &streams.Record{}
 	if n := testing.AllocsPerRun(1000, func() { w.tell(g, record) }); n != 0 {
 		t.Errorf("%v allocations a batch", n)
 	}

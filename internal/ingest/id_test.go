@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
@@ -20,19 +21,19 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 	t.Parallel()
 	stored := time.Unix(1700000000, 123456789)
 	m := pull.Stored(nil, "IN", "millrace-0", 3, &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: 7, Time: stored.UTC(), Header: nats.Header{}})
-	d, err := newDelivery(m, time.Now())
+	d, err := inflight.NewDelivery(m, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	const id = "IN:7:1700000000123456789"
-	h := d.resultHeader("crc32c")
+	h := resultHeader(&d, "crc32c")
 	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, HeaderSequence: "7", HeaderStream: "IN"})
-	if got := d.deadLetterHeader(TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
+	if got := deadLetterHeader(&d, TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
 		t.Errorf("the id of the dead letter is %q", got)
 	}
 	// What a lease reads from the stream has the same id as what the consumer delivers.
 	read := (&tenure{w: &Worker{opts: Options{Topology: topology.Topology{Stream: "IN"}}}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
-	if got := read.messageID(); got != id {
+	if got := messageID(&read); got != id {
 		t.Errorf("the id of a message that is read from the stream is %q", got)
 	}
 }
@@ -100,7 +101,7 @@ func TestAStreamCreatedAnewUnderAWorker(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantBoth(n)
-	if again := r.tally.count(Duplicate); again != 0 {
+	if again := r.tally.count(inflight.Duplicate); again != 0 {
 		t.Errorf("%d results were dropped as duplicates", again)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"millrace/internal/ingest/inflight"
 )
 
 // remembered is how many settled inputs a ledger knows: what a worker settles in a second or so, and far more than
@@ -40,41 +42,41 @@ const (
 
 // take enters a delivery, unless its input is known. A first delivery of what is settled is a replay: somebody made
 // the consumer anew to have it computed again, and it is.
-func (l *ledger) take(d *delivery) standing {
+func (l *ledger) take(d *inflight.Delivery) standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at, ok := l.held[d.sequence]; ok && at.Equal(d.stored) {
+	if at, ok := l.held[d.Sequence]; ok && at.Equal(d.Stored) {
 		return inHand
 	}
-	if at, ok := l.settled[d.sequence]; ok && at.Equal(d.stored) && d.deliveries > 1 {
+	if at, ok := l.settled[d.Sequence]; ok && at.Equal(d.Stored) && d.NumDelivered > 1 {
 		return done
 	}
-	l.held[d.sequence] = d.stored
+	l.held[d.Sequence] = d.Stored
 	return unknown
 }
 
 // giveBack notes that a delivery was not settled and is to come again.
-func (l *ledger) giveBack(d *delivery) {
+func (l *ledger) giveBack(d *inflight.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.release(d)
 	if l.returned == nil || len(l.returned) >= remembered {
 		l.returned = map[uint64]time.Time{} // it does not grow without a bound; whose return is forgotten is a suspect
 	}
-	l.returned[d.sequence] = d.stored
+	l.returned[d.Sequence] = d.Stored
 }
 
 // gaveBack says whether this worker has given that input back. It lives, so the input is not what breaks the device.
-func (l *ledger) gaveBack(d *delivery) bool {
+func (l *ledger) gaveBack(d *inflight.Delivery) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, ok := l.returned[d.sequence]
-	return ok && at.Equal(d.stored)
+	at, ok := l.returned[d.Sequence]
+	return ok && at.Equal(d.Stored)
 }
 
 // release takes a delivery out of what is held, and wakes who waits for that. l.mu is held.
-func (l *ledger) release(d *delivery) {
-	delete(l.held, d.sequence)
+func (l *ledger) release(d *inflight.Delivery) {
+	delete(l.held, d.Sequence)
 	if l.fewer != nil && len(l.held) <= l.awaited {
 		close(l.fewer)
 		l.fewer = nil
@@ -100,19 +102,19 @@ func (l *ledger) await(ctx context.Context, n int) error {
 }
 
 // settle notes that the result or the dead letter of a delivery is stored.
-func (l *ledger) settle(d *delivery) {
+func (l *ledger) settle(d *inflight.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.release(d)
-	delete(l.returned, d.sequence)
-	if _, again := l.settled[d.sequence]; !again {
+	delete(l.returned, d.Sequence)
+	if _, again := l.settled[d.Sequence]; !again {
 		if len(l.order) < remembered {
-			l.order = append(l.order, d.sequence)
+			l.order = append(l.order, d.Sequence)
 		} else {
 			delete(l.settled, l.order[l.next])
-			l.order[l.next] = d.sequence
+			l.order[l.next] = d.Sequence
 			l.next = (l.next + 1) % remembered
 		}
 	}
-	l.settled[d.sequence] = d.stored
+	l.settled[d.Sequence] = d.Stored
 }

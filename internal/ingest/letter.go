@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/store"
 )
 
@@ -23,7 +24,7 @@ const (
 // letter is a dead letter that is being stored.
 type letter struct {
 	w       *Worker
-	d       *delivery
+	d       *inflight.Delivery
 	why     Reason
 	cause   error
 	subject string
@@ -37,7 +38,7 @@ const payloadTimeout = 10 * time.Second
 // store stores the letter in its form.
 func (l *letter) store(ctx context.Context) error {
 	if l.form < apart {
-		return l.send(ctx, l.form == whole, l.form.omitted(), l.d.msg.Data())
+		return l.send(ctx, l.form == whole, l.form.omitted(), l.d.Msg.Data())
 	}
 	return l.storeApart(ctx)
 }
@@ -68,7 +69,7 @@ func (l *letter) storePayload(ctx context.Context) (at uint64, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
-	ack, err := js.PublishMsg(ctx, &nats.Msg{Subject: l.subject, Data: l.d.msg.Data()})
+	ack, err := js.PublishMsg(ctx, &nats.Msg{Subject: l.subject, Data: l.d.Msg.Data()})
 	if err != nil {
 		return 0, err
 	}
@@ -77,7 +78,7 @@ func (l *letter) storePayload(ctx context.Context) (at uint64, err error) {
 
 // send stores one message with the letter's headers, and with those of the input if inputs is set.
 func (l *letter) send(ctx context.Context, inputs bool, omitted string, body []byte) error {
-	h := l.d.deadLetterHeader(l.why, l.cause, inputs)
+	h := deadLetterHeader(l.d, l.why, l.cause, inputs)
 	if omitted != "" {
 		h[HeaderOmitted] = []string{omitted}
 	}
@@ -96,9 +97,9 @@ func (l *letter) logOmission() {
 	switch l.form {
 	case ownOnly:
 		l.w.log.Warn("the input's own headers were left out of a dead letter: with them it is more than the server takes",
-			"sequence", l.d.sequence, "headers", len(l.d.msg.Headers()))
+			"sequence", l.d.Sequence, "headers", len(l.d.Msg.Headers()))
 	case apart:
 		l.w.log.Warn("a dead letter is stored in two messages, payload and headers: together they are more than the server takes "+
-			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.sequence, "payload_sequence", l.payload)
+			"(raise max_payload, or max_msg_size of the stream)", "sequence", l.d.Sequence, "payload_sequence", l.payload)
 	}
 }

@@ -23,7 +23,7 @@ func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	r.publish(1, payload)
 	w := r.prepare(hostDevice(t), streams.Config{}).worker
 	input := r.input()
-	result := &nats.Msg{Subject: "results.web.0", Header: input.resultHeader(w.operators)}
+	result := &nats.Msg{Subject: "results.web.0", Header: resultHeader(&input, w.operators)}
 	if _, err := r.js.PublishMsg(r.ctx(), result); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -38,7 +39,7 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 		r.publishMsg(h, payload)
 	}
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, DeadLettered, len(payloads))
+	r.tally.await(t, inflight.DeadLettered, len(payloads))
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"millrace/internal/ingest/inflight"
+
 	"github.com/nats-io/nats.go"
 )
 
@@ -13,9 +15,9 @@ const reconnectPause = time.Minute
 // outgrown has the worker connect again where its client refuses to send what the server has delivered: the server's
 // max_payload was raised since, of which it tells its clients when they connect. err is why a dead letter of d, of this size,
 // could not be stored. Where it was lowered instead that is of no use, so it happens once in reconnectPause at most.
-func (w *Worker) outgrown(d *delivery, err error) {
+func (w *Worker) outgrown(d *inflight.Delivery, err error) {
 	known := w.nc.MaxPayload()
-	if !errors.Is(err, nats.ErrMaxPayload) || int64(len(d.msg.Data())) <= known {
+	if !errors.Is(err, nats.ErrMaxPayload) || int64(len(d.Msg.Data())) <= known {
 		return
 	}
 	now, last := time.Now().UnixNano(), w.reconnected.Load()
@@ -23,7 +25,7 @@ func (w *Worker) outgrown(d *delivery, err error) {
 		return
 	}
 	w.log.Warn("the server delivers messages larger than it took when the worker connected; connecting again, to learn its max_payload",
-		"bytes", len(d.msg.Data()), "known", known)
+		"bytes", len(d.Msg.Data()), "known", known)
 	for _, nc := range w.links {
 		if err := nc.ForceReconnect(); err != nil {
 			w.log.Warn("could not connect again", "error", err)

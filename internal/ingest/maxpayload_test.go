@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/streams"
 )
@@ -38,7 +39,7 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 				results := 2 + small
 				if batchBytes < large {
 					results--
-					r.tally.await(t, DeadLettered, 1)
+					r.tally.await(t, inflight.DeadLettered, 1)
 				}
 				r.tally.awaitStored(t, results)
 				if err := run.drain(); err != nil {

@@ -3,14 +3,12 @@ package ingest
 import (
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 )
 
 // Memory reads how much memory deliveries in flight take.
-func (w *Worker) Memory() (m Memory) {
-	m.Limit, m.Used, m.Waits = w.pool.budget.read()
-	return m
-}
+func (w *Worker) Memory() inflight.Memory { return w.pool.Memory() }
 
 const (
 	// connectionBuffers is what a connection takes for what it reads and writes. What is published while it is down is not kept.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partition"
 )
 
@@ -251,8 +252,8 @@ func (m *model) receive(w *modelWorker) error {
 	return nil
 }
 
-func (m *model) asDelivery(d wire) *delivery {
-	return &delivery{sequence: d.sequence, deliveries: d.deliveries, stored: time.Unix(int64(d.sequence), 0)}
+func (m *model) asDelivery(d wire) *inflight.Delivery {
+	return &inflight.Delivery{Sequence: d.sequence, NumDelivered: d.deliveries, Stored: time.Unix(int64(d.sequence), 0)}
 }
 
 // receiveExclusive is tenure.read and tenure.take.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
@@ -29,7 +30,7 @@ type Options struct {
 
 	Logger   *slog.Logger // what repeats for each payload is logged each time: bound it (see loglimit)
 	Observer Observer
-	Batches  BatchObserver // nil for none
+	Batches  inflight.BatchObserver // nil for none
 
 	// settled is called for each input whose result is stored, before Observer.Settled, each time it is. It is for tests, which
 	// tell inputs apart; nil for nothing.
@@ -37,8 +38,8 @@ type Options struct {
 }
 
 // hasResult tells tests of an input whose result is stored.
-func (w *Worker) hasResult(d *delivery) {
+func (w *Worker) hasResult(d *inflight.Delivery) {
 	if w.opts.settled != nil {
-		w.opts.settled(d.sequence, d.stored)
+		w.opts.settled(d.Sequence, d.Stored)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -96,7 +97,7 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, short)
-	if given := r.tally.count(DeadLettered); given != 0 {
+	if given := r.tally.count(inflight.DeadLettered); given != 0 {
 		t.Errorf("%d payloads were dead-lettered that had only waited", given)
 	}
 }
@@ -124,7 +125,7 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	// How many acknowledgements there are to lose depends on how results go in batches.
-	if r.tally.count(Duplicate) == 0 {
+	if r.tally.count(inflight.Duplicate) == 0 {
 		t.Error("no result was stored already when it was published again")
 	}
 	r.wantAll(n, document)

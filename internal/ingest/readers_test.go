@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -60,8 +61,8 @@ func TestReadersAreNotStopped(t *testing.T) {
 				}
 			}
 			run := r.run(hostDevice(t), streams.Config{})
-			r.tally.await(t, Published, n/2)
-			r.tally.await(t, DeadLettered, n/2)
+			r.tally.await(t, inflight.Published, n/2)
+			r.tally.await(t, inflight.DeadLettered, n/2)
 			if err := run.drain(); err != nil {
 				t.Fatal(err)
 			}

@@ -289,7 +289,7 @@ func (run *running) wait() error {
 	select {
 	case err := <-run.done:
 		run.done <- err
-		if _, bytes, _ := run.worker.pool.payloads.read(); bytes != 0 && err == nil {
+		if bytes := run.worker.pool.SubmittedBytes(); bytes != 0 && err == nil {
 			run.t.Errorf("%d bytes of payloads are counted after the end", bytes)
 		}
 		if m := run.worker.Memory(); m.Used != 0 {

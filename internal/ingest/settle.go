@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
@@ -27,11 +28,11 @@ type desk struct {
 	stale   []int    // of those, what has to be looked up
 	known   []int    // of those, what is stored already
 	results []nats.Msg
-	msgs    []*nats.Msg    // the results, by position in left
-	answers []store.Answer // likewise
-	stored  []*delivery    // the inputs to acknowledge
-	acking  time.Duration  // spent on acknowledging the inputs of this batch
-	kept    int64          // bytes of memory that it keeps for the next batch; see keep
+	msgs    []*nats.Msg          // the results, by position in left
+	answers []store.Answer       // likewise
+	stored  []*inflight.Delivery // the inputs to acknowledge
+	acking  time.Duration        // spent on acknowledging the inputs of this batch
+	kept    int64                // bytes of memory that it keeps for the next batch; see keep
 }
 
 // tidy lets go of the last batch's results and inputs. Who settles next may not come for long.
@@ -44,27 +45,27 @@ func (d *desk) tidy() {
 }
 
 // fit bounds what a tidied desk keeps.
-func (d *desk) fit(k *keep) {
-	size := sizeOf(d.records) + sizeOf(d.left) + sizeOf(d.stale) + sizeOf(d.known) + sizeOf(d.results) + sizeOf(d.msgs) + sizeOf(d.answers) + sizeOf(d.stored)
-	if !k.enough(d.kept, size) {
-		d.forget(k)
+func (d *desk) fit(p *inflight.Pool) {
+	size := inflight.SizeOf(d.records) + inflight.SizeOf(d.left) + inflight.SizeOf(d.stale) + inflight.SizeOf(d.known) + inflight.SizeOf(d.results) + inflight.SizeOf(d.msgs) + inflight.SizeOf(d.answers) + inflight.SizeOf(d.stored)
+	if !p.Retain(d.kept, size) {
+		d.forget(p)
 		return
 	}
 	d.kept = size
 }
 
 // forget lets a desk's memory go.
-func (d *desk) forget(k *keep) {
-	k.enough(d.kept, 0)
+func (d *desk) forget(p *inflight.Pool) {
+	p.Retain(d.kept, 0)
 	*d = desk{}
 }
 
 // outcome is what became of an input whose result is stored.
-func outcome(a store.Answer) Outcome {
+func outcome(a store.Answer) inflight.Outcome {
 	if a.Duplicate {
-		return Duplicate
+		return inflight.Duplicate
 	}
-	return Published
+	return inflight.Published
 }
 
 // run settles batches until ctx ends, which is after the last one has been settled or is to be given back.
@@ -72,12 +73,11 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 	for {
 		select {
 		case b := <-s.pipe.Completed():
-			<-s.w.desks.there // there are as many as settlers
-			s.desk = s.w.desks.take()
+			s.desk = s.w.desks.Take() // there are as many as settlers
 			s.settle(hard, b)
 			s.tidy()
-			s.fit(&s.w.pool.keep)
-			s.w.desks.put(s.desk)
+			s.fit(s.w.pool)
+			s.w.desks.Put(s.desk)
 		case <-done:
 			return
 		}
@@ -86,9 +86,9 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 
 // settle takes a completed batch over.
 func (s *settler) settle(ctx context.Context, b *streams.Batch) {
-	g := b.Owner.(*group)
-	if g.back != nil {
-		g.back <- b // somebody waits for just this batch
+	g := b.Owner.(*inflight.Batch)
+	if g.ReturnTo != nil {
+		g.ReturnTo <- b // somebody waits for just this batch
 		return
 	}
 	if err := b.Err(); err != nil {
@@ -100,15 +100,15 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 		return
 	}
 	s.finish(ctx, g, b)
-	s.w.pool.recycle(g)
+	s.w.pool.Recycle(g)
 }
 
 // finish publishes the results of a batch and settles every delivery of its group.
-func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
+func (s *settler) finish(ctx context.Context, g *inflight.Batch, b *streams.Batch) {
 	record := *b.Record()
 	start := s.pipe.Now()
 	s.w.cameRight(s.pipe, g)
-	g.store()
+	g.StartPublish()
 	s.encode(g, b)
 	b.Release() // its buffers may be used again: the results are in the group now
 	s.publishAll(ctx, g)
@@ -121,27 +121,17 @@ func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
 }
 
 // encode writes the result bodies of all payloads into the group.
-func (s *settler) encode(g *group, b *streams.Batch) {
+func (s *settler) encode(g *inflight.Batch, b *streams.Batch) {
 	ops := s.w.opts.Operators
-	g.makeRoom(len(g.items) * s.w.opts.Format.Most(s.w.opts.Operators))
-	for row := range g.items {
+	g.Bodies.Reserve(len(g.Items) * s.w.opts.Format.Most(s.w.opts.Operators))
+	for row := range g.Items {
 		s.records = s.records[:0]
 		for i, op := range ops {
 			stride := op.Stride()
 			s.records = append(s.records, b.Results(i)[row*stride:][:stride])
 		}
-		g.bodies = s.w.opts.Format.Append(g.bodies, ops, len(g.items[row].msg.Data()), s.records)
-		g.ends = append(g.ends, len(g.bodies))
+		g.Bodies.Add(s.w.opts.Format.Append(g.Bodies.Data, ops, len(g.Items[row].Msg.Data()), s.records))
 	}
-}
-
-// body is the encoded result of the i-th payload.
-func (g *group) body(i int) []byte {
-	start := 0
-	if i > 0 {
-		start = g.ends[i-1]
-	}
-	return g.bodies[start:g.ends[i]:g.ends[i]]
 }
 
 // publishAll publishes until every result of the group is stored and its input acknowledged, or ctx ends or the
@@ -149,10 +139,10 @@ func (g *group) body(i int) []byte {
 // is published again under the same id, so the stream keeps one. A result stream that is full, missing or slow
 // holds the batch here, and with that, as batches run out, the pull. A result that can never be stored takes
 // its input to the dead letters.
-func (s *settler) publishAll(ctx context.Context, g *group) {
+func (s *settler) publishAll(ctx context.Context, g *inflight.Batch) {
 	s.left = s.left[:0]
 	s.acking = 0
-	for i := range g.items {
+	for i := range g.Items {
 		s.left = append(s.left, i)
 	}
 	for attempt := 1; ; attempt++ {
@@ -173,21 +163,21 @@ func (s *settler) publishAll(ctx context.Context, g *group) {
 
 // publishOnce sends every result that is left and waits for the server's word on each. It returns the last
 // error.
-func (s *settler) publishOnce(ctx context.Context, g *group, attempt int) (last error) {
+func (s *settler) publishOnce(ctx context.Context, g *inflight.Batch, attempt int) (last error) {
 	s.tidy() // an attempt before may have had more
 	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
 	for _, i := range s.left {
-		d := &g.items[i]
+		d := &g.Items[i]
 		s.results = append(s.results, nats.Msg{
-			Subject: topology.MapSubject(s.w.opts.ResultPrefix, d.subject),
-			Header:  d.resultHeader(s.w.operators),
-			Data:    g.body(i),
+			Subject: topology.MapSubject(s.w.opts.ResultPrefix, d.Subject),
+			Header:  resultHeader(d, s.w.operators),
+			Data:    g.Result(i),
 		})
 	}
 	for n := range s.results {
 		s.msgs = append(s.msgs, &s.results[n])
 	}
-	ctx, cancel := context.WithDeadline(ctx, s.w.clearance.until(g.items, s.left, time.Now()))
+	ctx, cancel := context.WithDeadline(ctx, s.w.clearance.until(g.Items, s.left, time.Now()))
 	defer cancel()
 	s.answers = s.w.publisher.publishAttempt(ctx, attempt, s.msgs, s.answers)
 	for _, a := range s.answers {
@@ -202,23 +192,23 @@ func (s *settler) publishOnce(ctx context.Context, g *group, attempt int) (last 
 
 // settleAnswered acknowledges the inputs whose results are stored, gives up those whose results never can be,
 // and keeps the rest in left.
-func (s *settler) settleAnswered(ctx context.Context, g *group) {
+func (s *settler) settleAnswered(ctx context.Context, g *inflight.Batch) {
 	start := s.pipe.Now()
 	now := time.Now()
-	headroom := g.headroom(now, s.w.ackWait)
+	headroom := g.Headroom(now, s.w.ackWait)
 	rest := s.left[:0]
 	s.stored = s.stored[:0]
 	for n, i := range s.left {
-		d := &g.items[i]
+		d := &g.Items[i]
 		switch a := s.answers[n]; {
 		case a.Err == nil:
 			s.stored = append(s.stored, d)
-			g.settle(i)
+			g.Settle(i)
 			s.w.hasResult(d)
-			s.w.observer.Settled(outcome(a), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
+			s.w.observer.Settled(outcome(a), len(d.Msg.Data()), len(g.Result(i)), now.Sub(d.Received), headroom)
 		case store.Unstorable(a.Err):
-			g.settle(i)
-			s.w.giveUp(ctx, g.yield(i), TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
+			g.Settle(i)
+			s.w.giveUp(ctx, g.HandOver(i), TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
 		default:
 			rest = append(rest, i)
 		}

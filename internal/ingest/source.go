@@ -12,7 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/streams"
 )
 
 // source pulls continuously from the consumer and hands deliveries on one by one. It pulls more only as they
@@ -21,13 +24,13 @@ type source struct {
 	nc       *nats.Conn
 	consumer jetstream.Consumer
 	size     pull.Size
-	limit    *pull.Limit                           // of size, which follows the server's max_payload
-	careful  *careful                              // how to pull while suspects are about; nil: they are taken as any others
-	hold     func(context.Context, *delivery) bool // takes memory for it once there is some; false: ctx ended before
-	force    func(*delivery)                       // takes it at once
-	admit    func(*delivery) bool                  // false: not to be processed, and taken care of
-	unread   func(delivery)                        // takes what nobody reads any more
-	out      *queue
+	limit    *pull.Limit                                    // of size, which follows the server's max_payload
+	careful  *careful                                       // how to pull while suspects are about; nil: they are taken as any others
+	hold     func(context.Context, *inflight.Delivery) bool // takes memory for it once there is some; false: ctx ended before
+	force    func(*inflight.Delivery)                       // takes it at once
+	admit    func(*inflight.Delivery) bool                  // false: not to be processed, and taken care of
+	unread   func(inflight.Delivery)                        // takes what nobody reads any more
+	out      *inflight.Queue
 	handing  *atomic.Bool // set while it asks for nothing since it has something to hand on; see stalls
 	log      *slog.Logger
 	observer Observer
@@ -38,12 +41,12 @@ const recreateWait = 250 * time.Millisecond
 
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
 func (s *source) run(ctx, hard context.Context) (err error) {
-	defer s.out.close()
+	defer s.out.Close()
 	if s.careful != nil {
 		s.careful.begin(ctx)
 		defer s.careful.leave(s.unread)
 		defer func() {
-			if !lost(err) && !lost(context.Cause(ctx)) {
+			if !streams.Ended(err) && !streams.Ended(context.Cause(ctx)) {
 				err = errors.Join(err, s.careful.play(hard)) // what has come is finished, as everywhere
 			}
 		}()
@@ -51,7 +54,7 @@ func (s *source) run(ctx, hard context.Context) (err error) {
 	for ctx.Err() == nil {
 		err := s.turn(ctx, hard)
 		switch {
-		case lost(err):
+		case streams.Ended(err):
 			return err
 		case ctx.Err() != nil:
 			return nil
@@ -131,7 +134,7 @@ func (s *source) pull(ctx, hard context.Context) error {
 // from a consumer that is not there hears nothing.
 func (s *source) awaitConsumer(ctx context.Context) {
 	said := false
-	for sleep(ctx, recreateWait) {
+	for retry.Sleep(ctx, recreateWait) {
 		_, err := s.consumer.Info(ctx)
 		if err == nil {
 			s.size.Most = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
@@ -156,7 +159,7 @@ func (s *source) take(hard context.Context, msg *pull.Message) {
 	d, ok := s.receive(hard, msg, s.suspicious())
 	switch {
 	case !ok:
-	case d.level > 0 && s.careful != nil:
+	case d.Level > 0 && s.careful != nil:
 		s.careful.setAside(d)
 	default:
 		s.hand(hard, d)
@@ -165,8 +168,8 @@ func (s *source) take(hard context.Context, msg *pull.Message) {
 
 // receive says what a message is and whether it is to be processed. Where that is not to be any more, since until has
 // ended, it is left. It waits for memory, unless it must not: what is set aside has some, and comes to its end only when the source goes on.
-func (s *source) receive(until context.Context, msg *pull.Message, mustNotWait bool) (d delivery, ok bool) {
-	d, err := newDelivery(msg, time.Now())
+func (s *source) receive(until context.Context, msg *pull.Message, mustNotWait bool) (d inflight.Delivery, ok bool) {
+	d, err := inflight.NewDelivery(msg, time.Now())
 	if err != nil {
 		s.log.Error("message ignored", "error", err)
 		return d, false
@@ -181,16 +184,16 @@ func (s *source) receive(until context.Context, msg *pull.Message, mustNotWait b
 		s.unread(d)
 		return d, false
 	}
-	s.observer.Pending(d.pending)
-	if d.deliveries > 1 {
+	s.observer.Pending(d.Pending)
+	if d.NumDelivered > 1 {
 		s.observer.Redelivered()
 	}
 	return d, s.admit(&d)
 }
 
 // hand gives a delivery to the batchers, or leaves it when until has ended.
-func (s *source) hand(until context.Context, d delivery) {
-	if !s.out.put(until, d) {
+func (s *source) hand(until context.Context, d inflight.Delivery) {
+	if !s.out.Put(until, d) {
 		s.unread(d)
 	}
 }

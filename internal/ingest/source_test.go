@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
@@ -23,7 +24,7 @@ type pulling struct {
 
 	giveUp context.CancelFunc // ends the time for what has come
 	done   chan error
-	left   chan delivery // what it could not hand on
+	left   chan inflight.Delivery // what it could not hand on
 }
 
 // pull runs a source within that limit, on a connection of its own. Nobody takes what it hands on but the test.
@@ -45,11 +46,11 @@ func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	hard, giveUp := context.WithCancel(r.ctx())
-	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
+	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan inflight.Delivery, 1<<16)}
 	p.source = &source{
-		nc: nc, consumer: consumer, size: size, limit: size.Limit(nc), handing: &atomic.Bool{}, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
-		hold: func(context.Context, *delivery) bool { return true }, force: func(*delivery) {}, admit: func(*delivery) bool { return true },
-		unread: func(d delivery) { p.left <- d },
+		nc: nc, consumer: consumer, size: size, limit: size.Limit(nc), handing: &atomic.Bool{}, out: inflight.NewQueue(0), log: r.opts.Logger, observer: r.tally,
+		hold: func(context.Context, *inflight.Delivery) bool { return true }, force: func(*inflight.Delivery) {}, admit: func(*inflight.Delivery) bool { return true },
+		unread: func(d inflight.Delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs
 	go func() { p.done <- p.run(ctx, hard) }()
@@ -64,15 +65,19 @@ func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 }
 
 // next is the next delivery.
-func (p *pulling) next(t *testing.T) delivery {
+func (p *pulling) next(t *testing.T) inflight.Delivery {
 	t.Helper()
+	got := make(chan inflight.Delivery, 1)
+	go func() {
+		d, _ := p.out.Get()
+		got <- d
+	}()
 	select {
-	case d := <-p.out.ch:
-		p.out.took(d)
+	case d := <-got:
 		return d
 	case <-time.After(patience):
 		t.Fatalf("no delivery in %v", patience)
-		return delivery{}
+		return inflight.Delivery{}
 	}
 }
 
@@ -95,7 +100,7 @@ func TestPullIsBounded(t *testing.T) {
 			r.publish(n, c.payload)
 			p := r.pull(c.size, time.Second)
 			// The server answers a pull in one go, so when the fifth delivery is there it has counted all.
-			var got []delivery
+			var got []inflight.Delivery
 			for range 5 {
 				got = append(got, p.next(t))
 			}
@@ -106,8 +111,8 @@ func TestPullIsBounded(t *testing.T) {
 				got = append(got, p.next(t))
 			}
 			for i, d := range got {
-				if d.sequence != uint64(i+1) || d.deliveries != 1 {
-					t.Fatalf("delivery %d is input %d for the %d. time", i, d.sequence, d.deliveries)
+				if d.Sequence != uint64(i+1) || d.NumDelivered != 1 {
+					t.Fatalf("delivery %d is input %d for the %d. time", i, d.Sequence, d.NumDelivered)
 				}
 			}
 		})
@@ -131,7 +136,7 @@ func TestConsumersOwnBoundsAreKept(t *testing.T) {
 	const n = 50
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, n)
+	r.tally.await(t, inflight.Published, n)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,15 +151,15 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	const n = 100
 	r.publish(n, document)
 	p := r.pull(pull.Size{Messages: n, Most: 1 << 20}, time.Second)
-	seen := map[uint64]bool{p.next(t).sequence: true}
+	seen := map[uint64]bool{p.next(t).Sequence: true}
 	until(t, "all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
 	p.stop()
 	for range n / 2 {
-		seen[p.next(t).sequence] = true
+		seen[p.next(t).Sequence] = true
 	}
 	p.giveUp()
-	for d := range p.out.ch { // the source may choose to hand on one more
-		seen[d.sequence] = true
+	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may choose to hand on one more
+		seen[d.Sequence] = true
 	}
 	err := <-p.done
 	p.done <- err
@@ -197,16 +202,16 @@ func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 	proxy := r.behindProxy()
 	p := r.pull(pull.Size{Messages: 10, Most: 1 << 20}, 500*time.Millisecond)
 	r.publish(1, document)
-	if d := p.next(t); d.sequence != 1 || d.msg.Ack() != nil {
-		t.Fatalf("input %d came first, or could not be acknowledged", d.sequence)
+	if d := p.next(t); d.Sequence != 1 || d.Msg.Ack() != nil {
+		t.Fatalf("input %d came first, or could not be acknowledged", d.Sequence)
 	}
 	proxy.Lose(func(string, []byte) bool { return true })
 	r.publishFrom(1, 2, document)
 	r.log.Await(t, "pull interrupted")
 	proxy.Lose(nil)
 	d := p.next(t)
-	if d.sequence != 2 || d.deliveries < 2 {
-		t.Errorf("input %d came for the %d. time, want the second input, again", d.sequence, d.deliveries)
+	if d.Sequence != 2 || d.NumDelivered < 2 {
+		t.Errorf("input %d came for the %d. time, want the second input, again", d.Sequence, d.NumDelivered)
 	}
 	if r.tally.redelivered() == 0 || r.tally.reconnects() != 0 {
 		t.Errorf("%d redelivered and %d reconnections, want some and none", r.tally.redelivered(), r.tally.reconnects())
@@ -216,7 +221,7 @@ func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 func TestMessageFromElsewhereIsIgnored(t *testing.T) {
 	t.Parallel()
 	stray := pull.Stored(nil, "not.a.stream", "consumer", 1, &jetstream.RawStreamMsg{Subject: "stray"})
-	if _, err := newDelivery(stray, time.Now()); err == nil {
+	if _, err := inflight.NewDelivery(stray, time.Now()); err == nil {
 		t.Error("a message without metadata gave no error")
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
 )
 
 // Stage is where a worker is in its life.
@@ -44,7 +47,7 @@ func (w *Worker) Status() Status {
 	}
 	return Status{
 		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.links.connected(), HeldBack: held,
-		InHand: int(w.pool.inHand.Load()), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
+		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
 	}
 }
 
@@ -61,22 +64,22 @@ func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
 
 // admit decides whether a delivery is to be processed. What never can be is given up here; what was processed
 // already, though the server did not hear of it in time, is acknowledged again.
-func (w *Worker) admit(ctx context.Context, d *delivery) bool {
-	d.level = w.levelOf(d)
+func (w *Worker) admit(ctx context.Context, d *inflight.Delivery) bool {
+	d.Level = w.levelOf(d)
 	switch w.ledger.take(d) {
 	case inHand:
-		w.pool.release(d)
+		w.pool.Release(d)
 		return false
 	case done:
 		w.ack(d)
 		w.hasResult(d)
-		w.pool.release(d)
-		w.observer.Settled(Duplicate, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
+		w.pool.Release(d)
+		w.observer.Settled(inflight.Duplicate, len(d.Msg.Data()), 0, time.Since(d.Received), w.ackWait-time.Since(d.Received))
 		return false
 	}
 	var why Reason
 	var cause error
-	switch n := len(d.msg.Data()); {
+	switch n := len(d.Msg.Data()); {
 	case n > w.maxBytes:
 		why = TooLarge
 		cause = tooLarge(n, w.maxBytes)
@@ -86,7 +89,7 @@ func (w *Worker) admit(ctx context.Context, d *delivery) bool {
 		return true
 	}
 	w.giveUp(ctx, *d, why, cause)
-	d.cost = 0 // it is the dead letter's
+	d.Cost = 0 // it is the dead letter's
 	return false
 }
 
@@ -96,22 +99,22 @@ func tooLarge(bytes, most int) error {
 }
 
 // nak gives an input back for a while. Where that fails AckWait does the same.
-func (w *Worker) nak(d *delivery, delay time.Duration) {
+func (w *Worker) nak(d *inflight.Delivery, delay time.Duration) {
 	w.ledger.giveBack(d)
-	if err := d.msg.NakWithDelay(delay); err != nil {
-		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.sequence, "error", err)
+	if err := d.Msg.NakWithDelay(delay); err != nil {
+		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.Sequence, "error", err)
 	}
-	w.observer.Settled(Nacked, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
+	w.observer.Settled(inflight.Nacked, len(d.Msg.Data()), 0, time.Since(d.Received), w.ackWait-time.Since(d.Received))
 }
 
 // giveBack gives back a delivery that a batch has taken.
-func (w *Worker) giveBack(d *delivery, why error) {
-	delay := d.nakDelay()
+func (w *Worker) giveBack(d *inflight.Delivery, why error) {
+	delay := d.NakDelay()
 	switch {
 	case errors.Is(why, context.Canceled):
 		delay = 0 // nothing is wrong with it: this worker is stopping
-	case lost(why):
-		delay = lossDelay
+	case streams.Ended(why):
+		delay = inflight.LossDelay
 	}
 	w.nak(d, delay)
 }
@@ -121,10 +124,10 @@ func (w *Worker) giveBack(d *delivery, why error) {
 // the client and the worker may hold before a batch bounds it.
 type unread struct {
 	mu   sync.Mutex
-	list []delivery
+	list []inflight.Delivery
 }
 
-func (u *unread) add(d delivery) {
+func (u *unread) add(d inflight.Delivery) {
 	u.mu.Lock()
 	u.list = append(u.list, d)
 	u.mu.Unlock()
@@ -134,29 +137,24 @@ func (u *unread) add(d delivery) {
 func (w *Worker) giveBackUnread() {
 	for i := range w.unread.list {
 		w.nak(&w.unread.list[i], 0)
-		w.pool.release(&w.unread.list[i])
+		w.pool.Release(&w.unread.list[i])
 	}
 	w.unread.list = nil
 }
 
 // nakGroup gives back everything of a group that is not settled.
-func (w *Worker) nakGroup(g *group, why error) {
-	for i := range g.items {
-		if !g.settled[i] {
-			g.settle(i)
-			w.giveBack(&g.items[i], why)
+func (w *Worker) nakGroup(g *inflight.Batch, why error) {
+	for i := range g.Items {
+		if !g.IsSettled(i) {
+			g.Settle(i)
+			w.giveBack(&g.Items[i], why)
 		}
 	}
 }
 
 // giveUpUnfinished gives back what a drain that ran out of time left on the devices.
 func (w *Worker) giveUpUnfinished() {
-	for _, g := range w.pool.groups {
-		w.nakGroup(g, context.Canceled)
-		w.pool.releaseAll(g)
-		g.clear()
-	}
-	w.pool.inHand.Store(0)
+	w.pool.Abandon(func(g *inflight.Batch) { w.nakGroup(g, context.Canceled) })
 }
 
 // lastFlush is how long sending the last acknowledgements may take when the time for draining is over.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/store"
 	"millrace/internal/streams"
 )
@@ -22,8 +23,8 @@ func TestSubjectTooLongForAResult(t *testing.T) {
 	}
 	r.publish(1, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, DeadLettered, 1)
-	r.tally.await(t, Published, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
+	r.tally.await(t, inflight.Published, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}

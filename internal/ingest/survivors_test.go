@@ -8,8 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/device"
-	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -49,7 +48,7 @@ func TestDrainWaitsForBatchesInHand(t *testing.T) {
 	}
 	r.wantAll(n, payload)
 	r.wantSettled(n)
-	if back := r.tally.count(Nacked); back != 0 {
+	if back := r.tally.count(inflight.Nacked); back != 0 {
 		t.Errorf("%d given back, want none", back)
 	}
 }
@@ -61,8 +60,8 @@ type heldObserver struct {
 	once          sync.Once
 }
 
-func (o *heldObserver) Settled(of Outcome, in, out int, latency, headroom time.Duration) {
-	if of == DeadLettered {
+func (o *heldObserver) Settled(of inflight.Outcome, in, out int, latency, headroom time.Duration) {
+	if of == inflight.DeadLettered {
 		o.once.Do(func() { close(o.reached) })
 		<-o.free
 	}
@@ -233,47 +232,5 @@ func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 		case <-deadline:
 			t.Fatal("the partition was not handed over")
 		}
-	}
-}
-
-// lateDevice is a device whose clock can be put forward.
-type lateDevice struct {
-	device.Device
-	late time.Duration
-}
-
-func (d *lateDevice) Now() time.Duration { return d.Device.Now() + d.late }
-
-// TestLingerCountsFromTheOldestPayload looks at a batch whose oldest payload has waited for longer than the linger already: it must
-// not wait for another one.
-func TestLingerCountsFromTheOldestPayload(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	d := &lateDevice{Device: hostDevice(t)}
-	p := r.pipeline(d, streams.Config{Lanes: 1, BatchPayloads: 10})
-	others := pace.New(1)
-	for range 4 {
-		others.Start() // so that an idle lane is no reason to close
-	}
-	const linger = 2 * patience
-	f := newBatcher(p, newQueue(0), linger, others, plenty())
-	b, err := p.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Release()
-	g, closed := &group{}, make(chan streams.CloseReason, 1)
-	f.add(b, g, delivery{msg: &paperMsg{data: make([]byte, 10)}, received: time.Now()})
-	d.late = linger
-	go func() { closed <- f.fill(b, g) }()
-	select {
-	case why := <-closed:
-		if why != streams.ClosedByLinger {
-			t.Errorf("closed by %v", why)
-		}
-	case <-time.After(patience / 2):
-		f.in.close() // ends fill
-		<-closed
-		t.Error("the linger begins with the first look at the batch")
 	}
 }

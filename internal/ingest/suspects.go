@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 )
 
@@ -34,14 +35,14 @@ const (
 func (w *Worker) newCareful(hard context.Context, src *source) *careful {
 	return &careful{
 		around: &suspects{w: w, src: src, trier: w.newTrier(), hard: hard, largest: src.size.Messages},
-		levels: w.levels, most: w.maxBytes, hand: hand{g: w.pool.newBatch()},
+		levels: w.levels, most: w.maxBytes, hand: hand{g: w.pool.NewBatch()},
 		caution: caution{horizon: w.ackWait + longestNak},
 	}
 }
 
 func (s *suspects) now() time.Time { return time.Now() }
 
-func (s *suspects) fetch(_ context.Context, n int, wait bool, take func(delivery)) (came int, err error) {
+func (s *suspects) fetch(_ context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error) {
 	patience := time.Duration(0)
 	if wait {
 		patience = min(fetchWait, pull.BeatsPerRequest*s.src.size.Beat)
@@ -80,25 +81,25 @@ func (s *suspects) quiet(ctx context.Context, mine int) error {
 }
 
 // flow hands fresh payloads on, as the pull does: a stop finds them in hand, and they are finished.
-func (s *suspects) flow(_ context.Context, g *group, items []int) error {
+func (s *suspects) flow(_ context.Context, g *inflight.Batch, items []int) error {
 	for _, i := range items {
-		g.settle(i)
-		s.src.hand(s.hard, g.yield(i))
+		g.Settle(i)
+		s.src.hand(s.hard, g.HandOver(i))
 	}
 	return nil
 }
 
 // try takes another device with each level where there are several: a payload that has lost one may be unlucky.
-func (s *suspects) try(_ context.Context, g *group, items []int) error {
-	d := &g.items[items[0]]
-	pipe := s.w.pipes[d.level%len(s.w.pipes)]
+func (s *suspects) try(_ context.Context, g *inflight.Batch, items []int) error {
+	d := &g.Items[items[0]]
+	pipe := s.w.pipes[d.Level%len(s.w.pipes)]
 	run := s.trier.try
-	if d.level >= s.w.levels.alone() && len(items) == 1 {
+	if d.Level >= s.w.levels.alone() && len(items) == 1 {
 		run = s.tryAlone
 	}
 	err := run(s.hard, pipe, g, items)
 	for _, i := range items {
-		s.w.pool.release(&g.items[i])
+		s.w.pool.Release(&g.Items[i])
 	}
 	if errors.Is(err, context.Canceled) {
 		return nil // the drain ran out of time, and the worker gives back what is left
@@ -107,10 +108,10 @@ func (s *suspects) try(_ context.Context, g *group, items []int) error {
 }
 
 // leave takes what is left in hand when intake has ended.
-func (c *careful) leave(unread func(delivery)) {
+func (c *careful) leave(unread func(inflight.Delivery)) {
 	for _, i := range c.hand.left {
-		c.hand.g.settle(i)
-		unread(c.hand.g.yield(i))
+		c.hand.g.Settle(i)
+		unread(c.hand.g.HandOver(i))
 	}
 	c.hand.left = nil
 }
@@ -118,18 +119,18 @@ func (c *careful) leave(unread func(delivery)) {
 // levelOf is how suspect a delivery is. One that this process gave back is not, since the process lives; unless it failed
 // alone and nothing has come right since, or comes more often than the limit allows: those are tried alone. The count alone
 // gives nothing up, since it says nothing about what was tried: workers may have died or given it back for any other reason.
-func (w *Worker) levelOf(d *delivery) int {
-	level := d.deliveries - 1
+func (w *Worker) levelOf(d *inflight.Delivery) int {
+	level := d.NumDelivered - 1
 	if w.ledger.gaveBack(d) {
 		level = 0
 	}
-	if d.deliveries > w.limit || w.isHeldBack(d) {
+	if d.NumDelivered > w.limit || w.isHeldBack(d) {
 		level = max(level, w.levels.alone())
 	}
 	return level
 }
 
-func (w *Worker) isHeldBack(d *delivery) bool {
+func (w *Worker) isHeldBack(d *inflight.Delivery) bool {
 	for _, e := range w.evidence {
 		if e.holds(d) {
 			return true
@@ -140,10 +141,10 @@ func (w *Worker) isHeldBack(d *delivery) bool {
 
 // lastChance says whether the server will not deliver a payload again, because the consumer has a limit of its own, so that
 // all that can be done is to keep it as a dead letter.
-func (w *Worker) lastChance(d *delivery) bool {
-	return w.last > 0 && d.deliveries >= w.last && d.deliveries > w.limit
+func (w *Worker) lastChance(d *inflight.Delivery) bool {
+	return w.last > 0 && d.NumDelivered >= w.last && d.NumDelivered > w.limit
 }
 
-func tooOften(d *delivery) error {
-	return fmt.Errorf("delivery %d, and the consumer's own MaxDeliver allows no more", d.deliveries)
+func tooOften(d *inflight.Delivery) error {
+	return fmt.Errorf("delivery %d, and the consumer's own MaxDeliver allows no more", d.NumDelivered)
 }

@@ -12,6 +12,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -176,11 +177,11 @@ func (p poisonableBound) Run(rows []byte, offsets []uint32, scratch, result []by
 func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100
-	src := &source{out: newQueue(n), unread: func(d delivery) { t.Errorf("sequence %d was given back", d.sequence) }}
+	src := &source{out: inflight.NewQueue(n), unread: func(d inflight.Delivery) { t.Errorf("sequence %d was given back", d.Sequence) }}
 	s := &suspects{src: src, hard: t.Context()}
-	g, items := &group{}, make([]int, n)
+	g, items := &inflight.Batch{}, make([]int, n)
 	for i := range items {
-		g.add(delivery{msg: &paperMsg{}, sequence: uint64(i + 1)})
+		g.Add(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i + 1)})
 		items[i] = i
 	}
 	stopped, stop := context.WithCancel(t.Context())
@@ -188,7 +189,12 @@ func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
 	if err := s.flow(stopped, g, items); err != nil {
 		t.Fatal(err)
 	}
-	if handed := len(src.out.ch); handed != n {
+	src.out.Close()
+	handed := 0
+	for _, ok := src.out.Get(); ok; _, ok = src.out.Get() {
+		handed++
+	}
+	if handed != n {
 		t.Errorf("%d of %d payloads were handed on", handed, n)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partition"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
@@ -42,40 +42,40 @@ type tenure struct {
 	again    time.Time // when one was last said again for an input that came although it was covered
 	pin      string    // the server's name for this worker's turn; empty until the first delivery
 	turn     uint64    // this worker's name for it; see pull.Message
-	pace     *pace.Pace
-	order    chan *group        // submitted batches, in order
-	failed   chan error         // why the tenure must end; room for one
-	dead     map[uint64]receipt // inputs with dead letters, without payloads, that may be what the next acknowledgement names
+	pace     *inflight.Window
+	order    chan *inflight.Batch        // submitted batches, in order
+	failed   chan error                  // why the tenure must end; room for one
+	dead     map[uint64]inflight.Receipt // inputs with dead letters, without payloads, that may be what the next acknowledgement names
 
-	accused  uint64 // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
-	besides  bool   // an owner has died of a payload that it only compared another with
-	out      *queue // to who fills batches
-	before   uint64 // the highest sequence that may have been delivered before this tenure
-	doubtful bool   // it may be higher: nobody has noted it
-	suspects int    // how many payloads more are suspects. Guarded by mu, as is what follows
+	accused  uint64          // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
+	besides  bool            // an owner has died of a payload that it only compared another with
+	out      *inflight.Queue // to who fills batches
+	before   uint64          // the highest sequence that may have been delivered before this tenure
+	doubtful bool            // it may be higher: nobody has noted it
+	suspects int             // how many payloads more are suspects. Guarded by mu, as is what follows
 
 	marking sync.Mutex // held while the consumer's metadata is read and changed, by who fills batches or who settles
 
 	mu         sync.Mutex
 	floor      partition.Floor
 	caution    partition.Caution
-	taken      uint64  // number of the last delivery
-	ackedUpTo  uint64  // stream sequence
-	lastAcked  receipt // what the last acknowledgement named; nil before the first
-	progressed bool    // something was acknowledged
+	taken      uint64           // number of the last delivery
+	ackedUpTo  uint64           // stream sequence
+	lastAcked  inflight.Receipt // what the last acknowledgement named; nil before the first
+	progressed bool             // something was acknowledged
 }
 
 // run holds the tenure until ctx is done, or it cannot go on; then it returns why. It waits, until hard ends, for what is
 // in hand.
 func (t *tenure) run(ctx, hard context.Context) error {
-	t.failed, t.dead = make(chan error, 1), map[uint64]receipt{}
-	t.pace = pace.NewInOrder(t.e.under[t.pipe])
+	t.failed, t.dead = make(chan error, 1), map[uint64]inflight.Receipt{}
+	t.pace = inflight.NewOrderedWindow(t.e.under[t.pipe])
 	var err error
 	if t.consumer, err = t.e.js.Consumer(ctx, t.w.opts.Stream, topology.PartitionConsumer(t.w.opts.Consumer, t.partition)); err != nil {
 		return err
 	}
-	t.order = make(chan *group, t.w.pool.free.size())
-	out := newQueue(queueMost)
+	t.order = make(chan *inflight.Batch, t.w.pool.Size())
+	out := inflight.NewQueue(inflight.QueueMost)
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var working sync.WaitGroup
@@ -96,10 +96,10 @@ func (t *tenure) run(ctx, hard context.Context) error {
 	err = t.read(reading, hard, out)
 	stop(err)
 	working.Wait()
-	for d := range out.ch {
-		t.w.pool.release(&d) // it comes again
+	for d, ok := out.Get(); ok; d, ok = out.Get() {
+		t.w.pool.Release(&d) // it comes again
 	}
-	t.w.pool.budget.give(receiptCost * int64(len(t.dead)))
+	t.w.pool.ReleaseReceipts(len(t.dead))
 	t.end(hard)
 	return cmp.Or(context.Cause(reading), err)
 }
@@ -114,36 +114,35 @@ func (t *tenure) fail(err error) {
 
 // fillBatches packs and submits what comes until there is no more. With reason for caution there is one small batch at a
 // time, and the next only when it has been acknowledged.
-func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
-	f := newBatcher(t.pipe, in, t.w.opts.Linger, t.pace, &t.w.pool.budget)
-	defer func() { t.w.pool.release(&f.carry) }()
+func (t *tenure) fillBatches(ctx context.Context, in *inflight.Queue) error {
+	f := t.w.pool.NewBatcher(t.pipe, in, t.w.opts.Linger, t.pace, nil)
+	defer f.Drop()
 	for {
-		first, ok := f.first()
-		f.carry = delivery{}
+		first, ok := f.First()
 		if !ok {
 			return nil
 		}
 		if ctx.Err() != nil {
-			t.w.pool.release(&first)
+			t.w.pool.Release(&first)
 			return nil
 		}
 		if err := t.probeBeforeAlone(ctx); err != nil {
-			t.w.pool.release(&first)
+			t.w.pool.Release(&first)
 			return err
 		}
-		g, err := t.w.pool.reserve(ctx, t.pipe)
+		g, err := t.w.pool.Reserve(ctx, t.pipe)
 		if err != nil {
-			t.w.pool.release(&first)
+			t.w.pool.Release(&first)
 			return nil // the end of the tenure; what was read and not submitted comes again
 		}
-		b, err := t.w.pool.begin(g, t.pipe)
+		b, err := t.w.pool.Begin(g, t.pipe)
 		if err != nil {
-			t.w.pool.release(&first)
+			t.w.pool.Release(&first)
 			return err
 		}
 		careful := t.careful(f)
-		f.add(b, g, first)
-		why := f.fill(b, g)
+		g.Pack(b, first)
+		why := f.Fill(b, g)
 		if careful {
 			err = t.submitCarefully(ctx, b, g, why)
 		} else {
@@ -156,13 +155,13 @@ func (t *tenure) fillBatches(ctx context.Context, in *queue) error {
 }
 
 // careful bounds the next batch, and says whether there is reason for it.
-func (t *tenure) careful(f *batcher) bool {
+func (t *tenure) careful(f *inflight.Batcher) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	due := t.caution.Due(t.ackedUpTo)
-	f.most = 0
+	f.MaxRows = 0
 	if due {
-		f.most = t.caution.BatchPayloads(t.pipe.BatchPayloads())
+		f.MaxRows = t.caution.BatchPayloads(t.pipe.BatchPayloads())
 	}
 	return due
 }

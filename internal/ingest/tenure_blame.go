@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -16,25 +17,25 @@ var errHeldBack = errors.New("an operator fails on the first payload alone, and 
 // until the whole group can be published, in order.
 type groupRetrial struct {
 	t      *tenure
-	g      *group
+	g      *inflight.Batch
 	bodies map[int][]byte // by item
 	unseen bool           // no observer is told of its batches: they are not for results
 }
 
 // rescue computes what it can of a batch that the operators failed on: afterwards g has the results of all payloads but those to
 // blame, which are settled with their dead letters stored. An error ends the tenure, and blames nobody.
-func (t *tenure) rescue(ctx context.Context, g *group) error {
-	t.pipe.Report(&g.record)
-	t.w.tell(g, &g.record)
-	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.items), g.items[0].sequence, g.failed)
-	if !operatorFailed(g.failed) {
+func (t *tenure) rescue(ctx context.Context, g *inflight.Batch) error {
+	t.pipe.Report(&g.Record)
+	t.w.tell(g, &g.Record)
+	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.Items), g.Items[0].Sequence, g.Err)
+	if !operatorFailed(g.Err) {
 		return failure
 	}
 	t.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
-		"payloads", len(g.items), "error", g.failed)
+		"payloads", len(g.Items), "error", g.Err)
 	r := &groupRetrial{t: t, g: g, bodies: map[int][]byte{}}
 	since := t.w.evidence[t.pipe].batches()
-	all := unsettled(g)
+	all := g.Unsettled()
 	if err := r.probe(ctx); err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (t *tenure) rescue(ctx context.Context, g *group) error {
 }
 
 // condemn stores the dead letters of payloads that are to blame.
-func (t *tenure) condemn(ctx context.Context, g *group, guilty []accused, since uint64) (err error) {
+func (t *tenure) condemn(ctx context.Context, g *inflight.Batch, guilty []accused, since uint64) (err error) {
 	c := comparison{since: since, idle: func() bool { return false }}
 	if len(guilty) == 1 && t.w.evidence[t.pipe].batches() == since && !t.besides {
 		if c, err = t.compare(ctx, g, since); err != nil {
@@ -68,7 +69,7 @@ func (t *tenure) condemn(ctx context.Context, g *group, guilty []accused, since 
 		return errHeldBack
 	}
 	for _, a := range guilty {
-		d := &g.items[a.item]
+		d := &g.Items[a.item]
 		if err := t.w.storeDeadLetter(ctx, d, OperatorError, a.err); err != nil {
 			t.w.sayNotBuried(d, OperatorError, err)
 			return err
@@ -82,13 +83,13 @@ func (t *tenure) condemn(ctx context.Context, g *group, guilty []accused, since 
 // compare computes payloads behind a group, one by one until one comes right, for want of others in the group to compare the
 // accused with. Their results are nobody's: they are computed again when it is their turn. The consumer's metadata says so
 // meanwhile: if the worker dies of one, the next owner goes without.
-func (t *tenure) compare(ctx context.Context, g *group, since uint64) (comparison, error) {
+func (t *tenure) compare(ctx context.Context, g *inflight.Batch, since uint64) (comparison, error) {
 	c := comparison{since: since}
-	if err := t.mark(ctx, map[string]string{markBeside: fmt.Sprint(g.items[0].sequence)}); err != nil {
+	if err := t.mark(ctx, map[string]string{markBeside: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
 		return c, err
 	}
 	found := 0
-	from := g.items[len(g.items)-1].sequence
+	from := g.Items[len(g.Items)-1].Sequence
 	for reads := 0; reads < fillMost && found < inARow && t.w.evidence[t.pipe].batches() == since; reads++ {
 		raw, err := readNext(ctx, t.w.nc, t.w.opts.Stream, from+1, fmt.Sprint(t.partition, ".>"))
 		if err != nil {
@@ -102,8 +103,8 @@ func (t *tenure) compare(ctx context.Context, g *group, since uint64) (compariso
 			continue
 		}
 		found++
-		beside := &group{}
-		beside.add(t.stored(raw, 0))
+		beside := &inflight.Batch{}
+		beside.Add(t.stored(raw, 0))
 		r := &groupRetrial{t: t, g: beside, bodies: map[int][]byte{}, unseen: true}
 		switch err := r.run(ctx, []int{0}); {
 		case operatorFailed(err):
@@ -124,17 +125,17 @@ func (r *groupRetrial) aside(_ context.Context, _ []int, err error) error { retu
 
 // run computes items in a batch of their own, among those of other partitions.
 func (r *groupRetrial) run(ctx context.Context, items []int) error {
-	pipe, part := r.t.pipe, &group{completed: make(chan struct{})}
+	pipe, part := r.t.pipe, &inflight.Batch{Completed: make(chan struct{})}
 	b, err := pipe.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	for _, i := range items {
-		appendTo(b, part, r.g.items[i])
+		part.Pack(b, r.g.Items[i])
 	}
 	gate := r.t.e.gates[pipe]
 	gate.RLock()
-	part.leave = gate.RUnlock
+	part.OnLeave = gate.RUnlock
 	b.Owner = part
 	if err := b.Submit(streams.ClosedByCount); err != nil {
 		gate.RUnlock()
@@ -142,28 +143,27 @@ func (r *groupRetrial) run(ctx context.Context, items []int) error {
 		return err
 	}
 	select {
-	case <-part.completed:
+	case <-part.Completed:
 	case <-ctx.Done():
 		return ctx.Err() // it is on the device still, and its results are nobody's
 	}
-	if part.failed != nil {
-		return part.failed
+	if part.Err != nil {
+		return part.Err
 	}
 	if !r.unseen {
-		pipe.Report(&part.record)
+		pipe.Report(&part.Record)
 	}
 	for n, i := range items {
-		r.bodies[i] = part.body(n)
+		r.bodies[i] = part.Result(n)
 	}
 	return nil
 }
 
 // assemble gives the group the results of all its payloads, in order; those of the payloads to blame are empty.
 func (r *groupRetrial) assemble() {
-	r.g.bodies, r.g.ends = r.g.bodies[:0], r.g.ends[:0]
-	for i := range r.g.items {
-		r.g.bodies = append(r.g.bodies, r.bodies[i]...)
-		r.g.ends = append(r.g.ends, len(r.g.bodies))
+	r.g.Bodies.Clear()
+	for i := range r.g.Items {
+		r.g.Bodies.Add(append(r.g.Bodies.Data, r.bodies[i]...))
 	}
-	r.g.failed = nil
+	r.g.Err = nil
 }

@@ -3,6 +3,7 @@ package ingest
 import (
 	"testing"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partition"
 )
 
@@ -11,15 +12,15 @@ func TestATenureIsCarefulUpToTheLastSuspect(t *testing.T) {
 	t.Parallel()
 	tn := exclusiveRig(t, 1).idleTenure()
 	tn.caution = partition.Caution{Until: 10, Deaths: 1}
-	f := &batcher{}
+	f := &inflight.Batcher{}
 	small := tn.caution.BatchPayloads(tn.pipe.BatchPayloads())
 	tn.ackedUpTo = 9
-	if careful := tn.careful(f); !careful || f.most != small {
-		t.Errorf("with a suspect left: careful %t, %d payloads a batch; want so, and %d", careful, f.most, small)
+	if careful := tn.careful(f); !careful || f.MaxRows != small {
+		t.Errorf("with a suspect left: careful %t, %d payloads a batch; want so, and %d", careful, f.MaxRows, small)
 	}
 	tn.ackedUpTo = 10
-	if careful := tn.careful(f); careful || f.most != 0 {
-		t.Errorf("behind the last suspect: careful %t, %d payloads a batch; want neither", careful, f.most)
+	if careful := tn.careful(f); careful || f.MaxRows != 0 {
+		t.Errorf("behind the last suspect: careful %t, %d payloads a batch; want neither", careful, f.MaxRows)
 	}
 }
 
@@ -57,18 +58,18 @@ func TestInputsReadFromTheStreamAreNumberedInTurn(t *testing.T) {
 	const n, taken = 3, 7
 	r.publish(n, document)
 	tn := r.idleTenure()
-	tn.out, tn.taken, tn.floor = newQueue(n), taken, partition.NewFloor(0)
+	tn.out, tn.taken, tn.floor = inflight.NewQueue(n), taken, partition.NewFloor(0)
 	if err := tn.fill(r.ctx(), r.ctx(), n+1); err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(n) {
-		d := <-tn.out.ch
-		meta, err := d.msg.Receipt().Metadata()
+		d, _ := tn.out.Get()
+		meta, err := d.Msg.Receipt().Metadata()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.sequence != i+1 || meta.Sequence.Stream != i+1 || d.number != taken+1+i || meta.Sequence.Consumer != taken+1+i {
-			t.Errorf("input %d has number %d and is acknowledged as %+v, want number %d", d.sequence, d.number, meta.Sequence, taken+1+i)
+		if d.Sequence != i+1 || meta.Sequence.Stream != i+1 || d.ConsumerSequence != taken+1+i || meta.Sequence.Consumer != taken+1+i {
+			t.Errorf("input %d has number %d and is acknowledged as %+v, want number %d", d.Sequence, d.ConsumerSequence, meta.Sequence, taken+1+i)
 		}
 	}
 }

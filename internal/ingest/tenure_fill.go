@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 )
@@ -133,11 +134,11 @@ func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, fi
 }
 
 // stored makes the partition's number-th delivery of a message of the stream.
-func (t *tenure) stored(raw *jetstream.RawStreamMsg, number uint64) delivery {
+func (t *tenure) stored(raw *jetstream.RawStreamMsg, number uint64) inflight.Delivery {
 	msg := pull.Stored(t.nc, t.w.opts.Stream, topology.PartitionConsumer(t.w.opts.Consumer, t.partition), number, raw)
-	return delivery{
-		msg: msg, headers: msg.HeaderBytes(),
-		stream: t.w.opts.Stream, subject: topology.PartitionSubject(raw.Subject), sequence: raw.Sequence, number: number,
-		deliveries: 1, stored: raw.Time, received: time.Now(), // not the first: it is not known when that was
+	return inflight.Delivery{
+		Msg: msg, HeaderBytes: msg.HeaderBytes(),
+		Stream: t.w.opts.Stream, Subject: topology.PartitionSubject(raw.Subject), Sequence: raw.Sequence, ConsumerSequence: number,
+		NumDelivered: 1, Stored: raw.Time, Received: time.Now(), // not the first: it is not known when that was
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
 )
 
@@ -42,16 +43,16 @@ func (t *tenure) noteDelivered(ctx context.Context, info *jetstream.ConsumerInfo
 
 // judgeFirst finds out whether an input may have been delivered before this tenure. Where nobody has noted that, those up to the highest
 // that has a result may have been.
-func (t *tenure) judgeFirst(ctx context.Context, d *delivery) error {
+func (t *tenure) judgeFirst(ctx context.Context, d *inflight.Delivery) error {
 	if t.doubtful {
-		highest, err := t.w.clearance.highest(ctx, d.stored)
+		highest, err := t.w.clearance.highest(ctx, d.Stored)
 		if err != nil {
 			return err
 		}
 		t.before, t.doubtful = max(t.before, highest), false
 	}
-	if !d.first || d.sequence <= t.before {
-		d.first, d.cleared = false, time.Time{}
+	if !d.First || d.Sequence <= t.before {
+		d.First, d.Cleared = false, time.Time{}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -147,7 +148,7 @@ func TestAnAcknowledgementThatTheServerNeverHeardOf(t *testing.T) {
 
 // said counts how often a message is acknowledged.
 type said struct {
-	receipt
+	inflight.Receipt
 	times int
 }
 

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partition"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 )
 
@@ -24,8 +26,8 @@ func (t *tenure) pull() (*pull.Pull, error) {
 }
 
 // read takes deliveries and hands them on, until ctx is done or the tenure cannot go on. It closes out.
-func (t *tenure) read(ctx, hard context.Context, out *queue) error {
-	defer out.close()
+func (t *tenure) read(ctx, hard context.Context, out *inflight.Queue) error {
+	defer out.Close()
 	messages, err := t.pull()
 	if err != nil {
 		return err
@@ -43,16 +45,16 @@ func (t *tenure) read(ctx, hard context.Context, out *queue) error {
 			return err
 		}
 		if t.pin == "" {
-			t.pin, t.turn = messages.Pin(), d.turn
+			t.pin, t.turn = messages.Pin(), d.Turn
 		}
 		if !t.begun {
 			// Not cut off by a stop: half begun it could not be given up, and what it had would wait for AckWait.
 			if err := t.begin(hard, &d); err != nil {
 				return err
 			}
-			stale, since = d.number != 1, time.Now()
+			stale, since = d.ConsumerSequence != 1, time.Now()
 		}
-		if stale = stale && d.number > fillMost; stale {
+		if stale = stale && d.ConsumerSequence > fillMost; stale {
 			if time.Since(since) > topology.PinnedFor {
 				return errGap // the first delivery of the new start got lost
 			}
@@ -81,7 +83,7 @@ func (t *tenure) leave(hard context.Context, messages *pull.Pull) {
 // keepTurn has the server leave the partition to this worker while the device is behind and nothing is pulled. A worker that
 // hears nothing does not: what it has in hand comes to no end, and another is to have the partition.
 func (t *tenure) keepTurn(ctx context.Context, messages *pull.Pull) {
-	for sleep(ctx, pullFor) {
+	for retry.Sleep(ctx, pullFor) {
 		heard, cancel := context.WithTimeout(ctx, pullFor)
 		err := t.nc.FlushWithContext(heard)
 		cancel()
@@ -95,25 +97,25 @@ func (t *tenure) keepTurn(ctx context.Context, messages *pull.Pull) {
 }
 
 // next waits for a delivery. While there is none it looks now and then whether the consumer is as it should be.
-func (t *tenure) next(ctx, hard context.Context, messages *pull.Pull) (delivery, error) {
+func (t *tenure) next(ctx, hard context.Context, messages *pull.Pull) (inflight.Delivery, error) {
 	for {
 		msg, err := messages.Next(ctx)
 		switch {
 		case err == nil:
-			d, err := newDelivery(msg, time.Now())
+			d, err := inflight.NewDelivery(msg, time.Now())
 			if err != nil {
-				return delivery{}, err
+				return inflight.Delivery{}, err
 			}
-			d.subject = topology.PartitionSubject(msg.Subject())
+			d.Subject = topology.PartitionSubject(msg.Subject())
 			return d, nil
 		case ctx.Err() != nil:
-			return delivery{}, ctx.Err()
+			return inflight.Delivery{}, ctx.Err()
 		case errors.Is(err, pull.ErrIdle):
 			if err := t.lookAfter(ctx, hard); err != nil {
-				return delivery{}, err
+				return inflight.Delivery{}, err
 			}
 		default:
-			return delivery{}, err
+			return inflight.Delivery{}, err
 		}
 	}
 }
@@ -121,12 +123,12 @@ func (t *tenure) next(ctx, hard context.Context, messages *pull.Pull) (delivery,
 // begin looks at the consumer when the server has chosen this worker, of which d is the first sign. Where that is not the
 // first delivery that the consumer ever made, somebody may have others: then it has to start again from its
 // acknowledgement floor, and numbers from 1 again.
-func (t *tenure) begin(ctx context.Context, d *delivery) error {
+func (t *tenure) begin(ctx context.Context, d *inflight.Delivery) error {
 	info, err := t.consumer.Info(ctx)
 	if err != nil {
 		return err
 	}
-	t.before, t.doubtful = deliveredBefore(info, d.number)
+	t.before, t.doubtful = deliveredBefore(info, d.ConsumerSequence)
 	t.doubtful = t.doubtful || t.w.clearance.upgrading.Load()
 	if err := t.takeOver(ctx, info); err != nil {
 		return err
@@ -134,8 +136,8 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 	t.e.members.Has(t.partition, true)
 	t.e.custody.began(t.partition, time.Now())
 	t.begun = true
-	t.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", t.pin, "first", d.number)
-	if d.number == 1 {
+	t.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", t.pin, "first", d.ConsumerSequence)
+	if d.ConsumerSequence == 1 {
 		return nil
 	}
 	if _, err := t.e.js.ResetConsumer(ctx, t.w.opts.Stream, info.Name); err != nil {
@@ -145,16 +147,16 @@ func (t *tenure) begin(ctx context.Context, d *delivery) error {
 }
 
 // take enters a delivery and hands it on, if it is to be processed.
-func (t *tenure) take(ctx, hard context.Context, d delivery) error {
+func (t *tenure) take(ctx, hard context.Context, d inflight.Delivery) error {
 	t.e.handing[t.partition].Store(true)
 	defer t.e.handing[t.partition].Store(false)
-	if d.turn != t.turn {
+	if d.Turn != t.turn {
 		return errPinLost
 	}
-	t.e.backlog.heard(t.partition, d.pending)
+	t.e.backlog.heard(t.partition, d.Pending)
 	verdict, first := t.enter(&d)
 	if verdict == partition.Gap {
-		if err := t.fill(ctx, hard, d.sequence); err != nil {
+		if err := t.fill(ctx, hard, d.Sequence); err != nil {
 			return err
 		}
 		verdict, first = t.enter(&d)
@@ -164,39 +166,39 @@ func (t *tenure) take(ctx, hard context.Context, d delivery) error {
 		return t.hand(ctx, hard, d, first)
 	case partition.Known:
 		t.w.observer.Redelivered()
-		return t.acknowledgeAgain(ctx, hard, d.sequence)
+		return t.acknowledgeAgain(ctx, hard, d.Sequence)
 	}
 	return errGap
 }
 
 // enter has the floor judge a delivery, and says whether it is of the first input above the acknowledgement floor.
-func (t *tenure) enter(d *delivery) (v partition.Verdict, first bool) {
+func (t *tenure) enter(d *inflight.Delivery) (v partition.Verdict, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	first = t.floor.Highest() == t.caution.Floor
-	if v = t.floor.Take(d.number, d.sequence, d.deliveries > 1); v != partition.Gap {
-		t.taken = d.number
+	if v = t.floor.Take(d.ConsumerSequence, d.Sequence, d.NumDelivered > 1); v != partition.Gap {
+		t.taken = d.ConsumerSequence
 	}
 	return v, first
 }
 
 // hand gives a new delivery to who fills batches, if it is to be processed.
-func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
-	if !t.w.pool.hold(ctx, &d) {
+func (t *tenure) hand(ctx, hard context.Context, d inflight.Delivery, first bool) error {
+	if !t.w.pool.Hold(ctx, &d) {
 		return ctx.Err()
 	}
 	if err := t.judgeFirst(hard, &d); err != nil {
-		t.w.pool.release(&d)
+		t.w.pool.Release(&d)
 		return err
 	}
 	switch {
-	case first && t.caution.GiveUp() && t.accused == d.sequence:
+	case first && t.caution.GiveUp() && t.accused == d.Sequence:
 		return t.bury(hard, d, DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
-	case len(d.msg.Data()) > t.w.maxBytes:
-		return t.bury(hard, d, TooLarge, tooLarge(len(d.msg.Data()), t.w.maxBytes))
+	case len(d.Msg.Data()) > t.w.maxBytes:
+		return t.bury(hard, d, TooLarge, tooLarge(len(d.Msg.Data()), t.w.maxBytes))
 	}
-	if !t.out.put(ctx, d) {
-		t.w.pool.release(&d)
+	if !t.out.Put(ctx, d) {
+		t.w.pool.Release(&d)
 		return ctx.Err()
 	}
 	return nil
@@ -204,8 +206,8 @@ func (t *tenure) hand(ctx, hard context.Context, d delivery, first bool) error {
 
 // bury stores a dead letter before anything behind it is taken. One that cannot be stored ends the tenure: nothing behind
 // it may be acknowledged.
-func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error) error {
-	defer t.w.pool.release(&d)
+func (t *tenure) bury(hard context.Context, d inflight.Delivery, why Reason, cause error) error {
+	defer t.w.pool.Release(&d)
 	if err := t.w.storeDeadLetter(hard, &d, why, cause); err != nil {
 		t.w.sayNotBuried(&d, why, err)
 		return err
@@ -213,9 +215,9 @@ func (t *tenure) bury(hard context.Context, d delivery, why Reason, cause error)
 	t.w.sayBuried(&d, why, cause)
 	t.mu.Lock()
 	alone := t.floor.Open() == 1
-	t.floor.Settle(d.sequence)
-	t.dead[d.sequence] = d.msg.Receipt()
-	t.w.pool.budget.force(receiptCost)
+	t.floor.Settle(d.Sequence)
+	t.dead[d.Sequence] = d.Msg.Receipt()
+	t.w.pool.HoldReceipt()
 	t.mu.Unlock()
 	if !alone {
 		return nil // it is acknowledged with what is before it

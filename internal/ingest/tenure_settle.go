@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
@@ -17,11 +18,11 @@ import (
 // is behind comes again in the next tenure.
 func (t *tenure) settleInOrder(hard context.Context) {
 	s := &settler{w: t.w, pipe: t.pipe, desk: &desk{}}
-	defer s.forget(&t.w.pool.keep)
+	defer s.forget(t.w.pool)
 	broken := false
 	for g := range t.order {
 		select {
-		case <-g.completed:
+		case <-g.Completed:
 		case <-hard.Done():
 			broken = true // its batch is still on the device, and the group with it
 			continue
@@ -32,10 +33,10 @@ func (t *tenure) settleInOrder(hard context.Context) {
 				broken = true
 			}
 			s.tidy()
-			s.fit(&t.w.pool.keep)
+			s.fit(t.w.pool)
 		}
-		over := g.over
-		t.w.pool.recycle(g)
+		over := g.Finished
+		t.w.pool.Recycle(g)
 		if over != nil {
 			close(over)
 		}
@@ -43,8 +44,8 @@ func (t *tenure) settleInOrder(hard context.Context) {
 }
 
 // settleGroup stores the results of a batch and acknowledges its inputs.
-func (t *tenure) settleGroup(hard context.Context, s *settler, g *group) error {
-	failed := g.failed != nil
+func (t *tenure) settleGroup(hard context.Context, s *settler, g *inflight.Batch) error {
+	failed := g.Err != nil
 	if failed {
 		if err := t.rescue(hard, g); err != nil {
 			return err
@@ -56,19 +57,19 @@ func (t *tenure) settleGroup(hard context.Context, s *settler, g *group) error {
 	}
 	published := t.pipe.Now()
 	err := t.acknowledge(hard, g)
-	g.record.Stages[streams.Publish] = streams.Span{Start: start, End: published}
-	g.record.Stages[streams.Settle] = streams.Span{Start: published, End: t.pipe.Now()}
+	g.Record.Stages[streams.Publish] = streams.Span{Start: start, End: published}
+	g.Record.Stages[streams.Settle] = streams.Span{Start: published, End: t.pipe.Now()}
 	if !failed { // otherwise that was reported, with the failure
-		t.pipe.Report(&g.record)
-		t.w.tell(g, &g.record)
+		t.pipe.Report(&g.Record)
+		t.w.tell(g, &g.Record)
 	}
 	return err
 }
 
 // publishGroup stores the results of a batch; one that never can be stored makes a dead letter of its payload. It tries
 // until all are, or hard ends.
-func (t *tenure) publishGroup(hard context.Context, s *settler, g *group) error {
-	s.left = append(s.left[:0], unsettled(g)...)
+func (t *tenure) publishGroup(hard context.Context, s *settler, g *inflight.Batch) error {
+	s.left = append(s.left[:0], g.Unsettled()...)
 	if len(s.left) == 0 {
 		return nil // a batch of payloads that were all given up
 	}
@@ -97,17 +98,17 @@ func (t *tenure) publishGroup(hard context.Context, s *settler, g *group) error 
 }
 
 // settleStored notes which results are stored, and keeps the rest in s.left.
-func (t *tenure) settleStored(hard context.Context, s *settler, g *group) error {
+func (t *tenure) settleStored(hard context.Context, s *settler, g *inflight.Batch) error {
 	now := time.Now()
-	headroom := g.headroom(now, t.w.ackWait)
+	headroom := g.Headroom(now, t.w.ackWait)
 	rest := s.left[:0]
 	for n, i := range s.left {
-		d := &g.items[i]
+		d := &g.Items[i]
 		switch a := s.answers[n]; {
 		case a.Err == nil:
 			t.settled(g, i)
 			t.w.hasResult(d)
-			t.w.observer.Settled(outcome(a), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
+			t.w.observer.Settled(outcome(a), len(d.Msg.Data()), len(g.Result(i)), now.Sub(d.Received), headroom)
 		case store.Unstorable(a.Err):
 			cause := fmt.Errorf("its result cannot be stored: %w", a.Err)
 			if err := t.w.storeDeadLetter(hard, d, TooLarge, cause); err != nil {
@@ -124,32 +125,32 @@ func (t *tenure) settleStored(hard context.Context, s *settler, g *group) error 
 	return nil
 }
 
-func (t *tenure) settled(g *group, i int) {
-	g.settle(i)
+func (t *tenure) settled(g *inflight.Batch, i int) {
+	g.Settle(i)
 	t.mu.Lock()
-	t.floor.Settle(g.items[i].sequence)
+	t.floor.Settle(g.Items[i].Sequence)
 	t.mu.Unlock()
 }
 
 // acknowledge acknowledges everything up to the first input that is not settled, with one message. g is the group that
 // was settled last, nil where a dead letter was.
-func (t *tenure) acknowledge(ctx context.Context, g *group) error {
+func (t *tenure) acknowledge(ctx context.Context, g *inflight.Batch) error {
 	t.mu.Lock()
 	sequence, ok := t.floor.Acknowledge()
 	if !ok {
 		t.mu.Unlock()
 		return nil
 	}
-	var msg receipt
+	var msg inflight.Receipt
 	if letter, ok := t.dead[sequence]; ok {
 		msg = letter
-	} else if i := g.find(sequence); i >= 0 {
-		msg = g.items[i].msg
+	} else if i := g.Find(sequence); i >= 0 {
+		msg = g.Items[i].Msg
 	}
 	for s := range t.dead {
 		if s <= sequence {
 			delete(t.dead, s)
-			t.w.pool.budget.give(receiptCost)
+			t.w.pool.ReleaseReceipts(1)
 		}
 	}
 	t.ackedUpTo, t.progressed, t.lastAcked = sequence, true, msg
@@ -186,22 +187,9 @@ func (t *tenure) acknowledgeAgain(ctx, hard context.Context, sequence uint64) er
 // sayAgain is how long one repeated acknowledgement does for all inputs that it covers: they come again together.
 const sayAgain = 100 * time.Millisecond
 
-func (t *tenure) sendAck(ctx context.Context, msg receipt, sequence uint64) {
+func (t *tenure) sendAck(ctx context.Context, msg inflight.Receipt, sequence uint64) {
 	if err := t.w.acknowledgeAll(ctx, msg); err != nil {
 		t.log.Warn("could not acknowledge; what was to be is delivered again, and its results are dropped as duplicates",
 			"sequence", sequence, "error", err)
 	}
-}
-
-// find is the index of the item with that stream sequence, -1 if there is none. Items of a partition are in order.
-func (g *group) find(sequence uint64) int {
-	if g == nil {
-		return -1
-	}
-	for i := len(g.items) - 1; i >= 0 && g.items[i].sequence >= sequence; i-- {
-		if g.items[i].sequence == sequence {
-			return i
-		}
-	}
-	return -1
 }

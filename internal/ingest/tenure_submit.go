@@ -4,22 +4,23 @@ import (
 	"context"
 	"fmt"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
 // submitAmongOthers hands a batch to the device, where others may be too.
-func (t *tenure) submitAmongOthers(b *streams.Batch, g *group, why streams.CloseReason) error {
+func (t *tenure) submitAmongOthers(b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
 	gate := t.e.gates[t.pipe]
 	gate.RLock()
-	g.leave = gate.RUnlock
+	g.OnLeave = gate.RUnlock
 	return t.submit(b, g, why)
 }
 
 // submitCarefully hands over a batch that may be a worker's death, and waits until it is acknowledged.
-func (t *tenure) submitCarefully(ctx context.Context, b *streams.Batch, g *group, why streams.CloseReason) error {
-	n, last := len(g.items), g.items[len(g.items)-1].sequence
+func (t *tenure) submitCarefully(ctx context.Context, b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
+	n, last := len(g.Items), g.Items[len(g.Items)-1].Sequence
 	over := make(chan struct{})
-	g.over = over
+	g.Finished = over
 	t.mu.Lock()
 	alone := t.caution.Alone()
 	t.mu.Unlock()
@@ -59,18 +60,18 @@ func (t *tenure) probeBeforeAlone(ctx context.Context) error {
 
 // computeAlone has a payload computed with nothing else on the device, so that it is to blame if that is the death of the
 // worker; the consumer's metadata says so for just that time.
-func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, why streams.CloseReason) error {
+func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
 	gate := t.e.gates[t.pipe]
 	gate.Lock()
 	defer gate.Unlock()
-	g.leave = func() {}
-	if err := t.mark(ctx, map[string]string{markAlone: fmt.Sprint(g.items[0].sequence)}); err != nil {
+	g.OnLeave = func() {}
+	if err := t.mark(ctx, map[string]string{markAlone: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
 		b.Release()
-		t.w.pool.recycle(g)
+		t.w.pool.Recycle(g)
 		return err
 	}
 	completed, failed := make(chan struct{}), false
-	g.done = func() { failed = g.failed != nil; close(completed) }
+	g.OnComplete = func() { failed = g.Err != nil; close(completed) }
 	if err := t.submit(b, g, why); err != nil {
 		return err
 	}
@@ -86,23 +87,13 @@ func (t *tenure) computeAlone(ctx context.Context, b *streams.Batch, g *group, w
 }
 
 // submit hands a batch to the device, and its group to those who settle in order. The group is no more the caller's.
-func (t *tenure) submit(b *streams.Batch, g *group, why streams.CloseReason) error {
-	g.completed = make(chan struct{})
-	if err := t.w.pool.submit(b, g, t.pace, why); err != nil {
+func (t *tenure) submit(b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
+	g.Completed = make(chan struct{})
+	if err := t.w.pool.Submit(b, g, t.pace, why); err != nil {
 		record := *b.Record()
 		b.Release()
-		g.ended(record, err) // who settles in order looks for the payload to blame
+		g.Complete(record, err) // who settles in order looks for the payload to blame
 	}
 	t.order <- g // there is room for every group
 	return nil
-}
-
-// ended notes what came of a tenure's batch, which has left the device.
-func (g *group) ended(record streams.Record, err error) {
-	g.record, g.failed = record, err
-	g.leave()
-	if g.done != nil {
-		g.done()
-	}
-	close(g.completed)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"millrace/internal/device"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -13,7 +14,7 @@ import (
 // beside it.
 type trier struct {
 	w      *Worker
-	part   *group // the deliveries on the device; it is among the worker's groups, so they are kept alive
+	part   *inflight.Batch // the deliveries on the device; it is among the worker's groups, so they are kept alive
 	s      settler
 	ran    bool // the latest items have come as far as the device
 	lone   bool // the item runs alone on a device that has just passed a probe
@@ -21,15 +22,15 @@ type trier struct {
 }
 
 func (w *Worker) newTrier() *trier {
-	t := &trier{w: w, part: w.pool.newBatch(), s: settler{w: w, desk: &desk{}}}
-	t.part.back = make(chan *streams.Batch, 1)
+	t := &trier{w: w, part: w.pool.NewBatch(), s: settler{w: w, desk: &desk{}}}
+	t.part.ReturnTo = make(chan *streams.Batch, 1)
 	return t
 }
 
 // try brings items of g, which one batch can hold, to their end: published, given up, or given back. Where an operator
 // fails on them it looks for those to blame. It fails when the device is lost, and with ctx's error; what is not settled
 // then has been given back, or is in g or t.part for the end of the worker.
-func (t *trier) try(ctx context.Context, pipe *streams.Pipeline, g *group, items []int) error {
+func (t *trier) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	err := t.run(ctx, pipe, g, items)
 	switch {
 	case err == nil || ctx.Err() != nil:
@@ -43,21 +44,16 @@ func (t *trier) try(ctx context.Context, pipe *streams.Pipeline, g *group, items
 // operatorFailed says whether err may be a payload's doing: the device is not known to be lost, it is not for want of memory,
 // and nobody has stopped waiting for what is on the device still. Whether it is one's doing, probes and other payloads tell.
 func operatorFailed(err error) bool {
-	return err != nil && !lost(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
+	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
-}
-
-// lost says whether err is the end of the pipeline.
-func lost(err error) bool {
-	return errors.Is(err, device.ErrLost) || errors.Is(err, streams.ErrClosed) || errors.Is(err, device.ErrClosed)
 }
 
 // giveBack gives items back that were not processed, and returns err if it is the end of the pipeline. What the device or
 // the count of its deliveries says of one that ran alone, see condemned, makes a dead letter of it.
-func (t *trier) giveBack(ctx context.Context, g *group, items []int, err error) error {
+func (t *trier) giveBack(ctx context.Context, g *inflight.Batch, items []int, err error) error {
 	for _, i := range items {
-		d := &g.items[i]
-		g.settle(i)
+		d := &g.Items[i]
+		g.Settle(i)
 		if len(items) == 1 {
 			if why, guilty := t.condemned(d, err); guilty && t.w.deadLetter(ctx, d, why, err) {
 				continue
@@ -65,7 +61,7 @@ func (t *trier) giveBack(ctx context.Context, g *group, items []int, err error) 
 		}
 		t.w.giveBack(d, err)
 	}
-	if lost(err) {
+	if streams.Ended(err) {
 		return err
 	}
 	t.w.log.Error("the device refused a batch; its payloads are delivered again later", "payloads", len(items), "error", err)
@@ -74,43 +70,39 @@ func (t *trier) giveBack(ctx context.Context, g *group, items []int, err error) 
 
 // condemned says whether err gives a payload up that ran alone. It broke the device, for the second time: only a loss that
 // a kernel may have caused counts. Or the device had no memory for it alone, and it was delivered too often.
-func (t *trier) condemned(d *delivery, err error) (Reason, bool) {
+func (t *trier) condemned(d *inflight.Delivery, err error) (Reason, bool) {
 	switch {
 	case !t.ran || !t.lone:
 		return "", false
 	case errors.Is(err, device.ErrKernelFault):
-		return DeviceFault, t.deaths >= loneRuns-1 || t.deaths < 0 && t.w.levels.guilty(d.level)
+		return DeviceFault, t.deaths >= loneRuns-1 || t.deaths < 0 && t.w.levels.guilty(d.Level)
 	}
-	return MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.deliveries > t.w.limit
+	return MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.w.limit
 }
 
 // run computes items of g in one batch and settles them. With an error they are g's as before, unless ctx has ended:
 // then they may be on the device still, and t.part's.
-func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items []int) error {
+func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	t.ran = false
 	if err := ctx.Err(); err != nil {
 		return err // a batch may be free all the same, and t.part's own still on the device
 	}
-	if err := pipe.Reserve(ctx); err != nil {
-		return err
-	}
-	b, err := pipe.Take()
+	w := t.w
+	b, err := w.pool.Acquire(ctx, pipe)
 	if err != nil {
 		return err
 	}
 	t.ran = true
-	w := t.w
-	w.pool.inHand.Add(1)
 	for _, i := range items {
-		d := g.items[i]
-		d.cost = 0 // it stays g's
-		appendTo(b, t.part, d)
-		g.settle(i)
+		d := g.Items[i]
+		d.Cost = 0 // it stays g's
+		t.part.Pack(b, d)
+		g.Settle(i)
 	}
 	b.Owner = t.part
 	if err = b.Submit(streams.ClosedByCount); err == nil {
 		select {
-		case b = <-t.part.back:
+		case b = <-t.part.ReturnTo:
 			err = b.Err()
 		case <-ctx.Done():
 			return ctx.Err()
@@ -120,11 +112,10 @@ func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *group, items
 		t.s.pipe = pipe
 		t.s.finish(ctx, t.part, b)
 	} else {
-		g.reclaim(items)
+		g.Reclaim(items)
 		b.Release()
 	}
-	w.pool.empty(t.part)
-	t.s.desk.fit(&w.pool.keep)
-	w.pool.inHand.Add(-1)
+	w.pool.Finish(t.part)
+	t.s.desk.fit(w.pool)
 	return err
 }

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -10,7 +11,7 @@ import (
 type trierRetrial struct {
 	*trier
 	pipe *streams.Pipeline
-	g    *group
+	g    *inflight.Batch
 }
 
 func (r trierRetrial) run(ctx context.Context, items []int) error {
@@ -31,7 +32,7 @@ func (t *trier) probe(ctx context.Context, pipe *streams.Pipeline) error {
 
 // blame finds those of items to blame, on which together the operators failed with err. Nothing is given up before the
 // others were tried.
-func (t *trier) blame(ctx context.Context, pipe *streams.Pipeline, g *group, items []int, err error) error {
+func (t *trier) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int, err error) error {
 	since := t.w.evidence[pipe].batches()
 	guilty, err := accuse(ctx, trierRetrial{t, pipe, g}, items, err)
 	if err != nil {
@@ -44,8 +45,8 @@ func (t *trier) blame(ctx context.Context, pipe *streams.Pipeline, g *group, ite
 	for _, a := range guilty {
 		switch ruled {
 		case giveUp:
-			g.settle(a.item)
-			t.w.giveUp(ctx, g.yield(a.item), OperatorError, a.err)
+			g.Settle(a.item)
+			t.w.giveUp(ctx, g.HandOver(a.item), OperatorError, a.err)
 		case holdBack:
 			return t.withhold(ctx, g, []int{a.item}, a.err)
 		}
@@ -58,18 +59,18 @@ func (t *trier) blame(ctx context.Context, pipe *streams.Pipeline, g *group, ite
 
 // withhold gives those of items back without blame that are not settled. It returns err if that is the end of the pipeline,
 // and ctx's error: then the end of the worker gives them back.
-func (t *trier) withhold(ctx context.Context, g *group, items []int, err error) error {
+func (t *trier) withhold(ctx context.Context, g *inflight.Batch, items []int, err error) error {
 	t.ran = false
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	for _, i := range items {
-		if !g.settled[i] {
-			g.settle(i)
-			t.w.giveBack(&g.items[i], err)
+		if !g.IsSettled(i) {
+			g.Settle(i)
+			t.w.giveBack(&g.Items[i], err)
 		}
 	}
-	if lost(err) {
+	if streams.Ended(err) {
 		return err
 	}
 	return nil

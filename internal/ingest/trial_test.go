@@ -8,6 +8,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
@@ -24,8 +25,8 @@ func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 	pipe := run.worker.pipes[0]
 	for range 4 { // there is a free batch each time, which an interrupted trial might take
 		open := seen.hold(t)
-		trial, g := run.worker.newTrier(), &group{}
-		g.add(input)
+		trial, g := run.worker.newTrier(), &inflight.Batch{}
+		g.Add(input)
 		ctx, interrupt := context.WithCancel(t.Context())
 		go func() {
 			seen.await(t, 1, 10)
@@ -34,24 +35,24 @@ func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 		if err := trial.try(ctx, pipe, g, []int{0}); !errors.Is(err, context.Canceled) {
 			t.Errorf("try = %v, want the end of the drain", err)
 		}
-		if n := len(trial.part.items); n != 1 {
+		if n := len(trial.part.Items); n != 1 {
 			t.Errorf("%d payloads are on the device, want the one that was tried", n)
 		}
 		open()
-		for range trial.part.items {
+		for range trial.part.Items {
 			(<-pipe.Completed()).Release()
 		}
 	}
 }
 
 // input takes the next input as a worker would.
-func (r *rig) input() delivery {
+func (r *rig) input() inflight.Delivery {
 	r.t.Helper()
-	var d delivery
+	var d inflight.Delivery
 	request := pull.Request{Stream: r.opts.Stream, Consumer: r.opts.Consumer, Bytes: 1 << 20}
 	came, err := pull.Fetch(r.connect(), request, 1, patience, func(m *pull.Message) {
 		var err error
-		if d, err = newDelivery(m, time.Now()); err != nil {
+		if d, err = inflight.NewDelivery(m, time.Now()); err != nil {
 			r.t.Error(err)
 		}
 	})
@@ -69,9 +70,9 @@ func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 	r.publish(1, someBytes(10))
 	run := r.prepare(simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1}), streams.Config{})
 	input := r.input()
-	input.level = run.worker.limit
-	if !run.worker.levels.guilty(input.level) {
-		t.Fatalf("a payload of level %d is not tried for the last time", input.level)
+	input.Level = run.worker.limit
+	if !run.worker.levels.guilty(input.Level) {
+		t.Fatalf("a payload of level %d is not tried for the last time", input.Level)
 	}
 	pipe := run.worker.pipes[0]
 	other, err := pipe.Acquire(t.Context())
@@ -85,12 +86,12 @@ func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 	(<-pipe.Completed()).Release()
 	<-pipe.Over()
 
-	g := &group{}
-	g.add(input)
+	g := &inflight.Batch{}
+	g.Add(input)
 	if err := run.worker.newTrier().try(t.Context(), pipe, g, []int{0}); !errors.Is(err, device.ErrLost) {
 		t.Errorf("try = %v, want the loss of the device", err)
 	}
-	if back, dead := r.tally.count(Nacked), r.tally.count(DeadLettered); back != 1 || dead != 0 {
+	if back, dead := r.tally.count(inflight.Nacked), r.tally.count(inflight.DeadLettered); back != 1 || dead != 0 {
 		t.Errorf("%d given back and %d dead-lettered, want 1 and none", back, dead)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pause"
 	"millrace/internal/ingest/topology"
 )
@@ -56,14 +57,14 @@ func (w *window) age(stored, now time.Time) (age time.Duration, ok bool) {
 
 // clear says whether a delivery's result may be published at that moment, for most after it was cleared (publishFor). One of which too little is known is cleared by its age, if that
 // may count: no result is older than its input.
-func (w *window) clear(d *delivery, now time.Time, most time.Duration, byAge bool) bool {
-	if !d.cleared.IsZero() && pause.Elapsed(d.cleared, now) < most {
+func (w *window) clear(d *inflight.Delivery, now time.Time, most time.Duration, byAge bool) bool {
+	if !d.Cleared.IsZero() && pause.Elapsed(d.Cleared, now) < most {
 		return true
 	}
-	age, ok := w.age(d.stored, now)
+	age, ok := w.age(d.Stored, now)
 	if !ok || !byAge || age >= most {
 		return false
 	}
-	d.cleared = now.Add(-age)
+	d.Cleared = now.Add(-age)
 	return true
 }

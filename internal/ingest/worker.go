@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/store"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
@@ -45,11 +45,11 @@ type Worker struct {
 	evidence  map[*streams.Pipeline]*evidence
 	noMarks   time.Time // until when the consumer is not marked. It belongs to the source's goroutine
 
-	pool   *pool
-	desks  *shelf[*desk] // of those who settle, with shared delivery
+	pool   *inflight.Pool
+	desks  *inflight.FreeList[*desk] // of those who settle, with shared delivery
 	ledger *ledger
-	failed chan failed // batches in which a payload to blame is looked for
-	pace   *pace.Pace  // of shared delivery
+	failed chan failed      // batches in which a payload to blame is looked for
+	window *inflight.Window // of shared delivery
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
@@ -95,7 +95,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w := &Worker{
 		nc: nc, js: js, links: append(links{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
 		consumer:  consumer,
-		operators: operatorNames(opts), maxBytes: smallestBatch(pipes), dead: newDeadLetters(), ledger: newLedger(),
+		operators: operatorNames(opts), maxBytes: inflight.SmallestBatch(pipes), dead: newDeadLetters(), ledger: newLedger(),
 		confirming: make(chan struct{}, confirmAtOnce),
 	}
 	if w.clearance, err = w.newClearance(ctx); err != nil {
@@ -148,11 +148,11 @@ func (w *Worker) prepare() (err error) {
 		w.evidence[p] = &evidence{}
 		slots += p.Slots()
 	}
-	w.desks = newShelf(batchesPerSlot*slots, func() *desk { return &desk{} })
+	w.desks = inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *desk { return &desk{} })
 	w.failed = make(chan failed, slots)
-	w.pace = pace.New(len(w.links.forResults(w.opts.Exclusive)))
-	w.pool, err = newPool(w.pipes, poolSettings{
-		costs: newCosts(&w.opts), memory: w.opts.Memory, fixed: w.fixedMemory(), largest: w.nc.MaxPayload(),
+	w.window = inflight.NewWindow(len(w.links.forResults(w.opts.Exclusive)))
+	w.pool, err = inflight.NewPool(w.pipes, inflight.Settings{
+		Costs: inflight.NewCosts(w.opts.Format, w.opts.Operators), Memory: w.opts.Memory, Fixed: w.fixedMemory(), Largest: w.nc.MaxPayload(),
 	})
 	return err
 }
@@ -185,14 +185,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	src, seeker := w.newSource(hard), w.newTrier()
 	w.startSettlers(&settlers, settled, hard)
 	settlers.Go(func() { w.bisect(seeker, settled, hard) })
-	stopKeeping := w.pool.startKeepAlive(w.ackWait)
+	stopKeeping := w.pool.StartKeepAlive(w.ackWait)
 	defer stopKeeping()
 	defer w.startBacklogWatch()()
 	w.startIntake(&intakers, intake, hard, src, stopIntake)
 
 	intakers.Wait()
 	w.giveBackUnread()
-	w.pool.awaitIdle(hard)
+	w.pool.AwaitIdle(hard)
 	close(settled)
 	settlers.Wait()
 	w.dead.stored.Wait()
@@ -211,12 +211,9 @@ func (w *Worker) runExclusive(intake, hard context.Context, stop context.CancelC
 		return err
 	}
 	w.exclusive.Store(e)
-	defer w.pool.startKeepAlive(w.ackWait)()
+	defer w.pool.StartKeepAlive(w.ackWait)()
 	e.run(intake, hard, stop)
-	for _, g := range w.pool.groups {
-		w.pool.releaseAll(g) // those that were on a device when the time for draining was over
-	}
-	w.pool.inHand.Store(0)
+	w.pool.Abandon(func(*inflight.Batch) {}) // what was on a device when the time for draining was over
 	return errors.Join(ended(intake), w.flush(hard))
 }
 
@@ -238,9 +235,9 @@ func batchers(p *streams.Pipeline) int {
 // newSource makes what pulls from the consumer.
 func (w *Worker) newSource(hard context.Context) *source {
 	src := &source{
-		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), handing: &w.handing, log: w.log, observer: w.observer,
+		nc: w.nc, consumer: w.consumer, out: inflight.NewQueue(inflight.QueueMost), handing: &w.handing, log: w.log, observer: w.observer,
 		size: w.pullSize(w.consumer), unread: w.unread.add,
-		hold: w.pool.hold, force: w.pool.force, admit: func(d *delivery) bool { return w.admit(hard, d) },
+		hold: w.pool.Hold, force: w.pool.Force, admit: func(d *inflight.Delivery) bool { return w.admit(hard, d) },
 	}
 	src.limit = src.size.Limit(w.nc)
 	src.careful = w.newCareful(hard, src)
@@ -255,13 +252,13 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src 
 		}
 	})
 	for _, p := range w.pipes {
-		f := newBatcher(p, src.out, w.opts.Linger, w.pace, &w.pool.budget)
+		f := w.pool.NewBatcher(p, src.out, w.opts.Linger, w.window, w.unread.add)
 		for range batchers(p) {
 			wg.Go(func() {
 				if err := w.runBatcher(hard, f); err != nil {
 					stop(err)
 				}
-				w.leaveUnread(f)
+				f.Leave()
 			})
 		}
 		wg.Go(func() {
@@ -278,7 +275,7 @@ func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src 
 // its buffers while the results of others wait for the server.
 func (w *Worker) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, hard context.Context) {
 	for _, p := range w.pipes {
-		for range batchesPerSlot * p.Slots() {
+		for range inflight.BatchesPerSlot * p.Slots() {
 			wg.Go(func() { (&settler{w: w, pipe: p}).run(done, hard) })
 		}
 	}

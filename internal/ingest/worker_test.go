@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
@@ -19,7 +20,7 @@ func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
 	const n = 3000
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, n)
+	r.tally.await(t, inflight.Published, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
@@ -33,7 +34,7 @@ func TestResultHeaders(t *testing.T) {
 	r.provision()
 	r.publish(1, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, 1)
+	r.tally.await(t, inflight.Published, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}

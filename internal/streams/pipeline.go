@@ -335,3 +335,8 @@ func (p *Pipeline) Drain(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Ended says whether err is the end of a pipeline: its device is lost, or one of them is closed.
+func Ended(err error) bool {
+	return errors.Is(err, device.ErrLost) || errors.Is(err, ErrClosed) || errors.Is(err, device.ErrClosed)
+}

@@ -3,9 +3,9 @@ package telemetry
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"millrace/internal/ingest/inflight"
 
-	"millrace/internal/ingest"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Limits are settings that other figures are judged by. They are metrics too, so that an alert needs no copy of the
@@ -40,7 +40,7 @@ func (m *Metrics) WatchPartitions(partitions func() int) {
 }
 
 // WatchMemory makes every scrape read how much memory payloads in hand take, of how much they may, and how often the next had to wait.
-func (m *Metrics) WatchMemory(read func() ingest.Memory) {
+func (m *Metrics) WatchMemory(read func() inflight.Memory) {
 	m.registry.MustRegister(memoryCollector(read))
 }
 
@@ -52,7 +52,7 @@ var (
 		"Times that the next payload had to wait for memory.", nil, nil)
 )
 
-type memoryCollector func() ingest.Memory
+type memoryCollector func() inflight.Memory
 
 // Describe implements prometheus.Collector.
 func (c memoryCollector) Describe(to chan<- *prometheus.Desc) {

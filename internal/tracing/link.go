@@ -4,11 +4,11 @@ import (
 	"context"
 	"iter"
 
+	"millrace/internal/ingest/inflight"
+
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	api "go.opentelemetry.io/otel/trace"
-
-	"millrace/internal/ingest"
 )
 
 // maxLinks bounds the links of a span: a batch may have a million payloads, and a collector takes neither that nor does anybody
@@ -16,7 +16,7 @@ import (
 const maxLinks = 128
 
 // link links a batch's span to the contexts of its payloads, the first of them if there are many, each context once.
-func link(span api.Span, payloads iter.Seq[ingest.Payload]) {
+func link(span api.Span, payloads iter.Seq[inflight.Payload]) {
 	type spanContext struct {
 		trace api.TraceID
 		span  api.SpanID
@@ -41,7 +41,7 @@ func link(span api.Span, payloads iter.Seq[ingest.Payload]) {
 }
 
 // contextOf reads a payload's trace context; an invalid one where there is none, or none that can be read.
-func contextOf(p ingest.Payload) api.SpanContext {
+func contextOf(p inflight.Payload) api.SpanContext {
 	if len(p.Header) == 0 {
 		return api.SpanContext{}
 	}

@@ -1,4 +1,4 @@
-package ingest
+package inflight
 
 import (
 	"context"
@@ -7,12 +7,12 @@ import (
 )
 
 // waiting puts deliveries of these sizes from a goroutine of its own, and says how many are in when nothing moves any more.
-func waiting(t *testing.T, q *queue, sizes ...int) (in func() int) {
+func waiting(t *testing.T, q *Queue, sizes ...int) (in func() int) {
 	t.Helper()
 	n := 0
 	go func() {
 		for _, size := range sizes {
-			if !q.put(t.Context(), delivery{msg: &paperMsg{data: make([]byte, size)}}) {
+			if !q.Put(t.Context(), Delivery{Msg: &paperMsg{data: make([]byte, size)}}) {
 				return
 			}
 			n++
@@ -25,7 +25,7 @@ func waiting(t *testing.T, q *queue, sizes ...int) (in func() int) {
 }
 
 // take takes one.
-func (q *queue) take(t *testing.T) {
+func (q *Queue) take(t *testing.T) {
 	t.Helper()
 	select {
 	case d := <-q.ch:
@@ -50,7 +50,7 @@ func TestQueueIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := newQueue(4)
+				q := NewQueue(4)
 				in := waiting(t, q, c.sizes...)
 				for taken, want := range c.want {
 					if got := in(); got != want {
@@ -66,10 +66,10 @@ func TestQueueIsBounded(t *testing.T) {
 // TestQueueCountsHeaders: they are held in memory as payloads are.
 func TestQueueCountsHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, put := newQueue(4), 0
+		q, put := NewQueue(4), 0
 		go func() {
 			for range 3 {
-				if q.put(t.Context(), delivery{msg: &paperMsg{}, headers: queueBytes / 2}) {
+				if q.Put(t.Context(), Delivery{Msg: &paperMsg{}, HeaderBytes: queueBytes / 2}) {
 					put++
 				}
 			}
@@ -89,14 +89,14 @@ func TestQueueLetsGo(t *testing.T) {
 	for name, size := range map[string]int{"for bytes": queueBytes, "for a place": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := newQueue(1)
-				d := delivery{msg: &paperMsg{data: make([]byte, size)}}
-				if !q.put(t.Context(), d) {
+				q := NewQueue(1)
+				d := Delivery{Msg: &paperMsg{data: make([]byte, size)}}
+				if !q.Put(t.Context(), d) {
 					t.Fatal("there was room")
 				}
 				ctx, end := context.WithCancel(t.Context())
 				put := make(chan bool, 1)
-				go func() { put <- q.put(ctx, d) }()
+				go func() { put <- q.Put(ctx, d) }()
 				synctest.Wait()
 				end()
 				if <-put {

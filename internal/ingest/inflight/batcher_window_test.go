@@ -1,11 +1,11 @@
-package ingest
+package inflight
 
 import (
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"millrace/internal/ingest/pace"
+	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
@@ -13,8 +13,7 @@ import (
 // enough.
 func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
+	p := testPipeline(t, hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
 	for _, c := range []struct {
 		name   string
 		linger time.Duration
@@ -35,29 +34,29 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			open: 10 * time.Millisecond, ends: true, want: streams.ClosedByLinger},
 		{name: "the linger is over, and they are being stored for ever", linger: time.Millisecond, shared: true, stored: true, want: streams.ClosedByLinger},
 	} {
-		in, others, enough := newQueue(0), pace.NewInOrder(&atomic.Int32{}), 2
+		in, others, enough := NewQueue(0), NewOrderedWindow(&atomic.Int32{}), 2
 		if c.shared {
-			others, enough = pace.New(1), 4
+			others, enough = NewWindow(1), 4
 		}
 		for range enough {
-			others.Start()
+			others.Enter()
 			if c.stored {
-				others.Store()
+				others.StartPublish()
 			}
 		}
 		if c.stored {
-			others.Start()
+			others.Enter()
 		}
-		f := newBatcher(p, in, c.linger, others, plenty())
+		f := plenty().NewBatcher(p, in, c.linger, others, nil)
 		b, err := p.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		payload := delivery{msg: &paperMsg{data: make([]byte, 10)}, received: start}
-		g, closed := &group{}, make(chan streams.CloseReason, 1)
-		f.add(b, g, payload)
-		go func() { closed <- f.fill(b, g) }()
+		payload := Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: start}
+		g, closed := &Batch{}, make(chan streams.CloseReason, 1)
+		g.Pack(b, payload)
+		go func() { closed <- f.Fill(b, g) }()
 		for range c.more {
 			select {
 			case in.ch <- payload: // it has not closed
@@ -73,7 +72,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 			}
 		}
 		if c.ends {
-			others.End(c.stored)
+			others.Leave(c.stored)
 		}
 		select {
 		case why := <-closed:
@@ -83,8 +82,8 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("%s: the batch does not close", c.name)
 		}
-		if took, late := time.Since(start), c.shared == c.stored; !c.ends && c.want == streams.ClosedByLinger && (took >= pace.Wait) != late {
-			t.Errorf("%s: the batch closed after %v, and the longer wait is %v", c.name, took, pace.Wait)
+		if took, late := time.Since(start), c.shared == c.stored; !c.ends && c.want == streams.ClosedByLinger && (took >= WindowWait) != late {
+			t.Errorf("%s: the batch closed after %v, and the longer wait is %v", c.name, took, WindowWait)
 		}
 		b.Release()
 	}
@@ -93,24 +92,26 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 // TestOneBatchFillsAtATime has two fill batches at once: what comes goes into one until it is full, and then into the other.
 func TestOneBatchFillsAtATime(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	w := r.prepare(hostDevice(t), streams.Config{Lanes: 2, BatchPayloads: 3}).worker
-	in, others := newQueue(0), pace.New(1)
-	for range 4 { // so that no batch closes before it is full
-		others.Start()
+	pipe := testPipeline(t, hostDevice(t), streams.Config{Lanes: 2, BatchPayloads: 3})
+	all, err := NewPool([]*streams.Pipeline{pipe}, Settings{Costs: NewCosts(operator.JSON, crc32c(t))})
+	if err != nil {
+		t.Fatal(err)
 	}
-	f := newBatcher(w.pipes[0], in, 2*patience, others, plenty())
+	in, others := NewQueue(0), NewWindow(1)
+	for range 4 { // so that no batch closes before it is full
+		others.Enter()
+	}
+	f := all.NewBatcher(pipe, in, 2*patience, others, nil)
 	ready, filled := make(chan struct{}), make(chan int, 2)
 	for range 2 {
 		go func() {
-			g, err := w.pool.reserve(t.Context(), f.pipe)
+			g, err := all.Reserve(t.Context(), f.Pipe)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			ready <- struct{}{}
-			b, _, err := w.pack(f, g)
+			b, _, err := f.Next(g)
 			if err != nil {
 				t.Error(err)
 				return
@@ -124,7 +125,7 @@ func TestOneBatchFillsAtATime(t *testing.T) {
 	for batch := range 2 {
 		for range 3 {
 			select {
-			case in.ch <- delivery{msg: &paperMsg{data: make([]byte, 10)}, received: time.Now()}:
+			case in.ch <- Delivery{Msg: &paperMsg{data: make([]byte, 10)}, Received: time.Now()}:
 			case <-time.After(patience):
 				t.Fatal("nobody takes a payload")
 			}

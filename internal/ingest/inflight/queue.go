@@ -1,4 +1,4 @@
-package ingest
+package inflight
 
 import (
 	"context"
@@ -7,32 +7,32 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// queue is where deliveries wait between the pull and the batchers, so that neither wakes the other for every single one. It is
+// Queue is where deliveries wait between the pull and the batchers, so that neither wakes the other for every single one. It is
 // bounded by number, and by bytes once it holds more than one: 256 payloads of the largest size would be most of what a
 // worker may take. One goroutine puts, any number may take.
-type queue struct {
-	ch    chan delivery
+type Queue struct {
+	ch    chan Delivery
 	bytes atomic.Int64  // of those in it
 	room  chan struct{} // a token where something was taken since the putter last looked
 }
 
 const (
-	// queueMost is how many deliveries may wait.
-	queueMost = 256
+	// QueueMost is how many deliveries may wait.
+	QueueMost = 256
 
 	// queueBytes is how many bytes they may have together, headers included, if one alone has not more: what one request of
 	// the pull brings.
 	queueBytes = pull.RequestBytes
 )
 
-// newQueue makes a queue for most deliveries; 0: each is handed over.
-func newQueue(most int) *queue {
-	return &queue{ch: make(chan delivery, most), room: make(chan struct{}, 1)}
+// NewQueue makes a queue for most deliveries; 0: each is handed over.
+func NewQueue(most int) *Queue {
+	return &Queue{ch: make(chan Delivery, most), room: make(chan struct{}, 1)}
 }
 
-// put waits for room and hands d over. It reports false when ctx ended before.
-func (q *queue) put(ctx context.Context, d delivery) bool {
-	n := int64(len(d.msg.Data()) + d.headers)
+// Put waits for room and hands d over. It reports false when ctx ended before.
+func (q *Queue) Put(ctx context.Context, d Delivery) bool {
+	n := int64(len(d.Msg.Data()) + d.HeaderBytes)
 	for held := q.bytes.Load(); held > 0 && held+n > queueBytes; held = q.bytes.Load() {
 		select {
 		case <-q.room:
@@ -50,14 +50,23 @@ func (q *queue) put(ctx context.Context, d delivery) bool {
 	}
 }
 
+// Get waits for a delivery. It reports false when the queue is closed and empty.
+func (q *Queue) Get() (Delivery, bool) {
+	d, ok := <-q.ch
+	if ok {
+		q.took(d)
+	}
+	return d, ok
+}
+
 // took makes room for what is behind d, which was received from q.ch.
-func (q *queue) took(d delivery) {
-	q.bytes.Add(-int64(len(d.msg.Data()) + d.headers))
+func (q *Queue) took(d Delivery) {
+	q.bytes.Add(-int64(len(d.Msg.Data()) + d.HeaderBytes))
 	select {
 	case q.room <- struct{}{}:
 	default: // there is a token
 	}
 }
 
-// close says that nothing more comes.
-func (q *queue) close() { close(q.ch) }
+// Close says that nothing more comes.
+func (q *Queue) Close() { close(q.ch) }

@@ -1,4 +1,4 @@
-package pace
+package inflight
 
 import (
 	"sync/atomic"
@@ -6,9 +6,9 @@ import (
 )
 
 // of makes one of shared delivery for which so many batches are enough.
-func of(enough int32) *Pace {
-	p := New(1)
-	p.enough = enough
+func of(enough int32) *Window {
+	p := NewWindow(1)
+	p.size = enough
 	return p
 }
 
@@ -25,26 +25,26 @@ func TestPaceTellsEveryWaiter(t *testing.T) {
 		}
 		return n
 	}
-	if p.Kept() || p.Behind() {
+	if p.Full() || p.PublishFull() {
 		t.Error("enough batches are on their way before there is one")
 	}
 	for range 4 {
-		p.Start()
-		p.Store()
+		p.Enter()
+		p.StartPublish()
 	}
-	p.End(true)
-	p.End(true)
-	if n := told(); !p.Kept() || !p.Behind() || n > 0 {
+	p.Leave(true)
+	p.Leave(true)
+	if n := told(); !p.Full() || !p.PublishFull() || n > 0 {
 		t.Errorf("two of four have ended: two are enough, and %d were told otherwise", n)
 	}
-	p.End(true)
-	if n := told(); p.Kept() || p.Behind() || n != 3 || told() > 0 {
+	p.Leave(true)
+	if n := told(); p.Full() || p.PublishFull() || n != 3 || told() > 0 {
 		t.Errorf("one is left where two are enough: %d of 3 were told, each once", n)
 	}
-	p.End(true)
+	p.Leave(true)
 	for range 5 { // more than once before anybody looks: nobody is held up
-		p.Start()
-		p.End(false)
+		p.Enter()
+		p.Leave(false)
 	}
 	if n := told(); n != 3 {
 		t.Errorf("%d of 3 were told", n)
@@ -57,19 +57,19 @@ func TestPaceCountsWhatTheDeviceIsDoneWith(t *testing.T) {
 	p := of(2)
 	eased := p.Join()
 	for range 4 {
-		p.Start()
+		p.Enter()
 	}
-	p.Store()
-	if !p.Kept() || p.Behind() {
-		t.Errorf("four under way, one of them to be stored: kept %v, behind %v, want true and false", p.Kept(), p.Behind())
+	p.StartPublish()
+	if !p.Full() || p.PublishFull() {
+		t.Errorf("four under way, one of them to be stored: kept %v, behind %v, want true and false", p.Full(), p.PublishFull())
 	}
-	p.Store()
-	if !p.Behind() {
+	p.StartPublish()
+	if !p.PublishFull() {
 		t.Error("two of them are to be stored, which is enough, and one more is not behind")
 	}
-	p.End(true)
-	if !p.Kept() || p.Behind() {
-		t.Errorf("one of those has ended: kept %v, behind %v, want true and false", p.Kept(), p.Behind())
+	p.Leave(true)
+	if !p.Full() || p.PublishFull() {
+		t.Errorf("one of those has ended: kept %v, behind %v, want true and false", p.Full(), p.PublishFull())
 	}
 	select {
 	case <-eased:
@@ -81,22 +81,22 @@ func TestPaceCountsWhatTheDeviceIsDoneWith(t *testing.T) {
 // TestPaceOfAPartitionCountsTheOthers has two partitions of one worker.
 func TestPaceOfAPartitionCountsTheOthers(t *testing.T) {
 	var all atomic.Int32
-	a, b := NewInOrder(&all), NewInOrder(&all)
+	a, b := NewOrderedWindow(&all), NewOrderedWindow(&all)
 	for _, step := range []struct {
 		what    string
 		do      func()
 		a, b, n bool // kept, and more than none under way
 	}{
 		{"nothing is under way", func() {}, false, false, false},
-		{"one batch of one partition", a.Start, false, false, true},
-		{"two of it", a.Start, true, false, true},
-		{"one of each", func() { a.End(false); b.Start() }, true, true, true},
-		{"one of the other", func() { a.End(false) }, false, false, true},
-		{"nothing again", func() { b.End(false) }, false, false, false},
+		{"one batch of one partition", a.Enter, false, false, true},
+		{"two of it", a.Enter, true, false, true},
+		{"one of each", func() { a.Leave(false); b.Enter() }, true, true, true},
+		{"one of the other", func() { a.Leave(false) }, false, false, true},
+		{"nothing again", func() { b.Leave(false) }, false, false, false},
 	} {
 		step.do()
-		if a.Kept() != step.a || b.Kept() != step.b || a.Behind() != step.a || (all.Load() > 0) != step.n {
-			t.Errorf("%s: kept %v and %v with %d under way, want %v and %v", step.what, a.Kept(), b.Kept(), all.Load(), step.a, step.b)
+		if a.Full() != step.a || b.Full() != step.b || a.PublishFull() != step.a || (all.Load() > 0) != step.n {
+			t.Errorf("%s: kept %v and %v with %d under way, want %v and %v", step.what, a.Full(), b.Full(), all.Load(), step.a, step.b)
 		}
 	}
 }

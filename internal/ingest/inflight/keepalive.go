@@ -1,12 +1,12 @@
-package ingest
+package inflight
 
 import (
 	"sync"
 	"time"
 )
 
-// startKeepAlive tells the server about deliveries that are in flight for long, before ackWait passes. It returns what stops it.
-func (p *pool) startKeepAlive(ackWait time.Duration) (stop func()) {
+// StartKeepAlive tells the server about deliveries that are in flight for long, before ackWait passes. It returns what stops it.
+func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
 	every := ackWait / 3
 	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))
 	done := make(chan struct{})
@@ -15,7 +15,7 @@ func (p *pool) startKeepAlive(ackWait time.Duration) (stop func()) {
 		for {
 			select {
 			case now := <-ticker.C:
-				for _, g := range p.groups {
+				for _, g := range p.batches {
 					g.keepAlive(now, every)
 				}
 			case <-done:

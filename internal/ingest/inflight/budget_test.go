@@ -1,4 +1,4 @@
-package ingest
+package inflight
 
 import (
 	"context"
@@ -15,8 +15,8 @@ func asking(ctx context.Context, b *budget, n int64) <-chan error {
 	return got
 }
 
-// plenty is a budget that nobody waits for.
-func plenty() *budget { return &budget{limit: 1 << 40} }
+// plenty is a pool with memory that nobody waits for.
+func plenty() *Pool { return &Pool{memory: budget{limit: 1 << 40}} }
 
 func TestBudgetServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

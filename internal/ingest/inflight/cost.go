@@ -1,7 +1,9 @@
-package ingest
+package inflight
 
 import (
 	"context"
+
+	"millrace/internal/operator"
 
 	"github.com/nats-io/nats.go"
 )
@@ -25,15 +27,15 @@ const (
 	receiptCost = 512
 )
 
-func newCosts(o *Options) costs {
-	most := int64(o.Format.Most(o.Operators))
+func NewCosts(format operator.Format, operators []operator.Operator) costs {
+	most := int64(format.Most(operators))
 	return costs{result: most + most/16}
 }
 
 // of is the cost of a delivery that makes so many rows of a batch.
-func (c costs) of(d *delivery, rows int) int64 {
-	bytes := int64(len(d.msg.Data()) + d.headers + len(d.msg.Reply()) + 2*len(d.msg.Subject()))
-	return deliveryCost + bytes + bytes/8 + headersCost(d.msg.Headers()) + int64(rows)*c.result // the allocator rounds up by an eighth at most
+func (c costs) of(d *Delivery, rows int) int64 {
+	bytes := int64(len(d.Msg.Data()) + d.HeaderBytes + len(d.Msg.Reply()) + 2*len(d.Msg.Subject()))
+	return deliveryCost + bytes + bytes/8 + headersCost(d.Msg.Headers()) + int64(rows)*c.result // the allocator rounds up by an eighth at most
 }
 
 // headersCost is what the client's form of headers takes: it copies each key and value out of the bytes that came.
@@ -50,43 +52,42 @@ func headersCost(h nats.Header) (cost int64) {
 // perPayload is the cost of an empty payload without headers: the least that any has, and nearly all that a small one has.
 func (c costs) perPayload() int64 { return deliveryCost + c.result }
 
-// hold takes a delivery's cost off the budget once it is there. It reports false when ctx ended before.
-func (p *pool) hold(ctx context.Context, d *delivery) bool {
+// Hold takes a delivery's cost off the budget once it is there. It reports false when ctx ended before.
+func (p *Pool) Hold(ctx context.Context, d *Delivery) bool {
 	cost := p.costs.of(d, 1)
-	if p.budget.take(ctx, cost) != nil {
+	if p.memory.take(ctx, cost) != nil {
 		return false
 	}
-	d.cost = cost
+	d.Cost = cost
 	return true
 }
 
-// force takes it at once.
-func (p *pool) force(d *delivery) {
-	d.cost = p.costs.of(d, 1)
-	p.budget.force(d.cost)
+// Force takes it at once.
+func (p *Pool) Force(d *Delivery) {
+	d.Cost = p.costs.of(d, 1)
+	p.memory.force(d.Cost)
 }
 
-// release gives back what a delivery holds of the budget. It may be called more than once.
-func (p *pool) release(d *delivery) {
-	p.budget.give(d.cost)
-	d.cost = 0
-}
+// HoldReceipt takes at once what it takes to acknowledge a delivery whose payload is not held any more.
+func (p *Pool) HoldReceipt() { p.memory.force(receiptCost) }
 
-// yield copies the i-th item for a new owner, which has what that holds of the budget from now on.
-func (g *group) yield(i int) delivery {
-	d := g.items[i]
-	g.items[i].cost = 0
-	return d
+// ReleaseReceipts gives back what n calls of holdReceipt took.
+func (p *Pool) ReleaseReceipts(n int) { p.memory.give(receiptCost * int64(n)) }
+
+// Release gives back what a delivery holds of the budget. It may be called more than once.
+func (p *Pool) Release(d *Delivery) {
+	p.memory.give(d.Cost)
+	d.Cost = 0
 }
 
 // releaseAll gives back what a group's items hold.
-func (p *pool) releaseAll(g *group) {
+func (p *Pool) releaseAll(g *Batch) {
 	sum := int64(0)
-	for i := range g.items {
-		sum += g.items[i].cost
-		g.items[i].cost = 0
+	for i := range g.Items {
+		sum += g.Items[i].Cost
+		g.Items[i].Cost = 0
 	}
-	p.budget.give(sum)
+	p.memory.give(sum)
 	p.payloads.give(g.bytes)
 	g.bytes = 0
 }
