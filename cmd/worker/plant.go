@@ -216,7 +216,7 @@ func connections(cfg *config.Config) int {
 	if cfg.NATS.Connections > 0 {
 		return cfg.NATS.Connections
 	}
-	return ingest.DefaultConnections(cfg.Delivery == "exclusive")
+	return natsconn.DefaultConnections(cfg.Delivery == "exclusive")
 }
 
 // dial opens one connection, which closes with the plant.

@@ -14,12 +14,12 @@ const anything = "*"
 // entered here, with what it may know.
 var rooms = map[string][]string{
 	"cmd/worker":    {anything},
-	"internal/demo": {"internal/console", "internal/ingest", "internal/operator", "internal/streams"},
+	"internal/demo": {"internal/console", "internal/ingest", "internal/ingest/results", "internal/operator", "internal/streams"},
 
 	"internal/plan":         {"internal/bench/report", "internal/streams", "internal/operator", "internal/device", "internal/device/sim"},
 	"internal/bench":        {"internal/bench/report", "internal/console", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
 	"internal/bench/report": nil,
-	"internal/bench/broker": {"internal/bench", "internal/bench/report", "internal/console", "internal/ingest", "internal/ingest/natsconn", "internal/ingest/embedded", "internal/ingest/inflight", "internal/ingest/topology", "internal/ingest/pull", "internal/streams", "internal/operator", "internal/device"},
+	"internal/bench/broker": {"internal/bench", "internal/bench/report", "internal/console", "internal/ingest", "internal/ingest/natsconn", "internal/ingest/embedded", "internal/ingest/inflight", "internal/ingest/topology", "internal/ingest/pull", "internal/ingest/results", "internal/streams", "internal/operator", "internal/device"},
 
 	"internal/config":    nil,
 	"internal/memory":    nil,
@@ -28,19 +28,20 @@ var rooms = map[string][]string{
 	"internal/tracing":   {"internal/ingest/inflight", "internal/streams"},
 	"internal/telemetry": {"internal/ingest", "internal/ingest/inflight", "internal/streams", "internal/device"},
 
-	"internal/ingest":           {"internal/ingest/topology", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/inflight", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/pause", "internal/ingest/retry", "internal/ingest/store", "internal/streams", "internal/alloc", "internal/operator", "internal/device"},
+	"internal/ingest":           {"internal/ingest/inflight", "internal/ingest/members", "internal/ingest/natsconn", "internal/ingest/partition", "internal/ingest/pull", "internal/ingest/results", "internal/ingest/retry", "internal/ingest/topology", "internal/streams", "internal/operator", "internal/device"},
 	"internal/ingest/natsconn":  {"internal/ingest/finding", "internal/ingest/pause"},
 	"internal/ingest/embedded":  nil,
 	"internal/ingest/finding":   nil,
 	"internal/ingest/inflight":  {"internal/ingest/pull", "internal/operator", "internal/streams"},
-	"internal/ingest/topology":  {"internal/ingest/finding", "internal/ingest/lookup", "internal/ingest/store"},
+	"internal/ingest/topology":  {"internal/ingest/finding", "internal/ingest/lookup", "internal/ingest/publisher"},
 	"internal/ingest/lookup":    {"internal/ingest/pull"},
 	"internal/ingest/members":   {"internal/ingest/partition"},
 	"internal/ingest/partition": nil,
 	"internal/ingest/pull":      {"internal/ingest/pause"},
 	"internal/ingest/pause":     nil,
 	"internal/ingest/retry":     nil,
-	"internal/ingest/store":     nil,
+	"internal/ingest/results":   {"internal/ingest/inflight", "internal/ingest/lookup", "internal/ingest/natsconn", "internal/ingest/pause", "internal/ingest/publisher", "internal/ingest/retry", "internal/ingest/topology", "internal/operator", "internal/streams"},
+	"internal/ingest/publisher": nil,
 	"internal/streams":          {"internal/alloc", "internal/operator", "internal/device"},
 	"internal/alloc":            {"internal/device"},
 	"internal/operator":         {"internal/device"},
@@ -136,8 +137,8 @@ var cStaysInCUDA = rule{
 
 // clients says which rooms know a module from outside. The commands wire them, and tests may use them.
 var clients = map[string][]string{
-	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/inflight", "internal/ingest/natsconn", "internal/ingest/embedded", "internal/ingest/topology", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/pull", "internal/ingest/store", "internal/ingest/natstest", "internal/demo", "internal/bench/broker"},
-	"github.com/synadia-io/orbit.go/": {"internal/ingest/store", "internal/bench/broker"},
+	"github.com/nats-io/":             {"internal/ingest", "internal/ingest/inflight", "internal/ingest/results", "internal/ingest/natsconn", "internal/ingest/embedded", "internal/ingest/topology", "internal/ingest/lookup", "internal/ingest/members", "internal/ingest/pull", "internal/ingest/publisher", "internal/ingest/natstest", "internal/demo", "internal/bench/broker"},
+	"github.com/synadia-io/orbit.go/": {"internal/ingest/publisher", "internal/bench/broker"},
 	"github.com/prometheus/":          {"internal/telemetry", "helm/exposed"},
 	"go.opentelemetry.io/otel":        {"internal/tracing"},
 	"github.com/go-logr/":             {"internal/tracing"},

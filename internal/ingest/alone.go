@@ -13,6 +13,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -52,7 +53,7 @@ func (s *suspects) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *infl
 	begun, err := s.w.beginTry(ctx, d)
 	if err == nil && begun >= loneRuns {
 		g.Settle(items[0])
-		s.w.giveUp(ctx, g.HandOver(items[0]), DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
+		s.w.giveUp(ctx, g.HandOver(items[0]), results.DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
 		return nil
 	}
 	t.deaths = begun

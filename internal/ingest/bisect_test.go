@@ -9,6 +9,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
@@ -31,7 +32,7 @@ func unfitAt(at ...int) func(i int) []byte {
 // refused and the device is well.
 type picky struct {
 	device.HostKernel
-	scratch bool // it asks for too much scratch, and the device is out of memory; otherwise for more results than a batch has
+	scratch bool // it asks for too much scratch, and the device is out of memory; otherwise for more found than a batch has
 }
 
 func pickyKernels() []device.HostKernel {
@@ -79,26 +80,26 @@ func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
 func (r *rig) wantUnfitApart(n int, payload func(i int) []byte, unfit ...int) {
 	r.t.Helper()
 	r.awaitFinished(n)
-	results := r.stored("results.>")
+	found := r.stored("results.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		if slices.Contains(unfit, i) {
 			m := r.deadLetter(deadStream, seq)
-			wantHeaders(r.t, m.Headers(), map[string]string{HeaderReason: string(OperatorError)})
+			wantHeaders(r.t, m.Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
 			if !bytes.Equal(m.Data(), payload(i)) {
 				r.t.Errorf("the dead letter of input %d is not its payload", seq)
 			}
 			continue
 		}
-		if len(results[seq]) != 1 {
-			r.t.Fatalf("input %d has %d results, want 1", seq, len(results[seq]))
+		if len(found[seq]) != 1 {
+			r.t.Fatalf("input %d has %d results, want 1", seq, len(found[seq]))
 		}
-		if err := r.opts.Format.Check(r.opts.Operators, payload(i), results[seq][0].Data()); err != nil {
+		if err := r.opts.Format.Check(r.opts.Operators, payload(i), found[seq][0].Data()); err != nil {
 			r.t.Errorf("result of input %d: %v", seq, err)
 		}
 	}
-	if len(results) != n-len(unfit) {
-		r.t.Errorf("results of %d inputs, want %d", len(results), n-len(unfit))
+	if len(found) != n-len(unfit) {
+		r.t.Errorf("results of %d inputs, want %d", len(found), n-len(unfit))
 	}
 }
 

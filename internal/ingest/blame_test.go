@@ -16,6 +16,7 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -192,8 +193,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 				if err := first.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
-				if results := r.stored("results.>"); c.lies { // what it computed before it was found out is in the stream
-					r.wantOnce(n, results)
+				if found := r.stored("results.>"); c.lies { // what it computed before it was found out is in the stream
+					r.wantOnce(n, found)
 				} else {
 					r.wantAll(n, document)
 				}
@@ -219,10 +220,10 @@ func (r *rig) awaitAllStored(t *testing.T, n int) {
 }
 
 // wantOnce checks that each of n inputs has one result.
-func (r *rig) wantOnce(n int, results map[uint64][]jetstream.Msg) {
+func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
 	r.t.Helper()
 	for i := range n {
-		if of := results[uint64(i+1)]; len(of) != 1 {
+		if of := found[uint64(i+1)]; len(of) != 1 {
 			r.t.Errorf("input %d has %d results, want 1", i+1, len(of))
 		}
 	}
@@ -329,19 +330,19 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 // wantOnlyDead checks that those in bad have a dead letter each for an operator's failure, and all others their result.
 func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
 	r.t.Helper()
-	results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
+	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
 	for _, i := range bad {
-		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(HeaderReason) != string(OperatorError) {
+		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(results.HeaderReason) != string(results.OperatorError) {
 			r.t.Errorf("payload %d: %d dead letters, want one for an operator's failure", i, len(of))
 		}
-		if len(results[uint64(i+1)]) > 0 {
+		if len(found[uint64(i+1)]) > 0 {
 			r.t.Errorf("payload %d has a result", i)
 		}
 	}
-	if len(dead) != len(bad) || len(results) != n-len(bad) {
-		r.t.Errorf("%d dead letters and %d results, want %d and %d", len(dead), len(results), len(bad), n-len(bad))
+	if len(dead) != len(bad) || len(found) != n-len(bad) {
+		r.t.Errorf("%d dead letters and %d results, want %d and %d", len(dead), len(found), len(bad), n-len(bad))
 	}
-	for seq, of := range results {
+	for seq, of := range found {
 		if len(of) != 1 {
 			r.t.Errorf("input %d has %d results", seq, len(of))
 		}

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -55,8 +55,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 		t.Errorf("the dead letter has %d bytes that are not the payload's 1001", len(m.Data()))
 	}
 	wantHeaders(t, m.Headers(), map[string]string{
-		HeaderReason: "too_large", HeaderDeliveries: "1", HeaderStream: "INGEST", HeaderSequence: "2",
-		HeaderSubject: "ingest.web.1", HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
+		results.HeaderReason: "too_large", results.HeaderDeliveries: "1", results.HeaderStream: "INGEST", results.HeaderSequence: "2",
+		results.HeaderSubject: "ingest.web.1", results.HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
 		"Trace": "1", "Nats-Msg-Id": fmt.Sprintf("INGEST:2:%d:too_large", r.storedAt(2).UnixNano()),
 	})
 	if m.Subject() != "deadletter.web.1" {
@@ -79,8 +79,8 @@ func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantHeaders(t, r.deadLetter(deadStream, 1).Headers(), map[string]string{
-		HeaderReason: "max_deliver", HeaderDeliveries: "2", "Trace": "0",
-		HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
+		results.HeaderReason: "max_deliver", results.HeaderDeliveries: "2", "Trace": "0",
+		results.HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
 	})
 	r.awaitFinished(1)
 	if r.tally.count(inflight.Nacked) != 1 || len(r.stored("results.>")) != 0 {
@@ -141,7 +141,7 @@ func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	wantHeaders(t, r.deadLetter(deadStream, greedy+1).Headers(), map[string]string{HeaderReason: "max_deliver", HeaderDeliveries: "3"})
+	wantHeaders(t, r.deadLetter(deadStream, greedy+1).Headers(), map[string]string{results.HeaderReason: "max_deliver", results.HeaderDeliveries: "3"})
 	if got := len(r.stored("results.>")); got != n-1 {
 		t.Errorf("%d results, want %d", got, n-1)
 	}
@@ -164,9 +164,9 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := r.deadLetter(deadStream, 2)
-	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
-	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(HeaderError), "its result cannot be stored") {
-		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(HeaderError))
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
+	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(results.HeaderError), "its result cannot be stored") {
+		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(results.HeaderError))
 	}
 	if got := r.stored("results.>"); len(got[1]) != 1 || len(got[2]) != 0 || len(got[3]) != 1 {
 		t.Errorf("%d, %d, %d results of the three inputs, want 1, 0, 1", len(got[1]), len(got[2]), len(got[3]))
@@ -187,7 +187,7 @@ func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := r.deadLetter(deadStream, 1)
-	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", HeaderSequence: "1", "Heavy": ""})
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", results.HeaderSequence: "1", "Heavy": ""})
 	if string(m.Data()) != "payload" {
 		t.Errorf("the dead letter is %q", m.Data())
 	}
@@ -218,14 +218,6 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 		t.Errorf("the dead letter has %d bytes that are not the payload's", len(m.Data()))
 	}
 	r.awaitFinished(2)
-}
-
-func TestHeaderTextIsOneBoundedLine(t *testing.T) {
-	t.Parallel()
-	got := headerText(errors.New("one\r\ntwo" + strings.Repeat("x", 1000)))
-	if len(got) != 512 || !strings.HasPrefix(got, "one  twoxxx") {
-		t.Errorf("%d bytes, %q", len(got), got[:20])
-	}
 }
 
 // publishMsg stores one input with those headers.

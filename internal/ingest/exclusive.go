@@ -14,6 +14,8 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/members"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/streams"
 )
@@ -61,7 +63,7 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 	completed, finish := context.WithCancel(context.WithoutCancel(ctx))
 	for _, p := range e.w.pipes {
 		for range batchers(p) {
-			helpers.Go(func() { (&settler{w: e.w, pipe: p, desk: &desk{}}).encodeCompleted(completed) })
+			helpers.Go(func() { e.encodeCompleted(completed, p) })
 		}
 		helpers.Go(func() {
 			select {
@@ -115,8 +117,8 @@ func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 	log := e.w.log.With("partition", p)
 	var often restarts
 	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
-		t := &tenure{e: e, w: e.w, partition: p, nc: e.w.links.forPartition(p, n), pipe: pipe, log: log}
-		if !(links{e.w.links[0], t.nc}).awaitConnected(ctx) {
+		t := &tenure{e: e, w: e.w, partition: p, nc: e.w.conns.ForPartition(p, n), pipe: pipe, log: log}
+		if !(natsconn.Connections{e.w.conns[0], t.nc}).AwaitConnected(ctx) {
 			return nil
 		}
 		err := t.run(ctx, hard)
@@ -141,15 +143,16 @@ func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 
 // encodeCompleted takes batches as they come from the device, in whatever order, encodes their results so that their
 // buffers are free again, and leaves the rest to the tenure that each belongs to.
-func (s *settler) encodeCompleted(ctx context.Context) {
+func (e *exclusive) encodeCompleted(ctx context.Context, pipe *streams.Pipeline) {
+	s := &results.Buffers{}
 	for {
 		select {
-		case b := <-s.pipe.Completed():
+		case b := <-pipe.Completed():
 			g := b.Owner.(*inflight.Batch)
 			record, err := *b.Record(), b.Err()
 			if err == nil {
-				s.w.cameRight(s.pipe, g)
-				s.encode(g, b)
+				e.w.cameRight(pipe, g)
+				e.w.results.Encode(g, b, s)
 			}
 			b.Release()
 			g.Complete(record, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -27,12 +28,12 @@ func TestExclusiveBuriesWhatAnOperatorCannotTake(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	results := r.stored("results.>")
-	if len(results) != n-1 || len(results[bad+1]) != 0 {
-		t.Errorf("results of %d inputs, and %d of the one that no operator takes; want %d and none", len(results), len(results[bad+1]), n-1)
+	found := r.stored("results.>")
+	if len(found) != n-1 || len(found[bad+1]) != 0 {
+		t.Errorf("results of %d inputs, and %d of the one that no operator takes; want %d and none", len(found), len(found[bad+1]), n-1)
 	}
 	m := r.deadLetter("RESULTS", bad+1)
-	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: string(OperatorError)})
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
 	if !bytes.Equal(m.Data(), payload(bad)) {
 		t.Error("the dead letter is not the payload")
 	}

@@ -9,6 +9,7 @@ import (
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -188,7 +189,7 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	letters := r.storedIn(deadStream, "deadletter.>")
-	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(HeaderReason) != string(TooLarge) {
+	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(results.HeaderReason) != string(results.TooLarge) {
 		t.Errorf("dead letters: %v", letters)
 	}
 	if left := r.unacknowledged(); left != 0 {

@@ -85,9 +85,9 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
-			results := r.stored("results.>")
+			found := r.stored("results.>")
 			for i, payload := range payloads {
-				of := results[uint64(i+1)]
+				of := found[uint64(i+1)]
 				if len(of) != 1 {
 					t.Fatalf("input %d has %d results, want 1", i+1, len(of))
 				}
@@ -95,8 +95,8 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 					t.Errorf("result of input %d: %v", i+1, err)
 				}
 			}
-			if len(results) != len(payloads) || r.tally.count(inflight.Duplicate) > 0 || r.tally.redelivered() > 0 {
-				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(results), len(payloads), r.tally.count(inflight.Duplicate), r.tally.redelivered())
+			if len(found) != len(payloads) || r.tally.count(inflight.Duplicate) > 0 || r.tally.redelivered() > 0 {
+				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(found), len(payloads), r.tally.count(inflight.Duplicate), r.tally.redelivered())
 			}
 			for _, bad := range []string{"beginning the partition anew", "pull interrupted"} {
 				if r.log.Has(bad) {

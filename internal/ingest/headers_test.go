@@ -89,10 +89,10 @@ func TestTraceContextIsCarriedThrough(t *testing.T) {
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
-			results := r.stored("results.>")
+			found := r.stored("results.>")
 			for i := range n {
 				seq := uint64(i + 1)
-				if h := results[seq][0].Headers(); len(h["traceparent"]) != 1 || h.Get("traceparent") != parent(i) || h.Get("tracestate") != "vendor=value" {
+				if h := found[seq][0].Headers(); len(h["traceparent"]) != 1 || h.Get("traceparent") != parent(i) || h.Get("tracestate") != "vendor=value" {
 					t.Errorf("the result of %d has %v", seq, h)
 				}
 				if got := observer.seen[seq]; got != parent(i) {

@@ -12,6 +12,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -47,7 +48,7 @@ func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 // storeResult stores the result of a delivery under an id.
 func (r *rig) storeResult(d *inflight.Delivery, id string) {
 	r.t.Helper()
-	h := resultHeader(d, operatorNames(r.opts))
+	h := results.ResultHeader(d, results.OperatorNames(r.opts.Operators))
 	h[jetstream.MsgIDHeader] = []string{id}
 	records := make([][]byte, len(r.opts.Operators))
 	for i, op := range r.opts.Operators {
@@ -100,7 +101,7 @@ func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
 		r.publish(n, document)
 		r.abandon(n, func(d *inflight.Delivery) {
 			if d.Sequence%2 == 0 {
-				r.storeResult(d, messageID(d))
+				r.storeResult(d, results.MessageID(d))
 			}
 		})
 		r.forgotten()
@@ -109,10 +110,10 @@ func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
 		if known := r.tally.count(inflight.Duplicate); known != n/2 {
 			t.Errorf("%d results were found, want the %d that were stored", known, n/2)
 		}
-		for sequence, results := range r.stored("results.>") {
-			_, marked := results[0].Headers()[HeaderDeliveries]
+		for sequence, found := range r.stored("results.>") {
+			_, marked := found[0].Headers()[results.HeaderDeliveries]
 			if late := sequence%2 == 1; marked != late {
-				t.Errorf("the result of input %d has the header %s: %v, want %v", sequence, HeaderDeliveries, marked, late)
+				t.Errorf("the result of input %d has the header %s: %v, want %v", sequence, results.HeaderDeliveries, marked, late)
 			}
 		}
 	})
@@ -127,7 +128,7 @@ func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 			if d.Sequence != 1 {
 				return
 			}
-			m := &nats.Msg{Subject: "deadletter.web.0", Header: deadLetterHeader(d, TooLarge, tooLarge(2000, 1000), true), Data: d.Msg.Data()}
+			m := &nats.Msg{Subject: "deadletter.web.0", Header: results.DeadLetterHeader(d, results.TooLarge, tooLarge(2000, 1000), true), Data: d.Msg.Data()}
 			if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
 				t.Fatal(err)
 			}
@@ -195,62 +196,6 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	}
 	if info, err := reader.Info(r.ctx()); err != nil || info.NumPending != n {
 		t.Errorf("the reader of the results has %d, want %d (%v)", info.NumPending, n, err)
-	}
-}
-
-// A longer window brings forgotten ids back only with time.
-func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
-	t.Parallel()
-	start := time.Now()
-	at := start.Add
-	tell := func(w *window, d, now time.Duration) {
-		w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: d}, TimeStamp: at(now)}, at(now))
-	}
-	w := &window{}
-	tell(w, time.Minute, 0)
-	for _, c := range []struct{ tell, now, want time.Duration }{
-		{0, 0, 40 * time.Second},
-		{time.Hour, 0, 40 * time.Second},
-		{0, 10 * time.Second, 50 * time.Second},
-		{time.Hour, 30 * time.Second, 70 * time.Second}, // asked again
-		{0, 2 * time.Hour, time.Hour - 20*time.Second},
-		{10 * time.Second, 2 * time.Hour, 5 * time.Second},
-		{time.Millisecond, 2 * time.Hour, time.Second},
-	} {
-		if c.tell > 0 {
-			tell(w, c.tell, c.now)
-		}
-		if got := w.publishFor(at(c.now)); got != c.want {
-			t.Errorf("after %v, with a window of %v: results are published for %v, want %v", c.now, c.tell, got, c.want)
-		}
-	}
-}
-
-func TestClearance(t *testing.T) { // alone: it counts allocations
-	now := time.Now()
-	w := &window{}
-	// The server's clock is a minute ahead.
-	w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: 2 * time.Minute}, TimeStamp: now.Add(time.Minute)}, now)
-	for name, c := range map[string]struct {
-		d     inflight.Delivery
-		byAge bool
-		want  bool
-	}{
-		"just delivered":              {inflight.Delivery{Cleared: now.Add(-time.Second), Stored: now.Add(-time.Hour)}, false, true},
-		"held for long":               {inflight.Delivery{Cleared: now.Add(-100 * time.Second), Stored: now.Add(-time.Hour)}, true, false},
-		"again and young":             {inflight.Delivery{Stored: now.Add(-39 * time.Second)}, true, true},
-		"again and old":               {inflight.Delivery{Stored: now.Add(-41 * time.Second)}, true, false},
-		"again, young and in upgrade": {inflight.Delivery{Stored: now}, false, false},
-		"held while suspended": {inflight.Delivery{Cleared: time.Unix(0, now.Add(-100*time.Second).UnixNano()), Stored: now.Add(-time.Hour)},
-			true, false},
-	} {
-		if got := w.clear(&c.d, now, w.publishFor(now), c.byAge); got != c.want {
-			t.Errorf("%s: may be published: %v, want %v", name, got, c.want)
-		}
-	}
-	d := inflight.Delivery{Cleared: now}
-	if n := testing.AllocsPerRun(100, func() { w.clear(&d, now, time.Minute, true) }); n != 0 {
-		t.Errorf("clearing a delivery allocates %v times", n)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -23,11 +24,11 @@ func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	r.publish(1, payload)
 	w := r.prepare(hostDevice(t), streams.Config{}).worker
 	input := r.input()
-	result := &nats.Msg{Subject: "results.web.0", Header: resultHeader(&input, w.operators)}
+	result := &nats.Msg{Subject: "results.web.0", Header: results.ResultHeader(&input, results.OperatorNames(r.opts.Operators))}
 	if _, err := r.js.PublishMsg(r.ctx(), result); err != nil {
 		t.Fatal(err)
 	}
-	if !w.deadLetter(r.ctx(), &input, MaxDeliver, errors.New("delivered too often")) {
+	if !w.deadLetter(r.ctx(), &input, results.MaxDeliver, errors.New("delivered too often")) {
 		t.Fatal("the dead letter was not stored")
 	}
 	if m := r.deadLetter("RESULTS", 1); !bytes.Equal(m.Data(), payload(0)) {

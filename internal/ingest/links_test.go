@@ -3,8 +3,6 @@ package ingest
 import (
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/streams"
 )
@@ -64,7 +62,7 @@ func TestATenureGoesOverTheNextConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(dead.Close)
-	run.worker.links = links{run.nc, dead, run.nc}
+	run.worker.conns = natsconn.Connections{run.nc, dead, run.nc}
 	r.publish(100, document)
 	run.start()
 	r.tally.awaitStored(t, 100)
@@ -73,26 +71,4 @@ func TestATenureGoesOverTheNextConnection(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(100, document)
-}
-
-func TestLinks(t *testing.T) {
-	t.Parallel()
-	a, b, c := &nats.Conn{}, &nats.Conn{}, &nats.Conn{}
-	one, three := links{a}, links{a, b, c}
-	for _, exclusive := range []bool{false, true} {
-		if got := one.forResults(exclusive); len(got) != 1 || got[0] != a || one.forPartition(5, 2) != a {
-			t.Error("one connection is not for everything")
-		}
-	}
-	if got := three.forResults(false); len(got) != 2 || got[0] != b || got[1] != c {
-		t.Error("of three connections the last two are not for results, with shared delivery")
-	}
-	if got := three.forResults(true); len(got) != 1 || got[0] != a {
-		t.Error("of three connections the first is not for results, with exclusive delivery")
-	}
-	for n, want := range []*nats.Conn{c, b, c, b} {
-		if three.forPartition(5, n) != want {
-			t.Errorf("tenure %d of partition 5 is not over the next connection that is not for results", n)
-		}
-	}
 }

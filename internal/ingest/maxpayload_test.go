@@ -36,20 +36,20 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 				}
 				r.publishFrom(1, 2, someBytes(large))
 				r.publishFrom(2, 2+small, document)
-				results := 2 + small
+				found := 2 + small
 				if batchBytes < large {
-					results--
+					found--
 					r.tally.await(t, inflight.DeadLettered, 1)
 				}
-				r.tally.awaitStored(t, results)
+				r.tally.awaitStored(t, found)
 				if err := run.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
-				if got := r.stored("results.>"); len(got) != results {
-					t.Errorf("%d results, want %d", len(got), results)
+				if got := r.stored("results.>"); len(got) != found {
+					t.Errorf("%d results, want %d", len(got), found)
 				}
-				if got := r.storedIn(deadStream, "deadletter.>"); len(got) != 2+small-results || len(got) > 0 && len(got[2]) != 1 {
-					t.Errorf("%d dead letters, want %d", len(got), 2+small-results)
+				if got := r.storedIn(deadStream, "deadletter.>"); len(got) != 2+small-found || len(got) > 0 && len(got[2]) != 1 {
+					t.Errorf("%d dead letters, want %d", len(got), 2+small-found)
 				}
 			})
 		}

@@ -23,7 +23,7 @@ const (
 
 // fixedMemory is what the worker takes at most besides deliveries in flight: prefetched messages, connections, the ledger.
 func (w *Worker) fixedMemory() int64 {
-	return int64(w.consumers())*w.pullSize(w.consumer).Memory(w.nc) + int64(len(w.links))*connectionBuffers + ledgerBytes
+	return int64(w.consumers())*w.pullSize(w.consumer).Memory(w.nc) + int64(len(w.conns))*connectionBuffers + ledgerBytes
 }
 
 // consumers is how many this worker may pull from at once.

@@ -50,9 +50,9 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 			if m := run.worker.Memory(); m.Waits == 0 {
 				t.Error("nothing ever waited for memory")
 			}
-			results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
-			if len(results) != n-1-len(unfit) || len(dead) != 1+len(unfit) {
-				t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(results), len(dead), n-1-len(unfit), 1+len(unfit))
+			found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
+			if len(found) != n-1-len(unfit) || len(dead) != 1+len(unfit) {
+				t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(found), len(dead), n-1-len(unfit), 1+len(unfit))
 			}
 		})
 	}

@@ -35,11 +35,7 @@ type Options struct {
 	// settled is called for each input whose result is stored, before Observer.Settled, each time it is. It is for tests, which
 	// tell inputs apart; nil for nothing.
 	settled func(sequence uint64, stored time.Time)
-}
 
-// hasResult tells tests of an input whose result is stored.
-func (w *Worker) hasResult(d *inflight.Delivery) {
-	if w.opts.settled != nil {
-		w.opts.settled(d.Sequence, d.Stored)
-	}
+	// publishTimeout is after how long an answer to a result counts as lost, if not 0. It is for tests.
+	publishTimeout time.Duration
 }

@@ -117,8 +117,8 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	})
 	const n = 300
 	r.publish(n, document)
+	r.opts.publishTimeout = 100 * time.Millisecond
 	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 100})
-	run.publishWithin(100 * time.Millisecond)
 	run.start()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
@@ -130,13 +130,4 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	}
 	r.wantAll(n, document)
 	r.wantSettled(n)
-}
-
-// publishWithin makes the worker take an acknowledgement for lost after that time.
-func (run *running) publishWithin(timeout time.Duration) {
-	run.t.Helper()
-	var err error
-	if run.worker.publisher, err = run.worker.openPublisher(run.ctx, timeout); err != nil {
-		run.t.Fatal(err)
-	}
 }

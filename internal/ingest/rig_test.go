@@ -17,6 +17,7 @@ import (
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -337,7 +338,7 @@ func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
 		}
 		for m := range batch.Messages() {
 			left--
-			seq, err := strconv.ParseUint(m.Headers().Get(HeaderSequence), 10, 64)
+			seq, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 			if err != nil {
 				r.t.Fatalf("message on %s has no source sequence: %v", m.Subject(), m.Headers())
 			}

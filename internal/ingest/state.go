@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -46,7 +47,7 @@ func (w *Worker) Status() Status {
 		partitions = e.members.Owned()
 	}
 	return Status{
-		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.links.connected(), HeldBack: held,
+		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.conns.Connected(), HeldBack: held,
 		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
 	}
 }
@@ -72,19 +73,18 @@ func (w *Worker) admit(ctx context.Context, d *inflight.Delivery) bool {
 		return false
 	case done:
 		w.ack(d)
-		w.hasResult(d)
 		w.pool.Release(d)
-		w.observer.Settled(inflight.Duplicate, len(d.Msg.Data()), 0, time.Since(d.Received), w.ackWait-time.Since(d.Received))
+		w.results.AlreadyStored(d)
 		return false
 	}
-	var why Reason
+	var why results.Reason
 	var cause error
 	switch n := len(d.Msg.Data()); {
 	case n > w.maxBytes:
-		why = TooLarge
+		why = results.TooLarge
 		cause = tooLarge(n, w.maxBytes)
 	case w.lastChance(d):
-		why, cause = MaxDeliver, tooOften(d)
+		why, cause = results.MaxDeliver, tooOften(d)
 	default:
 		return true
 	}
@@ -104,7 +104,7 @@ func (w *Worker) nak(d *inflight.Delivery, delay time.Duration) {
 	if err := d.Msg.NakWithDelay(delay); err != nil {
 		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.Sequence, "error", err)
 	}
-	w.observer.Settled(inflight.Nacked, len(d.Msg.Data()), 0, time.Since(d.Received), w.ackWait-time.Since(d.Received))
+	w.results.Report(inflight.Nacked, d)
 }
 
 // giveBack gives back a delivery that a batch has taken.
@@ -165,14 +165,8 @@ func (w *Worker) flush(hard context.Context) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.opts.DrainTimeout+lastFlush)
 	defer cancel()
 	defer context.AfterFunc(hard, func() { time.AfterFunc(lastFlush, cancel) })()
-	if err := w.links.flush(ctx); err != nil {
+	if err := w.conns.Flush(ctx); err != nil {
 		return fmt.Errorf("the last acknowledgements may not have reached the server; what they were for is delivered again: %w", err)
 	}
 	return nil
-}
-
-// publishFailed says that results cannot be stored.
-func (w *Worker) publishFailed(err error, results, attempt int) {
-	w.log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
-		"results", results, "attempt", attempt, "stream", w.opts.ResultStream, "error", err)
 }

@@ -74,7 +74,7 @@ func (s *suspects) quiet(ctx context.Context, mine int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if err := s.w.links.flush(ctx); err != nil && s.w.links.closed() {
+	if err := s.w.conns.Flush(ctx); err != nil && s.w.conns.Closed() {
 		return err
 	}
 	return nil

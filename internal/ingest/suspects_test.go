@@ -13,6 +13,7 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -78,23 +79,23 @@ func (r *rig) awaitEnd(run *running, n int) (finished bool) {
 // what they did.
 func (r *rig) wantPoisonApart(n int, payload func(i int) []byte, poison ...int) {
 	r.t.Helper()
-	results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
+	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		want := 1
 		if slices.Contains(poison, i) {
 			want = 0
 		}
-		if len(results[seq]) != want || len(dead[seq]) != 1-want {
-			r.t.Fatalf("input %d has %d results and %d dead letters, want %d and %d", seq, len(results[seq]), len(dead[seq]), want, 1-want)
+		if len(found[seq]) != want || len(dead[seq]) != 1-want {
+			r.t.Fatalf("input %d has %d results and %d dead letters, want %d and %d", seq, len(found[seq]), len(dead[seq]), want, 1-want)
 		}
 	}
-	if len(results) != n-len(poison) || len(dead) != len(poison) {
-		r.t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(results), len(dead), n-len(poison), len(poison))
+	if len(found) != n-len(poison) || len(dead) != len(poison) {
+		r.t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(found), len(dead), n-len(poison), len(poison))
 	}
 	for _, i := range poison {
 		m := dead[uint64(i+1)][0]
-		wantHeaders(r.t, m.Headers(), map[string]string{HeaderReason: string(DeviceFault)})
+		wantHeaders(r.t, m.Headers(), map[string]string{results.HeaderReason: string(results.DeviceFault)})
 		if !bytes.Equal(m.Data(), payload(i)) {
 			r.t.Errorf("the dead letter of input %d is not its payload", i+1)
 		}

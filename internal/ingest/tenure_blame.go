@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -69,13 +70,9 @@ func (t *tenure) condemn(ctx context.Context, g *inflight.Batch, guilty []accuse
 		return errHeldBack
 	}
 	for _, a := range guilty {
-		d := &g.Items[a.item]
-		if err := t.w.storeDeadLetter(ctx, d, OperatorError, a.err); err != nil {
-			t.w.sayNotBuried(d, OperatorError, err)
+		if err := t.publishDeadLetter(ctx, g, a.item, results.OperatorError, a.err); err != nil {
 			return err
 		}
-		t.w.sayBuried(d, OperatorError, a.err)
-		t.settled(g, a.item)
 	}
 	return nil
 }

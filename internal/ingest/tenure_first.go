@@ -45,7 +45,7 @@ func (t *tenure) noteDelivered(ctx context.Context, info *jetstream.ConsumerInfo
 // that has a result may have been.
 func (t *tenure) judgeFirst(ctx context.Context, d *inflight.Delivery) error {
 	if t.doubtful {
-		highest, err := t.w.clearance.highest(ctx, d.Stored)
+		highest, err := t.w.results.HighestInput(ctx, d.Stored)
 		if err != nil {
 			return err
 		}

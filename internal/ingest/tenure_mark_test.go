@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -97,7 +98,7 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 		{"nobody", nil, 0},
 		{"another that died", map[string]string{markOwner: "another"}, 1},
 		{"itself, cut off", map[string]string{markOwner: ten.e.id, markAlone: "1"}, 0},
-		{"itself, after a failure", map[string]string{markOwner: ten.e.id, markFault: string(OperatorError)}, 1},
+		{"itself, after a failure", map[string]string{markOwner: ten.e.id, markFault: string(results.OperatorError)}, 1},
 	} {
 		config := r.partitionConfig(0)
 		config.Metadata = c.marks

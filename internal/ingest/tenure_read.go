@@ -9,6 +9,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partition"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 )
@@ -129,7 +130,7 @@ func (t *tenure) begin(ctx context.Context, d *inflight.Delivery) error {
 		return err
 	}
 	t.before, t.doubtful = deliveredBefore(info, d.ConsumerSequence)
-	t.doubtful = t.doubtful || t.w.clearance.upgrading.Load()
+	t.doubtful = t.doubtful || t.w.results.Upgrading()
 	if err := t.takeOver(ctx, info); err != nil {
 		return err
 	}
@@ -193,9 +194,9 @@ func (t *tenure) hand(ctx, hard context.Context, d inflight.Delivery, first bool
 	}
 	switch {
 	case first && t.caution.GiveUp() && t.accused == d.Sequence:
-		return t.bury(hard, d, DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
+		return t.bury(hard, d, results.DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
 	case len(d.Msg.Data()) > t.w.maxBytes:
-		return t.bury(hard, d, TooLarge, tooLarge(len(d.Msg.Data()), t.w.maxBytes))
+		return t.bury(hard, d, results.TooLarge, tooLarge(len(d.Msg.Data()), t.w.maxBytes))
 	}
 	if !t.out.Put(ctx, d) {
 		t.w.pool.Release(&d)
@@ -206,13 +207,12 @@ func (t *tenure) hand(ctx, hard context.Context, d inflight.Delivery, first bool
 
 // bury stores a dead letter before anything behind it is taken. One that cannot be stored ends the tenure: nothing behind
 // it may be acknowledged.
-func (t *tenure) bury(hard context.Context, d inflight.Delivery, why Reason, cause error) error {
+func (t *tenure) bury(hard context.Context, d inflight.Delivery, why results.Reason, cause error) error {
 	defer t.w.pool.Release(&d)
-	if err := t.w.storeDeadLetter(hard, &d, why, cause); err != nil {
-		t.w.sayNotBuried(&d, why, err)
+	if err := t.w.results.PublishDeadLetter(hard, &d, why, cause); err != nil {
 		return err
 	}
-	t.w.sayBuried(&d, why, cause)
+	t.w.results.ReportDeadLetter(&d, why, cause)
 	t.mu.Lock()
 	alone := t.floor.Open() == 1
 	t.floor.Settle(d.Sequence)

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -17,8 +15,8 @@ import (
 // stream, and acknowledges each batch at once. It ends when no more come. After a failure nothing more is published: what
 // is behind comes again in the next tenure.
 func (t *tenure) settleInOrder(hard context.Context) {
-	s := &settler{w: t.w, pipe: t.pipe, desk: &desk{}}
-	defer s.forget(t.w.pool)
+	s := &results.Buffers{}
+	defer s.Free(t.w.pool)
 	broken := false
 	for g := range t.order {
 		select {
@@ -32,8 +30,7 @@ func (t *tenure) settleInOrder(hard context.Context) {
 				t.fail(err)
 				broken = true
 			}
-			s.tidy()
-			s.fit(t.w.pool)
+			s.Tidy(t.w.pool)
 		}
 		over := g.Finished
 		t.w.pool.Recycle(g)
@@ -44,7 +41,7 @@ func (t *tenure) settleInOrder(hard context.Context) {
 }
 
 // settleGroup stores the results of a batch and acknowledges its inputs.
-func (t *tenure) settleGroup(hard context.Context, s *settler, g *inflight.Batch) error {
+func (t *tenure) settleGroup(hard context.Context, s *results.Buffers, g *inflight.Batch) error {
 	failed := g.Err != nil
 	if failed {
 		if err := t.rescue(hard, g); err != nil {
@@ -52,7 +49,7 @@ func (t *tenure) settleGroup(hard context.Context, s *settler, g *inflight.Batch
 		}
 	}
 	start := t.pipe.Now()
-	if err := t.publishGroup(hard, s, g); err != nil {
+	if err := t.w.results.Settle(hard, t.pipe, g, s, t); err != nil {
 		return err
 	}
 	published := t.pipe.Now()
@@ -66,62 +63,28 @@ func (t *tenure) settleGroup(hard context.Context, s *settler, g *inflight.Batch
 	return err
 }
 
-// publishGroup stores the results of a batch; one that never can be stored makes a dead letter of its payload. It tries
-// until all are, or hard ends.
-func (t *tenure) publishGroup(hard context.Context, s *settler, g *inflight.Batch) error {
-	s.left = append(s.left[:0], g.Unsettled()...)
-	if len(s.left) == 0 {
-		return nil // a batch of payloads that were all given up
-	}
-	for attempt := 1; ; attempt++ {
-		settle := func() error { return t.settleStored(hard, s, g) }
-		err := s.settleKnown(hard, g, settle)
-		if err == nil && len(s.left) > 0 {
-			err = s.publishOnce(hard, g, attempt)
-			if err := settle(); err != nil {
-				return err
-			}
-		}
-		switch {
-		case len(s.left) == 0:
-			return nil
-		case hard.Err() != nil:
-			return hard.Err()
-		case t.w.links.closed():
-			return jetstream.ErrConnectionClosed
-		}
-		t.w.publishFailed(err, len(s.left), attempt)
-		if !t.w.awaitRetry(hard, attempt) {
-			return hard.Err()
-		}
+// Stored implements results.Sink.
+func (t *tenure) Stored(_ context.Context, stored []*inflight.Delivery) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range stored {
+		t.floor.Settle(d.Sequence)
 	}
 }
 
-// settleStored notes which results are stored, and keeps the rest in s.left.
-func (t *tenure) settleStored(hard context.Context, s *settler, g *inflight.Batch) error {
-	now := time.Now()
-	headroom := g.Headroom(now, t.w.ackWait)
-	rest := s.left[:0]
-	for n, i := range s.left {
-		d := &g.Items[i]
-		switch a := s.answers[n]; {
-		case a.Err == nil:
-			t.settled(g, i)
-			t.w.hasResult(d)
-			t.w.observer.Settled(outcome(a), len(d.Msg.Data()), len(g.Result(i)), now.Sub(d.Received), headroom)
-		case store.Unstorable(a.Err):
-			cause := fmt.Errorf("its result cannot be stored: %w", a.Err)
-			if err := t.w.storeDeadLetter(hard, d, TooLarge, cause); err != nil {
-				t.w.sayNotBuried(d, TooLarge, err)
-				return err
-			}
-			t.w.sayBuried(d, TooLarge, cause)
-			t.settled(g, i)
-		default:
-			rest = append(rest, i)
-		}
+// Undeliverable implements results.Sink: the dead letter is stored before anything behind it is acknowledged.
+func (t *tenure) Undeliverable(ctx context.Context, g *inflight.Batch, i int, cause error) error {
+	return t.publishDeadLetter(ctx, g, i, results.TooLarge, cause)
+}
+
+// publishDeadLetter stores the dead letter of the i-th delivery of a batch.
+func (t *tenure) publishDeadLetter(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error) error {
+	d := &g.Items[i]
+	if err := t.w.results.PublishDeadLetter(ctx, d, why, cause); err != nil {
+		return err
 	}
-	s.left = rest
+	t.w.results.ReportDeadLetter(d, why, cause)
+	t.settled(g, i)
 	return nil
 }
 

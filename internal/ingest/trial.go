@@ -6,6 +6,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -22,7 +23,7 @@ type trier struct {
 }
 
 func (w *Worker) newTrier() *trier {
-	t := &trier{w: w, part: w.pool.NewBatch(), s: settler{w: w, desk: &desk{}}}
+	t := &trier{w: w, part: w.pool.NewBatch(), s: settler{w: w, Buffers: &results.Buffers{}}}
 	t.part.ReturnTo = make(chan *streams.Batch, 1)
 	return t
 }
@@ -70,14 +71,14 @@ func (t *trier) giveBack(ctx context.Context, g *inflight.Batch, items []int, er
 
 // condemned says whether err gives a payload up that ran alone. It broke the device, for the second time: only a loss that
 // a kernel may have caused counts. Or the device had no memory for it alone, and it was delivered too often.
-func (t *trier) condemned(d *inflight.Delivery, err error) (Reason, bool) {
+func (t *trier) condemned(d *inflight.Delivery, err error) (results.Reason, bool) {
 	switch {
 	case !t.ran || !t.lone:
 		return "", false
 	case errors.Is(err, device.ErrKernelFault):
-		return DeviceFault, t.deaths >= loneRuns-1 || t.deaths < 0 && t.w.levels.guilty(d.Level)
+		return results.DeviceFault, t.deaths >= loneRuns-1 || t.deaths < 0 && t.w.levels.guilty(d.Level)
 	}
-	return MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.w.limit
+	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.w.limit
 }
 
 // run computes items of g in one batch and settles them. With an error they are g's as before, unless ctx has ended:
@@ -116,6 +117,6 @@ func (t *trier) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Bat
 		b.Release()
 	}
 	w.pool.Finish(t.part)
-	t.s.desk.fit(w.pool)
+	t.s.Tidy(w.pool)
 	return err
 }

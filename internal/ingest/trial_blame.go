@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -46,7 +47,7 @@ func (t *trier) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.B
 		switch ruled {
 		case giveUp:
 			g.Settle(a.item)
-			t.w.giveUp(ctx, g.HandOver(a.item), OperatorError, a.err)
+			t.w.giveUp(ctx, g.HandOver(a.item), results.OperatorError, a.err)
 		case holdBack:
 			return t.withhold(ctx, g, []int{a.item}, a.err)
 		}

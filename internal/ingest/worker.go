@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,37 +18,36 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
 // Worker moves payloads from the input stream through pipelines to the result stream.
 type Worker struct {
-	nc        *nats.Conn // the first of links
-	js        jetstream.JetStream
-	links     links
-	opts      Options
-	log       *slog.Logger
-	observer  Observer
-	pipes     []*streams.Pipeline
-	consumer  jetstream.Consumer
-	publisher publisher
-	clearance *clearance
-	operators string        // the header's value
-	ackWait   time.Duration // the consumer's
-	maxBytes  int           // of a payload: what the smallest batch takes
-	limit     int           // deliveries of a payload before it is given up
-	last      int           // the consumer's own limit of deliveries; 0 or less: none
-	levels    levels        // how those are tried that came before
-	evidence  map[*streams.Pipeline]*evidence
-	noMarks   time.Time // until when the consumer is not marked. It belongs to the source's goroutine
+	nc       *nats.Conn // the first of links
+	js       jetstream.JetStream
+	conns    natsconn.Connections
+	opts     Options
+	log      *slog.Logger
+	observer Observer
+	pipes    []*streams.Pipeline
+	consumer jetstream.Consumer
+	results  *results.Writer
+	ackWait  time.Duration // the consumer's
+	maxBytes int           // of a payload: what the smallest batch takes
+	limit    int           // deliveries of a payload before it is given up
+	last     int           // the consumer's own limit of deliveries; 0 or less: none
+	levels   levels        // how those are tried that came before
+	evidence map[*streams.Pipeline]*evidence
+	noMarks  time.Time // until when the consumer is not marked. It belongs to the source's goroutine
 
-	pool   *inflight.Pool
-	desks  *inflight.FreeList[*desk] // of those who settle, with shared delivery
-	ledger *ledger
-	failed chan failed      // batches in which a payload to blame is looked for
-	window *inflight.Window // of shared delivery
+	pool    *inflight.Pool
+	buffers *inflight.FreeList[*results.Buffers] // of those who settle, with shared delivery
+	ledger  *ledger
+	failed  chan failed      // batches in which a payload to blame is looked for
+	window  *inflight.Window // of shared delivery
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
@@ -58,8 +56,6 @@ type Worker struct {
 
 	unread unread // taken from the server and not processed when intake ended
 	dead   *deadLetters
-
-	reconnected atomic.Int64 // when the worker last connected anew by its own will, UnixNano; see outgrown
 
 	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
 
@@ -93,19 +89,10 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, opts.Stream, err)
 	}
 	w := &Worker{
-		nc: nc, js: js, links: append(links{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
-		consumer:  consumer,
-		operators: operatorNames(opts), maxBytes: inflight.SmallestBatch(pipes), dead: newDeadLetters(), ledger: newLedger(),
+		nc: nc, js: js, conns: append(natsconn.Connections{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
+		consumer: consumer,
+		maxBytes: inflight.SmallestBatch(pipes), dead: newDeadLetters(), ledger: newLedger(),
 		confirming: make(chan struct{}, confirmAtOnce),
-	}
-	if w.clearance, err = w.newClearance(ctx); err != nil {
-		return nil, err
-	}
-	if w.publisher, err = w.openPublisher(ctx, store.Timeout); err != nil {
-		return nil, err
-	}
-	if err := w.clearance.probe(ctx); err != nil {
-		w.log.Warn("could not look at results; that is tried again when an input comes again", "stream", opts.ResultStream, "error", err)
 	}
 	consumers := 1
 	if opts.Exclusive {
@@ -114,6 +101,13 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w.stalls = newStalls(consumers, w.log, w.observer)
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
+	w.results, err = results.NewWriter(ctx, w.conns, results.Settings{
+		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AckWait: w.ackWait,
+		Log: opts.Logger, Observer: opts.Observer, Progress: w.progressed, Stored: opts.settled, Timeout: opts.publishTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
 	w.limit, w.last = topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
 	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
 	if err := w.prepare(); err != nil {
@@ -121,14 +115,6 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	w.progressed()
 	return w, nil
-}
-
-func operatorNames(opts Options) string {
-	names := make([]string, len(opts.Operators))
-	for i, op := range opts.Operators {
-		names[i] = op.String()
-	}
-	return strings.Join(names, ",")
 }
 
 // fullBatch is how many payloads every pipeline's batch can hold.
@@ -148,9 +134,9 @@ func (w *Worker) prepare() (err error) {
 		w.evidence[p] = &evidence{}
 		slots += p.Slots()
 	}
-	w.desks = inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *desk { return &desk{} })
+	w.buffers = inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} })
 	w.failed = make(chan failed, slots)
-	w.window = inflight.NewWindow(len(w.links.forResults(w.opts.Exclusive)))
+	w.window = inflight.NewWindow(len(w.conns.ForResults(w.opts.Exclusive)))
 	w.pool, err = inflight.NewPool(w.pipes, inflight.Settings{
 		Costs: inflight.NewCosts(w.opts.Format, w.opts.Operators), Memory: w.opts.Memory, Fixed: w.fixedMemory(), Largest: w.nc.MaxPayload(),
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
@@ -40,9 +41,9 @@ func TestResultHeaders(t *testing.T) {
 	}
 	m := r.stored("results.>")[1][0]
 	for header, want := range map[string]string{
-		HeaderStream: "INGEST", HeaderSequence: "1", HeaderSubject: "ingest.web.0",
-		HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=1",
-		"Nats-Msg-Id":   fmt.Sprintf("INGEST:1:%d", r.storedAt(1).UnixNano()), "Trace": strconv.Itoa(0),
+		results.HeaderStream: "INGEST", results.HeaderSequence: "1", results.HeaderSubject: "ingest.web.0",
+		results.HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=1",
+		"Nats-Msg-Id":           fmt.Sprintf("INGEST:1:%d", r.storedAt(1).UnixNano()), "Trace": strconv.Itoa(0),
 	} {
 		if got := m.Headers().Get(header); got != want {
 			t.Errorf("header %s is %q, want %q", header, got, want)

@@ -4,7 +4,7 @@ import (
 	"millrace/internal/bench"
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -41,7 +41,7 @@ const (
 type links struct{ shared, exclusive int }
 
 // usualLinks are what the worker has by default.
-var usualLinks = links{shared: ingest.DefaultConnections(false), exclusive: ingest.DefaultConnections(true)}
+var usualLinks = links{shared: natsconn.DefaultConnections(false), exclusive: natsconn.DefaultConnections(true)}
 
 // linksOf are n connections whatever the delivery; with 0 the usual ones.
 func linksOf(n int) links {

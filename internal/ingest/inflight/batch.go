@@ -162,7 +162,10 @@ func (g *Batch) Find(sequence uint64) int {
 }
 
 // Unsettled are the items of a group that are not settled.
-func (g *Batch) Unsettled() (items []int) {
+func (g *Batch) Unsettled() []int { return g.AppendUnsettled(nil) }
+
+// AppendUnsettled appends the indices of the deliveries that are not settled.
+func (g *Batch) AppendUnsettled(items []int) []int {
 	for i := range g.Items {
 		if !g.settled[i] {
 			items = append(items, i)

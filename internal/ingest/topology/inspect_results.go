@@ -8,7 +8,7 @@ import (
 
 	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/lookup"
-	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/publisher"
 )
 
 // durability says what it takes to lose what a stream has confirmed.
@@ -26,7 +26,7 @@ func (i *inspection) durability(what, found string, c jetstream.StreamConfig) {
 
 // publishing says how results are going to be stored.
 func (i *inspection) publishing(what string) {
-	found, err := store.Ask(i.ctx, i.nc, i.l.ResultStream)
+	found, err := publisher.Ask(i.ctx, i.nc, i.l.ResultStream)
 	switch {
 	case err != nil:
 		i.say(finding.Error, what, err.Error(), "check the account's permissions on the JetStream API")

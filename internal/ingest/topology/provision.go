@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"millrace/internal/ingest/publisher"
 
-	"millrace/internal/ingest/store"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Provision creates the input stream, the result stream, a stream for the dead letters (unless some stream already stores
@@ -80,7 +80,7 @@ const maxDuplicateWindow = time.Hour
 // as its input may come again.
 func resultSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
 	c := streamSettings(l, l.ResultStream, mappedSubjects(l.ResultPrefix))
-	c.AllowBatchPublish = store.ServerBatches(js.Conn().ConnectedServerVersion())
+	c.AllowBatchPublish = publisher.ServerBatches(js.Conn().ConnectedServerVersion())
 	c.Duplicates = duplicateWindow(l)
 	return c
 }
