@@ -37,7 +37,7 @@ func (w *Worker) submit(f *inflight.Batcher, b *streams.Batch, g *inflight.Batch
 		return nil
 	}
 	b.Release()
-	w.refused(f.Pipe, g, err)
+	w.bisector.Refused(f.Pipe, g, err)
 	if streams.Ended(err) {
 		return err
 	}

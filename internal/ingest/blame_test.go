@@ -16,6 +16,7 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -260,7 +261,7 @@ func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
 // TestPoisonOneByOne has batches of one payload, so that none has another to be compared with.
 func TestPoisonOneByOne(t *testing.T) {
 	t.Parallel()
-	const few, many = 3, 4 * inARow
+	const few, many = 3, 4 * quarantine.MaxInRow
 	t.Run("few", func(t *testing.T) {
 		t.Parallel()
 		eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
@@ -304,7 +305,7 @@ func TestPoisonOneByOne(t *testing.T) {
 // longer rows than a broken device is allowed.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
-	row := make([]int, 3*inARow)
+	row := make([]int, 3*quarantine.MaxInRow)
 	for i := range row {
 		row[i] = 400 + i
 	}

@@ -22,9 +22,9 @@ func newDeadLetters() *deadLetters {
 	return &deadLetters{places: make(chan struct{}, deadLetterWindow)}
 }
 
-// giveUp takes over a delivery, with what it holds of the memory, that is not to be processed: it becomes a dead letter, or is given back
+// GiveUp takes over a delivery, with what it holds of the memory, that is not to be processed: it becomes a dead letter, or is given back
 // to come again later if that fails. It waits only for room, and gives the delivery back at once when ctx ends.
-func (w *Worker) giveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
+func (w *Worker) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
 	select {
 	case w.dead.places <- struct{}{}:
 	case <-ctx.Done():
@@ -35,15 +35,15 @@ func (w *Worker) giveUp(ctx context.Context, d inflight.Delivery, why results.Re
 	w.dead.stored.Go(func() {
 		defer func() { <-w.dead.places }()
 		defer w.pool.Release(&d)
-		if !w.deadLetter(ctx, &d, why, cause) {
+		if !w.DeadLetter(ctx, &d, why, cause) {
 			w.nak(&d, d.NakDelay())
 		}
 	})
 }
 
-// deadLetter stores the payload under the dead-letter subject and then terminates the input. It reports
+// DeadLetter stores the payload under the dead-letter subject and then terminates the input. It reports
 // false, and has settled nothing, if the dead letter could not be stored.
-func (w *Worker) deadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool {
+func (w *Worker) DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool {
 	if w.results.PublishDeadLetter(ctx, d, why, cause) != nil {
 		return false
 	}

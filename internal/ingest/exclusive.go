@@ -151,7 +151,7 @@ func (e *exclusive) encodeCompleted(ctx context.Context, pipe *streams.Pipeline)
 			g := b.Owner.(*inflight.Batch)
 			record, err := *b.Record(), b.Err()
 			if err == nil {
-				e.w.cameRight(pipe, g)
+				e.w.judge.CameRight(pipe, g)
 				e.w.results.Encode(g, b, s)
 			}
 			b.Release()

@@ -28,7 +28,7 @@ func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	if _, err := r.js.PublishMsg(r.ctx(), result); err != nil {
 		t.Fatal(err)
 	}
-	if !w.deadLetter(r.ctx(), &input, results.MaxDeliver, errors.New("delivered too often")) {
+	if !w.DeadLetter(r.ctx(), &input, results.MaxDeliver, errors.New("delivered too often")) {
 		t.Fatal("the dead letter was not stored")
 	}
 	if m := r.deadLetter("RESULTS", 1); !bytes.Equal(m.Data(), payload(0)) {

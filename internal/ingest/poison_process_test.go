@@ -22,6 +22,7 @@ import (
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
 	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -208,8 +209,8 @@ func TestPoisonCannotWedgeProcesses(t *testing.T) {
 			r.publish(n, payload)
 			deaths := r.superviseProcesses(kind, n)
 			t.Logf("%d deaths", deaths)
-			if deaths < loneRuns || deaths > poisonLimit {
-				t.Errorf("%d workers died, want %d to %d", deaths, loneRuns, poisonLimit)
+			if deaths < quarantine.LoneRuns || deaths > poisonLimit {
+				t.Errorf("%d workers died, want %d to %d", deaths, quarantine.LoneRuns, poisonLimit)
 			}
 			r.wantPoisonApart(n, payload, poison)
 		})

@@ -42,31 +42,31 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 		record := *b.Record()
 		b.Release()
 		s.w.tell(g, &record)
-		s.w.refused(s.pipe, g, err)
+		s.w.bisector.Refused(s.pipe, g, err)
 		s.pipe.Report(&record)
 		return
 	}
-	s.finish(ctx, g, b)
+	s.w.Finish(ctx, s.pipe, g, b, s.Buffers)
 	s.w.pool.Recycle(g)
 }
 
-// finish publishes the results of a batch and settles every delivery of it.
-func (s *settler) finish(ctx context.Context, g *inflight.Batch, b *streams.Batch) {
+// Finish implements quarantine.Deliveries.
+func (w *Worker) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, s *results.Buffers) {
 	record := *b.Record()
-	start := s.pipe.Now()
-	s.w.cameRight(s.pipe, g)
+	start := pipe.Now()
+	w.judge.CameRight(pipe, g)
 	g.StartPublish()
-	s.w.results.Encode(g, b, s.Buffers)
+	w.results.Encode(g, b, s)
 	b.Release() // its buffers may be used again: the results are in g now
-	err := s.w.results.Settle(ctx, s.pipe, g, s.Buffers, s.w)
-	published := s.pipe.Now()
+	err := w.results.Settle(ctx, pipe, g, s, w)
+	published := pipe.Now()
 	if err != nil {
-		s.w.nakGroup(g, context.Canceled) // what could not be published before the drain ran out of time
+		w.nakGroup(g, context.Canceled) // what could not be published before the drain ran out of time
 	}
 	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.Settling}
-	record.Stages[streams.Settle] = streams.Span{Start: published - s.Settling, End: s.pipe.Now()}
-	s.pipe.Report(&record)
-	s.w.tell(g, &record)
+	record.Stages[streams.Settle] = streams.Span{Start: published - s.Settling, End: pipe.Now()}
+	pipe.Report(&record)
+	w.tell(g, &record)
 }
 
 // Stored implements results.Sink.
@@ -75,6 +75,6 @@ func (w *Worker) Stored(ctx context.Context, stored []*inflight.Delivery) { w.ac
 // Undeliverable implements results.Sink.
 func (w *Worker) Undeliverable(ctx context.Context, b *inflight.Batch, i int, cause error) error {
 	b.Settle(i)
-	w.giveUp(ctx, b.HandOver(i), results.TooLarge, cause)
+	w.GiveUp(ctx, b.HandOver(i), results.TooLarge, cause)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/streams"
@@ -25,13 +26,16 @@ type source struct {
 	consumer jetstream.Consumer
 	size     pull.Size
 	limit    *pull.Limit                                    // of size, which follows the server's max_payload
-	careful  *careful                                       // how to pull while suspects are about; nil: they are taken as any others
+	isolated isolatedPull                                   // how to pull while suspects are about; nil: they are taken as any others
 	hold     func(context.Context, *inflight.Delivery) bool // takes memory for it once there is some; false: ctx ended before
 	force    func(*inflight.Delivery)                       // takes it at once
 	admit    func(*inflight.Delivery) bool                  // false: not to be processed, and taken care of
 	unread   func(inflight.Delivery)                        // takes what nobody reads any more
 	out      *inflight.Queue
-	handing  *atomic.Bool // set while it asks for nothing since it has something to hand on; see stalls
+	ledger   *ledger
+	conns    natsconn.Connections
+	hard     context.Context // until when what has come is processed
+	handing  *atomic.Bool    // set while it asks for nothing since it has something to hand on; see stalls
 	log      *slog.Logger
 	observer Observer
 }
@@ -42,12 +46,12 @@ const recreateWait = 250 * time.Millisecond
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
 func (s *source) run(ctx, hard context.Context) (err error) {
 	defer s.out.Close()
-	if s.careful != nil {
-		s.careful.begin(ctx)
-		defer s.careful.leave(s.unread)
+	if s.isolated != nil {
+		s.isolated.Begin(ctx)
+		defer s.isolated.Leave(s.unread)
 		defer func() {
 			if !streams.Ended(err) && !streams.Ended(context.Cause(ctx)) {
-				err = errors.Join(err, s.careful.play(hard)) // what has come is finished, as everywhere
+				err = errors.Join(err, s.isolated.Play(hard)) // what has come is finished, as everywhere
 			}
 		}()
 	}
@@ -73,7 +77,7 @@ func (s *source) turn(ctx, hard context.Context) error {
 	if s.suspicious() {
 		s.handing.Store(true) // but while it fetches
 		defer s.handing.Store(false)
-		return s.careful.run(ctx)
+		return s.isolated.Run(ctx)
 	}
 	err := s.pull(ctx, hard)
 	if s.suspicious() {
@@ -84,7 +88,17 @@ func (s *source) turn(ctx, hard context.Context) error {
 }
 
 // suspicious says whether to pull carefully.
-func (s *source) suspicious() bool { return s.careful != nil && s.careful.due() }
+func (s *source) suspicious() bool { return s.isolated != nil && s.isolated.Due() }
+
+// isolatedPull is how a source pulls while payloads come that were delivered before; see quarantine.Controller.
+type isolatedPull interface {
+	Begin(ctx context.Context)
+	Due() bool
+	SetAside(d inflight.Delivery)
+	Run(ctx context.Context) error
+	Play(ctx context.Context) error
+	Leave(unread func(inflight.Delivery))
+}
 
 // request is what the source asks the consumer for.
 func (s *source) request() pull.Request {
@@ -159,8 +173,8 @@ func (s *source) take(hard context.Context, msg *pull.Message) {
 	d, ok := s.receive(hard, msg, s.suspicious())
 	switch {
 	case !ok:
-	case d.Level > 0 && s.careful != nil:
-		s.careful.setAside(d)
+	case d.Level > 0 && s.isolated != nil:
+		s.isolated.SetAside(d)
 	default:
 		s.hand(hard, d)
 	}
@@ -196,4 +210,33 @@ func (s *source) hand(until context.Context, d inflight.Delivery) {
 	if !s.out.Put(until, d) {
 		s.unread(d)
 	}
+}
+
+// Fetch implements quarantine.Intake.
+func (s *source) Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error) {
+	s.handing.Store(false)
+	defer s.handing.Store(true)
+	wait = min(wait, pull.BeatsPerRequest*s.size.Beat)
+	return pull.Fetch(s.nc, s.request(), min(n, s.size.Messages), wait, func(msg *pull.Message) {
+		if d, ok := s.receive(s.hard, msg, true); ok {
+			take(d)
+		}
+	})
+}
+
+// HandOn implements quarantine.Intake.
+func (s *source) HandOn(d inflight.Delivery) { s.hand(s.hard, d) }
+
+// Quiet implements quarantine.Intake. It flushes the acknowledgements too: one that a crash kept from the server would make a suspect of
+// what is done. Without a connection there is nothing to be done about that.
+func (s *source) Quiet(ctx context.Context, n int) error {
+	if s.ledger.await(ctx, n) != nil {
+		return nil // the caller sees it by ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	if err := s.conns.Flush(ctx); err != nil && s.conns.Closed() {
+		return err
+	}
+	return nil
 }

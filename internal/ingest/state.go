@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -38,16 +37,12 @@ type Status struct {
 
 // Status reads the worker's state.
 func (w *Worker) Status() Status {
-	held := 0
-	for _, e := range w.evidence {
-		held += e.held()
-	}
 	partitions := 0
 	if e := w.exclusive.Load(); e != nil {
 		partitions = e.members.Owned()
 	}
 	return Status{
-		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.conns.Connected(), HeldBack: held,
+		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
 		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
 	}
 }
@@ -63,41 +58,6 @@ func (w *Worker) Stalled() error { return w.stalls.err(time.Now()) }
 // received (too_large) are never in hand, so a stream of nothing else does not harm it.
 func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
 
-// admit decides whether a delivery is to be processed. What never can be is given up here; what was processed
-// already, though the server did not hear of it in time, is acknowledged again.
-func (w *Worker) admit(ctx context.Context, d *inflight.Delivery) bool {
-	d.Level = w.levelOf(d)
-	switch w.ledger.take(d) {
-	case inHand:
-		w.pool.Release(d)
-		return false
-	case done:
-		w.ack(d)
-		w.pool.Release(d)
-		w.results.AlreadyStored(d)
-		return false
-	}
-	var why results.Reason
-	var cause error
-	switch n := len(d.Msg.Data()); {
-	case n > w.maxBytes:
-		why = results.TooLarge
-		cause = tooLarge(n, w.maxBytes)
-	case w.lastChance(d):
-		why, cause = results.MaxDeliver, tooOften(d)
-	default:
-		return true
-	}
-	w.giveUp(ctx, *d, why, cause)
-	d.Cost = 0 // it is the dead letter's
-	return false
-}
-
-// tooLarge is the reason of a payload that no batch takes.
-func tooLarge(bytes, most int) error {
-	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
-}
-
 // nak gives an input back for a while. Where that fails AckWait does the same.
 func (w *Worker) nak(d *inflight.Delivery, delay time.Duration) {
 	w.ledger.giveBack(d)
@@ -107,8 +67,8 @@ func (w *Worker) nak(d *inflight.Delivery, delay time.Duration) {
 	w.results.Report(inflight.Nacked, d)
 }
 
-// giveBack gives back a delivery that a batch has taken.
-func (w *Worker) giveBack(d *inflight.Delivery, why error) {
+// GiveBack gives back a delivery that a batch has taken.
+func (w *Worker) GiveBack(d *inflight.Delivery, why error) {
 	delay := d.NakDelay()
 	switch {
 	case errors.Is(why, context.Canceled):
@@ -147,7 +107,7 @@ func (w *Worker) nakGroup(g *inflight.Batch, why error) {
 	for i := range g.Items {
 		if !g.IsSettled(i) {
 			g.Settle(i)
-			w.giveBack(&g.Items[i], why)
+			w.GiveBack(&g.Items[i], why)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
-	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -126,10 +125,10 @@ func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 			r.publish(n, payload)
 			losses := r.supervise(n, func() *running { return r.run(c.open(r), streams.Config{}) })
 			r.wantPoisonApart(n, payload, c.poison...)
-			one := levels{full: 1024, limit: 10}.alone() + loneRuns // losses for one: fresh, at each level, and alone again
+			one := quarantine.Levels{Full: 1024, Limit: 10}.Alone() + quarantine.LoneRuns // losses for one: fresh, at each level, and alone again
 			t.Logf("%d losses for %d payloads", losses, len(c.poison))
-			if losses < loneRuns+1 || losses > one*len(c.poison) {
-				t.Errorf("%d devices were lost, want %d to %d", losses, loneRuns+1, one*len(c.poison))
+			if losses < quarantine.LoneRuns+1 || losses > one*len(c.poison) {
+				t.Errorf("%d devices were lost, want %d to %d", losses, quarantine.LoneRuns+1, one*len(c.poison))
 			}
 		})
 	}
@@ -171,31 +170,4 @@ func (p poisonableBound) Run(rows []byte, offsets []uint32, scratch, result []by
 		return errors.New("a row holds the marker")
 	}
 	return p.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
-}
-
-// TestFreshPayloadsFlowThoughItStops has a careful pull hand fresh payloads on after it was told to stop: they are in hand, and
-// are finished as the others are.
-func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
-	t.Parallel()
-	const n = 100
-	src := &source{out: inflight.NewQueue(n), unread: func(d inflight.Delivery) { t.Errorf("sequence %d was given back", d.Sequence) }}
-	s := &suspects{src: src, hard: t.Context()}
-	g, items := &inflight.Batch{}, make([]int, n)
-	for i := range items {
-		g.Add(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i + 1)})
-		items[i] = i
-	}
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	if err := s.flow(stopped, g, items); err != nil {
-		t.Fatal(err)
-	}
-	src.out.Close()
-	handed := 0
-	for _, ok := src.out.Get(); ok; _, ok = src.out.Get() {
-		handed++
-	}
-	if handed != n {
-		t.Errorf("%d of %d payloads were handed on", handed, n)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
@@ -14,9 +15,9 @@ import (
 // behind it to compare it with.
 var errHeldBack = errors.New("an operator fails on the first payload alone, and no other has come right since")
 
-// groupRetrial runs parts of a tenure's failed batch again, while later batches go on. What comes right keeps its results
+// groupSearch runs parts of a tenure's failed batch again, while later batches go on. What comes right keeps its results
 // until the whole group can be published, in order.
-type groupRetrial struct {
+type groupSearch struct {
 	t      *tenure
 	g      *inflight.Batch
 	bodies map[int][]byte // by item
@@ -29,21 +30,21 @@ func (t *tenure) rescue(ctx context.Context, g *inflight.Batch) error {
 	t.pipe.Report(&g.Record)
 	t.w.tell(g, &g.Record)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.Items), g.Items[0].Sequence, g.Err)
-	if !operatorFailed(g.Err) {
+	if !quarantine.OperatorFailed(g.Err) {
 		return failure
 	}
 	t.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
 		"payloads", len(g.Items), "error", g.Err)
-	r := &groupRetrial{t: t, g: g, bodies: map[int][]byte{}}
-	since := t.w.evidence[t.pipe].batches()
+	r := &groupSearch{t: t, g: g, bodies: map[int][]byte{}}
+	since := t.w.judge.Batches(t.pipe)
 	all := g.Unsettled()
-	if err := r.probe(ctx); err != nil {
+	if err := r.Probe(ctx); err != nil {
 		return err
 	}
-	err := r.run(ctx, all) // it may have been chance
-	if operatorFailed(err) {
-		var guilty []accused
-		if guilty, err = accuse(ctx, r, all, err); err == nil && len(guilty) > 0 {
+	err := r.Run(ctx, all) // it may have been chance
+	if quarantine.OperatorFailed(err) {
+		var guilty []quarantine.Failing
+		if guilty, err = quarantine.FindFailing(ctx, r, all, err); err == nil && len(guilty) > 0 {
 			err = t.condemn(ctx, g, guilty, since)
 		}
 	}
@@ -55,22 +56,22 @@ func (t *tenure) rescue(ctx context.Context, g *inflight.Batch) error {
 }
 
 // condemn stores the dead letters of payloads that are to blame.
-func (t *tenure) condemn(ctx context.Context, g *inflight.Batch, guilty []accused, since uint64) (err error) {
-	c := comparison{since: since, idle: func() bool { return false }}
-	if len(guilty) == 1 && t.w.evidence[t.pipe].batches() == since && !t.besides {
+func (t *tenure) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
+	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
+	if len(guilty) == 1 && t.w.judge.Batches(t.pipe) == since && !t.besides {
 		if c, err = t.compare(ctx, g, since); err != nil {
 			return err
 		}
 	}
-	ruled, err := t.w.judge(t.pipe, g, guilty, c)
+	ruled, err := t.w.judge.Decide(t.pipe, g, guilty, c)
 	switch {
 	case err != nil:
 		return err
-	case ruled != giveUp:
+	case ruled != quarantine.GiveUp:
 		return errHeldBack
 	}
 	for _, a := range guilty {
-		if err := t.publishDeadLetter(ctx, g, a.item, results.OperatorError, a.err); err != nil {
+		if err := t.publishDeadLetter(ctx, g, a.Item, results.OperatorError, a.Err); err != nil {
 			return err
 		}
 	}
@@ -80,14 +81,14 @@ func (t *tenure) condemn(ctx context.Context, g *inflight.Batch, guilty []accuse
 // compare computes payloads behind a group, one by one until one comes right, for want of others in the group to compare the
 // accused with. Their results are nobody's: they are computed again when it is their turn. The consumer's metadata says so
 // meanwhile: if the worker dies of one, the next owner goes without.
-func (t *tenure) compare(ctx context.Context, g *inflight.Batch, since uint64) (comparison, error) {
-	c := comparison{since: since}
+func (t *tenure) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
+	c := quarantine.Comparison{Since: since}
 	if err := t.mark(ctx, map[string]string{markBeside: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
 		return c, err
 	}
 	found := 0
 	from := g.Items[len(g.Items)-1].Sequence
-	for reads := 0; reads < fillMost && found < inARow && t.w.evidence[t.pipe].batches() == since; reads++ {
+	for reads := 0; reads < fillMost && found < quarantine.MaxInRow && t.w.judge.Batches(t.pipe) == since; reads++ {
 		raw, err := readNext(ctx, t.w.nc, t.w.opts.Stream, from+1, fmt.Sprint(t.partition, ".>"))
 		if err != nil {
 			return c, fmt.Errorf("read a payload to compare with: %w", err)
@@ -102,26 +103,26 @@ func (t *tenure) compare(ctx context.Context, g *inflight.Batch, since uint64) (
 		found++
 		beside := &inflight.Batch{}
 		beside.Add(t.stored(raw, 0))
-		r := &groupRetrial{t: t, g: beside, bodies: map[int][]byte{}, unseen: true}
-		switch err := r.run(ctx, []int{0}); {
-		case operatorFailed(err):
-			c.others++
+		r := &groupSearch{t: t, g: beside, bodies: map[int][]byte{}, unseen: true}
+		switch err := r.Run(ctx, []int{0}); {
+		case quarantine.OperatorFailed(err):
+			c.Others++
 		case err != nil:
 			return c, err
 		}
 	}
-	c.idle = func() bool { return found == 0 }
+	c.Idle = func() bool { return found == 0 }
 	return c, t.mark(ctx, map[string]string{markBeside: ""})
 }
 
-func (r *groupRetrial) probe(ctx context.Context) error {
+func (r *groupSearch) Probe(ctx context.Context) error {
 	return r.t.pipe.ProbeUnder(ctx, r.t.e.gates[r.t.pipe].RLocker())
 }
 
-func (r *groupRetrial) aside(_ context.Context, _ []int, err error) error { return err }
+func (r *groupSearch) Aside(_ context.Context, _ []int, err error) error { return err }
 
-// run computes items in a batch of their own, among those of other partitions.
-func (r *groupRetrial) run(ctx context.Context, items []int) error {
+// Run computes items in a batch of their own, among those of other partitions.
+func (r *groupSearch) Run(ctx context.Context, items []int) error {
 	pipe, part := r.t.pipe, &inflight.Batch{Completed: make(chan struct{})}
 	b, err := pipe.Acquire(ctx)
 	if err != nil {
@@ -157,7 +158,7 @@ func (r *groupRetrial) run(ctx context.Context, items []int) error {
 }
 
 // assemble gives the group the results of all its payloads, in order; those of the payloads to blame are empty.
-func (r *groupRetrial) assemble() {
+func (r *groupSearch) assemble() {
 	r.g.Bodies.Clear()
 	for i := range r.g.Items {
 		r.g.Bodies.Add(append(r.g.Bodies.Data, r.bodies[i]...))

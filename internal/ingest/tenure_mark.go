@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/partition"
 	"millrace/internal/ingest/topology"
 )
@@ -144,7 +145,7 @@ func (t *tenure) lookAfter(ctx, hard context.Context) error {
 
 // look asks how the consumer is. It is for who reads.
 func (t *tenure) look(ctx context.Context) (*jetstream.ConsumerInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
 	t.looked = time.Now()
 	return t.consumer.Info(ctx)

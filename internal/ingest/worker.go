@@ -19,6 +19,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
@@ -35,18 +36,17 @@ type Worker struct {
 	pipes    []*streams.Pipeline
 	consumer jetstream.Consumer
 	results  *results.Writer
-	ackWait  time.Duration // the consumer's
-	maxBytes int           // of a payload: what the smallest batch takes
-	limit    int           // deliveries of a payload before it is given up
-	last     int           // the consumer's own limit of deliveries; 0 or less: none
-	levels   levels        // how those are tried that came before
-	evidence map[*streams.Pipeline]*evidence
-	noMarks  time.Time // until when the consumer is not marked. It belongs to the source's goroutine
+	ackWait  time.Duration     // the consumer's
+	maxBytes int               // of a payload: what the smallest batch takes
+	limit    int               // deliveries of a payload before it is given up
+	last     int               // the consumer's own limit of deliveries; 0 or less: none
+	levels   quarantine.Levels // how those are tried that came before
+	judge    *quarantine.Judge
+	bisector *quarantine.Bisector
 
 	pool    *inflight.Pool
 	buffers *inflight.FreeList[*results.Buffers] // of those who settle, with shared delivery
 	ledger  *ledger
-	failed  chan failed      // batches in which a payload to blame is looked for
 	window  *inflight.Window // of shared delivery
 
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
@@ -109,7 +109,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, err
 	}
 	w.limit, w.last = topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
-	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
+	w.levels = quarantine.Levels{Full: fullBatch(pipes), Limit: w.limit}
 	if err := w.prepare(); err != nil {
 		return nil, err
 	}
@@ -129,18 +129,27 @@ func fullBatch(pipes []*streams.Pipeline) int {
 // prepare makes what bounds and judges what is in flight.
 func (w *Worker) prepare() (err error) {
 	slots := 0
-	w.evidence = map[*streams.Pipeline]*evidence{}
+	w.judge = quarantine.NewJudge(w.pipes, w.limit, w.progressed, w.log)
 	for _, p := range w.pipes {
-		w.evidence[p] = &evidence{}
 		slots += p.Slots()
 	}
 	w.buffers = inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} })
-	w.failed = make(chan failed, slots)
 	w.window = inflight.NewWindow(len(w.conns.ForResults(w.opts.Exclusive)))
 	w.pool, err = inflight.NewPool(w.pipes, inflight.Settings{
 		Costs: inflight.NewCosts(w.opts.Format, w.opts.Operators), Memory: w.opts.Memory, Fixed: w.fixedMemory(), Largest: w.nc.MaxPayload(),
 	})
+	if err == nil {
+		w.bisector = quarantine.NewBisector(w.isolation(), slots)
+	}
 	return err
+}
+
+// isolation is what trying deliveries apart from others needs.
+func (w *Worker) isolation() quarantine.Isolation {
+	return quarantine.Isolation{
+		Pool: w.pool, Judge: w.judge, Ends: w, Levels: w.levels, Limit: w.limit, Log: w.log,
+		Attempts: &quarantine.Attempts{JS: w.js, Consumer: w.consumer, Stream: w.opts.Stream, Log: w.log},
+	}
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
@@ -168,9 +177,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	settled := make(chan struct{})
 	var settlers, intakers sync.WaitGroup
-	src, seeker := w.newSource(hard), w.newTrier()
+	src := w.newSource(hard)
 	w.startSettlers(&settlers, settled, hard)
-	settlers.Go(func() { w.bisect(seeker, settled, hard) })
+	settlers.Go(func() { w.bisector.Run(settled, hard) })
 	stopKeeping := w.pool.StartKeepAlive(w.ackWait)
 	defer stopKeeping()
 	defer w.startBacklogWatch()()
@@ -226,7 +235,8 @@ func (w *Worker) newSource(hard context.Context) *source {
 		hold: w.pool.Hold, force: w.pool.Force, admit: func(d *inflight.Delivery) bool { return w.admit(hard, d) },
 	}
 	src.limit = src.size.Limit(w.nc)
-	src.careful = w.newCareful(hard, src)
+	src.ledger, src.conns, src.hard = w.ledger, w.conns, hard
+	src.isolated = quarantine.NewController(hard, src, w.pipes, w.maxBytes, w.ackWait, w.isolation())
 	return src
 }
 

@@ -70,8 +70,11 @@ func NewDelivery(msg *pull.Message, now time.Time) (Delivery, error) {
 // NakDelay is how long a payload that could not be processed stays away: a second, doubled with every
 // delivery, a minute at most. The consumer's BackOff does not apply to naks.
 func (d *Delivery) NakDelay() time.Duration {
-	return min(time.Second<<min(d.NumDelivered-1, 6), time.Minute)
+	return min(time.Second<<min(d.NumDelivered-1, 6), MaxNakDelay)
 }
+
+// MaxNakDelay is the longest delay with which a worker gives a payload back.
+const MaxNakDelay = time.Minute
 
 // LossDelay is how long a payload stays away that was on a device as it was lost: time for the process to end, so that
 // its successor gets it.

@@ -3,6 +3,7 @@ package natsconn
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -15,6 +16,9 @@ import (
 // everything that is asked and, with shared delivery, the inputs; results are stored over the others. With exclusive delivery
 // it is the other way round: the first carries the results too, and partitions are dealt out over the others.
 type Connections []*nats.Conn
+
+// RequestTimeout bounds how long the server may take to answer a question.
+const RequestTimeout = 2 * time.Second
 
 // DefaultConnections is how many connections there are by default. With exclusive delivery three read inputs, which is where their number
 // shows if anywhere (adr/0026); with shared delivery all inputs come over one whatever their number: docs/benchmarks.md.

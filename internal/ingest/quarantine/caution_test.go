@@ -1,4 +1,4 @@
-package ingest
+package quarantine
 
 import (
 	"testing"
@@ -13,12 +13,12 @@ func TestCautionFollowsWhatTheConsumerSays(t *testing.T) {
 	for _, c := range []struct {
 		what                          string
 		outstanding, redelivered, own int
-		want                          watchfulness
+		want                          strictness
 	}{
 		{"others have some that came again", 5, 2, 3, strict},
-		{"others have some, and none came again", 5, 0, 3, wary},
-		{"all that is outstanding is this worker's", 3, 2, 3, calm},
-		{"nothing is outstanding", 0, 0, 0, calm},
+		{"others have some, and none came again", 5, 0, 3, cautious},
+		{"all that is outstanding is this worker's", 3, 2, 3, relaxed},
+		{"nothing is outstanding", 0, 0, 0, relaxed},
 	} {
 		k := caution{horizon: horizon}
 		k.begin(5, 2, start)
@@ -32,10 +32,10 @@ func TestCautionFollowsWhatTheConsumerSays(t *testing.T) {
 	}
 	k := caution{horizon: horizon}
 	k.begin(1, 0, start)
-	if got := k.level(start); got != wary {
-		t.Errorf("with one outstanding that never came again it begins at %d, want %d", got, wary)
+	if got := k.level(start); got != cautious {
+		t.Errorf("with one outstanding that never came again it begins at %d, want %d", got, cautious)
 	}
-	if got := k.level(start.Add(horizon)); got != calm {
-		t.Errorf("when no suspect can stay away any longer it is %d, want %d", got, calm)
+	if got := k.level(start.Add(horizon)); got != relaxed {
+		t.Errorf("when no suspect can stay away any longer it is %d, want %d", got, relaxed)
 	}
 }

@@ -1,18 +1,17 @@
-package ingest
+package quarantine
 
 import (
 	"sync"
 	"time"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/streams"
 )
 
-// inARow is how many different payloads may fail alone on a device one after the other, though the device computes payloads of
+// MaxInRow is how many different payloads may fail alone on a device one after the other, though the device computes payloads of
 // known content right, without any other payload coming right in between. A stream has one such payload, or a few next to
 // each other; at this many it is not the payloads, and the worker stops rather than give them up. It is above the batches
 // in which suspects run together last, and small enough that a broken device has cost seconds.
-const inARow = 16
+const MaxInRow = 16
 
 // evidence is what is known of a device while payloads fail on it: whether others come right, and which ones failed
 // alone. A payload is given up only with evidence that it, and not the device, is to blame.
@@ -31,18 +30,12 @@ type failedOnce struct {
 	at     time.Time // when it last did
 }
 
+// mostRemembered bounds how many failed payloads are remembered for each device.
+const mostRemembered = 1 << 16
+
 // heldFor is how long a payload counts as held back after it failed: twice the time after which it comes again at the latest, if
 // it comes to this worker.
-const heldFor = 2 * longestNak
-
-// cameRight notes that a device has computed a group's batch.
-func (w *Worker) cameRight(pipe *streams.Pipeline, g *inflight.Batch) {
-	w.progressed()
-	w.evidence[pipe].cameRight()
-	for _, e := range w.evidence {
-		e.settled(g.Items)
-	}
-}
+const heldFor = 2 * inflight.MaxNakDelay
 
 // cameRight notes that a batch of payloads has results.
 func (e *evidence) cameRight() {
@@ -63,9 +56,9 @@ func (e *evidence) batches() uint64 {
 type ruling uint8
 
 const (
-	giveUp   ruling = iota // they are to blame
-	holdBack               // nobody knows yet: they are delivered again later
-	notWell                // the device is to blame, though it computes payloads of known content right
+	GiveUp        ruling = iota // they are to blame
+	holdBack                    // nobody knows yet: they are delivered again later
+	DeviceNotWell               // the device is to blame, though it computes payloads of known content right
 )
 
 func (r ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
@@ -76,21 +69,21 @@ func (r ruling) String() string { return [...]string{"give up", "hold back", "no
 // With another payload that came right since, they are to blame. Where two or more failed and none came right, the device
 // is. A single one is to blame if there is no other to compare it with: then the probe is all there is. Otherwise it is held
 // back, and given up when it fails again after others came right, or when it was delivered, or has failed, limit times.
-func (e *evidence) rule(failed []*inflight.Delivery, limit int, c comparison) ruling {
-	if e.batches() > c.since {
+func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) ruling {
+	if e.batches() > c.Since {
 		return e.forget(failed)
 	}
 	if len(failed) > 1 {
-		return notWell
+		return DeviceNotWell
 	}
 	d := failed[0]
 	before, again := e.note(d)
 	switch {
-	case max(e.inRow(), 1+c.others) >= inARow:
-		return notWell
+	case max(e.inRow(), 1+c.Others) >= MaxInRow:
+		return DeviceNotWell
 	case again && (e.batches() > before.right || max(d.NumDelivered, before.times+1) >= limit):
 		return e.forget(failed)
-	case c.idle():
+	case c.Idle():
 		return e.forget(failed)
 	}
 	return holdBack
@@ -105,7 +98,7 @@ func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 		e.failed[d.Sequence] = failedOnce{d.Stored, before.right, before.times + 1, time.Now()}
 		return before, true
 	}
-	if e.failed == nil || len(e.failed) >= remembered {
+	if e.failed == nil || len(e.failed) >= mostRemembered {
 		e.failed = map[uint64]failedOnce{} // it does not grow without a bound; what is forgotten is held back once more
 	}
 	e.failed[d.Sequence] = failedOnce{d.Stored, e.right, 1, time.Now()}
@@ -126,7 +119,7 @@ func (e *evidence) forget(failed []*inflight.Delivery) ruling {
 	for _, d := range failed {
 		delete(e.failed, d.Sequence)
 	}
-	return giveUp
+	return GiveUp
 }
 
 // settled takes payloads off that came right after all.

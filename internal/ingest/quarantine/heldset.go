@@ -1,4 +1,4 @@
-package ingest
+package quarantine
 
 import (
 	"slices"
@@ -6,17 +6,17 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// hand is what a worker holds while it pulls carefully: suspects, and fresh payloads that came between them. A
+// heldSet is what a worker holds while it pulls carefully: suspects, and fresh payloads that came between them. A
 // payload in it that waits while another is tried is delivered once more if that one breaks the device, so little is
 // taken in hand at once, and the highest level is tried first: a payload that is tried alone never waits in vain.
-type hand struct {
+type heldSet struct {
 	g     *inflight.Batch // keeps the deliveries alive
 	left  []int           // of the group's items, those not tried yet
 	bytes int             // of all items, headers included
 	top   int             // the highest level
 }
 
-func (h *hand) add(d inflight.Delivery) {
+func (h *heldSet) add(d inflight.Delivery) {
 	h.left = append(h.left, len(h.g.Items))
 	h.g.Add(d)
 	h.bytes += len(d.Msg.Data()) + d.HeaderBytes
@@ -25,7 +25,7 @@ func (h *hand) add(d inflight.Delivery) {
 
 // room is how many more may be taken in hand so that those of the highest level can be tried with all others; not more
 // than about most bytes.
-func (h *hand) room(l levels, most int) int {
+func (h *heldSet) room(l Levels, most int) int {
 	if h.bytes >= most {
 		return 0
 	}
@@ -34,7 +34,7 @@ func (h *hand) room(l levels, most int) int {
 
 // next takes out what is to be tried next: items of the highest level there is, oldest first, as many as that level
 // and a batch of most bytes allow. It is empty when nothing is left.
-func (h *hand) next(l levels, most int) (level int, part []int) {
+func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	for _, i := range h.left {
 		level = max(level, h.g.Items[i].Level)
 	}
@@ -53,7 +53,7 @@ func (h *hand) next(l levels, most int) (level int, part []int) {
 }
 
 // clear makes the hand ready for more, once all of it is tried.
-func (h *hand) clear() {
+func (h *heldSet) clear() {
 	h.g.Clear()
 	h.left, h.bytes, h.top = h.left[:0], 0, 0
 }

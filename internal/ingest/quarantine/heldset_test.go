@@ -1,4 +1,4 @@
-package ingest
+package quarantine
 
 import (
 	"slices"
@@ -11,8 +11,8 @@ import (
 // tried at once fits one batch.
 func TestHandIsBoundedByBytes(t *testing.T) {
 	const most = 100
-	l := levels{full: 64, limit: 10}
-	h := hand{g: &inflight.Batch{}}
+	l := Levels{Full: 64, Limit: 10}
+	h := heldSet{g: &inflight.Batch{}}
 	add := func(size, headers, level int) {
 		h.add(inflight.Delivery{Msg: &paperMsg{data: make([]byte, size)}, HeaderBytes: headers, Level: level})
 	}

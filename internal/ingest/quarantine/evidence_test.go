@@ -1,4 +1,4 @@
-package ingest
+package quarantine
 
 import (
 	"testing"
@@ -24,32 +24,32 @@ func TestEvidenceRules(t *testing.T) {
 		idle   func() bool
 		want   ruling
 	}{
-		"others came right":                             {func(e *evidence) { e.cameRight() }, []*inflight.Delivery{in(1, 1), in(2, 1)}, 0, 0, busy, giveUp},
-		"others came right, but before":                 {func(e *evidence) { e.cameRight() }, []*inflight.Delivery{in(1, 1), in(2, 1)}, 1, 0, busy, notWell},
-		"all of several failed":                         {nil, []*inflight.Delivery{in(1, 1), in(2, 1)}, 0, 0, idle, notWell},
-		"one failed, and there is no other":             {nil, []*inflight.Delivery{in(1, 1)}, 0, 0, idle, giveUp},
+		"others came right":                             {func(e *evidence) { e.cameRight() }, []*inflight.Delivery{in(1, 1), in(2, 1)}, 0, 0, busy, GiveUp},
+		"others came right, but before":                 {func(e *evidence) { e.cameRight() }, []*inflight.Delivery{in(1, 1), in(2, 1)}, 1, 0, busy, DeviceNotWell},
+		"all of several failed":                         {nil, []*inflight.Delivery{in(1, 1), in(2, 1)}, 0, 0, idle, DeviceNotWell},
+		"one failed, and there is no other":             {nil, []*inflight.Delivery{in(1, 1)}, 0, 0, idle, GiveUp},
 		"one failed, and others wait":                   {nil, []*inflight.Delivery{in(1, 1)}, 0, 0, busy, holdBack},
 		"often delivered, but failed once":              {nil, []*inflight.Delivery{in(1, 50)}, 0, 0, busy, holdBack},
 		"it failed before, and nothing since":           {held(in(1, 1)), []*inflight.Delivery{in(1, 2)}, 0, 0, busy, holdBack},
-		"it failed before, and others came right since": {func(e *evidence) { held(in(1, 1))(e); e.cameRight() }, []*inflight.Delivery{in(1, 2)}, 1, 0, busy, giveUp},
+		"it failed before, and others came right since": {func(e *evidence) { held(in(1, 1))(e); e.cameRight() }, []*inflight.Delivery{in(1, 2)}, 1, 0, busy, GiveUp},
 		"another of its sequence failed before":         {held(&inflight.Delivery{Sequence: 1, NumDelivered: 1}), []*inflight.Delivery{in(1, limit)}, 0, 0, busy, holdBack},
-		"it failed before, and came too often":          {held(in(1, 1)), []*inflight.Delivery{in(1, limit)}, 0, 0, busy, giveUp},
-		"it failed too often":                           {held(in(1, 1), in(1, 1), in(1, 1), in(1, 1)), []*inflight.Delivery{in(1, 1)}, 0, 0, busy, giveUp},
-		"many in a row":                                 {heldRow(inARow - 1), []*inflight.Delivery{in(99, 1)}, 0, 0, idle, notWell},
-		"nearly as many":                                {heldRow(inARow - 2), []*inflight.Delivery{in(99, 1)}, 0, 0, idle, giveUp},
-		"many, and one came right in between":           {func(e *evidence) { heldRow(inARow - 1)(e); e.cameRight() }, []*inflight.Delivery{in(99, 1)}, 1, 0, busy, holdBack},
-		"many compared with it":                         {nil, []*inflight.Delivery{in(1, 1)}, 0, inARow - 1, busy, notWell},
-		"some compared with it":                         {nil, []*inflight.Delivery{in(1, 1)}, 0, inARow - 2, busy, holdBack},
+		"it failed before, and came too often":          {held(in(1, 1)), []*inflight.Delivery{in(1, limit)}, 0, 0, busy, GiveUp},
+		"it failed too often":                           {held(in(1, 1), in(1, 1), in(1, 1), in(1, 1)), []*inflight.Delivery{in(1, 1)}, 0, 0, busy, GiveUp},
+		"many in a row":                                 {heldRow(MaxInRow - 1), []*inflight.Delivery{in(99, 1)}, 0, 0, idle, DeviceNotWell},
+		"nearly as many":                                {heldRow(MaxInRow - 2), []*inflight.Delivery{in(99, 1)}, 0, 0, idle, GiveUp},
+		"many, and one came right in between":           {func(e *evidence) { heldRow(MaxInRow - 1)(e); e.cameRight() }, []*inflight.Delivery{in(99, 1)}, 1, 0, busy, holdBack},
+		"many compared with it":                         {nil, []*inflight.Delivery{in(1, 1)}, 0, MaxInRow - 1, busy, DeviceNotWell},
+		"some compared with it":                         {nil, []*inflight.Delivery{in(1, 1)}, 0, MaxInRow - 2, busy, holdBack},
 	} {
 		e := &evidence{}
 		if c.before != nil {
 			c.before(e)
 		}
-		got := e.rule(c.failed, limit, comparison{since: c.since, others: c.others, idle: c.idle})
+		got := e.rule(c.failed, limit, Comparison{Since: c.since, Others: c.others, Idle: c.idle})
 		if got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
-		if got == giveUp && e.holds(c.failed[0]) {
+		if got == GiveUp && e.holds(c.failed[0]) {
 			t.Errorf("%s: it is given up and still held back", name)
 		}
 		if got == holdBack && e.held() == 0 {
@@ -80,11 +80,11 @@ func heldRow(n int) func(e *evidence) {
 func TestTryMarks(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(7, 42)
-	if got := parseTryMark(tryMark{2, at}.String(), at); got.begun != 2 {
+	if got := parseAttemptNote(attemptNote{2, at}.String(), at); got.begun != 2 {
 		t.Errorf("2 tries come back as %d", got.begun)
 	}
-	for _, text := range []string{"", "2", "x 7", "-1 7000000042", tryMark{2, at.Add(1)}.String()} {
-		if got := parseTryMark(text, at); got.begun != 0 {
+	for _, text := range []string{"", "2", "x 7", "-1 7000000042", attemptNote{2, at.Add(1)}.String()} {
+		if got := parseAttemptNote(text, at); got.begun != 0 {
 			t.Errorf("%q counts as %d tries, want none", text, got.begun)
 		}
 	}

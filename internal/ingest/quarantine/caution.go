@@ -1,13 +1,13 @@
-package ingest
+package quarantine
 
 import "time"
 
-// watchfulness is how carefully a worker pulls.
-type watchfulness uint8
+// strictness is how carefully a worker pulls.
+type strictness uint8
 
 const (
-	calm   watchfulness = iota // nothing is known to have gone wrong: pull far ahead
-	wary                       // payloads may come that were delivered once before: a prefetch, or a lost batch
+	relaxed  strictness = iota // nothing is known to have gone wrong: pull far ahead
+	cautious                   // payloads may come that were delivered once before: a prefetch, or a lost batch
 	strict                     // payloads may come that were delivered several times: one of them may be to blame
 )
 
@@ -17,14 +17,14 @@ const (
 type caution struct {
 	horizon time.Duration // how long a suspect that nobody has can stay away: AckWait, or the longest delay of a nak
 
-	waryUntil   time.Time
-	strictUntil time.Time
+	cautiousUntil time.Time
+	strictUntil   time.Time
 }
 
 // saw notes a delivery of that level.
 func (c *caution) saw(level int, now time.Time) {
 	if level >= 1 {
-		c.waryUntil = now.Add(c.horizon)
+		c.cautiousUntil = now.Add(c.horizon)
 	}
 	if level >= 2 {
 		c.strictUntil = now.Add(c.horizon)
@@ -49,16 +49,16 @@ func (c *caution) heard(outstanding, redelivered, own int) {
 		c.strictUntil = time.Time{}
 	}
 	if outstanding <= own {
-		c.waryUntil = time.Time{}
+		c.cautiousUntil = time.Time{}
 	}
 }
 
-func (c *caution) level(now time.Time) watchfulness {
+func (c *caution) level(now time.Time) strictness {
 	switch {
 	case now.Before(c.strictUntil):
 		return strict
-	case now.Before(c.waryUntil):
-		return wary
+	case now.Before(c.cautiousUntil):
+		return cautious
 	}
-	return calm
+	return relaxed
 }

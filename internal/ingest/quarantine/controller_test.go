@@ -1,4 +1,4 @@
-package ingest
+package quarantine
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 // unanswered is a server that does not say what is outstanding.
 type unanswered struct {
-	surroundings
+	environment
 	at time.Time
 }
 
@@ -21,16 +21,16 @@ func (s unanswered) outstanding(context.Context) (all, redelivered int, err erro
 
 // TestCarefulWhereNothingIsKnownAtTheStart: an earlier process may have left a payload that breaks the device.
 func TestCarefulWhereNothingIsKnownAtTheStart(t *testing.T) {
-	c := &careful{around: unanswered{at: time.Unix(1000, 0)}, levels: levels{full: 8192, limit: 10}, caution: caution{horizon: time.Minute}}
-	if c.due() {
+	c := &Controller{around: unanswered{at: time.Unix(1000, 0)}, levels: Levels{Full: 8192, Limit: 10}, caution: caution{horizon: time.Minute}}
+	if c.Due() {
 		t.Error("there is reason for caution before anything was asked")
 	}
-	c.begin(t.Context())
-	if !c.due() || c.stride() != 1 {
-		t.Errorf("without an answer it pulls carefully: %t, and %d at once; want so, and one by one", c.due(), c.stride())
+	c.Begin(t.Context())
+	if !c.Due() || c.stride() != 1 {
+		t.Errorf("without an answer it pulls carefully: %t, and %d at once; want so, and one by one", c.Due(), c.stride())
 	}
-	c.look(t.Context(), c.around.now())
-	if !c.due() || c.stride() != 1 {
+	c.check(t.Context(), c.around.now())
+	if !c.Due() || c.stride() != 1 {
 		t.Error("a second question without an answer ended the caution")
 	}
 }

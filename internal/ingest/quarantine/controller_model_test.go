@@ -1,4 +1,4 @@
-package ingest
+package quarantine
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type modelMsg struct {
 // crashModel is a server and the way its workers die.
 type crashModel struct {
 	rng     *rand.Rand
-	levels  levels
+	levels  Levels
 	ackWait time.Duration
 	ahead   int  // deliveries that are pulled ahead while all is calm
 	hard    bool // processes die without a word; otherwise they give back what they have
@@ -80,8 +80,8 @@ func (m *crashModel) deliver(i int, take func(inflight.Delivery)) {
 		m.worst = max(m.worst, msg.count-1)
 	}
 	level := msg.count - 1
-	if msg.count > m.levels.limit {
-		level = max(level, m.levels.alone())
+	if msg.count > m.levels.Limit {
+		level = max(level, m.levels.Alone())
 	}
 	m.mine = append(m.mine, i)
 	take(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i), NumDelivered: msg.count, Level: level})
@@ -132,12 +132,12 @@ func (m *crashModel) try(_ context.Context, g *inflight.Batch, items []int) erro
 	if len(items) > m.levels.size(level) {
 		return fmt.Errorf("%d payloads of level %d at once", len(items), level)
 	}
-	if level < m.levels.alone() || len(items) > 1 {
+	if level < m.levels.Alone() || len(items) > 1 {
 		return m.compute(g, items)
 	}
 	n := int(g.Items[items[0]].Sequence)
 	msg := &m.msgs[n]
-	if msg.begun >= loneRuns {
+	if msg.begun >= LoneRuns {
 		msg.dead = true
 		m.settled(n)
 		return nil
@@ -164,7 +164,7 @@ func (m *crashModel) compute(g *inflight.Batch, items []int) error {
 	return m.run(g, items)
 }
 
-// run runs a batch and settles it, or dies of it.
+// Run runs a batch and settles it, or dies of it.
 func (m *crashModel) run(g *inflight.Batch, items []int) error {
 	m.clock += time.Millisecond
 	sick := false
@@ -208,7 +208,7 @@ func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) e
 			m.msgs[n].due = m.clock
 		}
 	}
-	if poisoned && !m.hard && len(items) == 1 && m.msgs[batch[0]].begun >= loneRuns {
+	if poisoned && !m.hard && len(items) == 1 && m.msgs[batch[0]].begun >= LoneRuns {
 		m.msgs[batch[0]].dead = true
 	}
 	m.mine = m.mine[:0]
@@ -217,15 +217,15 @@ func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) e
 
 // process is one life of a worker: it ends with errDied, or with nil when nothing is left.
 func (m *crashModel) process(ctx context.Context) error {
-	c := &careful{around: m, levels: m.levels, most: 1, hand: hand{g: &inflight.Batch{}}, caution: caution{horizon: m.ackWait}}
-	c.begin(ctx)
+	c := &Controller{around: m, levels: m.levels, most: 1, held: heldSet{g: &inflight.Batch{}}, caution: caution{horizon: m.ackWait}}
+	c.Begin(ctx)
 	for {
 		if all, _, _ := m.outstanding(ctx); all == 0 && m.fresh == len(m.msgs) {
 			return nil
 		}
 		step := m.pullAhead
-		if c.due() {
-			step = func(c *careful) error { return m.until(ctx, c) }
+		if c.Due() {
+			step = func(c *Controller) error { return m.until(ctx, c) }
 		}
 		if err := step(c); err != nil {
 			return err
@@ -234,12 +234,12 @@ func (m *crashModel) process(ctx context.Context) error {
 }
 
 // until runs careful pulling until it is over or everything is done.
-func (m *crashModel) until(ctx context.Context, c *careful) error {
+func (m *crashModel) until(ctx context.Context, c *Controller) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.around = &lastCall{m, cancel}
 	defer func() { c.around = m }()
-	return c.run(ctx)
+	return c.Run(ctx)
 }
 
 // lastCall ends careful pulling when the model has nothing more to give.
@@ -256,12 +256,12 @@ func (l *lastCall) fetch(ctx context.Context, n int, wait bool, take func(inflig
 }
 
 // pullAhead is calm work: far ahead, in full batches. What is suspect in it is set aside.
-func (m *crashModel) pullAhead(c *careful) error {
+func (m *crashModel) pullAhead(c *Controller) error {
 	g := &inflight.Batch{}
 	var items []int
 	if _, err := m.fetch(context.Background(), m.ahead, true, func(d inflight.Delivery) {
 		if d.Level > 0 {
-			c.setAside(d)
+			c.SetAside(d)
 			return
 		}
 		items = append(items, len(g.Items))
@@ -269,7 +269,7 @@ func (m *crashModel) pullAhead(c *careful) error {
 	}); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(items, m.levels.full) {
+	for part := range slices.Chunk(items, m.levels.Full) {
 		if err := m.compute(g, part); err != nil {
 			return err
 		}
@@ -281,9 +281,9 @@ func newCrashModel(seed uint64) *crashModel {
 	rng := rand.New(rand.NewPCG(seed, 16))
 	m := &crashModel{
 		rng: rng, ackWait: 30 * time.Second, hard: rng.IntN(2) == 0, jumbled: rng.IntN(2) == 0,
-		levels: levels{full: []int{1, 7, 64, 300, 1024, 8192}[rng.IntN(6)], limit: 3 + rng.IntN(8)},
+		levels: Levels{Full: []int{1, 7, 64, 300, 1024, 8192}[rng.IntN(6)], Limit: 3 + rng.IntN(8)},
 	}
-	m.ahead = 1 + rng.IntN(3*m.levels.full)
+	m.ahead = 1 + rng.IntN(3*m.levels.Full)
 	m.msgs = make([]modelMsg, 1+rng.IntN(1500))
 	spread := time.Duration(rng.IntN(2)) * time.Minute
 	for i := range m.msgs {
@@ -319,7 +319,7 @@ func TestOtherEndsBlameNobodyInTheModel(t *testing.T) {
 		others += m.others
 		for i := range m.msgs {
 			if msg := &m.msgs[i]; msg.done {
-				most = max(most, msg.count-m.levels.limit)
+				most = max(most, msg.count-m.levels.Limit)
 			}
 		}
 	}
@@ -337,7 +337,7 @@ func survive(t *testing.T, seed uint64, m *crashModel) {
 			poisons++
 		}
 	}
-	most := poisons * (m.levels.alone() + loneRuns)
+	most := poisons * (m.levels.Alone() + LoneRuns)
 	for {
 		err := m.process(t.Context())
 		if err == nil {
@@ -358,15 +358,15 @@ func (m *crashModel) judge(t *testing.T, seed uint64) {
 		switch msg := &m.msgs[i]; {
 		case msg.poison && (!msg.dead || msg.done):
 			t.Errorf("seed %d: payload %d is poisonous and was not given up", seed, i)
-		case msg.poison && msg.lone < loneRuns:
+		case msg.poison && msg.lone < LoneRuns:
 			t.Errorf("seed %d: payload %d was given up after it ran alone %d times", seed, i, msg.lone)
 		case !msg.poison && (msg.dead || !msg.done):
 			t.Errorf("seed %d: payload %d is good and was given up, or left", seed, i)
 		}
 	}
-	if alone := m.levels.alone(); m.worst > alone && m.mishaps == 0 {
+	if alone := m.levels.Alone(); m.worst > alone && m.mishaps == 0 {
 		t.Errorf("seed %d: a good payload came to level %d, and is tried alone from %d on (full %d, limit %d, hard %t)",
-			seed, m.worst, alone, m.levels.full, m.levels.limit, m.hard)
+			seed, m.worst, alone, m.levels.Full, m.levels.Limit, m.hard)
 	}
 	if t.Failed() {
 		t.FailNow()
