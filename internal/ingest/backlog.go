@@ -13,32 +13,6 @@ import (
 // comes after a purge, or while results cannot be stored.
 const backlogEvery = 5 * time.Second
 
-// startBacklogWatch keeps the observer's backlog true. It returns what stops it.
-func (w *Worker) startBacklogWatch() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			asked, done := context.WithTimeout(ctx, backlogEvery)
-			info, err := w.consumer.Info(asked)
-			done()
-			if err == nil {
-				w.observer.Pending(info.NumPending)
-				w.stalls.saw(0, info, w.handing.Load(), time.Now())
-			} else {
-				w.stalls.unknown(0, time.Now())
-			}
-			if !retry.Sleep(ctx, backlogEvery) {
-				return
-			}
-		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-	}
-}
-
 // backlog is what the consumers of all partitions have yet to deliver together. Every worker tells the whole of it, whichever
 // partitions are its own, as with shared delivery.
 type backlog struct {

@@ -62,7 +62,7 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 	var keepers, helpers sync.WaitGroup
 	completed, finish := context.WithCancel(context.WithoutCancel(ctx))
 	for _, p := range e.w.pipes {
-		for range batchers(p) {
+		for range inflight.Batchers(p) {
 			helpers.Go(func() { e.encodeCompleted(completed, p) })
 		}
 		helpers.Go(func() {

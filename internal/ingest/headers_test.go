@@ -102,11 +102,3 @@ func TestTraceContextIsCarriedThrough(t *testing.T) {
 		})
 	}
 }
-
-// TestNobodyObservesBatchesForFree: without an observer a batch's end costs nothing more.
-func TestNobodyObservesBatchesForFree(t *testing.T) {
-	w, g, record := &Worker{}, &inflight.Batch{Items: make([]inflight.Delivery, 100)}, &streams.Record{}
-	if n := testing.AllocsPerRun(1000, func() { w.tell(g, record) }); n != 0 {
-		t.Errorf("%v allocations a batch", n)
-	}
-}

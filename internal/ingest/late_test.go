@@ -128,7 +128,7 @@ func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 			if d.Sequence != 1 {
 				return
 			}
-			m := &nats.Msg{Subject: "deadletter.web.0", Header: results.DeadLetterHeader(d, results.TooLarge, tooLarge(2000, 1000), true), Data: d.Msg.Data()}
+			m := &nats.Msg{Subject: "deadletter.web.0", Header: results.DeadLetterHeader(d, results.TooLarge, results.ErrExceedsBatch(2000, 1000), true), Data: d.Msg.Data()}
 			if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
 				t.Fatal(err)
 			}

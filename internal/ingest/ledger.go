@@ -118,3 +118,10 @@ func (l *ledger) settle(d *inflight.Delivery) {
 	}
 	l.settled[d.Sequence] = d.Stored
 }
+
+// size is how many inputs are in hand.
+func (l *ledger) size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}

@@ -8,13 +8,6 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// inHand is how many inputs are in hand.
-func (l *ledger) inHand() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.held)
-}
-
 func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	l := newLedger()
 	at := time.Unix(1000, 0)

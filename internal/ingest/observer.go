@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/streams"
 )
 
 // Observer is told what happens to messages. Calls come from several goroutines and must not block.
@@ -23,11 +22,4 @@ type Observer interface {
 	Restarted()
 	// Reconnected: a connection to NATS was lost and is back.
 	Reconnected()
-}
-
-// tell tells the observer of batches, if there is one, of a group's. Nothing is done or allocated otherwise.
-func (w *Worker) tell(g *inflight.Batch, r *streams.Record) {
-	if w.opts.Batches != nil {
-		w.opts.Batches.BatchEnded(r, g.Payloads)
-	}
 }

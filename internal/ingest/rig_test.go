@@ -279,7 +279,7 @@ func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
 	err := run.wait()
-	if held := run.worker.ledger.inHand(); err == nil && held > 0 {
+	if held := run.worker.unsettled(); err == nil && held > 0 {
 		run.t.Errorf("%d inputs are in hand after the end", held)
 	}
 	return err

@@ -11,7 +11,7 @@ import (
 // settler brings completed batches to their end: encode, publish, and acknowledge each input once its result
 // is stored. Each runs in a goroutine of its own.
 type settler struct {
-	w    *Worker
+	m    *sharedMode
 	pipe *streams.Pipeline
 	*results.Buffers
 }
@@ -21,10 +21,10 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 	for {
 		select {
 		case b := <-s.pipe.Completed():
-			s.Buffers = s.w.buffers.Take() // there are as many as settlers
+			s.Buffers = s.m.buffers.Take() // there are as many as settlers
 			s.settle(hard, b)
-			s.Tidy(s.w.pool)
-			s.w.buffers.Put(s.Buffers)
+			s.Tidy(s.m.s.Pool)
+			s.m.buffers.Put(s.Buffers)
 		case <-done:
 			return
 		}
@@ -41,40 +41,30 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 	if err := b.Err(); err != nil {
 		record := *b.Record()
 		b.Release()
-		s.w.tell(g, &record)
-		s.w.bisector.Refused(s.pipe, g, err)
+		g.Report(s.m.ends.batches, &record)
+		s.m.bisector.Refused(s.pipe, g, err)
 		s.pipe.Report(&record)
 		return
 	}
-	s.w.Finish(ctx, s.pipe, g, b, s.Buffers)
-	s.w.pool.Recycle(g)
+	s.m.ends.Finish(ctx, s.pipe, g, b, s.Buffers)
+	s.m.s.Pool.Recycle(g)
 }
 
 // Finish implements quarantine.Deliveries.
-func (w *Worker) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, s *results.Buffers) {
+func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, s *results.Buffers) {
 	record := *b.Record()
 	start := pipe.Now()
-	w.judge.CameRight(pipe, g)
+	a.judge.CameRight(pipe, g)
 	g.StartPublish()
-	w.results.Encode(g, b, s)
+	a.results.Encode(g, b, s)
 	b.Release() // its buffers may be used again: the results are in g now
-	err := w.results.Settle(ctx, pipe, g, s, w)
+	err := a.results.Settle(ctx, pipe, g, s, a)
 	published := pipe.Now()
 	if err != nil {
-		w.nakGroup(g, context.Canceled) // what could not be published before the drain ran out of time
+		a.giveBackAll(g, context.Canceled) // what could not be published before the drain ran out of time
 	}
 	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.Settling}
 	record.Stages[streams.Settle] = streams.Span{Start: published - s.Settling, End: pipe.Now()}
 	pipe.Report(&record)
-	w.tell(g, &record)
-}
-
-// Stored implements results.Sink.
-func (w *Worker) Stored(ctx context.Context, stored []*inflight.Delivery) { w.ackAll(ctx, stored) }
-
-// Undeliverable implements results.Sink.
-func (w *Worker) Undeliverable(ctx context.Context, b *inflight.Batch, i int, cause error) error {
-	b.Settle(i)
-	w.GiveUp(ctx, b.HandOver(i), results.TooLarge, cause)
-	return nil
+	g.Report(a.batches, &record)
 }

@@ -37,7 +37,7 @@ type source struct {
 	hard     context.Context // until when what has come is processed
 	handing  *atomic.Bool    // set while it asks for nothing since it has something to hand on; see stalls
 	log      *slog.Logger
-	observer Observer
+	observer sharedObserver
 }
 
 // recreateWait is the pause before a pull that failed is made anew.

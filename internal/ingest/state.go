@@ -2,13 +2,8 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"millrace/internal/ingest/inflight"
-	"millrace/internal/streams"
 )
 
 // Stage is where a worker is in its life.
@@ -57,65 +52,6 @@ func (w *Worker) Stalled() error { return w.stalls.err(time.Now()) }
 // given back. So a worker with batches in hand none of which comes right is not healthy. Payloads given up as they are
 // received (too_large) are never in hand, so a stream of nothing else does not harm it.
 func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
-
-// nak gives an input back for a while. Where that fails AckWait does the same.
-func (w *Worker) nak(d *inflight.Delivery, delay time.Duration) {
-	w.ledger.giveBack(d)
-	if err := d.Msg.NakWithDelay(delay); err != nil {
-		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.Sequence, "error", err)
-	}
-	w.results.Report(inflight.Nacked, d)
-}
-
-// GiveBack gives back a delivery that a batch has taken.
-func (w *Worker) GiveBack(d *inflight.Delivery, why error) {
-	delay := d.NakDelay()
-	switch {
-	case errors.Is(why, context.Canceled):
-		delay = 0 // nothing is wrong with it: this worker is stopping
-	case streams.Ended(why):
-		delay = inflight.LossDelay
-	}
-	w.nak(d, delay)
-}
-
-// unread collects deliveries that were taken from the server and that no batch takes any more. They go back
-// only when the pull has ended: given back sooner, the server would deliver them to this worker again. What
-// the client and the worker may hold before a batch bounds it.
-type unread struct {
-	mu   sync.Mutex
-	list []inflight.Delivery
-}
-
-func (u *unread) add(d inflight.Delivery) {
-	u.mu.Lock()
-	u.list = append(u.list, d)
-	u.mu.Unlock()
-}
-
-// giveBackUnread lets another worker have, at once, what this one has not touched.
-func (w *Worker) giveBackUnread() {
-	for i := range w.unread.list {
-		w.nak(&w.unread.list[i], 0)
-		w.pool.Release(&w.unread.list[i])
-	}
-	w.unread.list = nil
-}
-
-// nakGroup gives back everything of a group that is not settled.
-func (w *Worker) nakGroup(g *inflight.Batch, why error) {
-	for i := range g.Items {
-		if !g.IsSettled(i) {
-			g.Settle(i)
-			w.GiveBack(&g.Items[i], why)
-		}
-	}
-}
-
-// giveUpUnfinished gives back what a drain that ran out of time left on the devices.
-func (w *Worker) giveUpUnfinished() {
-	w.pool.Abandon(func(g *inflight.Batch) { w.nakGroup(g, context.Canceled) })
-}
 
 // lastFlush is how long sending the last acknowledgements may take when the time for draining is over.
 const lastFlush = time.Second

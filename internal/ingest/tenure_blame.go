@@ -28,7 +28,7 @@ type groupSearch struct {
 // blame, which are settled with their dead letters stored. An error ends the tenure, and blames nobody.
 func (t *tenure) rescue(ctx context.Context, g *inflight.Batch) error {
 	t.pipe.Report(&g.Record)
-	t.w.tell(g, &g.Record)
+	g.Report(t.w.opts.Batches, &g.Record)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.Items), g.Items[0].Sequence, g.Err)
 	if !quarantine.OperatorFailed(g.Err) {
 		return failure

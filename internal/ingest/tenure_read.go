@@ -196,7 +196,7 @@ func (t *tenure) hand(ctx, hard context.Context, d inflight.Delivery, first bool
 	case first && t.caution.GiveUp() && t.accused == d.Sequence:
 		return t.bury(hard, d, results.DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
 	case len(d.Msg.Data()) > t.w.maxBytes:
-		return t.bury(hard, d, results.TooLarge, tooLarge(len(d.Msg.Data()), t.w.maxBytes))
+		return t.bury(hard, d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), t.w.maxBytes))
 	}
 	if !t.out.Put(ctx, d) {
 		t.w.pool.Release(&d)

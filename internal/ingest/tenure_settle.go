@@ -58,7 +58,7 @@ func (t *tenure) settleGroup(hard context.Context, s *results.Buffers, g *inflig
 	g.Record.Stages[streams.Settle] = streams.Span{Start: published, End: t.pipe.Now()}
 	if !failed { // otherwise that was reported, with the failure
 		t.pipe.Report(&g.Record)
-		t.w.tell(g, &g.Record)
+		g.Report(t.w.opts.Batches, &g.Record)
 	}
 	return err
 }

@@ -128,6 +128,13 @@ func (g *Batch) Headroom(now time.Time, ackWait time.Duration) time.Duration {
 // Result is the encoded result of the i-th payload.
 func (g *Batch) Result(i int) []byte { return g.Bodies.at(i) }
 
+// Report tells o that the batch has ended, if there is an observer. Otherwise it does and allocates nothing.
+func (g *Batch) Report(o BatchObserver, r *streams.Record) {
+	if o != nil {
+		o.BatchEnded(r, g.Payloads)
+	}
+}
+
 // Payloads yields the inputs of the group's batch.
 func (g *Batch) Payloads(yield func(Payload) bool) {
 	for i := range g.Items {

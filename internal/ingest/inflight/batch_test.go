@@ -3,6 +3,8 @@ package inflight
 import (
 	"testing"
 	"time"
+
+	"millrace/internal/streams"
 )
 
 // countedMsg counts how often the server is told of progress.
@@ -59,5 +61,13 @@ func TestNakDelayGrowsToAMinute(t *testing.T) {
 		if got := (&Delivery{NumDelivered: deliveries}).NakDelay(); got != want {
 			t.Errorf("after %d deliveries a delay of %v, want %v", deliveries, got, want)
 		}
+	}
+}
+
+// TestNobodyObservesBatchesForFree: without an observer a batch's end costs nothing more.
+func TestNobodyObservesBatchesForFree(t *testing.T) {
+	g, record := &Batch{Items: make([]Delivery, 100)}, &streams.Record{}
+	if n := testing.AllocsPerRun(1000, func() { g.Report(nil, record) }); n != 0 {
+		t.Errorf("%v allocations a batch", n)
 	}
 }

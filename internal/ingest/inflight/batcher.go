@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -148,4 +149,11 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 	}
 	g.Pack(b, d)
 	return 0, false
+}
+
+// Batchers is how many goroutines pack and submit batches for a pipeline. One packs at a time, since a core copies payloads
+// faster than a server delivers them. But a submission takes as long as a small batch is on a GPU: one alone would keep
+// lanes waiting that could overlap. More than half of the cores would take them from the server's and the client's work.
+func Batchers(p *streams.Pipeline) int {
+	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
 }

@@ -27,6 +27,11 @@ const (
 	DeviceFault   Reason = "device_fault"   // it breaks the device
 )
 
+// ErrExceedsBatch is why a payload of so many bytes is given up, where a batch takes most bytes.
+func ErrExceedsBatch(bytes, most int) error {
+	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
+}
+
 // deadLetterAttempts is how often storing a dead letter is tried before the payload is given back: the
 // server's redelivery is the longer way to try again.
 const deadLetterAttempts = 3
