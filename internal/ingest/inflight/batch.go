@@ -8,33 +8,34 @@ import (
 	"millrace/internal/streams"
 )
 
-// Batch is the deliveries of one batch, from its first payload until the last of them is settled. The server
-// counts AckWait down for each meanwhile, so the group is where they are kept alive.
+// Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. The server
+// counts AckWait down for each of them, so the pool keeps them alive here.
 type Batch struct {
-	ReturnTo chan *streams.Batch // where its batch comes back to; nil: to a settler. Fixed when it is made
+	ReturnTo chan *streams.Batch // receives the completed batch; nil: a settler takes it. It does not change
 
 	mu         sync.Mutex
 	Items      []Delivery
 	settled    []bool
-	touched    time.Time // when the server last heard of them
+	touched    time.Time // when the server was last told of them
 	headers    int       // bytes of the items' headers
-	cost       int64     // of the items, when they were added
-	bytes      int64     // of headers and payloads, once the batch is submitted; see Worker.payloads
-	kept       int64     // bytes of memory that it keeps for the next batch; see keep
-	window     *Window   // that the batch counts in; nil for none
-	publishing bool      // it counts there as one that the device is done with
-	Bodies     bodies    // results
+	cost       int64     // memory that the items took when they were added
+	bytes      int64     // of headers and payloads, once the batch is submitted; see Pool.payloads
+	kept       int64     // bytes of memory that it keeps for the next batch; see retention
+	window     *Window   // in which the batch counts; nil for none
+	publishing bool      // it counts there as one whose results are being published
+	Bodies     Bodies    // encoded results
 
-	// Of a tenure's groups, which are settled in order.
+	// The rest is for batches that are settled in order (exclusive delivery).
 	Record     streams.Record
 	Err        error         // why the batch has no results
-	Completed  chan struct{} // closed when the two above and the bodies are there
-	Finished   chan struct{} // closed when all is settled; nil if nobody waits for that
+	Completed  chan struct{} // closed once Record, Err and Bodies are set
+	Finished   chan struct{} // closed when every delivery is settled; nil if nothing waits for that
 	OnLeave    func()        // called when the batch has left the device
-	OnComplete func()        // called then too, with failed set; nil for nothing
+	OnComplete func()        // called after OnLeave, with Err set; nil for nothing
 }
 
-// Pack appends a delivery to a batch in which there is room. Every payload fits an empty batch: larger ones are not admitted.
+// Pack appends a delivery to the pipeline's batch b and to g. b must have room. Every payload fits an empty batch: larger ones are
+// not admitted.
 func (g *Batch) Pack(b *streams.Batch, d Delivery) {
 	if !b.Append(d.Msg.Data()) {
 		panic(fmt.Sprintf("ingest: payload of %d bytes does not fit a batch that it was measured for", len(d.Msg.Data())))
@@ -42,7 +43,7 @@ func (g *Batch) Pack(b *streams.Batch, d Delivery) {
 	g.Add(d)
 }
 
-// Add takes a delivery over.
+// Add appends a delivery.
 func (g *Batch) Add(d Delivery) {
 	g.mu.Lock()
 	if len(g.Items) == 0 {
@@ -55,14 +56,14 @@ func (g *Batch) Add(d Delivery) {
 	g.mu.Unlock()
 }
 
-// Settle marks a delivery as settled, or as another group's; from then on it is not kept alive here.
+// Settle marks the i-th delivery as settled, or as moved to another batch. From then on g does not keep it alive.
 func (g *Batch) Settle(i int) {
 	g.mu.Lock()
 	g.settled[i] = true
 	g.mu.Unlock()
 }
 
-// Reclaim takes back what went to another group and was not settled there.
+// Reclaim takes deliveries back that moved to another batch and were not settled there.
 func (g *Batch) Reclaim(items []int) {
 	g.mu.Lock()
 	for _, i := range items {
@@ -71,13 +72,13 @@ func (g *Batch) Reclaim(items []int) {
 	g.mu.Unlock()
 }
 
-// enter counts the group's batch in p until the group is cleared.
+// enter counts the batch in a window until it is cleared.
 func (g *Batch) enter(p *Window) {
 	g.window = p
 	p.Enter()
 }
 
-// StartPublish counts it as one that the device is done with.
+// StartPublish counts the batch in its window as one whose results are being published.
 func (g *Batch) StartPublish() {
 	if g.window != nil {
 		g.publishing = true
@@ -85,7 +86,7 @@ func (g *Batch) StartPublish() {
 	}
 }
 
-// Clear makes the group ready for the next batch.
+// Clear makes g ready for the next batch.
 func (g *Batch) Clear() {
 	if g.window != nil {
 		g.window.Leave(g.publishing)
@@ -99,8 +100,8 @@ func (g *Batch) Clear() {
 	g.mu.Unlock()
 }
 
-// keepAlive tells the server that the unsettled deliveries are still being worked on, if it has not heard of
-// them for longer than every. It says how many it told of.
+// keepAlive tells the server that the unsettled deliveries are in progress, if it has not been told for longer than every. It
+// returns of how many it told the server.
 func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,7 +111,7 @@ func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.touched = now
 	told := 0
 	for i := range g.Items {
-		// A failure means the connection is gone: AckWait passes and the server delivers again.
+		// An error means that the connection is gone: AckWait passes and the server delivers again.
 		if !g.settled[i] && g.Items[i].Msg.InProgress() == nil {
 			told++
 		}
@@ -118,7 +119,7 @@ func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	return told
 }
 
-// Headroom is what is left of ackWait for the group's deliveries.
+// Headroom is how much of ackWait is left for the deliveries.
 func (g *Batch) Headroom(now time.Time, ackWait time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,7 +136,7 @@ func (g *Batch) Report(o BatchObserver, r *streams.Record) {
 	}
 }
 
-// Payloads yields the inputs of the group's batch.
+// Payloads yields the inputs of the batch.
 func (g *Batch) Payloads(yield func(Payload) bool) {
 	for i := range g.Items {
 		d := &g.Items[i]
@@ -145,7 +146,7 @@ func (g *Batch) Payloads(yield func(Payload) bool) {
 	}
 }
 
-// Complete notes what came of a tenure's batch, which has left the device.
+// Complete notes the result of a batch that has left the device and is settled in order.
 func (g *Batch) Complete(record streams.Record, err error) {
 	g.Record, g.Err = record, err
 	g.OnLeave()
@@ -155,7 +156,7 @@ func (g *Batch) Complete(record streams.Record, err error) {
 	close(g.Completed)
 }
 
-// Find is the index of the item with that stream sequence, -1 if there is none. Items of a partition are in order.
+// Find returns the index of the delivery with that stream sequence; -1 if there is none. The deliveries must be in stream order.
 func (g *Batch) Find(sequence uint64) int {
 	if g == nil {
 		return -1
@@ -168,7 +169,7 @@ func (g *Batch) Find(sequence uint64) int {
 	return -1
 }
 
-// Unsettled are the items of a group that are not settled.
+// Unsettled returns the indices of the deliveries that are not settled.
 func (g *Batch) Unsettled() []int { return g.AppendUnsettled(nil) }
 
 // AppendUnsettled appends the indices of the deliveries that are not settled.
@@ -181,7 +182,7 @@ func (g *Batch) AppendUnsettled(items []int) []int {
 	return items
 }
 
-// HandOver copies the i-th item for a new owner, which has what that holds of the budget from now on.
+// HandOver returns a copy of the i-th delivery for a new owner, which takes over the memory that the delivery holds.
 func (g *Batch) HandOver(i int) Delivery {
 	d := g.Items[i]
 	g.Items[i].Cost = 0

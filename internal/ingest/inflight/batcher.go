@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Batcher packs deliveries into batches of a pipeline, one after the other: of two that filled at once each would be smaller.
+// Batcher packs deliveries into batches of a pipeline, one batch at a time: two that fill at once would each be smaller.
 type Batcher struct {
 	packing sync.Mutex // held by the goroutine that fills a batch while others submit theirs
 	pool    *Pool
@@ -19,20 +19,20 @@ type Batcher struct {
 	freed   <-chan struct{} // signalled when there is room in the window
 	timer   *time.Timer     // stopped, or running for the batch that fills
 	MaxRows int             // payloads of a batch; 0: as many as it holds
-	unread  func(Delivery)  // takes what no batch takes any more
+	unread  func(Delivery)  // takes deliveries that no batch takes
 
-	carry    Delivery // came for the last batch and did not fit
+	carry    Delivery // the delivery that did not fit into the last batch
 	carrying bool
 }
 
-// NewBatcher makes a batcher of what comes through in. unread takes the deliveries that next and leave don't pack.
+// NewBatcher makes a batcher that reads from in. It passes deliveries that Next and Leave don't pack to unread.
 func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duration, window *Window, unread func(Delivery)) *Batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &Batcher{pool: p, Pipe: pipe, in: in, linger: linger, Window: window, freed: window.Join(), timer: t, unread: unread}
 }
 
-// Next fills the next batch, for which g was reserved. It returns nil if no more deliveries come, or the pipeline has no batch.
+// Next fills the next batch, for which Reserve returned g. It returns nil if no more deliveries come or the pipeline has ended.
 func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	f.packing.Lock()
 	defer f.packing.Unlock()
@@ -50,7 +50,7 @@ func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	return b, f.Fill(b, g), nil
 }
 
-// Leave takes what is still on its way to a batcher that has ended, until the queue is closed.
+// Leave passes what is left in the queue to unread, until the queue is closed.
 func (f *Batcher) Leave() {
 	f.packing.Lock()
 	defer f.packing.Unlock()
@@ -59,7 +59,7 @@ func (f *Batcher) Leave() {
 	}
 }
 
-// First waits for the first payload of the next batch. It reports false when there will be none.
+// First waits for the first delivery of the next batch. It reports false if there is none.
 func (f *Batcher) First() (Delivery, bool) {
 	if f.carrying {
 		d := f.carry
@@ -69,15 +69,15 @@ func (f *Batcher) First() (Delivery, bool) {
 	return f.in.Get()
 }
 
-// Drop releases what came for the last batch and did not fit.
+// Drop releases the delivery that did not fit into the last batch.
 func (f *Batcher) Drop() {
 	f.pool.Release(&f.carry)
 	f.carry, f.carrying = Delivery{}, false
 }
 
-// Fill adds what comes until the batch is full, its oldest payload has waited for the linger, or nothing is waiting and its
-// lane is idle, so that waiting would only cost time. While enough batches are on their way to the server it waits for one of
-// those instead; where it could not be stored sooner even beyond the linger, if not for long.
+// Fill adds deliveries until the batch is full, its oldest payload has waited for the linger, or the queue is empty and the lane is
+// idle, so that waiting would only cost time. While the window is full, Fill waits for one of its batches instead. It waits beyond the
+// linger, up to WindowWait, if the batch could not be stored sooner anyway.
 func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	lingering, overdue := false, false
 	defer f.timer.Stop()
@@ -101,7 +101,7 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 		}
 		short := f.pool.memory.isShort()
 		if isOver(short) {
-			return streams.ClosedByBytes // the next payload waits for memory, which this batch may have
+			return streams.ClosedByBytes // the next payload waits for memory that this batch may hold
 		}
 		if !lingering {
 			f.timer.Reset(max(f.linger-b.Oldest(), 0))
@@ -112,7 +112,7 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 			if why, closed := f.place(b, g, d, ok); closed {
 				return why
 			}
-		case <-b.Idle(): // look again
+		case <-b.Idle(): // check again
 		case <-short:
 		case <-f.freed:
 		case <-f.timer.C:
@@ -135,9 +135,8 @@ func isOver(c <-chan struct{}) bool {
 	}
 }
 
-// place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but a batch
-// has them in memory until it is settled, so there may be as many bytes of them as of payloads. What all of its deliveries hold of
-// the budget is bounded too.
+// place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but they stay in memory
+// until the batch is settled. So a batch may have as many bytes of headers as of payloads, and its share of the memory is bounded.
 func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (streams.CloseReason, bool) {
 	if !ok {
 		return streams.ClosedByDrain, true

@@ -5,18 +5,17 @@ import (
 	"sync"
 )
 
-// budget bounds the memory, in bytes, of everything that a worker holds from the pull to the acknowledgement: payloads, headers,
-// results and bookkeeping (see costs). Each delivery takes its cost before it is handed to a batcher, and what it took is given back
-// when it is settled or given back. Waiters are served in order, so a large payload isn't starved by small ones. A payload that costs
-// more than the whole budget goes alone: when nothing else is held.
+// budget bounds memory in bytes. Each delivery takes its cost before it reaches a batcher and returns it when it is settled. Waiters are
+// served in order, so small payloads don't starve a large one. A payload that costs more than the whole budget is served when nothing
+// else is held.
 type budget struct {
 	mu      sync.Mutex
 	limit   int64
 	used    int64
 	waiting []*budgetWaiter // in order
-	waits   uint64          // times that somebody had to wait
-	short   chan struct{}   // closed while somebody waits; nil until somebody asks for it
-	told    bool            // it is closed
+	waits   uint64          // how often a caller had to wait
+	short   chan struct{}   // closed while a caller waits; nil until isShort is called
+	told    bool            // short is closed
 }
 
 // budgetWaiter waits for n bytes.
@@ -25,8 +24,8 @@ type budgetWaiter struct {
 	granted chan struct{}
 }
 
-// take takes n bytes when they are there, or returns ctx's error and takes nothing. Who holds bytes that only it can give back must
-// not call it: see force.
+// take waits for n bytes and takes them, or returns ctx's error and takes nothing. A goroutine that holds bytes which only it can give
+// back must not call take, or it could deadlock. It calls force.
 func (b *budget) take(ctx context.Context, n int64) error {
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.hasRoom(n) {
@@ -47,8 +46,8 @@ func (b *budget) take(ctx context.Context, n int64) error {
 	}
 }
 
-// await returns nil once something is left or over is closed, or ctx's error. It takes nothing: who comes next overdraws the budget by what
-// a batch has.
+// await waits until the budget has bytes left or over is closed, or returns ctx's error. It takes nothing, so the next caller of force may
+// exceed the budget by one batch.
 func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
 	b.mu.Lock()
 	left := len(b.waiting) == 0 && b.hasRoom(1)
@@ -72,21 +71,21 @@ func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
 	return ctx.Err()
 }
 
-// leave takes a waiter out of the queue, unless it has been served meanwhile.
+// leave removes a waiter from the queue, unless it was served in the meantime.
 func (b *budget) leave(ctx context.Context, w *budgetWaiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.waiting {
 		if b.waiting[i] == w {
 			b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
-			b.serve() // it may have stood before one that there is room for
+			b.serve() // a waiter behind it may fit
 			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-// force takes n bytes at once and overdraws the budget where they are not there.
+// force takes n bytes at once, even if that exceeds the budget.
 func (b *budget) force(n int64) {
 	b.mu.Lock()
 	b.used += n
@@ -104,7 +103,7 @@ func (b *budget) give(n int64) {
 	b.mu.Unlock()
 }
 
-// serve lets those go on for whom there is room. b.mu is held.
+// serve lets waiters continue for which there is room. b.mu is held.
 func (b *budget) serve() {
 	for len(b.waiting) > 0 && b.hasRoom(b.waiting[0].n) {
 		b.used += b.waiting[0].n
@@ -116,7 +115,7 @@ func (b *budget) serve() {
 	}
 }
 
-// tell closes short if somebody waits. b.mu is held.
+// tell closes short if a caller waits. b.mu is held.
 func (b *budget) tell() {
 	if b.short != nil && !b.told && len(b.waiting) > 0 {
 		close(b.short)
@@ -127,8 +126,8 @@ func (b *budget) tell() {
 // hasRoom reports whether n bytes may be taken. b.mu is held.
 func (b *budget) hasRoom(n int64) bool { return b.used+n <= b.limit || b.used == 0 }
 
-// isShort returns a channel that is closed as soon as somebody waits. A batch that fills must go then: what it holds may be what the
-// others wait for. The channel is good for one wait; ask again for the next.
+// isShort returns a channel that is closed as soon as a caller waits. A batch that fills must then be submitted, since the waiter may
+// need what the batch holds. The channel is good for one wait.
 func (b *budget) isShort() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,10 +138,10 @@ func (b *budget) isShort() <-chan struct{} {
 	return b.short
 }
 
-// batchShare is how much one batch may hold, so that one fills, some are computed and some are published at once.
+// batchShare is how much one batch may hold, so that one can fill while others are computed and published.
 func (b *budget) batchShare() int64 { return b.limit / 4 }
 
-// read returns the limit, what is taken of it, and how often somebody had to wait.
+// read returns the limit, how much of it is taken, and how often a caller had to wait.
 func (b *budget) read() (limit, used int64, waits uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,32 +8,32 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// costs says how much memory a delivery may take from the pull to its acknowledgement, in bytes. TestCostsCoverTheHeap compares it with
+// Costs says how much memory a delivery may take from the pull to its acknowledgement, in bytes. TestCostsCoverTheHeap compares it with
 // the heap.
-type costs struct {
+type Costs struct {
 	result int64 // the most that one row's result takes, rounded up as the allocator does
 }
 
 const (
-	// deliveryCost is what each delivery takes beside the bytes of its message and of its result: the client's message, the entries in
-	// groups, desks and ledgers, the result's message with its own headers, and what the client keeps of a publish until it is
-	// answered. 2.1 KiB were measured.
+	// deliveryCost is how many bytes each delivery takes besides its message and its result: the client's message, the entries in
+	// batches, settle buffers and the ledger, the result's message with its own headers, and what the client keeps of a publish until
+	// the answer. 2.1 KiB were measured.
 	deliveryCost = 2560
 
-	// headerCost is what a header takes beside its bytes: its places in the maps of the input and of the result, and its values.
+	// headerCost is how many bytes a header takes besides its own: its places in the maps of the input and of the result, and its values.
 	headerCost = 192
 
-	// receiptCost is what it takes to acknowledge an input whose payload is not held any more.
+	// receiptCost is how many bytes it takes to acknowledge an input whose payload is no longer held.
 	receiptCost = 512
 )
 
-func NewCosts(format operator.Format, operators []operator.Operator) costs {
+func NewCosts(format operator.Format, operators []operator.Operator) Costs {
 	most := int64(format.Most(operators))
-	return costs{result: most + most/16}
+	return Costs{result: most + most/16}
 }
 
 // of is the cost of a delivery that makes so many rows of a batch.
-func (c costs) of(d *Delivery, rows int) int64 {
+func (c Costs) of(d *Delivery, rows int) int64 {
 	bytes := int64(len(d.Msg.Data()) + d.HeaderBytes + len(d.Msg.Reply()) + 2*len(d.Msg.Subject()))
 	return deliveryCost + bytes + bytes/8 + headersCost(d.Msg.Headers()) + int64(rows)*c.result // the allocator rounds up by an eighth at most
 }
@@ -50,9 +50,9 @@ func headersCost(h nats.Header) (cost int64) {
 }
 
 // perPayload is the cost of an empty payload without headers: the least that any has, and nearly all that a small one has.
-func (c costs) perPayload() int64 { return deliveryCost + c.result }
+func (c Costs) perPayload() int64 { return deliveryCost + c.result }
 
-// Hold takes a delivery's cost off the budget once it is there. It reports false when ctx ended before.
+// Hold waits for memory for a delivery and takes it. It reports false if ctx ends first.
 func (p *Pool) Hold(ctx context.Context, d *Delivery) bool {
 	cost := p.costs.of(d, 1)
 	if p.memory.take(ctx, cost) != nil {
@@ -62,25 +62,25 @@ func (p *Pool) Hold(ctx context.Context, d *Delivery) bool {
 	return true
 }
 
-// Force takes it at once.
+// Force takes the memory at once, even if that exceeds the limit.
 func (p *Pool) Force(d *Delivery) {
 	d.Cost = p.costs.of(d, 1)
 	p.memory.force(d.Cost)
 }
 
-// HoldReceipt takes at once what it takes to acknowledge a delivery whose payload is not held any more.
+// HoldReceipt takes at once the memory for acknowledging a delivery whose payload is no longer held.
 func (p *Pool) HoldReceipt() { p.memory.force(receiptCost) }
 
-// ReleaseReceipts gives back what n calls of holdReceipt took.
+// ReleaseReceipts gives back what n calls of HoldReceipt took.
 func (p *Pool) ReleaseReceipts(n int) { p.memory.give(receiptCost * int64(n)) }
 
-// Release gives back what a delivery holds of the budget. It may be called more than once.
+// Release gives back the memory that a delivery holds. It may be called more than once.
 func (p *Pool) Release(d *Delivery) {
 	p.memory.give(d.Cost)
 	d.Cost = 0
 }
 
-// releaseAll gives back what a group's items hold.
+// releaseAll gives back the memory that a batch holds.
 func (p *Pool) releaseAll(g *Batch) {
 	sum := int64(0)
 	for i := range g.Items {

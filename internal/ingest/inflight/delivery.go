@@ -10,13 +10,13 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Receipt is what it takes to acknowledge a delivery.
+// Receipt acknowledges a delivery.
 type Receipt interface {
 	Ack() error
 	DoubleAck(ctx context.Context) error
 }
 
-// Message is a message of a consumer as package pull returns it, once newDelivery has read where it is from.
+// Message is what a delivery keeps of a message that package pull returns. *pull.Message implements it.
 type Message interface {
 	Data() []byte
 	Headers() nats.Header
@@ -30,27 +30,27 @@ type Message interface {
 	TermWithReason(reason string) error
 }
 
-// Delivery is one input message in hand.
+// Delivery is one delivery of an input message.
 type Delivery struct {
 	Msg              Message
 	Stream           string
 	Subject          string    // as it was published
 	Sequence         uint64    // in the stream
-	ConsumerSequence uint64    // of the delivery, at the consumer
+	ConsumerSequence uint64    // number of the delivery at the consumer
 	NumDelivered     int       // 1 for the first
-	Turn             uint64    // at the consumer; see pull.Message
-	Level            int       // how suspect it is; see levels
+	Turn             uint64    // in which the server pinned this client; see pull.Message
+	Level            int       // how carefully it is tried; see quarantine.Levels
 	HeaderBytes      int       // bytes of its headers
-	Pending          uint64    // messages behind it
+	Pending          uint64    // messages that the consumer has yet to deliver
 	Stored           time.Time // when the stream stored it
 	Received         time.Time
-	Cost             int64 // bytes that it holds of the budget; see costs
+	Cost             int64 // bytes of memory that it holds; see Costs
 
-	First   bool      // nobody has had it before
-	Cleared time.Time // it is known that no result of it was stored before then; zero: nothing is known
+	First   bool      // it was not delivered before
+	Cleared time.Time // no result of it was stored before then; zero: unknown
 }
 
-// NewDelivery reads where msg comes from. It fails for a message that is not from JetStream.
+// NewDelivery makes a delivery of msg, received at now. It returns an error for a message that is not from JetStream.
 func NewDelivery(msg *pull.Message, now time.Time) (Delivery, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -67,15 +67,15 @@ func NewDelivery(msg *pull.Message, now time.Time) (Delivery, error) {
 	return d, nil
 }
 
-// NakDelay is how long a payload that could not be processed stays away: a second, doubled with every
-// delivery, a minute at most. The consumer's BackOff does not apply to naks.
+// NakDelay is how long the server waits before it delivers a payload again that could not be processed: a second, doubled with every
+// delivery, MaxNakDelay at most. The consumer's BackOff does not apply to naks.
 func (d *Delivery) NakDelay() time.Duration {
 	return min(time.Second<<min(d.NumDelivered-1, 6), MaxNakDelay)
 }
 
-// MaxNakDelay is the longest delay with which a worker gives a payload back.
+// MaxNakDelay is the longest NakDelay.
 const MaxNakDelay = time.Minute
 
-// LossDelay is how long a payload stays away that was on a device as it was lost: time for the process to end, so that
-// its successor gets it.
+// LossDelay is how long the server waits before it delivers a payload again that was on a lost device. Meanwhile the process ends, so
+// that its successor gets the payload.
 const LossDelay = time.Second

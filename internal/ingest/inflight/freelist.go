@@ -2,16 +2,16 @@ package inflight
 
 import "sync"
 
-// FreeList has things that keep their memory from one use to the next. What was put there last is taken first: so only as
-// many grow to the size of the largest batch as are in use at once. In turn all of them would, sooner or later.
+// FreeList holds items that keep their memory from one use to the next. It is last in, first out, so only as many items grow to the size
+// of the largest batch as are in use at once.
 type FreeList[T any] struct {
-	tokens chan struct{} // a token for each thing; who has received it may take one
+	tokens chan struct{} // a token per item. Receiving a token permits one pop
 
 	mu    sync.Mutex
 	stack []T
 }
 
-// NewFreeList makes one with room for n things, and n of them.
+// NewFreeList makes a list of n items.
 func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
 	s := &FreeList[T]{tokens: make(chan struct{}, n)}
 	for range n {
@@ -20,7 +20,7 @@ func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
 	return s
 }
 
-// Put gives a thing back. It never blocks: there is room for all.
+// Put gives an item back. It never blocks, since there is room for all.
 func (s *FreeList[T]) Put(t T) {
 	s.mu.Lock()
 	s.stack = append(s.stack, t)
@@ -28,13 +28,13 @@ func (s *FreeList[T]) Put(t T) {
 	s.tokens <- struct{}{}
 }
 
-// Take waits for a thing and takes it.
+// Take waits for an item and takes it.
 func (s *FreeList[T]) Take() T {
 	<-s.tokens
 	return s.pop()
 }
 
-// pop is for who has a token.
+// pop takes an item. The caller must have received a token.
 func (s *FreeList[T]) pop() T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,5 +44,5 @@ func (s *FreeList[T]) pop() T {
 	return t
 }
 
-// size is how many things there are, whoever has them.
+// size is how many items there are, taken or not.
 func (s *FreeList[T]) size() int { return cap(s.tokens) }

@@ -9,16 +9,16 @@ import (
 	"millrace/internal/streams"
 )
 
-// Pool bounds what a worker has in flight, from the pull to the acknowledgement. It has all batches, and counts the memory of every
-// delivery. Its methods may be called by several goroutines.
+// Pool bounds what a worker has in flight, from the pull to the acknowledgement. It owns all batches and counts the memory of every
+// delivery: payload, headers, result and bookkeeping. Its methods may be called by several goroutines.
 type Pool struct {
-	batches       []*Batch          // all there are: those of free, and those that newBatch made
-	free          *FreeList[*Batch] //
-	inFlightCount atomic.Int32      // batches that are being filled, computed or settled
-	memory        budget            // memory of all deliveries in flight
-	payloads      budget            // payload bytes of submitted batches: large batches are few
-	costs         costs             // what each delivery takes of the budget
-	retained      retention         // memory of batches and settle buffers that are not in use
+	batches       []*Batch // all: those of free, and those that NewBatch made
+	free          *FreeList[*Batch]
+	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
+	memory        budget       // memory of all deliveries in flight
+	payloads      budget       // payload bytes of submitted batches, so that few large batches are in flight
+	costs         Costs        // of each delivery, in memory
+	retained      retention    // memory of batches and settle buffers that are not in use
 }
 
 // ErrMemory says that Settings.Memory is too little to work with.
@@ -26,33 +26,32 @@ var ErrMemory = errors.New("ingest: too little memory")
 
 // Settings say how much a pool may hold.
 type Settings struct {
-	Costs   costs
-	Memory  int64 // for deliveries and everything in fixed, in bytes; 0: as much as the batches that may be in flight need
-	Fixed   int64 // of memory, what is taken whatever the load
+	Costs   Costs
+	Memory  int64 // bytes for deliveries and everything in Fixed; 0: as much as the batches need that may be in flight
+	Fixed   int64 // bytes of Memory that are taken whatever the load is
 	Largest int64 // bytes of the largest message that the server delivers
 }
 
 const (
 	// BatchesPerSlot is how many batches may be between pull and acknowledgement for each that can be on a device.
 	// Publishing takes milliseconds where a device takes a fraction of one, so most batches in flight are being
-	// published, and with too few of them the device would wait for the server.
+	// published, and with fewer the device would wait for the server.
 	BatchesPerSlot = 8
 
-	// fullPerSlot is how many full batches' worth of memory is of use for each that can be on a device: one there, and one being
-	// published.
+	// fullPerSlot is how many full batches there is memory for, per batch that can be on a device: one on it, and one being published.
 	fullPerSlot = 2
 
-	// keepShare is the part of the memory that batches and settle buffers may keep while they are not in use: an eighth.
+	// keepShare: unused batches and settle buffers may keep an eighth of the memory.
 	keepShare = 8
 
-	// usualHeaders is what subjects and headers of a payload take where nothing is known of them.
+	// usualHeaders is how many bytes the subjects and headers of a payload are assumed to take.
 	usualHeaders = 1024
 
-	// leastPayloads is how many of the smallest payloads a worker must be able to hold to be worth starting.
+	// leastPayloads is how many of the smallest payloads must fit into the memory, or NewPool fails.
 	leastPayloads = 1024
 )
 
-// NewPool makes the batches for pipelines, and divides the memory. It fails with ErrMemory where that is not enough to work with.
+// NewPool makes the batches for pipelines and divides the memory. It returns ErrMemory if there is too little.
 func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p := &Pool{costs: s.Costs}
 	slots, full, largest := 0, int64(0), int64(SmallestBatch(pipes))
@@ -88,8 +87,8 @@ func SmallestBatch(pipes []*streams.Pipeline) int {
 	return bytes
 }
 
-// least is what deliveries need at the least: the largest payload twice, with its headers, so that one can follow the other, and some
-// small ones. A batch takes up to batch bytes.
+// least is how much memory deliveries need at least: the largest payload twice, with its headers, so that one can follow the other, and
+// some small ones. A batch holds up to batch bytes.
 func (s Settings) least(batch int64) int64 {
 	largest := min(s.Largest, batch)
 	least := 2*(largest+largest/8) + leastPayloads*s.Costs.perPayload()
@@ -98,15 +97,15 @@ func (s Settings) least(batch int64) int64 {
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
-// NewBatch makes a batch besides the free ones. Its deliveries are kept alive like theirs. It must be called before the pool is used.
+// NewBatch makes a batch that is not one of the free ones. The pool keeps its deliveries alive too. Call it before the pool is used.
 func (p *Pool) NewBatch() *Batch {
 	g := &Batch{}
 	p.batches = append(p.batches, g)
 	return g
 }
 
-// Reserve waits until there is room for one more batch of a pipeline, or ctx or the pipeline ends. It comes before a delivery is taken:
-// of several devices the one that is free gets it.
+// Reserve waits until there is room for one more batch of a pipeline, or ctx or the pipeline ends. Call it before you take a delivery, so
+// that a device which is free gets it.
 func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, error) {
 	if err := p.payloads.await(ctx, pipe.Over()); err != nil {
 		return nil, err
@@ -126,13 +125,13 @@ func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, err
 	}
 }
 
-// unreserve gives back what reserve returned.
+// unreserve gives back what Reserve returned.
 func (p *Pool) unreserve(g *Batch, pipe *streams.Pipeline) {
 	pipe.Unreserve()
 	p.free.Put(g)
 }
 
-// Begin takes the batch that was reserved from the pipeline. Where there is none, what reserve returned is given back.
+// Begin takes the reserved batch from the pipeline. On an error it gives back what Reserve returned.
 func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	b, err := pipe.Take()
 	if err != nil {
@@ -143,7 +142,7 @@ func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	return b, nil
 }
 
-// Submit hands a filled batch to the device. It counts in window until it is settled. Where it fails the batch is the caller's as before.
+// Submit submits a filled batch to the device. The batch counts in window until it is cleared. On an error b is still the caller's.
 func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.CloseReason) error {
 	b.Owner = g
 	g.bytes = int64(b.Bytes() + g.headers)
@@ -152,7 +151,7 @@ func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.Cl
 	return b.Submit(why)
 }
 
-// Acquire takes a batch from a pipeline for deliveries of a batch that newBatch made. It waits for one until ctx ends.
+// Acquire waits for a batch of a pipeline, for deliveries in a batch that NewBatch made.
 func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
 	if err := pipe.Reserve(ctx); err != nil {
 		return nil, err
@@ -165,13 +164,13 @@ func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Ba
 	return b, nil
 }
 
-// Finish clears a batch that newBatch made, after its deliveries have left acquire's.
+// Finish clears a batch that NewBatch made, once its deliveries have left the batch that Acquire returned.
 func (p *Pool) Finish(g *Batch) {
 	p.empty(g)
 	p.inFlightCount.Add(-1)
 }
 
-// Recycle takes a batch whose deliveries are all settled, or are left to come again.
+// Recycle frees a batch. Each of its deliveries is settled, or left for the server to deliver again.
 func (p *Pool) Recycle(g *Batch) {
 	p.releaseAll(g)
 	p.empty(g)
@@ -179,13 +178,13 @@ func (p *Pool) Recycle(g *Batch) {
 	p.free.Put(g)
 }
 
-// empty clears a batch, and bounds the memory that it keeps.
+// empty clears a batch and bounds the memory that it keeps.
 func (p *Pool) empty(g *Batch) {
 	g.Clear()
 	p.retained.batch(g)
 }
 
-// Abandon gives up what a drain that ran out of time left on the devices. giveBack is called for each batch before it is cleared.
+// Abandon clears every batch after a drain that ran out of time. It calls giveBack for each batch first.
 func (p *Pool) Abandon(giveBack func(*Batch)) {
 	for _, g := range p.batches {
 		giveBack(g)
@@ -195,8 +194,8 @@ func (p *Pool) Abandon(giveBack func(*Batch)) {
 	p.inFlightCount.Store(0)
 }
 
-// Retain counts memory that is kept from one batch to the next, now bytes instead of before. It reports false, and changes nothing,
-// where that is too much: then the memory is not to be kept.
+// Retain counts memory that the caller keeps from one batch to the next: now bytes instead of before. It reports false, and counts
+// nothing, if that is too much. Then the caller must drop the memory.
 func (p *Pool) Retain(before, now int64) bool { return p.retained.resize(before, now) }
 
 // Size is how many batches may be in flight.
@@ -205,13 +204,13 @@ func (p *Pool) Size() int { return p.free.size() }
 // InFlight is how many batches are being filled, computed or settled.
 func (p *Pool) InFlight() int { return int(p.inFlightCount.Load()) }
 
-// Memory reads how much memory deliveries in flight take.
+// Memory returns how much memory deliveries in flight take.
 func (p *Pool) Memory() (m Memory) {
 	m.Limit, m.Used, m.Waits = p.memory.read()
 	return m
 }
 
-// SetLimit changes how much memory deliveries may take together, before the pool is used. It is for tests.
+// SetLimit changes how much memory deliveries may take together. It is for tests, before the pool is used.
 func (p *Pool) SetLimit(bytes int64) { p.memory.limit = bytes }
 
 // SubmittedBytes is how many payload bytes are in submitted batches.
@@ -231,7 +230,7 @@ func (p *Pool) AwaitIdle(ctx context.Context) {
 		case <-p.free.tokens:
 			held++
 		case <-ctx.Done():
-			held = p.free.size() // settlers give up by themselves now
+			held = p.free.size() // the settlers give up when ctx ends
 		}
 	}
 }

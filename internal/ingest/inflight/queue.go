@@ -7,30 +7,30 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Queue is where deliveries wait between the pull and the batchers, so that neither wakes the other for every single one. It is
-// bounded by number, and by bytes once it holds more than one: 256 payloads of the largest size would be most of what a
-// worker may take. One goroutine puts, any number may take.
+// Queue holds deliveries between the pull and the batchers, so that neither has to wake the other for each delivery. It is bounded by
+// number, and by bytes once it holds more than one: 256 payloads of the largest size would take most of a worker's memory. One
+// goroutine may put and any number may get.
 type Queue struct {
 	ch    chan Delivery
-	bytes atomic.Int64  // of those in it
-	room  chan struct{} // a token where something was taken since the putter last looked
+	bytes atomic.Int64  // of the deliveries in it
+	room  chan struct{} // a token if a delivery was taken since Put last checked
 }
 
 const (
 	// QueueMost is how many deliveries may wait.
 	QueueMost = 256
 
-	// queueBytes is how many bytes they may have together, headers included, if one alone has not more: what one request of
-	// the pull brings.
+	// queueBytes is how many bytes they may have together, headers included, unless a single one has more. One request of the pull
+	// brings as much.
 	queueBytes = pull.RequestBytes
 )
 
-// NewQueue makes a queue for most deliveries; 0: each is handed over.
+// NewQueue makes a queue for most deliveries. With 0, Put waits for Get.
 func NewQueue(most int) *Queue {
 	return &Queue{ch: make(chan Delivery, most), room: make(chan struct{}, 1)}
 }
 
-// Put waits for room and hands d over. It reports false when ctx ended before.
+// Put waits for room and appends d. It reports false if ctx ends first.
 func (q *Queue) Put(ctx context.Context, d Delivery) bool {
 	n := int64(len(d.Msg.Data()) + d.HeaderBytes)
 	for held := q.bytes.Load(); held > 0 && held+n > queueBytes; held = q.bytes.Load() {
@@ -59,14 +59,14 @@ func (q *Queue) Get() (Delivery, bool) {
 	return d, ok
 }
 
-// took makes room for what is behind d, which was received from q.ch.
+// took frees the room of d, which was received from q.ch.
 func (q *Queue) took(d Delivery) {
 	q.bytes.Add(-int64(len(d.Msg.Data()) + d.HeaderBytes))
 	select {
 	case q.room <- struct{}{}:
-	default: // there is a token
+	default: // there is a token already
 	}
 }
 
-// Close says that nothing more comes.
+// Close ends the queue. Get returns what is left.
 func (q *Queue) Close() { close(q.ch) }

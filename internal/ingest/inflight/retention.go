@@ -5,14 +5,14 @@ import (
 	"unsafe"
 )
 
-// retention bounds the memory that groups and desks keep from one batch to the next, all of them together. What would exceed the bound is
-// let go: the next batch of that size allocates it again. Memory in use is counted by the budget.
+// retention bounds the memory that batches and settle buffers keep for the next batch, all of them together. Memory beyond the bound is
+// dropped, and the next batch of that size allocates it again. The budget counts memory that is in use.
 type retention struct {
 	most int64
 	kept atomic.Int64
 }
 
-// resize reports whether something that kept before bytes may keep now bytes, and counts those if so.
+// resize counts now bytes instead of before. It reports false, and changes nothing, if that exceeds the bound.
 func (k *retention) resize(before, now int64) bool {
 	if k.kept.Add(now-before) <= k.most || now <= before {
 		return true
@@ -21,14 +21,14 @@ func (k *retention) resize(before, now int64) bool {
 	return false
 }
 
-// batch bounds what a cleared group keeps.
+// batch bounds the memory that a cleared batch keeps.
 func (k *retention) batch(g *Batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	size := SizeOf(g.Items) + SizeOf(g.settled) + SizeOf(g.Bodies.Data) + SizeOf(g.Bodies.ends)
 	if !k.resize(g.kept, size) {
 		k.resize(g.kept, 0)
-		g.Items, g.settled, g.Bodies, size = nil, nil, bodies{}, 0
+		g.Items, g.settled, g.Bodies, size = nil, nil, Bodies{}, 0
 	}
 	g.kept = size
 }

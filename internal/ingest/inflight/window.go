@@ -1,4 +1,3 @@
-// Package pace says when a batch that is not full is worth sending on its way.
 package inflight
 
 import (
@@ -7,41 +6,40 @@ import (
 	"time"
 )
 
-// Window counts the batches on their way. Storing ten results takes the server about as long
-// as storing a thousand. So while enough batches are on their way to keep it busy, another small one gains nothing by going
-// at once: what comes until one of them is settled joins it. With few inputs nothing is on its way, and no payload waits.
+// Window is the publish window: it counts batches in flight and decides whether a batch that is not full should wait. Storing ten
+// results takes the server about as long as storing a thousand. So while enough batches are in flight to keep the server busy, a small
+// one gains nothing by going at once, and payloads join it until a batch in flight is settled. With few inputs no batch is in flight and
+// no payload waits.
 type Window struct {
 	size       int32
-	inFlight   atomic.Int32  // batches submitted and not settled
-	publishing atomic.Int32  // of those, the ones that the device is done with
-	all        *atomic.Int32 // batches of a device's partitions under way, where results are stored in order; nil where they are not
+	inFlight   atomic.Int32  // batches that are submitted and not settled
+	publishing atomic.Int32  // of those, the ones whose results are being published
+	all        *atomic.Int32 // batches in flight of all partitions on a device, if results are stored in order; otherwise nil
 
 	mu      sync.Mutex
-	waiters []chan struct{} // one for each who fills batches, with room for the word that there are fewer than enough
+	waiters []chan struct{} // one channel per Join
 }
 
 const (
-	// batchesPerConnection is how many batches on their way keep a connection busy that stores results with shared delivery. The store
-	// takes more at once, but the more there are, the smaller each is.
+	// batchesPerConnection is how many batches in flight keep a connection busy with shared delivery. The publisher takes more at once,
+	// but the more there are, the smaller each is.
 	batchesPerConnection = 4
 
-	// batchesInOrder is how many keep a partition busy, whose results are stored batch after batch: while those of one are, the
-	// next is computed. One is enough while another partition's makes up for it: what a device could have computed meanwhile is
-	// little beside what the server takes to store it.
+	// batchesInOrder is how many keep a partition busy, whose results are stored batch after batch: one is stored while the next is
+	// computed. One is enough while another partition has a batch in flight, since computing takes little time compared with storing.
 	batchesInOrder = 2
 
-	// WindowWait bounds how much longer than the linger a batch may wait: those whose results cannot be stored are on their
-	// way for long.
+	// WindowWait bounds how much longer than the linger a batch may wait. Batches whose results cannot be stored stay in flight for long.
 	WindowWait = 100 * time.Millisecond
 )
 
-// NewWindow makes a pace for results that are stored in no order over so many connections.
+// NewWindow makes a window for results that are stored in no order over so many connections.
 func NewWindow(links int) *Window { return &Window{size: int32(batchesPerConnection * links)} }
 
-// NewOrderedWindow makes a partition's pace. all is what the paces of the device's other partitions count in too.
+// NewOrderedWindow makes a partition's window. The windows of the device's other partitions share all.
 func NewOrderedWindow(all *atomic.Int32) *Window { return &Window{size: batchesInOrder, all: all} }
 
-// Join is for who fills batches: he is told when there may be fewer than enough again.
+// Join returns a channel that is signalled when the window may have room again.
 func (p *Window) Join() (eased <-chan struct{}) {
 	c := make(chan struct{}, 1)
 	p.mu.Lock()
@@ -50,14 +48,14 @@ func (p *Window) Join() (eased <-chan struct{}) {
 	return c
 }
 
-// Full says whether enough batches are on their way.
+// Full reports whether enough batches are in flight.
 func (p *Window) Full() bool {
 	n := p.inFlight.Load()
 	return n >= p.size || p.all != nil && n > 0 && p.all.Load() >= p.size
 }
 
-// PublishFull says whether one more would gain next to nothing if it went, so that it outlasts its linger. Where results are stored in no
-// order, what is still on the device does not count, since a batch that went would be computed beside it.
+// PublishFull reports whether a batch should wait beyond its linger, because it would gain next to nothing by going. If results are
+// stored in no order, batches on the device do not count, since another batch would be computed beside them.
 func (p *Window) PublishFull() bool {
 	if p.all != nil {
 		return p.Full()
@@ -73,11 +71,11 @@ func (p *Window) Enter() {
 	}
 }
 
-// StartPublish counts it among those that the device is done with.
+// StartPublish counts it as one whose results are being published.
 func (p *Window) StartPublish() { p.publishing.Add(1) }
 
-// Leave counts one that is settled, or refused; stored says whether Store counted it. Other partitions that wait are not told: they look
-// again when their linger is over or a batch of their own ends.
+// Leave removes a batch that is settled or refused. stored says whether StartPublish counted it. Leave signals only this window, not
+// those of other partitions: they check again when their linger is over or a batch of their own ends.
 func (p *Window) Leave(stored bool) {
 	p.inFlight.Add(-1)
 	if p.all != nil {
@@ -94,7 +92,7 @@ func (p *Window) Leave(stored bool) {
 	for _, c := range p.waiters {
 		select {
 		case c <- struct{}{}:
-		default: // it has not looked since it was told
+		default: // the last signal was not received yet
 		}
 	}
 }

@@ -52,16 +52,16 @@ func (e *evidence) batches() uint64 {
 	return e.right
 }
 
-// ruling is what follows where payloads fail alone.
-type ruling uint8
+// Ruling is what follows where payloads fail alone.
+type Ruling uint8
 
 const (
-	GiveUp        ruling = iota // they are to blame
+	GiveUp        Ruling = iota // they are to blame
 	holdBack                    // nobody knows yet: they are delivered again later
 	DeviceNotWell               // the device is to blame, though it computes payloads of known content right
 )
 
-func (r ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
+func (r Ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
 
 // rule judges payloads that each failed alone, between two probes that passed. limit is how often a payload is delivered
 // before its count decides.
@@ -69,7 +69,7 @@ func (r ruling) String() string { return [...]string{"give up", "hold back", "no
 // With another payload that came right since, they are to blame. Where two or more failed and none came right, the device
 // is. A single one is to blame if there is no other to compare it with: then the probe is all there is. Otherwise it is held
 // back, and given up when it fails again after others came right, or when it was delivered, or has failed, limit times.
-func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) ruling {
+func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ruling {
 	if e.batches() > c.Since {
 		return e.forget(failed)
 	}
@@ -113,7 +113,7 @@ func (e *evidence) inRow() int {
 }
 
 // forget takes payloads off that are given up.
-func (e *evidence) forget(failed []*inflight.Delivery) ruling {
+func (e *evidence) forget(failed []*inflight.Delivery) Ruling {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, d := range failed {

@@ -22,7 +22,7 @@ func TestEvidenceRules(t *testing.T) {
 		since  uint64
 		others int
 		idle   func() bool
-		want   ruling
+		want   Ruling
 	}{
 		"others came right":                             {func(e *evidence) { e.cameRight() }, []*inflight.Delivery{in(1, 1), in(2, 1)}, 0, 0, busy, GiveUp},
 		"others came right, but before":                 {func(e *evidence) { e.cameRight() }, []*inflight.Delivery{in(1, 1), in(2, 1)}, 1, 0, busy, DeviceNotWell},

@@ -62,7 +62,7 @@ type Comparison struct {
 }
 
 // Decide says what becomes of payloads of b that are accused: see evidence.rule. With notWell the pipeline is over.
-func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (ruling, error) {
+func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
 	failed := make([]*inflight.Delivery, len(guilty))
 	for n, a := range guilty {
 		failed[n] = &b.Items[a.Item]
