@@ -16,22 +16,22 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// What a worker with shared delivery leaves with the consumer, as metadata, about a payload that it tries alone: how often
-// that was begun, each time on a device that had just passed a probe, and not ended by a process that lived. A death at
-// any other moment says nothing about the payload. Only suspects that are tried alone are marked, so there are few.
+// Before a worker with shared delivery tries a payload alone, it notes that in the consumer's metadata, and removes the note afterwards.
+// A note that stays tells that the process died of the try, on a device that had just passed a probe. A death at any other moment says
+// nothing about the payload. Only payloads that are tried alone have a note, so there are few.
 
-// noteKey begins the key of such an annotation; the payload's sequence in the stream ends it.
+// noteKey is the prefix of a note's key. The payload's stream sequence follows.
 const noteKey = "millrace-alone-"
 
-// attemptNote is the value of such an annotation.
+// attemptNote is the value of a note.
 type attemptNote struct {
-	begun  int       // tries alone that no process came back from
-	stored time.Time // when the stream stored the payload, since a stream made anew starts over
+	begun  int       // tries alone in which the process died
+	stored time.Time // when the stream stored the payload, because a recreated stream reuses sequences
 }
 
 func (m attemptNote) String() string { return fmt.Sprintf("%d %d", m.begun, m.stored.UnixNano()) }
 
-// parseAttemptNote reads String's form for the payload that was stored then; what is of another payload or form counts nothing.
+// parseAttemptNote parses the note of the payload that was stored then. A note of another payload or form counts no try.
 func parseAttemptNote(text string, stored time.Time) attemptNote {
 	var begun int
 	var at int64
@@ -41,17 +41,17 @@ func parseAttemptNote(text string, stored time.Time) attemptNote {
 	return attemptNote{begun, stored}
 }
 
-// Attempts keeps those notes, and asks the server about the consumer. It belongs to the goroutine that pulls.
+// Attempts keeps these notes and asks the server about the consumer. Only the goroutine that pulls may note.
 type Attempts struct {
 	JS       jetstream.JetStream
 	Consumer jetstream.Consumer
 	Stream   string
 	Log      *slog.Logger
-	noNotes  time.Time // until when nothing is noted
+	noNotes  time.Time // until when it does not try to note, after the server refused
 }
 
-// begin notes that a payload is about to be tried alone, and returns how often that was begun before and nobody came back. What
-// was begun too often is not noted again.
+// begin notes that a payload is about to be tried alone. It returns in how many tries before a process died. After LoneRuns of them it
+// notes nothing.
 func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, err error) {
 	if time.Now().Before(a.noNotes) {
 		return 0, errNoNotes
@@ -70,8 +70,7 @@ func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, 
 	return begun, err
 }
 
-// note changes what is noted of a payload; nothing begun takes the note away. It takes away too what is noted of payloads
-// that are settled.
+// note changes the note of a payload. It removes a note that counts no try, and notes of payloads that are settled.
 func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(before attemptNote) attemptNote) error {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
@@ -102,15 +101,15 @@ func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(b
 	return err
 }
 
-// noNotesFor is how long a worker that may not mark the consumer does not try to: each try would take natsconn.RequestTimeout.
+// noNotesFor is how long a worker waits after the server refused a note, since each refusal may take natsconn.RequestTimeout.
 const noNotesFor = time.Minute
 
 var errNoNotes = errors.New("the server did not take a note a moment ago")
 
-// eraseTries is how often it is tried to take a note away: where it stays, one death more counts against the payload.
+// eraseTries is how often erase tries. A note that stays counts as a death.
 const eraseTries = 3
 
-// erase takes a note away once the payload was tried and the process lives, also at the end of the drain.
+// erase removes the note of a payload that was tried while the process lives, even if the drain has ended.
 func (a *Attempts) erase(d *inflight.Delivery) {
 	nothing := func(attemptNote) attemptNote { return attemptNote{} }
 	err := a.note(context.Background(), d, nothing)
@@ -123,8 +122,7 @@ func (a *Attempts) erase(d *inflight.Delivery) {
 	}
 }
 
-// idle reports whether the consumer has nothing else than the one payload that is tried: no other could show whether the
-// device is well.
+// idle reports whether the payload that is tried is the consumer's only one, so that no other can show whether the device works.
 func (a *Attempts) idle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
@@ -132,7 +130,7 @@ func (a *Attempts) idle(ctx context.Context) bool {
 	return err == nil && info.NumPending == 0 && info.NumAckPending <= 1
 }
 
-// outstanding is how many deliveries nobody has settled, and how many of those came again.
+// outstanding returns how many deliveries are not settled, and how many of those are redeliveries.
 func (a *Attempts) outstanding(ctx context.Context) (all, redelivered int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()

@@ -4,12 +4,12 @@ import (
 	"context"
 )
 
-// Search is how a search for the payloads to blame runs parts of a failed batch again.
+// Search runs parts of a failed batch again. Each delivery mode has one.
 type Search interface {
-	// Run computes items of the batch in one of their own, and keeps the results where they come right.
+	// Run computes items in a batch of their own, and keeps the results if they come right.
 	Run(ctx context.Context, items []int) error
 
-	// Probe has the device prove that it is well.
+	// Probe checks that the device works.
 	Probe(ctx context.Context) error
 
 	// Aside takes items that could not be computed, though no operator failed on them. An error ends the search.
@@ -18,13 +18,13 @@ type Search interface {
 
 // Failing is a payload on which the operators failed alone.
 type Failing struct {
-	Item int // of the group
+	Item int // index in the batch
 	Err  error
 }
 
-// FindFailing finds those of items on which the operators fail alone, where together they failed with err. All others have been
-// tried when it returns, and before and after each failure alone that counts the device has computed payloads of known
-// content right. With an error nobody is accused, and some items may not have been tried.
+// FindFailing finds the items on which the operators fail alone, after they failed on all of them together with err. It tries all
+// others first, and probes the device before and after each failure that counts. On an error it returns no item, and some may not have
+// been tried.
 func FindFailing(ctx context.Context, r Search, items []int, err error) ([]Failing, error) {
 	if err := r.Probe(ctx); err != nil {
 		return nil, err
@@ -36,8 +36,7 @@ func FindFailing(ctx context.Context, r Search, items []int, err error) ([]Faili
 	return confirm(ctx, r, suspects)
 }
 
-// search tries each half of items, on which the operators failed with err, down to the payloads that fail alone, and adds
-// those to found.
+// search bisects items, on which the operators failed with err, and appends those that fail alone to found.
 func search(ctx context.Context, r Search, items []int, err error, found []Failing) ([]Failing, error) {
 	if len(items) == 1 {
 		return append(found, Failing{items[0], err}), nil
@@ -61,8 +60,7 @@ func search(ctx context.Context, r Search, items []int, err error, found []Faili
 	return found, nil
 }
 
-// confirm runs each suspect alone once more, with probes before and behind, and returns those on which the operators fail
-// again.
+// confirm runs each of suspects alone once more, between probes, and returns those on which the operators fail again.
 func confirm(ctx context.Context, r Search, suspects []Failing) (guilty []Failing, err error) {
 	for _, s := range suspects {
 		if err := r.Probe(ctx); err != nil {

@@ -7,26 +7,25 @@ import (
 	"millrace/internal/streams"
 )
 
-// failed is a batch that an operator failed on, on a device that is well.
+// failed is a batch on which an operator failed while the device works.
 type failed struct {
 	pipe *streams.Pipeline
-	g    *inflight.Batch // its deliveries. They count against the memory until each of them is settled
+	g    *inflight.Batch // its deliveries, which hold memory until they are settled
 }
 
-// Bisector takes batches that came to nothing, and looks for the payloads to blame, one batch after another.
+// Bisector looks for the payloads to blame in batches that failed, one batch at a time.
 type Bisector struct {
 	queue chan failed
 	trier *tester
 }
 
-// NewBisector makes a bisector that lets most batches wait. Others are given back.
+// NewBisector makes a Bisector. At most so many batches wait for it. Others are given back.
 func NewBisector(i Isolation, most int) *Bisector {
 	return &Bisector{queue: make(chan failed, most), trier: newTester(i)}
 }
 
-// Refused takes over a batch that came to nothing. What no payload can be blamed for is given back. Otherwise
-// the payload to blame is looked for; but of all batches only a few may wait for that, or fresh ones would find
-// none, and others are given back to come again later.
+// Refused takes over a batch that failed with err. If an operator may be the cause, the batch waits for Run to find the payload to blame.
+// Otherwise, or if too many batches wait, its deliveries are given back.
 func (s *Bisector) Refused(pipe *streams.Pipeline, g *inflight.Batch, err error) {
 	if OperatorFailed(err) {
 		select {
@@ -42,7 +41,7 @@ func (s *Bisector) Refused(pipe *streams.Pipeline, g *inflight.Batch, err error)
 	}
 }
 
-// Run finds the payloads to blame in one failed batch after another, until done.
+// Run searches one failed batch after another until done is closed.
 func (s *Bisector) Run(done <-chan struct{}, hard context.Context) {
 	for {
 		select {

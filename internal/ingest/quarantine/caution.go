@@ -6,22 +6,22 @@ import "time"
 type strictness uint8
 
 const (
-	relaxed  strictness = iota // nothing is known to have gone wrong: pull far ahead
-	cautious                   // payloads may come that were delivered once before: a prefetch, or a lost batch
-	strict                     // payloads may come that were delivered several times: one of them may be to blame
+	relaxed  strictness = iota // nothing went wrong: prefetch
+	cautious                   // payloads may come that were delivered once before
+	strict                     // payloads may come that were delivered several times, and one of them may be to blame
 )
 
-// caution knows how carefully to pull. What is pulled ahead is delivered, and if the process dies it counts as tried
-// though it never was; so far ahead is pulled only while nothing suspect is about. That is known from the suspects
-// seen lately, and from what the consumer says of deliveries that nobody has settled.
+// caution decides how carefully to pull. A prefetched message counts as delivered: if the process dies, it looks as if it had been tried.
+// So the worker prefetches only while no quarantined payload can come. It judges that by the quarantined payloads it saw lately, and by
+// how many deliveries the consumer has outstanding.
 type caution struct {
-	horizon time.Duration // how long a suspect that nobody has can stay away: AckWait, or the longest delay of a nak
+	horizon time.Duration // after how long an unsettled payload is redelivered at the latest: AckWait, or the longest delay of a nak
 
 	cautiousUntil time.Time
 	strictUntil   time.Time
 }
 
-// saw notes a delivery of that level.
+// saw notes a delivery of a level.
 func (c *caution) saw(level int, now time.Time) {
 	if level >= 1 {
 		c.cautiousUntil = now.Add(c.horizon)
@@ -31,8 +31,8 @@ func (c *caution) saw(level int, now time.Time) {
 	}
 }
 
-// begin is what a worker knows at its start: of the deliveries that nobody has settled, how many there are and how many
-// of them came again. Other workers may have them, or a dead one.
+// begin notes how many deliveries are outstanding at the start of a worker, and how many of those are redeliveries. Other workers may
+// have them, or a dead one.
 func (c *caution) begin(outstanding, redelivered int, now time.Time) {
 	if outstanding > 0 {
 		c.saw(1, now)
@@ -42,8 +42,8 @@ func (c *caution) begin(outstanding, redelivered int, now time.Time) {
 	}
 }
 
-// heard is what the consumer says later on. Where this worker has all that is outstanding nothing suspect is left, and
-// where nothing outstanding came again the next delivery of it is the second at most.
+// heard notes the same later. If this worker holds all outstanding deliveries, no quarantined payload is left. If none of them is a
+// redelivery, the next delivery of each is the second at most.
 func (c *caution) heard(outstanding, redelivered, own int) {
 	if redelivered == 0 || outstanding <= own {
 		c.strictUntil = time.Time{}

@@ -8,44 +8,44 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// environment is what careful pulling needs of the worker around it. A simulation stands in for it in tests.
+// environment is what a Controller needs of the worker. The model test simulates it.
 type environment interface {
-	// fetch asks the server for up to n deliveries and hands each that is to be processed to take. It says how many
-	// came. Where wait is set it waits a while for the first.
+	// fetch asks the server for up to n deliveries and passes each that must be processed to take. It returns how many
+	// came. If wait is set, it waits a while for the first.
 	fetch(ctx context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error)
 
-	// outstanding is how many deliveries nobody has settled, and how many of those came again.
+	// outstanding returns how many deliveries are not settled, by any worker, and how many of those are redeliveries.
 	outstanding(ctx context.Context) (all, redelivered int, err error)
 
-	// quiet returns once everything that the worker has taken, but for those mine, is settled and the server knows it.
+	// quiet waits until all but mine of the worker's deliveries are settled and the server knows it.
 	quiet(ctx context.Context, mine int) error
 
-	// flow processes fresh items of g as any others. They are not g's any more.
+	// flow processes items of g that were never delivered before, outside quarantine. They leave g.
 	flow(ctx context.Context, g *inflight.Batch, items []int) error
 
-	// try runs items of g in a batch of their own with nothing else on the devices and brings each to its end. It
-	// fails when the device is lost or the worker gives up.
+	// try runs items of g in an isolated batch, with nothing else on the devices, and settles each. It returns an error if
+	// the device is lost or the drain ends.
 	try(ctx context.Context, g *inflight.Batch, items []int) error
 
 	now() time.Time
 }
 
-// Controller pulls while suspects are about: it takes no more in hand than it tries at once, and tries one level at a
-// time with nothing else in hand. So a delivery counts as tried where it was tried, and what a crash leaves to the next
-// process says which payloads may be to blame.
+// Controller pulls while quarantined payloads may come. It holds no more deliveries than it tries at once, and tries one level at a time
+// with nothing else in flight. So each delivery of a payload counts one try, and after a crash the delivery counts tell the next process
+// which payloads may be to blame.
 type Controller struct {
 	around    environment
 	levels    Levels
 	most      int // payload bytes of a batch
 	caution   caution
 	held      heldSet
-	checkedAt time.Time // when the consumer was last asked
+	checkedAt time.Time // when the consumer was last checked
 }
 
-// checkEvery is how often the consumer is asked whether anything suspect is left.
+// checkEvery is how often the Controller asks the consumer whether quarantined payloads are left.
 const checkEvery = time.Second
 
-// Begin asks whether an earlier process left anything. Where that cannot be learnt it may have left the worst.
+// Begin asks whether an earlier process left deliveries unsettled. Without an answer it assumes the worst.
 func (c *Controller) Begin(ctx context.Context) {
 	all, redelivered, err := c.around.outstanding(ctx)
 	if err != nil {
@@ -54,18 +54,18 @@ func (c *Controller) Begin(ctx context.Context) {
 	c.caution.begin(all, redelivered, c.around.now())
 }
 
-// Due says whether to pull carefully.
+// Due reports whether the source must pull through the Controller.
 func (c *Controller) Due() bool {
 	return len(c.held.left) > 0 || c.caution.level(c.around.now()) > relaxed
 }
 
-// SetAside takes a suspect in hand that came where none was expected.
+// SetAside adds a quarantined delivery to the held set.
 func (c *Controller) SetAside(d inflight.Delivery) {
 	c.caution.saw(d.Level, c.around.now())
 	c.held.add(d)
 }
 
-// Run pulls carefully until nothing suspect is about or ctx is done; then something may be left in hand.
+// Run pulls and tries deliveries until no quarantined payload can come, or ctx is done. After ctx is done, the held set may not be empty.
 func (c *Controller) Run(ctx context.Context) error {
 	for {
 		if err := c.Play(ctx); err != nil {
@@ -84,7 +84,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// gather takes in hand what can be tried at once. Suspects come from the server before fresh payloads do.
+// gather fills the held set with what can be tried at once. The server delivers redeliveries before new messages.
 func (c *Controller) gather(ctx context.Context) (came int, err error) {
 	take := c.SetAside
 	came, err = c.around.fetch(ctx, 1, true, take)
@@ -98,8 +98,8 @@ func (c *Controller) gather(ctx context.Context) (came int, err error) {
 	return came, err
 }
 
-// stride is how many are fetched at once. A level is known only when its delivery has come, so while the worst is to be
-// expected they come one by one.
+// stride is how many deliveries one fetch may bring. A payload's level is known only once it is delivered, so in strict mode they come
+// one by one.
 func (c *Controller) stride() int {
 	if c.caution.level(c.around.now()) == strict {
 		return 1
@@ -107,7 +107,7 @@ func (c *Controller) stride() int {
 	return c.levels.size(2)
 }
 
-// check asks whether anything suspect is left.
+// check asks whether quarantined payloads are left.
 func (c *Controller) check(ctx context.Context, now time.Time) {
 	c.checkedAt = now
 	if all, redelivered, err := c.around.outstanding(ctx); err == nil {
@@ -115,7 +115,7 @@ func (c *Controller) check(ctx context.Context, now time.Time) {
 	}
 }
 
-// Play brings everything in hand to its end, one level at a time from the highest.
+// Play tries everything in the held set, one level at a time from the highest.
 func (c *Controller) Play(ctx context.Context) error {
 	for len(c.held.left) > 0 {
 		if err := c.around.quiet(ctx, len(c.held.left)); err != nil {
@@ -143,7 +143,7 @@ func (c *Controller) Play(ctx context.Context) error {
 	return nil
 }
 
-// Leave takes what is left in hand when intake has ended.
+// Leave passes what is left in the held set to unread.
 func (c *Controller) Leave(unread func(inflight.Delivery)) {
 	for _, i := range c.held.left {
 		c.held.g.Settle(i)

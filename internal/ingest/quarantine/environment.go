@@ -9,32 +9,32 @@ import (
 	"millrace/internal/streams"
 )
 
-// Intake is where careful pulling gets deliveries from. Package shared implements it.
+// Intake is where a Controller gets deliveries from. Shared delivery implements it.
 type Intake interface {
-	// Fetch asks the server for up to n deliveries, waits up to wait for the first, and hands each that is to be processed to take. It
+	// Fetch asks the server for up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. It
 	// returns how many came.
 	Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error)
 
-	// HandOn processes a fresh delivery as any other.
+	// HandOn processes a new delivery outside quarantine.
 	HandOn(d inflight.Delivery)
 
-	// Quiet returns once all but n of the deliveries that the worker has taken are settled and the server knows it.
+	// Quiet waits until all but n of the worker's deliveries are settled and the server knows it.
 	Quiet(ctx context.Context, n int) error
 }
 
-// liveEnvironment is how careful pulling reaches the server and the devices. It belongs to the source's goroutine.
+// liveEnvironment is the environment of a real worker. Only the goroutine that pulls may use it.
 type liveEnvironment struct {
 	Intake
 	pipes []*streams.Pipeline
 	trier *tester
-	hard  context.Context // what is on a device is finished after the end of intake, until this ends
+	hard  context.Context // batches on a device may finish until it ends
 }
 
-// fetchWait is how long a fetch waits for a payload. With the end of intake nothing ends it sooner: what the server
-// had on the way would be lost to this worker until AckWait.
+// fetchWait is how long a fetch waits for a payload. The end of intake does not shorten it: messages in transit would not be redelivered
+// before AckWait.
 const fetchWait = 250 * time.Millisecond
 
-// NewController makes what the source pulls with while suspects are about. most is the payload bytes of a batch.
+// NewController makes a Controller that pulls through in. A batch holds up to most payload bytes. Batches may finish until hard ends.
 func NewController(hard context.Context, in Intake, pipes []*streams.Pipeline, most int, ackWait time.Duration, i Isolation) *Controller {
 	return &Controller{
 		around: &liveEnvironment{Intake: in, pipes: pipes, trier: newTester(i), hard: hard},
@@ -59,7 +59,7 @@ func (s *liveEnvironment) outstanding(ctx context.Context) (all, redelivered int
 
 func (s *liveEnvironment) quiet(ctx context.Context, mine int) error { return s.Quiet(ctx, mine) }
 
-// flow hands fresh payloads on, as the pull does: a stop finds them in hand, and they are finished.
+// flow passes new payloads on, as the pull does. A stop does not end that: what has come is processed.
 func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int) error {
 	for _, i := range items {
 		g.Settle(i)
@@ -68,7 +68,7 @@ func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int
 	return nil
 }
 
-// try takes another device with each level where there are several: a payload that has lost one may be unlucky.
+// try uses another device for each level if there are several, in case the device was to blame.
 func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int) error {
 	d := &g.Items[items[0]]
 	pipe := s.pipes[d.Level%len(s.pipes)]

@@ -7,24 +7,24 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// MaxInRow is how many different payloads may fail alone on a device one after the other, though the device computes payloads of
-// known content right, without any other payload coming right in between. A stream has one such payload, or a few next to
-// each other; at this many it is not the payloads, and the worker stops rather than give them up. It is above the batches
-// in which suspects run together last, and small enough that a broken device has cost seconds.
+// MaxInRow is how many different payloads may fail alone on a device, one after another, while no other payload comes right. The device
+// may still compute payloads of known content right. A stream has one payload that fails, or a few next to each other. With MaxInRow of
+// them the device is to blame, and the worker stops. The number exceeds the last isolated batches of several payloads, and is small
+// enough that a broken device costs seconds.
 const MaxInRow = 16
 
-// evidence is what is known of a device while payloads fail on it: whether others come right, and which ones failed
-// alone. A payload is given up only with evidence that it, and not the device, is to blame.
+// evidence records which payloads failed alone on a device, and whether others came right since. A payload is given up only with evidence
+// that the payload, and not the device, is to blame.
 type evidence struct {
 	mu     sync.Mutex
 	right  uint64                // batches of payloads that came right
-	failed map[uint64]failedOnce // by sequence: payloads that failed alone, and were neither given up nor came right since
+	failed map[uint64]failedOnce // payloads that failed alone and were neither given up nor came right since, by sequence
 	row    int                   // payloads that failed alone since a batch came right
 }
 
 // failedOnce is a payload that failed alone.
 type failedOnce struct {
-	stored time.Time // when the stream stored it, since a stream made anew starts over
+	stored time.Time // when the stream stored it, because a recreated stream reuses sequences
 	right  uint64    // evidence.right then
 	times  int       // how often it failed alone
 	at     time.Time // when it last did
@@ -33,8 +33,7 @@ type failedOnce struct {
 // mostRemembered bounds how many failed payloads are remembered for each device.
 const mostRemembered = 1 << 16
 
-// heldFor is how long a payload counts as held back after it failed: twice the time after which it comes again at the latest, if
-// it comes to this worker.
+// heldFor is how long a payload counts as held back after it failed: twice the longest time until it is redelivered.
 const heldFor = 2 * inflight.MaxNakDelay
 
 // cameRight notes that a batch of payloads has results.
@@ -52,12 +51,12 @@ func (e *evidence) batches() uint64 {
 	return e.right
 }
 
-// Ruling is what follows where payloads fail alone.
+// Ruling is what follows when payloads fail alone.
 type Ruling uint8
 
 const (
-	GiveUp        Ruling = iota // they are to blame
-	holdBack                    // nobody knows yet: they are delivered again later
+	GiveUp        Ruling = iota // the payloads are to blame
+	holdBack                    // undecided: they are delivered again later
 	DeviceNotWell               // the device is to blame, though it computes payloads of known content right
 )
 
@@ -66,9 +65,9 @@ func (r Ruling) String() string { return [...]string{"give up", "hold back", "no
 // rule judges payloads that each failed alone, between two probes that passed. limit is how often a payload is delivered
 // before its count decides.
 //
-// With another payload that came right since, they are to blame. Where two or more failed and none came right, the device
-// is. A single one is to blame if there is no other to compare it with: then the probe is all there is. Otherwise it is held
-// back, and given up when it fails again after others came right, or when it was delivered, or has failed, limit times.
+// If another payload came right since, they are to blame. If two or more failed and none came right, the device is. A single one is to
+// blame if there is no other to compare it with. Otherwise it is held back. It is given up when it fails again after others came right,
+// or when it was delivered, or has failed, limit times.
 func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ruling {
 	if e.batches() > c.Since {
 		return e.forget(failed)
@@ -89,7 +88,7 @@ func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ru
 	return holdBack
 }
 
-// note enters a payload that failed alone, and returns what was known of it.
+// note records a payload that failed alone, and returns what was recorded before.
 func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,7 +98,7 @@ func (e *evidence) note(d *inflight.Delivery) (before failedOnce, again bool) {
 		return before, true
 	}
 	if e.failed == nil || len(e.failed) >= mostRemembered {
-		e.failed = map[uint64]failedOnce{} // it does not grow without a bound; what is forgotten is held back once more
+		e.failed = map[uint64]failedOnce{} // bounded; a forgotten payload is held back once more
 	}
 	e.failed[d.Sequence] = failedOnce{d.Stored, e.right, 1, time.Now()}
 	e.row++
@@ -112,7 +111,7 @@ func (e *evidence) inRow() int {
 	return e.row
 }
 
-// forget takes payloads off that are given up.
+// forget removes payloads that are given up.
 func (e *evidence) forget(failed []*inflight.Delivery) Ruling {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,7 +121,7 @@ func (e *evidence) forget(failed []*inflight.Delivery) Ruling {
 	return GiveUp
 }
 
-// settled takes payloads off that came right after all.
+// settled removes payloads that came right after all.
 func (e *evidence) settled(items []inflight.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -134,7 +133,7 @@ func (e *evidence) settled(items []inflight.Delivery) {
 	}
 }
 
-// holds says whether a payload failed alone before and nothing has come right since: among others it would tell nothing.
+// holds reports whether a payload failed alone before and no other came right since. Among others it would prove nothing.
 func (e *evidence) holds(d *inflight.Delivery) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -6,12 +6,12 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// heldSet is what a worker holds while it pulls carefully: suspects, and fresh payloads that came between them. A
-// payload in it that waits while another is tried is delivered once more if that one breaks the device, so little is
-// taken in hand at once, and the highest level is tried first: a payload that is tried alone never waits in vain.
+// heldSet holds the deliveries that a Controller has pulled and not tried yet: quarantined payloads, and new ones that came between them.
+// If one that is tried breaks the device, all others in the set are redelivered, with a higher level. So the set is small, and the
+// highest level is tried first: a payload that runs alone never waits for another.
 type heldSet struct {
 	g     *inflight.Batch // keeps the deliveries alive
-	left  []int           // of the group's items, those not tried yet
+	left  []int           // items of g that were not tried yet
 	bytes int             // of all items, headers included
 	top   int             // the highest level
 }
@@ -23,8 +23,8 @@ func (h *heldSet) add(d inflight.Delivery) {
 	h.top = max(h.top, d.Level)
 }
 
-// room is how many more may be taken in hand so that those of the highest level can be tried with all others; not more
-// than about most bytes.
+// room is how many more deliveries may be added so that one batch of the highest level can take all of them. They may have about most
+// bytes.
 func (h *heldSet) room(l Levels, most int) int {
 	if h.bytes >= most {
 		return 0
@@ -32,8 +32,8 @@ func (h *heldSet) room(l Levels, most int) int {
 	return max(l.size(h.top)-len(h.left), 0)
 }
 
-// next takes out what is to be tried next: items of the highest level there is, oldest first, as many as that level
-// and a batch of most bytes allow. It is empty when nothing is left.
+// next removes and returns what to try next: items of the highest level, oldest first, as many as that level and a batch of most bytes
+// allow. It returns none if nothing is left.
 func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	for _, i := range h.left {
 		level = max(level, h.g.Items[i].Level)
@@ -52,7 +52,7 @@ func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	return level, part
 }
 
-// clear makes the hand ready for more, once all of it is tried.
+// clear empties the set once everything in it was tried.
 func (h *heldSet) clear() {
 	h.g.Clear()
 	h.left, h.bytes, h.top = h.left[:0], 0, 0

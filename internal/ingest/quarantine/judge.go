@@ -8,7 +8,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// Judge decides what becomes of payloads on which the operators fail alone. It has the evidence of each device. Both delivery modes ask it.
+// Judge decides what becomes of payloads on which the operators fail alone. It keeps the evidence for each device. Both delivery modes use
+// it.
 type Judge struct {
 	evidence map[*streams.Pipeline]*evidence
 	limit    int    // deliveries of a payload before its count decides
@@ -36,7 +37,7 @@ func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
 // Batches is how many batches of payloads came right on a device so far.
 func (j *Judge) Batches(pipe *streams.Pipeline) uint64 { return j.evidence[pipe].batches() }
 
-// HeldBack is how many payloads fail alone while no other has come right since. They come again later.
+// HeldBack is how many payloads failed alone while no other came right since. They are delivered again later.
 func (j *Judge) HeldBack() (n int) {
 	for _, e := range j.evidence {
 		n += e.held()
@@ -54,14 +55,14 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 	return false
 }
 
-// Comparison is what accused payloads are compared with.
+// Comparison is what failing payloads are compared with.
 type Comparison struct {
-	Since  uint64      // evidence.batches as the search for them began
+	Since  uint64      // Judge.Batches when the search for them began
 	Others int         // other payloads that were computed alone to compare with, and failed too
-	Idle   func() bool // whether there is no other payload whose turn could come; it is asked only where it matters
+	Idle   func() bool // reports whether no other payload can come. It is called only if it matters
 }
 
-// Decide says what becomes of payloads of b that are accused: see evidence.rule. With notWell the pipeline is over.
+// Decide decides what becomes of payloads of b that fail alone; see evidence.rule. After DeviceNotWell the pipeline has ended.
 func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
 	failed := make([]*inflight.Delivery, len(guilty))
 	for n, a := range guilty {

@@ -11,22 +11,23 @@ import (
 	"millrace/internal/streams"
 )
 
-// Deliveries is how deliveries end that are tried in batches of their own. Package shared implements it.
+// Deliveries ends deliveries that were tried in isolated batches. Shared delivery implements it.
 type Deliveries interface {
 	// Finish publishes the results of a completed batch and settles every delivery of it.
 	Finish(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, s *results.Buffers)
 
-	// GiveBack has the server deliver d again: at once, or after a while, as why demands.
+	// GiveBack has the server deliver d again, at once or with a delay that depends on why.
 	GiveBack(d *inflight.Delivery, why error)
 
 	// GiveUp takes d over and makes a dead letter of it. It waits only for room.
 	GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error)
 
-	// DeadLetter makes a dead letter of d. It reports false, and has settled nothing, if that could not be stored.
+	// DeadLetter publishes a dead letter of d and settles d. It reports false, and settles nothing, if the dead letter could not
+	// be stored.
 	DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool
 }
 
-// Isolation is what trying deliveries apart from others needs.
+// Isolation is what it takes to try deliveries in isolated batches.
 type Isolation struct {
 	Pool     *inflight.Pool
 	Judge    *Judge
@@ -37,16 +38,15 @@ type Isolation struct {
 	Log      *slog.Logger
 }
 
-// tester runs some deliveries in a batch of their own, and looks for the one to blame where an operator fails on them.
-// It is used from one goroutine and has one batch on a device at a time, whatever it looks for, so fresh batches go on
-// beside it.
+// tester runs deliveries in isolated batches, and looks for the one to blame if an operator fails on them. Only one goroutine may use it.
+// It has one batch on a device at a time.
 type tester struct {
 	Isolation
-	part    *inflight.Batch // the deliveries on the device; it is one of the pool's, so they are kept alive
+	part    *inflight.Batch // the deliveries on the device. The pool keeps them alive
 	buffers results.Buffers
-	ran     bool // the latest items have come as far as the device
+	ran     bool // the latest items reached the device
 	lone    bool // the item runs alone on a device that has just passed a probe
-	deaths  int  // how often that was so and no process came back from it, as the consumer's metadata says; -1: nobody knows
+	deaths  int  // how often that was so and the process died, by the consumer's metadata; -1: unknown
 }
 
 func newTester(i Isolation) *tester {
@@ -55,9 +55,9 @@ func newTester(i Isolation) *tester {
 	return t
 }
 
-// try brings items of g, which one batch can hold, to their end: published, given up, or given back. Where an operator
-// fails on them it looks for those to blame. It fails when the device is lost, and with ctx's error; what is not settled
-// then has been given back, or is in g or t.part for the end of the worker.
+// try runs items of g, which one batch can hold, and ends each: published, given up, or given back. If an operator fails on them, it looks
+// for those to blame. It returns an error if the device is lost or ctx ends. Then the unsettled items were given back, or are in g or
+// t.part, which the worker gives back at its end.
 func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	err := t.run(ctx, pipe, g, items)
 	switch {
@@ -69,15 +69,15 @@ func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 	return t.blame(ctx, pipe, g, items, err)
 }
 
-// OperatorFailed says whether err may be a payload's doing: the device is not known to be lost, it is not for want of memory,
-// and nobody has stopped waiting for what is on the device still. Whether it is one's doing, probes and other payloads tell.
+// OperatorFailed reports whether a payload may be the cause of err: the device is not known to be lost, memory did not run out, and the
+// context did not end. Probes and other payloads decide whether a payload is the cause.
 func OperatorFailed(err error) bool {
 	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// giveBack gives items back that were not processed, and returns err if it is the end of the pipeline. What the device or
-// the count of its deliveries says of one that ran alone, see condemned, makes a dead letter of it.
+// giveBack gives items back that were not processed, or makes a dead letter of one that is condemned. It returns err if err is the end of
+// the pipeline.
 func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, err error) error {
 	for _, i := range items {
 		d := &g.Items[i]
@@ -96,8 +96,8 @@ func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, e
 	return nil
 }
 
-// condemned says whether err gives a payload up that ran alone. It broke the device, for the second time: only a loss that
-// a kernel may have caused counts. Or the device had no memory for it alone, and it was delivered too often.
+// condemned reports whether a payload that ran alone is given up for err. Either it broke the device for the second time, by a loss that a
+// kernel may have caused. Or the device had too little memory for it alone, and it was delivered too often.
 func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, bool) {
 	switch {
 	case !t.ran || !t.lone:
@@ -108,12 +108,12 @@ func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, boo
 	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
 }
 
-// run computes items of g in one batch and settles them. With an error they are g's as before, unless ctx has ended:
-// then they may be on the device still, and t.part's.
+// run computes items of g in one batch and settles them. On an error they are still in g. If ctx ended, they may be on the device and in
+// t.part instead.
 func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	t.ran = false
 	if err := ctx.Err(); err != nil {
-		return err // a batch may be free all the same, and t.part's own still on the device
+		return err // t.part's batch may still be on the device
 	}
 	b, err := t.Pool.Acquire(ctx, pipe)
 	if err != nil {
@@ -122,7 +122,7 @@ func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 	t.ran = true
 	for _, i := range items {
 		d := g.Items[i]
-		d.Cost = 0 // it stays g's
+		d.Cost = 0 // g keeps it
 		t.part.Pack(b, d)
 		g.Settle(i)
 	}

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// isolatedSearch is a trier that runs parts of one batch again.
+// isolatedSearch is a Search with a tester.
 type isolatedSearch struct {
 	*tester
 	pipe *streams.Pipeline
@@ -25,14 +25,14 @@ func (r isolatedSearch) Aside(ctx context.Context, items []int, err error) error
 	return r.giveBack(ctx, r.g, items, err)
 }
 
-// probe has the device prove that it is well.
+// probe checks that the device works.
 func (t *tester) probe(ctx context.Context, pipe *streams.Pipeline) error {
-	t.ran = false // if this loses the device, it was not with a payload
+	t.ran = false // if the probe loses the device, no payload is the cause
 	return pipe.Probe(ctx)
 }
 
-// blame finds those of items to blame, on which together the operators failed with err. Nothing is given up before the
-// others were tried.
+// blame finds the items to blame, after the operators failed on all of them together with err. It gives up none before the others were
+// tried.
 func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int, err error) error {
 	since := t.Judge.Batches(pipe)
 	guilty, err := FindFailing(ctx, isolatedSearch{t, pipe, g}, items, err)
@@ -58,8 +58,8 @@ func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.
 	return nil
 }
 
-// withhold gives those of items back without blame that are not settled. It returns err if that is the end of the pipeline,
-// and ctx's error: then the end of the worker gives them back.
+// withhold gives the unsettled items back without blame. It returns err if err is the end of the pipeline. If ctx has ended it returns
+// ctx's error, and the worker gives the items back at its end.
 func (t *tester) withhold(ctx context.Context, g *inflight.Batch, items []int, err error) error {
 	t.ran = false
 	if ctx.Err() != nil {
