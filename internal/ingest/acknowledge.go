@@ -14,12 +14,11 @@ import (
 )
 
 const (
-	// confirmAtOnce is how many acknowledgements may wait to be confirmed at once, of all batches together: one
-	// after the other each would cost a round trip.
+	// confirmAtOnce is how many acknowledgements may wait for confirmation at once, of all batches together. One after the other,
+	// each would cost a round trip.
 	confirmAtOnce = 1024
 
-	// confirmPatience is how long the confirmations of a batch may take before those that did not come count as
-	// lost.
+	// confirmPatience bounds how long the confirmations of a batch may take.
 	confirmPatience = 5 * time.Second
 )
 
@@ -39,11 +38,10 @@ type acknowledger struct {
 	publishing  sync.WaitGroup // those that publish them
 }
 
-// Stored implements results.Sink: it acknowledges inputs whose results are stored. If they are to be confirmed it returns when the server has
-// confirmed each, or that is not to be waited for any longer: an acknowledgement that is lost only means that the
-// input comes again, and that its result is dropped as a duplicate.
+// Stored implements results.Sink: it acknowledges inputs whose results are stored. With confirm it waits until the server has confirmed
+// each, for confirmPatience at most. If an acknowledgement is lost, the input is redelivered and its result dropped as a duplicate.
 func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) {
-	if !a.confirm || ctx.Err() != nil { // a drain that is out of time waits for nothing
+	if !a.confirm || ctx.Err() != nil { // after the drain it does not wait
 		for _, d := range stored {
 			a.ack(d)
 		}
@@ -62,8 +60,7 @@ func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) 
 	waiting.Wait()
 }
 
-// ack sends an input's acknowledgement. Where that fails the input is delivered again and its result dropped as a
-// duplicate.
+// ack sends an input's acknowledgement. If that fails, the input is redelivered and its result dropped as a duplicate.
 func (a *acknowledger) ack(d *inflight.Delivery) {
 	a.ledger.settle(d)
 	if err := d.Msg.Ack(); err != nil {
@@ -71,8 +68,8 @@ func (a *acknowledger) ack(d *inflight.Delivery) {
 	}
 }
 
-// ackConfirmed sends an input's acknowledgement and waits for the server to confirm it, or for the end of ctx. Where
-// that has come it is sent all the same.
+// ackConfirmed sends an input's acknowledgement and waits until the server confirms it or ctx ends. If ctx has ended already, it sends
+// without waiting.
 func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
 	if ctx.Err() != nil {
 		a.ack(d)
@@ -85,7 +82,7 @@ func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
 	}
 }
 
-// nak gives an input back for a while. Where that fails AckWait does the same.
+// nak has the server deliver an input again after delay. If that fails, the server does so after AckWait.
 func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
 	a.ledger.giveBack(d)
 	if err := d.Msg.NakWithDelay(delay); err != nil {
@@ -94,19 +91,19 @@ func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
 	a.results.Report(inflight.Nacked, d)
 }
 
-// GiveBack gives back a delivery that a batch has taken.
+// GiveBack implements quarantine.Deliveries.
 func (a *acknowledger) GiveBack(d *inflight.Delivery, why error) {
 	delay := d.NakDelay()
 	switch {
 	case errors.Is(why, context.Canceled):
-		delay = 0 // nothing is wrong with it: this worker is stopping
+		delay = 0 // the worker is stopping
 	case streams.Ended(why):
 		delay = inflight.LossDelay
 	}
 	a.nak(d, delay)
 }
 
-// giveBackAll gives back everything of a batch that is not settled.
+// giveBackAll gives back the deliveries of a batch that are not settled.
 func (a *acknowledger) giveBackAll(g *inflight.Batch, why error) {
 	for i := range g.Items {
 		if !g.IsSettled(i) {

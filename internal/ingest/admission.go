@@ -9,7 +9,7 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// admission decides which deliveries are processed, and how suspect each is.
+// admission decides which deliveries are processed, and on which level of quarantine.
 type admission struct {
 	ends     *acknowledger
 	levels   quarantine.Levels
@@ -18,8 +18,8 @@ type admission struct {
 	last     int // the consumer's own limit of deliveries; 0 or less: none
 }
 
-// admit decides whether a delivery is to be processed. What never can be is given up here; what was processed
-// already, though the server did not hear of it in time, is acknowledged again.
+// admit reports whether a delivery must be processed. If it never can be, admit gives it up. If it was processed before and the
+// acknowledgement was late, admit acknowledges it again.
 func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 	d.Level = a.levelOf(d)
 	switch a.ends.ledger.take(d) {
@@ -44,13 +44,13 @@ func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 		return true
 	}
 	a.ends.GiveUp(ctx, *d, why, cause)
-	d.Cost = 0 // it is the dead letter's
+	d.Cost = 0 // the dead letter holds it now
 	return false
 }
 
-// levelOf is how suspect a delivery is. One that this process gave back is not, since the process lives; unless it failed
-// alone and nothing has come right since, or comes more often than the limit allows: those are tried alone. The count alone
-// gives nothing up, since it says nothing about what was tried: workers may have died or given it back for any other reason.
+// levelOf is the level of a delivery; see quarantine.Levels. A delivery that this process gave back has level 0, since the process lives.
+// If it failed alone while nothing else came right since, or was delivered more often than the limit allows, it is tried alone. The count
+// by itself gives nothing up: workers may have died or given it back for other reasons.
 func (a *admission) levelOf(d *inflight.Delivery) int {
 	level := d.NumDelivered - 1
 	if a.ends.ledger.gaveBack(d) {
@@ -62,8 +62,8 @@ func (a *admission) levelOf(d *inflight.Delivery) int {
 	return level
 }
 
-// lastChance says whether the server will not deliver a payload again, because the consumer has a limit of its own, so that
-// all that can be done is to keep it as a dead letter.
+// lastChance reports whether the server will not deliver a payload again, because the consumer has its own limit. Then only a dead letter
+// keeps the payload.
 func (a *admission) lastChance(d *inflight.Delivery) bool {
 	return a.last > 0 && d.NumDelivered >= a.last && d.NumDelivered > a.limit
 }

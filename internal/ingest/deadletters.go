@@ -7,12 +7,11 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// deadLetterWindow is how many dead letters may be on their way at once. Each has a goroutine, so that payloads nobody can process do not
-// hold up the others.
+// deadLetterWindow is how many dead letters may be in flight at once. Each has a goroutine, so that they do not delay other payloads.
 const deadLetterWindow = 64
 
-// GiveUp takes over a delivery, with what it holds of the memory, that is not to be processed: it becomes a dead letter, or is given back
-// to come again later if that fails. It waits only for room, and gives the delivery back at once when ctx ends.
+// GiveUp implements quarantine.Deliveries. It takes over a delivery and the memory that it holds. The delivery becomes a dead letter, or is
+// given back if that fails. GiveUp waits only for room in the window, and gives the delivery back if ctx ends first.
 func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
 	select {
 	case a.deadLetters <- struct{}{}:
@@ -30,8 +29,7 @@ func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why resu
 	})
 }
 
-// DeadLetter stores the payload under the dead-letter subject and then terminates the input. It reports
-// false, and has settled nothing, if the dead letter could not be stored.
+// DeadLetter implements quarantine.Deliveries. It publishes the dead letter and then terminates the input.
 func (a *acknowledger) DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool {
 	if a.results.PublishDeadLetter(ctx, d, why, cause) != nil {
 		return false

@@ -16,7 +16,7 @@ type settler struct {
 	*results.Buffers
 }
 
-// run settles batches until done is closed, which is after the last one has been settled or is to be given back.
+// run settles batches until done is closed.
 func (s *settler) run(done <-chan struct{}, hard context.Context) {
 	for {
 		select {
@@ -31,11 +31,11 @@ func (s *settler) run(done <-chan struct{}, hard context.Context) {
 	}
 }
 
-// settle takes a completed batch over.
+// settle settles a completed batch, or passes it to the goroutine that waits for just this batch.
 func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 	g := b.Owner.(*inflight.Batch)
 	if g.ReturnTo != nil {
-		g.ReturnTo <- b // somebody waits for just this batch
+		g.ReturnTo <- b // see inflight.Batch
 		return
 	}
 	if err := b.Err(); err != nil {
@@ -57,11 +57,11 @@ func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *in
 	a.judge.CameRight(pipe, g)
 	g.StartPublish()
 	a.results.Encode(g, b, s)
-	b.Release() // its buffers may be used again: the results are in g now
+	b.Release() // the results are in g now
 	err := a.results.Settle(ctx, pipe, g, s, a)
 	published := pipe.Now()
 	if err != nil {
-		a.giveBackAll(g, context.Canceled) // what could not be published before the drain ran out of time
+		a.giveBackAll(g, context.Canceled) // what could not be published before the drain ended
 	}
 	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.Settling}
 	record.Stages[streams.Settle] = streams.Span{Start: published - s.Settling, End: pipe.Now()}

@@ -18,7 +18,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// sharedSettings are what shared delivery works with. All of it stays the worker's.
+// sharedSettings are what shared delivery needs. The worker keeps ownership.
 type sharedSettings struct {
 	Pipes    []*streams.Pipeline
 	Conns    natsconn.Connections
@@ -40,7 +40,7 @@ type sharedSettings struct {
 	Stalls   stallWatch
 }
 
-// sharedObserver is told what comes from the consumer.
+// sharedObserver is told what the consumer delivers.
 type sharedObserver interface {
 	Redelivered()
 	Pending(messages uint64)
@@ -60,8 +60,8 @@ type sharedMode struct {
 	bisector  *quarantine.Bisector
 	window    *inflight.Window
 	buffers   *inflight.FreeList[*results.Buffers]
-	handing   atomic.Bool // what was pulled is handed on or tried, and nothing more is asked for meanwhile
-	unread    unread      // taken from the server and not processed when intake ended
+	handing   atomic.Bool // the source does not pull because a delivery waits for room or is tried
+	unread    unread      // received and not processed when intake ended
 }
 
 func newSharedMode(s sharedSettings) *sharedMode {
@@ -98,7 +98,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 	return full
 }
 
-// isolation is what trying deliveries apart from others needs.
+// isolation is what quarantine needs.
 func (m *sharedMode) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
 		Pool: m.s.Pool, Judge: m.s.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.s.Limit, Log: m.s.Log,
@@ -106,7 +106,7 @@ func (m *sharedMode) isolation() quarantine.Isolation {
 	}
 }
 
-// run pulls until intake ends, and finishes what it has until drain ends. What ends it sooner, it gives to stop.
+// run pulls until intake ends, and finishes what it has until drain ends. It passes an error that ends it sooner to stop.
 func (m *sharedMode) run(intake, drain context.Context, stop context.CancelCauseFunc) {
 	settled := make(chan struct{})
 	var settlers, intakers sync.WaitGroup
@@ -124,7 +124,7 @@ func (m *sharedMode) run(intake, drain context.Context, stop context.CancelCause
 	m.s.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
 }
 
-// newSource makes what pulls from the consumer.
+// newSource makes the source that pulls from the consumer.
 func (m *sharedMode) newSource(drain context.Context) *source {
 	nc, pool := m.s.Conns[0], m.s.Pool
 	src := &source{
@@ -175,8 +175,8 @@ func (m *sharedMode) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, dra
 	}
 }
 
-// runBatcher fills and submits batches, in turn with others, until the deliveries end, the time for draining is over, or the
-// pipeline is; then it returns nil or the reason. What it took and did not submit is left unread: see leaveUnread.
+// runBatcher fills and submits batches, in turn with others, until the deliveries, the drain or the pipeline end. It returns an error only
+// for the latter.
 func (m *sharedMode) runBatcher(hard context.Context, f *inflight.Batcher) error {
 	for {
 		g, err := m.s.Pool.Reserve(hard, f.Pipe)
@@ -197,8 +197,7 @@ func (m *sharedMode) runBatcher(hard context.Context, f *inflight.Batcher) error
 	}
 }
 
-// submit hands a filled batch to the device. Of a batch that the device refuses see refused; only the end of the
-// pipeline is an error.
+// submit submits a filled batch. The bisector takes a batch that the device refuses. Only the end of the pipeline is an error.
 func (m *sharedMode) submit(f *inflight.Batcher, b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
 	err := m.s.Pool.Submit(b, g, f.Window, why)
 	if err == nil {
@@ -212,9 +211,8 @@ func (m *sharedMode) submit(f *inflight.Batcher, b *streams.Batch, g *inflight.B
 	return nil
 }
 
-// unread collects deliveries that were taken from the server and that no batch takes any more. They go back
-// only when the pull has ended: given back sooner, the server would deliver them to this worker again. What
-// the client and the worker may hold before a batch bounds it.
+// unread collects deliveries that no batch takes any more. They are given back when the pull has ended: sooner, the server would deliver
+// them to this worker again.
 type unread struct {
 	mu   sync.Mutex
 	list []inflight.Delivery
@@ -226,7 +224,7 @@ func (u *unread) add(d inflight.Delivery) {
 	u.mu.Unlock()
 }
 
-// giveBackUnread lets another worker have, at once, what this one has not touched.
+// giveBackUnread gives the unread deliveries back, to be redelivered at once.
 func (m *sharedMode) giveBackUnread() {
 	for i := range m.unread.list {
 		m.ends.nak(&m.unread.list[i], 0)
@@ -235,7 +233,7 @@ func (m *sharedMode) giveBackUnread() {
 	m.unread.list = nil
 }
 
-// startBacklogWatch keeps the observer's backlog true. It returns what stops it.
+// startBacklogWatch keeps the observer's backlog current. It returns a function that stops it.
 func (m *sharedMode) startBacklogWatch() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

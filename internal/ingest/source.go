@@ -19,28 +19,28 @@ import (
 	"millrace/internal/streams"
 )
 
-// source pulls continuously from the consumer and hands deliveries on one by one. It pulls more only as they
-// are taken, so what waits in the client is bounded: by messages, and for each pull request by bytes.
+// source pulls continuously from the consumer and puts deliveries into a queue. It pulls more only as they are taken, so what waits in the
+// client is bounded in messages and bytes.
 type source struct {
 	nc       *nats.Conn
 	consumer jetstream.Consumer
 	size     pull.Size
 	limit    *pull.Limit                                    // of size, which follows the server's max_payload
-	isolated isolatedPull                                   // how to pull while suspects are about; nil: they are taken as any others
-	hold     func(context.Context, *inflight.Delivery) bool // takes memory for it once there is some; false: ctx ended before
-	force    func(*inflight.Delivery)                       // takes it at once
-	admit    func(*inflight.Delivery) bool                  // false: not to be processed, and taken care of
-	unread   func(inflight.Delivery)                        // takes what nobody reads any more
+	isolated isolatedPull                                   // how to pull while quarantined payloads may come; nil: there is no quarantine
+	hold     func(context.Context, *inflight.Delivery) bool // waits for memory; false if ctx ends first
+	force    func(*inflight.Delivery)                       // takes memory at once
+	admit    func(*inflight.Delivery) bool                  // false: it was settled otherwise
+	unread   func(inflight.Delivery)                        // takes what is not processed any more
 	out      *inflight.Queue
 	ledger   *ledger
 	conns    natsconn.Connections
-	hard     context.Context // until when what has come is processed
-	handing  *atomic.Bool    // set while it asks for nothing since it has something to hand on; see stalls
+	hard     context.Context // messages that have come are processed until it ends
+	handing  *atomic.Bool    // set while it does not pull because a delivery waits for room; see stalls
 	log      *slog.Logger
 	observer sharedObserver
 }
 
-// recreateWait is the pause before a pull that failed is made anew.
+// recreateWait is the pause before a failed pull starts again.
 const recreateWait = 250 * time.Millisecond
 
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
@@ -51,7 +51,7 @@ func (s *source) run(ctx, hard context.Context) (err error) {
 		defer s.isolated.Leave(s.unread)
 		defer func() {
 			if !streams.Ended(err) && !streams.Ended(context.Cause(ctx)) {
-				err = errors.Join(err, s.isolated.Play(hard)) // what has come is finished, as everywhere
+				err = errors.Join(err, s.isolated.Play(hard)) // finish what has come
 			}
 		}()
 	}
@@ -72,10 +72,10 @@ func (s *source) run(ctx, hard context.Context) (err error) {
 	return nil
 }
 
-// turn pulls far ahead, or carefully, until it is time for the other. Then it returns nil.
+// turn prefetches, or pulls through quarantine, until it is time for the other. Then it returns nil.
 func (s *source) turn(ctx, hard context.Context) error {
 	if s.suspicious() {
-		s.handing.Store(true) // but while it fetches
+		s.handing.Store(true) // except while it fetches
 		defer s.handing.Store(false)
 		return s.isolated.Run(ctx)
 	}
@@ -87,10 +87,10 @@ func (s *source) turn(ctx, hard context.Context) error {
 	return err
 }
 
-// suspicious says whether to pull carefully.
+// suspicious reports whether to pull through quarantine.
 func (s *source) suspicious() bool { return s.isolated != nil && s.isolated.Due() }
 
-// isolatedPull is how a source pulls while payloads come that were delivered before; see quarantine.Controller.
+// isolatedPull pulls while quarantined payloads may come; see quarantine.Controller.
 type isolatedPull interface {
 	Begin(ctx context.Context)
 	Due() bool
@@ -116,9 +116,8 @@ func (s *source) pull(ctx, hard context.Context) error {
 		return err
 	}
 	defer messages.Stop()
-	// A drained pull gives what has come, and ends. With the connection down it ends late, so there is a bound on
-	// waiting for that. What the server is just about to send when it hears of it is lost here, and the server has it
-	// delivered again at once.
+	// A drained pull returns what has come and ends. If the connection is down, it ends late, so the wait is bounded. Messages that the
+	// server sends just before it learns of the end are lost here, and redelivered at once.
 	stopping := context.AfterFunc(ctx, messages.Drain)
 	defer stopping()
 	var failed error
@@ -133,7 +132,7 @@ func (s *source) pull(ctx, hard context.Context) error {
 				messages.Drain()
 			}
 		case failed != nil || hard.Err() != nil || errors.Is(err, pull.ErrEnded):
-			for msg := range messages.Rest() { // what has come is finished, or given back if hard has ended
+			for msg := range messages.Rest() { // finish what has come, or give it back if hard has ended
 				s.take(hard, msg)
 			}
 			return cmp.Or(failed, err)
@@ -144,15 +143,15 @@ func (s *source) pull(ctx, hard context.Context) error {
 	}
 }
 
-// awaitConsumer returns when the consumer answers, the connection is closed for good, or ctx is done. Who pulls
-// from a consumer that is not there hears nothing.
+// awaitConsumer waits until the consumer exists, the connection is closed for good, or ctx is done. The server does not answer pulls from
+// a consumer that does not exist.
 func (s *source) awaitConsumer(ctx context.Context) {
 	said := false
 	for retry.Sleep(ctx, recreateWait) {
 		_, err := s.consumer.Info(ctx)
 		if err == nil {
 			s.size.Most = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
-			s.limit = s.size.Limit(s.nc) // its own bound may be another now
+			s.limit = s.size.Limit(s.nc) // its own bound may have changed
 		}
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return
@@ -165,8 +164,8 @@ func (s *source) awaitConsumer(ctx context.Context) {
 	}
 }
 
-// take hands one message on, or sets it aside for when it can be tried apart from others. What has come is processed, after
-// the end of the pull too, until hard ends: given back, it would be delivered a second time.
+// take queues one message, or sets it aside for quarantine. It does so until hard ends, even after the end of the pull, since a message
+// that is given back is delivered a second time.
 func (s *source) take(hard context.Context, msg *pull.Message) {
 	s.handing.Store(true)
 	defer s.handing.Store(false)
@@ -180,8 +179,8 @@ func (s *source) take(hard context.Context, msg *pull.Message) {
 	}
 }
 
-// receive says what a message is and whether it is to be processed. Where that is not to be any more, since until has
-// ended, it is left. It waits for memory, unless it must not: what is set aside has some, and comes to its end only when the source goes on.
+// receive makes a delivery of a message and reports whether it must be processed. After until has ended it leaves the delivery unread. It
+// waits for memory unless mustNotWait is set: deliveries that were set aside hold memory, and are settled only if the source continues.
 func (s *source) receive(until context.Context, msg *pull.Message, mustNotWait bool) (d inflight.Delivery, ok bool) {
 	d, err := inflight.NewDelivery(msg, time.Now())
 	if err != nil {
@@ -205,7 +204,7 @@ func (s *source) receive(until context.Context, msg *pull.Message, mustNotWait b
 	return d, s.admit(&d)
 }
 
-// hand gives a delivery to the batchers, or leaves it when until has ended.
+// hand queues a delivery for the batchers, or leaves it unread if until ends first.
 func (s *source) hand(until context.Context, d inflight.Delivery) {
 	if !s.out.Put(until, d) {
 		s.unread(d)
@@ -227,11 +226,11 @@ func (s *source) Fetch(n int, wait time.Duration, take func(inflight.Delivery)) 
 // HandOn implements quarantine.Intake.
 func (s *source) HandOn(d inflight.Delivery) { s.hand(s.hard, d) }
 
-// Quiet implements quarantine.Intake. It flushes the acknowledgements too: one that a crash kept from the server would make a suspect of
-// what is done. Without a connection there is nothing to be done about that.
+// Quiet implements quarantine.Intake. It also flushes the acknowledgements: if a crash lost one, a settled payload would be quarantined.
+// It ignores errors of a connection that is down for now.
 func (s *source) Quiet(ctx context.Context, n int) error {
 	if s.ledger.await(ctx, n) != nil {
-		return nil // the caller sees it by ctx
+		return nil // the caller checks ctx
 	}
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()

@@ -8,20 +8,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Connections are a worker's connections to the server: one, or more where one would hold it up. Each is read by one goroutine
-// here and by one at the server.
+// Connections are a worker's connections to the server. One goroutine here and one at the server read each.
 //
-// Where there are several, inputs and results do not share one: what the server answers to a batch of results would come behind
-// the inputs that wait in the same connection, megabytes of them, and a partition's next batch waits for it. The first carries
-// everything that is asked and, with shared delivery, the inputs; results are stored over the others. With exclusive delivery
-// it is the other way round: the first carries the results too, and partitions are dealt out over the others.
+// If there are several, inputs and results do not share one. Otherwise the server's answer to a batch of results would queue behind
+// megabytes of inputs, and a partition's next batch waits for that answer. The first connection carries all requests. With shared delivery
+// it also carries the inputs, and the others carry the results. With exclusive delivery it also carries the results, and the partitions are
+// spread over the others.
 type Connections []*nats.Conn
 
 // RequestTimeout bounds how long the server may take to answer a question.
 const RequestTimeout = 2 * time.Second
 
-// DefaultConnections is how many connections there are by default. With exclusive delivery three read inputs, which is where their number
-// shows if anywhere (adr/0026); with shared delivery all inputs come over one whatever their number: docs/benchmarks.md.
+// DefaultConnections is how many connections there are by default. With exclusive delivery three of them carry inputs
+// (adr/0026). With shared delivery all inputs come over one (docs/benchmarks.md).
 func DefaultConnections(exclusive bool) int {
 	if exclusive {
 		return 4
@@ -29,14 +28,14 @@ func DefaultConnections(exclusive bool) int {
 	return 1
 }
 
-// ForPartition is where a partition's inputs come in a worker's n-th tenure of it: in the next over the next, since one that
-// has gone silent may be dead without knowing.
+// ForPartition is the connection for the inputs of a partition in a worker's n-th lease on it. Each lease uses the next connection, in case
+// the last one is dead.
 func (l Connections) ForPartition(p, n int) *nats.Conn {
 	inputs := l.exceptFirst()
 	return inputs[(p+n)%len(inputs)]
 }
 
-// ForResults are where results are stored.
+// ForResults are the connections for results.
 func (l Connections) ForResults(exclusive bool) Connections {
 	if exclusive {
 		return l[:1]
@@ -44,7 +43,7 @@ func (l Connections) ForResults(exclusive bool) Connections {
 	return l.exceptFirst()
 }
 
-// exceptFirst are all but the first, or the first where it is the only one.
+// exceptFirst are all but the first, or the first if it is the only one.
 func (l Connections) exceptFirst() Connections {
 	if len(l) == 1 {
 		return l
@@ -52,7 +51,7 @@ func (l Connections) exceptFirst() Connections {
 	return l[1:]
 }
 
-// Connected says whether all are.
+// Connected reports whether all are connected.
 func (l Connections) Connected() bool {
 	for _, nc := range l {
 		if !nc.IsConnected() {
@@ -62,7 +61,7 @@ func (l Connections) Connected() bool {
 	return true
 }
 
-// AwaitConnected returns once none of them is without a connection, or is closed for good. It is false when ctx is done before.
+// AwaitConnected waits until each is connected or closed for good. It returns false if ctx ends first.
 func (l Connections) AwaitConnected(ctx context.Context) bool {
 	for _, nc := range l {
 		if !nc.IsConnected() && !awaitConnected(ctx, nc) {
@@ -85,7 +84,7 @@ func awaitConnected(ctx context.Context, nc *nats.Conn) bool {
 	return true
 }
 
-// Closed says whether one is closed for good.
+// Closed reports whether one is closed for good.
 func (l Connections) Closed() bool {
 	for _, nc := range l {
 		if nc.IsClosed() {
@@ -95,7 +94,7 @@ func (l Connections) Closed() bool {
 	return false
 }
 
-// Flush returns when the server has everything that was sent over any of them.
+// Flush waits until the server has received everything that was sent over any of them.
 func (l Connections) Flush(ctx context.Context) error {
 	errs := make(chan error, len(l))
 	for _, nc := range l {

@@ -27,17 +27,17 @@ type clearance struct {
 
 	upgrading atomic.Bool // results have ids of an earlier version, which the stream does not compare with ours
 	probing   sync.Mutex
-	probed    time.Time // when that was looked at
+	probed    time.Time // when upgrading was last checked
 }
 
 const (
-	// upgradeFor is for how long after the newest result with such an id every input that comes again is looked up.
+	// upgradeFor is how long after the newest result with such an id every redelivered input is looked up.
 	upgradeFor = time.Hour
 
-	// upgradeSamples is how many of the results of that time are looked at.
+	// upgradeSamples is how many results of that time are sampled.
 	upgradeSamples = 128
 
-	// probeEvery is how often they are looked at, while inputs come again.
+	// probeEvery is how often they are sampled while inputs are redelivered.
 	probeEvery = time.Minute
 )
 
@@ -59,7 +59,7 @@ func newClearance(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, s 
 	return c, err
 }
 
-// probe looks what ids the newest results have, unless that was done lately. An error says that nobody knows and that it may be tried again.
+// probe checks which ids the newest results have, unless it did so within probeEvery. After an error the caller may try again.
 func (c *clearance) probe(ctx context.Context) error {
 	c.probing.Lock()
 	defer c.probing.Unlock()
@@ -84,12 +84,12 @@ func (c *clearance) probe(ctx context.Context) error {
 	return nil
 }
 
-// clear says whether a result of a delivery may be published now, for most after it was cleared.
+// clear reports whether a result of a delivery may be published now. It may be published for most after the delivery was cleared.
 func (c *clearance) clear(d *inflight.Delivery, now time.Time, most time.Duration) bool {
 	return c.results.clear(d, now, most, d.First || !c.upgrading.Load())
 }
 
-// until is when the first of these deliveries may not be published any more. All are clear.
+// until is the time from which the first of these deliveries may no longer be published. All of them are clear.
 func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) time.Time {
 	oldest := now
 	for _, i := range left {
@@ -100,7 +100,7 @@ func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) 
 	return oldest.Add(c.results.publishFor(now))
 }
 
-// find looks deliveries up, and returns those that have a result or a dead letter. The others are clear from now on.
+// find looks stale deliveries up and appends those that have a result or a dead letter to known. The others are clear from now on.
 func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int) ([]int, error) {
 	wanted := make([]lookup.Wanted, len(stale))
 	for n, i := range stale {
@@ -129,7 +129,7 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 	return known, nil
 }
 
-// clearDeadLetter reports whether a delivery has a dead letter or a result already, and until when a dead letter may be published if not.
+// clearDeadLetter reports whether a delivery has a result or a dead letter already. If not, a dead letter may be published until then.
 func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (stored bool, until time.Time, err error) {
 	w := &c.results
 	if c.apart {
@@ -152,11 +152,11 @@ func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (
 	return false, d.Cleared.Add(w.publishFor(now)), nil
 }
 
-// highestInput is the highest sequence of an input that may have been delivered before, by what is stored of those from that time on.
+// highestInput is the highest sequence of an input that has a result or a dead letter stored after oldest.
 func (c *clearance) highestInput(ctx context.Context, oldest time.Time) (uint64, error) {
 	highest, err := c.lookup.Highest(ctx, oldest)
 	if errors.Is(err, lookup.ErrImpossible) {
-		return 0, nil // each is published without a lookup, and that is said then
+		return 0, nil // inputs are published without a lookup, which logs that
 	}
 	return highest, err
 }

@@ -21,23 +21,22 @@ type Reason string
 
 // The reasons.
 const (
-	TooLarge      Reason = "too_large"      // larger than a batch, or its result than the server takes
-	MaxDeliver    Reason = "max_deliver"    // delivered too often
+	TooLarge      Reason = "too_large"      // it exceeds a batch, or its result exceeds what the server takes
+	MaxDeliver    Reason = "max_deliver"    // it was delivered too often
 	OperatorError Reason = "operator_error" // an operator cannot take it
 	DeviceFault   Reason = "device_fault"   // it breaks the device
 )
 
-// ErrExceedsBatch is why a payload of so many bytes is given up, where a batch takes most bytes.
+// ErrExceedsBatch returns the error for a payload of so many bytes if a batch takes at most most.
 func ErrExceedsBatch(bytes, most int) error {
 	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
 }
 
-// deadLetterAttempts is how often storing a dead letter is tried before the payload is given back: the
-// server's redelivery is the longer way to try again.
+// deadLetterAttempts is how often publishing a dead letter is tried before the payload is given back, to be redelivered.
 const deadLetterAttempts = 3
 
-// PublishDeadLetter returns once the server has stored the dead letter of a delivery, or logs and returns why not. The caller then
-// settles the delivery, and calls ReportDeadLetter.
+// PublishDeadLetter publishes the dead letter of a delivery and waits until the server has stored it. It logs the error that it returns.
+// After success the caller settles the delivery and calls ReportDeadLetter.
 func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
 	err := w.publishDeadLetter(ctx, d, why, cause)
 	if err != nil {
@@ -55,7 +54,7 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 	w.Report(inflight.DeadLettered, d)
 }
 
-// publishDeadLetter stores the dead letter in the first form that the server takes.
+// publishDeadLetter publishes the dead letter in the first form that the server takes.
 func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
 	letter := &deadLetter{w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject))}
 	for attempt := 1; ; attempt++ {
@@ -84,8 +83,8 @@ func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 	}
 }
 
-// DeadLetterHeader says what happened to the payload. Its message id differs from the result's, or a result
-// stored before an acknowledgement was lost would swallow the dead letter.
+// DeadLetterHeader returns the headers of a dead letter, with the input's own if own is set. The message id differs from the result's.
+// Otherwise the stream would drop the dead letter if it has a result whose acknowledgement was lost.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {
@@ -114,7 +113,7 @@ func headerText(err error) string {
 	return string(text[:min(len(text), most)])
 }
 
-// shortSubject cuts a subject to what a publisher sends. The whole of the input's is in the headers.
+// shortSubject cuts a subject to publisher.MaxSubject. The input's whole subject is in the headers.
 func shortSubject(subject string) string {
 	if len(subject) <= publisher.MaxSubject {
 		return subject

@@ -11,13 +11,13 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// form is what of a dead letter the server takes in one message. The payload is whole in each.
+// form is how much of a dead letter goes into one message. Each form has the whole payload.
 type form uint8
 
 const (
 	whole   form = iota // with the input's headers and ours
-	ownOnly             // with ours alone: together they are more than the server takes
-	apart               // without any, and the headers in a message of their own: the payload alone is as much as it takes
+	ownOnly             // with ours alone, if the server does not take both
+	apart               // payload and headers in a message each
 )
 
 // deadLetter is a dead letter that is being published.
@@ -28,13 +28,13 @@ type deadLetter struct {
 	cause   error
 	subject string
 	form    form
-	payload uint64 // where the stream has the payload, once that is stored apart
+	payload uint64 // sequence of the message with the payload, once that is stored apart
 }
 
-// payloadTimeout is how long the server may take to store a payload alone.
+// payloadTimeout bounds how long the server may take to store a payload alone.
 const payloadTimeout = 10 * time.Second
 
-// publish stores the dead letter in its form.
+// publish publishes the dead letter in its form.
 func (l *deadLetter) publish(ctx context.Context) error {
 	if l.form < apart {
 		return l.send(ctx, l.form == whole, l.form.omitted(), l.d.Msg.Data())
@@ -42,8 +42,8 @@ func (l *deadLetter) publish(ctx context.Context) error {
 	return l.publishApart(ctx)
 }
 
-// publishApart stores the payload in a message without headers, and behind it the letter without a payload, which
-// says where that is. If only the first of them can be stored the payload is there once more when it comes again.
+// publishApart publishes the payload in a message without headers, and then the headers in a message without a payload, which names the
+// first one's sequence. If only the first can be stored, the redelivered input stores the payload a second time.
 func (l *deadLetter) publishApart(ctx context.Context) error {
 	if l.payload == 0 {
 		at, err := l.publishPayload(ctx)
@@ -59,8 +59,7 @@ func (l *deadLetter) publishApart(ctx context.Context) error {
 	return err
 }
 
-// publishPayload stores the payload alone and returns where the stream has it. It has no message id, since that would be a
-// header: what is stored twice is there twice.
+// publishPayload publishes the payload alone and returns its sequence. The message has no id, since that would be a header.
 func (l *deadLetter) publishPayload(ctx context.Context) (at uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
@@ -71,7 +70,7 @@ func (l *deadLetter) publishPayload(ctx context.Context) (at uint64, err error) 
 	return ack.Sequence, nil
 }
 
-// send stores one message with the letter's headers, and with those of the input if inputs is set.
+// send publishes one message with the dead letter's headers, and with the input's if inputs is set.
 func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body []byte) error {
 	h := DeadLetterHeader(l.d, l.why, l.cause, inputs)
 	if omitted != "" {
@@ -84,10 +83,10 @@ func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body
 	return l.w.again.Publish(ctx, []*nats.Msg{message}, nil)[0].Err
 }
 
-// omitted is what the message with the letter's headers goes without, as its header says.
+// omitted is the value of HeaderOmitted.
 func (f form) omitted() string { return [...]string{"", "headers", "payload"}[f] }
 
-// logOmission says what the letter had to go without.
+// logOmission logs what the dead letter had to omit.
 func (l *deadLetter) logOmission() {
 	switch l.form {
 	case ownOnly:

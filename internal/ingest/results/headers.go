@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Headers of results and dead letters. Input headers pass through beside them, except those that the server or a client
-// library gives a meaning (see carried).
+// Headers of results and dead letters. Input headers pass through as well, except those with a meaning for the server or a client
+// library (see carried).
 const (
 	HeaderStream     = "Millrace-Stream"
 	HeaderSequence   = "Millrace-Sequence"
@@ -27,24 +27,23 @@ const (
 	// the header's own name.
 	HeaderInput = "Millrace-Input-Header"
 
-	// Of a dead letter that the server does not take in one message with all its headers.
+	// These are on a dead letter that is too large for one message with all its headers.
 	HeaderOmitted         = "Millrace-Omitted"          // what is missing: headers, payload, or both
 	HeaderPayloadSequence = "Millrace-Payload-Sequence" // where the letter's stream has the payload, without headers
 )
 
-// Prefixes of headers that do not pass through. Those of the server would make it expect sequences or drop
-// messages that have nothing to do with the result; ours, on a dead letter that somebody feeds in again, would
-// make its result look like one.
+// Prefixes of headers that do not pass through. With the server's, it would expect sequences or drop messages that have nothing to do
+// with the result. With ours, a dead letter that is published as an input again would get a result that looks like a dead letter.
 const (
 	serversPrefix = "Nats-"
 	ownPrefix     = "Millrace-"
 )
 
-// serversPin is what the server adds to each delivery of a pinned consumer.
+// serversPin is the header that the server adds to each delivery of a pinned consumer.
 const serversPin = "Nats-Pin-Id"
 
 // statusHeaders are the names under which client libraries show the server's own status line. A message without a payload
-// that has one is taken for the server's word: nats.go ends a Consume, a Messages or a Fetch on it. The names are compared
+// that has one is taken for a status message: nats.go ends a Consume, a Messages or a Fetch on it. The names are compared
 // without regard to case, as some libraries do.
 var statusHeaders = [...]string{"Status", "Description"}
 
@@ -107,7 +106,7 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// source names where the message came from.
+// addSource adds the headers that name the input.
 func addSource(h nats.Header, d *inflight.Delivery) {
 	h[HeaderStream] = []string{d.Stream}
 	h[HeaderSequence] = []string{strconv.FormatUint(d.Sequence, 10)}
@@ -116,7 +115,7 @@ func addSource(h nats.Header, d *inflight.Delivery) {
 
 // MessageID identifies the input for the result stream's duplicate window: <stream>:<sequence>:<nanoseconds since 1970 at which the
 // input stream stored it>. The server sends all three with every delivery, so every worker gives an input the same id. The time is
-// part of it because sequences are used again: by a stream that is deleted and created anew, or restored from an older copy.
+// part of it because a stream that is recreated, or restored from an older copy, reuses sequences.
 func MessageID(d *inflight.Delivery) string {
 	id := make([]byte, 0, len(d.Stream)+2*len(":18446744073709551615"))
 	id = append(id, d.Stream...)
@@ -126,7 +125,7 @@ func MessageID(d *inflight.Delivery) string {
 	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
 }
 
-// resultHeaders are what a result has beside its input's headers.
+// resultHeaders are the headers that a result has besides its input's.
 var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, HeaderOperators, jetstream.MsgIDHeader}
 
 // ResultHeader is the header of the input's result.
