@@ -40,12 +40,6 @@ type sharedSettings struct {
 	Stalls   stallWatch
 }
 
-// sharedObserver is told what the consumer delivers.
-type sharedObserver interface {
-	Redelivered()
-	Pending(messages uint64)
-}
-
 // stallWatch is told the state of the consumer; see stalls.
 type stallWatch interface {
 	saw(consumer int, info *jetstream.ConsumerInfo, excused bool, now time.Time)

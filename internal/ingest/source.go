@@ -239,3 +239,9 @@ func (s *source) Quiet(ctx context.Context, n int) error {
 	}
 	return nil
 }
+
+// sharedObserver is told what the consumer delivers.
+type sharedObserver interface {
+	Redelivered()
+	Pending(messages uint64)
+}

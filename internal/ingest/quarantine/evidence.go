@@ -152,3 +152,10 @@ func (e *evidence) held() (n int) {
 	}
 	return n
 }
+
+// Comparison is what failing payloads are compared with.
+type Comparison struct {
+	Since  uint64      // Judge.Batches when the search for them began
+	Others int         // other payloads that were computed alone to compare with, and failed too
+	Idle   func() bool // reports whether no other payload can come. It is called only if it matters
+}

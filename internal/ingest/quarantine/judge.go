@@ -55,13 +55,6 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 	return false
 }
 
-// Comparison is what failing payloads are compared with.
-type Comparison struct {
-	Since  uint64      // Judge.Batches when the search for them began
-	Others int         // other payloads that were computed alone to compare with, and failed too
-	Idle   func() bool // reports whether no other payload can come. It is called only if it matters
-}
-
 // Decide decides what becomes of payloads of b that fail alone; see evidence.rule. After DeviceNotWell the pipeline has ended.
 func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
 	failed := make([]*inflight.Delivery, len(guilty))
