@@ -27,6 +27,7 @@ const (
 	receiptCost = 512
 )
 
+// NewCosts makes the costs of deliveries whose results have that format.
 func NewCosts(format operator.Format, operators []operator.Operator) Costs {
 	most := int64(format.Most(operators))
 	return Costs{result: most + most/16}

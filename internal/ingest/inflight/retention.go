@@ -33,6 +33,7 @@ func (k *retention) batch(g *Batch) {
 	g.kept = size
 }
 
+// SizeOf is how many bytes a slice takes, with its spare capacity.
 func SizeOf[T any](s []T) int64 {
 	var one T
 	return int64(cap(s)) * int64(unsafe.Sizeof(one))

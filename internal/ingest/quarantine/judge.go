@@ -17,6 +17,7 @@ type Judge struct {
 	log      *slog.Logger
 }
 
+// NewJudge makes a judge without evidence. progress is called when payloads come right.
 func NewJudge(pipes []*streams.Pipeline, limit int, progress func(), log *slog.Logger) *Judge {
 	j := &Judge{evidence: map[*streams.Pipeline]*evidence{}, limit: limit, progress: progress, log: log}
 	for _, p := range pipes {

@@ -11,7 +11,6 @@ import (
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -154,5 +153,3 @@ func faultyDevice(t *testing.T, faults ...sim.Fault) device.Device {
 func paperInput(n int) inflight.Delivery {
 	return inflight.Delivery{Msg: &paperMsg{data: make([]byte, n)}, Sequence: 1, NumDelivered: 1, Received: time.Now()}
 }
-
-const patience = natstest.Patience

@@ -48,6 +48,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	return w, nil
 }
 
+// OperatorNames is the value of HeaderOperators.
 func OperatorNames(operators []operator.Operator) string {
 	names := make([]string, len(operators))
 	for i, op := range operators {
