@@ -20,7 +20,7 @@ import (
 // any other moment says nothing about the payload. Only suspects that are tried alone are marked, so there are few.
 
 // markTry begins the key of such an annotation; the payload's sequence in the stream ends it.
-const markTry = markAlone + "-"
+const markTry = annotationAlone + "-"
 
 // tryMark is the value of such an annotation.
 type tryMark struct {

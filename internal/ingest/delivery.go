@@ -89,7 +89,7 @@ type group struct {
 	bodies  []byte     // encoded results, back to back
 	ends    []int      // where each ends
 
-	// Of a tenure's groups, which are settled in order.
+	// Of a lease's groups, which are settled in order.
 	record    streams.Record
 	failed    error         // why the batch has no results
 	completed chan struct{} // closed when the two above and the bodies are there

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
@@ -31,7 +30,7 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 		t.Errorf("the id of the dead letter is %q", got)
 	}
 	// What a lease reads from the stream has the same id as what the consumer delivers.
-	read := (&tenure{w: &Worker{opts: Options{Layout: layout.Layout{Stream: "IN"}}}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
+	read := (&lease{stream: "IN", server: &consumerServer{stream: "IN"}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
 	if got := read.messageID(); got != id {
 		t.Errorf("the id of a message that is read from the stream is %q", got)
 	}

@@ -25,7 +25,7 @@ func DefaultConnections(exclusive bool) int {
 	return 1
 }
 
-// forPartition is where a partition's inputs come in a worker's n-th tenure of it: in the next over the next, since one that
+// forPartition is where a partition's inputs come in a worker's n-th lease on it: in the next over the next, since one that
 // has gone silent may be dead without knowing.
 func (l links) forPartition(p, n int) *nats.Conn {
 	inputs := l.behindFirst()

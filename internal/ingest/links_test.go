@@ -52,9 +52,9 @@ func TestSeveralConnections(t *testing.T) {
 	}
 }
 
-// TestATenureGoesOverTheNextConnection has a partition's connection lose everything that comes to it, without its end
+// TestALeaseGoesOverTheNextConnection has a partition's connection lose everything that comes to it, without its end
 // hearing of that.
-func TestATenureGoesOverTheNextConnection(t *testing.T) {
+func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	run := r.prepare(hostDevice(t), streams.Config{})
@@ -92,7 +92,7 @@ func TestLinks(t *testing.T) {
 	}
 	for n, want := range []*nats.Conn{c, b, c, b} {
 		if three.forPartition(5, n) != want {
-			t.Errorf("tenure %d of partition 5 is not over the next connection that is not for results", n)
+			t.Errorf("lease %d on partition 5 is not over the next connection that is not for results", n)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (m *model) ackWaitPasses() {
 	}
 }
 
-// lookAfter is what a tenure does when nothing has come for a while.
+// lookAfter is what a lease does when nothing has come for a while.
 func (m *model) lookAfter(w *modelWorker) {
 	if m.exclusive && w.stale && m.random.IntN(10) == 0 {
 		m.endTenure(w) // what it waits for did not come in time

@@ -108,11 +108,11 @@ type modelWorker struct {
 	inHand []modelInput
 	ledger *ledger // shared
 
-	pin   int // exclusive: of the tenure; 0 for none
+	pin   int // exclusive: of the lease; 0 for none
 	floor partition.Floor
 	stale bool // until the first delivery after the consumer started again
 	taken uint64
-	acked ackWire // the last acknowledgement of the tenure
+	acked ackWire // the last acknowledgement of the lease
 }
 
 func newModelWorker() *modelWorker {
@@ -255,11 +255,11 @@ func (m *model) asDelivery(d wire) *delivery {
 	return &delivery{sequence: d.sequence, deliveries: d.deliveries, stored: time.Unix(int64(d.sequence), 0)}
 }
 
-// receiveExclusive is tenure.read and tenure.take.
+// receiveExclusive is lease.read and lease.take.
 func (m *model) receiveExclusive(w *modelWorker, d wire) error {
 	if w.pin == 0 {
 		if len(w.inHand) > 0 {
-			w.inbox = append([]wire{d}, w.inbox...) // a tenure begins when the one before has settled what it had
+			w.inbox = append([]wire{d}, w.inbox...) // a lease begins when the one before has settled what it had
 			return nil
 		}
 		w.pin, w.floor, w.taken, w.acked = d.pin, partition.NewFloor(m.floorSequence), 0, ackWire{}
@@ -303,7 +303,7 @@ func (m *model) receiveExclusive(w *modelWorker, d wire) error {
 // modelFill is fillMost, small so that it matters.
 const modelFill = 5
 
-// fill is tenure.fill: the stream has every input. It reports false where too many are missing.
+// fill is lease.fill: the stream has every input. It reports false where too many are missing.
 func (w *modelWorker) fill(sequence uint64) bool {
 	var missing []uint64
 	for s := w.floor.Highest() + 1; s < sequence; s++ {
@@ -319,7 +319,7 @@ func (w *modelWorker) fill(sequence uint64) bool {
 	return true
 }
 
-// endTenure leaves what is in hand to be settled, and what is in the inbox to the next tenure.
+// endTenure leaves what is in hand to be settled, and what is in the inbox to the next lease.
 func (m *model) endTenure(w *modelWorker) { w.pin, w.inbox, w.stale = 0, nil, false }
 
 // restart has the consumer start again from its floor.
@@ -371,7 +371,7 @@ func (m *model) settle(w *modelWorker) error {
 	return nil
 }
 
-// settleExclusive is tenure.settled and tenure.acknowledge.
+// settleExclusive is lease.settled and lease.acknowledge.
 func (m *model) settleExclusive(w *modelWorker) error {
 	for _, in := range w.inHand {
 		if in.stored {

@@ -7,13 +7,13 @@ import (
 
 // Caution is how carefully a partition is worked on. Its worker may have died of one of the payloads that come first, and
 // the next one must not die of it again and again: with every death batches get smaller, until the payload that kills is
-// alone. Delivery counts do not tell, since a tenure that begins anew starts them over.
+// alone. Delivery counts do not tell, since a lease that begins anew starts them over.
 //
 // It is kept with the consumer, as metadata, while somebody works on the partition, so that it outlives the worker.
 type Caution struct {
-	Floor  uint64 // the stream sequence up to which all was acknowledged when the tenure began
+	Floor  uint64 // the stream sequence up to which all was acknowledged when the lease began
 	Until  uint64 // up to which stream sequence caution is due: what had been delivered when somebody died
-	Deaths int    // tenures that ended before they came as far as that; counted up to where payloads go alone
+	Deaths int    // leases that ended before they came as far as that; counted up to where payloads go alone
 	Trials int    // of those, the last ones, in which the same payload was first and alone
 }
 
@@ -27,7 +27,7 @@ const (
 	trials = 2
 )
 
-// AfterDeath is the caution due when a tenure with caution c has died, and the consumer has acknowledged up to floor and
+// AfterDeath is the caution due when a lease with caution c has died, and the consumer has acknowledged up to floor and
 // delivered up to delivered. onDevice says that the worker died while a payload was alone on the device.
 func (c Caution) AfterDeath(floor, delivered uint64, onDevice bool) Caution {
 	next := Caution{Floor: floor, Until: max(c.Until, delivered), Deaths: 1}
@@ -43,7 +43,7 @@ func (c Caution) AfterDeath(floor, delivered uint64, onDevice bool) Caution {
 	return next
 }
 
-// Begin is the caution of a tenure that begins at floor, after one that ended of itself with caution c.
+// Begin is the caution of a lease that begins at floor, after one that ended of itself with caution c.
 func (c Caution) Begin(floor uint64) Caution {
 	if floor >= c.Until {
 		return Caution{Floor: floor}

@@ -1,10 +1,10 @@
 package partition
 
-// Floor keeps, for one tenure of a partition, which deliveries one acknowledgement may cover.
+// Floor keeps, for one lease of a partition, which deliveries one acknowledgement may cover.
 //
 // The consumer acknowledges all at once: an acknowledgement of one delivery is one of everything below it in the
 // stream, whoever had it. So this worker must know that everything below was delivered to it, and is settled. It begins
-// a tenure by resetting the consumer to its acknowledgement floor: from there the server delivers in the order of the
+// a lease by resetting the consumer to its acknowledgement floor: from there the server delivers in the order of the
 // stream, and numbers what it delivers from 1 without a gap. A number that is missing may be that of an input that this
 // worker never saw: then it has to be read from the stream before anything behind it is taken.
 //
@@ -13,12 +13,12 @@ type Floor struct {
 	delivered uint64  // number of the last delivery
 	doubt     bool    // numbers were missing, of deliveries that this worker may never have seen
 	filled    uint64  // the stream has been read up to before this sequence
-	highest   uint64  // stream sequence of the last one that was new, or where the tenure began
+	highest   uint64  // stream sequence of the last one that was new, or where the lease began
 	open      []input // new deliveries not acknowledged yet, in the order of the stream
 	first     int     // index of the first of them in open
 }
 
-// NewFloor is the floor of a tenure that begins behind that sequence of the stream.
+// NewFloor is the floor of a lease that begins behind that sequence of the stream.
 func NewFloor(acknowledged uint64) Floor { return Floor{highest: acknowledged} }
 
 // input is a delivery that is not acknowledged.
