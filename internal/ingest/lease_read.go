@@ -25,8 +25,7 @@ func (l *lease) read(ctx, drainCtx context.Context) error {
 	keeping, over := context.WithCancel(ctx)
 	defer over()
 	go l.keepTurn(keeping)
-	stale := false // what arrives may have been delivered before the consumer was reset
-	var since time.Time
+	var stale staleDeliveries
 	for {
 		d, err := l.next(ctx, drainCtx)
 		if err != nil {
@@ -37,11 +36,11 @@ func (l *lease) read(ctx, drainCtx context.Context) error {
 			if err := l.begin(drainCtx, &d); err != nil {
 				return err
 			}
-			stale, since = d.number != 1, time.Now()
+			stale = staleDeliveries{expected: d.number != 1, since: time.Now()}
 		}
-		if stale = stale && d.number > uint64(l.mostRead); stale {
-			if time.Since(since) > layout.PinnedFor {
-				return errGap // the first delivery after the reset got lost
+		if stale.includes(d.number) {
+			if time.Since(stale.since) > layout.PinnedFor {
+				return errGap // the first deliveries after the reset got lost
 			}
 			continue
 		}
@@ -49,6 +48,21 @@ func (l *lease) read(ctx, drainCtx context.Context) error {
 			return err
 		}
 	}
+}
+
+// staleDeliveries tells deliveries that the server sent before it reset the consumer from later ones. Their numbers rise; those
+// after the reset start from 1. An acknowledgement of a stale one would name a number that the server has yet to give.
+type staleDeliveries struct {
+	expected bool // none was found to be later yet
+	last     uint64
+	since    time.Time // when the consumer was reset
+}
+
+// includes reports whether the delivery with that number is stale.
+func (s *staleDeliveries) includes(number uint64) bool {
+	s.expected = s.expected && number > s.last
+	s.last = number
+	return s.expected
 }
 
 // keepTurn has the server leave the partition to this worker while the device is behind and nothing is pulled. A worker that
