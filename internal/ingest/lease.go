@@ -39,16 +39,17 @@ type lease struct {
 	log      *slog.Logger
 
 	// The reader's.
-	pull      leasePull
-	begun     bool      // the server has chosen this worker, and the consumer is annotated
-	turn      uint64    // this worker's name for the turn in which the lease began; see pull.Message
-	checkedAt time.Time // when the reader last asked for the consumer's state
-	resent    bool      // the last acknowledgement was sent again since, because the server did not have it
-	resentAt  time.Time // when one was last sent again for a covered input that was redelivered
-	accused   uint64    // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
-	before    uint64    // the highest sequence that may have been delivered before this lease
-	doubtful  bool      // it may be higher: nobody has noted it
-	out       *queue    // to the goroutine that fills batches
+	pull       leasePull
+	begun      bool      // the server has chosen this worker, and the consumer is annotated
+	turn       uint64    // this worker's name for the turn in which the lease began; see pull.Message
+	checkedAt  time.Time // when the reader last asked for the consumer's state
+	resent     bool      // the last acknowledgement was sent again since, because the server did not have it
+	resentAt   time.Time // when one was last sent again for a covered input that was redelivered
+	accused    uint64    // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
+	before     uint64    // the highest sequence that may have been delivered before this lease
+	doubtful   bool      // it may be higher: nobody has noted it
+	lastNumber uint64    // of the last delivery that arrived
+	out        *queue    // to the goroutine that fills batches
 
 	comparing  bool          // an owner died while it compared a payload with others
 	order      chan *group   // submitted batches, in order

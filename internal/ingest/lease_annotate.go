@@ -88,7 +88,7 @@ func (l *lease) annotateOn(ctx context.Context, info *jetstream.ConsumerInfo, ch
 			annotations[key] = value
 		}
 	}
-	annotations[layout.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(annotations)), 10)
+	annotations[layout.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(annotations), l.highestTaken()), 10)
 	if err := l.server.annotate(ctx, info.Config, annotations); err != nil {
 		return fmt.Errorf("mark the consumer: %w", err)
 	}

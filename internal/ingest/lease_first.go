@@ -55,3 +55,21 @@ func (l *lease) judgeFirst(ctx context.Context, d *delivery) error {
 	}
 	return nil
 }
+
+// highestTaken returns the highest stream sequence that this lease has taken; 0 before it has begun.
+func (l *lease) highestTaken() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.floor.Highest()
+}
+
+// noteReset annotates how far this lease has taken inputs, if the delivery with that number shows that the consumer was reset
+// under it: another worker did so before the server pinned this one. The server no longer knows that it delivered them.
+func (l *lease) noteReset(ctx context.Context, number uint64) error {
+	last := l.lastNumber
+	l.lastNumber = number
+	if number > last {
+		return nil
+	}
+	return l.annotate(ctx, nil)
+}

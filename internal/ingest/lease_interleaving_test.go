@@ -69,3 +69,38 @@ func TestALeaseTakesNothingOfBeforeItsReset(t *testing.T) {
 		})
 	}
 }
+
+// The consumer is reset after the server has sent the first message of a lease, and before the lease resets it itself. What the lease
+// takes in between is delivered again, so the server no longer knows that it was delivered before. The lease notes that.
+func TestALeaseNotesWhatItTookBeforeAReset(t *testing.T) {
+	t.Parallel()
+	inLeaseModel(t, 1, func(m *leaseModel) {
+		s, w := m.server, m.workers[0]
+		m.leaveBehind(5)
+		m.give(w)
+		synctest.Wait()
+		s.deliver() // number 6: the lease will reset the consumer
+		m.arriveAll()
+		m.resetByAnother()
+		for range 6 {
+			s.deliver()
+		}
+		m.answerNext("pin")
+		m.answerNext("info")
+		s.deliver() // the answer did not know of this one
+		taken := s.nextSequence - 1
+		m.answerNext("annotate")
+		m.answerNext("reset")
+		m.arriveAll()
+		m.answerAll()
+		if s.results[taken] == "" {
+			m.violate("input %d is not processed, and nothing is shown", taken)
+		}
+		s.deliver()
+		m.arriveAll()
+		m.answerAll()
+		if noted := delivered(s.metadata); noted < taken {
+			m.violate("input %d was processed, and the annotations say that %d was the last one delivered", taken, noted)
+		}
+	})
+}

@@ -139,6 +139,9 @@ func (l *lease) take(ctx, drainCtx context.Context, d delivery) error {
 		return errPinLost
 	}
 	l.host.pending(d.pending)
+	if err := l.noteReset(ctx, d.number); err != nil {
+		return err
+	}
 	verdict, first := l.enter(&d)
 	if verdict == partition.Gap {
 		if err := l.fill(ctx, drainCtx, d.sequence); err != nil {
