@@ -31,10 +31,17 @@ func (m *leaseModel) leaveBehind(n int) {
 	}
 }
 
+// locked does what the scheduler does.
+func (m *leaseModel) locked(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
 // answerAll answers calls until there are none.
 func (m *leaseModel) answerAll() {
 	for synctest.Wait(); len(m.calls) > 0; synctest.Wait() {
-		m.answer()
+		m.locked(m.answer)
 	}
 }
 
@@ -45,14 +52,14 @@ func (m *leaseModel) answerNext(what string) {
 		m.violate("the script expects a call of %s", what)
 		return
 	}
-	m.answer()
+	m.locked(m.answer)
 	synctest.Wait()
 }
 
 // arriveAll lets everything arrive that the server has sent.
 func (m *leaseModel) arriveAll() {
 	for range 100 {
-		m.arrive()
+		m.locked(m.arrive)
 	}
 	synctest.Wait()
 }
@@ -64,7 +71,7 @@ func TestALeaseTakesNothingOfBeforeItsReset(t *testing.T) {
 	for seed := range uint64(20) {
 		inLeaseModel(t, seed, func(m *leaseModel) {
 			m.leaveBehind(2)
-			m.calm = true
+			m.calmDown()
 			m.handOvers()
 		})
 	}
@@ -77,17 +84,17 @@ func TestALeaseNotesWhatItTookBeforeAReset(t *testing.T) {
 	inLeaseModel(t, 1, func(m *leaseModel) {
 		s, w := m.server, m.workers[0]
 		m.leaveBehind(5)
-		m.give(w)
+		m.locked(func() { m.give(w) })
 		synctest.Wait()
-		s.deliver() // number 6: the lease will reset the consumer
+		m.locked(s.deliver) // number 6: the lease will reset the consumer
 		m.arriveAll()
-		m.resetByAnother()
+		m.locked(m.resetByAnother)
 		for range 6 {
-			s.deliver()
+			m.locked(s.deliver)
 		}
 		m.answerNext("pin")
 		m.answerNext("info")
-		s.deliver() // the answer did not know of this one
+		m.locked(s.deliver) // the answer did not know of this one
 		taken := s.nextSequence - 1
 		m.answerNext("annotate")
 		m.answerNext("reset")
@@ -96,7 +103,7 @@ func TestALeaseNotesWhatItTookBeforeAReset(t *testing.T) {
 		if s.results[taken] == "" {
 			m.violate("input %d is not processed, and nothing is shown", taken)
 		}
-		s.deliver()
+		m.locked(s.deliver)
 		m.arriveAll()
 		m.answerAll()
 		if noted := delivered(s.metadata); noted < taken {

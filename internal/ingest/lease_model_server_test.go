@@ -29,6 +29,7 @@ type modelServer struct {
 	pinSeen time.Time // when the pinned client last asked for something
 	pins    int
 	pulls   []*modelPull
+	skipped bool // the last delivery was lost
 
 	results   map[uint64]string // the message id of the result or dead letter of an input
 	storedAt  map[uint64]int    // the step in which that was
@@ -132,6 +133,8 @@ func (s *modelServer) receiver() *modelPull {
 	for _, p := range s.pulls {
 		switch {
 		case !p.open:
+		case p.leaving && s.m.random.IntN(50) == 0:
+			p.open = false // the server has processed that, though nobody waited for it
 		case p.request != "" && p.request != s.pin:
 			p.lost() // 423: the client asks again, without a pin
 		case p.request == s.pin:
@@ -143,6 +146,9 @@ func (s *modelServer) receiver() *modelPull {
 	}
 	p := asking[s.m.random.IntN(len(asking))]
 	if s.pin == "" {
+		if s.m.calm && p.leaving && p.e.holds {
+			s.m.violate("%s has left, and is pinned", p.w.id)
+		}
 		s.pins++
 		s.pin, s.pinSeen = fmt.Sprint("pin-", s.pins), time.Now()
 		p.request, p.requestTurn = s.pin, p.requestTurn+1
@@ -185,7 +191,8 @@ func (s *modelServer) deliver() {
 	}
 	s.nextNumber++
 	s.m.did("delivered")
-	if s.m.faults && s.m.random.IntN(25) == 0 { // the client passes some on to nobody
+	s.skipped = (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client passes some on to nobody
+	if s.skipped {
 		s.m.did("delivery lost")
 		s.m.note("delivery %d of %d to %s is lost", msg.number, sequence, p.w.id)
 		return

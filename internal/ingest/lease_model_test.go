@@ -23,7 +23,8 @@ import (
 //
 // Each run has three parts. In the first, everything goes wrong: workers crash, freeze and lose their device, the server drops
 // pins, requests and answers and deliveries and acknowledgements get lost or come late. In the second all leases end. In the
-// third nothing goes wrong any more except that some acknowledgements get lost, and the partition moves from worker to worker.
+// third nothing goes wrong any more except that single deliveries and acknowledgements get lost, and the partition moves from
+// worker to worker.
 //
 // These invariants hold throughout:
 //   - The server counts no input as settled whose result or dead letter is not stored.
@@ -31,11 +32,13 @@ import (
 //   - All results of an input have one id.
 //   - An input that counts as delivered for the first time had no result when the server sent it.
 //   - A lease takes each input once, publishes inputs in their order, and takes nothing of a later turn.
-//   - A lease that does not have the partition does not reset the consumer while it knows of an owner.
+//   - A lease that does not have the partition does not reset the consumer while it knows of an owner. One that has lost it does not
+//     change the new owner's annotations, nor unpin it.
 //   - An input becomes a dead letter only if it was alone on the device as two owners were lost.
 //
 // In the third part these hold too:
 //   - No lease ends before the partition is taken away from its worker.
+//   - The server pins no client that has left.
 //   - No input that a lease has acknowledged is given to the next one.
 //   - All inputs come to have a result, and nothing is left unacknowledged.
 
@@ -64,12 +67,12 @@ type leaseModel struct {
 	begin   int // how many inputs there were before the third part
 	all     sync.WaitGroup
 
-	mu     sync.Mutex // of calls, acks, and the fields of workers and pulls that both sides use
+	mu     sync.Mutex // held while the scheduler does anything, and by workers for what both sides use
 	calls  []*modelCall
 	lossy  bool // the last acknowledgement was lost
 	active int  // leases that have not ended
 
-	notes  sync.Mutex
+	notes  sync.Mutex // of what follows, and of steps and calm
 	counts map[string]int
 	trace  []string
 	broken string
@@ -147,9 +150,11 @@ func (m *leaseModel) start() {
 }
 
 func (m *leaseModel) stop() {
+	m.mu.Lock()
 	for _, w := range m.workers {
 		m.end(w)
 	}
+	m.mu.Unlock()
 	synctest.Wait()
 	m.all.Wait()
 }
@@ -165,8 +170,9 @@ func (m *leaseModel) run() {
 		}
 	}
 	m.quiet()
-	m.calm, m.begin = true, len(m.server.inputs)
+	m.begin = len(m.server.inputs)
 	m.addInputs(modelInputs)
+	m.calmDown()
 	m.handOvers()
 }
 
@@ -184,18 +190,27 @@ func (m *leaseModel) newWorker(slot int) {
 // step does one thing at random, once all workers wait.
 func (m *leaseModel) step() {
 	synctest.Wait()
+	m.mu.Lock()
+	m.notes.Lock()
 	m.steps++
-	switch n := m.random.IntN(40); {
-	case n < 18:
-		m.answer()
-	case n < 23:
-		m.server.deliver()
-	case n < 29:
-		m.arrive()
-	case n < 32:
-		m.ackArrives()
-	case n < 34:
+	m.notes.Unlock()
+	m.mu.Unlock()
+	n := m.random.IntN(40)
+	if n < 2 {
 		m.pass()
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case n < 20:
+		m.answer()
+	case n < 25:
+		m.server.deliver()
+	case n < 31:
+		m.arrive()
+	case n < 34:
+		m.ackArrives()
 	case !m.faults:
 	case n < 35:
 		m.elect()
@@ -232,15 +247,12 @@ func (m *leaseModel) isFrozen(w *leaseWorker) bool { return m.steps < w.frozenUn
 
 // answer lets the server see a call, and the caller its answer, if neither gets lost.
 func (m *leaseModel) answer() {
-	m.mu.Lock()
 	i := m.pick()
 	if i < 0 {
-		m.mu.Unlock()
 		return
 	}
 	c := m.calls[i]
 	m.calls = slices.Delete(m.calls, i, i+1)
-	m.mu.Unlock()
 	fate := m.random.IntN(60)
 	switch {
 	case c.gone && (!m.faults || fate < 30):
@@ -440,9 +452,8 @@ func (m *leaseModel) replace() {
 	}
 }
 
-// end is the end of a worker's process. Some of what it has sent may arrive later.
+// end is the end of a worker's process. m.mu is held, as for everything that the scheduler does. Some of what it has sent may arrive later.
 func (m *leaseModel) end(w *leaseWorker) {
-	m.mu.Lock()
 	w.dead = true
 	for _, c := range m.calls {
 		c.gone = c.gone || c.w == w
@@ -450,7 +461,6 @@ func (m *leaseModel) end(w *leaseWorker) {
 	for _, p := range w.pulls {
 		p.open, p.leaving = false, true
 	}
-	m.mu.Unlock()
 	m.take(w)
 	w.life()
 	w.kill()
@@ -458,12 +468,16 @@ func (m *leaseModel) end(w *leaseWorker) {
 
 // quiet is the second part: all leases end, and nothing is on its way any more.
 func (m *leaseModel) quiet() {
+	m.mu.Lock()
 	m.faults = false
 	for _, w := range m.workers {
 		w.frozenUntil = 0
 		m.take(w)
 	}
+	m.mu.Unlock()
 	m.until("all leases end", func() bool { return m.active == 0 })
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.acks, m.calls = nil, nil
 	for _, w := range m.workers {
 		w.over = w.over || w.lost
@@ -474,15 +488,26 @@ func (m *leaseModel) quiet() {
 	}
 }
 
+// calmDown begins the third part.
+func (m *leaseModel) calmDown() {
+	m.notes.Lock()
+	m.calm = true
+	m.notes.Unlock()
+}
+
 // handOvers is the third part: the partition goes from one worker to the next.
 func (m *leaseModel) handOvers() {
 	s := m.server
 	for round := range 4 {
 		w := m.workers[round%len(m.workers)]
 		goal := s.inputs[m.begin+(round+1)*modelInputs/4-1]
+		m.mu.Lock()
 		m.give(w)
+		m.mu.Unlock()
 		m.until(fmt.Sprintf("the floor comes to %d", goal), func() bool { return s.floorSequence >= goal })
+		m.mu.Lock()
 		m.take(w)
+		m.mu.Unlock()
 		m.until("the lease ends", func() bool { return m.active == 0 && len(w.start) == 0 })
 	}
 	if m.broken != "" {
@@ -521,7 +546,7 @@ func (m *leaseModel) count(n int) {
 // held notes that a lease got an input to process.
 func (m *leaseModel) held(e *modelLease, d *delivery) {
 	m.notes.Lock()
-	before := m.takes[d.sequence]
+	calm, before := m.calm, m.takes[d.sequence]
 	m.takes[d.sequence] = append(before, e)
 	m.notes.Unlock()
 	msg := d.msg.(*modelMessage)
@@ -531,7 +556,7 @@ func (m *leaseModel) held(e *modelLease, d *delivery) {
 	case msg.turn != 0 && msg.turn != e.l.turn:
 		m.violate("lease %d of %s takes input %d of another turn", e.n, e.w.id, d.sequence)
 	}
-	if !m.calm {
+	if !calm {
 		return
 	}
 	m.notes.Lock()
@@ -571,13 +596,16 @@ func (m *leaseModel) published(e *modelLease, d *delivery) {
 }
 
 // ended notes the end of a lease.
-func (m *leaseModel) ended(e *modelLease, taken bool, err error) {
+func (m *leaseModel) ended(e *modelLease, err error) {
 	m.note("lease %d of %s ends: %v", e.n, e.w.id, err)
-	if err == nil || taken {
+	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	m.did(err.Error())
-	if m.calm && !e.w.dead {
+	m.notes.Lock()
+	calm := m.calm
+	m.notes.Unlock()
+	if calm && !e.w.isGone() {
 		m.violate("lease %d of %s ends while nothing is wrong: %v", e.n, e.w.id, err)
 	}
 }

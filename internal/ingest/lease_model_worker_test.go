@@ -40,7 +40,9 @@ type modelLease struct {
 	w          *leaseWorker
 	l          *lease
 	n          int
-	knowsOther bool // the last answer about the consumer showed another client's pin
+	owner      string // by the last answer about the consumer
+	holds      bool   // it has begun; nothing is annotated from another goroutine before
+	knowsOther bool   // the last answer about the consumer showed another client's pin
 	carry      delivery
 	carrying   bool
 }
@@ -65,7 +67,7 @@ func (w *leaseWorker) hold(ctx context.Context) {
 	for attempt := 1; ctx.Err() == nil && !w.isGone(); attempt++ {
 		e := w.newLease()
 		err := e.l.run(ctx, w.drain)
-		w.m.ended(e, ctx.Err() != nil, err)
+		w.m.ended(e, err)
 		if ctx.Err() != nil || w.isGone() {
 			return
 		}
@@ -144,25 +146,37 @@ func (e *modelLease) info(ctx context.Context) (info *jetstream.ConsumerInfo, er
 	if err != nil {
 		return nil, err
 	}
-	pin := pinOf(info)
-	e.knowsOther = pin != "" && pin != e.l.pinned()
+	pin, own := pinOf(info), e.l.pinned()
+	e.w.m.mu.Lock()
+	e.knowsOther, e.owner = pin != "" && pin != own, info.Config.Metadata[annotationOwner]
+	e.w.m.mu.Unlock()
 	return info, nil
+}
+
+// known is what the lease knows of the consumer: whether another client is pinned, and the owner by the annotations.
+func (e *modelLease) known() (other bool, owner string) {
+	e.w.m.mu.Lock()
+	defer e.w.m.mu.Unlock()
+	return e.knowsOther, e.owner
 }
 
 // reset checks that nobody resets a consumer which it knows to be another's.
 func (e *modelLease) reset(ctx context.Context) error {
-	if e.knowsOther && !e.l.begun {
+	if other, _ := e.known(); other && !e.holds {
 		e.w.m.violate("%s resets the consumer under an owner", e.w.id)
 	}
 	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(); return nil })
 }
 
 func (e *modelLease) annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
+	if other, owner := e.known(); e.holds && owner != "" && owner != e.w.id {
+		e.w.m.violate("%s overwrites the annotations of %s (pinned: %t)", e.w.id, owner, !other)
+	}
 	return e.w.call(ctx, "annotate", false, func() error { e.w.m.server.annotate(metadata); return nil })
 }
 
 func (e *modelLease) unpin(ctx context.Context) error {
-	if e.knowsOther {
+	if other, _ := e.known(); other {
 		e.w.m.violate("%s unpins another client", e.w.id)
 	}
 	return e.w.call(ctx, "unpin", false, func() error { e.w.m.server.pin = ""; e.w.m.did("unpinned"); return nil })
@@ -198,7 +212,7 @@ func (e *modelLease) flush(ctx context.Context) error {
 
 func (e *modelLease) pull() (leasePull, error) {
 	m := e.w.m
-	p := &modelPull{w: e.w, in: make(chan *modelMessage, 16*modelInputs), broken: make(chan error, 1), open: true, fresh: time.Now()}
+	p := &modelPull{w: e.w, e: e, in: make(chan *modelMessage, 16*modelInputs), broken: make(chan error, 1), open: true, fresh: time.Now()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !e.w.dead {
@@ -211,6 +225,7 @@ func (e *modelLease) pull() (leasePull, error) {
 // modelPull is a pull: its requests at the server, the wire to the client, and what has come to the client.
 type modelPull struct {
 	w      *leaseWorker
+	e      *modelLease
 	in     chan *modelMessage
 	broken chan error
 
@@ -317,6 +332,7 @@ func (e *modelLease) pending(uint64)    {}
 func (e *modelLease) redelivered()      { e.w.m.did("known") }
 
 func (e *modelLease) began() {
+	e.holds = true
 	e.w.m.did("lease begun")
 	e.w.m.note("%s has the partition, lease %d", e.w.id, e.n)
 }
