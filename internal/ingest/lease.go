@@ -43,7 +43,7 @@ type lease struct {
 	begun      bool      // the server has chosen this worker, and the consumer is annotated
 	turn       uint64    // this worker's name for the turn in which the lease began; see pull.Message
 	checkedAt  time.Time // when the reader last asked for the consumer's state
-	resent     bool      // the last acknowledgement was sent again since, because the server did not have it
+	resent     uint64    // the stream sequence of the acknowledgement that was sent again because the server did not have it; 0 for none
 	resentAt   time.Time // when one was last sent again for a covered input that was redelivered
 	accused    uint64    // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
 	before     uint64    // the highest sequence that may have been delivered before this lease

@@ -146,6 +146,10 @@ func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	if err := at(2); err != nil || acknowledged.times != 2 {
 		t.Errorf("at the next look without it: %v, sent %d times; want twice and no error", err, acknowledged.times)
 	}
+	l.ackedUpTo = 4 // what was behind it has been acknowledged too
+	if err := at(2); err != nil || acknowledged.times != 3 {
+		t.Errorf("at the first look without a later one: %v, sent %d times; want three times and no error", err, acknowledged.times)
+	}
 	if err := at(2); !errors.Is(err, errOverridden) {
 		t.Errorf("where sending it again was of no use: %v, want %v", err, errOverridden)
 	}

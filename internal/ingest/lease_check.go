@@ -64,13 +64,13 @@ func (l *lease) checkAcknowledged(drainCtx context.Context, info *jetstream.Cons
 	msg, sequence, open := l.lastAcked, l.ackedUpTo, l.floor.Open()
 	l.mu.Unlock()
 	if msg == nil || open > 0 || info.AckFloor.Stream >= sequence {
-		l.resent = false
+		l.resent = 0
 		return nil
 	}
-	if l.resent {
+	if l.resent == sequence {
 		return errOverridden
 	}
-	l.resent = true
+	l.resent = sequence
 	l.sendAck(drainCtx, msg, sequence)
 	return nil
 }

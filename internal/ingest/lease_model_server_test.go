@@ -25,11 +25,13 @@ type modelServer struct {
 	counts                     map[uint64]int  // deliveries, for redelivered messages
 	metadata                   map[string]string
 
-	pin     string
-	pinSeen time.Time // when the pinned client last asked for something
-	pins    int
-	pulls   []*modelPull
-	skipped bool // the last delivery was lost
+	pin       string
+	pinSeen   time.Time // when the pinned client last asked for something
+	pins      int
+	pulls     []*modelPull
+	skipped   bool // the last delivery was lost
+	epoch     int  // how often the consumer was reset
+	sheltered bool // it was reset under an owner, to which nothing has come since
 
 	results   map[uint64]string // the message id of the result or dead letter of an input
 	storedAt  map[uint64]int    // the step in which that was
@@ -70,8 +72,12 @@ func (s *modelServer) info() *jetstream.ConsumerInfo {
 	}
 }
 
-// reset has the consumer deliver from its floor again.
-func (s *modelServer) reset() {
+// reset has the consumer deliver from its floor again. One that another than the pinned client asked for comes under an owner that does
+// not know of it. If the first deliveries after it got lost too, just as many as the owner has had before, their numbers would go
+// on where the old ones end. No lease can tell that from the stream having nothing there, and the model spares it that.
+func (s *modelServer) reset(by string) {
+	s.epoch++
+	s.sheltered = s.pin != "" && by != s.pin
 	s.m.did("reset")
 	for in := range s.m.takes {
 		s.forgotten[in] = s.forgotten[in] || in > delivered(s.metadata)
@@ -187,11 +193,11 @@ func (s *modelServer) deliver() {
 	s.pending[sequence] = false
 	s.counts[sequence]++
 	msg := &modelMessage{
-		m: s.m, number: s.nextNumber, sequence: sequence, deliveries: s.counts[sequence], turn: p.requestTurn, sent: s.m.steps, since: time.Now(),
+		m: s.m, number: s.nextNumber, sequence: sequence, deliveries: s.counts[sequence], turn: p.requestTurn, epoch: s.epoch, sent: s.m.steps, since: time.Now(),
 	}
 	s.nextNumber++
 	s.m.did("delivered")
-	s.skipped = (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client passes some on to nobody
+	s.skipped = !s.sheltered && (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client passes some on to nobody
 	if s.skipped {
 		s.m.did("delivery lost")
 		s.m.note("delivery %d of %d to %s is lost", msg.number, sequence, p.w.id)
@@ -235,6 +241,7 @@ type modelMessage struct {
 	sequence   uint64
 	deliveries int
 	turn       uint64
+	epoch      int
 	sent       int // the step in which the server sent it; 0 for one that was read from the stream
 	since      time.Time
 }

@@ -36,7 +36,8 @@ import (
 //     change the new owner's annotations, nor unpin it.
 //   - An input becomes a dead letter only if it was alone on the device as two owners were lost.
 //
-// In the third part these hold too:
+// In the third part these hold too, for a lease that did not reset the consumer while it waited. One that did may be pinned before
+// that reset, process what it gets, and reset the consumer again. That is safe, and may cost a restart or a second computation.
 //   - No lease ends before the partition is taken away from its worker.
 //   - The server pins no client that has left.
 //   - No input that a lease has acknowledged is given to the next one.
@@ -301,6 +302,7 @@ func (m *leaseModel) arrive() {
 			p.wire = p.wire[1:]
 			if !p.leaving && !p.w.dead {
 				p.in <- msg
+				m.server.sheltered = m.server.sheltered && msg.epoch != m.server.epoch
 			}
 		}
 	}
@@ -392,6 +394,9 @@ func (m *leaseModel) mishap() {
 		m.note("%s freezes", w.id)
 		w.frozenUntil = m.steps + m.random.IntN(150)
 	case 3, 4, 5:
+		if m.server.sheltered {
+			return
+		}
 		m.did("cut")
 		m.note("%s is cut off", w.id)
 		for _, p := range w.pulls {
@@ -434,7 +439,7 @@ func (m *leaseModel) resetByAnother() {
 	metadata := m.server.info().Config.Metadata
 	metadata[layout.MarkDelivered] = fmt.Sprint(max(delivered(metadata), m.server.nextSequence-1))
 	m.server.annotate(metadata)
-	m.server.reset()
+	m.server.reset("another")
 }
 
 // crash ends a worker's process, and starts another in its place.
@@ -572,7 +577,7 @@ func (m *leaseModel) held(e *modelLease, d *delivery) {
 func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
 	m.note("%s acknowledges %d of %d", e.w.id, d.number, d.sequence)
 	m.notes.Lock()
-	if m.calm {
+	if m.calm && !e.waited {
 		m.clean[e] = max(m.clean[e], d.sequence)
 	}
 	m.notes.Unlock()
@@ -605,7 +610,7 @@ func (m *leaseModel) ended(e *modelLease, err error) {
 	m.notes.Lock()
 	calm := m.calm
 	m.notes.Unlock()
-	if calm && !e.w.isGone() {
+	if calm && !e.waited && !e.w.isGone() {
 		m.violate("lease %d of %s ends while nothing is wrong: %v", e.n, e.w.id, err)
 	}
 }

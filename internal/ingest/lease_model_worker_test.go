@@ -40,6 +40,7 @@ type modelLease struct {
 	w          *leaseWorker
 	l          *lease
 	n          int
+	waited     bool   // it has reset the consumer while it waited for the partition
 	owner      string // by the last answer about the consumer
 	holds      bool   // it has begun; nothing is annotated from another goroutine before
 	knowsOther bool   // the last answer about the consumer showed another client's pin
@@ -165,7 +166,11 @@ func (e *modelLease) reset(ctx context.Context) error {
 	if other, _ := e.known(); other && !e.holds {
 		e.w.m.violate("%s resets the consumer under an owner", e.w.id)
 	}
-	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(); return nil })
+	own := e.l.pinned()
+	if !e.holds {
+		e.waited = true
+	}
+	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(own); return nil })
 }
 
 func (e *modelLease) annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
