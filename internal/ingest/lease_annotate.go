@@ -43,7 +43,7 @@ func (l *lease) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) erro
 		l.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
 			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(l.batches.largest()))
 	}
-	l.caution, l.quarantined = caution, caution.Suspects(l.batches.largest())
+	l.caution, l.quarantined = caution, caution.Quarantined(l.batches.largest())
 	l.ackedUpTo, l.floor = floor, partition.NewFloor(floor)
 	l.comparing = left[annotationBeside] != ""
 	return l.annotateOn(ctx, info, map[string]string{
@@ -106,7 +106,7 @@ func (l *lease) relax(ctx context.Context, n int) error {
 		return nil
 	}
 	l.caution = l.caution.Relaxed(floor)
-	l.quarantined = l.caution.Suspects(l.batches.largest())
+	l.quarantined = l.caution.Quarantined(l.batches.largest())
 	caution := l.caution
 	l.mu.Unlock()
 	return l.annotate(ctx, map[string]string{annotationCaution: caution.String(), annotationBeside: ""})

@@ -38,7 +38,7 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	if err := l.takeOver(r.ctx(), info); err != nil {
 		t.Fatal(err)
 	}
-	quarantined := l.caution.Suspects(l.batches.largest())
+	quarantined := l.caution.Quarantined(l.batches.largest())
 	for _, c := range []struct{ came, deaths int }{{quarantined - 1, 2}, {1, 1}} {
 		if err := l.relax(r.ctx(), c.came); err != nil {
 			t.Fatal(err)

@@ -253,7 +253,7 @@ func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 
 // leaseOf works from floor to n, or until it dies of a payload that kills, and returns how far it came and what is kept.
 func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
-	kept, left := c, c.Suspects(most)
+	kept, left := c, c.Quarantined(most)
 	for floor < n {
 		if c.GiveUp() && floor == c.Floor {
 			givenUp[floor+1] = true
@@ -275,7 +275,7 @@ func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]boo
 		floor = end
 		if c.Due(floor) && left <= 0 {
 			c = c.Relaxed(floor)
-			kept, left = c, c.Suspects(most)
+			kept, left = c, c.Quarantined(most)
 		}
 	}
 	return floor, kept, false
