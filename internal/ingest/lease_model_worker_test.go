@@ -172,8 +172,8 @@ func (e *modelLease) reset(ctx context.Context) error {
 }
 
 func (e *modelLease) annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
-	if other, owner := e.known(); e.holds && owner != "" && owner != e.w.id {
-		e.w.m.violate("%s overwrites the annotations of %s (pinned: %t)", e.w.id, owner, !other)
+	if _, owner := e.known(); e.holds && owner != "" && owner != e.w.id && metadata[annotationOwner] != owner {
+		e.w.m.violate("%s overwrites the annotations of %s", e.w.id, owner)
 	}
 	return e.w.call(ctx, "annotate", false, func() error { e.w.m.server.annotate(metadata); return nil })
 }
