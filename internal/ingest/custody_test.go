@@ -19,7 +19,7 @@ func waitingFor(pin string) *jetstream.ConsumerInfo {
 func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
-	e := r.idleTenure().e // which the members have given nothing
+	e := r.idleLease().e // which the members have given nothing
 	c, start := e.custody, time.Now()
 	wants := func(p int) bool {
 		mine, _ := e.members.Mine(p)
@@ -89,7 +89,7 @@ func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
-	e := r.idleTenure().e
+	e := r.idleLease().e
 	membership, leave := context.WithCancel(r.ctx())
 	defer leave()
 	go e.members.Run(membership)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,14 +16,16 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/members"
 	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
 // Exclusive delivery: the input stream puts the number of a partition before each subject, every partition has a
 // consumer, and the server gives each consumer's messages to one worker at a time. Which worker that is to be, the
-// workers agree on among themselves (members); while one has a partition it holds a tenure of it.
+// workers agree on among themselves (members). While one has a partition it holds a lease on it.
 
 // pullFor is how long a pull request lasts, and how often the server hears of a worker that is behind.
 const pullFor = time.Second
@@ -35,7 +38,7 @@ type exclusive struct {
 	members *members.Members
 	backlog *backlog
 	custody *custody
-	handing []atomic.Bool                       // by partition: its tenure has something to hand on and asks for nothing; see stalls
+	handing []atomic.Bool                       // by partition: its lease has a delivery to pass on and asks for nothing; see stalls
 	gates   map[*streams.Pipeline]*sync.RWMutex // held by what is on a device; exclusively by what must be alone there
 	under   map[*streams.Pipeline]*atomic.Int32 // batches of a device's partitions that are submitted and not settled
 }
@@ -56,9 +59,9 @@ func newExclusive(w *Worker) (*exclusive, error) {
 	return e, nil
 }
 
-// run works on the partitions that are this worker's until ctx is done, and then finishes what is in hand until hard
-// ends. What ends it before, it gives to stop, which ends ctx.
-func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc) {
+// run works on the partitions that are this worker's until ctx is done, and then finishes the batches in flight until drainCtx
+// ends. If something ends it before, it passes that to stop, which ends ctx.
+func (e *exclusive) run(ctx, drainCtx context.Context, stop context.CancelCauseFunc) {
 	var keepers, helpers sync.WaitGroup
 	completed, finish := context.WithCancel(context.WithoutCancel(ctx))
 	for _, p := range e.w.pipes {
@@ -79,7 +82,7 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 	helpers.Go(func() { e.custody.watch(membership, func(p int) { e.lookAt(membership, p) }) })
 	for p := range e.w.opts.Partitions {
 		keepers.Go(func() {
-			if err := e.keep(ctx, hard, p); err != nil {
+			if err := e.keep(ctx, drainCtx, p); err != nil {
 				stop(err)
 			}
 		})
@@ -90,17 +93,17 @@ func (e *exclusive) run(ctx, hard context.Context, stop context.CancelCauseFunc)
 	helpers.Wait()
 }
 
-// keep holds tenures of a partition whenever it is this worker's, until ctx is done.
-func (e *exclusive) keep(ctx, hard context.Context, p int) error {
+// keep holds leases on a partition whenever it is this worker's, until ctx is done.
+func (e *exclusive) keep(ctx, drainCtx context.Context, p int) error {
 	for e.members.Await(ctx, p, true) {
 		mine, dismiss := context.WithCancel(ctx)
 		go func() {
 			e.members.Await(mine, p, false)
 			dismiss()
 		}()
-		err := e.hold(mine, hard, p)
+		err := e.hold(mine, drainCtx, p)
 		if mine.Err() != nil && ctx.Err() == nil && e.custody.gave(p) {
-			e.lookAt(ctx, p) // who waits for it has it now
+			e.lookAt(ctx, p) // the next owner may have it now
 		}
 		dismiss()
 		if err != nil {
@@ -110,18 +113,23 @@ func (e *exclusive) keep(ctx, hard context.Context, p int) error {
 	return nil
 }
 
-// hold holds one tenure after another until the partition is not this worker's any more. Only what ends the worker is an
-// error.
-func (e *exclusive) hold(ctx, hard context.Context, p int) error {
+// hold holds one lease after another until the partition is not this worker's any more. It returns an error only for what
+// ends the worker.
+func (e *exclusive) hold(ctx, drainCtx context.Context, p int) error {
 	pipe := e.w.pipes[p%len(e.w.pipes)]
 	log := e.w.log.With("partition", p)
 	var often restarts
 	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
-		t := &tenure{e: e, w: e.w, partition: p, nc: e.w.conns.ForPartition(p, n), pipe: pipe, log: log}
-		if !(natsconn.Connections{e.w.conns[0], t.nc}).AwaitConnected(ctx) {
+		inputs := e.w.conns.ForPartition(p, n)
+		if !(natsconn.Connections{e.w.conns[0], inputs}).AwaitConnected(ctx) {
 			return nil
 		}
-		err := t.run(ctx, hard)
+		progressed := false
+		l, err := e.newLease(ctx, p, inputs, pipe, log)
+		if err == nil {
+			err = l.run(ctx, drainCtx)
+			progressed = l.progressed
+		}
 		switch {
 		case pipe.Err() != nil:
 			return pipe.Err()
@@ -129,7 +137,7 @@ func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 			return fmt.Errorf("partition %d: %w", p, err)
 		case ctx.Err() != nil:
 			return nil
-		case t.progressed:
+		case progressed:
 			attempt = 1
 		}
 		e.w.observer.Restarted()
@@ -141,8 +149,30 @@ func (e *exclusive) hold(ctx, hard context.Context, p int) error {
 	return nil
 }
 
+// newLease makes a lease on a partition whose inputs come over that connection.
+func (e *exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, pipe *streams.Pipeline, log *slog.Logger) (*lease, error) {
+	w := e.w
+	name := topology.PartitionConsumer(w.opts.Consumer, p)
+	consumer, err := e.js.Consumer(ctx, w.opts.Stream, name)
+	if err != nil {
+		return nil, err
+	}
+	size := w.pullSize(consumer)
+	server := &consumerServer{
+		js: e.js, requests: w.nc, inputs: inputs, stream: w.opts.Stream, name: name, partition: p, consumer: consumer,
+		request: pull.Request{
+			Stream: w.opts.Stream, Consumer: name, Group: topology.PriorityGroup,
+			Messages: size.Messages, Limit: size.Limit(inputs), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
+		},
+	}
+	l := newLease(e.id, w.opts.Stream, server, &partitionHost{e: e, w: w, partition: p}, log)
+	l.subjects, l.maxBytes, l.order = w.opts.Subjects, w.maxBytes, make(chan *inflight.Batch, w.pool.Size())
+	l.batches = newPipelineBatches(l, e, pipe)
+	return l, nil
+}
+
 // encodeCompleted takes batches as they come from the device, in whatever order, encodes their results so that their
-// buffers are free again, and leaves the rest to the tenure that each belongs to.
+// buffers are free again, and leaves the rest to the lease that each belongs to.
 func (e *exclusive) encodeCompleted(ctx context.Context, pipe *streams.Pipeline) {
 	s := &results.Buffers{}
 	for {

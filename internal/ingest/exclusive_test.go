@@ -197,8 +197,8 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// Acknowledgements of a tenure that is over can come late. They cover only what was settled; but the server takes none
-// below them any more, and the tenure begins anew.
+// Acknowledgements of a lease that is over can come late. They cover only what was settled; but the server takes none
+// below them any more, and the lease begins anew.
 func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -206,7 +206,7 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, 10)
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
-	// As of a worker that had a long tenure: a high number, for a sequence that is settled.
+	// As of a worker that had a long lease: a high number, for a sequence that is settled.
 	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
 	r.publishFrom(10, 11, document)
 	r.tally.awaitStored(t, 11)

@@ -14,7 +14,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -33,7 +32,7 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 		t.Errorf("the id of the dead letter is %q", got)
 	}
 	// What a lease reads from the stream has the same id as what the consumer delivers.
-	read := (&tenure{w: &Worker{opts: Options{Topology: topology.Topology{Stream: "IN"}}}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
+	read := (&lease{stream: "IN", server: &consumerServer{stream: "IN"}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
 	if got := results.MessageID(&read); got != id {
 		t.Errorf("the id of a message that is read from the stream is %q", got)
 	}

@@ -50,9 +50,9 @@ func TestSeveralConnections(t *testing.T) {
 	}
 }
 
-// TestATenureGoesOverTheNextConnection has a partition's connection lose everything that comes to it, without its end
+// TestALeaseGoesOverTheNextConnection has a partition's connection lose everything that comes to it, without its end
 // hearing of that.
-func TestATenureGoesOverTheNextConnection(t *testing.T) {
+func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	run := r.prepare(hostDevice(t), streams.Config{})

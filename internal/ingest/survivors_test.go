@@ -145,9 +145,9 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
 	t.Cleanup(open) // before the worker is waited for
 	w.await(t, n, 10*n)
-	idle := r.idleTenure()
+	idle := r.idleLease()
 	for range 3 {
-		if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
+		if err := idle.checkConsumer(r.ctx(), r.ctx()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,12 +178,12 @@ func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
 	t.Cleanup(open) // before the worker is waited for
 	w.await(t, n, 10*n)
 	owner.nc.Close()
-	idle := r.idleTenure()
+	idle := r.idleLease()
 	until(t, "the server has let go of the dead owner", func() bool {
 		info, err := idle.consumer.Info(r.ctx())
 		return err == nil && pinOf(info) == ""
 	})
-	if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
+	if err := idle.checkConsumer(r.ctx(), r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.NumPending != n {

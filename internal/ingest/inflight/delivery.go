@@ -6,15 +6,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/pull"
 )
-
-// Receipt acknowledges a delivery.
-type Receipt interface {
-	Ack() error
-	DoubleAck(ctx context.Context) error
-}
 
 // Message is what a delivery keeps of a message that package pull returns. *pull.Message implements it.
 type Message interface {
@@ -22,9 +17,10 @@ type Message interface {
 	Headers() nats.Header
 	Subject() string
 	Reply() string
-	Receipt() *pull.Message
+	Receipt() pull.Receipt // without the payload
 
-	Receipt
+	Ack() error
+	DoubleAck(ctx context.Context) error
 	InProgress() error
 	NakWithDelay(delay time.Duration) error
 	TermWithReason(reason string) error
@@ -50,8 +46,18 @@ type Delivery struct {
 	Cleared time.Time // no result of it was stored before then; zero: unknown
 }
 
+// Incoming is a message from which NewDelivery makes a delivery. *pull.Message implements it.
+type Incoming interface {
+	Message
+
+	HeaderBytes() int // bytes of the headers on the wire
+	Turn() uint64     // see pull.Message
+	Since() time.Time // a moment before it reached the process; zero: unknown
+	Metadata() (*jetstream.MsgMetadata, error)
+}
+
 // NewDelivery makes a delivery of msg, received at now. It returns an error for a message that is not from JetStream.
-func NewDelivery(msg *pull.Message, now time.Time) (Delivery, error) {
+func NewDelivery(msg Incoming, now time.Time) (Delivery, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return Delivery{}, fmt.Errorf("message on %q has no JetStream metadata: %w", msg.Subject(), err)

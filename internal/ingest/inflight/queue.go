@@ -59,6 +59,19 @@ func (q *Queue) Get() (Delivery, bool) {
 	return d, ok
 }
 
+// TryGet is Get that does not wait: it reports false if the queue is empty.
+func (q *Queue) TryGet() (Delivery, bool) {
+	select {
+	case d, ok := <-q.ch:
+		if ok {
+			q.took(d)
+		}
+		return d, ok
+	default:
+		return Delivery{}, false
+	}
+}
+
 // took frees the room of d, which was received from q.ch.
 func (q *Queue) took(d Delivery) {
 	q.bytes.Add(-int64(len(d.Msg.Data()) + d.HeaderBytes))

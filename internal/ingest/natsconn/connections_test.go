@@ -23,7 +23,7 @@ func TestLinks(t *testing.T) {
 	}
 	for n, want := range []*nats.Conn{c, b, c, b} {
 		if three.ForPartition(5, n) != want {
-			t.Errorf("tenure %d of partition 5 is not over the next connection that is not for results", n)
+			t.Errorf("lease %d on partition 5 is not over the next connection that is not for results", n)
 		}
 	}
 }
