@@ -39,7 +39,8 @@ func (l *lease) fill(ctx, drainCtx context.Context, sequence uint64) error {
 		l.log.Info("read inputs from the stream that were delivered and never came", "inputs", len(missing), "from", sequences[0])
 	}
 	for i, raw := range missing {
-		if err := l.passOn(ctx, drainCtx, l.stored(raw, next+uint64(i)), false); err != nil {
+		d := l.stored(raw, next+uint64(i))
+		if err := l.passOn(ctx, drainCtx, &d, false); err != nil {
 			return err
 		}
 	}

@@ -29,9 +29,10 @@ func (l *lease) read(ctx, drainCtx context.Context) error {
 	defer over()
 	go l.keepTurn(keeping)
 	var stale staleDeliveries
+	var d inflight.Delivery // one for all: it escapes to the host
 	for {
-		d, err := l.next(ctx, drainCtx)
-		if err != nil {
+		d = inflight.Delivery{} // while it waits it holds no message
+		if d, err = l.next(ctx, drainCtx); err != nil {
 			return err
 		}
 		if !l.begun {
@@ -47,7 +48,7 @@ func (l *lease) read(ctx, drainCtx context.Context) error {
 			}
 			continue
 		}
-		if err := l.take(ctx, drainCtx, d); err != nil {
+		if err := l.take(ctx, drainCtx, &d); err != nil {
 			return err
 		}
 	}
@@ -135,7 +136,7 @@ func (l *lease) begin(ctx context.Context, d *inflight.Delivery) error {
 }
 
 // take enters a delivery, and passes it on if it has to be processed.
-func (l *lease) take(ctx, drainCtx context.Context, d inflight.Delivery) error {
+func (l *lease) take(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	l.host.handing(true)
 	defer l.host.handing(false)
 	if d.Turn != l.turn {
@@ -145,12 +146,12 @@ func (l *lease) take(ctx, drainCtx context.Context, d inflight.Delivery) error {
 	if err := l.noteReset(ctx, d.ConsumerSequence); err != nil {
 		return err
 	}
-	verdict, first := l.enter(&d)
+	verdict, first := l.enter(d)
 	if verdict == partition.Gap {
 		if err := l.fill(ctx, drainCtx, d.Sequence); err != nil {
 			return err
 		}
-		verdict, first = l.enter(&d)
+		verdict, first = l.enter(d)
 	}
 	switch verdict {
 	case partition.New:
@@ -174,22 +175,22 @@ func (l *lease) enter(d *inflight.Delivery) (v partition.Verdict, first bool) {
 }
 
 // passOn gives a new delivery to the goroutine that fills batches, unless it becomes a dead letter at once.
-func (l *lease) passOn(ctx, drainCtx context.Context, d inflight.Delivery, first bool) error {
-	if !l.host.hold(ctx, &d) {
+func (l *lease) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, first bool) error {
+	if !l.host.hold(ctx, d) {
 		return ctx.Err()
 	}
-	if err := l.judgeFirst(drainCtx, &d); err != nil {
-		l.host.release(&d)
+	if err := l.judgeFirst(drainCtx, d); err != nil {
+		l.host.release(d)
 		return err
 	}
 	switch {
 	case first && l.caution.GiveUp() && l.accused == d.Sequence:
-		return l.publishDeadLetter(drainCtx, d, results.DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
+		return l.publishDeadLetter(drainCtx, *d, results.DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
 	case len(d.Msg.Data()) > l.maxBytes:
-		return l.publishDeadLetter(drainCtx, d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), l.maxBytes))
+		return l.publishDeadLetter(drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), l.maxBytes))
 	}
-	if !l.out.Put(ctx, d) {
-		l.host.release(&d)
+	if !l.out.Put(ctx, *d) {
+		l.host.release(d)
 		return ctx.Err()
 	}
 	return nil
