@@ -13,10 +13,10 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/device"
-	"millrace/internal/ingest"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -151,12 +151,12 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int) []finding.F
 	if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Level == finding.Error }) {
 		return findings // a connection would fail
 	}
-	nc, err := connect.Open(target, "millrace-check", log, func() {})
+	nc, err := natsconn.Open(target, "millrace-check", log, func() {})
 	if err != nil {
 		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "fix that, then check again"})
 	}
 	defer nc.Close()
-	findings = append(findings, layout.Inspect(ctx, nc, ingestOptions(cfg, log, noObserver{}, nil).Layout, use(cfg, devices))...)
+	findings = append(findings, topology.Inspect(ctx, nc, ingestOptions(cfg, log, noObserver{}, nil).Topology, use(cfg, devices))...)
 	if cfg.Provision {
 		for i := range findings {
 			if findings[i].Missing {
@@ -208,9 +208,9 @@ func writable(dir string) error {
 // noObserver is an ingest.Observer that ignores everything.
 type noObserver struct{}
 
-func (noObserver) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
-func (noObserver) Stalled(int)                                                    {}
-func (noObserver) Restarted()                                                     {}
-func (noObserver) Redelivered()                                                   {}
-func (noObserver) Pending(uint64)                                                 {}
-func (noObserver) Reconnected()                                                   {}
+func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
+func (noObserver) Stalled(int)                                                      {}
+func (noObserver) Restarted()                                                       {}
+func (noObserver) Redelivered()                                                     {}
+func (noObserver) Pending(uint64)                                                   {}
+func (noObserver) Reconnected()                                                     {}

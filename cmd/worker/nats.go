@@ -12,10 +12,11 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/ingest"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
@@ -68,7 +69,7 @@ func (a *app) connect(ctx context.Context) error {
 	}
 	a.options.Memory = a.memory.plan.Payloads
 	a.worker, err = ingest.NewWorker(ctx, nc, a.pipes, a.options)
-	if errors.Is(err, ingest.ErrMemory) {
+	if errors.Is(err, inflight.ErrMemory) {
 		return usageError{err}
 	}
 	if err == nil {
@@ -102,12 +103,12 @@ func connections(cfg *config.Config) int {
 	if cfg.NATS.Connections > 0 {
 		return cfg.NATS.Connections
 	}
-	return ingest.DefaultConnections(cfg.Delivery == "exclusive")
+	return natsconn.DefaultConnections(cfg.Delivery == "exclusive")
 }
 
 // dial opens one connection. The app closes it.
 func (a *app) dial() (*nats.Conn, error) {
-	nc, err := connect.Open(natsServer(a.cfg, a.url), "millrace", a.log, a.meter.Reconnected)
+	nc, err := natsconn.Open(natsServer(a.cfg, a.url), "millrace", a.log, a.meter.Reconnected)
 	if err == nil {
 		a.onClose(func() error { nc.Close(); return nil })
 	}
@@ -135,7 +136,7 @@ func (a *app) provision(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, f := range layout.Inspect(ctx, a.nc, a.options.Layout, use(a.cfg, len(a.pipes))) {
+	for _, f := range topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))) {
 		if f.Level == finding.Error && !f.Missing {
 			errs = append(errs, errors.New(f.String()))
 		}
@@ -143,13 +144,13 @@ func (a *app) provision(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return layout.Provision(ctx, js, a.options.Layout, a.log)
+	return topology.Provision(ctx, js, a.options.Topology, a.log)
 }
 
 // inspect checks server, streams and consumer before the worker uses them. It logs every finding and returns the errors.
 func (a *app) inspect(ctx context.Context) error {
 	var errs []error
-	for _, f := range layout.Inspect(ctx, a.nc, a.options.Layout, use(a.cfg, len(a.pipes))) {
+	for _, f := range topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))) {
 		switch f.Level {
 		case finding.Error:
 			errs = append(errs, errors.New(f.String()))
@@ -169,13 +170,13 @@ func inFlight(cfg *config.Config, devices int) int {
 }
 
 // use describes how the worker will use its streams.
-func use(cfg *config.Config, devices int) layout.Use {
-	return layout.Use{InFlight: inFlight(cfg, devices), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
+func use(cfg *config.Config, devices int) topology.Use {
+	return topology.Use{InFlight: inFlight(cfg, devices), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
 }
 
 // natsServer returns the address of the NATS servers and the files to log in with.
-func natsServer(cfg *config.Config, url string) connect.Server {
-	return connect.Server{
+func natsServer(cfg *config.Config, url string) natsconn.Server {
+	return natsconn.Server{
 		URL: url, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey,
 		CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key,
 	}
@@ -190,7 +191,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 		maxAckPending = 2 * inFlight(cfg, max(len(pipes), 1))
 	}
 	return ingest.Options{
-		Layout: layout.Layout{
+		Topology: topology.Topology{
 			Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
 			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,

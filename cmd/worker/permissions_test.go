@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/ingest/layout"
-
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/topology"
 )
 
 // documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive and publisher.
@@ -121,7 +121,7 @@ func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	err := layout.Provision(t.Context(), js, layout.Layout{
+	err := topology.Provision(t.Context(), js, topology.Topology{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", ResultStream: "RESULTS", ResultPrefix: "results",
 		DeadLetterPrefix: "deadletter", Exclusive: exclusive, Partitions: 2, AckWait: 30 * time.Second, MaxAckPending: 200000,
 	}, slog.New(slog.DiscardHandler))

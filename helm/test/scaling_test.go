@@ -36,10 +36,10 @@ func number(t *testing.T, text string) int {
 // may not think of the chart.
 func TestFiguresAreTheWorkers(t *testing.T) {
 	for _, figure := range []struct{ file, says string }{
-		{"internal/ingest/worker.go", "const groupsPerBatch = 8\n"}, // for each of two batches a lane
-		{"internal/ingest/source.go", "\tmaxPullMessages = 4096\n"},
+		{"internal/ingest/inflight/pool.go", "\tBatchesPerSlot = 8\n"}, // for each of two batches a lane
+		{"internal/ingest/pull/size.go", "\trequestMessages = 4096\n"},
 		{"internal/ingest/pull/pull.go", "const outstanding = 2\n"},
-		{"internal/ingest/queue.go", "queueMost = 256\n"},
+		{"internal/ingest/inflight/queue.go", "QueueMost = 256\n"},
 		{"cmd/worker/nats.go", "return devices * cfg.Lanes * 4 * cfg.BatchPayloads\n"},
 		{"cmd/worker/nats.go", "maxAckPending = 2 * inFlight("},
 	} {

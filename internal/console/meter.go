@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 )
 
 // Meter counts messages for progress lines. It is an ingest.Observer that forwards every call to the next one.
 type Meter struct {
 	next     ingest.Observer
-	outcomes [ingest.NumOutcomes]atomic.Int64
+	outcomes [inflight.NumOutcomes]atomic.Int64
 	bytes    atomic.Int64
 	pending  atomic.Uint64
 }
@@ -20,9 +21,9 @@ type Meter struct {
 func NewMeter(next ingest.Observer) *Meter { return &Meter{next: next} }
 
 // Settled implements ingest.Observer.
-func (m *Meter) Settled(o ingest.Outcome, in, out int, latency, headroom time.Duration) {
+func (m *Meter) Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration) {
 	m.outcomes[o].Add(1)
-	if o == ingest.Published {
+	if o == inflight.Published {
 		m.bytes.Add(int64(in))
 	}
 	m.next.Settled(o, in, out, latency, headroom)
@@ -52,9 +53,9 @@ type Reading struct {
 // Read returns the counts so far.
 func (m *Meter) Read() Reading {
 	return Reading{
-		Published:    m.outcomes[ingest.Published].Load(),
-		DeadLettered: m.outcomes[ingest.DeadLettered].Load(),
-		Nacked:       m.outcomes[ingest.Nacked].Load(),
+		Published:    m.outcomes[inflight.Published].Load(),
+		DeadLettered: m.outcomes[inflight.DeadLettered].Load(),
+		Nacked:       m.outcomes[inflight.Nacked].Load(),
 		Bytes:        m.bytes.Load(),
 		Pending:      m.pending.Load(),
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
@@ -203,8 +203,8 @@ func (c *checker) check(doc []byte, m jetstream.Msg) []byte {
 	case err != nil || i < 0 || i >= c.payloads:
 		c.found(fmt.Errorf("a message on %s belongs to no document: %v", m.Subject(), m.Headers()))
 		return doc
-	case m.Headers().Get(ingest.HeaderReason) != "":
-		c.found(fmt.Errorf("document %d is a dead letter: %s: %s", i, m.Headers().Get(ingest.HeaderReason), m.Headers().Get(ingest.HeaderError)))
+	case m.Headers().Get(results.HeaderReason) != "":
+		c.found(fmt.Errorf("document %d is a dead letter: %s: %s", i, m.Headers().Get(results.HeaderReason), m.Headers().Get(results.HeaderError)))
 		return doc
 	}
 	if !c.first(i) {

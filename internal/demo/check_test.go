@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
@@ -114,7 +114,7 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		{"wrong result", "document 4", func(s *stand) { s.publish("results.docs.en", 4, s.body(3), nil) }},
 		{"two results", "document 2 has two results", func(s *stand) { s.publish("results.docs.en", 2, s.body(2), nil) }},
 		{"dead letter", "document 4 is a dead letter: too_large", func(s *stand) {
-			s.publish("dead.docs.en", 4, nil, nats.Header{ingest.HeaderReason: {"too_large"}, ingest.HeaderError: {"why"}})
+			s.publish("dead.docs.en", 4, nil, nats.Header{results.HeaderReason: {"too_large"}, results.HeaderError: {"why"}})
 		}},
 		{"nobody's", "belongs to no document", func(s *stand) { s.publish("results.docs.en", 99, s.body(4), nil) }},
 	} {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 )
 
 // lethal is how a payload begins that loses the device of a worker built with the tag faults.
@@ -219,10 +219,10 @@ func (r *rig) reasonOf(sequence uint64) string {
 		return ""
 	}
 	m, err := letters.GetLastMsgForSubject(ctx, "deadletter.web.0")
-	if err != nil || m.Header.Get(ingest.HeaderSequence) != fmt.Sprint(sequence) {
+	if err != nil || m.Header.Get(results.HeaderSequence) != fmt.Sprint(sequence) {
 		return ""
 	}
-	return m.Header.Get(ingest.HeaderReason)
+	return m.Header.Get(results.HeaderReason)
 }
 
 // alerts are the alerts that fire now.

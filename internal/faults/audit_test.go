@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
@@ -83,7 +83,7 @@ func (r *rig) audit(first uint64) audit {
 
 // judge looks at a result or a dead letter.
 func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
-	sequence, err := strconv.ParseUint(m.Headers().Get(ingest.HeaderSequence), 10, 64)
+	sequence, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 	e := inputs[sequence]
 	if e == nil {
 		if err != nil || sequence >= first {
@@ -95,7 +95,7 @@ func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
 	e.found++
 	_, rest, _ := strings.Cut(e.subject, "ingest") // a partition's number may stand before it
 	want, subject := e.result, "results"+rest
-	if reason := m.Headers().Get(ingest.HeaderReason); reason != "" {
+	if reason := m.Headers().Get(results.HeaderReason); reason != "" {
 		a.dead++
 		want, subject = e.payload, "deadletter"+rest
 		if len(subject) > longSubject && strings.HasPrefix(subject, m.Subject()) {

@@ -3,7 +3,7 @@ package faults
 import (
 	"testing"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
 // Each of these tests has two workers, the first behind a proxy. That the second gets what the first had in hand
@@ -53,7 +53,7 @@ func TestOneWayCut(t *testing.T) {
 }
 
 // workBehindProxy starts the two workers. What they compute takes long enough that they have something in hand nearly always.
-func (r *rig) workBehindProxy() (p *testkit.Proxy, other *worker) {
+func (r *rig) workBehindProxy() (p *natstest.Proxy, other *worker) {
 	r.t.Helper()
 	r.operators("crc32c,minhash?k=24&hashes=128")
 	r.serve(1)

@@ -2,29 +2,48 @@ package ingest
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
 )
 
 const (
-	// confirmAtOnce is how many acknowledgements may wait to be confirmed at once, of all batches together: one
-	// after the other each would cost a round trip.
+	// confirmAtOnce is how many acknowledgements may wait for confirmation at once, of all batches together. One after the other,
+	// each would cost a round trip.
 	confirmAtOnce = 1024
 
-	// confirmPatience is how long the confirmations of a batch may take before those that did not come count as
-	// lost.
+	// confirmPatience bounds how long the confirmations of a batch may take.
 	confirmPatience = 5 * time.Second
 )
 
-// ackAll acknowledges inputs whose results are stored. With Options.ConfirmAcks it returns when the server has
-// confirmed each, or that is not to be waited for any longer: an acknowledgement that is lost only means that the
-// input comes again, and that its result is dropped as a duplicate.
-func (w *Worker) ackAll(ctx context.Context, stored []*delivery) {
-	if !w.opts.ConfirmAcks || ctx.Err() != nil { // a drain that is out of time waits for nothing
+// acknowledger ends deliveries: it acknowledges them, gives them back, or makes dead letters of them. It notes each in the ledger.
+type acknowledger struct {
+	ledger  *ledger
+	pool    *inflight.Pool
+	results *results.Writer
+	judge   *quarantine.Judge
+	batches inflight.BatchObserver // nil for none
+	log     *slog.Logger
+
+	confirm    bool          // have the server confirm every acknowledgement
+	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
+
+	deadLetters chan struct{}  // a token for each dead letter that is being published
+	publishing  sync.WaitGroup // those that publish them
+}
+
+// Stored implements results.Sink: it acknowledges inputs whose results are stored. With confirm it waits until the server has confirmed
+// each, for confirmPatience at most. If an acknowledgement is lost, the input is redelivered and its result dropped as a duplicate.
+func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) {
+	if !a.confirm || ctx.Err() != nil { // after the drain it does not wait
 		for _, d := range stored {
-			w.ack(d)
+			a.ack(d)
 		}
 		return
 	}
@@ -32,49 +51,64 @@ func (w *Worker) ackAll(ctx context.Context, stored []*delivery) {
 	defer cancel()
 	var waiting sync.WaitGroup
 	for _, d := range stored {
-		w.confirming <- struct{}{}
+		a.confirming <- struct{}{}
 		waiting.Go(func() {
-			defer func() { <-w.confirming }()
-			w.ackConfirmed(ctx, d)
+			defer func() { <-a.confirming }()
+			a.ackConfirmed(ctx, d)
 		})
 	}
 	waiting.Wait()
 }
 
-// ack sends an input's acknowledgement. Where that fails the input is delivered again and its result dropped as a
-// duplicate.
-func (w *Worker) ack(d *delivery) {
-	w.ledger.settle(d)
-	if err := d.msg.Ack(); err != nil {
-		w.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.sequence, "error", err)
+// ack sends an input's acknowledgement. If that fails, the input is redelivered and its result dropped as a duplicate.
+func (a *acknowledger) ack(d *inflight.Delivery) {
+	a.ledger.settle(d)
+	if err := d.Msg.Ack(); err != nil {
+		a.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.Sequence, "error", err)
 	}
 }
 
-// ackConfirmed sends an input's acknowledgement and waits for the server to confirm it, or for the end of ctx. Where
-// that has come it is sent all the same.
-func (w *Worker) ackConfirmed(ctx context.Context, d *delivery) {
+// ackConfirmed sends an input's acknowledgement and waits until the server confirms it or ctx ends. If ctx has ended already, it sends
+// without waiting.
+func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
 	if ctx.Err() != nil {
-		w.ack(d)
+		a.ack(d)
 		return
 	}
-	w.ledger.settle(d)
-	if err := d.msg.DoubleAck(ctx); err != nil {
-		w.log.Warn("an acknowledgement was not confirmed; if it is lost, its input is delivered again",
-			"sequence", d.sequence, "error", err)
+	a.ledger.settle(d)
+	if err := d.Msg.DoubleAck(ctx); err != nil {
+		a.log.Warn("an acknowledgement was not confirmed; if it is lost, its input is delivered again",
+			"sequence", d.Sequence, "error", err)
 	}
 }
 
-// acknowledgeAll acknowledges an input and all before it, where the consumer takes it so.
-func (w *Worker) acknowledgeAll(ctx context.Context, msg jetstream.Msg) error {
-	if !w.opts.ConfirmAcks || ctx.Err() != nil {
-		return msg.Ack()
+// nak has the server deliver an input again after delay. If that fails, the server does so after AckWait.
+func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
+	a.ledger.giveBack(d)
+	if err := d.Msg.NakWithDelay(delay); err != nil {
+		a.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.Sequence, "error", err)
 	}
-	return w.confirmAll(ctx, msg)
+	a.results.Report(inflight.Nacked, d)
 }
 
-// confirmAll is acknowledgeAll that returns when the server has taken it in.
-func (w *Worker) confirmAll(ctx context.Context, msg jetstream.Msg) error {
-	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
-	defer cancel()
-	return msg.DoubleAck(ctx)
+// GiveBack implements quarantine.Deliveries.
+func (a *acknowledger) GiveBack(d *inflight.Delivery, why error) {
+	delay := d.NakDelay()
+	switch {
+	case errors.Is(why, context.Canceled):
+		delay = 0 // the worker is stopping
+	case streams.Ended(why):
+		delay = inflight.LossDelay
+	}
+	a.nak(d, delay)
+}
+
+// giveBackAll gives back the deliveries of a batch that are not settled.
+func (a *acknowledger) giveBackAll(g *inflight.Batch, why error) {
+	for i := range g.Items {
+		if !g.IsSettled(i) {
+			g.Settle(i)
+			a.GiveBack(&g.Items[i], why)
+		}
+	}
 }

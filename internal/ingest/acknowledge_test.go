@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -92,18 +93,18 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	r.publish(1, document)
-	w := r.prepare(hostDevice(t), streams.Config{}).worker
+	m := r.prepare(hostDevice(t), streams.Config{}).worker.shared
 	input := r.input()
-	if !w.admit(t.Context(), &input) {
+	if !m.admission.admit(t.Context(), &input) {
 		t.Fatal("a first delivery is not to be processed")
 	}
-	w.ledger.settle(&input) // its acknowledgement got lost
-	input.deliveries = 2
-	if w.admit(t.Context(), &input) {
+	m.ends.ledger.settle(&input) // its acknowledgement got lost
+	input.NumDelivered = 2
+	if m.admission.admit(t.Context(), &input) {
 		t.Error("what was settled is to be processed again")
 	}
 	r.awaitFinished(1)
-	if n := r.tally.count(Duplicate); n != 1 {
+	if n := r.tally.count(inflight.Duplicate); n != 1 {
 		t.Errorf("%d duplicates were told of, want 1", n)
 	}
 }

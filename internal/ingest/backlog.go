@@ -5,38 +5,13 @@ import (
 	"sync"
 	"time"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
 )
 
 // backlogEvery is how often the server is asked for the consumer's backlog. Every message tells it too; but none
 // comes after a purge, or while results cannot be stored.
 const backlogEvery = 5 * time.Second
-
-// startBacklogWatch keeps the observer's backlog true. It returns what stops it.
-func (w *Worker) startBacklogWatch() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			asked, done := context.WithTimeout(ctx, backlogEvery)
-			info, err := w.consumer.Info(asked)
-			done()
-			if err == nil {
-				w.observer.Pending(info.NumPending)
-				w.stalls.saw(0, info, w.handing.Load(), time.Now())
-			} else {
-				w.stalls.unknown(0, time.Now())
-			}
-			if !sleep(ctx, backlogEvery) {
-				return
-			}
-		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-	}
-}
 
 // backlog is what the consumers of all partitions have yet to deliver together. Every worker tells the whole of it, whichever
 // partitions are its own, as with shared delivery.
@@ -71,7 +46,7 @@ func (e *exclusive) watchBacklog(ctx context.Context) {
 	pause := max(backlogEvery/time.Duration(partitions), leastPause)
 	for p := 0; ; p = (p + 1) % partitions {
 		e.lookAt(ctx, p)
-		if !sleep(ctx, pause) {
+		if !retry.Sleep(ctx, pause) {
 			return
 		}
 	}
@@ -81,7 +56,7 @@ func (e *exclusive) watchBacklog(ctx context.Context) {
 func (e *exclusive) lookAt(ctx context.Context, p int) {
 	asked, done := context.WithTimeout(ctx, backlogEvery)
 	defer done()
-	c, err := e.js.Consumer(asked, e.w.opts.Stream, layout.PartitionConsumer(e.w.opts.Consumer, p))
+	c, err := e.js.Consumer(asked, e.w.opts.Stream, topology.PartitionConsumer(e.w.opts.Consumer, p))
 	if err != nil {
 		e.w.stalls.unknown(p, time.Now())
 		return

@@ -4,9 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -29,7 +27,7 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	seen := &records{}
 	run := r.run(hostDevice(t), streams.Config{Observer: seen})
 	r.publish(1, document)
-	r.tally.await(t, Published, 1) // fails after half the linger
+	r.tally.await(t, inflight.Published, 1) // fails after half the linger
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +71,7 @@ func TestBusyLaneFillsItsBatch(t *testing.T) {
 			r.publishFrom(1, len(sizes), someBytes(sizes...))
 			w.await(t, c.rows, c.bytes)
 			open()
-			r.tally.await(t, Published, len(sizes))
+			r.tally.await(t, inflight.Published, len(sizes))
 			if err := run.drain(); err != nil {
 				t.Fatal(err)
 			}
@@ -120,53 +118,10 @@ func TestEmptyPayloads(t *testing.T) {
 	r.provision()
 	r.publish(200, someBytes(0))
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1, BatchPayloads: 64})
-	r.tally.await(t, Published, 200)
+	r.tally.await(t, inflight.Published, 200)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	r.wantAll(200, someBytes(0))
 	r.wantSettled(200)
-}
-
-// paperMsg is a message that was never sent.
-type paperMsg struct {
-	jetstream.Msg
-	data []byte
-}
-
-func (m *paperMsg) Data() []byte { return m.data }
-
-func TestBatcherDoesNotAllocate(t *testing.T) {
-	r := newRig(t)
-	const payloads = 4000
-	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 2 * payloads})
-	in := newQueue(1)
-	f := newBatcher(p, in, time.Minute, pace.New(1), plenty())
-	g := &group{}
-	d := delivery{msg: &paperMsg{data: make([]byte, 100)}, received: time.Now()}
-	fill := func() float64 {
-		b, err := p.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Release()
-		defer g.clear()
-		f.add(b, g, d)
-		allocs := testing.AllocsPerRun(payloads, func() {
-			if !in.put(t.Context(), d) {
-				t.Fatal("there was no room")
-			}
-			if why, closed := f.place(b, g, <-in.ch, true); closed {
-				t.Fatalf("the batch closed by %v", why)
-			}
-		})
-		if b.Rows() != payloads+2 { // AllocsPerRun runs once more to warm up
-			t.Fatalf("%d payloads in the batch, want %d", b.Rows(), payloads+2)
-		}
-		return allocs
-	}
-	fill() // grows the group, once
-	if allocs := fill(); allocs != 0 {
-		t.Errorf("%v allocations for each payload, want none", allocs)
-	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
@@ -30,7 +32,7 @@ func unfitAt(at ...int) func(i int) []byte {
 // refused and the device is well.
 type picky struct {
 	device.HostKernel
-	scratch bool // it asks for too much scratch, and the device is out of memory; otherwise for more results than a batch has
+	scratch bool // it asks for too much scratch, and the device is out of memory; otherwise for more found than a batch has
 }
 
 func pickyKernels() []device.HostKernel {
@@ -78,26 +80,26 @@ func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
 func (r *rig) wantUnfitApart(n int, payload func(i int) []byte, unfit ...int) {
 	r.t.Helper()
 	r.awaitFinished(n)
-	results := r.stored("results.>")
+	found := r.stored("results.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		if slices.Contains(unfit, i) {
 			m := r.deadLetter(deadStream, seq)
-			wantHeaders(r.t, m.Headers(), map[string]string{HeaderReason: string(OperatorError)})
+			wantHeaders(r.t, m.Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
 			if !bytes.Equal(m.Data(), payload(i)) {
 				r.t.Errorf("the dead letter of input %d is not its payload", seq)
 			}
 			continue
 		}
-		if len(results[seq]) != 1 {
-			r.t.Fatalf("input %d has %d results, want 1", seq, len(results[seq]))
+		if len(found[seq]) != 1 {
+			r.t.Fatalf("input %d has %d results, want 1", seq, len(found[seq]))
 		}
-		if err := r.opts.Format.Check(r.opts.Operators, payload(i), results[seq][0].Data()); err != nil {
+		if err := r.opts.Format.Check(r.opts.Operators, payload(i), found[seq][0].Data()); err != nil {
 			r.t.Errorf("result of input %d: %v", seq, err)
 		}
 	}
-	if len(results) != n-len(unfit) {
-		r.t.Errorf("results of %d inputs, want %d", len(results), n-len(unfit))
+	if len(found) != n-len(unfit) {
+		r.t.Errorf("results of %d inputs, want %d", len(found), n-len(unfit))
 	}
 }
 
@@ -117,8 +119,8 @@ func TestPayloadThatAnOperatorCannotTakeIsFoundAlone(t *testing.T) {
 			r.publish(n, payload)
 			run := r.prepare(open(t), streams.Config{})
 			run.start()
-			r.tally.await(t, DeadLettered, len(at))
-			r.tally.await(t, Published, n-len(at))
+			r.tally.await(t, inflight.DeadLettered, len(at))
+			r.tally.await(t, inflight.Published, n-len(at))
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
@@ -141,13 +143,13 @@ func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	payload := unfitAt(bad)
 	r.publish(n, payload)
 	run := r.run(pickySim(t, sim.Fault{Kind: sim.OutOfMemory, Probability: 0.4}), streams.Config{Lanes: 1, BatchPayloads: 30})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantUnfitApart(n, payload, bad)
-	if r.tally.count(Nacked) == 0 {
+	if r.tally.count(inflight.Nacked) == 0 {
 		t.Error("no batch was refused for want of memory: nothing was shown")
 	}
 }
@@ -171,13 +173,13 @@ func TestDrainEndsTheSearch(t *testing.T) {
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if r.tally.stored() != 0 || r.tally.count(Nacked) == 0 {
-		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(Nacked))
+	if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
+		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
 	r.createStream(config)
 	second := r.run(pickySim(t), streams.Config{})
 	r.tally.awaitStored(t, n-1)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := second.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}

@@ -15,6 +15,9 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -191,8 +194,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 				if err := first.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
-				if results := r.stored("results.>"); c.lies { // what it computed before it was found out is in the stream
-					r.wantOnce(n, results)
+				if found := r.stored("results.>"); c.lies { // what it computed before it was found out is in the stream
+					r.wantOnce(n, found)
 				} else {
 					r.wantAll(n, document)
 				}
@@ -218,10 +221,10 @@ func (r *rig) awaitAllStored(t *testing.T, n int) {
 }
 
 // wantOnce checks that each of n inputs has one result.
-func (r *rig) wantOnce(n int, results map[uint64][]jetstream.Msg) {
+func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
 	r.t.Helper()
 	for i := range n {
-		if of := results[uint64(i+1)]; len(of) != 1 {
+		if of := found[uint64(i+1)]; len(of) != 1 {
 			r.t.Errorf("input %d has %d results, want 1", i+1, len(of))
 		}
 	}
@@ -258,7 +261,7 @@ func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
 // TestPoisonOneByOne has batches of one payload, so that none has another to be compared with.
 func TestPoisonOneByOne(t *testing.T) {
 	t.Parallel()
-	const few, many = 3, 4 * inARow
+	const few, many = 3, 4 * quarantine.MaxInRow
 	t.Run("few", func(t *testing.T) {
 		t.Parallel()
 		eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
@@ -266,7 +269,7 @@ func TestPoisonOneByOne(t *testing.T) {
 			payload := unfitAt(0, 1, 2)
 			r.publish(few, payload)
 			run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 1})
-			r.tally.await(t, DeadLettered, few)
+			r.tally.await(t, inflight.DeadLettered, few)
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
@@ -288,7 +291,7 @@ func TestPoisonOneByOne(t *testing.T) {
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("Run = %v, want a lost device", err)
 			}
-			if dead := r.tally.count(DeadLettered); dead > 0 {
+			if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
 				t.Errorf("%d payloads were given up", dead)
 			}
 			if held := run.worker.Status().HeldBack; held == 0 {
@@ -302,7 +305,7 @@ func TestPoisonOneByOne(t *testing.T) {
 // longer rows than a broken device is allowed.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
-	row := make([]int, 3*inARow)
+	row := make([]int, 3*quarantine.MaxInRow)
 	for i := range row {
 		row[i] = 400 + i
 	}
@@ -314,7 +317,7 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 				payload := unfitAt(bad...)
 				r.publish(n, payload)
 				run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 200})
-				r.tally.await(t, DeadLettered, len(bad))
+				r.tally.await(t, inflight.DeadLettered, len(bad))
 				r.tally.awaitStored(t, n-len(bad))
 				if err := run.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
@@ -328,19 +331,19 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 // wantOnlyDead checks that those in bad have a dead letter each for an operator's failure, and all others their result.
 func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
 	r.t.Helper()
-	results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
+	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
 	for _, i := range bad {
-		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(HeaderReason) != string(OperatorError) {
+		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(results.HeaderReason) != string(results.OperatorError) {
 			r.t.Errorf("payload %d: %d dead letters, want one for an operator's failure", i, len(of))
 		}
-		if len(results[uint64(i+1)]) > 0 {
+		if len(found[uint64(i+1)]) > 0 {
 			r.t.Errorf("payload %d has a result", i)
 		}
 	}
-	if len(dead) != len(bad) || len(results) != n-len(bad) {
-		r.t.Errorf("%d dead letters and %d results, want %d and %d", len(dead), len(results), len(bad), n-len(bad))
+	if len(dead) != len(bad) || len(found) != n-len(bad) {
+		r.t.Errorf("%d dead letters and %d results, want %d and %d", len(dead), len(found), len(bad), n-len(bad))
 	}
-	for seq, of := range results {
+	for seq, of := range found {
 		if len(of) != 1 {
 			r.t.Errorf("input %d has %d results", seq, len(of))
 		}
@@ -357,7 +360,7 @@ func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 		payload := unfitAt(0)
 		run := r.run(open(pickyKernels()), streams.Config{})
 		r.publish(1, payload)
-		r.tally.await(t, DeadLettered, 1)
+		r.tally.await(t, inflight.DeadLettered, 1)
 		r.publishFrom(1, 50, payload)
 		r.tally.awaitStored(t, 49)
 		if err := run.drain(); err != nil {
@@ -384,7 +387,7 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
 			}
-			if dead := r.tally.count(DeadLettered); dead > 0 {
+			if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
 				t.Fatalf("life %d: %d payloads were given up", life, dead)
 			}
 		}
@@ -410,7 +413,7 @@ func TestDeadLettersAreNoProgress(t *testing.T) {
 		before := run.worker.Status().Progress
 		for i := 1; i <= 2; i++ {
 			r.publishFrom(i, i+1, payload)
-			r.tally.await(t, DeadLettered, i)
+			r.tally.await(t, inflight.DeadLettered, i)
 			until(t, "nothing is in hand", func() bool { return run.worker.Status().InHand == 0 })
 		}
 		if after := run.worker.Status().Progress; !after.Equal(before) {

@@ -98,7 +98,7 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 	run := r.prepare(hostDevice(t), streams.Config{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
 	before := liveHeap()
 	run.start()
-	least := int64(n-1) * (int64(bytes) + run.worker.costs.perPayload())
+	least := int64(n-1) * (int64(bytes) + run.worker.pool.PerPayload())
 	until(t, "all inputs are in hand", func() bool { return run.worker.Memory().Used >= least })
 	began := time.Now()
 	for i := 0; i < 20 || mostCounted*grown < counted && time.Since(began) < patience; i++ {

@@ -8,18 +8,19 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
 	"millrace/internal/ingest/members"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
 )
 
-// custody sees to partitions that the members' agreement gives to somebody who does not take them. Whoever may publish on the
-// members' subject can pose as a member, and is given a share. What a member says is not proof of anything, but the server
-// knows whether a partition has an owner: a consumer that is pinned to nobody, and has something to deliver, has none. After a
-// while any worker takes such a partition, whatever the agreement says, and the server chooses among those that do.
+// custody finds partitions whose assigned owner doesn't take them. A client with permission to publish on the members' subject can
+// pose as a member, and gets a share assigned. An announcement proves nothing, but the server knows whether a partition has an
+// owner: a consumer that has messages and is pinned to no client has none. After a while any worker takes such a partition,
+// whatever is assigned, and the server chooses among the workers that do.
 //
-// A worker keeps what it took like that for a while, and so does one that gave a partition away, saw nobody take what waited in it,
-// and got it back: longer with every time. So a partition that ghosts are given again and again is seldom without an owner, and
-// a worker that joins gets its share at once where there are none.
+// A worker keeps such a partition for a while. It does the same with one that it gave away, in which messages waited and that
+// nobody took, when it gets it back. It keeps the partition longer each time. So a partition that is assigned to ghosts again and
+// again is seldom without an owner, and without ghosts a worker that joins gets its share at once.
 type custody struct {
 	members *members.Members
 	log     *slog.Logger
@@ -28,27 +29,27 @@ type custody struct {
 	partitions []charge
 }
 
-// charge is what custody knows of a partition.
+// charge is the state of a partition that custody tracks.
 type charge struct {
-	orphan  time.Time     // since when it has something to deliver, and no owner; zero where that is not so
-	given   bool          // this worker gave it away, and nobody was seen to take it since
+	orphan  time.Time     // since when it has had messages and no owner; zero if it has none of the first or one of the second
+	given   bool          // this worker gave it away, and no other has taken it since
 	refused bool          // given, and messages were seen waiting in it
-	hold    time.Duration // how long this worker keeps it when it is not taken once more
-	adopted bool          // this worker wants it whatever the members agree on
-	until   time.Time     // as long as that
+	hold    time.Duration // how long this worker kept it the last time
+	adopted bool          // this worker wants it whatever is assigned
+	until   time.Time     // until then
 }
 
 const (
-	// orphanAfter is how long a partition has no owner before any worker takes it: longer than one that was the next owner of a
-	// dead one's needs to begin.
+	// orphanAfter is how long a partition has no owner before any worker takes it. The next owner of a dead worker's partition needs
+	// less time to begin.
 	orphanAfter = 5 * time.Second
 
-	// leastHold and mostHold bound how long a worker keeps a partition that another was to have and did not take.
+	// leastHold and mostHold bound how long a worker keeps a partition that its assigned owner didn't take.
 	leastHold = 30 * time.Second
 	mostHold  = 10 * time.Minute
 
-	// custodyEvery is how often the server is asked about partitions that may have no owner, all of them together at most 20
-	// times a second.
+	// custodyEvery is how often the server is asked about each partition that may have no owner, for all of them together at most
+	// 20 times per second.
 	custodyEvery = 500 * time.Millisecond
 )
 
@@ -56,7 +57,7 @@ func newCustody(m *members.Members, partitions int, log *slog.Logger) *custody {
 	return &custody{members: m, log: log, partitions: make([]charge, partitions)}
 }
 
-// saw enters what the server says of a partition's consumer.
+// saw enters the state of a partition's consumer.
 func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
 	owned, assigned := c.members.Standing(p)
 	c.mu.Lock()
@@ -100,8 +101,8 @@ func (c *custody) adopt(p int, take bool) {
 	c.members.Adopt(p, take)
 }
 
-// gave notes that this worker no longer holds a partition. It returns false if the members' agreement still assigns the partition
-// to this worker, which is then only cut off and has given nothing away.
+// gave notes that this worker no longer holds a partition. It returns false, and notes nothing, if the members' agreement still
+// assigns the partition to this worker, which is then only cut off.
 func (c *custody) gave(p int) bool {
 	if _, assigned := c.members.Standing(p); assigned {
 		return false
@@ -124,8 +125,8 @@ func (c *custody) began(p int, now time.Time) {
 	}
 }
 
-// open are the partitions that are to be looked at soon: those that may have no owner, and those that this worker wants,
-// against the agreement, and has not got.
+// open returns the partitions to check soon: those that may have no owner, and those that this worker adopted and doesn't have
+// yet.
 func (c *custody) open() (open []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,22 +139,22 @@ func (c *custody) open() (open []int) {
 	return open
 }
 
-// watch looks at open partitions until ctx is done. look asks the server about one.
+// watch checks open partitions until ctx is done. look asks the server about one.
 func (c *custody) watch(ctx context.Context, look func(p int)) {
-	for sleep(ctx, custodyEvery) {
+	for retry.Sleep(ctx, custodyEvery) {
 		for _, p := range c.open() {
 			look(p)
-			if !sleep(ctx, leastPause) {
+			if !retry.Sleep(ctx, leastPause) {
 				return
 			}
 		}
 	}
 }
 
-// pinOf is the pin of a partition's consumer; empty while it is pinned to nobody.
+// pinOf returns the pin of a partition's consumer; empty while no client is pinned.
 func pinOf(info *jetstream.ConsumerInfo) string {
 	for _, g := range info.PriorityGroups {
-		if g.Group == layout.PriorityGroup {
+		if g.Group == topology.PriorityGroup {
 			return g.PinnedClientID
 		}
 	}

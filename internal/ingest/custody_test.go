@@ -7,19 +7,19 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 )
 
 // waitingFor is a consumer that has something to deliver and is pinned to pin.
 func waitingFor(pin string) *jetstream.ConsumerInfo {
-	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: layout.PriorityGroup, PinnedClientID: pin}}}
+	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: pin}}}
 }
 
 // TestCustodyOfWhatNobodyTakes goes through a partition that the members' agreement gives to somebody else.
 func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
-	e := r.idleTenure().e // which the members have given nothing
+	e := r.idleLease().e // which the members have given nothing
 	c, start := e.custody, time.Now()
 	wants := func(p int) bool {
 		mine, _ := e.members.Mine(p)
@@ -89,7 +89,7 @@ func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
-	e := r.idleTenure().e
+	e := r.idleLease().e
 	membership, leave := context.WithCancel(r.ctx())
 	defer leave()
 	go e.members.Run(membership)

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -44,8 +45,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	payload := someBytes(1000, 1001, 999)
 	r.publish(3, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, DeadLettered, 1)
-	r.tally.await(t, Published, 2)
+	r.tally.await(t, inflight.DeadLettered, 1)
+	r.tally.await(t, inflight.Published, 2)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +55,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 		t.Errorf("the dead letter has %d bytes that are not the payload's 1001", len(m.Data()))
 	}
 	wantHeaders(t, m.Headers(), map[string]string{
-		HeaderReason: "too_large", HeaderDeliveries: "1", HeaderStream: "INGEST", HeaderSequence: "2",
-		HeaderSubject: "ingest.web.1", HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
+		results.HeaderReason: "too_large", results.HeaderDeliveries: "1", results.HeaderStream: "INGEST", results.HeaderSequence: "2",
+		results.HeaderSubject: "ingest.web.1", results.HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
 		"Trace": "1", "Nats-Msg-Id": fmt.Sprintf("INGEST:2:%d:too_large", r.storedAt(2).UnixNano()),
 	})
 	if m.Subject() != "deadletter.web.1" {
@@ -73,17 +74,17 @@ func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	r.limitConsumer(2)
 	r.publish(1, someBytes(100))
 	run := r.run(simDevice(t, noScratch...), streams.Config{})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	wantHeaders(t, r.deadLetter(deadStream, 1).Headers(), map[string]string{
-		HeaderReason: "max_deliver", HeaderDeliveries: "2", "Trace": "0",
-		HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
+		results.HeaderReason: "max_deliver", results.HeaderDeliveries: "2", "Trace": "0",
+		results.HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
 	})
 	r.awaitFinished(1)
-	if r.tally.count(Nacked) != 1 || len(r.stored("results.>")) != 0 {
-		t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(Nacked), len(r.stored("results.>")))
+	if r.tally.count(inflight.Nacked) != 1 || len(r.stored("results.>")) != 0 {
+		t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(inflight.Nacked), len(r.stored("results.>")))
 	}
 }
 
@@ -117,7 +118,7 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, document)
-	if dead := r.tally.count(DeadLettered); dead != 0 {
+	if dead := r.tally.count(inflight.DeadLettered); dead != 0 {
 		t.Errorf("%d good payloads were given up", dead)
 	}
 }
@@ -135,12 +136,12 @@ func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	kernels := operator.HostKernels()
 	kernels[0] = picky{kernels[0], true}
 	run := r.run(openHost(t, kernels), streams.Config{BatchPayloads: 10})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	wantHeaders(t, r.deadLetter(deadStream, greedy+1).Headers(), map[string]string{HeaderReason: "max_deliver", HeaderDeliveries: "3"})
+	wantHeaders(t, r.deadLetter(deadStream, greedy+1).Headers(), map[string]string{results.HeaderReason: "max_deliver", results.HeaderDeliveries: "3"})
 	if got := len(r.stored("results.>")); got != n-1 {
 		t.Errorf("%d results, want %d", got, n-1)
 	}
@@ -157,15 +158,15 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	r.publishMsg(heavy, []byte("second"))
 	r.publishMsg(nil, []byte("third"))
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, 2)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.Published, 2)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	m := r.deadLetter(deadStream, 2)
-	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
-	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(HeaderError), "its result cannot be stored") {
-		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(HeaderError))
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
+	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(results.HeaderError), "its result cannot be stored") {
+		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(results.HeaderError))
 	}
 	if got := r.stored("results.>"); len(got[1]) != 1 || len(got[2]) != 0 || len(got[3]) != 1 {
 		t.Errorf("%d, %d, %d results of the three inputs, want 1, 0, 1", len(got[1]), len(got[2]), len(got[3]))
@@ -181,12 +182,12 @@ func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 	r.provision()
 	r.publishMsg(nats.Header{"Heavy": {strings.Repeat("h", 65450)}}, []byte("payload"))
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	m := r.deadLetter(deadStream, 1)
-	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", HeaderSequence: "1", "Heavy": ""})
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", results.HeaderSequence: "1", "Heavy": ""})
 	if string(m.Data()) != "payload" {
 		t.Errorf("the dead letter is %q", m.Data())
 	}
@@ -203,13 +204,13 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	payload := someBytes(1001, 5)
 	r.publish(2, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, Published, 1) // others are not held up
-	r.tally.await(t, Nacked, 1)
+	r.tally.await(t, inflight.Published, 1) // others are not held up
+	r.tally.await(t, inflight.Nacked, 1)
 	if info := r.consumerInfo(); info.NumAckPending == 0 || info.AckFloor.Stream != 0 {
 		t.Errorf("the payload without a dead letter is settled: %d unacknowledged, floor %d", info.NumAckPending, info.AckFloor.Stream)
 	}
 	r.createStream(config)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -217,14 +218,6 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 		t.Errorf("the dead letter has %d bytes that are not the payload's", len(m.Data()))
 	}
 	r.awaitFinished(2)
-}
-
-func TestHeaderTextIsOneBoundedLine(t *testing.T) {
-	t.Parallel()
-	got := headerText(errors.New("one\r\ntwo" + strings.Repeat("x", 1000)))
-	if len(got) != 512 || !strings.HasPrefix(got, "one  twoxxx") {
-		t.Errorf("%d bytes, %q", len(got), got[:20])
-	}
 }
 
 // publishMsg stores one input with those headers.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -36,7 +37,7 @@ func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, document)
-	if back, again := r.tally.count(Nacked), r.tally.count(Duplicate); back != 0 || again != 0 {
+	if back, again := r.tally.count(inflight.Nacked), r.tally.count(inflight.Duplicate); back != 0 || again != 0 {
 		t.Errorf("%d given back and %d computed twice, want none", back, again)
 	}
 }
@@ -56,7 +57,7 @@ func TestDrainOutOfTimeLeavesTheRestToTheNextWorker(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	open()
-	if back := r.tally.count(Nacked); back != n {
+	if back := r.tally.count(inflight.Nacked); back != n {
 		t.Errorf("%d given back, want all %d", back, n)
 	}
 	second := r.run(hostDevice(t), streams.Config{})
@@ -66,7 +67,7 @@ func TestDrainOutOfTimeLeavesTheRestToTheNextWorker(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, document)
-	if back := r.tally.count(Nacked); r.tally.redelivered() != back {
+	if back := r.tally.count(inflight.Nacked); r.tally.redelivered() != back {
 		t.Errorf("%d redelivered, want the %d that were given back", r.tally.redelivered(), back)
 	}
 }
@@ -86,8 +87,8 @@ func TestDrainGivesBackWhatCannotBePublished(t *testing.T) {
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if r.tally.stored() != 0 || r.tally.count(Nacked) == 0 {
-		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(Nacked))
+	if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
+		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
 	r.createStream(config)
 	second := r.run(hostDevice(t), streams.Config{})
@@ -117,7 +118,7 @@ func TestDrainGivesBackWhatTheDeviceHolds(t *testing.T) {
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if n := r.tally.count(Nacked); n != 1 {
+	if n := r.tally.count(inflight.Nacked); n != 1 {
 		t.Errorf("%d given back, want 1", n)
 	}
 	if s := first.worker.Status(); s.InHand != 0 {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -14,7 +14,7 @@ import (
 func (r *rig) partitionsInUse() (n int) {
 	r.t.Helper()
 	for p := range r.opts.Partitions {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"millrace/internal/device/sim"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -25,7 +28,7 @@ func exclusiveRig(t *testing.T, partitions int) *rig {
 func (r *rig) unacknowledged() (n int) {
 	r.t.Helper()
 	for p := range r.opts.Partitions {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -162,7 +165,7 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 // inHandAt is how many inputs of a partition are delivered and not acknowledged.
 func (r *rig) inHandAt(p int) int {
 	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -180,13 +183,13 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 		return document(i)
 	})
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 100 << 10})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	letters := r.storedIn(deadStream, "deadletter.>")
-	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(HeaderReason) != string(TooLarge) {
+	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(results.HeaderReason) != string(results.TooLarge) {
 		t.Errorf("dead letters: %v", letters)
 	}
 	if left := r.unacknowledged(); left != 0 {
@@ -194,8 +197,8 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// Acknowledgements of a tenure that is over can come late. They cover only what was settled; but the server takes none
-// below them any more, and the tenure begins anew.
+// Acknowledgements of a lease that is over can come late. They cover only what was settled; but the server takes none
+// below them any more, and the lease begins anew.
 func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -203,8 +206,8 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, 10)
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
-	// As of a worker that had a long tenure: a high number, for a sequence that is settled.
-	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
+	// As of a worker that had a long lease: a high number, for a sequence that is settled.
+	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
 	r.publishFrom(10, 11, document)
 	r.tally.awaitStored(t, 11)
 	if err := r.nc.Publish(late, nil); err != nil {
@@ -223,14 +226,14 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	const n = 3 * queueMost // more than there is room for in front of the device, and in what was pulled
-	large := someBytes(4 * pullBytes / n)
+	const n = 3 * inflight.QueueMost // more than there is room for in front of the device, and in what was pulled
+	large := someBytes(4 * pull.RequestBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)
 	release := behind.Hold()
 	run := r.run(behind, streams.Config{BatchPayloads: 1})
-	until(t, "the worker has its hands full", func() bool { return int(run.worker.inHand.Load()) == run.worker.pipes[0].Slots() })
-	<-time.After(2 * layout.PinnedFor) // nothing is to happen in it
+	until(t, "the worker has its hands full", func() bool { return run.worker.Status().InHand == run.worker.pipes[0].Slots() })
+	<-time.After(2 * topology.PinnedFor) // nothing is to happen in it
 	release()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -42,7 +43,7 @@ func loseDevice(t *testing.T, launch int) {
 	if got := len(r.stored("results.>")); got != acked {
 		t.Errorf("%d results when the device was lost, and %d inputs were acknowledged", got, acked)
 	}
-	if r.tally.count(Nacked) == 0 {
+	if r.tally.count(inflight.Nacked) == 0 {
 		t.Error("nothing was given back when the device was lost")
 	}
 	second := r.run(hostDevice(t), streams.Config{})
@@ -102,7 +103,7 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	back := r.tally.count(Nacked)
+	back := r.tally.count(inflight.Nacked)
 	if back == 0 || back > 10 || r.tally.redelivered() != back {
 		t.Errorf("%d given back and %d redelivered, want the same, from a batch of up to 10", back, r.tally.redelivered())
 	}

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -52,11 +53,11 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 			r.provision()
 			var payloads [][]byte
 			publish := func(pin string) {
-				var inputs []testkit.RawInput
+				var inputs []natstest.RawInput
 				for i, block := range forgedHeaders {
 					block = strings.ReplaceAll(block, "PIN", pin)
 					for _, payload := range []string{"", fmt.Sprint("payload ", i), "ordinary"} {
-						in := testkit.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
+						in := natstest.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
 						if payload == "ordinary" {
 							in.Header = ""
 						}
@@ -64,7 +65,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 						payloads = append(payloads, in.Payload)
 					}
 				}
-				testkit.PublishRaw(t, r.url, inputs...)
+				natstest.PublishRaw(t, r.url, inputs...)
 			}
 			publish("nobody")
 			run := r.run(hostDevice(t), streams.Config{})
@@ -72,7 +73,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 				r.tally.awaitStored(t, len(payloads))
 				pin := "nobody"
 				if mode == "exclusive" {
-					c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
+					c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -84,9 +85,9 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
-			results := r.stored("results.>")
+			found := r.stored("results.>")
 			for i, payload := range payloads {
-				of := results[uint64(i+1)]
+				of := found[uint64(i+1)]
 				if len(of) != 1 {
 					t.Fatalf("input %d has %d results, want 1", i+1, len(of))
 				}
@@ -94,8 +95,8 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 					t.Errorf("result of input %d: %v", i+1, err)
 				}
 			}
-			if len(results) != len(payloads) || r.tally.count(Duplicate) > 0 || r.tally.redelivered() > 0 {
-				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(results), len(payloads), r.tally.count(Duplicate), r.tally.redelivered())
+			if len(found) != len(payloads) || r.tally.count(inflight.Duplicate) > 0 || r.tally.redelivered() > 0 {
+				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(found), len(payloads), r.tally.count(inflight.Duplicate), r.tally.redelivered())
 			}
 			for _, bad := range []string{"beginning the partition anew", "pull interrupted"} {
 				if r.log.Has(bad) {

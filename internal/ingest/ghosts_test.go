@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/retry"
 	"millrace/internal/streams"
 )
 
@@ -32,7 +33,7 @@ func (r *rig) haunt(n int, fresh bool) {
 	}
 	go func() {
 		defer close(ended)
-		for i := 1; sleep(ctx, time.Second/time.Duration(n)); i++ {
+		for i := 1; retry.Sleep(ctx, time.Second/time.Duration(n)); i++ {
 			if say(i) != nil {
 				return // the test has ended
 			}

@@ -11,8 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -20,19 +21,19 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 	t.Parallel()
 	stored := time.Unix(1700000000, 123456789)
 	m := pull.Stored(nil, "IN", "millrace-0", 3, &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: 7, Time: stored.UTC(), Header: nats.Header{}})
-	d, err := newDelivery(m, time.Now())
+	d, err := inflight.NewDelivery(m, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	const id = "IN:7:1700000000123456789"
-	h := d.resultHeader("crc32c")
-	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, HeaderSequence: "7", HeaderStream: "IN"})
-	if got := d.deadLetterHeader(TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
+	h := results.ResultHeader(&d, "crc32c")
+	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, results.HeaderSequence: "7", results.HeaderStream: "IN"})
+	if got := results.DeadLetterHeader(&d, results.TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
 		t.Errorf("the id of the dead letter is %q", got)
 	}
 	// What a lease reads from the stream has the same id as what the consumer delivers.
-	read := (&tenure{w: &Worker{opts: Options{Layout: layout.Layout{Stream: "IN"}}}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
-	if got := read.messageID(); got != id {
+	read := (&lease{stream: "IN", server: &consumerServer{stream: "IN"}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
+	if got := results.MessageID(&read); got != id {
 		t.Errorf("the id of a message that is read from the stream is %q", got)
 	}
 }
@@ -42,15 +43,15 @@ func otherDocument(i int) []byte { return append(document(i), "of the second str
 // wantBoth checks that every sequence has one result of each of the two inputs that had it, each under its own id.
 func (r *rig) wantBoth(n int) {
 	r.t.Helper()
-	results := r.stored("results.>")
+	found := r.stored("results.>")
 	for i := range n {
 		seq := uint64(i + 1)
-		if len(results[seq]) != 2 {
-			r.t.Errorf("sequence %d has %d results, want one of each input that had it", seq, len(results[seq]))
+		if len(found[seq]) != 2 {
+			r.t.Errorf("sequence %d has %d results, want one of each input that had it", seq, len(found[seq]))
 			continue
 		}
 		for k, payload := range []func(int) []byte{document, otherDocument} {
-			if err := r.opts.Format.Check(r.opts.Operators, payload(i), results[seq][k].Data()); err != nil {
+			if err := r.opts.Format.Check(r.opts.Operators, payload(i), found[seq][k].Data()); err != nil {
 				r.t.Errorf("result %d of sequence %d: %v", k+1, seq, err)
 			}
 		}
@@ -100,7 +101,7 @@ func TestAStreamCreatedAnewUnderAWorker(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantBoth(n)
-	if again := r.tally.count(Duplicate); again != 0 {
+	if again := r.tally.count(inflight.Duplicate); again != 0 {
 		t.Errorf("%d results were dropped as duplicates", again)
 	}
 }

@@ -4,24 +4,19 @@ import (
 	"context"
 	"testing"
 	"time"
-)
 
-// inHand is how many inputs are in hand.
-func (l *ledger) inHand() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.held)
-}
+	"millrace/internal/ingest/inflight"
+)
 
 func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	l := newLedger()
 	at := time.Unix(1000, 0)
-	first := &delivery{sequence: 7, stored: at, deliveries: 1}
-	again := &delivery{sequence: 7, stored: at, deliveries: 9}
+	first := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 1}
+	again := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 9}
 	// A stream that was deleted and made anew starts over with its sequences.
-	other := &delivery{sequence: 7, stored: at.Add(time.Hour), deliveries: 2}
+	other := &inflight.Delivery{Sequence: 7, Stored: at.Add(time.Hour), NumDelivered: 2}
 
-	want := func(d *delivery, s standing, when string) {
+	want := func(d *inflight.Delivery, s standing, when string) {
 		t.Helper()
 		if got := l.take(d); got != s {
 			t.Errorf("%s: standing %d, want %d", when, got, s)
@@ -48,7 +43,7 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 
 func TestLedgerTellsWhenFewAreHeld(t *testing.T) {
 	l := newLedger()
-	one, two := &delivery{sequence: 1}, &delivery{sequence: 2}
+	one, two := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
 	l.take(one)
 	l.take(two)
 	waited := make(chan error, 1)
@@ -72,17 +67,17 @@ func TestLedgerIsBounded(t *testing.T) {
 	l := newLedger()
 	const n = 3 * remembered
 	for i := range uint64(n) {
-		d := &delivery{sequence: i}
+		d := &inflight.Delivery{Sequence: i}
 		l.take(d)
 		l.settle(d)
 	}
 	if len(l.settled) != remembered || len(l.order) != remembered || len(l.held) != 0 {
 		t.Errorf("%d settled, %d in order, %d held, want %d, %d, 0", len(l.settled), len(l.order), len(l.held), remembered, remembered)
 	}
-	if l.take(&delivery{sequence: n - remembered, deliveries: 2}) != done {
+	if l.take(&inflight.Delivery{Sequence: n - remembered, NumDelivered: 2}) != done {
 		t.Error("the oldest that should be remembered is not")
 	}
-	if l.take(&delivery{sequence: n - remembered - 1, deliveries: 2}) != unknown {
+	if l.take(&inflight.Delivery{Sequence: n - remembered - 1, NumDelivered: 2}) != unknown {
 		t.Error("one more than should be remembered is")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -21,13 +22,13 @@ func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	r.provision()
 	payload := someBytes(10)
 	r.publish(1, payload)
-	w := r.prepare(hostDevice(t), streams.Config{}).worker
+	ends := r.prepare(hostDevice(t), streams.Config{}).worker.shared.ends
 	input := r.input()
-	result := &nats.Msg{Subject: "results.web.0", Header: input.resultHeader(w.operators)}
+	result := &nats.Msg{Subject: "results.web.0", Header: results.ResultHeader(&input, results.OperatorNames(r.opts.Operators))}
 	if _, err := r.js.PublishMsg(r.ctx(), result); err != nil {
 		t.Fatal(err)
 	}
-	if !w.deadLetter(r.ctx(), &input, MaxDeliver, errors.New("delivered too often")) {
+	if !ends.DeadLetter(r.ctx(), &input, results.MaxDeliver, errors.New("delivered too often")) {
 		t.Fatal("the dead letter was not stored")
 	}
 	if m := r.deadLetter("RESULTS", 1); !bytes.Equal(m.Data(), payload(0)) {

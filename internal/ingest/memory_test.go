@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
@@ -39,9 +40,9 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 				r.deliverBefore(20)
 			}
 			run := r.prepare(openHost(t, pickyKernels()), streams.Config{BatchBytes: batchBytes})
-			run.worker.budget.limit = 1
+			run.worker.pool.SetLimit(1)
 			run.start()
-			r.tally.await(t, DeadLettered, 1+len(unfit))
+			r.tally.await(t, inflight.DeadLettered, 1+len(unfit))
 			r.tally.awaitStored(t, n-1-len(unfit))
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
@@ -49,9 +50,9 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 			if m := run.worker.Memory(); m.Waits == 0 {
 				t.Error("nothing ever waited for memory")
 			}
-			results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
-			if len(results) != n-1-len(unfit) || len(dead) != 1+len(unfit) {
-				t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(results), len(dead), n-1-len(unfit), 1+len(unfit))
+			found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
+			if len(found) != n-1-len(unfit) || len(dead) != 1+len(unfit) {
+				t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(found), len(dead), n-1-len(unfit), 1+len(unfit))
 			}
 		})
 	}
@@ -88,8 +89,8 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	payload := func(int) []byte { return []byte("x") }
 	r.publish(n, payload)
 	run := r.prepare(hostDevice(t), streams.Config{Observer: seen})
-	one := run.worker.costs.perPayload()
-	run.worker.budget.limit = 4 * share * one
+	one := run.worker.pool.PerPayload()
+	run.worker.pool.SetLimit(4 * share * one)
 	run.start()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
@@ -115,15 +116,15 @@ func TestMemoryIsDivided(t *testing.T) {
 			r.provision()
 			r.opts.Memory = int64(c.mib) << 20
 			w := r.prepare(hostDevice(t), streams.Config{}).worker
-			limit := w.pullLimit(w.consumer)
-			if bytes := limit.over(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || limit.messages < leastPulled {
-				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", limit.messages, bytes)
+			size := w.pullSize(w.consumer)
+			if bytes := size.Limit(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || size.Messages < pull.LeastMessages {
+				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", size.Messages, bytes)
 			}
-			pulled := int64(w.consumers()) * limit.memory(w.nc)
-			if floor := int64(w.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+leastPulled*pulledBookkeeping); pulled > max(r.opts.Memory/pullShare, floor) {
+			pulled := int64(w.consumers()) * size.Memory(w.nc)
+			if floor := int64(w.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.LeastMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
 				t.Errorf("what is pulled ahead may take %d MiB of %d", pulled>>20, c.mib)
 			}
-			if all := w.budget.limit + w.keep.most + w.fixedMemory(); all > r.opts.Memory {
+			if all := w.pool.Memory().Limit + w.fixedMemory(); all > r.opts.Memory {
 				t.Errorf("all of it together may take %d MiB of %d", all>>20, c.mib)
 			}
 		})
@@ -134,44 +135,7 @@ func TestMemoryIsDivided(t *testing.T) {
 	r.opts.Memory = 50 << 20
 	p := r.pipeline(hostDevice(t), streams.Config{})
 	_, err := NewWorker(r.ctx(), r.nc, []*streams.Pipeline{p}, r.opts)
-	if !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
+	if !errors.Is(err, inflight.ErrMemory) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
 		t.Errorf("with too little memory NewWorker = %v, want ErrMemory and what to lower", err)
-	}
-}
-
-// TestKeptMemoryIsBounded lets groups grow and be free again, one after the other and many at once.
-func TestKeptMemoryIsBounded(t *testing.T) {
-	t.Parallel()
-	k := keep{most: 100_000}
-	groups := make([]*group, 50)
-	for round := range 4 {
-		var total int
-		for i := range groups {
-			if groups[i] == nil {
-				groups[i] = &group{}
-			}
-			groups[i].makeRoom((i%7 + 1) * 3000 * (round%2 + 1))
-			k.group(groups[i])
-			total = 0
-			for _, g := range groups[:i+1] {
-				total += cap(g.bodies)
-			}
-			if round == 0 && total > 100_000 {
-				t.Fatalf("%d bytes are kept after %d groups, want at most 100,000", total, i+1)
-			}
-		}
-		kept := int64(0)
-		for _, g := range groups {
-			kept += sizeOf(g.bodies)
-		}
-		if kept != k.kept.Load() || kept > k.most || kept < k.most/2 {
-			t.Errorf("round %d: %d bytes are kept, %d are counted, want at most %d and no less than half", round, kept, k.kept.Load(), k.most)
-		}
-	}
-	k = keep{most: 100}
-	d := &desk{left: make([]int, 100)}
-	k.desk(d)
-	if d.left != nil || d.kept != 0 {
-		t.Errorf("a desk keeps %d bytes beyond the bound", d.kept)
 	}
 }

@@ -6,13 +6,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
 
 // Options says what the worker reads, where its results go, and how it treats what goes wrong.
 type Options struct {
-	layout.Layout // its streams and consumers at the server
+	topology.Topology // its streams and consumers at the server
 
 	More []*nats.Conn // connections beside the worker's first, and like it the caller's: see MILLRACE_NATS_CONNECTIONS
 
@@ -29,16 +30,12 @@ type Options struct {
 
 	Logger   *slog.Logger // what repeats for each payload is logged each time: bound it (see loglimit)
 	Observer Observer
-	Batches  BatchObserver // nil for none
+	Batches  inflight.BatchObserver // nil for none
 
 	// settled is called for each input whose result is stored, before Observer.Settled, each time it is. It is for tests, which
 	// tell inputs apart; nil for nothing.
 	settled func(sequence uint64, stored time.Time)
-}
 
-// hasResult tells tests of an input whose result is stored.
-func (w *Worker) hasResult(d *delivery) {
-	if w.opts.settled != nil {
-		w.opts.settled(d.sequence, d.stored)
-	}
+	// publishTimeout is after how long an answer to a result counts as lost, if not 0. It is for tests.
+	publishTimeout time.Duration
 }

@@ -18,8 +18,8 @@ func TestServerRestartUnderLoad(t *testing.T) {
 	d, w := watchedDevice(t)
 	const n = 1000
 	r.publish(n, document)
+	r.opts.publishTimeout = time.Second
 	run := r.prepare(d, streams.Config{BatchPayloads: 50})
-	run.publishWithin(time.Second)
 	run.start()
 	r.tally.awaitStored(t, 100)
 	r.restart()
@@ -47,8 +47,8 @@ func TestConnectionCutUnderLoad(t *testing.T) {
 	proxy := r.behindProxy()
 	const n = 2000
 	r.publish(n, document)
+	r.opts.publishTimeout = time.Second
 	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 50})
-	run.publishWithin(time.Second)
 	run.start()
 	for cut := range 3 {
 		r.tally.awaitStored(t, 200*(cut+1))

@@ -21,7 +21,8 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/connect"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -132,7 +133,7 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 	if err != nil {
 		return err
 	}
-	nc, err := connect.Open(connect.Server{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer.Reconnected)
+	nc, err := natsconn.Open(natsconn.Server{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer.Reconnected)
 	if err != nil {
 		return err
 	}
@@ -208,8 +209,8 @@ func TestPoisonCannotWedgeProcesses(t *testing.T) {
 			r.publish(n, payload)
 			deaths := r.superviseProcesses(kind, n)
 			t.Logf("%d deaths", deaths)
-			if deaths < loneRuns || deaths > poisonLimit {
-				t.Errorf("%d workers died, want %d to %d", deaths, loneRuns, poisonLimit)
+			if deaths < quarantine.LoneRuns || deaths > poisonLimit {
+				t.Errorf("%d workers died, want %d to %d", deaths, quarantine.LoneRuns, poisonLimit)
 			}
 			r.wantPoisonApart(n, payload, poison)
 		})

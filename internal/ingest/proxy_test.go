@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"strings"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
 // behindProxy has the rig's workers connect through a proxy.
-func (r *rig) behindProxy() *testkit.Proxy {
+func (r *rig) behindProxy() *natstest.Proxy {
 	r.t.Helper()
-	p := testkit.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
+	p := natstest.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
 	r.url = p.URL()
 	return p
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -96,7 +97,7 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, short)
-	if given := r.tally.count(DeadLettered); given != 0 {
+	if given := r.tally.count(inflight.DeadLettered); given != 0 {
 		t.Errorf("%d payloads were dead-lettered that had only waited", given)
 	}
 }
@@ -116,26 +117,17 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	})
 	const n = 300
 	r.publish(n, document)
+	r.opts.publishTimeout = 100 * time.Millisecond
 	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 100})
-	run.publishWithin(100 * time.Millisecond)
 	run.start()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	// How many acknowledgements there are to lose depends on how results go in batches.
-	if r.tally.count(Duplicate) == 0 {
+	if r.tally.count(inflight.Duplicate) == 0 {
 		t.Error("no result was stored already when it was published again")
 	}
 	r.wantAll(n, document)
 	r.wantSettled(n)
-}
-
-// publishWithin makes the worker take an acknowledgement for lost after that time.
-func (run *running) publishWithin(timeout time.Duration) {
-	run.t.Helper()
-	var err error
-	if run.worker.publisher, err = run.worker.openPublisher(run.ctx, timeout); err != nil {
-		run.t.Fatal(err)
-	}
 }

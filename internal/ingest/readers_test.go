@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -60,8 +62,8 @@ func TestReadersAreNotStopped(t *testing.T) {
 				}
 			}
 			run := r.run(hostDevice(t), streams.Config{})
-			r.tally.await(t, Published, n/2)
-			r.tally.await(t, DeadLettered, n/2)
+			r.tally.await(t, inflight.Published, n/2)
+			r.tally.await(t, inflight.DeadLettered, n/2)
 			if err := run.drain(); err != nil {
 				t.Fatal(err)
 			}
@@ -80,12 +82,12 @@ func TestReadersAreNotStopped(t *testing.T) {
 func (r *rig) wantHarmless(what string, h, input nats.Header) {
 	r.t.Helper()
 	for key := range h {
-		if strings.EqualFold(key, "status") || strings.EqualFold(key, "description") || hasPrefixFold(key, "nats-") && key != jetstream.MsgIDHeader {
+		if strings.EqualFold(key, "status") || strings.EqualFold(key, "description") || strings.HasPrefix(strings.ToLower(key), "nats-") && key != jetstream.MsgIDHeader {
 			r.t.Errorf("%s: header %q passes through", what, key)
 		}
 	}
-	if isLetter := h.Get(HeaderReason) != ""; !isLetter && h.Get(HeaderInput) != "" || isLetter && !slices.Equal(h[HeaderInput], withheld(input)) {
-		r.t.Errorf("%s: %s is %q, of an input with %v", what, HeaderInput, h[HeaderInput], input)
+	if isLetter := h.Get(results.HeaderReason) != ""; !isLetter && h.Get(results.HeaderInput) != "" || isLetter && !slices.Equal(h[results.HeaderInput], results.Withheld(input)) {
+		r.t.Errorf("%s: %s is %q, of an input with %v", what, results.HeaderInput, h[results.HeaderInput], input)
 	}
 }
 
@@ -218,33 +220,4 @@ func (c *headers) await() map[int]nats.Header {
 		c.r.t.Fatalf("%d of %d messages were read: the reader was stopped", len(c.by), c.n)
 	}
 	return c.by
-}
-
-func TestCarriedHeaders(t *testing.T) {
-	t.Parallel()
-	for key, want := range map[string]bool{
-		"Trace": true, "traceparent": true, "Statuses": true, "X-Status": true, "Description-Of": true, "Nats": true, "Natsy": true,
-		"Status": false, "status": false, "STATUS": false, "Description": false, "dEscription": false,
-		"Nats-": false, "nats-Msg-Id": false, "NATS-ROLLUP": false, "Nats-Anything-New": false, "millrace-reason": false,
-		"Status ": false, " Status": false, "Status\t": false, "\rStatus": false, "\u017ftatus": false, "": false, "Sta\x00tus": false,
-	} {
-		if got := carried(key); got != want {
-			t.Errorf("header %q is carried: %v, want %v", key, got, want)
-		}
-	}
-}
-
-func TestWithheldHeadersAreNamed(t *testing.T) {
-	t.Parallel()
-	got := withheld(nats.Header{
-		"Trace": {"kept"}, "Status": {"409", "100"}, "nats-ttl": {"1s"}, "na\xefve": {"yes"}, "Empty ": {""},
-		HeaderReason: {"too_large"}, "Nats-Pin-Id": {"a secret"}, HeaderInput: {"Status: 404"},
-	})
-	want := []string{"Empty : ", "Status: 404", "Status: 409", "Status: 100", "nats-ttl: 1s", "na\xefve: yes"}
-	if !slices.Equal(got, want) {
-		t.Errorf("withheld lines %q, want %q", got, want)
-	}
-	if got := withheld(nats.Header{"Trace": {"kept"}}); got != nil {
-		t.Errorf("withheld lines %q of a header that is carried", got)
-	}
 }

@@ -14,16 +14,17 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = testkit.Patience
+const patience = natstest.Patience
 
 // until returns once cond holds. It spins: use it for states that nothing announces, and that are near.
 func until(t *testing.T, what string, cond func() bool) {
@@ -47,7 +48,7 @@ type rig struct {
 	js     jetstream.JetStream
 	opts   Options
 	tally  *tally
-	log    *testkit.Log
+	log    *natstest.Log
 }
 
 func newRig(t *testing.T) *rig {
@@ -75,7 +76,7 @@ func (r *rig) prepareClient() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.tally, r.log = newTally(), testkit.NewLog(r.t)
+	r.tally, r.log = newTally(), natstest.NewLog(r.t)
 	r.opts = optionsFor(ops, r.log.Logger(), r.tally)
 	r.nc = r.connect()
 	if r.js, err = jetstream.New(r.nc); err != nil {
@@ -86,7 +87,7 @@ func (r *rig) prepareClient() {
 // optionsFor are the options that tests begin with.
 func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Options {
 	o := Options{
-		Layout: layout.Layout{
+		Topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
 			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
 			MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
@@ -130,7 +131,7 @@ func (r *rig) connect() *nats.Conn {
 
 func (r *rig) provision() {
 	r.t.Helper()
-	if err := layout.Provision(r.ctx(), r.js, r.opts.Layout, r.opts.Logger); err != nil {
+	if err := topology.Provision(r.ctx(), r.js, r.opts.Topology, r.opts.Logger); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -212,7 +213,7 @@ func (r *rig) run(d device.Device, cfg streams.Config) *running {
 func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 	r.t.Helper()
 	p := r.pipeline(d, cfg)
-	nc, err := connect.Open(connect.Server{URL: r.url}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
+	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
 	err := run.wait()
-	if held := run.worker.ledger.inHand(); err == nil && held > 0 {
+	if held := run.worker.unsettled(); err == nil && held > 0 {
 		run.t.Errorf("%d inputs are in hand after the end", held)
 	}
 	return err
@@ -289,7 +290,7 @@ func (run *running) wait() error {
 	select {
 	case err := <-run.done:
 		run.done <- err
-		if _, bytes, _ := run.worker.payloads.read(); bytes != 0 && err == nil {
+		if bytes := run.worker.pool.SubmittedBytes(); bytes != 0 && err == nil {
 			run.t.Errorf("%d bytes of payloads are counted after the end", bytes)
 		}
 		if m := run.worker.Memory(); m.Used != 0 {
@@ -337,7 +338,7 @@ func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
 		}
 		for m := range batch.Messages() {
 			left--
-			seq, err := strconv.ParseUint(m.Headers().Get(HeaderSequence), 10, 64)
+			seq, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 			if err != nil {
 				r.t.Fatalf("message on %s has no source sequence: %v", m.Subject(), m.Headers())
 			}

@@ -2,212 +2,69 @@ package ingest
 
 import (
 	"context"
-	"fmt"
-	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
 // settler brings completed batches to their end: encode, publish, and acknowledge each input once its result
 // is stored. Each runs in a goroutine of its own.
 type settler struct {
-	w    *Worker
+	m    *sharedMode
 	pipe *streams.Pipeline
-	*desk
+	*results.Buffers
 }
 
-// desk is what a settler needs for one batch, with memory that it keeps for the next.
-type desk struct {
-	records [][]byte // of one payload, by operator
-	left    []int    // indices into the group not settled yet
-	stale   []int    // of those, what has to be looked up
-	known   []int    // of those, what is stored already
-	results []nats.Msg
-	msgs    []*nats.Msg    // the results, by position in left
-	answers []store.Answer // likewise
-	stored  []*delivery    // the inputs to acknowledge
-	acking  time.Duration  // spent on acknowledging the inputs of this batch
-	kept    int64          // bytes of memory that it keeps for the next batch; see keep
-}
-
-// tidy lets go of the last batch's results and inputs. Who settles next may not come for long.
-func (d *desk) tidy() {
-	clear(d.records)
-	clear(d.results)
-	clear(d.msgs)
-	clear(d.answers)
-	clear(d.stored)
-}
-
-// outcome is what became of an input whose result is stored.
-func outcome(a store.Answer) Outcome {
-	if a.Duplicate {
-		return Duplicate
-	}
-	return Published
-}
-
-// run settles batches until ctx ends, which is after the last one has been settled or is to be given back.
+// run settles batches until done is closed.
 func (s *settler) run(done <-chan struct{}, hard context.Context) {
 	for {
 		select {
 		case b := <-s.pipe.Completed():
-			<-s.w.desks.there // there are as many as settlers
-			s.desk = s.w.desks.take()
+			s.Buffers = s.m.buffers.Take() // there are as many as settlers
 			s.settle(hard, b)
-			s.tidy()
-			s.w.keep.desk(s.desk)
-			s.w.desks.put(s.desk)
+			s.Tidy(s.m.s.Pool)
+			s.m.buffers.Put(s.Buffers)
 		case <-done:
 			return
 		}
 	}
 }
 
-// settle takes a completed batch over.
+// settle settles a completed batch, or passes it to the goroutine that waits for just this batch.
 func (s *settler) settle(ctx context.Context, b *streams.Batch) {
-	g := s.w.flying[s.pipe][b.Slot()]
-	if g.back != nil {
-		g.back <- b // somebody waits for just this batch
+	g := b.Owner.(*inflight.Batch)
+	if g.ReturnTo != nil {
+		g.ReturnTo <- b // see inflight.Batch
 		return
 	}
 	if err := b.Err(); err != nil {
 		record := *b.ReadRecord()
 		b.Release()
-		s.w.tell(g, &record)
-		s.w.refused(s.pipe, g, err)
+		g.Report(s.m.ends.batches, &record)
+		s.m.bisector.Refused(s.pipe, g, err)
 		s.pipe.Report(&record)
 		return
 	}
-	s.finish(ctx, g, b)
-	s.w.recycle(g)
+	s.m.ends.Finish(ctx, s.pipe, g, b, s.Buffers)
+	s.m.s.Pool.Recycle(g)
 }
 
-// finish publishes the results of a batch and settles every delivery of its group.
-func (s *settler) finish(ctx context.Context, g *group, b *streams.Batch) {
+// Finish implements quarantine.Deliveries.
+func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, s *results.Buffers) {
 	record := *b.ReadRecord()
-	start := s.pipe.Now()
-	s.w.cameRight(s.pipe, g)
-	g.store()
-	s.encode(g, b)
-	b.Release() // its buffers may be used again: the results are in the group now
-	s.publishAll(ctx, g)
-	published := s.pipe.Now()
-	s.w.nakGroup(g, context.Canceled) // what could not be published before the drain ran out of time
-	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.acking}
-	record.Stages[streams.Settle] = streams.Span{Start: published - s.acking, End: s.pipe.Now()}
-	s.pipe.Report(&record)
-	s.w.tell(g, &record)
-}
-
-// encode writes the result bodies of all payloads into the group.
-func (s *settler) encode(g *group, b *streams.Batch) {
-	ops := s.w.opts.Operators
-	g.makeRoom(len(g.items) * s.w.opts.Format.Most(s.w.opts.Operators))
-	for row := range g.items {
-		s.records = s.records[:0]
-		for i, op := range ops {
-			stride := op.Stride()
-			s.records = append(s.records, b.Results(i)[row*stride:][:stride])
-		}
-		g.bodies = s.w.opts.Format.Append(g.bodies, ops, len(g.items[row].msg.Data()), s.records)
-		g.ends = append(g.ends, len(g.bodies))
+	start := pipe.Now()
+	a.judge.CameRight(pipe, g)
+	g.StartPublish()
+	a.results.Encode(g, b, s)
+	b.Release() // the results are in g now
+	err := a.results.Settle(ctx, pipe, g, s, a)
+	published := pipe.Now()
+	if err != nil {
+		a.giveBackAll(g, context.Canceled) // what could not be published before the drain ended
 	}
-}
-
-// body is the encoded result of the i-th payload.
-func (g *group) body(i int) []byte {
-	start := 0
-	if i > 0 {
-		start = g.ends[i-1]
-	}
-	return g.bodies[start:g.ends[i]:g.ends[i]]
-}
-
-// publishAll publishes until every result of the group is stored and its input acknowledged, or ctx ends or the
-// connection is closed for good: what is not settled then stays in s.left. A result that was not acknowledged
-// is published again under the same id, so the stream keeps one. A result stream that is full, missing or slow
-// holds the batch here, and with that, as batches run out, the pull. A result that can never be stored takes
-// its input to the dead letters.
-func (s *settler) publishAll(ctx context.Context, g *group) {
-	s.left = s.left[:0]
-	s.acking = 0
-	for i := range g.items {
-		s.left = append(s.left, i)
-	}
-	for attempt := 1; ; attempt++ {
-		err := s.settleKnown(ctx, g, func() error { s.settleAnswered(ctx, g); return nil })
-		if err == nil && len(s.left) > 0 {
-			err = s.publishOnce(ctx, g, attempt)
-			s.settleAnswered(ctx, g)
-		}
-		if len(s.left) == 0 || ctx.Err() != nil || s.w.links.closed() {
-			return
-		}
-		s.w.publishFailed(err, len(s.left), attempt)
-		if !s.w.awaitRetry(ctx, attempt) {
-			return
-		}
-	}
-}
-
-// publishOnce sends every result that is left and waits for the server's word on each. It returns the last
-// error.
-func (s *settler) publishOnce(ctx context.Context, g *group, attempt int) (last error) {
-	s.tidy() // an attempt before may have had more
-	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
-	for _, i := range s.left {
-		d := &g.items[i]
-		s.results = append(s.results, nats.Msg{
-			Subject: layout.MapSubject(s.w.opts.ResultPrefix, d.subject),
-			Header:  d.resultHeader(s.w.operators),
-			Data:    g.body(i),
-		})
-	}
-	for n := range s.results {
-		s.msgs = append(s.msgs, &s.results[n])
-	}
-	ctx, cancel := context.WithDeadline(ctx, s.w.clearance.until(g.items, s.left, time.Now()))
-	defer cancel()
-	s.answers = s.w.publisher.publishAttempt(ctx, attempt, s.msgs, s.answers)
-	for _, a := range s.answers {
-		if a.Err != nil {
-			last = a.Err
-		} else {
-			s.w.progressed()
-		}
-	}
-	return last
-}
-
-// settleAnswered acknowledges the inputs whose results are stored, gives up those whose results never can be,
-// and keeps the rest in left.
-func (s *settler) settleAnswered(ctx context.Context, g *group) {
-	start := s.pipe.Now()
-	now := time.Now()
-	headroom := g.headroom(now, s.w.ackWait)
-	rest := s.left[:0]
-	s.stored = s.stored[:0]
-	for n, i := range s.left {
-		d := &g.items[i]
-		switch a := s.answers[n]; {
-		case a.Err == nil:
-			s.stored = append(s.stored, d)
-			g.settle(i)
-			s.w.hasResult(d)
-			s.w.observer.Settled(outcome(a), len(d.msg.Data()), len(g.body(i)), now.Sub(d.received), headroom)
-		case store.Unstorable(a.Err):
-			g.settle(i)
-			s.w.giveUp(ctx, g.yield(i), TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
-		default:
-			rest = append(rest, i)
-		}
-	}
-	s.w.ackAll(ctx, s.stored)
-	s.left = rest
-	s.acking += s.pipe.Now() - start
+	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.Settling}
+	record.Stages[streams.Settle] = streams.Span{Start: published - s.Settling, End: pipe.Now()}
+	pipe.Report(&record)
+	g.Report(a.batches, &record)
 }

@@ -12,85 +12,53 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/streams"
 )
 
-// source pulls continuously from the consumer and hands deliveries on one by one. It pulls more only as they
-// are taken, so what waits in the client is bounded: by messages, and for each pull request by bytes.
+// source pulls continuously from the consumer and puts deliveries into a queue. It pulls more only as they are taken, so what waits in the
+// client is bounded in messages and bytes.
 type source struct {
 	nc       *nats.Conn
 	consumer jetstream.Consumer
-	limit    pullLimit
-	bytes    *pull.Limit
-	careful  *careful                              // how to pull while suspects are about; nil: they are taken as any others
-	hold     func(context.Context, *delivery) bool // takes memory for it once there is some; false: ctx ended before
-	force    func(*delivery)                       // takes it at once
-	admit    func(*delivery) bool                  // false: not to be processed, and taken care of
-	unread   func(delivery)                        // takes what nobody reads any more
-	out      *queue
-	handing  *atomic.Bool // set while it asks for nothing since it has something to hand on; see stalls
+	size     pull.Size
+	limit    *pull.Limit                                    // of size, which follows the server's max_payload
+	isolated isolatedPull                                   // how to pull while quarantined payloads may come; nil: there is no quarantine
+	hold     func(context.Context, *inflight.Delivery) bool // waits for memory; false if ctx ends first
+	force    func(*inflight.Delivery)                       // takes memory at once
+	admit    func(*inflight.Delivery) bool                  // false: it was settled otherwise
+	unread   func(inflight.Delivery)                        // takes what is not processed any more
+	out      *inflight.Queue
+	ledger   *ledger
+	conns    natsconn.Connections
+	hard     context.Context // messages that have come are processed until it ends
+	handing  *atomic.Bool    // set while it does not pull because a delivery waits for room; see stalls
 	log      *slog.Logger
-	observer Observer
+	observer sharedObserver
 }
 
-// pullLimit bounds what one pull request brings.
-type pullLimit struct {
-	messages int
-	least    int           // bytes that a request asks for, unless the largest message has more
-	bytes    int           // the consumer's own bound of a request's; 0 for none
-	beat     time.Duration // how often the server says that the pull is alive
-}
-
-const (
-	// pullBytes is what a pull request brings at most, if the largest message is smaller; there are two at once. The
-	// server cuts a client off as a slow consumer that has more than 64 MiB on the way; 4 to 8 MiB ran well.
-	pullBytes = 2 << 20
-
-	// maxPullMessages bounds a request for small messages.
-	maxPullMessages = 4096
-
-	// heartbeat is how often the server says that a pull is still alive; after two that did not come the
-	// pull is made anew.
-	heartbeat = 2 * time.Second
-
-	// recreateWait is the pause before a pull that failed is made anew.
-	recreateWait = 250 * time.Millisecond
-)
-
-// newPullLimit is the limit for a consumer with bounds of its own: it refuses a pull that asks for more.
-func newPullLimit(c jetstream.ConsumerConfig) pullLimit {
-	l := pullLimit{messages: maxPullMessages, least: pullBytes, bytes: c.MaxRequestMaxBytes, beat: heartbeat}
-	if c.MaxRequestBatch > 0 {
-		l.messages = min(l.messages, c.MaxRequestBatch)
-	}
-	if c.MaxRequestExpires > 0 {
-		l.beat = min(l.beat, c.MaxRequestExpires/beatsPerPull)
-	}
-	return l
-}
-
-// over is the limit of requests over nc, which follows the server's max_payload.
-func (l pullLimit) over(nc *nats.Conn) *pull.Limit { return pull.NewLimit(nc, l.least, l.bytes) }
-
-// beatsPerPull is how many heartbeats a pull request lasts.
-const beatsPerPull = 3
+// recreateWait is the pause before a failed pull starts again.
+const recreateWait = 250 * time.Millisecond
 
 // run pulls until ctx is done, then takes what the client still holds, until hard ends. It closes out.
 func (s *source) run(ctx, hard context.Context) (err error) {
-	defer s.out.close()
-	if s.careful != nil {
-		s.careful.begin(ctx)
-		defer s.careful.leave(s.unread)
+	defer s.out.Close()
+	if s.isolated != nil {
+		s.isolated.Begin(ctx)
+		defer s.isolated.Leave(s.unread)
 		defer func() {
-			if !lost(err) && !lost(context.Cause(ctx)) {
-				err = errors.Join(err, s.careful.play(hard)) // what has come is finished, as everywhere
+			if !streams.Ended(err) && !streams.Ended(context.Cause(ctx)) {
+				err = errors.Join(err, s.isolated.Play(hard)) // finish what has come
 			}
 		}()
 	}
 	for ctx.Err() == nil {
 		err := s.turn(ctx, hard)
 		switch {
-		case lost(err):
+		case streams.Ended(err):
 			return err
 		case ctx.Err() != nil:
 			return nil
@@ -104,12 +72,12 @@ func (s *source) run(ctx, hard context.Context) (err error) {
 	return nil
 }
 
-// turn pulls far ahead, or carefully, until it is time for the other. Then it returns nil.
+// turn prefetches, or pulls through quarantine, until it is time for the other. Then it returns nil.
 func (s *source) turn(ctx, hard context.Context) error {
 	if s.suspicious() {
-		s.handing.Store(true) // but while it fetches
+		s.handing.Store(true) // except while it fetches
 		defer s.handing.Store(false)
-		return s.careful.run(ctx)
+		return s.isolated.Run(ctx)
 	}
 	err := s.pull(ctx, hard)
 	if s.suspicious() {
@@ -119,15 +87,25 @@ func (s *source) turn(ctx, hard context.Context) error {
 	return err
 }
 
-// suspicious says whether to pull carefully.
-func (s *source) suspicious() bool { return s.careful != nil && s.careful.due() }
+// suspicious reports whether to pull through quarantine.
+func (s *source) suspicious() bool { return s.isolated != nil && s.isolated.Due() }
+
+// isolatedPull pulls while quarantined payloads may come; see quarantine.Controller.
+type isolatedPull interface {
+	Begin(ctx context.Context)
+	Due() bool
+	SetAside(d inflight.Delivery)
+	Run(ctx context.Context) error
+	Play(ctx context.Context) error
+	Leave(unread func(inflight.Delivery))
+}
 
 // request is what the source asks the consumer for.
 func (s *source) request() pull.Request {
 	info := s.consumer.CachedInfo()
 	return pull.Request{
-		Stream: info.Stream, Consumer: info.Name, Messages: s.limit.messages, Limit: s.bytes,
-		Expires: beatsPerPull * s.limit.beat, Heartbeat: s.limit.beat,
+		Stream: info.Stream, Consumer: info.Name, Messages: s.size.Messages, Limit: s.limit,
+		Expires: pull.BeatsPerRequest * s.size.Beat, Heartbeat: s.size.Beat,
 	}
 }
 
@@ -138,9 +116,8 @@ func (s *source) pull(ctx, hard context.Context) error {
 		return err
 	}
 	defer messages.Stop()
-	// A drained pull gives what has come, and ends. With the connection down it ends late, so there is a bound on
-	// waiting for that. What the server is just about to send when it hears of it is lost here, and the server has it
-	// delivered again at once.
+	// A drained pull returns what has come and ends. If the connection is down, it ends late, so the wait is bounded. Messages that the
+	// server sends just before it learns of the end are lost here, and redelivered at once.
 	stopping := context.AfterFunc(ctx, messages.Drain)
 	defer stopping()
 	var failed error
@@ -155,7 +132,7 @@ func (s *source) pull(ctx, hard context.Context) error {
 				messages.Drain()
 			}
 		case failed != nil || hard.Err() != nil || errors.Is(err, pull.ErrEnded):
-			for msg := range messages.Rest() { // what has come is finished, or given back if hard has ended
+			for msg := range messages.Rest() { // finish what has come, or give it back if hard has ended
 				s.take(hard, msg)
 			}
 			return cmp.Or(failed, err)
@@ -166,15 +143,15 @@ func (s *source) pull(ctx, hard context.Context) error {
 	}
 }
 
-// awaitConsumer returns when the consumer answers, the connection is closed for good, or ctx is done. Who pulls
-// from a consumer that is not there hears nothing.
+// awaitConsumer waits until the consumer exists, the connection is closed for good, or ctx is done. The server does not answer pulls from
+// a consumer that does not exist.
 func (s *source) awaitConsumer(ctx context.Context) {
 	said := false
-	for sleep(ctx, recreateWait) {
+	for retry.Sleep(ctx, recreateWait) {
 		_, err := s.consumer.Info(ctx)
 		if err == nil {
-			s.limit.bytes = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
-			s.bytes = s.limit.over(s.nc) // its own bound may be another now
+			s.size.Most = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
+			s.limit = s.size.Limit(s.nc) // its own bound may have changed
 		}
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return
@@ -187,25 +164,25 @@ func (s *source) awaitConsumer(ctx context.Context) {
 	}
 }
 
-// take hands one message on, or sets it aside for when it can be tried apart from others. What has come is processed, after
-// the end of the pull too, until hard ends: given back, it would be delivered a second time.
+// take queues one message, or sets it aside for quarantine. It does so until hard ends, even after the end of the pull, since a message
+// that is given back is delivered a second time.
 func (s *source) take(hard context.Context, msg *pull.Message) {
 	s.handing.Store(true)
 	defer s.handing.Store(false)
 	d, ok := s.receive(hard, msg, s.suspicious())
 	switch {
 	case !ok:
-	case d.level > 0 && s.careful != nil:
-		s.careful.setAside(d)
+	case d.Level > 0 && s.isolated != nil:
+		s.isolated.SetAside(d)
 	default:
 		s.hand(hard, d)
 	}
 }
 
-// receive says what a message is and whether it is to be processed. Where that is not to be any more, since until has
-// ended, it is left. It waits for memory, unless it must not: what is set aside has some, and comes to its end only when the source goes on.
-func (s *source) receive(until context.Context, msg jetstream.Msg, mustNotWait bool) (d delivery, ok bool) {
-	d, err := newDelivery(msg, time.Now())
+// receive makes a delivery of a message and reports whether it must be processed. After until has ended it leaves the delivery unread. It
+// waits for memory unless mustNotWait is set: deliveries that were set aside hold memory, and are settled only if the source continues.
+func (s *source) receive(until context.Context, msg *pull.Message, mustNotWait bool) (d inflight.Delivery, ok bool) {
+	d, err := inflight.NewDelivery(msg, time.Now())
 	if err != nil {
 		s.log.Error("message ignored", "error", err)
 		return d, false
@@ -220,16 +197,51 @@ func (s *source) receive(until context.Context, msg jetstream.Msg, mustNotWait b
 		s.unread(d)
 		return d, false
 	}
-	s.observer.Pending(d.pending)
-	if d.deliveries > 1 {
+	s.observer.Pending(d.Pending)
+	if d.NumDelivered > 1 {
 		s.observer.Redelivered()
 	}
 	return d, s.admit(&d)
 }
 
-// hand gives a delivery to the batchers, or leaves it when until has ended.
-func (s *source) hand(until context.Context, d delivery) {
-	if !s.out.put(until, d) {
+// hand queues a delivery for the batchers, or leaves it unread if until ends first.
+func (s *source) hand(until context.Context, d inflight.Delivery) {
+	if !s.out.Put(until, d) {
 		s.unread(d)
 	}
+}
+
+// Fetch implements quarantine.Intake.
+func (s *source) Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error) {
+	s.handing.Store(false)
+	defer s.handing.Store(true)
+	wait = min(wait, pull.BeatsPerRequest*s.size.Beat)
+	return pull.Fetch(s.nc, s.request(), min(n, s.size.Messages), wait, func(msg *pull.Message) {
+		if d, ok := s.receive(s.hard, msg, true); ok {
+			take(d)
+		}
+	})
+}
+
+// HandOn implements quarantine.Intake.
+func (s *source) HandOn(d inflight.Delivery) { s.hand(s.hard, d) }
+
+// Quiet implements quarantine.Intake. It also flushes the acknowledgements: if a crash lost one, a settled payload would be quarantined.
+// It ignores errors of a connection that is down for now.
+func (s *source) Quiet(ctx context.Context, n int) error {
+	if s.ledger.await(ctx, n) != nil {
+		return nil // the caller checks ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	if err := s.conns.Flush(ctx); err != nil && s.conns.Closed() {
+		return err
+	}
+	return nil
+}
+
+// sharedObserver is told what the consumer delivers.
+type sharedObserver interface {
+	Redelivered()
+	Pending(messages uint64)
 }

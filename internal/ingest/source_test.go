@@ -9,7 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/connect"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
 
@@ -22,14 +24,14 @@ type pulling struct {
 
 	giveUp context.CancelFunc // ends the time for what has come
 	done   chan error
-	left   chan delivery // what it could not hand on
+	left   chan inflight.Delivery // what it could not hand on
 }
 
 // pull runs a source within that limit, on a connection of its own. Nobody takes what it hands on but the test.
-func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
+func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	r.t.Helper()
-	limit.beat = beat
-	nc, err := connect.Open(connect.Server{URL: r.url}, "source", r.opts.Logger, r.tally.Reconnected)
+	size.Beat = beat
+	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "source", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -44,11 +46,11 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	hard, giveUp := context.WithCancel(r.ctx())
-	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan delivery, 1<<16)}
+	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan inflight.Delivery, 1<<16)}
 	p.source = &source{
-		nc: nc, consumer: consumer, limit: limit, bytes: limit.over(nc), handing: &atomic.Bool{}, out: newQueue(0), log: r.opts.Logger, observer: r.tally,
-		hold: func(context.Context, *delivery) bool { return true }, force: func(*delivery) {}, admit: func(*delivery) bool { return true },
-		unread: func(d delivery) { p.left <- d },
+		nc: nc, consumer: consumer, size: size, limit: size.Limit(nc), handing: &atomic.Bool{}, out: inflight.NewQueue(0), log: r.opts.Logger, observer: r.tally,
+		hold: func(context.Context, *inflight.Delivery) bool { return true }, force: func(*inflight.Delivery) {}, admit: func(*inflight.Delivery) bool { return true },
+		unread: func(d inflight.Delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs
 	go func() { p.done <- p.run(ctx, hard) }()
@@ -63,15 +65,19 @@ func (r *rig) pull(limit pullLimit, beat time.Duration) *pulling {
 }
 
 // next is the next delivery.
-func (p *pulling) next(t *testing.T) delivery {
+func (p *pulling) next(t *testing.T) inflight.Delivery {
 	t.Helper()
+	got := make(chan inflight.Delivery, 1)
+	go func() {
+		d, _ := p.out.Get()
+		got <- d
+	}()
 	select {
-	case d := <-p.out.ch:
-		p.out.took(d)
+	case d := <-got:
 		return d
 	case <-time.After(patience):
 		t.Fatalf("no delivery in %v", patience)
-		return delivery{}
+		return inflight.Delivery{}
 	}
 }
 
@@ -80,11 +86,11 @@ func TestPullIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		payload func(int) []byte
-		limit   pullLimit
+		size    pull.Size
 		most    int // deliveries while nobody reads
 	}{
-		{"by messages", someBytes(10), pullLimit{messages: 25, bytes: 1 << 20}, 50},
-		{"by bytes", someBytes(10000), pullLimit{messages: 4096, bytes: 100000}, 20},
+		{"by messages", someBytes(10), pull.Size{Messages: 25, Most: 1 << 20}, 50},
+		{"by bytes", someBytes(10000), pull.Size{Messages: 4096, Most: 100000}, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -92,9 +98,9 @@ func TestPullIsBounded(t *testing.T) {
 			r.provision()
 			const n = 300
 			r.publish(n, c.payload)
-			p := r.pull(c.limit, time.Second)
+			p := r.pull(c.size, time.Second)
 			// The server answers a pull in one go, so when the fifth delivery is there it has counted all.
-			var got []delivery
+			var got []inflight.Delivery
 			for range 5 {
 				got = append(got, p.next(t))
 			}
@@ -105,8 +111,8 @@ func TestPullIsBounded(t *testing.T) {
 				got = append(got, p.next(t))
 			}
 			for i, d := range got {
-				if d.sequence != uint64(i+1) || d.deliveries != 1 {
-					t.Fatalf("delivery %d is input %d for the %d. time", i, d.sequence, d.deliveries)
+				if d.Sequence != uint64(i+1) || d.NumDelivered != 1 {
+					t.Fatalf("delivery %d is input %d for the %d. time", i, d.Sequence, d.NumDelivered)
 				}
 			}
 		})
@@ -130,7 +136,7 @@ func TestConsumersOwnBoundsAreKept(t *testing.T) {
 	const n = 50
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, n)
+	r.tally.await(t, inflight.Published, n)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -144,16 +150,16 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	r.provision()
 	const n = 100
 	r.publish(n, document)
-	p := r.pull(pullLimit{messages: n, bytes: 1 << 20}, time.Second)
-	seen := map[uint64]bool{p.next(t).sequence: true}
+	p := r.pull(pull.Size{Messages: n, Most: 1 << 20}, time.Second)
+	seen := map[uint64]bool{p.next(t).Sequence: true}
 	until(t, "all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
 	p.stop()
 	for range n / 2 {
-		seen[p.next(t).sequence] = true
+		seen[p.next(t).Sequence] = true
 	}
 	p.giveUp()
-	for d := range p.out.ch { // the source may choose to hand on one more
-		seen[d.sequence] = true
+	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may choose to hand on one more
+		seen[d.Sequence] = true
 	}
 	err := <-p.done
 	p.done <- err
@@ -194,18 +200,18 @@ func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 	r.opts.AckWait = time.Second
 	r.provision()
 	proxy := r.behindProxy()
-	p := r.pull(pullLimit{messages: 10, bytes: 1 << 20}, 500*time.Millisecond)
+	p := r.pull(pull.Size{Messages: 10, Most: 1 << 20}, 500*time.Millisecond)
 	r.publish(1, document)
-	if d := p.next(t); d.sequence != 1 || d.msg.Ack() != nil {
-		t.Fatalf("input %d came first, or could not be acknowledged", d.sequence)
+	if d := p.next(t); d.Sequence != 1 || d.Msg.Ack() != nil {
+		t.Fatalf("input %d came first, or could not be acknowledged", d.Sequence)
 	}
 	proxy.Lose(func(string, []byte) bool { return true })
 	r.publishFrom(1, 2, document)
 	r.log.Await(t, "pull interrupted")
 	proxy.Lose(nil)
 	d := p.next(t)
-	if d.sequence != 2 || d.deliveries < 2 {
-		t.Errorf("input %d came for the %d. time, want the second input, again", d.sequence, d.deliveries)
+	if d.Sequence != 2 || d.NumDelivered < 2 {
+		t.Errorf("input %d came for the %d. time, want the second input, again", d.Sequence, d.NumDelivered)
 	}
 	if r.tally.redelivered() == 0 || r.tally.reconnects() != 0 {
 		t.Errorf("%d redelivered and %d reconnections, want some and none", r.tally.redelivered(), r.tally.reconnects())
@@ -214,13 +220,8 @@ func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 
 func TestMessageFromElsewhereIsIgnored(t *testing.T) {
 	t.Parallel()
-	if _, err := newDelivery(&strayMsg{}, time.Now()); err == nil {
+	stray := pull.Stored(nil, "not.a.stream", "consumer", 1, &jetstream.RawStreamMsg{Subject: "stray"})
+	if _, err := inflight.NewDelivery(stray, time.Now()); err == nil {
 		t.Error("a message without metadata gave no error")
 	}
 }
-
-// strayMsg is a message that JetStream did not send.
-type strayMsg struct{ paperMsg }
-
-func (*strayMsg) Metadata() (*jetstream.MsgMetadata, error) { return nil, jetstream.ErrNotJSMessage }
-func (*strayMsg) Subject() string                           { return "stray" }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -31,7 +31,7 @@ func TestStallsHaveNoFalseAlarms(t *testing.T) {
 		"this worker is busy":  {func(int, *jetstream.ConsumerInfo) {}, true, false},
 		"only the clock moves": {func(_ int, i *jetstream.ConsumerInfo) { at := time.Now(); i.Delivered.Last = &at }, false, true},
 	} {
-		tally, log := newTally(), testkit.NewLog(t)
+		tally, log := newTally(), natstest.NewLog(t)
 		s := newStalls(1, log.Logger(), tally)
 		now := time.Now()
 		for look := range 30 {
@@ -56,7 +56,7 @@ func TestStallsHaveNoFalseAlarms(t *testing.T) {
 func TestStallsHaveBounds(t *testing.T) {
 	t.Parallel()
 	tally := newTally()
-	s := newStalls(2, testkit.NewLog(t).Logger(), tally)
+	s := newStalls(2, natstest.NewLog(t).Logger(), tally)
 	start := time.Now()
 	info := jetstream.ConsumerInfo{Name: "millrace-1", NumPending: 3, Delivered: jetstream.SequenceInfo{Consumer: 1}}
 	at := func(d time.Duration) {
@@ -105,7 +105,7 @@ func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 			r.provision()
 			name := r.opts.Consumer
 			if r.opts.Exclusive {
-				name = layout.PartitionConsumer(name, 0)
+				name = topology.PartitionConsumer(name, 0)
 			}
 			bound := func(bytes int) {
 				c, err := r.js.Consumer(r.ctx(), r.opts.Stream, name)
@@ -145,7 +145,7 @@ func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 // TestRestartsThatKeepComingAreAWarning: the first are how a worker recovers.
 func TestRestartsThatKeepComingAreAWarning(t *testing.T) {
 	t.Parallel()
-	log := testkit.NewLog(t)
+	log := natstest.NewLog(t)
 	var r restarts
 	start := time.Now()
 	for i := range 100 { // 20 s

@@ -2,12 +2,8 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"millrace/internal/streams"
 )
 
 // Stage is where a worker is in its life.
@@ -36,17 +32,13 @@ type Status struct {
 
 // Status reads the worker's state.
 func (w *Worker) Status() Status {
-	held := 0
-	for _, e := range w.evidence {
-		held += e.held()
-	}
 	partitions := 0
 	if e := w.exclusive.Load(); e != nil {
 		partitions = e.members.Owned()
 	}
 	return Status{
-		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.links.connected(), HeldBack: held,
-		InHand: int(w.inHand.Load()), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
+		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
+		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
 	}
 }
 
@@ -61,106 +53,6 @@ func (w *Worker) Stalled() error { return w.stalls.err(time.Now()) }
 // received (too_large) are never in hand, so a stream of nothing else does not harm it.
 func (w *Worker) progressed() { w.moved.Store(time.Now().UnixNano()) }
 
-// admit decides whether a delivery is to be processed. What never can be is given up here; what was processed
-// already, though the server did not hear of it in time, is acknowledged again.
-func (w *Worker) admit(ctx context.Context, d *delivery) bool {
-	d.level = w.levelOf(d)
-	switch w.ledger.take(d) {
-	case inHand:
-		w.release(d)
-		return false
-	case done:
-		w.ack(d)
-		w.hasResult(d)
-		w.release(d)
-		w.observer.Settled(Duplicate, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
-		return false
-	}
-	var why Reason
-	var cause error
-	switch n := len(d.msg.Data()); {
-	case n > w.maxBytes:
-		why = TooLarge
-		cause = tooLarge(n, w.maxBytes)
-	case w.lastChance(d):
-		why, cause = MaxDeliver, tooOften(d)
-	default:
-		return true
-	}
-	w.giveUp(ctx, *d, why, cause)
-	d.cost = 0 // it is the dead letter's
-	return false
-}
-
-// tooLarge is the reason of a payload that no batch takes.
-func tooLarge(bytes, most int) error {
-	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
-}
-
-// nak gives an input back for a while. Where that fails AckWait does the same.
-func (w *Worker) nak(d *delivery, delay time.Duration) {
-	w.ledger.giveBack(d)
-	if err := d.msg.NakWithDelay(delay); err != nil {
-		w.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.sequence, "error", err)
-	}
-	w.observer.Settled(Nacked, len(d.msg.Data()), 0, time.Since(d.received), w.ackWait-time.Since(d.received))
-}
-
-// giveBack gives back a delivery that a batch has taken.
-func (w *Worker) giveBack(d *delivery, why error) {
-	delay := d.nakDelay()
-	switch {
-	case errors.Is(why, context.Canceled):
-		delay = 0 // nothing is wrong with it: this worker is stopping
-	case lost(why):
-		delay = lossDelay
-	}
-	w.nak(d, delay)
-}
-
-// unread collects deliveries that were taken from the server and that no batch takes any more. They go back
-// only when the pull has ended: given back sooner, the server would deliver them to this worker again. What
-// the client and the worker may hold before a batch bounds it.
-type unread struct {
-	mu   sync.Mutex
-	list []delivery
-}
-
-func (u *unread) add(d delivery) {
-	u.mu.Lock()
-	u.list = append(u.list, d)
-	u.mu.Unlock()
-}
-
-// giveBackUnread lets another worker have, at once, what this one has not touched.
-func (w *Worker) giveBackUnread() {
-	for i := range w.unread.list {
-		w.nak(&w.unread.list[i], 0)
-		w.release(&w.unread.list[i])
-	}
-	w.unread.list = nil
-}
-
-// nakGroup gives back everything of a group that is not settled.
-func (w *Worker) nakGroup(g *group, why error) {
-	for i := range g.items {
-		if !g.settled[i] {
-			g.settle(i)
-			w.giveBack(&g.items[i], why)
-		}
-	}
-}
-
-// giveUpUnfinished gives back what a drain that ran out of time left on the devices.
-func (w *Worker) giveUpUnfinished() {
-	for _, g := range w.groups {
-		w.nakGroup(g, context.Canceled)
-		w.releaseAll(g)
-		g.clear()
-	}
-	w.inHand.Store(0)
-}
-
 // lastFlush is how long sending the last acknowledgements may take when the time for draining is over.
 const lastFlush = time.Second
 
@@ -169,42 +61,8 @@ func (w *Worker) flush(hard context.Context) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.opts.DrainTimeout+lastFlush)
 	defer cancel()
 	defer context.AfterFunc(hard, func() { time.AfterFunc(lastFlush, cancel) })()
-	if err := w.links.flush(ctx); err != nil {
+	if err := w.conns.Flush(ctx); err != nil {
 		return fmt.Errorf("the last acknowledgements may not have reached the server; what they were for is delivered again: %w", err)
 	}
 	return nil
-}
-
-// publishFailed says that results cannot be stored.
-func (w *Worker) publishFailed(err error, results, attempt int) {
-	w.log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
-		"results", results, "attempt", attempt, "stream", w.opts.ResultStream, "error", err)
-}
-
-// countPayloads counts the payload bytes of a batch that is submitted, until its group is recycled.
-func (w *Worker) countPayloads(g *group, b *streams.Batch) {
-	g.bytes = int64(b.Bytes() + g.headers)
-	w.payloads.force(g.bytes)
-}
-
-// recycle takes a group whose deliveries are all settled, or are left to come again.
-func (w *Worker) recycle(g *group) {
-	w.releaseAll(g)
-	g.clear()
-	w.keep.group(g)
-	w.inHand.Add(-1)
-	w.freeGroups.put(g)
-}
-
-// awaitGroups waits until every group is settled, or hard ends.
-func (w *Worker) awaitGroups(hard context.Context) {
-	held := 0
-	for held < w.freeGroups.size() {
-		select {
-		case <-w.freeGroups.there:
-			held++
-		case <-hard.Done():
-			held = w.freeGroups.size() // settlers give up by themselves now
-		}
-	}
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/device"
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
@@ -51,7 +50,7 @@ func TestDrainWaitsForBatchesInHand(t *testing.T) {
 	}
 	r.wantAll(n, payload)
 	r.wantSettled(n)
-	if back := r.tally.count(Nacked); back != 0 {
+	if back := r.tally.count(inflight.Nacked); back != 0 {
 		t.Errorf("%d given back, want none", back)
 	}
 }
@@ -63,8 +62,8 @@ type heldObserver struct {
 	once          sync.Once
 }
 
-func (o *heldObserver) Settled(of Outcome, in, out int, latency, headroom time.Duration) {
-	if of == DeadLettered {
+func (o *heldObserver) Settled(of inflight.Outcome, in, out int, latency, headroom time.Duration) {
+	if of == inflight.DeadLettered {
 		o.once.Do(func() { close(o.reached) })
 		<-o.free
 	}
@@ -106,7 +105,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	r.opts.Exclusive, r.opts.Partitions, r.opts.AckWait = true, 1, time.Second
 	r.provision()
 	heard := make(chan *nats.Msg, 1<<12)
-	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+layout.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
+	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+topology.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.nc.Flush(); err != nil {
@@ -120,7 +119,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	t.Cleanup(open) // before the worker is waited for
 	w.await(t, 1, 10)
 	r.awaitProgress(heard, 6) // one each third of AckWait
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,10 +156,10 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
 	t.Cleanup(open) // before the worker is waited for
 	w.awaitAny(t)
-	idle := r.idleTenure()
+	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
 	for range 3 {
-		if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
+		if err := idle.checkConsumer(r.ctx(), r.ctx()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -190,14 +189,14 @@ func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
 	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
 	t.Cleanup(open) // before the worker is waited for
 	w.awaitAny(t)
-	idle := r.idleTenure()
+	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
 	owner.nc.Close()
 	until(t, "the server has let go of the dead owner", func() bool {
 		info, err := idle.consumer.Info(r.ctx())
 		return err == nil && pinOf(info) == ""
 	})
-	if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
+	if err := idle.checkConsumer(r.ctx(), r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.NumPending != n {
@@ -246,47 +245,5 @@ func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 		case <-deadline:
 			t.Fatal("the partition was not handed over")
 		}
-	}
-}
-
-// lateDevice is a device whose clock can be put forward.
-type lateDevice struct {
-	device.Device
-	late time.Duration
-}
-
-func (d *lateDevice) Now() time.Duration { return d.Device.Now() + d.late }
-
-// TestLingerCountsFromTheOldestPayload looks at a batch whose oldest payload has waited for longer than the linger already: it must
-// not wait for another one.
-func TestLingerCountsFromTheOldestPayload(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	d := &lateDevice{Device: hostDevice(t)}
-	p := r.pipeline(d, streams.Config{Lanes: 1, BatchPayloads: 10})
-	others := pace.New(1)
-	for range 4 {
-		others.Start() // so that an idle lane is no reason to close
-	}
-	const linger = 2 * patience
-	f := newBatcher(p, newQueue(0), linger, others, plenty())
-	b, err := p.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Release()
-	g, closed := &group{}, make(chan streams.CloseReason, 1)
-	f.add(b, g, delivery{msg: &paperMsg{data: make([]byte, 10)}, received: time.Now()})
-	d.late = linger
-	go func() { closed <- f.fill(b, g) }()
-	select {
-	case why := <-closed:
-		if why != streams.ClosedByLinger {
-			t.Errorf("closed by %v", why)
-		}
-	case <-time.After(patience / 2):
-		f.in.close() // ends fill
-		<-closed
-		t.Error("the linger begins with the first look at the batch")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -17,7 +18,7 @@ func TestStoredCountsInputs(t *testing.T) {
 	r.publish(n, document)
 	for round := range 2 {
 		run := r.run(hostDevice(t), streams.Config{})
-		r.tally.awaitFunc(t, "settled", (round+1)*n, func() int { return r.tally.count(Published) + r.tally.count(Duplicate) })
+		r.tally.awaitFunc(t, "settled", (round+1)*n, func() int { return r.tally.count(inflight.Published) + r.tally.count(inflight.Duplicate) })
 		if err := run.drain(); err != nil {
 			t.Fatal(err)
 		}

@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
 // tally is an Observer that counts.
 type tally struct {
 	mu        sync.Mutex
-	outcomes  [NumOutcomes]int
+	outcomes  [inflight.NumOutcomes]int
 	inputs    map[input]bool // those whose result is stored
 	again     int
 	reconnect int
@@ -38,7 +39,7 @@ func (c *tally) hasResult(sequence uint64, stored time.Time) {
 	c.mu.Unlock()
 }
 
-func (c *tally) Settled(o Outcome, _, _ int, _, _ time.Duration) {
+func (c *tally) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) {
 	c.mu.Lock()
 	c.outcomes[o]++
 	c.mu.Unlock()
@@ -76,7 +77,7 @@ func (c *tally) signal() {
 	}
 }
 
-func (c *tally) count(o Outcome) int {
+func (c *tally) count(o inflight.Outcome) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.outcomes[o]
@@ -119,7 +120,7 @@ func (c *tally) stored() int {
 }
 
 // await returns once enough of an outcome were counted.
-func (c *tally) await(t *testing.T, o Outcome, n int) {
+func (c *tally) await(t *testing.T, o inflight.Outcome, n int) {
 	t.Helper()
 	c.awaitFunc(t, o.String(), n, func() int { return c.count(o) })
 }
@@ -134,7 +135,7 @@ func (c *tally) awaitStored(t *testing.T, n int) {
 // each time.
 func (c *tally) awaitAcknowledged(t *testing.T, n int) {
 	t.Helper()
-	c.awaitFunc(t, "acknowledged", n, func() int { return c.count(Published) + c.count(Duplicate) })
+	c.awaitFunc(t, "acknowledged", n, func() int { return c.count(inflight.Published) + c.count(inflight.Duplicate) })
 }
 
 func (c *tally) awaitFunc(t *testing.T, what string, n int, count func() int) {

@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,57 +16,36 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/pace"
-	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
 // Worker moves payloads from the input stream through pipelines to the result stream.
 type Worker struct {
-	nc        *nats.Conn // the first of links
-	js        jetstream.JetStream
-	links     links
-	opts      Options
-	log       *slog.Logger
-	observer  Observer
-	pipes     []*streams.Pipeline
-	consumer  jetstream.Consumer
-	publisher publisher
-	clearance *clearance
-	operators string        // the header's value
-	ackWait   time.Duration // the consumer's
-	maxBytes  int           // of a payload: what the smallest batch takes
-	limit     int           // deliveries of a payload before it is given up
-	last      int           // the consumer's own limit of deliveries; 0 or less: none
-	levels    levels        // how those are tried that came before
-	evidence  map[*streams.Pipeline]*evidence
-	noMarks   time.Time // until when the consumer is not marked. It belongs to the source's goroutine
+	nc       *nats.Conn // the first of links
+	js       jetstream.JetStream
+	conns    natsconn.Connections
+	opts     Options
+	log      *slog.Logger
+	observer Observer
+	pipes    []*streams.Pipeline
+	consumer jetstream.Consumer
+	results  *results.Writer
+	ackWait  time.Duration // the consumer's
+	maxBytes int           // of a payload: what the smallest batch takes
+	limit    int           // deliveries of a payload before it is given up
+	judge    *quarantine.Judge
 
-	groups     []*group // all there are: those of freeGroups, and those of who tries suspects
-	freeGroups *shelf[*group]
-	desks      *shelf[*desk]                  // of those who settle, with shared delivery
-	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
-	inHand     atomic.Int32                   // groups that are not free
-	budget     budget                         // memory of all deliveries in hand
-	payloads   budget                         // of their bytes, those that are submitted: large batches are few
-	costs      costs                          // what each takes of it
-	keep       keep                           // memory of groups and desks that are not in use
-	ledger     *ledger
-	failed     chan failed // batches in which a payload to blame is looked for
-	pace       *pace.Pace  // of shared delivery
+	pool *inflight.Pool
 
+	shared    *sharedMode               // nil with exclusive delivery
 	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
 
-	stalls  *stalls
-	handing atomic.Bool // with shared delivery: what was pulled is handed on or tried, and nothing more is asked for meanwhile
-
-	unread unread // taken from the server and not processed when intake ended
-	dead   *deadLetters
-
-	reconnected atomic.Int64 // when the worker last connected anew by its own will, UnixNano; see outgrown
-
-	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
+	stalls *stalls
 
 	stage   atomic.Int32 // Stage
 	moved   atomic.Int64 // when something last moved on, UnixNano
@@ -82,9 +59,9 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, errors.New("ingest: no pipelines")
 	}
 	for _, p := range pipes {
-		if p.Slots() <= batchers(p) {
+		if p.Slots() <= inflight.Batchers(p) {
 			return nil, fmt.Errorf("ingest: the pipeline on %s has %d batches for %d batchers: it needs one more, to try suspects in",
-				p.Device().ID, p.Slots(), batchers(p))
+				p.Device().ID, p.Slots(), inflight.Batchers(p))
 		}
 	}
 	js, err := jetstream.New(nc)
@@ -93,26 +70,16 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	name := opts.Consumer
 	if opts.Exclusive {
-		name = layout.PartitionConsumer(name, 0) // all partitions' consumers are alike
+		name = topology.PartitionConsumer(name, 0) // all partitions' consumers are alike
 	}
 	consumer, err := js.Consumer(ctx, opts.Stream, name)
 	if err != nil {
 		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, opts.Stream, err)
 	}
 	w := &Worker{
-		nc: nc, js: js, links: append(links{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
-		consumer: consumer, flying: map[*streams.Pipeline][]*group{},
-		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(), ledger: newLedger(),
-		confirming: make(chan struct{}, confirmAtOnce),
-	}
-	if w.clearance, err = w.newClearance(ctx); err != nil {
-		return nil, err
-	}
-	if w.publisher, err = w.openPublisher(ctx, store.Timeout); err != nil {
-		return nil, err
-	}
-	if err := w.clearance.probe(ctx); err != nil {
-		w.log.Warn("could not look at results; that is tried again when an input comes again", "stream", opts.ResultStream, "error", err)
+		nc: nc, js: js, conns: append(natsconn.Connections{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
+		consumer: consumer,
+		maxBytes: inflight.SmallestBatch(pipes),
 	}
 	consumers := 1
 	if opts.Exclusive {
@@ -121,56 +88,29 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w.stalls = newStalls(consumers, w.log, w.observer)
 	settings := consumer.CachedInfo().Config
 	w.ackWait = settings.AckWait
-	w.limit, w.last = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
-	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
-	if err := w.prepareGroups(); err != nil {
+	w.results, err = results.NewWriter(ctx, w.conns, results.Settings{
+		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AckWait: w.ackWait,
+		Log: opts.Logger, Observer: opts.Observer, Progress: w.progressed, Stored: opts.settled, Timeout: opts.publishTimeout,
+	})
+	if err != nil {
 		return nil, err
+	}
+	w.limit = topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
+	w.judge = quarantine.NewJudge(pipes, w.limit, w.progressed, w.log)
+	w.pool, err = inflight.NewPool(pipes, inflight.Settings{
+		Costs: inflight.NewCosts(opts.Format, opts.Operators), Memory: opts.Memory, Fixed: w.fixedMemory(), Largest: nc.MaxPayload(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !opts.Exclusive {
+		w.shared = newSharedMode(sharedSettings{
+			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: w.pullSize(consumer), Pool: w.pool, Results: w.results, Judge: w.judge,
+			Limit: w.limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches, Stalls: w.stalls,
+		})
 	}
 	w.progressed()
 	return w, nil
-}
-
-func operatorNames(opts Options) string {
-	names := make([]string, len(opts.Operators))
-	for i, op := range opts.Operators {
-		names[i] = op.String()
-	}
-	return strings.Join(names, ",")
-}
-
-// fullBatch is how many payloads every pipeline's batch can hold.
-func fullBatch(pipes []*streams.Pipeline) int {
-	full := pipes[0].BatchPayloads()
-	for _, p := range pipes {
-		full = min(full, p.BatchPayloads())
-	}
-	return full
-}
-
-// groupsPerBatch is how many batches may be between pull and acknowledgement for each that can be on a device.
-// Publishing takes milliseconds where a device takes a fraction of one, so most batches in hand are being
-// published, and with too few groups the device would wait for the server.
-const groupsPerBatch = 8
-
-// prepareGroups makes the groups and the budget that bound what is in hand.
-func (w *Worker) prepareGroups() error {
-	slots := 0
-	w.evidence = map[*streams.Pipeline]*evidence{}
-	for _, p := range w.pipes {
-		w.evidence[p] = &evidence{}
-		slots += p.Slots()
-		w.flying[p] = make([]*group, p.Slots())
-		w.maxBytes = min(w.maxBytes, p.BatchBytes())
-	}
-	w.freeGroups = newShelf(groupsPerBatch*slots, func() *group {
-		g := &group{}
-		w.groups = append(w.groups, g)
-		return g
-	})
-	w.desks = newShelf(groupsPerBatch*slots, func() *desk { return &desk{} })
-	w.failed = make(chan failed, slots)
-	w.pace = pace.New(len(w.links.forResults(w.opts.Exclusive)))
-	return w.prepareBudget()
 }
 
 // Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
@@ -193,30 +133,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.stage.Store(int32(Running))
 	defer w.stage.Store(int32(Stopped))
 
-	if w.opts.Exclusive {
-		return w.runExclusive(intake, hard, stopIntake)
+	defer w.pool.StartKeepAlive(w.ackWait)()
+	if w.shared != nil {
+		w.shared.run(intake, hard, stopIntake)
+	} else if err := w.runExclusive(intake, hard, stopIntake); err != nil {
+		return err
 	}
-	settled := make(chan struct{})
-	var settlers, intakers sync.WaitGroup
-	src, seeker := w.newSource(hard), w.newTrier()
-	w.startSettlers(&settlers, settled, hard)
-	settlers.Go(func() { w.bisect(seeker, settled, hard) })
-	stopKeeping := w.startKeeper()
-	defer stopKeeping()
-	defer w.startBacklogWatch()()
-	w.startIntake(&intakers, intake, hard, src, stopIntake)
-
-	intakers.Wait()
-	w.giveBackUnread()
-	w.awaitGroups(hard)
-	close(settled)
-	settlers.Wait()
-	w.dead.stored.Wait()
-	w.giveUpUnfinished()
-	if err := w.flush(hard); err != nil {
-		return errors.Join(ended(intake), err)
-	}
-	return ended(intake)
+	return errors.Join(ended(intake), w.flush(hard))
 }
 
 // runExclusive is Run where each worker has partitions to itself.
@@ -227,13 +150,9 @@ func (w *Worker) runExclusive(intake, hard context.Context, stop context.CancelC
 		return err
 	}
 	w.exclusive.Store(e)
-	defer w.startKeeper()()
 	e.run(intake, hard, stop)
-	for _, g := range w.groups {
-		w.releaseAll(g) // those that were on a device when the time for draining was over
-	}
-	w.inHand.Store(0)
-	return errors.Join(ended(intake), w.flush(hard))
+	w.pool.Abandon(func(*inflight.Batch) {}) // what was on a device when the time for draining was over
+	return nil
 }
 
 // ended is why intake stopped: nil where the caller asked for it.
@@ -244,83 +163,10 @@ func ended(intake context.Context) error {
 	return nil
 }
 
-// batchers is how many goroutines pack and submit batches for a pipeline. One packs at a time, since a core copies payloads
-// faster than a server delivers them. But a submission takes as long as a small batch is on a GPU: one alone would keep
-// lanes waiting that could overlap. More than half of the cores would take them from the server's and the client's work.
-func batchers(p *streams.Pipeline) int {
-	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
-}
-
-// newSource makes what pulls from the consumer.
-func (w *Worker) newSource(hard context.Context) *source {
-	src := &source{
-		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), handing: &w.handing, log: w.log, observer: w.observer,
-		limit: w.pullLimit(w.consumer), unread: w.unread.add,
-		hold: w.hold, force: w.force, admit: func(d *delivery) bool { return w.admit(hard, d) },
+// unsettled is how many deliveries of shared delivery are not settled.
+func (w *Worker) unsettled() int {
+	if w.shared == nil {
+		return 0
 	}
-	src.bytes = src.limit.over(w.nc)
-	src.careful = w.newCareful(hard, src)
-	return src
-}
-
-// startIntake runs the source and the batchers of each pipeline; whichever fails stops the intake of all.
-func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src *source, stop context.CancelCauseFunc) {
-	wg.Go(func() {
-		if err := src.run(ctx, hard); err != nil {
-			stop(err)
-		}
-	})
-	for _, p := range w.pipes {
-		f := newBatcher(p, src.out, w.opts.Linger, w.pace, &w.budget)
-		for range batchers(p) {
-			wg.Go(func() {
-				if err := w.runBatcher(hard, f); err != nil {
-					stop(err)
-				}
-				w.leaveUnread(f)
-			})
-		}
-		wg.Go(func() {
-			select {
-			case <-p.Over():
-				stop(p.Err())
-			case <-ctx.Done():
-			}
-		})
-	}
-}
-
-// startSettlers runs as many settlers for each pipeline as there can be batches in hand, so that no batch keeps
-// its buffers while the results of others wait for the server.
-func (w *Worker) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, hard context.Context) {
-	for _, p := range w.pipes {
-		for range groupsPerBatch * p.Slots() {
-			wg.Go(func() { (&settler{w: w, pipe: p}).run(done, hard) })
-		}
-	}
-}
-
-// startKeeper keeps deliveries alive whose batch runs long. It returns what stops it.
-func (w *Worker) startKeeper() (stop func()) {
-	every := w.ackWait / 3
-	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case now := <-ticker.C:
-				for _, g := range w.groups {
-					g.keepAlive(now, every)
-				}
-			case <-done:
-				return
-			}
-		}
-	})
-	return func() {
-		ticker.Stop()
-		close(done)
-		wg.Wait()
-	}
+	return w.shared.inFlight()
 }

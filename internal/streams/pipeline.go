@@ -285,6 +285,7 @@ func (b *Batch) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.lane.move(b, free)
+	b.Owner = nil
 	p.inHand--
 	if b.probe == nil {
 		p.progress = time.Now()
@@ -338,4 +339,9 @@ func (p *Pipeline) Drain(ctx context.Context) error {
 		p.changed.Wait()
 	}
 	return nil
+}
+
+// Ended says whether err is the end of a pipeline: its device is lost, or one of them is closed.
+func Ended(err error) bool {
+	return errors.Is(err, device.ErrLost) || errors.Is(err, ErrClosed) || errors.Is(err, device.ErrClosed)
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 )
 
 // Limits are settings that other metrics are compared with. They are exported as metrics too, so that alerts don't need
@@ -42,7 +42,7 @@ func (m *Metrics) WatchPartitions(partitions func() int) {
 
 // WatchMemory makes every scrape report how much memory the payloads in flight use, the limit for it, and how often a
 // payload had to wait for memory.
-func (m *Metrics) WatchMemory(read func() ingest.Memory) {
+func (m *Metrics) WatchMemory(read func() inflight.Memory) {
 	m.registry.MustRegister(memoryCollector(read))
 }
 
@@ -54,7 +54,7 @@ var (
 		"Times that a payload had to wait for memory.", nil, nil)
 )
 
-type memoryCollector func() ingest.Memory
+type memoryCollector func() inflight.Memory
 
 // Describe implements prometheus.Collector.
 func (c memoryCollector) Describe(to chan<- *prometheus.Desc) {

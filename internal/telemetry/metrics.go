@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -34,7 +35,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	stats    atomic.Pointer[func() []streams.Stats]
 
-	outcomes   [ingest.NumOutcomes]prometheus.Counter
+	outcomes   [inflight.NumOutcomes]prometheus.Counter
 	in, out    prometheus.Counter
 	latency    prometheus.Histogram
 	headroom   prometheus.Histogram
@@ -92,7 +93,7 @@ func (m *Metrics) SetFallback(fellBack bool) {
 
 func (m *Metrics) registerMessages() {
 	outcomes := counterVec(m.registry, "messages_total", "Input messages that were settled, by outcome.", "outcome")
-	for o := range ingest.NumOutcomes {
+	for o := range inflight.NumOutcomes {
 		m.outcomes[o] = outcomes.WithLabelValues(o.String())
 	}
 	sizes := counterVec(m.registry, "payload_bytes_total", "Bytes of the payloads of settled messages (in) and of the results published for them (out).", "direction")

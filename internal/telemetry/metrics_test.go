@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -31,7 +31,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.SetFallback(true)
 	m.BatchDone(pipelined("host", 1, 1)[0])
 	m.DeviceError("host", "out_of_memory")
-	m.Settled(ingest.Published, 100, 40, 3*ms, 20*time.Second)
+	m.Settled(inflight.Published, 100, 40, 3*ms, 20*time.Second)
 	m.Redelivered()
 	m.Pending(42)
 	m.Stalled(3)
@@ -45,7 +45,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
 		m.LogSuppressed(level)
 	}
-	m.WatchMemory(func() ingest.Memory { return ingest.Memory{Limit: 1 << 28, Used: 1 << 20, Waits: 3} })
+	m.WatchMemory(func() inflight.Memory { return inflight.Memory{Limit: 1 << 28, Used: 1 << 20, Waits: 3} })
 	return m, gather(t, m)
 }
 
@@ -203,15 +203,15 @@ func TestStagesThatDidNotHappenAreNotObserved(t *testing.T) {
 
 func TestOnlyStoredResultsHaveALatency(t *testing.T) {
 	m := telemetry.NewMetrics(build)
-	for o := range ingest.NumOutcomes {
+	for o := range inflight.NumOutcomes {
 		m.Settled(o, 1, 1, ms, -ms)
 	}
 	families := gather(t, m)
 	if _, n := value(t, families, "millrace_payload_latency_seconds", ""); n != 2 {
 		t.Errorf("%d latencies, want those of published and duplicate", n)
 	}
-	if sum, n := value(t, families, "millrace_ack_headroom_seconds", ""); n != uint64(ingest.NumOutcomes) || sum >= 0 {
-		t.Errorf("headroom: %d observations, sum %v; want %d below zero", n, sum, ingest.NumOutcomes)
+	if sum, n := value(t, families, "millrace_ack_headroom_seconds", ""); n != uint64(inflight.NumOutcomes) || sum >= 0 {
+		t.Errorf("headroom: %d observations, sum %v; want %d below zero", n, sum, inflight.NumOutcomes)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 	for name, call := range map[string]func(){
 		"BatchDone":   func() { both.BatchDone(r) },
 		"DeviceError": func() { both.DeviceError("GPU-1", "launch") },
-		"Settled":     func() { m.Settled(ingest.Published, 2048, 300, ms, time.Second) },
+		"Settled":     func() { m.Settled(inflight.Published, 2048, 300, ms, time.Second) },
 		"Redelivered": m.Redelivered,
 		"Pending":     func() { m.Pending(7) },
 		"Reconnected": m.Reconnected,
@@ -260,7 +260,7 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for _, r := range pipelined(string(rune('a'+g%2)), rounds, 2) {
 				telemetry.Observers{m, line}.BatchDone(r)
-				m.Settled(ingest.Nacked, 1, 0, 0, 0)
+				m.Settled(inflight.Nacked, 1, 0, 0, 0)
 			}
 			gather(t, m)
 			if err := line.WriteTrace(&strings.Builder{}, 0); err != nil {

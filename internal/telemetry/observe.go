@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -105,12 +105,12 @@ func (m *Metrics) DeviceError(deviceID, kind string) {
 }
 
 // Settled implements ingest.Observer. Only a stored result has a latency.
-func (m *Metrics) Settled(o ingest.Outcome, in, out int, latency, headroom time.Duration) {
+func (m *Metrics) Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration) {
 	m.outcomes[o].Inc()
 	m.in.Add(float64(in))
 	m.out.Add(float64(out))
 	m.headroom.Observe(headroom.Seconds())
-	if o == ingest.Published || o == ingest.Duplicate {
+	if o == inflight.Published || o == inflight.Duplicate {
 		m.latency.Observe(latency.Seconds())
 	}
 }

@@ -11,15 +11,15 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	api "go.opentelemetry.io/otel/trace"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-var _ ingest.BatchObserver = (*Tracer)(nil)
+var _ inflight.BatchObserver = (*Tracer)(nil)
 
-// BatchEnded implements ingest.BatchObserver. It creates a span for the batch with a child span for each stage, with
+// BatchEnded implements inflight.BatchObserver. It creates a span for the batch with a child span for each stage, with
 // the times at which they ran.
-func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[ingest.Payload]) {
+func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[inflight.Payload]) {
 	t.mu.RLock()
 	clock, known := t.devices[r.Device]
 	t.mu.RUnlock()
@@ -89,6 +89,6 @@ func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time
 }
 
 // messageID identifies a payload by its stream and sequence, like the start of its result's Nats-Msg-Id.
-func messageID(p ingest.Payload) attribute.KeyValue {
+func messageID(p inflight.Payload) attribute.KeyValue {
 	return semconv.MessagingMessageID(p.Stream + ":" + strconv.FormatUint(p.Sequence, 10))
 }

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	api "go.opentelemetry.io/otel/trace"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 )
 
 // maxLinks is the maximum number of links of a span. A batch may have a million payloads, which is too many for a
@@ -16,7 +16,7 @@ import (
 const maxLinks = 128
 
 // link links a batch's span to the trace contexts of its payloads, each context once, up to maxLinks.
-func link(span api.Span, payloads iter.Seq[ingest.Payload]) {
+func link(span api.Span, payloads iter.Seq[inflight.Payload]) {
 	type spanContext struct {
 		trace api.TraceID
 		span  api.SpanID
@@ -41,7 +41,7 @@ func link(span api.Span, payloads iter.Seq[ingest.Payload]) {
 }
 
 // contextOf reads a payload's trace context. The result is invalid if there is none or if it can't be parsed.
-func contextOf(p ingest.Payload) api.SpanContext {
+func contextOf(p inflight.Payload) api.SpanContext {
 	if len(p.Header) == 0 {
 		return api.SpanContext{}
 	}

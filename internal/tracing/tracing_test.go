@@ -17,7 +17,7 @@ import (
 
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/tracing"
 )
@@ -35,10 +35,10 @@ func batch() *streams.Record {
 }
 
 // traced returns payloads with those headers.
-func traced(headers ...map[string][]string) iter.Seq[ingest.Payload] {
-	return func(yield func(ingest.Payload) bool) {
+func traced(headers ...map[string][]string) iter.Seq[inflight.Payload] {
+	return func(yield func(inflight.Payload) bool) {
 		for i, h := range headers {
-			if !yield(ingest.Payload{Stream: "INGEST", Sequence: uint64(i + 1), Header: h}) {
+			if !yield(inflight.Payload{Stream: "INGEST", Sequence: uint64(i + 1), Header: h}) {
 				return
 			}
 		}
@@ -129,10 +129,10 @@ func TestLinksAreBounded(t *testing.T) {
 	c := overHTTP(t)
 	tr := open(t, &log{})
 	read := 0
-	tr.BatchEnded(batch(), func(yield func(ingest.Payload) bool) {
+	tr.BatchEnded(batch(), func(yield func(inflight.Payload) bool) {
 		for i := range 1_000_000 {
 			read++
-			if !yield(ingest.Payload{Header: map[string][]string{"traceparent": {parent(i+1, i+1)}}}) {
+			if !yield(inflight.Payload{Header: map[string][]string{"traceparent": {parent(i+1, i+1)}}}) {
 				return
 			}
 		}
@@ -180,7 +180,7 @@ func TestStandardVariables(t *testing.T) {
 	}
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
 	tr = open(t, &log{})
-	tr.BatchEnded(batch(), func(func(ingest.Payload) bool) { t.Error("payloads are read of a batch that is not sampled") })
+	tr.BatchEnded(batch(), func(func(inflight.Payload) bool) { t.Error("payloads are read of a batch that is not sampled") })
 	closeTracer(t, tr)
 	if len(c.requests) != 1 {
 		t.Errorf("%d requests, and nothing was sampled after the first", len(c.requests))

@@ -11,8 +11,8 @@ import (
 	"context"
 
 	"millrace/internal/bench"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natsconn"
 )
 
 // suiteName is the name of the suite, and the group of its rows.
@@ -21,7 +21,7 @@ const suiteName = "nats"
 // Options says where the streams are.
 type Options struct {
 	// Server is a running server. Without URL the bench starts one.
-	Server connect.Server
+	Server natsconn.Server
 
 	// Program runs the server that the bench starts in its own process. It is a command that takes the folder of the
 	// server's files as an additional argument and calls ServeUntilEOF. Without it the server runs in this process, and

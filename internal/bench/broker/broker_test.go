@@ -15,8 +15,8 @@ import (
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -225,7 +225,7 @@ func TestServerElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := New(Options{Server: connect.Server{URL: server.URL()}})
+	b := New(Options{Server: natsconn.Server{URL: server.URL()}})
 	o := tiny(openHost(t), b)
 	o.Rows, o.Bytes = []string{rowAsync}, []int{64}
 	var table bytes.Buffer

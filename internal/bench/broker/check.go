@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
@@ -60,13 +60,13 @@ func (s *server) check(ctx context.Context, want expected) error {
 // message checks a message and records its input in seen.
 func (want expected) message(m jetstream.Msg, seen []bool) error {
 	h := m.Headers()
-	sequence, err := strconv.Atoi(h.Get(ingest.HeaderSequence))
+	sequence, err := strconv.Atoi(h.Get(results.HeaderSequence))
 	i := sequence - 1
 	switch {
 	case err != nil || i < 0 || i >= want.n:
 		return fmt.Errorf("a message on %s is for no input: %v", m.Subject(), h)
-	case h.Get(ingest.HeaderReason) != "":
-		return fmt.Errorf("input %d became a dead letter: %s: %s", sequence, h.Get(ingest.HeaderReason), h.Get(ingest.HeaderError))
+	case h.Get(results.HeaderReason) != "":
+		return fmt.Errorf("input %d became a dead letter: %s: %s", sequence, h.Get(results.HeaderReason), h.Get(results.HeaderError))
 	case seen[i]:
 		return fmt.Errorf("input %d has two results", sequence)
 	case !strings.HasPrefix(h.Get(jetstream.MsgIDHeader), messageID(want.stream, uint64(sequence))):

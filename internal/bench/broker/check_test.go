@@ -10,7 +10,7 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/device"
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
@@ -37,7 +37,7 @@ func newTestServer(t *testing.T) *server {
 func (s *server) store(t *testing.T, sequence int, body []byte, change func(*nats.Msg)) {
 	t.Helper()
 	m := &nats.Msg{Subject: mapped(subject(sequence - 1)), Data: body, Header: nats.Header{}}
-	m.Header.Set(ingest.HeaderSequence, []string{"0", "1", "2", "3"}[sequence])
+	m.Header.Set(results.HeaderSequence, []string{"0", "1", "2", "3"}[sequence])
 	m.Header.Set(jetstream.MsgIDHeader, messageID(s.in, uint64(sequence))+"1700000000000000000")
 	if change != nil {
 		change(m)
@@ -71,10 +71,10 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			s.store(t, 3, right(2), func(m *nats.Msg) { m.Subject = mapped(subject(0)) })
 		}, false},
 		"nobody's": {"is for no input", func(s *server, t *testing.T) {
-			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Del(ingest.HeaderSequence) })
+			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Del(results.HeaderSequence) })
 		}, false},
 		"dead letter": {"became a dead letter: too_large", func(s *server, t *testing.T) {
-			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Set(ingest.HeaderReason, "too_large") })
+			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Set(results.HeaderReason, "too_large") })
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

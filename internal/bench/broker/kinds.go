@@ -4,7 +4,7 @@ import (
 	"millrace/internal/bench"
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -42,7 +42,7 @@ const (
 type connections struct{ shared, exclusive int }
 
 // usualConnections are the worker's defaults.
-var usualConnections = connections{shared: ingest.DefaultConnections(false), exclusive: ingest.DefaultConnections(true)}
+var usualConnections = connections{shared: natsconn.DefaultConnections(false), exclusive: natsconn.DefaultConnections(true)}
 
 // connectionsOf returns n connections for every delivery mode, or the defaults if n is 0.
 func connectionsOf(n int) connections {

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/bench"
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
@@ -25,11 +25,11 @@ func result(in jetstream.Msg, operators string, body []byte) (*nats.Msg, error) 
 		Subject: mapped(from),
 		Data:    body,
 		Header: nats.Header{
-			ingest.HeaderStream:    {meta.Stream},
-			ingest.HeaderSequence:  {strconv.FormatUint(meta.Sequence.Stream, 10)},
-			ingest.HeaderSubject:   {from},
-			ingest.HeaderOperators: {operators},
-			jetstream.MsgIDHeader:  {messageID(meta.Stream, meta.Sequence.Stream) + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)},
+			results.HeaderStream:    {meta.Stream},
+			results.HeaderSequence:  {strconv.FormatUint(meta.Sequence.Stream, 10)},
+			results.HeaderSubject:   {from},
+			results.HeaderOperators: {operators},
+			jetstream.MsgIDHeader:   {messageID(meta.Stream, meta.Sequence.Stream) + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)},
 		},
 	}, nil
 }

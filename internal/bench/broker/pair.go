@@ -13,7 +13,7 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/ingest"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
 
@@ -60,8 +60,8 @@ func published(stored string) string {
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
 // layout returns the layout of a Millrace worker between the two streams.
-func (s *server) layout(exclusive bool) layout.Layout {
-	return layout.Layout{
+func (s *server) topology(exclusive bool) topology.Topology {
+	return topology.Topology{
 		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
 		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
 		Exclusive: exclusive, Partitions: partitions, MaxDeliver: 10,
@@ -72,7 +72,7 @@ func (s *server) layout(exclusive bool) layout.Layout {
 // options returns the options of a Millrace worker between the two streams.
 func (s *server) options(ops []operator.Operator, exclusive bool) ingest.Options {
 	return ingest.Options{
-		Layout:    s.layout(exclusive),
+		Topology:  s.topology(exclusive),
 		Operators: ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: &tally{},
 	}
@@ -92,7 +92,7 @@ func (s *server) recreate(ctx context.Context, of shape) error {
 	if err := s.create(ctx, s.out, results); err != nil {
 		return err
 	}
-	if err := layout.Provision(ctx, s.js, s.layout(of != whole), quiet); err != nil {
+	if err := topology.Provision(ctx, s.js, s.topology(of != whole), quiet); err != nil {
 		return err
 	}
 	if of == partitioned {

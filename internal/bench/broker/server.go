@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/bench"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natsconn"
 )
 
 // server is the NATS server of all rows, with the two streams of the current round.
@@ -22,7 +22,7 @@ type server struct {
 	process running // nil for a server that was running before
 	where   string  // describes where it runs
 	dir     string  // its files, removed by close; empty for none
-	address connect.Server
+	address natsconn.Server
 	storage jetstream.StorageType
 	nc      *nats.Conn // for everything except the workers, which have their own connections
 	js      jetstream.JetStream
@@ -84,7 +84,7 @@ func (s *server) start(ctx context.Context, o Options) (err error) {
 		}
 		s.process, s.where = inProcess{e}, oneProcess
 	}
-	s.address = connect.Server{URL: s.process.URL()}
+	s.address = natsconn.Server{URL: s.process.URL()}
 	return nil
 }
 
@@ -101,7 +101,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // connect opens one more connection, over TCP. The caller closes it.
 func (s *server) connect(name string) (*nats.Conn, error) {
-	return connect.Open(s.address, name, quiet, func() {})
+	return natsconn.Open(s.address, name, quiet, func() {})
 }
 
 // close undoes newServer, even if that failed halfway.

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 )
 
 // tally is an observer that signals when a worker has moved its load. The zero tally observes nothing.
@@ -22,10 +22,10 @@ func newTally(n int) *tally {
 }
 
 // Settled implements ingest.Observer.
-func (t *tally) Settled(o ingest.Outcome, in, _ int, latency, _ time.Duration) {
+func (t *tally) Settled(o inflight.Outcome, in, _ int, latency, _ time.Duration) {
 	switch {
-	case t.all == nil || o == ingest.Nacked: // it will be redelivered
-	case o == ingest.DeadLettered:
+	case t.all == nil || o == inflight.Nacked: // it will be redelivered
+	case o == inflight.DeadLettered:
 		select {
 		case t.failed <- fmt.Errorf("a payload of %d bytes became a dead letter", in):
 		default:

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
 // rig is a server with streams RESULTS and DEAD, and a lookup in them.
@@ -26,7 +26,7 @@ type rig struct {
 
 func newRig(t *testing.T, bySubject bool) *rig {
 	t.Helper()
-	s := testkit.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir()})
+	s := natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir()})
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func settings(bySubject bool) Settings {
 }
 
 func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
 	r.t.Cleanup(cancel)
 	return ctx
 }
@@ -318,7 +318,7 @@ func TestWhereNothingCanBeLookedUp(t *testing.T) {
 // A worker's user may lack the permission to read results.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
-	s := testkit.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
+	s := natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
 		{Username: "admin", Password: "admin"},
 		{Username: "worker", Password: "worker", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.*", "results.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}},
@@ -351,7 +351,7 @@ func TestWithoutPermission(t *testing.T) {
 
 // BenchmarkFind reads the headers of 100,000 results.
 func BenchmarkFind(b *testing.B) {
-	s := testkit.Plain(b, server.Options{JetStream: true, StoreDir: b.TempDir()})
+	s := natstest.Plain(b, server.Options{JetStream: true, StoreDir: b.TempDir()})
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
 		b.Fatal(err)

@@ -12,10 +12,10 @@ import (
 func TestPartitionsOfWhoIsGoneAreTaken(t *testing.T) {
 	const partitions = 4
 	now := time.Now()
-	m := &Members{id: "me", heard: map[string]heard{}, echo: now, owns: map[int]bool{},
+	m := &Members{id: "me", others: map[string]other{}, echo: now, owns: map[int]bool{},
 		assigned: make([]bool, partitions), adopted: make([]bool, partitions), wanted: make([]bool, partitions), change: make(chan struct{})}
 	say := func(text string) {
-		m.hear(&nats.Msg{Data: []byte(text)})
+		m.handle(&nats.Msg{Data: []byte(text)})
 	}
 	want := func(what string, n int) {
 		t.Helper()

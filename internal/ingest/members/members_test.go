@@ -100,27 +100,27 @@ func TestTheFirstDecisionWaits(t *testing.T) {
 // TestStrangersAreBounded has somebody pose as very many workers, as this one, and with very much to say.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
-	m := &Members{id: "me", nonce: "mine", heard: map[string]heard{}, wanted: make([]bool, 4), assigned: make([]bool, 4), adopted: make([]bool, 4),
+	m := &Members{id: "me", nonce: "mine", others: map[string]other{}, wanted: make([]bool, 4), assigned: make([]bool, 4), adopted: make([]bool, 4),
 		owns: map[int]bool{}, change: make(chan struct{})}
-	hear := func(text string) { m.hear(&nats.Msg{Data: []byte(text)}) }
+	handle := func(text string) { m.handle(&nats.Msg{Data: []byte(text)}) }
 	for i := range 3 * most {
-		hear(fmt.Sprintf(`{"id":"ghost-%d","owns":[0,1,2,3]}`, i))
+		handle(fmt.Sprintf(`{"id":"ghost-%d","owns":[0,1,2,3]}`, i))
 	}
-	hear(`{"id":"` + strings.Repeat("x", longestID+1) + `"}`)
-	if len(m.heard) != most {
-		t.Errorf("%d are remembered, want %d", len(m.heard), most)
+	handle(`{"id":"` + strings.Repeat("x", longestID+1) + `"}`)
+	if len(m.others) != most {
+		t.Errorf("%d are remembered, want %d", len(m.others), most)
 	}
-	m.heard = map[string]heard{}
-	hear(`{"id":"much","owns":[0,1,2,3,0]}`)
-	if len(m.heard) != 0 {
+	m.others = map[string]other{}
+	handle(`{"id":"much","owns":[0,1,2,3,0]}`)
+	if len(m.others) != 0 {
 		t.Error("one that claims more partitions than there are is believed")
 	}
-	hear(`{"id":"me","owns":[]}`)
-	hear(`{"id":"me","nonce":"other"}`)
-	if !m.echo.IsZero() || len(m.heard) != 0 {
+	handle(`{"id":"me","owns":[]}`)
+	handle(`{"id":"me","nonce":"other"}`)
+	if !m.echo.IsZero() || len(m.others) != 0 {
 		t.Error("what another says under this worker's name counts as its own echo")
 	}
-	if hear(`{"id":"me","nonce":"mine"}`); m.echo.IsZero() {
+	if handle(`{"id":"me","nonce":"mine"}`); m.echo.IsZero() {
 		t.Error("its own echo does not count")
 	}
 }

@@ -2,15 +2,15 @@ package partition
 
 import "testing"
 
-// TestCautionForgivesWithATenureThatEndedWell: deaths before it do not add up to those after it.
-func TestCautionForgivesWithATenureThatEndedWell(t *testing.T) {
+// TestCautionForgivesWithALeaseThatEndedWell: deaths before it do not add up to those after it.
+func TestCautionForgivesWithALeaseThatEndedWell(t *testing.T) {
 	c := Caution{Floor: 10, Until: 20, Deaths: alone, Trials: trials - 1}
 	if !c.AfterDeath(10, 20, true).GiveUp() {
 		t.Error("one death more of a payload alone, and it is not given up")
 	}
 	began := c.Begin(10)
 	if want := (Caution{Floor: 10, Until: 20, Deaths: alone}); began != want {
-		t.Errorf("after a tenure that ended well: %v, want %v", began, want)
+		t.Errorf("after a lease that ended well: %v, want %v", began, want)
 	}
 	if began.AfterDeath(10, 20, true).GiveUp() {
 		t.Errorf("given up after the first of %d deaths", trials)

@@ -1,50 +1,50 @@
 package partition
 
-// Floor keeps, for one tenure of a partition, which deliveries one acknowledgement may cover.
+// Floor tracks, for one lease of a partition, which deliveries one acknowledgement may cover.
 //
-// The consumer acknowledges all at once: an acknowledgement of one delivery is one of everything below it in the
-// stream, whoever had it. So this worker must know that everything below was delivered to it, and is settled. It begins
-// a tenure by resetting the consumer to its acknowledgement floor: from there the server delivers in the order of the
-// stream, and numbers what it delivers from 1 without a gap. A number that is missing may be that of an input that this
-// worker never saw: then it has to be read from the stream before anything behind it is taken.
+// An acknowledgement of one delivery covers everything below it in the stream, whichever worker had it. So this worker must know
+// that everything below was delivered to it, and is settled. It begins a lease by resetting the consumer to its
+// acknowledgement floor. From there the server delivers in the order of the stream, with numbers from 1 without a gap. A missing
+// number may belong to an input that this worker never received. Then the worker reads the stream up to the next delivery
+// before it takes that one.
 //
 // A Floor is not safe for concurrent use.
 type Floor struct {
-	delivered uint64  // number of the last delivery
-	doubt     bool    // numbers were missing, of deliveries that this worker may never have seen
+	delivered uint64  // the number of the last delivery
+	doubt     bool    // numbers were missing, of deliveries that this worker may never have received
 	filled    uint64  // the stream has been read up to before this sequence
-	highest   uint64  // stream sequence of the last one that was new, or where the tenure began
+	highest   uint64  // the stream sequence of the last new one, or where the lease began
 	open      []input // new deliveries not acknowledged yet, in the order of the stream
-	first     int     // index of the first of them in open
+	first     int     // the index of the first of them in open
 }
 
-// NewFloor is the floor of a tenure that begins behind that sequence of the stream.
+// NewFloor returns the floor of a lease that begins behind that sequence of the stream.
 func NewFloor(acknowledged uint64) Floor { return Floor{highest: acknowledged} }
 
-// input is a delivery that is not acknowledged.
+// input is a delivery that is not acknowledged yet.
 type input struct {
 	sequence uint64 // in the stream
 	settled  bool
 }
 
-// Verdict says what to do with a delivery.
+// Verdict tells what to do with a delivery.
 type Verdict uint8
 
 // The verdicts.
 const (
 	New   Verdict = iota // process it
-	Known                // it is in hand or settled: the server delivered it again because that took long
+	Known                // it is in flight or settled: the server delivered it again because that took long
 	Gap                  // read the stream between Highest and it, Fill, and take it again
 )
 
 func (v Verdict) String() string { return [...]string{"new", "known", "gap"}[v] }
 
-// Take enters a delivery: its number at the consumer, its sequence in the stream, and whether it was delivered before,
-// to whomever. After Gap nothing is entered.
+// Take enters a delivery: its number at the consumer, its sequence in the stream, and whether it was delivered before, to any
+// worker. Take enters nothing if it returns Gap.
 //
-// What is delivered for the first time has everything before it delivered already, so once the stream has been read up to
-// there no doubt is left. A delivery that comes again says nothing of the sort: what is missing may be behind it too.
-func (f *Floor) Take(number, sequence uint64, again bool) Verdict {
+// When an input is delivered for the first time, everything before it has been delivered. So once the stream has been read up to
+// there, nothing is missing. A redelivery doesn't tell that: what is missing may be behind it too.
+func (f *Floor) Take(number, sequence uint64, redelivered bool) Verdict {
 	f.doubt = f.doubt || number != f.delivered+1
 	if sequence > f.highest && f.doubt && f.filled != sequence {
 		return Gap
@@ -53,12 +53,12 @@ func (f *Floor) Take(number, sequence uint64, again bool) Verdict {
 	if sequence <= f.highest {
 		return Known
 	}
-	f.doubt = f.doubt && again
+	f.doubt = f.doubt && redelivered
 	f.add(sequence)
 	return New
 }
 
-// Fill enters inputs that were read from the stream: all that the partition has between Highest and sequence, in order.
+// Fill enters inputs that were read from the stream. They must be all that the partition has between Highest and sequence, in order.
 func (f *Floor) Fill(missing []uint64, sequence uint64) {
 	for _, s := range missing {
 		f.add(s)
@@ -71,11 +71,11 @@ func (f *Floor) add(sequence uint64) {
 	f.open = append(f.open, input{sequence: sequence})
 }
 
-// Highest is the stream sequence up to which every input of the partition was taken, or acknowledged before.
+// Highest returns the stream sequence up to which every input of the partition was taken, or acknowledged before.
 func (f *Floor) Highest() uint64 { return f.highest }
 
-// Settle notes that the result or the dead letter of an input is stored. It panics for one that Take did not call New or
-// that is acknowledged already: that is a bug, and the next acknowledgement could cover what it must not.
+// Settle notes that the result or the dead letter of an input is stored. It panics for an input that is not open, because Take did
+// not return New for it or it is acknowledged already. After such a bug the next acknowledgement could cover too much.
 func (f *Floor) Settle(sequence uint64) {
 	at := f.find(sequence)
 	if at < 0 {
@@ -84,7 +84,7 @@ func (f *Floor) Settle(sequence uint64) {
 	f.open[at].settled = true
 }
 
-// find is the index of an open input, -1 if there is none of that sequence.
+// find returns the index of the open input with that sequence, -1 if there is none.
 func (f *Floor) find(sequence uint64) int {
 	low, high := f.first, len(f.open)
 	for low < high {
@@ -101,8 +101,8 @@ func (f *Floor) find(sequence uint64) int {
 	return low
 }
 
-// Acknowledge takes the inputs off that may be acknowledged now, all with one acknowledgement, and returns the stream
-// sequence of the one that it is to name. It reports false where there is none.
+// Acknowledge removes the inputs that one acknowledgement may cover now, and returns the stream sequence that it must name. It
+// reports false if there are none.
 func (f *Floor) Acknowledge() (sequence uint64, ok bool) {
 	for f.first < len(f.open) && f.open[f.first].settled {
 		sequence, ok = f.open[f.first].sequence, true
@@ -115,5 +115,5 @@ func (f *Floor) Acknowledge() (sequence uint64, ok bool) {
 	return sequence, ok
 }
 
-// Open is how many inputs are in hand or wait for one before them.
+// Open returns how many inputs are in flight or wait for an earlier one.
 func (f *Floor) Open() int { return len(f.open) - f.first }

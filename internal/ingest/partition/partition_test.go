@@ -193,7 +193,7 @@ func TestCautionFindsWhatKills(t *testing.T) {
 				t.Fatalf("%v came back as %v", c, kept)
 			}
 			delivered = max(delivered, min(n, floor+2*most)) // what is prefetched
-			floor, kept, died = tenureOf(kept, floor, n, most, kills, givenUp)
+			floor, kept, died = leaseOf(kept, floor, n, most, kills, givenUp)
 			if deaths > 100 {
 				t.Fatalf("%d payloads, %v kill: more than 100 deaths", n, kills)
 			}
@@ -230,13 +230,13 @@ func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 			kept = ParseCaution(c.String())
 			if end := floor + random.Uint64N(n-floor+1); random.IntN(3) > 0 && lives < 50 {
 				// It ends of something else once it has come so far, and a payload that runs alone is off the device.
-				floor, kept, died = tenureOf(kept, floor, end, most, kills, givenUp)
+				floor, kept, died = leaseOf(kept, floor, end, most, kills, givenUp)
 				alone = died && kept.Alone()
 				died = true
 				others++
 				continue
 			}
-			floor, kept, died = tenureOf(kept, floor, n, most, kills, givenUp)
+			floor, kept, died = leaseOf(kept, floor, n, most, kills, givenUp)
 			alone = died && kept.Alone()
 			if lives > 200 {
 				t.Fatalf("%d payloads, %v kill: more than 200 lives", n, kills)
@@ -251,9 +251,9 @@ func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 	}
 }
 
-// tenureOf works from floor to n, or until it dies of a payload that kills, and returns how far it came and what is kept.
-func tenureOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
-	kept, left := c, c.Suspects(most)
+// leaseOf works from floor to n, or until it dies of a payload that kills, and returns how far it came and what is kept.
+func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
+	kept, left := c, c.Quarantined(most)
 	for floor < n {
 		if c.GiveUp() && floor == c.Floor {
 			givenUp[floor+1] = true
@@ -275,7 +275,7 @@ func tenureOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bo
 		floor = end
 		if c.Due(floor) && left <= 0 {
 			c = c.Relaxed(floor)
-			kept, left = c, c.Suspects(most)
+			kept, left = c, c.Quarantined(most)
 		}
 	}
 	return floor, kept, false

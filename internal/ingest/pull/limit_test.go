@@ -8,14 +8,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
 // raised is a rig whose server took messages of 1 MiB when the client connected, and takes 8 MiB now. Its stream has one of
 // 3 MiB between small ones.
 func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	t.Helper()
-	s, reload := testkit.Reloading(t, 1<<20)
+	s, reload := natstest.Reloading(t, 1<<20)
 	r := newRigAt(t, s.ClientURL(), change)
 	reload(8 << 20)
 	late, err := nats.Connect(s.ClientURL()) // the client at hand still refuses what is larger than before

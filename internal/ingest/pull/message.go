@@ -55,8 +55,14 @@ func (m *Message) Reply() string { return m.raw.Reply }
 // consumer without such a group, and for a message read from the stream.
 func (m *Message) Turn() uint64 { return m.turn }
 
-// Receipt is the message without its payload and headers: what it takes to acknowledge it.
-func (m *Message) Receipt() *Message {
+// Receipt acknowledges a message. It can do so as often as one likes: an acknowledgement may get lost.
+type Receipt interface {
+	Ack() error
+	DoubleAck(ctx context.Context) error
+}
+
+// Receipt returns what acknowledges the message, without its payload and headers.
+func (m *Message) Receipt() Receipt {
 	return &Message{nc: m.nc, raw: &nats.Msg{Subject: m.raw.Subject, Reply: m.raw.Reply}}
 }
 

@@ -136,12 +136,16 @@ func (p *Pull) begin(ctx context.Context, turn uint64) error {
 	return nil
 }
 
-// Claim returns the pin of the turn in which m came. It is for a client that leaves without having taken m with Next.
+// Claim returns the pin of the turn in which m came, and Pin does so from then on. It is for a client that leaves without
+// having taken m with Next.
 func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	if pin := p.Pin(); pin != "" && m.turn == p.turn {
 		return pin, nil
 	}
-	return p.askPin(ctx, m.turn)
+	if err := p.begin(ctx, m.turn); err != nil {
+		return "", err
+	}
+	return p.Pin(), nil
 }
 
 // askPin asks the server whom the consumer is pinned to. That is this client in its turn, if the answer comes within the

@@ -1,0 +1,73 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+)
+
+// admission decides which deliveries are processed, and on which level of quarantine.
+type admission struct {
+	ends     *acknowledger
+	levels   quarantine.Levels
+	maxBytes int // of a payload: what the smallest batch takes
+	limit    int // deliveries of a payload before it is tried alone
+	last     int // the consumer's own limit of deliveries; 0 or less: none
+}
+
+// admit reports whether a delivery must be processed. If it never can be, admit gives it up. If it was processed before and the
+// acknowledgement was late, admit acknowledges it again.
+func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
+	d.Level = a.levelOf(d)
+	switch a.ends.ledger.take(d) {
+	case inHand:
+		a.ends.pool.Release(d)
+		return false
+	case done:
+		a.ends.ack(d)
+		a.ends.pool.Release(d)
+		a.ends.results.AlreadyStored(d)
+		return false
+	}
+	var why results.Reason
+	var cause error
+	switch n := len(d.Msg.Data()); {
+	case n > a.maxBytes:
+		why = results.TooLarge
+		cause = results.ErrExceedsBatch(n, a.maxBytes)
+	case a.lastChance(d):
+		why, cause = results.MaxDeliver, tooOften(d)
+	default:
+		return true
+	}
+	a.ends.GiveUp(ctx, *d, why, cause)
+	d.Cost = 0 // the dead letter holds it now
+	return false
+}
+
+// levelOf is the level of a delivery; see quarantine.Levels. A delivery that this process gave back has level 0, since the process lives.
+// If it failed alone while nothing else came right since, or was delivered more often than the limit allows, it is tried alone. The count
+// by itself gives nothing up: workers may have died or given it back for other reasons.
+func (a *admission) levelOf(d *inflight.Delivery) int {
+	level := d.NumDelivered - 1
+	if a.ends.ledger.gaveBack(d) {
+		level = 0
+	}
+	if d.NumDelivered > a.limit || a.ends.judge.Holds(d) {
+		level = max(level, a.levels.Alone())
+	}
+	return level
+}
+
+// lastChance reports whether the server will not deliver a payload again, because the consumer has its own limit. Then only a dead letter
+// keeps the payload.
+func (a *admission) lastChance(d *inflight.Delivery) bool {
+	return a.last > 0 && d.NumDelivered >= a.last && d.NumDelivered > a.limit
+}
+
+func tooOften(d *inflight.Delivery) error {
+	return fmt.Errorf("delivery %d, and the consumer's own MaxDeliver allows no more", d.NumDelivered)
+}

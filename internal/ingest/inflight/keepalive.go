@@ -1,0 +1,31 @@
+package inflight
+
+import (
+	"sync"
+	"time"
+)
+
+// StartKeepAlive tells the server about deliveries that are in flight for long, before ackWait passes. It returns what stops it.
+func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
+	every := ackWait / 3
+	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case now := <-ticker.C:
+				for _, g := range p.batches {
+					g.keepAlive(now, every)
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		ticker.Stop()
+		close(done)
+		wg.Wait()
+	}
+}

@@ -1,0 +1,119 @@
+package natsconn
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// certificates reads all certificates of a PEM file, or says why there is none to be had.
+func certificates(variable, path string) ([]*x509.Certificate, *fileFinding) {
+	data, bad := read(variable, path)
+	if bad != nil {
+		return nil, bad
+	}
+	f := &fileFinding{Variable: variable, Path: path, Wrong: true}
+	var list []*x509.Certificate
+	others, blocks := "", 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		blocks++
+		if block.Type != "CERTIFICATE" {
+			others = block.Type
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			f.Found = fmt.Sprintf("has a certificate, number %d, that cannot be read: %v", len(list)+1, err)
+			f.Advice = "write it again from where it was issued"
+			return nil, f
+		}
+		list = append(list, c)
+	}
+	switch {
+	case len(list) > 0:
+		return list, nil
+	case blocks == 0:
+		f.Found, f.Advice = "is not PEM", "convert it (openssl x509 -inform der), or name a file with -----BEGIN CERTIFICATE-----"
+	default:
+		f.Found, f.Advice = "holds no certificate but "+others, "name the file with -----BEGIN CERTIFICATE-----"
+	}
+	return nil, f
+}
+
+// inspectAuthorities looks at the file of authorities. One that counts is enough: others may be on their way out.
+func inspectAuthorities(path string, now time.Time) *fileFinding {
+	list, bad := certificates(caVariable, path)
+	if bad != nil {
+		return bad
+	}
+	counts := slices.ContainsFunc(list, func(c *x509.Certificate) bool { return !now.Before(c.NotBefore) && now.Before(c.NotAfter) })
+	f := &fileFinding{Variable: caVariable, Path: path, Found: fmt.Sprintf("holds %d certificates of authorities", len(list))}
+	if len(list) == 1 || !counts {
+		f.Found = "holds the authority " + list[0].Subject.String()
+		lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "put the authority's new certificate into the file")
+	}
+	return f
+}
+
+// inspectPair looks at the client's certificate and its key.
+func inspectPair(cert, key string, now time.Time) []*fileFinding {
+	list, bad := certificates(certVariable, cert)
+	if bad != nil {
+		return append([]*fileFinding{bad}, onlyBad(inspectKey(key))...)
+	}
+	f := &fileFinding{Variable: certVariable, Path: cert, Found: "is of " + list[0].Subject.String()}
+	lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "have a new certificate issued and write it to the file; it counts from the next connection on")
+	if !f.Wrong && !forClients(list[0]) {
+		f.Found += ", and its extended key usage is not for clients"
+		f.Advice = "have one issued with clientAuth, or a server that verifies it refuses it"
+	}
+	k := inspectKey(key)
+	if k.Wrong {
+		return []*fileFinding{f, k}
+	}
+	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		k.Wrong, k.Found, k.Advice = true, "does not fit "+cert+": "+err.Error(), "name the key that the certificate was issued for"
+	}
+	return []*fileFinding{f, k}
+}
+
+func onlyBad(f *fileFinding) []*fileFinding {
+	if f.Wrong {
+		return []*fileFinding{f}
+	}
+	return nil
+}
+
+// forClients says whether a server's verification takes the certificate of a client.
+func forClients(c *x509.Certificate) bool {
+	return len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
+}
+
+// inspectKey looks whether a file has a private key that can be used.
+func inspectKey(path string) *fileFinding {
+	data, bad := read(keyVariable, path)
+	if bad != nil {
+		return bad
+	}
+	f := &fileFinding{Variable: keyVariable, Path: path, Found: "is a private key"}
+	kinds := []string{}
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		switch {
+		case block.Type == "ENCRYPTED PRIVATE KEY", strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"):
+			f.Wrong, f.Found, f.Advice = true, "is an encrypted key, and nobody is there to give its passphrase", "store it decrypted where only the worker can read it"
+			return f
+		case block.Type == "PRIVATE KEY", strings.HasSuffix(block.Type, " PRIVATE KEY"):
+			return f
+		}
+		kinds = append(kinds, block.Type)
+	}
+	f.Wrong, f.Advice = true, "name the file with -----BEGIN PRIVATE KEY-----"
+	if f.Found = "is not PEM"; len(kinds) > 0 {
+		f.Found = "holds no private key but " + strings.Join(kinds, ", ")
+	}
+	return f
+}

@@ -1,0 +1,76 @@
+// Package natstest is what the tests of several rooms of ingest are written with.
+package natstest
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Patience bounds how long a test waits for something that must happen; it is never slept through.
+const Patience = time.Minute
+
+// Log sends what is logged to the test's own log, as long as the test runs, and remembers it.
+type Log struct {
+	mu      sync.Mutex
+	t       *testing.T // nil once the test is over
+	text    strings.Builder
+	changed chan struct{}
+}
+
+// NewLog makes a log for t.
+func NewLog(t *testing.T) *Log {
+	l := &Log{t: t, changed: make(chan struct{}, 1)}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		l.t = nil
+		l.mu.Unlock()
+	})
+	return l
+}
+
+// Logger writes to l.
+func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(p)
+	if l.t != nil {
+		l.t.Logf("%s", p)
+	}
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+// Has says whether text was logged.
+func (l *Log) Has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
+}
+
+// Count is how often text was logged.
+func (l *Log) Count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// Await returns once text was logged.
+func (l *Log) Await(t *testing.T, text string) {
+	t.Helper()
+	deadline := time.After(Patience)
+	for !l.Has(text) {
+		select {
+		case <-l.changed:
+		case <-deadline:
+			t.Fatalf("after %v the log has nothing like %q", Patience, text)
+		}
+	}
+}

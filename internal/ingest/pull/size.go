@@ -1,0 +1,66 @@
+package pull
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// RequestBytes is how many bytes one request asks for if the largest message is smaller. A pull has two requests at once. The
+	// server cuts a client off as a slow consumer if more than 64 MiB are on the way; 4 to 8 MiB ran well.
+	RequestBytes = 2 << 20
+
+	// requestMessages bounds a request for small messages.
+	requestMessages = 4096
+
+	// heartbeat is how often the server says that a pull is alive. After two missing heartbeats the pull is made again.
+	heartbeat = 2 * time.Second
+
+	// BeatsPerRequest is how many heartbeats a request lasts.
+	BeatsPerRequest = 3
+
+	// LeastMessages is how many messages a request asks for at least.
+	LeastMessages = 64
+
+	// MessageCost is how many bytes a message takes in the client besides its own, with its place in the channel.
+	MessageCost = 544
+)
+
+// Size bounds what one request brings: its messages, its bytes, and how long it lasts.
+type Size struct {
+	Messages int
+	Least    int           // bytes that a request asks for, unless the largest message has more
+	Most     int           // the consumer's own bound (max_request_max_bytes); 0 for none
+	Beat     time.Duration // between two heartbeats
+}
+
+// NewSize returns the fastest size that a consumer allows. A consumer refuses a request that exceeds its own bounds.
+func NewSize(c jetstream.ConsumerConfig) Size {
+	s := Size{Messages: requestMessages, Least: RequestBytes, Most: c.MaxRequestMaxBytes, Beat: heartbeat}
+	if c.MaxRequestBatch > 0 {
+		s.Messages = min(s.Messages, c.MaxRequestBatch)
+	}
+	if c.MaxRequestExpires > 0 {
+		s.Beat = min(s.Beat, c.MaxRequestExpires/BeatsPerRequest)
+	}
+	return s
+}
+
+// Within returns the size with which a pull over nc holds at most share bytes in the client. It still allows the largest message, or
+// the consumer would stall.
+func (s Size) Within(share int, nc *nats.Conn) Size {
+	share /= outstanding
+	s.Least = min(s.Least, share/2)
+	s.Messages = max(min(s.Messages, (share-s.Limit(nc).Bytes())/MessageCost), min(s.Messages, LeastMessages))
+	return s
+}
+
+// Limit returns the byte limit of requests over nc, which follows the server's max_payload.
+func (s Size) Limit(nc *nats.Conn) *Limit { return NewLimit(nc, s.Least, s.Most) }
+
+// Memory is how many bytes one pull over nc holds in the client at most.
+func (s Size) Memory(nc *nats.Conn) int64 {
+	return outstanding * (int64(s.Limit(nc).Bytes()) + int64(s.Messages)*MessageCost)
+}

@@ -1,0 +1,147 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"millrace/internal/device"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// Deliveries ends deliveries that were tried in isolated batches. Shared delivery implements it.
+type Deliveries interface {
+	// Finish publishes the results of a completed batch and settles every delivery of it.
+	Finish(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, s *results.Buffers)
+
+	// GiveBack has the server deliver d again, at once or with a delay that depends on why.
+	GiveBack(d *inflight.Delivery, why error)
+
+	// GiveUp takes d over and makes a dead letter of it. It waits only for room.
+	GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error)
+
+	// DeadLetter publishes a dead letter of d and settles d. It reports false, and settles nothing, if the dead letter could not
+	// be stored.
+	DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool
+}
+
+// Isolation is what it takes to try deliveries in isolated batches.
+type Isolation struct {
+	Pool     *inflight.Pool
+	Judge    *Judge
+	Ends     Deliveries
+	Attempts *Attempts
+	Levels   Levels
+	Limit    int // deliveries of a payload before it is tried alone
+	Log      *slog.Logger
+}
+
+// tester runs deliveries in isolated batches, and looks for the one to blame if an operator fails on them. Only one goroutine may use it.
+// It has one batch on a device at a time.
+type tester struct {
+	Isolation
+	part    *inflight.Batch // the deliveries on the device. The pool keeps them alive
+	buffers results.Buffers
+	ran     bool // the latest items reached the device
+	lone    bool // the item runs alone on a device that has just passed a probe
+	deaths  int  // how often that was so and the process died, by the consumer's metadata; -1: unknown
+}
+
+func newTester(i Isolation) *tester {
+	t := &tester{Isolation: i, part: i.Pool.NewBatch()}
+	t.part.ReturnTo = make(chan *streams.Batch, 1)
+	return t
+}
+
+// try runs items of g, which one batch can hold, and ends each: published, given up, or given back. If an operator fails on them, it looks
+// for those to blame. It returns an error if the device is lost or ctx ends. Then the unsettled items were given back, or are in g or
+// t.part, which the worker gives back at its end.
+func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	err := t.run(ctx, pipe, g, items)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case !OperatorFailed(err):
+		return t.giveBack(ctx, g, items, err)
+	}
+	return t.blame(ctx, pipe, g, items, err)
+}
+
+// OperatorFailed reports whether a payload may be the cause of err: the device is not known to be lost, memory did not run out, and the
+// context did not end. Probes and other payloads decide whether a payload is the cause.
+func OperatorFailed(err error) bool {
+	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// giveBack gives items back that were not processed, or makes a dead letter of one that is condemned. It returns err if err is the end of
+// the pipeline.
+func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, err error) error {
+	for _, i := range items {
+		d := &g.Items[i]
+		g.Settle(i)
+		if len(items) == 1 {
+			if why, guilty := t.condemned(d, err); guilty && t.Ends.DeadLetter(ctx, d, why, err) {
+				continue
+			}
+		}
+		t.Ends.GiveBack(d, err)
+	}
+	if streams.Ended(err) {
+		return err
+	}
+	t.Log.Error("the device refused a batch; its payloads are delivered again later", "payloads", len(items), "error", err)
+	return nil
+}
+
+// condemned reports whether a payload that ran alone is given up for err. Either it broke the device for the second time, by a loss that a
+// kernel may have caused. Or the device had too little memory for it alone, and it was delivered too often.
+func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, bool) {
+	switch {
+	case !t.ran || !t.lone:
+		return "", false
+	case errors.Is(err, device.ErrKernelFault):
+		return results.DeviceFault, t.deaths >= LoneRuns-1 || t.deaths < 0 && t.Levels.guilty(d.Level)
+	}
+	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
+}
+
+// run computes items of g in one batch and settles them. On an error they are still in g. If ctx ended, they may be on the device and in
+// t.part instead.
+func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	t.ran = false
+	if err := ctx.Err(); err != nil {
+		return err // t.part's batch may still be on the device
+	}
+	b, err := t.Pool.Acquire(ctx, pipe)
+	if err != nil {
+		return err
+	}
+	t.ran = true
+	for _, i := range items {
+		d := g.Items[i]
+		d.Cost = 0 // g keeps it
+		t.part.Pack(b, d)
+		g.Settle(i)
+	}
+	b.Owner = t.part
+	if err = b.Submit(streams.ClosedByCount); err == nil {
+		select {
+		case b = <-t.part.ReturnTo:
+			err = b.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err == nil {
+		t.Ends.Finish(ctx, pipe, t.part, b, &t.buffers)
+	} else {
+		g.Reclaim(items)
+		b.Release()
+	}
+	t.Pool.Finish(t.part)
+	t.buffers.Tidy(t.Pool)
+	return err
+}

@@ -1,0 +1,85 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+func (i *inspection) consumer() {
+	what := "consumer " + i.l.Consumer
+	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
+	filters := i.l.Subjects // what provisioning would give it
+	if err == nil {
+		filters = orOne(c.CachedInfo().Config.FilterSubjects, c.CachedInfo().Config.FilterSubject)
+	}
+	if stream, missing := i.js.Stream(i.ctx, i.l.Stream); missing == nil {
+		if found, advice := unfit(stream.CachedInfo().Config, i.l, filters); found != "" {
+			i.say(finding.Error, "stream "+i.l.Stream, found, advice)
+			return
+		}
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return // said already
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		i.missing(what, "not there")
+		return
+	case err != nil:
+		i.say(finding.Error, what, err.Error(), "it must be a pull consumer, and the account must be allowed to read it")
+		return
+	}
+	i.consumerSettings(what, c.CachedInfo().Config)
+}
+
+func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig) {
+	found := fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", c.AckWait, c.MaxAckPending, c.MaxDeliver)
+	worst := finding.OK
+	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
+	if c.AckPolicy != jetstream.AckExplicitPolicy {
+		say(finding.Error, fmt.Sprintf("ack policy %s", c.AckPolicy), "create it with explicit acknowledgement")
+	}
+	if c.Durable == "" {
+		say(finding.Warning, "not durable", "create it with a durable name, or its place is lost when it goes")
+	}
+	if c.MaxDeliver == 1 {
+		say(finding.Error, found, "with max deliver 1 a payload is lost with the first worker that dies; raise it or make it unlimited")
+	} else if c.MaxDeliver > 0 {
+		say(finding.Warning, found, "a payload whose last delivery dies with a worker is never delivered again; make max deliver "+
+			"unlimited and let MILLRACE_MAX_DELIVER count")
+	}
+	if c.MaxAckPending > 0 && c.MaxAckPending < i.use.InFlight {
+		say(finding.Warning, found, fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower "+
+			"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they are never full", i.use.InFlight))
+	}
+	i.agreement(c, say)
+	if c.HeadersOnly {
+		say(finding.Error, "headers only", "the payloads do not come with it, so every result would be that of an empty payload; create it without headers_only")
+	}
+	if limit := int(i.maxPayload); c.MaxRequestMaxBytes > 0 && c.MaxRequestMaxBytes < limit {
+		say(finding.Warning, fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", c.MaxRequestMaxBytes, limit),
+			"a message larger than that bound stops the consumer; raise or clear it")
+	}
+	filters := c.FilterSubjects
+	if c.FilterSubject != "" {
+		filters = []string{c.FilterSubject}
+	}
+	if len(filters) > 0 && !sameSubjects(filters, i.l.Subjects) {
+		say(finding.Warning, fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, i.l.Subjects),
+			"the consumer's own filters hold; make them agree")
+	}
+	if worst == finding.OK {
+		i.say(finding.OK, what, found, "")
+	}
+}
+
+func sameSubjects(a, b []string) bool {
+	x, y := slices.Clone(a), slices.Clone(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}

@@ -1,0 +1,63 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+func (i *inspection) deadLetters() {
+	what := "dead letters " + i.l.DeadLetterPrefix + ".>"
+	name, err := streamOf(i.ctx, i.js, i.l.DeadLetterPrefix, i.l.Subjects)
+	switch {
+	case err != nil:
+		i.sayStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
+		return
+	case name == "":
+		i.missing(what, "no stream stores them, so payloads that cannot be processed would come again for ever")
+		return
+	}
+	c, ok := i.stream(name, "the dead letters")
+	if !ok {
+		return
+	}
+	switch {
+	case name == i.l.ResultStream: // whose other settings are looked at as those of the results
+		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", i.howToMove(c))
+	case c.NoAck:
+		i.say(finding.Error, what, "stream "+name+" has no_ack set, so the server never confirms that a dead letter is stored", "clear no_ack")
+	default:
+		i.durability(what, fmt.Sprintf("stored in stream %s, %s storage, %d replicas", name, c.Storage, c.Replicas), c)
+		i.discards(what, c)
+	}
+}
+
+// howToMove says how dead letters come to have a stream of their own. Between the two commands no stream has their
+// subjects, since two streams can't share any: payloads that are given up then are delivered again.
+func (i *inspection) howToMove(results jetstream.StreamConfig) string {
+	dead := mappedSubjects(i.l.DeadLetterPrefix)
+	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {
+		return slices.ContainsFunc(dead, func(d string) bool { return Covers(s, d) || Covers(d, s) })
+	})
+	if !slices.ContainsFunc(keep, func(s string) bool { return Covers(s, i.l.ResultPrefix+".>") }) {
+		keep = append(keep, mappedSubjects(i.l.ResultPrefix)...) // it stored both under one wildcard
+		slices.Sort(keep)
+		keep = slices.Compact(keep)
+	}
+	return fmt.Sprintf("give them a stream of their own: nats stream edit %s%s, then nats stream add %s%s --dupe-window %s --defaults. "+
+		"Those stored by now stay in %s", results.Name, subjectFlags(keep), results.Name+deadLetterSuffix, subjectFlags(dead),
+		window(results.Duplicates), results.Name)
+}
+
+// subjectFlags are subjects as the command line of NATS takes them.
+func subjectFlags(subjects []string) string {
+	var b strings.Builder
+	for _, s := range subjects {
+		fmt.Fprintf(&b, " --subjects '%s'", s)
+	}
+	return b.String()
+}

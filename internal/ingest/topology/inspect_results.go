@@ -1,0 +1,78 @@
+package topology
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/lookup"
+	"millrace/internal/ingest/publisher"
+)
+
+// durability says what it takes to lose what a stream has confirmed.
+func (i *inspection) durability(what, found string, c jetstream.StreamConfig) {
+	switch {
+	case c.Storage == jetstream.MemoryStorage:
+		i.say(finding.Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
+	case c.Replicas < 2 && i.cluster != "":
+		i.say(finding.Warning, what, found, "one replica is lost with its server, and the cluster could keep more; set num_replicas to 3 "+
+			"(nats stream edit "+c.Name+" --replicas 3)")
+	default:
+		i.say(finding.OK, what, found, "")
+	}
+}
+
+// publishing says how results are going to be stored.
+func (i *inspection) publishing(what string) {
+	found, err := publisher.Ask(i.ctx, i.nc, i.l.ResultStream)
+	switch {
+	case err != nil:
+		i.say(finding.Error, what, err.Error(), "check the account's permissions on the JetStream API")
+	case found.Batches:
+		i.say(finding.OK, what, found.Found, "")
+	default:
+		i.say(finding.Warning, what, found.Found, found.Advice)
+	}
+}
+
+// duplicates compares how long the result stream knows an id with how long an input may come again. A result that
+// is stored after its id was forgotten is a second one.
+func (i *inspection) duplicates(what string, c jetstream.StreamConfig) {
+	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
+	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // what is wrong with it is said elsewhere
+		settings := consumer.CachedInfo().Config
+		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
+	}
+	span := redeliverySpan(ackWait, deliveries)
+	found := fmt.Sprintf("duplicate window %s, and an input may come again for %s (ack wait %s, %d deliveries)",
+		c.Duplicates, span, ackWait, deliveries)
+	err := i.lookups(c.Name)
+	switch {
+	case err == nil && c.Duplicates >= safeWindow:
+		i.say(finding.OK, what, found+fmt.Sprintf("; an input that may have a result older than %s is looked up before it gets another", PublishFor(c.Duplicates)), "")
+	case err == nil:
+		i.say(finding.Warning, what, found, fmt.Sprintf("what the network holds up for more than %s may be stored a second time; set duplicate_window "+
+			"to %s (nats stream edit %s --dupe-window %s)", c.Duplicates-PublishFor(c.Duplicates), safeWindow, c.Name, window(safeWindow)))
+	case c.Duplicates < span:
+		i.say(finding.Warning, what, found+"; "+err.Error(), fmt.Sprintf("a result that was stored before may be stored a second time; set "+
+			"duplicate_window to %s (nats stream edit %s --dupe-window %s; the server keeps every id for as long in memory), or lower the consumer's "+
+			"ack wait or MILLRACE_MAX_DELIVER", span, c.Name, window(span)))
+	default:
+		i.say(finding.Warning, what, found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than %s, its inputs may "+
+			"get a second result; keep results (retention limits), and allow the worker's user to read them (docs/security.md)", PublishFor(c.Duplicates)))
+	}
+}
+
+// lookups finds out whether the worker can look for results that are stored already.
+func (i *inspection) lookups(stream string) error {
+	results, err := lookup.New(i.nc, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}})
+	if err == nil {
+		err = results.Check(i.ctx)
+	}
+	return err
+}
+
+// window is a duration as the command line of NATS takes it.
+func window(d time.Duration) string { return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds())) }

@@ -1,0 +1,46 @@
+package topology
+
+import "strings"
+
+// MapSubject puts prefix in the place of the first token of subject: with prefix "results", "ingest.web.en"
+// becomes "results.web.en" and "ingest" becomes "results".
+func MapSubject(prefix, subject string) string {
+	if dot := strings.IndexByte(subject, '.'); dot >= 0 {
+		return prefix + subject[dot:]
+	}
+	return prefix
+}
+
+// mappedSubjects are the subjects that MapSubject can give with that prefix, as stream subjects.
+func mappedSubjects(prefix string) []string {
+	return []string{prefix, prefix + ".>"}
+}
+
+// mappedFilters are the filters that match what MapSubject gives for subjects that match those of inputs.
+func mappedFilters(prefix string, inputs []string) []string {
+	mapped := make([]string, len(inputs))
+	for i, filter := range inputs {
+		if mapped[i] = MapSubject(prefix, filter); filter == ">" {
+			mapped[i] = prefix + ".>"
+		}
+	}
+	return mapped
+}
+
+// Covers says whether every subject that matches the filter wanted matches pattern too. Both may have the
+// wildcards of NATS: * for one token, > for all that follow.
+func Covers(pattern, wanted string) bool {
+	for {
+		p, patternRest, patternMore := strings.Cut(pattern, ".")
+		w, wantedRest, wantedMore := strings.Cut(wanted, ".")
+		switch {
+		case p == ">":
+			return true
+		case w == ">", p != "*" && p != w, patternMore != wantedMore:
+			return false
+		case !patternMore:
+			return true
+		}
+		pattern, wanted = patternRest, wantedRest
+	}
+}
