@@ -36,7 +36,7 @@ func (l *lease) checkConsumer(ctx, drainCtx context.Context) error {
 		if err := l.noteDelivered(ctx, info); err != nil {
 			return err
 		}
-		return l.server.reset(ctx)
+		return l.server.reset(ctx, info)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (l *lease) handOver(ctx context.Context) error {
 		if err := l.noteDelivered(ctx, info); err != nil {
 			return err
 		}
-		if err := l.server.reset(ctx); err != nil {
+		if err := l.server.reset(ctx, info); err != nil {
 			return err
 		}
 	}

@@ -61,9 +61,6 @@ func (m *leaseModel) mishap() {
 		m.note("%s freezes", w.id)
 		w.frozenUntil = m.steps + m.random.IntN(150)
 	case 3, 4, 5:
-		if m.server.sheltered {
-			return
-		}
 		m.did("cut")
 		m.note("%s is cut off", w.id)
 		for _, p := range w.pulls {
@@ -106,7 +103,7 @@ func (m *leaseModel) resetByAnother() {
 	metadata := m.server.info().Config.Metadata
 	metadata[topology.MarkDelivered] = fmt.Sprint(max(delivered(metadata), m.server.nextSequence-1))
 	m.server.annotate(metadata)
-	m.server.reset("another")
+	m.server.reset(m.server.floorSequence)
 }
 
 // crash ends a worker's process, and starts another in its place.

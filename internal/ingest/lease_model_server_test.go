@@ -27,13 +27,11 @@ type modelServer struct {
 	counts                     map[uint64]int  // deliveries, for redelivered messages
 	metadata                   map[string]string
 
-	pin       string
-	pinSeen   time.Time // when the pinned client last asked for something
-	pins      int
-	pulls     []*modelPull
-	skipped   bool // the last delivery was lost
-	epoch     int  // how often the consumer was reset
-	sheltered bool // it was reset under an owner, to which nothing has come since
+	pin     string
+	pinSeen time.Time // when the pinned client last asked for something
+	pins    int
+	pulls   []*modelPull
+	skipped bool // the last delivery was lost
 
 	results   map[uint64]string // the message id of the result or dead letter of an input
 	storedAt  map[uint64]int    // the step in which that was
@@ -74,18 +72,18 @@ func (s *modelServer) info() *jetstream.ConsumerInfo {
 	}
 }
 
-// reset has the consumer deliver from its floor again. One that another than the pinned client asked for comes under an owner that does
-// not know of it. If the first deliveries after it got lost too, just as many as the owner has had before, their numbers would go
-// on where the old ones end. No lease can tell that from the stream having nothing there, and the model spares it that.
-func (s *modelServer) reset(by string) {
-	s.epoch++
-	s.sheltered = s.pin != "" && by != s.pin
+// reset makes the consumer deliver from that floor again.
+func (s *modelServer) reset(floor uint64) {
 	s.m.did("reset")
+	if floor < s.floorSequence {
+		s.m.did("reset to an older floor")
+	}
 	for in := range s.m.takes {
 		s.forgotten[in] = s.forgotten[in] || in > delivered(s.metadata)
 	}
 	s.pending, s.counts = map[uint64]bool{}, map[uint64]int{}
-	s.nextSequence, s.nextNumber, s.floorNumber = s.floorSequence+1, 1, 0
+	s.floorSequence, s.floorNumber = floor, 0
+	s.nextSequence, s.nextNumber, s.highest = floor+1, 1, floor
 }
 
 // annotate replaces the metadata, and notes when an owner is replaced while a payload was alone.
@@ -195,11 +193,11 @@ func (s *modelServer) deliver() {
 	s.pending[sequence] = false
 	s.counts[sequence]++
 	msg := &modelMessage{
-		m: s.m, number: s.nextNumber, sequence: sequence, deliveries: s.counts[sequence], turn: p.requestTurn, epoch: s.epoch, sent: s.m.steps, since: time.Now(),
+		m: s.m, number: s.nextNumber, sequence: sequence, deliveries: s.counts[sequence], turn: p.requestTurn, sent: s.m.steps, since: time.Now(),
 	}
 	s.nextNumber++
 	s.m.did("delivered")
-	s.skipped = !s.sheltered && (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client passes some on to nobody
+	s.skipped = (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client passes some on to nobody
 	if s.skipped {
 		s.m.did("delivery lost")
 		s.m.note("delivery %d of %d to %s is lost", msg.number, sequence, p.w.id)
@@ -243,7 +241,6 @@ type modelMessage struct {
 	sequence   uint64
 	deliveries int
 	turn       uint64
-	epoch      int
 	sent       int // the step in which the server sent it; 0 for one that was read from the stream
 	since      time.Time
 }

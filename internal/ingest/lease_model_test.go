@@ -303,7 +303,6 @@ func (m *leaseModel) arrive() {
 			p.wire = p.wire[1:]
 			if !p.leaving && !p.w.dead {
 				p.in <- msg
-				m.server.sheltered = m.server.sheltered && msg.epoch != m.server.epoch
 			}
 		}
 	}

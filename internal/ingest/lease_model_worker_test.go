@@ -164,15 +164,14 @@ func (e *modelLease) known() (other bool, owner string) {
 }
 
 // reset checks that nobody resets a consumer which it knows to be another's.
-func (e *modelLease) reset(ctx context.Context) error {
+func (e *modelLease) reset(ctx context.Context, info *jetstream.ConsumerInfo) error {
 	if other, _ := e.known(); other && !e.holds {
 		e.w.m.violate("%s resets the consumer under an owner", e.w.id)
 	}
-	own := e.l.pinned()
 	if !e.holds {
 		e.waited = true
 	}
-	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(own); return nil })
+	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(info.AckFloor.Stream); return nil })
 }
 
 func (e *modelLease) annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {

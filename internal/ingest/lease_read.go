@@ -129,7 +129,7 @@ func (l *lease) begin(ctx context.Context, d *inflight.Delivery) error {
 	if d.ConsumerSequence == 1 {
 		return nil
 	}
-	if err := l.server.reset(ctx); err != nil {
+	if err := l.server.reset(ctx, info); err != nil {
 		return fmt.Errorf("have the consumer start again from its floor (nats-server 2.14 or later): %w", err)
 	}
 	return nil

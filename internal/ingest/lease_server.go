@@ -21,8 +21,10 @@ type leaseServer interface {
 	// info returns the state of the partition's consumer.
 	info(ctx context.Context) (*jetstream.ConsumerInfo, error)
 
-	// reset has the consumer deliver again from its acknowledgement floor on, with numbers from 1 (nats-server 2.14 or later).
-	reset(ctx context.Context) error
+	// reset makes the consumer deliver again from its acknowledgement floor on, with numbers from 1 (nats-server 2.14 or later).
+	// info is the consumer's state, and the floor is the one in it. The request may arrive late, under another owner. That
+	// owner then has the same deliveries again and misses none, even if the first of them are lost.
+	reset(ctx context.Context, info *jetstream.ConsumerInfo) error
 
 	// annotate replaces the metadata of a consumer with that configuration.
 	annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error
@@ -74,8 +76,12 @@ func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, err
 	return s.consumer.Info(ctx)
 }
 
-func (s *consumerServer) reset(ctx context.Context) error {
-	_, err := s.js.ResetConsumer(ctx, s.stream, s.name)
+func (s *consumerServer) reset(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	if info.Config.DeliverPolicy != jetstream.DeliverAllPolicy { // the server refuses a sequence with most other policies
+		_, err := s.js.ResetConsumer(ctx, s.stream, s.name)
+		return err
+	}
+	_, err := s.js.ResetConsumerToSequence(ctx, s.stream, s.name, info.AckFloor.Stream+1)
 	return err
 }
 
