@@ -26,7 +26,7 @@ const (
 	// remembered is how many settled inputs a ledger knows: as many as a worker settles in about a second.
 	remembered = 1 << 16
 
-	// LedgerBytes is the memory that a full ledger takes for inputs that are settled or were given back.
+	// LedgerBytes is the memory of a full ledger, for inputs that are settled or were given back.
 	LedgerBytes = 12 << 20
 )
 

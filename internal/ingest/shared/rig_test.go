@@ -198,7 +198,7 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// counts counts what observers are told.
+// counts is how often observers were told what.
 type counts struct {
 	outcomes    [inflight.NumOutcomes]atomic.Int64
 	redelivered atomic.Int64
