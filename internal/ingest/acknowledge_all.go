@@ -16,7 +16,7 @@ func (w *Worker) acknowledgeAll(ctx context.Context, msg pull.Receipt) error {
 
 // confirmAll is acknowledgeAll that returns when the server has taken it in.
 func (w *Worker) confirmAll(ctx context.Context, msg pull.Receipt) error {
-	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
+	ctx, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
 	defer cancel()
 	return msg.DoubleAck(ctx)
 }

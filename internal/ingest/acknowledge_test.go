@@ -7,7 +7,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -84,27 +83,5 @@ func TestResultsInBatchesAndOneByOne(t *testing.T) {
 			r.wantAll(n, document)
 			r.wantSettled(n)
 		})
-	}
-}
-
-// An input that comes again although it was settled has lost its acknowledgement, and gets another.
-func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.publish(1, document)
-	m := r.prepare(hostDevice(t), streams.Config{}).worker.shared
-	input := r.input()
-	if !m.admission.admit(t.Context(), &input) {
-		t.Fatal("a first delivery is not to be processed")
-	}
-	m.ends.ledger.settle(&input) // its acknowledgement got lost
-	input.NumDelivered = 2
-	if m.admission.admit(t.Context(), &input) {
-		t.Error("what was settled is to be processed again")
-	}
-	r.awaitFinished(1)
-	if n := r.tally.count(inflight.Duplicate); n != 1 {
-		t.Errorf("%d duplicates were told of, want 1", n)
 	}
 }

@@ -6,12 +6,9 @@ import (
 	"time"
 
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
 )
-
-// backlogEvery is how often the server is asked for the consumer's backlog. Every message tells it too; but none
-// comes after a purge, or while results cannot be stored.
-const backlogEvery = 5 * time.Second
 
 // backlog is what the consumers of all partitions have yet to deliver together. Every worker tells the whole of it, whichever
 // partitions are its own, as with shared delivery.
@@ -39,11 +36,11 @@ func (b *backlog) heard(partition int, pending uint64) {
 // leastPause between two questions keeps many partitions from asking the server for more than it has work with: 20 a second.
 const leastPause = 50 * time.Millisecond
 
-// watchBacklog asks for the partitions' backlogs, one after the other, all within backlogEvery if they are not more than a hundred. A
+// watchBacklog asks for the partitions' backlogs, one after the other, all within stall.Interval if they are not more than a hundred. A
 // partition's own messages tell of it sooner, but only to the worker that has it.
 func (e *exclusive) watchBacklog(ctx context.Context) {
 	partitions := e.w.opts.Partitions
-	pause := max(backlogEvery/time.Duration(partitions), leastPause)
+	pause := max(stall.Interval/time.Duration(partitions), leastPause)
 	for p := 0; ; p = (p + 1) % partitions {
 		e.lookAt(ctx, p)
 		if !retry.Sleep(ctx, pause) {
@@ -54,17 +51,17 @@ func (e *exclusive) watchBacklog(ctx context.Context) {
 
 // lookAt asks the server about a partition's consumer.
 func (e *exclusive) lookAt(ctx context.Context, p int) {
-	asked, done := context.WithTimeout(ctx, backlogEvery)
+	asked, done := context.WithTimeout(ctx, stall.Interval)
 	defer done()
 	c, err := e.js.Consumer(asked, e.w.opts.Stream, topology.PartitionConsumer(e.w.opts.Consumer, p))
 	if err != nil {
-		e.w.stalls.unknown(p, time.Now())
+		e.w.stalls.Unknown(p, time.Now())
 		return
 	}
 	info := c.CachedInfo()
 	e.backlog.heard(p, info.NumPending)
 	owned, _ := e.members.Standing(p)
 	// What another worker has is that one's to tell of.
-	e.w.stalls.saw(p, info, e.handing[p].Load() || !owned && pinOf(info) != "", time.Now())
+	e.w.stalls.Saw(p, info, e.handing[p].Load() || !owned && pinOf(info) != "", time.Now())
 	e.custody.saw(p, info, time.Now())
 }

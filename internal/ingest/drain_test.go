@@ -209,7 +209,9 @@ func TestRunLeavesNoGoroutines(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A goroutine that a WaitGroup has let go of may still be on its way out.
-	until(t, "the worker's goroutines are gone", func() bool { return len(goroutines("millrace/internal/ingest.(*")) == 0 })
+	until(t, "the worker's goroutines are gone", func() bool {
+		return len(goroutines("millrace/internal/ingest.(*"))+len(goroutines("millrace/internal/ingest/shared.")) == 0
+	})
 	run.nc.Close()
 	r.nc.Close()
 	until(t, "the client's goroutines are gone", func() bool { return len(goroutines("nats.go/jetstream.")) == 0 })

@@ -156,7 +156,7 @@ func (e *exclusive) newLease(ctx context.Context, p int, inputs *nats.Conn, pipe
 	if err != nil {
 		return nil, err
 	}
-	size := w.pullSize(consumer)
+	size := w.opts.pullSize(consumer, w.nc)
 	server := &consumerServer{
 		js: e.js, requests: w.nc, inputs: inputs, stream: w.opts.Stream, name: name, partition: p, consumer: consumer,
 		request: pull.Request{

@@ -40,7 +40,7 @@ func (r *rig) unacknowledged() (n int) {
 
 // wanted is how many partitions are to be a worker's.
 func (run *running) wanted() (n int) {
-	e := run.worker.exclusive.Load()
+	e := run.worker.mode.(*exclusiveMode).joined.Load()
 	if e == nil {
 		return 0
 	}

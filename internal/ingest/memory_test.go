@@ -116,15 +116,19 @@ func TestMemoryIsDivided(t *testing.T) {
 			r.provision()
 			r.opts.Memory = int64(c.mib) << 20
 			w := r.prepare(hostDevice(t), streams.Config{}).worker
-			size := w.pullSize(w.consumer)
+			consumer, err := findConsumer(r.ctx(), r.js, r.opts.Topology)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := w.opts.pullSize(consumer, w.nc)
 			if bytes := size.Limit(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || size.Messages < pull.LeastMessages {
 				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", size.Messages, bytes)
 			}
-			pulled := int64(w.consumers()) * size.Memory(w.nc)
-			if floor := int64(w.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.LeastMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
+			pulled := int64(w.opts.consumers()) * size.Memory(w.nc)
+			if floor := int64(w.opts.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.LeastMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
 				t.Errorf("what is pulled ahead may take %d MiB of %d", pulled>>20, c.mib)
 			}
-			if all := w.pool.Memory().Limit + w.fixedMemory(); all > r.opts.Memory {
+			if all := w.pool.Memory().Limit + w.opts.fixedMemory(consumer, w.conns); all > r.opts.Memory {
 				t.Errorf("all of it together may take %d MiB of %d", all>>20, c.mib)
 			}
 		})

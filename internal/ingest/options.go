@@ -11,24 +11,24 @@ import (
 	"millrace/internal/operator"
 )
 
-// Options says what the worker reads, where its results go, and how it treats what goes wrong.
+// Options say what the worker reads, where its results go, and what it does about failures.
 type Options struct {
-	topology.Topology // its streams and consumers at the server
+	topology.Topology // the streams and consumers on the server
 
-	More []*nats.Conn // connections beside the worker's first, and like it the caller's: see MILLRACE_NATS_CONNECTIONS
+	More []*nats.Conn // connections besides the worker's first. They stay the caller's too: see MILLRACE_NATS_CONNECTIONS
 
 	Operators []operator.Operator // as the pipelines run them
 	Format    operator.Format     // of result bodies
 
-	// Memory is what everything between the pull and the acknowledgement may take together, in bytes: see prepareBudget. 0: as much
-	// as the batches that may be in hand.
+	// Memory is how many bytes everything between the pull and the acknowledgement may take together; 0: as much as the batches that
+	// may be in flight.
 	Memory int64
 
 	Linger       time.Duration // how long the oldest payload of a batch waits for more
-	DrainTimeout time.Duration // how long stopping may take until the rest is given back
+	DrainTimeout time.Duration // after a stop, how long until the worker gives back what it has not finished
 	ConfirmAcks  bool          // have the server confirm every acknowledgement of an input
 
-	Logger   *slog.Logger // what repeats for each payload is logged each time: bound it (see loglimit)
+	Logger   *slog.Logger // messages that repeat for each payload are logged each time: limit them (see loglimit)
 	Observer Observer
 	Batches  inflight.BatchObserver // nil for none
 

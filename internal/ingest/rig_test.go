@@ -18,6 +18,7 @@ import (
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/shared"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -274,13 +275,13 @@ func (run *running) startAndReceive(n uint64) {
 	until(run.t, "all deliveries are in the client", func() bool { return run.nc.Stats().InMsgs-base >= n })
 }
 
-// drain stops the worker and waits for it. Whatever became of its inputs, a worker that ended well has none in hand.
+// drain stops the worker and waits for it. Whatever became of its inputs, a worker that ended well has none in flight.
 func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
 	err := run.wait()
-	if held := run.worker.unsettled(); err == nil && held > 0 {
-		run.t.Errorf("%d inputs are in hand after the end", held)
+	if m, ok := run.worker.mode.(*shared.Mode); ok && err == nil && m.InFlight() > 0 {
+		run.t.Errorf("%d inputs are in flight after the end", m.InFlight())
 	}
 	return err
 }

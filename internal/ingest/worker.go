@@ -1,7 +1,12 @@
-// Package ingest is everything that speaks NATS: it pulls payloads from a JetStream stream, packs them into
-// batches for a pipeline, publishes the results, and settles each input when its result is stored, and not
-// before. Delivery is at least once: nothing is acknowledged whose result or dead letter the server has not
-// confirmed, whatever fails in between.
+// Package ingest is the worker: it pulls payloads from a JetStream stream, packs them into batches for a pipeline, publishes the results,
+// and acknowledges each input only when its result is stored. Delivery is at least once: nothing is acknowledged whose result or dead letter
+// the server has not confirmed, whatever fails in between.
+//
+// cmd/worker and the benchmarks run it. This package only connects the parts, which are packages of their own. Package pull receives
+// messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads that may break the device. Two
+// delivery modes use them: package shared, and exclusive delivery by partitions. Package topology creates the streams and consumers.
+//
+// Start reading at Worker.Run, then shared.Mode.Run.
 package ingest
 
 import (
@@ -9,8 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,142 +23,139 @@ import (
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/shared"
+	"millrace/internal/ingest/stall"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
 // Worker moves payloads from the input stream through pipelines to the result stream.
 type Worker struct {
-	nc       *nats.Conn // the first of links
-	js       jetstream.JetStream
-	conns    natsconn.Connections
 	opts     Options
 	log      *slog.Logger
 	observer Observer
+	nc       *nats.Conn           // the first of conns
+	conns    natsconn.Connections // all of them
 	pipes    []*streams.Pipeline
-	consumer jetstream.Consumer
-	results  *results.Writer
 	ackWait  time.Duration // the consumer's
 	maxBytes int           // of a payload: what the smallest batch takes
-	limit    int           // deliveries of a payload before it is given up
-	judge    *quarantine.Judge
 
-	pool *inflight.Pool
-
-	shared    *sharedMode               // nil with exclusive delivery
-	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
-
-	stalls *stalls
-
-	stage   atomic.Int32 // Stage
-	moved   atomic.Int64 // when something last moved on, UnixNano
-	started sync.Once
+	pool    *inflight.Pool
+	results *results.Writer
+	judge   *quarantine.Judge
+	stalls  *stall.Detector
+	mode    mode
+	life    lifecycle
 }
 
-// NewWorker makes a worker over an open connection and pipelines, which stay the caller's. The streams and
-// the consumer must be there (see Provision); what is wrong with them is in the error.
+// mode is one of the two ways in which workers divide the messages among themselves.
+type mode interface {
+	// Run processes messages until intake ends, and then finishes what it has until drainCtx ends. If something ends it sooner, Run
+	// passes the cause to stop, which ends intake.
+	Run(intake, drainCtx context.Context, stop context.CancelCauseFunc)
+
+	// Owned returns how many partitions this worker has to itself.
+	Owned() int
+}
+
+// NewWorker makes a worker over an open connection and pipelines, which stay the caller's. The streams and the consumer must exist (see
+// topology.Provision). An error says what is wrong with them.
 func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, opts Options) (*Worker, error) {
-	if len(pipes) == 0 {
-		return nil, errors.New("ingest: no pipelines")
-	}
-	for _, p := range pipes {
-		if p.Slots() <= inflight.Batchers(p) {
-			return nil, fmt.Errorf("ingest: the pipeline on %s has %d batches for %d batchers: it needs one more, to try suspects in",
-				p.Device().ID, p.Slots(), inflight.Batchers(p))
-		}
+	if err := checkPipelines(pipes); err != nil {
+		return nil, err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	name := opts.Consumer
-	if opts.Exclusive {
-		name = topology.PartitionConsumer(name, 0) // all partitions' consumers are alike
-	}
-	consumer, err := js.Consumer(ctx, opts.Stream, name)
+	consumer, err := findConsumer(ctx, js, opts.Topology)
 	if err != nil {
-		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, opts.Stream, err)
+		return nil, err
 	}
-	w := &Worker{
-		nc: nc, js: js, conns: append(natsconn.Connections{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
-		consumer: consumer,
-		maxBytes: inflight.SmallestBatch(pipes),
-	}
-	consumers := 1
-	if opts.Exclusive {
-		consumers = opts.Partitions
-	}
-	w.stalls = newStalls(consumers, w.log, w.observer)
 	settings := consumer.CachedInfo().Config
-	w.ackWait = settings.AckWait
+	limit := topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
+	w := &Worker{
+		opts: opts, log: opts.Logger, observer: opts.Observer, nc: nc, conns: append(natsconn.Connections{nc}, opts.More...), pipes: pipes,
+		ackWait: settings.AckWait, maxBytes: inflight.SmallestBatch(pipes),
+		stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
+	}
 	w.results, err = results.NewWriter(ctx, w.conns, results.Settings{
 		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AckWait: w.ackWait,
-		Log: opts.Logger, Observer: opts.Observer, Progress: w.progressed, Stored: opts.settled, Timeout: opts.publishTimeout,
+		Log: opts.Logger, Observer: opts.Observer, Progress: w.life.progressed, Stored: opts.settled, Timeout: opts.publishTimeout,
 	})
 	if err != nil {
 		return nil, err
 	}
-	w.limit = topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
-	w.judge = quarantine.NewJudge(pipes, w.limit, w.progressed, w.log)
+	w.judge = quarantine.NewJudge(pipes, limit, w.life.progressed, w.log)
 	w.pool, err = inflight.NewPool(pipes, inflight.Settings{
-		Costs: inflight.NewCosts(opts.Format, opts.Operators), Memory: opts.Memory, Fixed: w.fixedMemory(), Largest: nc.MaxPayload(),
+		Costs: inflight.NewCosts(opts.Format, opts.Operators), Memory: opts.Memory, Fixed: opts.fixedMemory(consumer, w.conns), Largest: nc.MaxPayload(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if !opts.Exclusive {
-		w.shared = newSharedMode(sharedSettings{
-			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: w.pullSize(consumer), Pool: w.pool, Results: w.results, Judge: w.judge,
-			Limit: w.limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches, Stalls: w.stalls,
+	if opts.Exclusive {
+		w.mode = &exclusiveMode{w: w}
+	} else {
+		w.mode = shared.New(shared.Settings{
+			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: opts.pullSize(consumer, nc), Pool: w.pool, Results: w.results,
+			Judge: w.judge, Stalls: w.stalls, Limit: limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer,
+			Batches: opts.Batches,
 		})
 	}
-	w.progressed()
+	w.life.progressed()
 	return w, nil
 }
 
-// Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
-// acknowledges, and after Options.DrainTimeout gives the rest back, for which a second more may pass. It returns
-// nil after a drain whose acknowledgements the server has, or what ended it before: an error that wraps
-// device.ErrLost, or the loss of the connection for good. A worker runs once.
-func (w *Worker) Run(ctx context.Context) error {
-	first := false
-	w.started.Do(func() { first = true })
-	if !first {
-		return errors.New("ingest: a worker runs once")
+// checkPipelines checks that every pipeline has a batch more than batchers can hold, because isolated retry needs one.
+func checkPipelines(pipes []*streams.Pipeline) error {
+	if len(pipes) == 0 {
+		return errors.New("ingest: no pipelines")
 	}
-	intake, stopIntake := context.WithCancelCause(ctx)
-	hard, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
-	context.AfterFunc(intake, func() {
-		w.stage.CompareAndSwap(int32(Running), int32(Draining))
-		time.AfterFunc(w.opts.DrainTimeout, giveUp)
-	})
-	w.stage.Store(int32(Running))
-	defer w.stage.Store(int32(Stopped))
-
-	defer w.pool.StartKeepAlive(w.ackWait)()
-	if w.shared != nil {
-		w.shared.run(intake, hard, stopIntake)
-	} else if err := w.runExclusive(intake, hard, stopIntake); err != nil {
-		return err
+	for _, p := range pipes {
+		if p.Slots() <= inflight.Batchers(p) {
+			return fmt.Errorf("ingest: the pipeline on %s has %d batches for %d batchers: it needs one more, to try suspects in",
+				p.Device().ID, p.Slots(), inflight.Batchers(p))
+		}
 	}
-	return errors.Join(ended(intake), w.flush(hard))
-}
-
-// runExclusive is Run where each worker has partitions to itself.
-func (w *Worker) runExclusive(intake, hard context.Context, stop context.CancelCauseFunc) error {
-	defer stop(nil)
-	e, err := newExclusive(w)
-	if err != nil {
-		return err
-	}
-	w.exclusive.Store(e)
-	e.run(intake, hard, stop)
-	w.pool.Abandon(func(*inflight.Batch) {}) // what was on a device when the time for draining was over
 	return nil
 }
 
-// ended is why intake stopped: nil where the caller asked for it.
+// findConsumer returns the consumer, or that of the first partition, because the consumers of all partitions are alike.
+func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topology) (jetstream.Consumer, error) {
+	name := t.Consumer
+	if t.Exclusive {
+		name = topology.PartitionConsumer(name, 0)
+	}
+	consumer, err := js.Consumer(ctx, t.Stream, name)
+	if err != nil {
+		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, t.Stream, err)
+	}
+	return consumer, nil
+}
+
+// Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes and acknowledges. After
+// Options.DrainTimeout it gives the rest back, which may take a second more. It returns nil after a drain whose acknowledgements the server
+// has received. Otherwise it returns what ended it: an error that wraps device.ErrLost, or the loss of the connection for good. A worker
+// runs once.
+func (w *Worker) Run(ctx context.Context) error {
+	if !w.life.begin() {
+		return errors.New("ingest: a worker runs once")
+	}
+	defer w.life.end()
+	intake, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	drainCtx, endDrain := context.WithCancel(context.WithoutCancel(ctx))
+	defer endDrain()
+	context.AfterFunc(intake, func() {
+		w.life.drain()
+		time.AfterFunc(w.opts.DrainTimeout, endDrain)
+	})
+	defer w.pool.StartKeepAlive(w.ackWait)()
+	w.mode.Run(intake, drainCtx, stop)
+	return errors.Join(ended(intake), w.flush(drainCtx))
+}
+
+// ended returns why intake stopped; nil if the caller asked for it.
 func ended(intake context.Context) error {
 	if cause := context.Cause(intake); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -163,10 +163,16 @@ func ended(intake context.Context) error {
 	return nil
 }
 
-// unsettled is how many deliveries of shared delivery are not settled.
-func (w *Worker) unsettled() int {
-	if w.shared == nil {
-		return 0
+// lastFlush is how long sending the last acknowledgements may take after drainCtx has ended.
+const lastFlush = time.Second
+
+// flush makes sure that the server has every acknowledgement. It waits until lastFlush after drainCtx has ended.
+func (w *Worker) flush(drainCtx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.opts.DrainTimeout+lastFlush)
+	defer cancel()
+	defer context.AfterFunc(drainCtx, func() { time.AfterFunc(lastFlush, cancel) })()
+	if err := w.conns.Flush(ctx); err != nil {
+		return fmt.Errorf("the last acknowledgements may not have reached the server; what they were for is delivered again: %w", err)
 	}
-	return w.shared.inFlight()
+	return nil
 }

@@ -61,6 +61,9 @@ type Receipt interface {
 	DoubleAck(ctx context.Context) error
 }
 
+// ConfirmTimeout bounds how long the caller of DoubleAck waits for the server.
+const ConfirmTimeout = 5 * time.Second
+
 // Receipt returns what acknowledges the message, without its payload and headers.
 func (m *Message) Receipt() Receipt {
 	return &Message{nc: m.nc, raw: &nats.Msg{Subject: m.raw.Subject, Reply: m.raw.Reply}}

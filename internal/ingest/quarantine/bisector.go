@@ -42,13 +42,13 @@ func (s *Bisector) Refused(pipe *streams.Pipeline, g *inflight.Batch, err error)
 }
 
 // Run searches one failed batch after another until done is closed.
-func (s *Bisector) Run(done <-chan struct{}, hard context.Context) {
+func (s *Bisector) Run(done <-chan struct{}, drainCtx context.Context) {
 	for {
 		select {
 		case f := <-s.queue:
-			err := s.trier.probe(hard, f.pipe)
+			err := s.trier.probe(drainCtx, f.pipe)
 			if err == nil {
-				err = s.trier.try(hard, f.pipe, f.g, f.g.Unsettled())
+				err = s.trier.try(drainCtx, f.pipe, f.g, f.g.Unsettled())
 			}
 			if err == nil {
 				err = context.Canceled

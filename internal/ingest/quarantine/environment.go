@@ -25,19 +25,19 @@ type Intake interface {
 // liveEnvironment is the environment of a real worker. Only the goroutine that pulls may use it.
 type liveEnvironment struct {
 	Intake
-	pipes []*streams.Pipeline
-	trier *tester
-	hard  context.Context // batches on a device may finish until it ends
+	pipes    []*streams.Pipeline
+	trier    *tester
+	drainCtx context.Context // batches on a device may finish until it ends
 }
 
 // fetchWait is how long a fetch waits for a payload. The end of intake does not shorten it: messages in transit would not be redelivered
 // before AckWait.
 const fetchWait = 250 * time.Millisecond
 
-// NewController makes a Controller that pulls through in. A batch holds up to most payload bytes. Batches may finish until hard ends.
-func NewController(hard context.Context, in Intake, pipes []*streams.Pipeline, most int, ackWait time.Duration, i Isolation) *Controller {
+// NewController makes a Controller that pulls through in. A batch holds up to most payload bytes. Batches may finish until drainCtx ends.
+func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, most int, ackWait time.Duration, i Isolation) *Controller {
 	return &Controller{
-		around: &liveEnvironment{Intake: in, pipes: pipes, trier: newTester(i), hard: hard},
+		around: &liveEnvironment{Intake: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx},
 		levels: i.Levels, most: most, held: heldSet{g: i.Pool.NewBatch()},
 		caution: caution{horizon: ackWait + inflight.MaxNakDelay},
 	}
@@ -76,7 +76,7 @@ func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int)
 	if d.Level >= s.trier.Levels.Alone() && len(items) == 1 {
 		run = s.trier.tryAlone
 	}
-	err := run(s.hard, pipe, g, items)
+	err := run(s.drainCtx, pipe, g, items)
 	for _, i := range items {
 		s.trier.Pool.Release(&g.Items[i])
 	}

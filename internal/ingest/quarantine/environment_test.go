@@ -21,7 +21,7 @@ func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	in := &handed{}
-	s := &liveEnvironment{Intake: in, hard: t.Context()}
+	s := &liveEnvironment{Intake: in, drainCtx: t.Context()}
 	g, items := &inflight.Batch{}, make([]int, n)
 	for i := range items {
 		g.Add(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i + 1)})

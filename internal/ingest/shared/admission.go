@@ -1,4 +1,4 @@
-package ingest
+package shared
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type admission struct {
 func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 	d.Level = a.levelOf(d)
 	switch a.ends.ledger.take(d) {
-	case inHand:
+	case inFlight:
 		a.ends.pool.Release(d)
 		return false
 	case done:

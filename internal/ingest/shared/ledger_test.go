@@ -1,4 +1,4 @@
-package ingest
+package shared
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 		}
 	}
 	want(first, unknown, "a first delivery")
-	want(again, inHand, "a second while the first is in hand")
+	want(again, inFlight, "a second while the first is in hand")
 	want(other, unknown, "of another stream's message with the sequence of one in hand")
 	l.giveBack(other)
 	want(first, unknown, "a first delivery after that was given back")

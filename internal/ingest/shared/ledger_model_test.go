@@ -1,4 +1,4 @@
-package ingest
+package shared
 
 import (
 	"fmt"
@@ -191,7 +191,7 @@ func (m *ledgerModel) receive(w *ledgerWorker) error {
 	switch w.ledger.take(d.delivery()) {
 	case unknown:
 		w.inHand = append(w.inHand, ledgerInput{ledgerWire: d})
-	case inHand:
+	case inFlight:
 		m.did["known"]++
 	case done:
 		m.did["known"]++

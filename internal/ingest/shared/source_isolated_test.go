@@ -1,4 +1,4 @@
-package ingest
+package shared
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// leaving is a careful pull with one delivery in hand, which it has no time left to try.
+// leaving is an isolated pull that holds one delivery and has no time left to try it.
 type leaving struct{ isolatedPull }
 
 func (leaving) Begin(context.Context) {}
@@ -17,13 +17,14 @@ func (leaving) Play(context.Context) error { return nil }
 
 func (leaving) Leave(unread func(inflight.Delivery)) { unread(inflight.Delivery{Sequence: 7}) }
 
-// What careful pulling has in hand when the source ends goes back, so that it comes again at once and not after AckWait.
+// TestWhatCarefulPullingHasAtTheEndIsLeft: what the isolated pull holds when the source ends is given back, so that it is redelivered at once
+// and not after AckWait.
 func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()
 	var left []uint64
-	src := &source{out: inflight.NewQueue(2), isolated: leaving{}, unread: func(d inflight.Delivery) { left = append(left, d.Sequence) }}
-	if err := src.run(over, over); err != nil {
+	src := &source{drainCtx: over, out: inflight.NewQueue(2), isolated: leaving{}, unread: func(d inflight.Delivery) { left = append(left, d.Sequence) }}
+	if err := src.run(over); err != nil {
 		t.Fatal(err)
 	}
 	if len(left) != 1 || left[0] != 7 {
@@ -31,7 +32,7 @@ func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
 	}
 }
 
-// A suspect is tried with nothing else in hand, so that nothing else is there to blame or to be blamed.
+// TestQuietIsWhenNothingElseIsInHand: a quarantined payload is tried with nothing else in flight, so nothing else can be to blame.
 func TestQuietIsWhenNothingElseIsInHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &source{ledger: newLedger()}
@@ -53,11 +54,11 @@ func TestQuietIsWhenNothingElseIsInHand(t *testing.T) {
 	})
 }
 
-// A source hands fresh payloads on until the time for what has come is over, whatever became of the intake.
+// TestASourceHandsOnThoughItStops: a source hands new payloads on until drainCtx ends, even after the end of intake.
 func TestASourceHandsOnThoughItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100
-	src := &source{out: inflight.NewQueue(n), hard: t.Context(), unread: func(d inflight.Delivery) { t.Errorf("sequence %d was given back", d.Sequence) }}
+	src := &source{out: inflight.NewQueue(n), drainCtx: t.Context(), unread: func(d inflight.Delivery) { t.Errorf("sequence %d was given back", d.Sequence) }}
 	for i := range uint64(n) {
 		src.HandOn(inflight.Delivery{Msg: &paperMsg{}, Sequence: i + 1})
 	}

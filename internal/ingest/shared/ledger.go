@@ -1,4 +1,4 @@
-package ingest
+package shared
 
 import (
 	"context"
@@ -7,9 +7,6 @@ import (
 
 	"millrace/internal/ingest/inflight"
 )
-
-// remembered is how many settled inputs a ledger knows: as many as a worker settles in about a second.
-const remembered = 1 << 16
 
 // ledger records which inputs this worker has in flight and which it has settled lately. The server redelivers an input that waited longer
 // than AckWait, even in the client's queue. Such a redelivery does not count as another try and is not computed again.
@@ -25,6 +22,14 @@ type ledger struct {
 	fewer    chan struct{}        // closed then; nil while no goroutine waits
 }
 
+const (
+	// remembered is how many settled inputs a ledger knows: as many as a worker settles in about a second.
+	remembered = 1 << 16
+
+	// LedgerBytes is the memory of a full ledger, for inputs that are settled or were given back.
+	LedgerBytes = 12 << 20
+)
+
 func newLedger() *ledger {
 	return &ledger{held: map[uint64]time.Time{}, settled: make(map[uint64]time.Time, remembered)}
 }
@@ -33,9 +38,9 @@ func newLedger() *ledger {
 type standing uint8
 
 const (
-	unknown standing = iota // it was not in flight, and is now
-	inHand                  // an earlier delivery of it is in flight
-	done                    // its result or its dead letter is stored
+	unknown  standing = iota // it was not in flight, and is now
+	inFlight                 // an earlier delivery of it is in flight
+	done                     // its result or its dead letter is stored
 )
 
 // take records a delivery, unless its input is known. A first delivery of a settled input is a replay by a recreated consumer, and is
@@ -44,7 +49,7 @@ func (l *ledger) take(d *inflight.Delivery) standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at, ok := l.held[d.Sequence]; ok && at.Equal(d.Stored) {
-		return inHand
+		return inFlight
 	}
 	if at, ok := l.settled[d.Sequence]; ok && at.Equal(d.Stored) && d.NumDelivered > 1 {
 		return done

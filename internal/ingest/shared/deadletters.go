@@ -1,4 +1,4 @@
-package ingest
+package shared
 
 import (
 	"context"
@@ -7,11 +7,9 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// deadLetterWindow is how many dead letters may be in flight at once. Each has a goroutine, so that they do not delay other payloads.
-const deadLetterWindow = 64
-
 // GiveUp implements quarantine.Deliveries. It takes over a delivery and the memory that it holds. The delivery becomes a dead letter, or is
-// given back if that fails. GiveUp waits only for room in the window, and gives the delivery back if ctx ends first.
+// given back if that fails. GiveUp waits only for room among deadLetterWindow dead letters. Each is published in its own goroutine, so that
+// it does not delay other payloads. If ctx ends first, GiveUp gives the delivery back.
 func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
 	select {
 	case a.deadLetters <- struct{}{}:

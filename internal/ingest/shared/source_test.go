@@ -1,7 +1,8 @@
-package ingest
+package shared
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,53 +11,42 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/pull"
-	"millrace/internal/streams"
 )
 
-// pulling is a source at work with nothing behind it.
+// pulling is a source that runs with nothing behind it.
 type pulling struct {
 	*source
-	nc   *nats.Conn
-	base uint64             // messages that came before those of the pull
-	stop context.CancelFunc // of the pull
-
-	giveUp context.CancelFunc // ends the time for what has come
-	done   chan error
-	left   chan inflight.Delivery // what it could not hand on
+	nc       *nats.Conn
+	base     uint64                 // messages that came over nc before the pull
+	stop     context.CancelFunc     // ends intake
+	endDrain context.CancelFunc     // ends drainCtx
+	left     chan inflight.Delivery // deliveries that it left unread
+	done     chan error
 }
 
-// pull runs a source within that limit, on a connection of its own. Nobody takes what it hands on but the test.
+// pull runs a source that pulls within that size, on its own connection. Only the test takes what it hands on.
 func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	r.t.Helper()
 	size.Beat = beat
-	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "source", r.opts.Logger, r.tally.Reconnected)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	consumer, err := js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	hard, giveUp := context.WithCancel(r.ctx())
-	p := &pulling{nc: nc, stop: stop, giveUp: giveUp, done: make(chan error, 1), left: make(chan inflight.Delivery, 1<<16)}
+	nc := r.connect("source")
+	intake, stop := context.WithCancel(context.Background())
+	drainCtx, endDrain := context.WithCancel(r.ctx())
+	p := &pulling{nc: nc, stop: stop, endDrain: endDrain, done: make(chan error, 1), left: make(chan inflight.Delivery, 1<<16)}
 	p.source = &source{
-		nc: nc, consumer: consumer, size: size, limit: size.Limit(nc), handing: &atomic.Bool{}, out: inflight.NewQueue(0), log: r.opts.Logger, observer: r.tally,
-		hold: func(context.Context, *inflight.Delivery) bool { return true }, force: func(*inflight.Delivery) {}, admit: func(*inflight.Delivery) bool { return true },
+		nc: nc, consumer: r.consumer(nc), size: size, limit: size.Limit(nc), drainCtx: drainCtx, occupied: &atomic.Bool{}, out: inflight.NewQueue(0),
+		log: r.log.Logger(), observer: r.counts,
+		hold:   func(context.Context, *inflight.Delivery) bool { return true },
+		force:  func(*inflight.Delivery) {},
+		admit:  func(*inflight.Delivery) bool { return true },
 		unread: func(d inflight.Delivery) { p.left <- d },
 	}
 	p.base = nc.Stats().InMsgs
-	go func() { p.done <- p.run(ctx, hard) }()
+	go func() { p.done <- p.run(intake) }()
 	r.t.Cleanup(func() {
 		stop()
-		giveUp()
+		endDrain()
 		if err := <-p.done; err != nil {
 			r.t.Errorf("the source ended with %v", err)
 		}
@@ -64,7 +54,7 @@ func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	return p
 }
 
-// next is the next delivery.
+// next returns the next delivery.
 func (p *pulling) next(t *testing.T) inflight.Delivery {
 	t.Helper()
 	got := make(chan inflight.Delivery, 1)
@@ -97,14 +87,14 @@ func TestPullIsBounded(t *testing.T) {
 			r := newRig(t)
 			r.provision()
 			const n = 300
-			r.publish(n, c.payload)
+			r.publish(0, n, c.payload)
 			p := r.pull(c.size, time.Second)
 			// The server answers a pull in one go, so when the fifth delivery is there it has counted all.
 			var got []inflight.Delivery
 			for range 5 {
 				got = append(got, p.next(t))
 			}
-			if pending := r.consumerInfo().NumAckPending; pending < 5 || pending > c.most {
+			if pending := r.consumer(r.nc).CachedInfo().NumAckPending; pending < 5 || pending > c.most {
 				t.Errorf("%d delivered while nobody reads, want 5 to %d", pending, c.most)
 			}
 			for len(got) < n {
@@ -119,37 +109,13 @@ func TestPullIsBounded(t *testing.T) {
 	}
 }
 
-// The server refuses a pull that asks for more than the consumer allows, without a word to the client.
-func TestConsumersOwnBoundsAreKept(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings := c.CachedInfo().Config
-	settings.MaxRequestBatch, settings.MaxRequestMaxBytes, settings.MaxRequestExpires = 7, 64<<10, 3*time.Second
-	if _, err := r.js.UpdateConsumer(r.ctx(), r.opts.Stream, settings); err != nil {
-		t.Fatal(err)
-	}
-	const n = 50
-	r.publish(n, document)
-	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, inflight.Published, n)
-	if err := run.drain(); err != nil {
-		t.Fatal(err)
-	}
-	r.wantAll(n, document)
-}
-
 // TestStoppedSourceHandsOnWhatTheClientHolds takes half of it in time. The rest is left when the time is over.
 func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
 	const n = 100
-	r.publish(n, document)
+	r.publish(0, n, document)
 	p := r.pull(pull.Size{Messages: n, Most: 1 << 20}, time.Second)
 	seen := map[uint64]bool{p.next(t).Sequence: true}
 	until(t, "all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
@@ -157,7 +123,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	for range n / 2 {
 		seen[p.next(t).Sequence] = true
 	}
-	p.giveUp()
+	p.endDrain()
 	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may choose to hand on one more
 		seen[d.Sequence] = true
 	}
@@ -172,49 +138,29 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	}
 }
 
-func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.publish(10, document)
-	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.awaitStored(t, 10)
-	r.awaitFinished(10)
-	if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
-		t.Fatal(err)
-	}
-	r.log.Await(t, "the consumer is gone")
-	r.publishFrom(10, 20, document)
-	r.provision() // a new consumer, which begins at the beginning
-	r.tally.awaitAcknowledged(t, 30)
-	if err := run.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	r.wantAll(20, document) // the first ten were there already
-}
-
 // TestPullIsMadeAnewWhenTheServerFallsSilent loses everything that belongs to the pull, while the connection stays.
 func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.opts.AckWait = time.Second
+	r.topology.AckWait = time.Second
 	r.provision()
-	proxy := r.behindProxy()
+	proxy := natstest.NewProxy(t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
+	r.url = proxy.URL()
 	p := r.pull(pull.Size{Messages: 10, Most: 1 << 20}, 500*time.Millisecond)
-	r.publish(1, document)
+	r.publish(0, 1, document)
 	if d := p.next(t); d.Sequence != 1 || d.Msg.Ack() != nil {
 		t.Fatalf("input %d came first, or could not be acknowledged", d.Sequence)
 	}
 	proxy.Lose(func(string, []byte) bool { return true })
-	r.publishFrom(1, 2, document)
+	r.publish(1, 2, document)
 	r.log.Await(t, "pull interrupted")
 	proxy.Lose(nil)
 	d := p.next(t)
 	if d.Sequence != 2 || d.NumDelivered < 2 {
 		t.Errorf("input %d came for the %d. time, want the second input, again", d.Sequence, d.NumDelivered)
 	}
-	if r.tally.redelivered() == 0 || r.tally.reconnects() != 0 {
-		t.Errorf("%d redelivered and %d reconnections, want some and none", r.tally.redelivered(), r.tally.reconnects())
+	if again, reconnected := r.counts.redelivered.Load(), r.counts.reconnected.Load(); again == 0 || reconnected != 0 {
+		t.Errorf("%d redelivered and %d reconnections, want some and none", again, reconnected)
 	}
 }
 

@@ -1,4 +1,4 @@
-package ingest
+package shared
 
 import (
 	"context"
@@ -8,21 +8,14 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
-const (
-	// confirmAtOnce is how many acknowledgements may wait for confirmation at once, of all batches together. One after the other,
-	// each would cost a round trip.
-	confirmAtOnce = 1024
-
-	// confirmPatience bounds how long the confirmations of a batch may take.
-	confirmPatience = 5 * time.Second
-)
-
-// acknowledger ends deliveries: it acknowledges them, gives them back, or makes dead letters of them. It notes each in the ledger.
+// acknowledger ends deliveries: it acknowledges them, gives them back, or makes dead letters of them. It notes each in the ledger. It
+// implements results.Sink and quarantine.Deliveries.
 type acknowledger struct {
 	ledger  *ledger
 	pool    *inflight.Pool
@@ -35,19 +28,35 @@ type acknowledger struct {
 	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
 
 	deadLetters chan struct{}  // a token for each dead letter that is being published
-	publishing  sync.WaitGroup // those that publish them
+	publishing  sync.WaitGroup // the goroutines that publish dead letters
+}
+
+const (
+	// confirmAtOnce is how many acknowledgements of all batches together may wait for confirmation at once. One after the other, each
+	// would cost a round trip.
+	confirmAtOnce = 1024
+
+	// deadLetterWindow is how many dead letters may be in flight at once.
+	deadLetterWindow = 64
+)
+
+func newAcknowledger(s Settings) *acknowledger {
+	return &acknowledger{
+		ledger: newLedger(), pool: s.Pool, results: s.Results, judge: s.Judge, batches: s.Batches, log: s.Log,
+		confirm: s.Confirm, confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow),
+	}
 }
 
 // Stored implements results.Sink: it acknowledges inputs whose results are stored. With confirm it waits until the server has confirmed
-// each, for confirmPatience at most. If an acknowledgement is lost, the input is redelivered and its result dropped as a duplicate.
+// each, for pull.ConfirmTimeout at most. If an acknowledgement is lost, the input is redelivered and its result dropped as a duplicate.
 func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) {
-	if !a.confirm || ctx.Err() != nil { // after the drain it does not wait
+	if !a.confirm || ctx.Err() != nil { // it does not wait after the drain
 		for _, d := range stored {
 			a.ack(d)
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
+	ctx, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
 	defer cancel()
 	var waiting sync.WaitGroup
 	for _, d := range stored {
@@ -91,12 +100,12 @@ func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
 	a.results.Report(inflight.Nacked, d)
 }
 
-// GiveBack implements quarantine.Deliveries.
+// GiveBack implements quarantine.Deliveries. A delivery that is given back because the worker stops is redelivered at once.
 func (a *acknowledger) GiveBack(d *inflight.Delivery, why error) {
 	delay := d.NakDelay()
 	switch {
 	case errors.Is(why, context.Canceled):
-		delay = 0 // the worker is stopping
+		delay = 0
 	case streams.Ended(why):
 		delay = inflight.LossDelay
 	}

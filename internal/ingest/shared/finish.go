@@ -1,0 +1,29 @@
+package shared
+
+import (
+	"context"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// Finish implements quarantine.Deliveries. It encodes and publishes the results of a completed batch, and acknowledges each input once its
+// result is stored. It gives back what could not be published before ctx ended.
+func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, buffers *results.Buffers) {
+	record := *b.ReadRecord()
+	start := pipe.Now()
+	a.judge.CameRight(pipe, g)
+	g.StartPublish()
+	a.results.Encode(g, b, buffers)
+	b.Release() // the results are in g now
+	err := a.results.Settle(ctx, pipe, g, buffers, a)
+	published := pipe.Now()
+	if err != nil {
+		a.giveBackAll(g, context.Canceled)
+	}
+	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - buffers.Settling}
+	record.Stages[streams.Settle] = streams.Span{Start: published - buffers.Settling, End: pipe.Now()}
+	pipe.Report(&record)
+	g.Report(a.batches, &record)
+}

@@ -1,0 +1,52 @@
+package shared
+
+import (
+	"context"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/streams"
+)
+
+// submitter fills batches of one pipeline and submits them. Several goroutines may run it.
+type submitter struct {
+	pool     *inflight.Pool
+	batcher  *inflight.Batcher
+	bisector *quarantine.Bisector
+}
+
+// run fills and submits batches, in turn with other goroutines, until the deliveries, drainCtx or the pipeline end. It returns an error
+// only for the end of the pipeline.
+func (s *submitter) run(drainCtx context.Context) error {
+	for {
+		g, err := s.pool.Reserve(drainCtx, s.batcher.Pipe)
+		switch {
+		case err == nil:
+		case drainCtx.Err() != nil:
+			return nil
+		default:
+			return err
+		}
+		b, why, err := s.batcher.Next(g)
+		if b == nil {
+			return err
+		}
+		if err := s.submit(b, g, why); err != nil {
+			return err
+		}
+	}
+}
+
+// submit submits a filled batch. The bisector takes a batch that the device refuses. Only the end of the pipeline is an error.
+func (s *submitter) submit(b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
+	err := s.pool.Submit(b, g, s.batcher.Window, why)
+	if err == nil {
+		return nil
+	}
+	b.Release()
+	s.bisector.Refused(s.batcher.Pipe, g, err)
+	if streams.Ended(err) {
+		return err
+	}
+	return nil
+}
