@@ -32,12 +32,8 @@ type Status struct {
 
 // Status reads the worker's state.
 func (w *Worker) Status() Status {
-	partitions := 0
-	if e := w.exclusive.Load(); e != nil {
-		partitions = e.members.Owned()
-	}
 	return Status{
-		Partitions: partitions, Stage: Stage(w.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
+		Partitions: w.ownedPartitions(), Stage: Stage(w.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
 		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.moved.Load()), AckWait: w.ackWait,
 	}
 }

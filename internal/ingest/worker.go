@@ -18,6 +18,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/partitioned"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/topology"
@@ -36,14 +37,13 @@ type Worker struct {
 	consumer jetstream.Consumer
 	results  *results.Writer
 	ackWait  time.Duration // the consumer's
-	maxBytes int           // of a payload: what the smallest batch takes
 	limit    int           // deliveries of a payload before it is given up
 	judge    *quarantine.Judge
 
 	pool *inflight.Pool
 
-	shared    *sharedMode               // nil with exclusive delivery
-	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
+	shared    *sharedMode                      // nil with exclusive delivery
+	exclusive atomic.Pointer[partitioned.Mode] // while it runs with exclusive delivery
 
 	stalls *stalls
 
@@ -79,7 +79,6 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	w := &Worker{
 		nc: nc, js: js, conns: append(natsconn.Connections{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
 		consumer: consumer,
-		maxBytes: inflight.SmallestBatch(pipes),
 	}
 	consumers := 1
 	if opts.Exclusive {
@@ -140,19 +139,6 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(ended(intake), w.flush(hard))
-}
-
-// runExclusive is Run where each worker has partitions to itself.
-func (w *Worker) runExclusive(intake, hard context.Context, stop context.CancelCauseFunc) error {
-	defer stop(nil)
-	e, err := newExclusive(w)
-	if err != nil {
-		return err
-	}
-	w.exclusive.Store(e)
-	e.run(intake, hard, stop)
-	w.pool.Abandon(func(*inflight.Batch) {}) // what was on a device when the time for draining was over
-	return nil
 }
 
 // ended is why intake stopped: nil where the caller asked for it.
