@@ -2,6 +2,7 @@ package partitioned
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/topology"
 )
 
@@ -26,88 +26,79 @@ const (
 // annotateTimeout bounds one change of the metadata.
 const annotateTimeout = 5 * time.Second
 
-// takeOver reads how the last lease ended, and annotates that this one has begun. info is the consumer's state now.
-func (l *lease) takeOver(ctx context.Context, info *jetstream.ConsumerInfo) error {
-	left := info.Config.Metadata
-	before := partition.ParseCaution(left[annotationCaution])
-	floor := info.AckFloor.Stream
-	caution := before.Begin(floor)
-	// A lease that this very worker left behind was no death: the worker could not reach the server to end it. What a worker of
-	// an earlier version left because operators failed makes the next one cautious, and is no death either.
-	fault := left[annotationFault] != ""
-	if owner, dead := left[annotationOwner]; dead && (owner != l.id || fault) {
-		if alone, err := strconv.ParseUint(left[annotationAlone], 10, 64); err == nil && !fault {
-			l.accused = alone
-		}
-		caution = before.AfterDeath(floor, info.Delivered.Stream, l.accused != 0)
-		l.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
-			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(l.batches.largest()))
-	}
-	l.caution, l.quarantined = caution, caution.Quarantined(l.batches.largest())
-	l.ackedUpTo, l.floor = floor, partition.NewFloor(floor)
-	l.comparing = left[annotationBeside] != ""
-	return l.annotateOn(ctx, info, map[string]string{
-		annotationOwner: l.id, annotationCaution: caution.String(), annotationAlone: "", annotationFault: "",
-	})
+// errPinLost ends a lease of which another worker has the partition by now.
+var errPinLost = errors.New("the server gave the partition to another worker meanwhile")
+
+// annotations changes what a consumer's metadata says about a lease. Several goroutines may do so.
+type annotations struct {
+	id     string // this worker's
+	server leaseServer
+	acks   *acknowledgements
+	token  chan struct{} // holds a token while the metadata is read and changed
+}
+
+func newAnnotations(id string, server leaseServer, acks *acknowledgements) *annotations {
+	return &annotations{id: id, server: server, acks: acks, token: make(chan struct{}, 1)}
 }
 
 // annotate changes the consumer's annotations; an empty value removes a key. If they are another worker's by now, it leaves
 // them alone and fails with errPinLost.
-func (l *lease) annotate(ctx context.Context, changes map[string]string) error {
+func (n *annotations) annotate(ctx context.Context, changes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
 	defer cancel()
 	select {
-	case l.annotating <- struct{}{}:
-		defer func() { <-l.annotating }()
+	case n.token <- struct{}{}:
+		defer func() { <-n.token }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	// An earlier answer would not do: somebody may have changed the rest since, and it has to stay so.
-	info, err := l.server.info(ctx)
+	info, err := n.server.info(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the consumer before marking it: %w", err)
 	}
-	if info.Config.Metadata[annotationOwner] != l.id {
+	if info.Config.Metadata[annotationOwner] != n.id {
 		return errPinLost
 	}
-	return l.annotateOn(ctx, info, changes)
+	return n.annotateOn(ctx, info, changes)
 }
 
 // annotateOn is annotate for a consumer whose state is known.
-func (l *lease) annotateOn(ctx context.Context, info *jetstream.ConsumerInfo, changes map[string]string) error {
+func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerInfo, changes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
 	defer cancel()
-	annotations := maps.Clone(info.Config.Metadata)
-	if annotations == nil {
-		annotations = map[string]string{}
+	metadata := maps.Clone(info.Config.Metadata)
+	if metadata == nil {
+		metadata = map[string]string{}
 	}
 	for key, value := range changes {
 		if value == "" {
-			delete(annotations, key)
+			delete(metadata, key)
 		} else {
-			annotations[key] = value
+			metadata[key] = value
 		}
 	}
-	annotations[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(annotations), l.highestTaken()), 10)
-	if err := l.server.annotate(ctx, info.Config, annotations); err != nil {
+	taken, _ := n.acks.reached()
+	metadata[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(metadata), taken), 10)
+	if err := n.server.annotate(ctx, info.Config, metadata); err != nil {
 		return fmt.Errorf("mark the consumer: %w", err)
 	}
 	return nil
 }
 
-// relax notes that n quarantined payloads have been acknowledged. After the last of them there is less reason for caution,
-// and the annotations say so before anything else is computed.
-func (l *lease) relax(ctx context.Context, n int) error {
-	l.mu.Lock()
-	floor := l.ackedUpTo
-	l.quarantined -= n
-	if l.caution.Deaths == 0 || l.caution.Due(floor) && l.quarantined > 0 {
-		l.mu.Unlock()
+// noteDelivered annotates how far the consumer has delivered, before it is reset.
+func (n *annotations) noteDelivered(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	if delivered(info.Config.Metadata) >= info.Delivered.Stream {
 		return nil
 	}
-	l.caution = l.caution.Relaxed(floor)
-	l.quarantined = l.caution.Quarantined(l.batches.largest())
-	caution := l.caution
-	l.mu.Unlock()
-	return l.annotate(ctx, map[string]string{annotationCaution: caution.String(), annotationBeside: ""})
+	return n.annotateOn(ctx, info, nil)
+}
+
+// delivered returns the highest stream sequence that was delivered before, by the annotations; 0 without one.
+func delivered(metadata map[string]string) uint64 {
+	n, err := strconv.ParseUint(metadata[topology.MarkDelivered], 10, 64)
+	if err != nil {
+		return 0 // nothing, or nothing of ours
+	}
+	return n
 }

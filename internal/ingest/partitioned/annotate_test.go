@@ -34,11 +34,11 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 			t.Fatal(err)
 		}
 		info.Delivered.Stream = 1
-		if err := l.takeOver(r.ctx(), info); err != nil {
+		if err := l.caution.takeOver(r.ctx(), info, l.batches.largest()); err != nil {
 			t.Fatal(err)
 		}
-		if l.caution.Deaths != c.deaths {
-			t.Errorf("after %s: %d deaths, want %d", c.name, l.caution.Deaths, c.deaths)
+		if l.caution.due.Deaths != c.deaths {
+			t.Errorf("after %s: %d deaths, want %d", c.name, l.caution.due.Deaths, c.deaths)
 		}
 		if owner := r.partitionConfig(0).Metadata[annotationOwner]; owner != l.m.id {
 			t.Errorf("after %s the owner is %q, want %q", c.name, owner, l.m.id)
@@ -52,9 +52,9 @@ func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	r := newRig(t, 1)
 	l := r.idleLease()
 	acknowledged := &countedAck{}
-	l.lastAcked, l.ackedUpTo = acknowledged, 3
+	l.acks.last, l.acks.upTo = acknowledged, 3
 	at := func(floor uint64) error {
-		return l.checkAcknowledged(r.ctx(), &jetstream.ConsumerInfo{AckFloor: jetstream.SequenceInfo{Stream: floor}})
+		return l.reader.checker.checkAcknowledged(r.ctx(), &jetstream.ConsumerInfo{AckFloor: jetstream.SequenceInfo{Stream: floor}})
 	}
 	if err := at(3); err != nil || acknowledged.times != 0 {
 		t.Errorf("with the acknowledgement at the server: %v, sent %d times", err, acknowledged.times)
@@ -68,7 +68,7 @@ func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	if err := at(2); err != nil || acknowledged.times != 2 {
 		t.Errorf("at the next look without it: %v, sent %d times; want twice and no error", err, acknowledged.times)
 	}
-	l.ackedUpTo = 4 // what was behind it has been acknowledged too
+	l.acks.upTo = 4 // what was behind it has been acknowledged too
 	if err := at(2); err != nil || acknowledged.times != 3 {
 		t.Errorf("at the first look without a later one: %v, sent %d times; want three times and no error", err, acknowledged.times)
 	}

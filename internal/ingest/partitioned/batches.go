@@ -12,6 +12,48 @@ import (
 	"millrace/internal/streams"
 )
 
+// leaseBatches packs a lease's inputs into batches, computes them, and publishes their results.
+type leaseBatches interface {
+	// await waits for the first payload of the next batch. It reports false when there are no more.
+	await() bool
+
+	// pack fills the next batch. bound returns how many of most payloads it may have. The batch is nil when the lease ends.
+	pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error)
+
+	// submit hands a batch to the device, and completes its group when it has left the device.
+	submit(b *leaseBatch)
+	discard(b *leaseBatch)
+
+	// share waits until no payload is alone on the device, isolate until nothing is on it. Both return what undoes them.
+	share() (leave func())
+	isolate() (leave func())
+
+	// probe has the device compute payloads of known content.
+	probe(ctx context.Context) error
+
+	// rescue computes what it can of a batch that failed. publish stores the results of a batch. Both enter what is stored into the
+	// lease's acknowledgements, and return nil when everything is stored.
+	rescue(ctx context.Context, g *inflight.Batch) error
+	publish(ctx context.Context, g *inflight.Batch) error
+
+	// report tells observers about a batch, and recycle takes it back.
+	report(g *inflight.Batch)
+	recycle(g *inflight.Batch)
+
+	now() time.Duration  // the clock of stage timestamps
+	largest() int        // payloads in a batch without reason for caution
+	deviceFailed() error // why the device is lost; nil if it is not
+	stopPacking()        // releases what await found and no batch took
+	stopPublishing()
+}
+
+// leaseBatch is a batch that is packed and not submitted.
+type leaseBatch struct {
+	group *inflight.Batch
+	batch *streams.Batch
+	why   streams.CloseReason
+}
+
 // sharedDevice is what the leases of all partitions on one device share.
 type sharedDevice struct {
 	pipe      *streams.Pipeline
@@ -21,7 +63,7 @@ type sharedDevice struct {
 
 // pipelineBatches is the leaseBatches of a lease whose batches a pipeline computes and a worker publishes.
 type pipelineBatches struct {
-	l       *lease
+	lease   *leaseState
 	s       *Settings
 	device  *sharedDevice
 	pipe    *streams.Pipeline
@@ -31,10 +73,10 @@ type pipelineBatches struct {
 	buffers results.Buffers   // only the goroutine that settles batches uses them
 }
 
-func newPipelineBatches(l *lease, s *Settings, device *sharedDevice) *pipelineBatches {
+func newPipelineBatches(l *leaseState, s *Settings, device *sharedDevice) *pipelineBatches {
 	window := inflight.NewOrderedWindow(&device.submitted)
 	return &pipelineBatches{
-		l: l, s: s, device: device, pipe: device.pipe, log: l.log,
+		lease: l, s: s, device: device, pipe: device.pipe, log: l.log,
 		batcher: s.Pool.NewBatcher(device.pipe, l.out, s.Linger, window, nil),
 	}
 }
@@ -64,7 +106,7 @@ func (b *pipelineBatches) submit(packed *leaseBatch) {
 	if err := b.s.Pool.Submit(batch, g, b.batcher.Window, packed.why); err != nil {
 		record := *batch.ReadRecord()
 		batch.Release()
-		g.Complete(record, err) // settleInOrder looks for the payload to blame
+		g.Complete(record, err) // the settler looks for the payload to blame
 	}
 }
 
@@ -113,13 +155,15 @@ func (b *pipelineBatches) publish(drainCtx context.Context, g *inflight.Batch) e
 }
 
 // Stored implements results.Sink.
-func (b *pipelineBatches) Stored(_ context.Context, stored []*inflight.Delivery) { b.l.settle(stored) }
+func (b *pipelineBatches) Stored(_ context.Context, stored []*inflight.Delivery) {
+	b.lease.acks.settle(stored)
+}
 
 // Undeliverable implements results.Sink.
 func (b *pipelineBatches) Undeliverable(ctx context.Context, g *inflight.Batch, i int, cause error) error {
-	if err := b.l.host.publishDeadLetter(ctx, &g.Items[i], results.TooLarge, cause); err != nil {
+	if err := b.lease.host.publishDeadLetter(ctx, &g.Items[i], results.TooLarge, cause); err != nil {
 		return err
 	}
-	b.l.settled(g, i)
+	b.lease.acks.settled(g, i)
 	return nil
 }

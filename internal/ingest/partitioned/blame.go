@@ -57,7 +57,7 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 // condemn stores the dead letters of payloads that are to blame.
 func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
 	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
-	if len(guilty) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.l.comparing {
+	if len(guilty) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
 		if c, err = b.compare(ctx, g, since); err != nil {
 			return err
 		}
@@ -71,10 +71,10 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 	}
 	for _, a := range guilty {
 		d := &g.Items[a.Item]
-		if err := b.l.host.publishDeadLetter(ctx, d, results.OperatorError, a.Err); err != nil {
+		if err := b.lease.host.publishDeadLetter(ctx, d, results.OperatorError, a.Err); err != nil {
 			return err
 		}
-		b.l.settled(g, a.Item)
+		b.lease.acks.settled(g, a.Item)
 	}
 	return nil
 }
@@ -84,13 +84,13 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 // worker dies of one of them, the next owner compares nothing.
 func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
 	c := quarantine.Comparison{Since: since}
-	if err := b.l.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
+	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
 		return c, err
 	}
 	found := 0
 	from := g.Items[len(g.Items)-1].Sequence
 	for reads := 0; reads < fillMost && found < quarantine.MaxInRow && b.s.Judge.Batches(b.pipe) == since; reads++ {
-		raw, err := b.l.server.read(ctx, from+1)
+		raw, err := b.lease.server.read(ctx, from+1)
 		if err != nil {
 			return c, fmt.Errorf("read a payload to compare with: %w", err)
 		}
@@ -98,12 +98,12 @@ func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since 
 			break
 		}
 		from = raw.Sequence
-		if !b.l.filtered(raw.Subject) || len(raw.Data) > b.l.maxBytes {
+		if !b.lease.stored.matches(raw.Subject) || len(raw.Data) > b.lease.maxBytes {
 			continue
 		}
 		found++
 		beside := &inflight.Batch{}
-		beside.Add(b.l.stored(raw, 0))
+		beside.Add(b.lease.stored.delivery(raw, 0))
 		r := &groupSearch{b: b, g: beside, bodies: map[int][]byte{}, unseen: true}
 		switch err := r.Run(ctx, []int{0}); {
 		case quarantine.OperatorFailed(err):
@@ -113,7 +113,7 @@ func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since 
 		}
 	}
 	c.Idle = func() bool { return found == 0 }
-	return c, b.l.annotate(ctx, map[string]string{annotationBeside: ""})
+	return c, b.lease.notes.annotate(ctx, map[string]string{annotationBeside: ""})
 }
 
 func (r *groupSearch) Probe(ctx context.Context) error {

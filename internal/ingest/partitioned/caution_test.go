@@ -11,15 +11,15 @@ import (
 func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 	t.Parallel()
 	l := newRig(t, 1).idleLease()
-	l.caution = partition.Caution{Until: 10, Deaths: 1}
+	l.caution.due = partition.Caution{Until: 10, Deaths: 1}
 	large := l.batches.largest()
-	small := l.caution.BatchPayloads(large)
-	l.ackedUpTo = 9
-	if due, most := l.cautious(large); !due || most != small {
+	small := l.caution.due.BatchPayloads(large)
+	l.acks.upTo = 9
+	if due, most := l.caution.bound(large); !due || most != small {
 		t.Errorf("with a quarantined payload left: cautious %t, %d payloads per batch; want so, and %d", due, most, small)
 	}
-	l.ackedUpTo = 10
-	if due, most := l.cautious(large); due || most != large {
+	l.acks.upTo = 10
+	if due, most := l.caution.bound(large); due || most != large {
 		t.Errorf("behind the last quarantined payload: cautious %t, %d payloads per batch; want not, and %d", due, most, large)
 	}
 }
@@ -36,17 +36,17 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.takeOver(r.ctx(), info); err != nil {
+	if err := l.caution.takeOver(r.ctx(), info, l.batches.largest()); err != nil {
 		t.Fatal(err)
 	}
-	quarantined := l.caution.Quarantined(l.batches.largest())
+	quarantined := l.caution.due.Quarantined(l.batches.largest())
 	for _, c := range []struct{ came, deaths int }{{quarantined - 1, 2}, {1, 1}} {
-		if err := l.relax(r.ctx(), c.came); err != nil {
+		if err := l.caution.relax(r.ctx(), c.came, l.batches.largest()); err != nil {
 			t.Fatal(err)
 		}
 		marked := partition.ParseCaution(r.partitionConfig(0).Metadata[annotationCaution])
-		if l.caution.Deaths != c.deaths || marked.Deaths != c.deaths {
-			t.Errorf("after %d more quarantined payloads it counts %d deaths, and the consumer says %d; want %d", c.came, l.caution.Deaths, marked.Deaths, c.deaths)
+		if l.caution.due.Deaths != c.deaths || marked.Deaths != c.deaths {
+			t.Errorf("after %d more quarantined payloads it counts %d deaths, and the consumer says %d; want %d", c.came, l.caution.due.Deaths, marked.Deaths, c.deaths)
 		}
 	}
 }
@@ -58,8 +58,8 @@ func TestInputsReadFromTheStreamAreNumberedInTurn(t *testing.T) {
 	const n, taken = 3, 7
 	r.publish(n, document)
 	l := r.idleLease()
-	l.taken, l.floor = taken, partition.NewFloor(0)
-	if err := l.fill(r.ctx(), r.ctx(), n+1); err != nil {
+	l.acks.taken, l.acks.floor = taken, partition.NewFloor(0)
+	if err := l.reader.intake.fill(r.ctx(), r.ctx(), n+1); err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(n) {

@@ -19,7 +19,7 @@ const endTimeout = time.Second
 // says nothing about the payload that was alone.
 func (l *lease) end(drainCtx context.Context) {
 	l.host.ended()
-	if !l.begun && l.pinned() == "" {
+	if !l.begun && l.reader.pinned() == "" {
 		return // the server has never chosen this worker
 	}
 	changes := map[string]string{annotationOwner: "", annotationAlone: "", annotationBeside: "", annotationFault: ""}
@@ -31,13 +31,13 @@ func (l *lease) end(drainCtx context.Context) {
 	// The server learns of the end of the pull over one connection, and of what follows over another. It must not be reset and
 	// deliver to a client that has left.
 	err := l.server.flush(ctx)
-	if err == nil && l.lastAcked != nil {
+	if last, _, _ := l.acks.latest(); err == nil && last != nil {
 		// The server processes acknowledgements asynchronously. One that it has not processed when the consumer is reset would
 		// be lost.
-		err = l.host.confirm(ctx, l.lastAcked)
+		err = l.host.confirm(ctx, last)
 	}
 	if err == nil && l.begun && !errors.Is(l.batches.deviceFailed(), device.ErrKernelFault) {
-		err = l.annotate(ctx, changes)
+		err = l.notes.annotate(ctx, changes)
 	}
 	if errors.Is(err, errPinLost) {
 		return // another worker has the partition
@@ -50,23 +50,15 @@ func (l *lease) end(drainCtx context.Context) {
 	}
 }
 
-// pinned returns the pin of this worker's turn; empty while it has none.
-func (l *lease) pinned() string {
-	if l.pull == nil {
-		return ""
-	}
-	return l.pull.pin()
-}
-
 // handOver lets another worker have the partition at once, with what this one has not acknowledged. It does nothing if
 // another has it already.
 func (l *lease) handOver(ctx context.Context) error {
 	info, err := l.server.info(ctx)
-	if err != nil || !pinnedTo(info, l.pinned()) {
+	if err != nil || !pinnedTo(info, l.reader.pinned()) {
 		return err
 	}
 	if info.NumAckPending > 0 {
-		if err := l.noteDelivered(ctx, info); err != nil {
+		if err := l.notes.noteDelivered(ctx, info); err != nil {
 			return err
 		}
 		if err := l.server.reset(ctx); err != nil {

@@ -9,6 +9,37 @@ import (
 	"millrace/internal/ingest/results"
 )
 
+// leaseHost is what a lease needs of its worker beside the server and the device.
+type leaseHost interface {
+	// hold waits until there is memory for a delivery. It reports false when ctx ended before.
+	hold(ctx context.Context, d *inflight.Delivery) bool
+	release(d *inflight.Delivery)
+
+	// keepReceipts accounts for the memory of n more receipts; n may be negative.
+	keepReceipts(n int)
+
+	// publishDeadLetter returns once a dead letter is stored.
+	publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
+
+	// highestStored returns the highest sequence with a result, of inputs that were stored from oldest on.
+	highestStored(ctx context.Context, oldest time.Time) (uint64, error)
+
+	// upgrading reports whether workers of an earlier version may still publish.
+	upgrading() bool
+
+	// acknowledge acknowledges an input and all before it. confirm also waits until the server has processed that.
+	acknowledge(ctx context.Context, msg pull.Receipt) error
+	confirm(ctx context.Context, msg pull.Receipt) error
+
+	// Events: the lease has begun or ended, waits with a delivery that it can't pass on, got a delivery with so many
+	// messages behind it, or got one again.
+	began()
+	ended()
+	handing(busy bool)
+	pending(messages uint64)
+	redelivered()
+}
+
 // confirmTimeout bounds how long the server may take to confirm an acknowledgement.
 const confirmTimeout = 5 * time.Second
 

@@ -127,7 +127,7 @@ func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 		l, err := m.newLease(ctx, p, inputs, device, log)
 		if err == nil {
 			err = l.run(ctx, drainCtx)
-			progressed = l.progressed
+			progressed = l.acks.progressed
 		}
 		switch {
 		case device.pipe.Err() != nil:
@@ -164,10 +164,10 @@ func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *s
 			Messages: size.Messages, Limit: size.Limit(inputs), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 		},
 	}
-	l := newLease(m.id, t.Stream, server, &partitionHost{s: &m.s, watch: m.watch, partition: p}, log)
-	l.subjects, l.maxBytes, l.order = t.Subjects, inflight.SmallestBatch(m.s.Pipes), make(chan *inflight.Batch, m.s.Pool.Size())
-	l.batches = newPipelineBatches(l, &m.s, device)
-	return l, nil
+	state := newLeaseState(leaseSettings{
+		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatch(m.s.Pipes), mostRead: fillMost, maxBatches: m.s.Pool.Size(),
+	}, server, &partitionHost{s: &m.s, watch: m.watch, partition: p}, log)
+	return newLease(state, newPipelineBatches(state, &m.s, device)), nil
 }
 
 // encodeCompleted takes batches as they come from the device, in whatever order, encodes their results so that their

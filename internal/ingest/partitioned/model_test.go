@@ -432,7 +432,7 @@ func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
 	switch {
 	case slices.Contains(before, e):
 		m.violate("lease %d of %s takes input %d twice", e.n, e.w.id, d.Sequence)
-	case msg.turn != 0 && msg.turn != e.l.turn:
+	case msg.turn != 0 && msg.turn != e.l.reader.turn:
 		m.violate("lease %d of %s takes input %d of another turn", e.n, e.w.id, d.Sequence)
 	}
 	if !calm {

@@ -50,7 +50,7 @@ type modelLease struct {
 	carrying   bool
 }
 
-// run holds leases whenever the partition is this worker's, as exclusive.keep and exclusive.hold do.
+// run holds leases whenever the partition is this worker's, as Mode.keep and Mode.hold do.
 func (w *leaseWorker) run(life context.Context) {
 	for !w.isGone() && life.Err() == nil {
 		select {
@@ -74,7 +74,7 @@ func (w *leaseWorker) hold(ctx context.Context) {
 		if ctx.Err() != nil || w.isGone() {
 			return
 		}
-		if e.l.progressed {
+		if e.l.acks.progressed {
 			attempt = 1
 		}
 		retry.Sleep(ctx, retry.Delay(attempt))
@@ -91,8 +91,8 @@ func (w *leaseWorker) isGone() bool {
 func (w *leaseWorker) newLease() *modelLease {
 	w.leases++
 	e := &modelLease{w: w, n: w.leases}
-	e.l = newLease(w.id, "IN", e, e, w.m.log)
-	e.l.subjects, e.l.mostRead, e.l.order, e.l.batches = []string{"ingest.>"}, 5, make(chan *inflight.Batch, 2*modelInputs), e
+	state := newLeaseState(leaseSettings{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, mostRead: 5, maxBatches: 2 * modelInputs}, e, e, w.m.log)
+	e.l = newLease(state, e)
 	return e
 }
 
@@ -149,7 +149,7 @@ func (e *modelLease) info(ctx context.Context) (info *jetstream.ConsumerInfo, er
 	if err != nil {
 		return nil, err
 	}
-	pin, own := pinOf(info), e.l.pinned()
+	pin, own := pinOf(info), e.l.reader.pinned()
 	e.w.m.mu.Lock()
 	e.knowsOther, e.owner = pin != "" && pin != own, info.Config.Metadata[annotationOwner]
 	e.w.m.mu.Unlock()
@@ -168,7 +168,7 @@ func (e *modelLease) reset(ctx context.Context) error {
 	if other, _ := e.known(); other && !e.holds {
 		e.w.m.violate("%s resets the consumer under an owner", e.w.id)
 	}
-	own := e.l.pinned()
+	own := e.l.reader.pinned()
 	if !e.holds {
 		e.waited = true
 	}
@@ -401,7 +401,7 @@ func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
 				g.Settle(i)
 				settled[n] = &g.Items[i]
 			}
-			e.l.settle(settled)
+			e.l.acks.settle(settled)
 		} else if e.w.isGone() {
 			return err
 		}
