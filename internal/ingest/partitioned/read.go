@@ -49,8 +49,7 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 	var stale staleDeliveries
 	var d inflight.Delivery // one for all: it escapes to the host
 	for {
-		d = inflight.Delivery{} // while it waits it holds no message
-		if d, err = r.next(ctx, drainCtx); err != nil {
+		if err := r.next(ctx, drainCtx, &d); err != nil {
 			return err
 		}
 		if !r.begun {
@@ -103,26 +102,26 @@ func (r *reader) keepTurn(ctx context.Context) {
 	}
 }
 
-// next waits for a delivery. While none arrives it checks the consumer now and then.
-func (r *reader) next(ctx, drainCtx context.Context) (inflight.Delivery, error) {
+// next waits for a delivery. While none arrives it checks the consumer now and then, and d holds no message.
+func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error {
+	*d = inflight.Delivery{}
 	for {
 		msg, err := r.pull.next(ctx)
 		switch {
 		case err == nil:
-			d, err := inflight.NewDelivery(msg, time.Now())
-			if err != nil {
-				return inflight.Delivery{}, err
+			if *d, err = inflight.NewDelivery(msg, time.Now()); err != nil {
+				return err
 			}
 			d.Subject = topology.PartitionSubject(msg.Subject())
-			return d, nil
+			return nil
 		case ctx.Err() != nil:
-			return inflight.Delivery{}, ctx.Err()
+			return ctx.Err()
 		case errors.Is(err, pull.ErrIdle):
 			if err := r.checker.check(ctx, drainCtx); err != nil {
-				return inflight.Delivery{}, err
+				return err
 			}
 		default:
-			return inflight.Delivery{}, err
+			return err
 		}
 	}
 }

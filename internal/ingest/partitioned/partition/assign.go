@@ -1,6 +1,6 @@
 // Package partition is the pure part of exclusive delivery. It computes which worker has which partition (Assign), what one
 // acknowledgement may cover (Floor), and how small batches are after a worker died (Caution). It does no input or output. The
-// leases of package ingest use it.
+// leases of package partitioned use it, and package members uses Assign.
 package partition
 
 import (
