@@ -55,14 +55,12 @@ func TestSeveralConnections(t *testing.T) {
 func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	run := r.prepare(hostDevice(t), streams.Config{})
+	direct := r.url
 	r.behindProxy().Lose(func(string, []byte) bool { return true }) // for connections from now on
-	dead, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test-dead", r.opts.Logger, r.tally.Reconnected)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(dead.Close)
-	run.worker.conns = natsconn.Connections{run.nc, dead, run.nc}
+	r.connections(1)
+	r.url = direct
+	r.connections(1)
+	run := r.prepare(hostDevice(t), streams.Config{})
 	r.publish(100, document)
 	run.start()
 	r.tally.awaitStored(t, 100)

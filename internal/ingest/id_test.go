@@ -31,11 +31,6 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 	if got := results.DeadLetterHeader(&d, results.TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
 		t.Errorf("the id of the dead letter is %q", got)
 	}
-	// What a lease reads from the stream has the same id as what the consumer delivers.
-	read := (&lease{stream: "IN", server: &consumerServer{stream: "IN"}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
-	if got := results.MessageID(&read); got != id {
-		t.Errorf("the id of a message that is read from the stream is %q", got)
-	}
 }
 
 func otherDocument(i int) []byte { return append(document(i), "of the second stream"...) }

@@ -20,7 +20,7 @@ import (
 // abandon takes n inputs as a worker does that dies with them, and gives each to keep.
 func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 	r.t.Helper()
-	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: pullFor, Heartbeat: pullFor / 2}
+	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: time.Second, Heartbeat: time.Second / 2}
 	if r.opts.Exclusive {
 		request.Consumer, request.Group = topology.PartitionConsumer(r.opts.Consumer, 0), topology.PriorityGroup
 	}

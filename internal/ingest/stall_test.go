@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/ingest/natstest"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
@@ -55,26 +54,5 @@ func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 				t.Fatalf("Run: %v", err)
 			}
 		})
-	}
-}
-
-// TestRestartsThatKeepComingAreAWarning: the first are how a worker recovers.
-func TestRestartsThatKeepComingAreAWarning(t *testing.T) {
-	t.Parallel()
-	log := natstest.NewLog(t)
-	var r restarts
-	start := time.Now()
-	for i := range 100 { // 20 s
-		r.say(log.Logger(), errGap, start.Add(time.Duration(i)*200*time.Millisecond))
-	}
-	if info, warn := log.Count("level=INFO"), log.Count("level=WARN"); info != 2 || warn != 2 {
-		t.Errorf("%d lines and %d warnings, want 2 and 2", info, warn)
-	}
-	if !log.Has("not_logged=") {
-		t.Error("what was not logged is not counted")
-	}
-	r.say(log.Logger(), errGap, start.Add(time.Hour))
-	if info := log.Count("level=INFO"); info != 3 {
-		t.Errorf("one that comes an hour later is a warning too")
 	}
 }

@@ -1,14 +1,12 @@
 package ingest
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
@@ -132,77 +130,6 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(1, payload)
-}
-
-// awaitDelivered returns once the server has delivered n inputs of a partition to its owner.
-func (r *rig) awaitDelivered(c jetstream.Consumer, n uint64) {
-	r.t.Helper()
-	until(r.t, fmt.Sprintf("%d inputs are delivered", n), func() bool {
-		info, err := c.Info(r.ctx())
-		return err == nil && info.Delivered.Consumer == n
-	})
-}
-
-// TestAnIdleWorkerLeavesABusyOwnerAlone has a second worker look at a partition whose owner's device is behind, as it does when
-// nothing comes of it.
-func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
-	t.Parallel()
-	r := exclusiveRig(t, 1)
-	const n = 10
-	d, w := watchedDevice(t)
-	open := w.hold(t)
-	payload := someBytes(10)
-	r.publish(n, payload)
-	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
-	t.Cleanup(open) // before the worker is waited for
-	w.awaitAny(t)
-	idle := r.idleLease()
-	r.awaitDelivered(idle.consumer, n)
-	for range 3 {
-		if err := idle.checkConsumer(r.ctx(), r.ctx()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != n || c.Delivered.Consumer != n {
-		t.Errorf("the consumer was started again under its owner: %d unacknowledged, %d delivered, %v", c.NumAckPending, c.Delivered.Consumer, err)
-	}
-	open()
-	r.tally.awaitStored(t, n)
-	if err := owner.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	r.wantAll(n, payload)
-	if r.tally.restarted() > 0 || r.tally.redelivered() > 0 {
-		t.Errorf("the owner began anew %d times, and got %d inputs again", r.tally.restarted(), r.tally.redelivered())
-	}
-}
-
-// TestAnIdleWorkerStartsWhatADeadOwnerLeft is the other side: nobody is pinned any more.
-func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
-	t.Parallel()
-	r := exclusiveRig(t, 1)
-	const n = 10
-	d, w := watchedDevice(t)
-	open := w.hold(t)
-	payload := someBytes(10)
-	r.publish(n, payload)
-	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
-	t.Cleanup(open) // before the worker is waited for
-	w.awaitAny(t)
-	idle := r.idleLease()
-	r.awaitDelivered(idle.consumer, n)
-	owner.nc.Close()
-	until(t, "the server has let go of the dead owner", func() bool {
-		info, err := idle.consumer.Info(r.ctx())
-		return err == nil && pinOf(info) == ""
-	})
-	if err := idle.checkConsumer(r.ctx(), r.ctx()); err != nil {
-		t.Fatal(err)
-	}
-	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.NumPending != n {
-		t.Errorf("what the owner left would come after AckWait: %d unacknowledged, %d to deliver, %v", c.NumAckPending, c.NumPending, err)
-	}
-	open()
 }
 
 // TestTheLastAcknowledgementComesBeforeTheHandover: what another worker is to begin with must not be delivered to it again.

@@ -54,13 +54,6 @@ func (c *tally) Restarted() { c.mu.Lock(); c.anew++; c.mu.Unlock(); c.signal() }
 
 func (c *tally) Pending(n uint64) { c.mu.Lock(); c.pending, c.told = n, true; c.mu.Unlock() }
 
-// waiting is the backlog.
-func (c *tally) waiting() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pending
-}
-
 // tookLast says whether the worker has taken the last message there was.
 func (c *tally) tookLast() bool {
 	c.mu.Lock()

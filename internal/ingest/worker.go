@@ -21,6 +21,8 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/partitioned"
+	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/shared"
@@ -94,7 +96,14 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		return nil, err
 	}
 	if opts.Exclusive {
-		w.mode = &exclusiveMode{w: w}
+		w.mode, err = partitioned.New(partitioned.Settings{
+			Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Pool: w.pool, Results: w.results, Judge: w.judge, Stalls: w.stalls,
+			Size:   func(c jetstream.Consumer) pull.Size { return opts.pullSize(c, nc) },
+			Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches,
+		})
+		if err != nil {
+			return nil, err
+		}
 	} else {
 		w.mode = shared.New(shared.Settings{
 			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: opts.pullSize(consumer, nc), Pool: w.pool, Results: w.results,

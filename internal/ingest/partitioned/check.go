@@ -1,0 +1,109 @@
+package partitioned
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/topology"
+)
+
+// errOverridden ends a lease whose acknowledgements the server takes no more.
+var errOverridden = errors.New("an acknowledgement of an earlier lease came late, and the server takes none below it")
+
+// checker checks whether the server and the lease agree, when no deliveries arrive or acknowledged ones arrive again. Only the
+// reader uses it.
+type checker struct {
+	*leaseState
+	intake *intake
+
+	checkedAt time.Time // when the consumer's state was last asked for
+	resent    uint64    // the stream sequence of the acknowledgement that was sent again because the server did not have it; 0 for none
+	resentAt  time.Time // when one was last sent again for a covered input that was redelivered
+}
+
+// check checks whether the consumer is as it should be, and mends what it can.
+func (c *checker) check(ctx, drainCtx context.Context) error {
+	info, err := c.askConsumer(ctx)
+	if err != nil {
+		return err
+	}
+	c.host.pending(info.NumPending)
+	if err := c.checkOverridden(info); err != nil {
+		return err
+	}
+	if err := c.checkAcknowledged(drainCtx, info); err != nil {
+		return err
+	}
+	_, taken := c.acks.reached()
+	switch {
+	case c.begun && info.Delivered.Consumer != taken:
+		return c.intake.fillTail(ctx, drainCtx, info) // what it delivered would have arrived by now
+	case !c.begun && info.NumAckPending > 0 && pinOf(info) == "":
+		// Its owner is gone: the server has dropped the pin. What that one had would be delivered only after AckWait.
+		c.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
+		if err := c.notes.noteDelivered(ctx, info); err != nil {
+			return err
+		}
+		return c.server.reset(ctx, info)
+	}
+	return nil
+}
+
+// askConsumer returns the consumer's state. Only the reader may call it.
+func (c *checker) askConsumer(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	c.checkedAt = time.Now()
+	return c.server.info(ctx)
+}
+
+// checkOverridden returns an error if the server has an acknowledgement of a delivery that this lease has not had yet.
+func (c *checker) checkOverridden(info *jetstream.ConsumerInfo) error {
+	if _, taken := c.acks.reached(); c.begun && info.AckFloor.Consumer > taken {
+		return errOverridden
+	}
+	return nil
+}
+
+// checkAcknowledged checks whether the server has the last acknowledgement. If not it sends it again. If that was of no use
+// either, because a late acknowledgement of an earlier lease has taken its number, it returns an error.
+func (c *checker) checkAcknowledged(drainCtx context.Context, info *jetstream.ConsumerInfo) error {
+	msg, sequence, open := c.acks.latest()
+	if msg == nil || open > 0 || info.AckFloor.Stream >= sequence {
+		c.resent = 0
+		return nil
+	}
+	if c.resent == sequence {
+		return errOverridden
+	}
+	c.resent = sequence
+	c.acks.send(drainCtx, msg, sequence)
+	return nil
+}
+
+// acknowledgeAgain repeats the last acknowledgement for an input that it covered and that was delivered again all the same.
+// Either the acknowledgement got lost, and nothing else would ever cover that input. Or the server rejects it, and
+// acknowledgeAgain checks why.
+func (c *checker) acknowledgeAgain(ctx, drainCtx context.Context, sequence uint64) error {
+	msg, covered, _ := c.acks.latest()
+	if msg == nil || sequence > covered || time.Since(c.resentAt) < resendAfter {
+		return nil
+	}
+	c.resentAt = time.Now()
+	c.acks.send(drainCtx, msg, sequence)
+	if time.Since(c.checkedAt) < topology.PinnedFor {
+		return nil
+	}
+	info, err := c.askConsumer(ctx)
+	if err != nil {
+		return err
+	}
+	return c.checkOverridden(info)
+}
+
+// resendAfter is how long one repeated acknowledgement does for all inputs that it covers: they are redelivered together.
+const resendAfter = 100 * time.Millisecond
