@@ -88,9 +88,6 @@ func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.D
 	return c.times, err
 }
 
-// paced returns how often the case does its work in a round, once it has been measured.
-func (c *Case) paced() int { return c.times }
-
 // timed takes one round: run does the work n times and returns how long that took. It is called for a warm-up, to find
 // how often the work fits into turn, and then for the measurement.
 func (c *Case) timed(turn time.Duration, least int, run func(n int) (time.Duration, error)) error {
