@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"millrace/internal/bench/report"
 	"millrace/internal/device"
 	"millrace/internal/streams"
 )
@@ -77,10 +76,7 @@ func allocation(c *Case, r ran, before, after streams.Stats) {
 // compareAllocation adds how much less time the case spends in allocation calls than another.
 func (c *Case) compareAllocation(other *Case) {
 	if of, ok := ratioOf(c.figure(figureAllocation), other.figure(figureAllocation)); ok {
-		less := func(share float64) float64 { return 100 * (1 - share) }
-		c.ratios = append(c.ratios, report.Figure{Name: figureLessAllocation, Unit: "%", Spread: report.Spread{
-			Median: less(of.Median), Low: less(of.High), High: less(of.Low), N: of.N,
-		}})
+		c.derive(figureLessAllocation, "%", of, func(share float64) float64 { return 100 * (1 - share) })
 	}
 }
 

@@ -76,6 +76,13 @@ func (c *Case) ratio(name, unit string, dividend, divisor []float64) {
 	}
 }
 
+// derive adds a figure that is computed from a spread by a function that falls as its argument grows.
+func (c *Case) derive(name, unit string, from report.Spread, f func(float64) float64) {
+	c.ratios = append(c.ratios, report.Figure{Name: name, Unit: unit, Spread: report.Spread{
+		Median: f(from.Median), Low: f(from.High), High: f(from.Low), N: from.N,
+	}})
+}
+
 // measured reports whether the case has figures.
 func (c *Case) measured() bool { return c.Row.Skipped == "" }
 

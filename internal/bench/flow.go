@@ -202,7 +202,7 @@ func (f *flow) enter(c *Case, p *streams.Pipeline, r ran, before, after streams.
 const tracedBatches = 48
 
 // trace passes the records to the tracer as those of a device that is named after the row.
-func (t *target) trace(c *Case, p *streams.Pipeline, records []*streams.Record) {
+func (t *target) trace(c *Case, p *streams.Pipeline, records []streams.Record) {
 	if t.Trace == nil {
 		return
 	}
@@ -210,8 +210,7 @@ func (t *target) trace(c *Case, p *streams.Pipeline, records []*streams.Record) 
 	id := name + " on " + t.info.ID
 	t.Trace.AddDevice(id, name, p.Epoch())
 	for _, r := range records {
-		named := *r
-		named.Device = id
-		t.Trace.BatchDone(&named)
+		r.Device = id
+		t.Trace.BatchDone(&r)
 	}
 }
