@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -25,23 +24,18 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// benchFlags holds the flags and groups of `worker bench`.
+// benchFlags holds the flags and groups of `worker bench`. Flags that need no translation are in Options.
 type benchFlags struct {
-	list      bool
-	json      string
-	trace     string
-	profile   string
-	locks     string
-	yardstick string
-	sizes     string
-	rows      string
-	rounds    int
-	lanes     int
-	seconds   float64
-	seed      uint64
-	server    string
-	storage   string
-	groups    []string
+	bench.Options
+	list    bool
+	json    string
+	trace   string
+	profile string
+	sizes   string
+	rows    string
+	seconds float64
+	server  string
+	storage string
 }
 
 const benchAbout = `Measures devices and pipelines: worker bench [GROUP...] [flags]. The groups are
@@ -59,19 +53,18 @@ func parseBench(args []string) (*benchFlags, error) {
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
 	f.StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this `file`, for go tool pprof")
-	f.StringVar(&b.locks, "mutexprofile", "", "write a profile of contended locks to this `file`, for go tool pprof")
-	f.StringVar(&b.yardstick, "yardstick", "", "the baseline `program` to compare with; default: the file yardstick beside the kernel library or the worker")
+	f.StringVar(&b.Yardstick, "yardstick", "", "the baseline `program` to compare with; default: the file yardstick beside the kernel library or the worker")
 	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, like 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); for nats, payload sizes (256,2KiB,64KiB,512KiB)")
 	f.StringVar(&b.rows, "row", "", "measure only the rows with these `names`, separated by commas: triple, or schedules/triple")
-	f.IntVar(&b.rounds, "rounds", bench.DefaultRounds, "how often to measure each row, in turn with the others")
+	f.IntVar(&b.Rounds, "rounds", bench.DefaultRounds, "how often to measure each row, in turn with the others")
 	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long to measure each row, all rounds together")
-	f.IntVar(&b.lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
-	f.Uint64Var(&b.seed, "seed", 0, "the seed of the random data; 0: a new one each time")
+	f.IntVar(&b.Lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
+	f.Uint64Var(&b.Seed, "seed", 0, "the seed of the random data; 0: a new one each time")
 	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; default: the bench starts one in a separate process. The bench creates streams called MILLRACE_BENCH_* there and removes them")
 	f.StringVar(&b.storage, "storage", "file", "for nats, the storage of the streams: `file` or memory")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") {
-			b.groups, args = append(b.groups, args[0]), args[1:]
+			b.Groups, args = append(b.Groups, args[0]), args[1:]
 			continue
 		}
 		if err := parseFlags(f, args); err != nil {
@@ -84,10 +77,10 @@ func parseBench(args []string) (*benchFlags, error) {
 
 // options checks the flags and translates them. The error names every problem at once.
 func (b *benchFlags) options() (bench.Options, error) {
-	o := bench.Options{Rounds: b.rounds, Lanes: b.lanes, Seed: b.seed, Yardstick: b.yardstick}
+	o := b.Options
 	var errs []error
-	if b.rounds < 1 {
-		errs = append(errs, fmt.Errorf("--rounds is %d: give 1 or more", b.rounds))
+	if o.Rounds < 1 {
+		errs = append(errs, fmt.Errorf("--rounds is %d: give 1 or more", o.Rounds))
 	}
 	if o.Budget = time.Duration(b.seconds * float64(time.Second)); o.Budget <= 0 {
 		errs = append(errs, fmt.Errorf("--seconds is %v: give more than 0", b.seconds))
@@ -108,8 +101,8 @@ func (b *benchFlags) options() (bench.Options, error) {
 			o.Rows = append(o.Rows, strings.TrimSpace(name))
 		}
 	}
-	if !slices.Contains(b.groups, "all") {
-		o.Groups = b.groups
+	if slices.Contains(o.Groups, "all") {
+		o.Groups = nil
 	}
 	if b.storage != "file" && b.storage != "memory" {
 		errs = append(errs, fmt.Errorf("--storage is %q: give file or memory", b.storage))
@@ -139,8 +132,9 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	out, err := b.createFiles()
-	if err != nil {
+	out := benchOutput{}
+	defer func() { err = errors.Join(err, out.close()) }()
+	if err := out.create(b); err != nil {
 		return err
 	}
 	o.Command, o.Commit = "worker bench "+strings.Join(args, " "), build().Commit
@@ -166,12 +160,11 @@ func showMeasurement(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r
 
 // listBench writes one line for each row.
 func listBench(w io.Writer) error {
-	rows := [][]string{{"group", "row"}}
-	for _, e := range bench.List(broker.New(broker.Options{}).Suite()) {
-		rows = append(rows, []string{e.Group, e.Name, e.Shows})
+	if _, err := fmt.Fprintln(w, "group       row"); err != nil {
+		return err
 	}
-	for _, r := range rows {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-11s %-20s %s", r[0], r[1], strings.Join(r[2:], "")), " ")); err != nil {
+	for _, e := range bench.List(broker.New(broker.Options{}).Suite()) {
+		if _, err := fmt.Fprintf(w, "%-11s %-20s %s\n", e.Group, e.Name, e.Shows); err != nil {
 			return err
 		}
 	}
@@ -179,45 +172,33 @@ func listBench(w io.Writer) error {
 }
 
 // benchOutput holds the files that a run writes. They are created before the run, so that one that cannot be written fails at once.
-type benchOutput struct {
-	json, trace, profile, locks *os.File // nil for none
-	timeline                    *telemetry.Timeline
-}
+type benchOutput struct{ json, trace, profile *os.File } // nil for none
 
 // benchTimeline is the number of batches in a trace, enough for some dozens of each row.
 const benchTimeline = 1 << 15
 
-// locksSampled is the sampling rate of the lock profile: it records one in locksSampled waits.
-const locksSampled = 20
-
-// createFiles creates the files that the flags name.
-func (b *benchFlags) createFiles() (*benchOutput, error) {
-	out := &benchOutput{}
+// create creates the files that the flags name.
+func (out *benchOutput) create(b *benchFlags) (err error) {
 	for _, f := range []struct {
 		flag, name string
 		file       **os.File
 	}{
-		{"json", b.json, &out.json}, {"cpuprofile", b.profile, &out.profile}, {"mutexprofile", b.locks, &out.locks}, {"trace", b.trace, &out.trace},
+		{"json", b.json, &out.json}, {"trace", b.trace, &out.trace}, {"cpuprofile", b.profile, &out.profile},
 	} {
 		if f.name == "" {
 			continue
 		}
-		file, err := os.Create(f.name)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --%s: %w", f.flag, err), out.close())
+		if *f.file, err = os.Create(f.name); err != nil {
+			return fmt.Errorf("bench: --%s: %w", f.flag, err)
 		}
-		*f.file = file
 	}
-	if out.trace != nil {
-		out.timeline = telemetry.NewTimeline(benchTimeline)
-	}
-	return out, nil
+	return nil
 }
 
 // close closes the files that are open.
 func (out *benchOutput) close() error {
 	var errs []error
-	for _, f := range []*os.File{out.json, out.trace, out.profile, out.locks} {
+	for _, f := range []*os.File{out.json, out.trace, out.profile} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
@@ -227,22 +208,21 @@ func (out *benchOutput) close() error {
 
 // measure opens the devices, measures, and writes the files. After a failure it writes the figures measured until then.
 func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench.Options) (err error) {
-	defer func() { err = errors.Join(err, out.close()) }()
-	devices, _, err := openDevicesOr(cfg, newLogger(cfg), openBenchHost)
-	if err != nil {
+	if o.Devices, _, err = openDevicesOr(cfg, newLogger(cfg), openBenchHost); err != nil {
 		return err
 	}
 	defer func() {
-		for _, d := range devices {
+		for _, d := range o.Devices {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	o.Devices = devices
 	if o.Yardstick == "" {
-		o.Yardstick = findYardstick(cfg, devices)
+		o.Yardstick = findYardstick(cfg, o.Devices)
 	}
-	if out.timeline != nil {
-		o.Trace = out.timeline
+	var timeline *telemetry.Timeline
+	if out.trace != nil {
+		timeline = telemetry.NewTimeline(benchTimeline)
+		o.Trace = timeline
 	}
 	printBenchDevices(o)
 	if out.profile != nil {
@@ -251,18 +231,12 @@ func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench
 		}
 		defer pprof.StopCPUProfile() // before the file is closed
 	}
-	if out.locks != nil {
-		runtime.SetMutexProfileFraction(locksSampled)
-	}
 	r, err := bench.Run(ctx, o)
-	if out.locks != nil {
-		err = errors.Join(err, pprof.Lookup("mutex").WriteTo(out.locks, 0))
-	}
 	if out.json != nil {
 		err = errors.Join(err, r.Write(out.json))
 	}
 	if out.trace != nil {
-		err = errors.Join(err, out.timeline.WriteTrace(out.trace, 0))
+		err = errors.Join(err, timeline.WriteTrace(out.trace, 0))
 	}
 	return err
 }

@@ -31,10 +31,10 @@ func TestBenchListsEveryRow(t *testing.T) {
 func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	figures, trace := filepath.Join(dir, "figures.json"), filepath.Join(dir, "trace.json")
-	profile, locks := filepath.Join(dir, "cpu.pprof"), filepath.Join(dir, "locks.pprof")
+	profile := filepath.Join(dir, "cpu.pprof")
 	r := call(t, []string{"MILLRACE_LANES=3"}, "bench", "schedules", "--bytes", "16KiB", "--seconds=0.01", "latency",
 		"--rounds", "2", "--row", "triple,latency/streams", "--seed", "3", "--json", figures, "--trace", trace,
-		"--cpuprofile", profile, "--mutexprofile", locks)
+		"--cpuprofile", profile)
 	r.want(t, exitDone, "NO GPU: THESE ARE THE CPU'S FIGURES", "device host", "seed 3", "us/batch", "p99 us", "x own serial",
 		"speedups are over our own serial schedule, not over plain CUDA",
 		"make -C kernels yardstick")
@@ -64,10 +64,8 @@ func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 		t.Errorf("the trace has %d events, error %v", len(parsed.TraceEvents), err)
 	}
 	// A profile is a gzipped message. It is empty until the profiler stops.
-	for _, file := range []string{profile, locks} {
-		if packed, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(packed, []byte("\x1f\x8b")) {
-			t.Errorf("%s has %d bytes that do not start like gzip, error %v", file, len(packed), err)
-		}
+	if packed, err := os.ReadFile(profile); err != nil || !bytes.HasPrefix(packed, []byte("\x1f\x8b")) {
+		t.Errorf("%s has %d bytes that do not start like gzip, error %v", profile, len(packed), err)
 	}
 }
 
@@ -106,6 +104,5 @@ func TestBenchFailsIfItCannotWriteOrCompare(t *testing.T) {
 	call(t, nil, "bench", "copy", "--json", nowhere).want(t, exitFailed, "--json")
 	call(t, nil, "bench", "copy", "--trace", nowhere).want(t, exitFailed, "--trace")
 	call(t, nil, "bench", "copy", "--cpuprofile", nowhere).want(t, exitFailed, "--cpuprofile")
-	call(t, nil, "bench", "copy", "--mutexprofile", nowhere).want(t, exitFailed, "--mutexprofile")
 	call(t, nil, "bench", "copy", "--yardstick", nowhere).want(t, exitFailed, "make -C kernels yardstick")
 }

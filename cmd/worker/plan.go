@@ -106,12 +106,9 @@ func (p *planFlags) runTextbook(ctx context.Context) (plan.Comparison, error) {
 	if err != nil {
 		return plan.Comparison{}, usageError{err}
 	}
-	var planned interface {
-		Check() error
-		Run(context.Context) (plan.Comparison, error)
-	} = plan.Textbook{Batches: p.batches, Stages: stages, Lanes: p.lanes}
+	planned := plan.Textbook{Batches: p.batches, Stages: stages, Lanes: p.lanes}
 	if p.model == "chunks" {
-		planned = plan.Chunks{Chunks: p.chunks, Stages: stages, Lanes: p.lanes}
+		planned.Batches, planned.Chunked = p.chunks, true
 	}
 	if err := planned.Check(); err != nil {
 		return plan.Comparison{}, usageError{fmt.Errorf("plan: %w", err)}

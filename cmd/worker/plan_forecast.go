@@ -66,8 +66,8 @@ func forecastRows(o plan.Forecast) [][]string {
 	rows := [][]string{{"batch", "schedule", "lanes", "buffers", "time per batch", "GB/s", "bottleneck", "busy", "measured", "error", ""}}
 	for _, p := range o.Predictions {
 		measured, off := "-", "-"
-		if p.Measured > 0 {
-			measured, off = microseconds(p.Measured), percent(p.Error())
+		if p.Error != nil {
+			measured, off = microseconds(p.Measured), percent(*p.Error)
 		}
 		var notes []string
 		if p.Knee {
@@ -78,7 +78,7 @@ func forecastRows(o plan.Forecast) [][]string {
 		}
 		rows = append(rows, []string{
 			config.Size(p.Bytes).String(), p.Schedule, fmt.Sprint(p.Lanes), fmt.Sprint(p.Buffers), microseconds(p.Seconds),
-			fmt.Sprintf("%.2f", p.BytesPerSecond()/1e9), p.Bottleneck, fmt.Sprintf("%.0f %%", 100*p.Busy), measured, off,
+			fmt.Sprintf("%.2f", p.BytesPerSecond/1e9), p.Bottleneck, fmt.Sprintf("%.0f %%", 100*p.Busy), measured, off,
 			strings.Join(notes, ", "),
 		})
 	}
@@ -111,12 +111,12 @@ func largest(forecasts []plan.Forecast) string {
 	found := false
 	for _, o := range forecasts {
 		p, some := o.Worst()
-		if some && (!found || math.Abs(p.Error()) > math.Abs(worst.Error())) {
+		if some && (!found || math.Abs(*p.Error) > math.Abs(*worst.Error)) {
 			worst, found = p, true
 		}
 	}
 	if !found {
 		return "\nThe file has no measured rate to compare with.\n"
 	}
-	return fmt.Sprintf("\nLargest error: %s (%s batches, %s, %d lanes)\n", percent(worst.Error()), config.Size(worst.Bytes), worst.Schedule, worst.Lanes)
+	return fmt.Sprintf("\nLargest error: %s (%s batches, %s, %d lanes)\n", percent(*worst.Error), config.Size(worst.Bytes), worst.Schedule, worst.Lanes)
 }

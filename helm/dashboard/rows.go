@@ -69,9 +69,9 @@ func wrong() []*panel {
 	alerts := newPanel("table", "Firing alerts", "From the rules of the same chart. A name links to its runbook.", "", 12, 5)
 	alerts.ask(query{`sum by (alertname, severity, namespace, pod) (ALERTS{alertname=~"Millrace.+",alertstate="firing"})`, ""})
 	alerts.Targets[0].Format, alerts.Targets[0].Instant, alerts.Targets[0].Range = "table", true, false
-	alerts.Transformations = []transformation{{"organize", map[string]any{"excludeByName": map[string]bool{"Time": true, "Value": true}}}}
-	alerts.FieldConfig.Defaults.Links = []link{{Title: "Runbook", URL: "${runbooks}/${__data.fields.alertname}.md", TargetBlank: true}}
-	alerts.Options = map[string]any{"showHeader": true, "cellHeight": "sm"}
+	alerts.Transformations = []object{{"id": "organize", "options": object{"excludeByName": object{"Time": true, "Value": true}}}}
+	alerts.FieldConfig.Defaults["links"] = []object{link("Runbook", "${runbooks}/${__data.fields.alertname}.md")}
+	alerts.Options = object{"showHeader": true, "cellHeight": "sm"}
 
 	return []*panel{
 		alerts,

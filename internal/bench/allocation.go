@@ -2,8 +2,8 @@ package bench
 
 import (
 	"context"
+	"fmt"
 
-	"millrace/internal/bench/report"
 	"millrace/internal/device"
 	"millrace/internal/streams"
 )
@@ -44,8 +44,10 @@ func runAlloc(ctx context.Context, t *target) error {
 			c, f := t.flow(name, load, t.schedule())
 			f.double, f.figures = double, allocation
 			f.cfg.ScratchLimit = max(f.cfg.ScratchLimit, int64(t.Lanes+1)*int64(roundUp(allocFactor*bytes, scratchAlign))) // room for every stream's piece
-			c.baseline = t.ask(request("alloc", "mode", baselineMode, "least", allocFactor*least, "most", allocFactor*bytes,
-				"bytes", mean, "slots", t.Lanes, "batches", c.paced, "rounds", m.rounds)).seconds(yardSeconds)
+			c.baseline = t.ask(func() string {
+				return fmt.Sprintf("alloc mode=%s least=%d most=%d bytes=%d slots=%d batches=%d rounds=%d",
+					baselineMode, allocFactor*least, allocFactor*bytes, mean, t.Lanes, c.times, m.rounds)
+			}).seconds(yardSeconds)
 			return c
 		}
 		preallocated := row("preallocated", "prealloc", func(d device.Device) device.Device { return poolless{below{d}} })
@@ -74,10 +76,7 @@ func allocation(c *Case, r ran, before, after streams.Stats) {
 // compareAllocation adds how much less time the case spends in allocation calls than another.
 func (c *Case) compareAllocation(other *Case) {
 	if of, ok := ratioOf(c.figure(figureAllocation), other.figure(figureAllocation)); ok {
-		less := func(share float64) float64 { return 100 * (1 - share) }
-		c.ratios = append(c.ratios, report.Figure{Name: figureLessAllocation, Unit: "%", Spread: report.Spread{
-			Median: less(of.Median), Low: less(of.High), High: less(of.Low), N: of.N,
-		}})
+		c.derive(figureLessAllocation, "%", of, func(share float64) float64 { return 100 * (1 - share) })
 	}
 }
 

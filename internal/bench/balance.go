@@ -42,28 +42,19 @@ func (t *target) balanced(ctx context.Context, bytes int) (mix, error) {
 	return mix{rounds: t.balance[bytes]}, nil
 }
 
-// findBalance doubles the rounds until the kernel takes as long as a copy, and then bisects the interval.
+// findBalance doubles the rounds until the kernel takes as long as a copy, and then bisects the interval, to 2 %.
 func (t *target) findBalance(ctx context.Context, bytes int) (int, error) {
-	low, high := 0, 1 // the kernel is faster than a copy at low
-	for ; high < maxMixRounds; low, high = high, 2*high {
-		slower, err := t.kernelIsSlower(ctx, bytes, high)
+	low, high := 0, maxMixRounds // the kernel is faster than a copy at low
+	for high-low > 1+low/64 {
+		rounds := min(max(2*low, 1), (low+high)/2)
+		slower, err := t.kernelIsSlower(ctx, bytes, rounds)
 		if err != nil {
 			return 0, err
 		}
 		if slower {
-			break
-		}
-	}
-	for high-low > 1+low/64 { // to 2 %
-		middle := (low + high) / 2
-		slower, err := t.kernelIsSlower(ctx, bytes, middle)
-		if err != nil {
-			return 0, err
-		}
-		if slower {
-			high = middle
+			high = rounds
 		} else {
-			low = middle
+			low = rounds
 		}
 	}
 	return high, nil

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,17 +17,12 @@ import (
 // is one line, "balanced bytes=1048576 rounds=900 slots=4 batches=1000". Each answer is one JSON object on a line,
 // {"error": "..."} if the program can't do it. A nil program is none.
 type program struct {
-	path  string
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan line // closed when the program has closed its output
-	gone  error     // why it doesn't answer any more
-}
-
-// line is one line of the program's output, or the error of reading it.
-type line struct {
-	text string
-	err  error
+	path string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  io.Reader
+	line *bufio.Scanner // of out
+	gone error          // why it doesn't answer any more
 }
 
 // Bounds on the program.
@@ -58,44 +54,29 @@ func (s *Session) startProgram(ctx context.Context) error {
 	if s.Yardstick == "" {
 		return nil
 	}
-	p := &program{path: s.Yardstick, cmd: exec.CommandContext(ctx, s.Yardstick), lines: make(chan line, 1)}
-	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		return fmt.Errorf("baseline program %s: %w", p.path, err)
-	}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
+	p := &program{path: s.Yardstick, cmd: exec.CommandContext(ctx, s.Yardstick)}
+	var err, outErr error
+	p.in, err = p.cmd.StdinPipe()
+	p.out, outErr = p.cmd.StdoutPipe()
+	if err := errors.Join(err, outErr); err != nil {
 		return fmt.Errorf("baseline program %s: %w", p.path, err)
 	}
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("baseline program: %w: build it with `make -C kernels yardstick`, or leave --yardstick out", err)
 	}
-	p.in = stdin
-	go p.read(stdout)
+	p.line = bufio.NewScanner(p.out)
+	p.line.Buffer(nil, maxAnswer)
 	s.program = p
 	return nil
 }
 
-// read passes on lines until the program closes its output or writes a line that is too long.
-func (p *program) read(stdout io.Reader) {
-	defer close(p.lines)
-	scanner := bufio.NewScanner(stdout)
-	scanner.Buffer(nil, maxAnswer)
-	for scanner.Scan() {
-		p.lines <- line{text: scanner.Text()}
-	}
-	if err := scanner.Err(); err != nil {
-		p.lines <- line{err: err}
-	}
-}
-
 // ask sends one request and waits for its answer. After the program has failed to answer once, every request fails with
 // the same error, because answers would no longer match their requests.
-func (p *program) ask(ctx context.Context, request string) (answer, error) {
+func (p *program) ask(request string) (answer, error) {
 	if p.gone != nil {
 		return nil, p.gone
 	}
-	text, err := p.exchange(ctx, request)
+	text, err := p.exchange(request)
 	if err != nil {
 		p.gone = fmt.Errorf("the baseline program (%s) did not answer %q: %w", p.path, request, err)
 		return nil, p.gone
@@ -110,23 +91,25 @@ func (p *program) ask(ctx context.Context, request string) (answer, error) {
 	return a, nil
 }
 
-func (p *program) exchange(ctx context.Context, request string) (string, error) {
+// exchange writes a line and reads one. It ends a program that writes nothing for too long.
+func (p *program) exchange(request string) (string, error) {
 	if _, err := fmt.Fprintln(p.in, request); err != nil {
 		return "", err
 	}
-	timer := time.NewTimer(answerTimeout)
-	defer timer.Stop()
-	select {
-	case l, open := <-p.lines:
-		if !open {
-			return "", errors.New("it has ended")
-		}
-		return l.text, l.err
-	case <-timer.C:
-		return "", fmt.Errorf("there was no answer for %v", answerTimeout)
-	case <-ctx.Done():
-		return "", ctx.Err()
+	timer := p.endAfter(answerTimeout)
+	if p.line.Scan() {
+		timer.Stop()
+		return p.line.Text(), nil
 	}
+	if !timer.Stop() {
+		return "", fmt.Errorf("there was no answer for %v", answerTimeout)
+	}
+	return "", cmp.Or(p.line.Err(), errors.New("it has ended"))
+}
+
+// endAfter ends the program unless the timer is stopped before.
+func (p *program) endAfter(d time.Duration) *time.Timer {
+	return time.AfterFunc(d, func() { _ = p.cmd.Process.Kill() })
 }
 
 // close ends the program by closing its input. It ignores an exit status other than 0: a program that can't work ends
@@ -136,10 +119,8 @@ func (p *program) close() error {
 		return nil
 	}
 	_ = p.in.Close() // it may have ended already
-	timer := time.AfterFunc(exitTimeout, func() { _ = p.cmd.Process.Kill() })
-	defer timer.Stop()
-	for range p.lines { // an answer that nobody reads would keep it from ending
-	}
+	defer p.endAfter(exitTimeout).Stop()
+	_, _ = io.Copy(io.Discard, p.out) // an answer that nobody reads would keep it from ending
 	var status *exec.ExitError
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, &status) {
 		return fmt.Errorf("baseline program %s: %w", p.path, err)
@@ -174,11 +155,11 @@ func (q *question) answer(of func(answer) (float64, error)) *Case {
 	if q == nil {
 		return nil
 	}
-	return &Case{Measure: func(ctx context.Context, c *Case, _ uint64) error {
+	return &Case{Measure: func(_ context.Context, c *Case, _ uint64) error {
 		round := len(c.seconds)
 		if round == len(q.answers) {
 			request := fmt.Sprintf("%s device=%d", q.request(), q.t.info.Ordinal)
-			a, err := q.t.program.ask(ctx, request)
+			a, err := q.t.program.ask(request)
 			if err != nil {
 				return errUnable{err}
 			}
@@ -209,46 +190,23 @@ func (c *Case) compareBaseline(s *Session) {
 
 // The keys of the program's answers. `yardstick --help` explains them.
 const (
-	yardSeconds    = "seconds" // per batch
-	yardCopyIn     = "in"      // bytes per second, like the other copies
-	yardCopyOut    = "out"
-	yardBothIn     = "both_in"
-	yardBothOut    = "both_out"
-	yardPageableIn = "pageable_in"
-	yardMedian     = "median"
-	yardLaunch     = "calls.total_seconds.median"
+	yardSeconds = "seconds" // per batch
+	yardCopyIn  = "in"      // bytes per second, like the other copies
+	yardCopyOut = "out"
+	yardBothIn  = "both_in"
+	yardBothOut = "both_out"
+	yardMedian  = "median"
+	yardLaunch  = "calls.total_seconds.median"
 )
 
-// copySeconds returns the time of one copy of n bytes by the program's rates. Of both directions at once it is the time of the
-// slower one.
-func copySeconds(a answer, d direction, n int) (float64, error) {
-	keys := map[string][]string{
-		pinnedIn.name: {yardCopyIn}, pinnedOut.name: {yardCopyOut},
-		pinnedBoth.name: {yardBothIn, yardBothOut}, pageableIn.name: {yardPageableIn},
-	}[d.name]
-	slowest := 0.0
+// slowest returns how long n bytes take at the slowest of the rates under these keys.
+func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
 	for _, key := range keys {
 		rate, err := a.number(key)
 		if err != nil {
 			return 0, err
 		}
-		slowest = max(slowest, float64(n)/rate)
+		seconds = max(seconds, float64(n)/rate)
 	}
-	return slowest, nil
-}
-
-// request writes a request with its keys. A value may be a function that is called when the request is sent.
-func request(name string, keys ...any) func() string {
-	return func() string {
-		var b strings.Builder
-		b.WriteString(name)
-		for i := 0; i+1 < len(keys); i += 2 {
-			value := keys[i+1]
-			if late, ok := value.(func() int); ok {
-				value = late()
-			}
-			fmt.Fprintf(&b, " %v=%v", keys[i], value)
-		}
-		return b.String()
-	}
+	return seconds, nil
 }

@@ -49,7 +49,7 @@ func playProgram(how string) int {
 
 func fakeAnswer() string {
 	var fields []string
-	for _, key := range []string{yardCopyIn, yardCopyOut, yardBothIn, yardBothOut, yardPageableIn} {
+	for _, key := range []string{yardCopyIn, yardCopyOut, yardBothIn, yardBothOut} {
 		fields = append(fields, fmt.Sprintf("%q: 5e9", key))
 	}
 	for _, key := range []string{yardSeconds, yardMedian} {
@@ -72,7 +72,7 @@ func playing(t *testing.T, how string) string {
 
 // comparableRows are the rows that the baseline program can be asked about.
 var comparableRows = []string{
-	"pinned-in", "pinned-out", "pinned-both", "pageable-in", "serial", "double", "triple", "lanes",
+	"pinned-in", "pinned-out", "pinned-both", "serial", "double", "triple", "lanes",
 	"preallocated", "synchronous", "async-0", "async-kept", "latency/streams",
 }
 

@@ -76,6 +76,13 @@ func (c *Case) ratio(name, unit string, dividend, divisor []float64) {
 	}
 }
 
+// derive adds a figure that is computed from a spread by a function that falls as its argument grows.
+func (c *Case) derive(name, unit string, from report.Spread, f func(float64) float64) {
+	c.ratios = append(c.ratios, report.Figure{Name: name, Unit: unit, Spread: report.Spread{
+		Median: f(from.Median), Low: f(from.High), High: f(from.Low), N: from.N,
+	}})
+}
+
 // measured reports whether the case has figures.
 func (c *Case) measured() bool { return c.Row.Skipped == "" }
 
@@ -87,9 +94,6 @@ func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.D
 	}
 	return c.times, err
 }
-
-// paced returns how often the case does its work in a round, once it has been measured.
-func (c *Case) paced() int { return c.times }
 
 // timed takes one round: run does the work n times and returns how long that took. It is called for a warm-up, to find
 // how often the work fits into turn, and then for the measurement.

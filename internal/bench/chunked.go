@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,10 +24,10 @@ func runChunked(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	whole := &wholeResult{}
+	same := &sameResults{}
 	var cases []*Case
 	for _, n := range chunkedPieces {
-		cases = append(cases, t.chunked(m, payload, n, whole))
+		cases = append(cases, t.chunked(m, payload, n, same))
 	}
 	cases[0].Reference = true
 	if err := t.Measure(ctx, cases...); err != nil {
@@ -39,28 +40,20 @@ func runChunked(ctx context.Context, t *target) error {
 	return nil
 }
 
-// wholeResult is the result of the payload in one piece, in this round.
-type wholeResult struct {
-	seed  uint64
-	bytes []byte
-}
-
 // chunked makes a case that runs one payload in n pieces, each on its own lane. The payload counts as one batch.
-func (t *target) chunked(m mix, payload, n int, whole *wholeResult) *Case {
-	piece := payload / n
-	c, f := t.flow("chunked", newWords(m, piece), t.inLanes(n))
+func (t *target) chunked(m mix, payload, n int, same *sameResults) *Case {
+	load := newWords(m, payload/n)
+	load.pieces = true
+	c, f := t.flow("chunked", load, t.inLanes(n))
 	c.Row.BatchBytes = payload
 	c.Measure = func(ctx context.Context, c *Case, seed uint64) error {
-		if n == 1 {
-			whole.seed, whole.bytes = seed, whole.bytes[:0]
-		}
 		return f.withPipeline(func(p *streams.Pipeline) error {
-			held, err := fillPieces(ctx, p, piece, whole.seed)
+			held, err := fill(ctx, p, load, seed)
 			if err != nil {
 				return err
 			}
 			b := f.batchRun(p, held)
-			err = c.timed(t.Turn(), 2, func(n int) (time.Duration, error) { return f.passes(ctx, b, n) })
+			err = c.timed(t.Turn(), 2, func(n int) (time.Duration, error) { return b.passes(ctx, n) })
 			if err != nil {
 				return err
 			}
@@ -68,33 +61,15 @@ func (t *target) chunked(m mix, payload, n int, whole *wholeResult) *Case {
 			if len(c.seconds) == t.Rounds {
 				t.trace(c, p, f.recent.last(tracedBatches))
 			}
-			return whole.compare(m, held, n == 1)
+			return errors.Join(verify(held, load, seed), same.check(fmt.Sprintf("the payload in %d pieces", n), seed, held))
 		})
 	}
 	return c
 }
 
-// fillPieces fills every batch of p with one piece of the payload of seed, in order.
-func fillPieces(ctx context.Context, p *streams.Pipeline, piece int, seed uint64) ([]*streams.Batch, error) {
-	held := make([]*streams.Batch, p.Slots())
-	part := make([]byte, piece)
-	for i := range held {
-		b, err := p.Acquire(ctx)
-		if err != nil {
-			return nil, err
-		}
-		random(part, seed, i*piece, ^uint64(0))
-		if err := appendTo(b, part); err != nil {
-			return nil, err
-		}
-		held[i] = b
-	}
-	return held, nil
-}
-
-// passes takes the whole payload through the pipeline n times. Each pass ends before the next begins.
-func (f *flow) passes(ctx context.Context, b *batchRun, n int) (time.Duration, error) {
-	f.recent.forget()
+// passes takes all held batches through the pipeline n times. Each pass ends before the next begins.
+func (b *batchRun) passes(ctx context.Context, n int) (time.Duration, error) {
+	b.recent.forget()
 	start := time.Now()
 	for range n {
 		if _, err := b.run(ctx, b.held()); err != nil {
@@ -104,24 +79,24 @@ func (f *flow) passes(ctx context.Context, b *batchRun, n int) (time.Duration, e
 	return time.Since(start), nil
 }
 
-// compare checks the result of the whole payload against the reference, and the results of the pieces against the
-// whole one, byte by byte.
-func (w *wholeResult) compare(m mix, held []*streams.Batch, isWhole bool) error {
-	if isWhole {
-		w.bytes = append(w.bytes, held[0].Results(0)...)
-		load := newWords(m, len(w.bytes))
-		return load.verify(held[0], w.seed)
+// sameResults checks that several cases have the same results in a round. Their references look at a sample only.
+type sameResults struct {
+	first   string // the case that is measured first in the round
+	seed    uint64 // of the round
+	results []byte // of first
+}
+
+// check compares the results of all batches with those of the first case, byte by byte.
+func (s *sameResults) check(name string, seed uint64, batches []*streams.Batch) error {
+	var results []byte
+	for _, b := range batches {
+		results = append(results, b.Results(0)...)
 	}
-	at := 0
-	for i, b := range held {
-		got := b.Results(0)
-		if at+len(got) > len(w.bytes) || !bytes.Equal(got, w.bytes[at:at+len(got)]) {
-			return errWrong{fmt.Errorf("WRONG RESULT: piece %d of %d differs from the whole payload's result", i+1, len(held))}
-		}
-		at += len(got)
+	if s.results == nil || s.seed != seed {
+		s.first, s.seed, s.results = name, seed, results
 	}
-	if at != len(w.bytes) {
-		return errWrong{fmt.Errorf("WRONG RESULT: %d pieces gave %d bytes, the whole payload %d", len(held), at, len(w.bytes))}
+	if !bytes.Equal(results, s.results) {
+		return errWrong{fmt.Errorf("WRONG RESULT: %s differs from %s over the same bytes", name, s.first)}
 	}
 	return nil
 }

@@ -25,7 +25,6 @@ var columns = []Column{
 	{Title: "size", Legend: "bytes of the largest batch, or of what takes its place", Cell: func(r report.Row) string { return bytesCell(r.BatchBytes) }},
 	{Title: "payload", Legend: "bytes of each payload", Cell: func(r report.Row) string { return bytesCell(r.PayloadBytes) }},
 	{Title: "lanes", Cell: func(r report.Row) string { return countCell(r.Lanes) }},
-	{Title: "goroutines", Cell: FigureCell(figureGoroutines, count)},
 	{Title: "pieces", Cell: FigureCell(figurePieces, count)},
 	{Title: "us/batch (p10-p90)", Legend: "wall time per batch: median of the rounds (10th to 90th percentile)", Cell: batchCell},
 	{Title: "GB/s", Cell: rateCell},

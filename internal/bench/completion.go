@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 
 	"millrace/internal/device"
 	"millrace/internal/streams"
@@ -33,7 +34,9 @@ func runCompletion(ctx context.Context, t *target) error {
 		f.cfg.Copies, f.double = false, double
 		f.cfg.Spin = 0 // otherwise a lone batch would be polled first in every row
 		if way != "" {
-			c.baseline = t.ask(request("completion", "way", way, "repeats", baselineRepeats)).seconds(yardMedian)
+			c.baseline = t.ask(func() string {
+				return fmt.Sprintf("completion way=%s repeats=%d", way, baselineRepeats)
+			}).seconds(yardMedian)
 		}
 		return c
 	}

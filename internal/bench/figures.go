@@ -20,7 +20,6 @@ const (
 	figureOverBaseline   = "ratio to yardstick"
 	figureBaseline       = "yardstick"
 
-	figureGoroutines = "goroutines"
 	figurePieces     = "pieces"
 	figureOverWhole  = "speedup over the whole payload"
 	figureBlocked    = "submitter waiting"

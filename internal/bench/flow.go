@@ -142,44 +142,34 @@ func (f *flow) timed(c *Case, p *streams.Pipeline, run func(n int) (ran, error))
 	return nil
 }
 
-// fill acquires every batch of p and fills it with fresh data.
+// fill acquires every batch of p, in the order of their slots, and fills it with fresh data.
 func fill(ctx context.Context, p *streams.Pipeline, l load, seed uint64) ([]*streams.Batch, error) {
 	held := make([]*streams.Batch, p.Slots())
-	for i := range held {
+	for range held {
 		b, err := p.Acquire(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if err := l.fill(b, derive(seed, b.Slot())); err != nil {
+		if err := l.fill(b, seed); err != nil {
 			return nil, err
 		}
-		held[i] = b
+		held[b.Slot()] = b
 	}
 	return held, nil
 }
 
-// verify checks the results that the last run left in the held batches.
+// verify checks the results that the last run left in the held batches, on all cores, because references are slow.
 func verify(held []*streams.Batch, l load, seed uint64) error {
-	return onAllCores(len(held), func(i int) error {
-		b := held[i]
-		if err := l.verify(b, derive(seed, b.Slot())); err != nil {
-			return fmt.Errorf("slot %d: %w", b.Slot(), err)
-		}
-		return nil
-	})
-}
-
-// onAllCores calls check(0) to check(n-1), as many at a time as there are cores, because references are slow. It joins
-// their errors.
-func onAllCores(n int, check func(i int) error) error {
 	var group sync.WaitGroup
-	errs := make([]error, n)
+	errs := make([]error, len(held))
 	cores := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i := range n {
+	for i, b := range held {
 		cores <- struct{}{}
 		group.Go(func() {
 			defer func() { <-cores }()
-			errs[i] = check(i)
+			if err := l.verify(b, seed); err != nil {
+				errs[i] = fmt.Errorf("slot %d: %w", b.Slot(), err)
+			}
 		})
 	}
 	group.Wait()
@@ -212,7 +202,7 @@ func (f *flow) enter(c *Case, p *streams.Pipeline, r ran, before, after streams.
 const tracedBatches = 48
 
 // trace passes the records to the tracer as those of a device that is named after the row.
-func (t *target) trace(c *Case, p *streams.Pipeline, records []*streams.Record) {
+func (t *target) trace(c *Case, p *streams.Pipeline, records []streams.Record) {
 	if t.Trace == nil {
 		return
 	}
@@ -220,8 +210,7 @@ func (t *target) trace(c *Case, p *streams.Pipeline, records []*streams.Record) 
 	id := name + " on " + t.info.ID
 	t.Trace.AddDevice(id, name, p.Epoch())
 	for _, r := range records {
-		named := *r
-		named.Device = id
-		t.Trace.BatchDone(&named)
+		r.Device = id
+		t.Trace.BatchDone(&r)
 	}
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 )
 
 const groupLatency = "latency"
@@ -22,7 +23,9 @@ func runLatency(ctx context.Context, t *target) error {
 		ops := Parse(list)
 		pipeline, f := t.single("streams", ops, latencyBytes, t.schedule())
 		f.cfg.Copies = false // as the worker runs, on a CPU too
-		pipeline.baseline = t.ask(request("launch", "kernels", len(ops), "bytes", latencyBytes, "repeats", baselineRepeats)).seconds(yardLaunch)
+		pipeline.baseline = t.ask(func() string {
+			return fmt.Sprintf("launch kernels=%d bytes=%d repeats=%d", len(ops), latencyBytes, baselineRepeats)
+		}).seconds(yardLaunch)
 		rows := []*Case{pipeline, t.persistent(ops, latencyBytes)}
 		if err := t.Measure(ctx, rows...); err != nil {
 			return err

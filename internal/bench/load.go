@@ -11,7 +11,7 @@ import (
 // load fills batches with payloads that are made from a seed, fresh for every batch and every round, and checks the
 // results against the operators' references.
 type load interface {
-	// fill appends the payloads of seed to an empty batch.
+	// fill appends the payloads of seed for the batch's slot to an empty batch.
 	fill(b *streams.Batch, seed uint64) error
 	// verify compares a sample of a completed batch's results with the reference. The sample includes the first and
 	// the last result. The error says where they differ. Several batches may be verified at once.
@@ -28,6 +28,7 @@ type words struct {
 	mix
 	size    int                // bytes of the largest batch
 	sizeOf  func(slot int) int // bytes of a slot's batches, at most size; nil: size
+	pieces  bool               // the batches of all slots are one payload in pieces, in the order of the slots
 	scratch []byte             // for making a payload; size bytes
 }
 
@@ -44,9 +45,18 @@ func (w *words) length(slot int) int {
 	return w.sizeOf(slot)
 }
 
+// source returns the random sequence of a slot's batch, and where in it the batch begins.
+func (w *words) source(slot int, seed uint64) (of uint64, off int) {
+	if w.pieces {
+		return seed, slot * w.size
+	}
+	return derive(seed, slot), 0
+}
+
 func (w *words) fill(b *streams.Batch, seed uint64) error {
 	payload := w.scratch[:w.length(b.Slot())]
-	random(payload, seed, 0, ^uint64(0))
+	of, off := w.source(b.Slot(), seed)
+	random(payload, of, off, ^uint64(0))
 	return appendTo(b, payload)
 }
 
@@ -70,11 +80,12 @@ func (w *words) verify(b *streams.Batch, seed uint64) error {
 	if want := roundUp(length, wordBytes); len(got) != want {
 		return fmt.Errorf("%s over %d bytes gave %d bytes, want %d", w.mix, length, len(got), want)
 	}
+	of, from := w.source(b.Slot(), seed)
 	payload := make([]byte, stretchBytes)
 	for _, stretch := range sample(roundUp(length, stretchBytes)/stretchBytes, sampleStretches, seed) {
 		off := stretch * stretchBytes
 		part := payload[:min(stretchBytes, length-off)]
-		random(part, seed, off, ^uint64(0))
+		random(part, of, from+off, ^uint64(0))
 		want := w.AppendReference(nil, part)
 		if err := equal(w.mix, off, got[off:off+len(want)], want); err != nil {
 			return err
@@ -115,6 +126,7 @@ func (d *documents) payloads() int                  { return d.count }
 func Document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), 0, asciiMask) }
 
 func (d *documents) fill(b *streams.Batch, seed uint64) error {
+	seed = derive(seed, b.Slot())
 	for i, size := range d.sizes(seed) {
 		payload := d.scratch[:size]
 		Document(payload, seed, i)
@@ -133,6 +145,7 @@ const (
 )
 
 func (d *documents) verify(b *streams.Batch, seed uint64) error {
+	seed = derive(seed, b.Slot())
 	sizes := d.sizes(seed)
 	checked := 0
 	for n, i := range sample(len(sizes), sampleDocuments, seed) {

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 
-	"millrace/internal/bench/report"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -96,11 +95,7 @@ func (t *target) runOperatorOf(ctx context.Context, name string, ops []operator.
 // addKernelRate adds the rate at which the kernels alone take bytes, computed from the spread of their time.
 func (c *Case) addKernelRate(bytes int) {
 	if took := c.figure(figureKernelTime); len(took) > 0 {
-		rate := func(seconds float64) float64 { return float64(bytes) / seconds / 1e9 }
-		of := spread(took)
-		c.ratios = append(c.ratios, report.Figure{Name: figureKernelRate, Unit: "GB/s", Spread: report.Spread{
-			Median: rate(of.Median), Low: rate(of.High), High: rate(of.Low), N: of.N,
-		}})
+		c.derive(figureKernelRate, "GB/s", spread(took), func(seconds float64) float64 { return float64(bytes) / seconds / 1e9 })
 	}
 }
 

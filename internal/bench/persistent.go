@@ -43,7 +43,7 @@ func (s *persistentSender) open(ops []operator.Operator, bytes int) error {
 		return errUnable{fmt.Errorf("%s has no persistent kernels", info.ID)}
 	}
 	for _, op := range ops {
-		m := &mailbox{dev: s.dev, record: op.Stride()}
+		m := &mailbox{holder: holder{dev: s.dev}, record: op.Stride()}
 		s.boxes = append(s.boxes, m)
 		if err := m.open(op, mapper, bytes); err != nil {
 			return err
@@ -88,9 +88,9 @@ func (s *persistentSender) ready() {}
 
 // mailbox is one persistent kernel, and the memory that the host shares with it while it runs.
 type mailbox struct {
-	dev    device.Device
+	holder
 	kernel device.Kernel
-	stream device.Stream // only this kernel runs on it
+	queue  device.Stream // only this kernel runs on it
 	ended  device.Event  // recorded after each launch
 	args   device.LaunchArgs
 	record int // bytes of a result
@@ -103,29 +103,24 @@ type mailbox struct {
 }
 
 // open allocates everything that a launch needs. No payload may be larger than bytes.
-func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) (err error) {
-	if m.kernel, err = m.dev.Kernel(op.Name()+persistentSuffix, op.Params()); err != nil {
-		return err
-	}
-	if m.stream, err = m.dev.NewStream(m.kernel.Name()); err != nil {
-		return err
-	}
-	if m.ended, err = m.dev.NewEvent(0); err != nil {
-		return err
+func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) error {
+	m.kernel = hold(&m.holder, func() (device.Kernel, error) {
+		return m.dev.Kernel(op.Name()+persistentSuffix, op.Params())
+	}, device.Kernel.Close)
+	if m.err != nil {
+		return m.err
 	}
 	row := mailboxBytes(bytes)
 	m.args.Shape = device.Shape{Rows: 1, Bytes: row, Longest: row}
 	needs := m.kernel.Needs(m.args.Shape)
-	if m.region, err = m.dev.AllocHost(row + 8); err != nil {
-		return err
-	}
-	if m.result, err = m.dev.AllocHost(needs.Result); err != nil {
-		return err
-	}
 	if needs.Scratch > 0 {
-		if m.args.Scratch, err = m.dev.Alloc(needs.Scratch); err != nil {
-			return err
-		}
+		m.args.Scratch = m.memory(needs.Scratch)
+	}
+	m.region, m.result = m.pinned(row+8), m.pinned(needs.Result)
+	m.ended = hold(&m.holder, func() (device.Event, error) { return m.dev.NewEvent(0) }, device.Event.Close)
+	m.queue = m.stream(m.kernel.Name()) // the last one, because closing it waits until the kernel has ended
+	if m.err != nil {
+		return m.err
 	}
 	shared := m.region.Raw()
 	clear(shared)
@@ -147,10 +142,10 @@ func (m *mailbox) addresses(mapper device.Mapper, row int) error {
 
 // launch starts the kernel.
 func (m *mailbox) launch() error {
-	if err := m.stream.Launch(m.kernel, m.args); err != nil {
+	if err := m.queue.Launch(m.kernel, m.args); err != nil {
 		return err
 	}
-	return m.stream.Record(m.ended)
+	return m.queue.Record(m.ended)
 }
 
 // stop tells the kernel to end.
@@ -158,29 +153,6 @@ func (m *mailbox) stop() {
 	if m.words != nil {
 		m.words.posted.Store(mailboxStop)
 	}
-}
-
-// close waits until the kernel has ended, and gives everything back.
-func (m *mailbox) close() error {
-	var errs []error
-	if m.stream != nil {
-		errs = append(errs, m.stream.Close())
-	}
-	if m.ended != nil {
-		errs = append(errs, m.ended.Close())
-	}
-	for _, b := range []device.HostBuffer{m.region, m.result} {
-		if b.Len() > 0 {
-			errs = append(errs, m.dev.FreeHost(b))
-		}
-	}
-	if m.args.Scratch.Bytes > 0 {
-		errs = append(errs, m.dev.Free(m.args.Scratch))
-	}
-	if m.kernel != nil {
-		errs = append(errs, m.kernel.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // post hands a payload to the kernel. The one before it must be finished.

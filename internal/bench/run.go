@@ -127,32 +127,24 @@ func receive(ctx context.Context, p *streams.Pipeline) (b *streams.Batch, waited
 // recentBatches is how many records are kept of a run.
 const recentBatches = 256
 
-// recent keeps the records of the last batches.
+// recent keeps the records of the last batches: recentBatches of them, and up to as many before those.
 type recent struct {
 	mu      sync.Mutex
-	records []streams.Record // a ring once it is full
-	next    int
+	records []streams.Record
 }
 
 func (r *recent) note(record *streams.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.records) < recentBatches {
-		r.records = append(r.records, *record)
-		return
+	if len(r.records) == 2*recentBatches {
+		r.records = r.records[:copy(r.records, r.records[recentBatches:])]
 	}
-	r.records[r.next] = *record
-	r.next = (r.next + 1) % recentBatches
+	r.records = append(r.records, *record)
 }
 
-func (r *recent) forget() { r.records, r.next = r.records[:0], 0 }
+func (r *recent) forget() { r.records = r.records[:0] }
 
-// last returns the last records, at most that many, oldest first.
-func (r *recent) last(most int) []*streams.Record {
-	n := len(r.records)
-	var list []*streams.Record
-	for i := max(n-most, 0); i < n; i++ {
-		list = append(list, &r.records[(r.next+i)%n])
-	}
-	return list
+// last returns the last records, at most that many and at most recentBatches, oldest first.
+func (r *recent) last(most int) []streams.Record {
+	return r.records[max(len(r.records)-min(most, recentBatches), 0):]
 }

@@ -110,8 +110,6 @@ func mayLack(e Entry, d device.Device) (reason string) {
 		return "one device"
 	case e.Name == "persistent" && d.Info().Kind == "sim":
 		return "no persistent kernels"
-	case e.Name == "pageable-in" && d.Info().Kind == "sim":
-		return "only from pinned memory"
 	}
 	return ""
 }

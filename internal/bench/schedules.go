@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 
 	"millrace/internal/streams"
 )
@@ -64,13 +65,17 @@ func runSchedules(ctx context.Context, t *target) error {
 func (t *target) serial(load *words) *Case {
 	c, _ := t.flow("serial", load, streams.Serial)
 	c.Reference = true
-	c.baseline = t.ask(request("serial", "bytes", load.size, "rounds", load.rounds, "batches", c.paced)).seconds(yardSeconds)
+	c.baseline = t.ask(func() string {
+		return fmt.Sprintf("serial bytes=%d rounds=%d batches=%d", load.size, load.rounds, c.times)
+	}).seconds(yardSeconds)
 	return c
 }
 
 // balancedBaseline is the baseline of c: a schedule of the baseline program with that many slots.
 func (t *target) balancedBaseline(schedule string, c *Case, load *words, slots int) *Case {
-	return t.ask(request(schedule, "bytes", load.size, "rounds", load.rounds, "slots", slots, "batches", c.paced)).seconds(yardSeconds)
+	return t.ask(func() string {
+		return fmt.Sprintf("%s bytes=%d rounds=%d slots=%d batches=%d", schedule, load.size, load.rounds, slots, c.times)
+	}).seconds(yardSeconds)
 }
 
 // compareSerial adds two speedups: over the baseline program's serial schedule, in plain CUDA, and over our own, which

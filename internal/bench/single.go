@@ -50,24 +50,20 @@ func (o *oneByOne) measure(ctx context.Context, c *Case, seed uint64) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	run := func(n int) (time.Duration, error) { return o.run(ctx, s, seed, n) }
-	if _, err := run(singleLeast); err != nil {
-		return err
-	}
-	n, err := c.Pace(o.t.Turn(), singleLeast, maxTimes, run)
+	var cpu time.Duration // of the last run
+	err = c.timed(o.t.Turn(), singleLeast, func(n int) (took time.Duration, err error) {
+		before := CPUTime()
+		took, err = o.run(ctx, s, seed, n)
+		cpu = CPUTime() - before
+		return took, err
+	})
 	if err != nil {
 		return err
 	}
-	cpu := CPUTime()
-	if _, err := run(n); err != nil {
-		return err
-	}
-	cpu = CPUTime() - cpu
-	c.Row.Batches += n
-	c.seconds = append(c.seconds, median(o.took))
+	c.seconds[len(c.seconds)-1] = median(o.took) // without what lies between two payloads
 	c.Add(figureLatency, "s", median(o.took))
 	c.Add(figureLatencyP99, "s", Percentile(o.took, 0.99))
-	c.Add(figureCPU, "s", cpu.Seconds()/float64(n))
+	c.Add(figureCPU, "s", cpu.Seconds()/float64(len(o.took)))
 	return nil
 }
 

@@ -20,7 +20,7 @@ func TestEveryScheduleHasItsRow(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"copy/pinned-in", "copy/pinned-out", "copy/pinned-both", "copy/pageable-in", "copy/memcpy",
+		"copy/pinned-in", "copy/pinned-out", "copy/pinned-both",
 		"schedules/serial", "schedules/double", "schedules/triple", "schedules/chunked", "schedules/events", "schedules/host-sync",
 		"schedules/warp-specialized", "schedules/cluster", "schedules/event-timing",
 		"streams/lanes", "streams/legacy-default", "streams/per-thread-default", "streams/non-blocking",

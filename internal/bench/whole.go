@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -18,15 +17,8 @@ type whole struct {
 	f       *flow
 	l       *documents
 	fillers int
-	sets    []documentSet // one for each slot; batches use them in turn
-	in      []int         // the set in each slot's batch, written by the goroutine that fills it before it submits
-}
-
-// documentSet is the payloads of one batch, made before the clock starts.
-type documentSet struct {
-	seed     uint64
-	memory   []byte
-	payloads [][]byte // parts of memory
+	memory  [][]byte   // of the payloads of each slot's batches, made before the clock starts
+	sets    [][][]byte // the payloads, parts of memory
 }
 
 // maxFillers bounds the goroutines that fill, because the worker has few batchers.
@@ -43,30 +35,28 @@ func (t *target) whole(name string, l *documents) *Case {
 func (w *whole) measure(ctx context.Context, c *Case, seed uint64) error {
 	return w.f.withPipeline(func(p *streams.Pipeline) error {
 		w.prepare(p.Slots(), seed)
-		return w.f.timed(c, p, func(n int) (ran, error) { return w.run(ctx, p, n) })
+		return w.f.timed(c, p, func(n int) (ran, error) { return w.run(ctx, p, n, seed) })
 	})
 }
 
 // prepare makes the payloads of n batches. Rounds share the memory, so that no garbage is collected while the clock runs.
 func (w *whole) prepare(n int, seed uint64) {
-	w.in = make([]int, n)
 	for len(w.sets) < n {
-		w.sets = append(w.sets, documentSet{memory: make([]byte, w.l.total)})
+		w.sets, w.memory = append(w.sets, nil), append(w.memory, make([]byte, w.l.total))
 	}
-	for i := range w.sets {
-		set := &w.sets[i]
-		set.seed, set.payloads = derive(seed, i), set.payloads[:0]
-		rest := set.memory
-		for j, size := range w.l.sizes(set.seed) {
-			Document(rest[:size], set.seed, j)
-			set.payloads, rest = append(set.payloads, rest[:size]), rest[size:]
+	for slot, rest := range w.memory {
+		of := derive(seed, slot)
+		w.sets[slot] = w.sets[slot][:0]
+		for i, size := range w.l.sizes(of) {
+			Document(rest[:size], of, i)
+			w.sets[slot], rest = append(w.sets[slot], rest[:size]), rest[size:]
 		}
 	}
 }
 
 // run takes n batches, at least one for each slot, the whole path. When the clock has stopped, it checks the last batch
 // of each slot and releases it.
-func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error) {
+func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int, seed uint64) (ran, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
@@ -92,23 +82,21 @@ func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error
 	if err := errors.Join(errs...); err != nil {
 		return r, err
 	}
-	return r, w.check(last)
+	err = verify(last, w.l, seed)
+	for _, b := range last {
+		b.Release()
+	}
+	return r, err
 }
 
 // fill fills and submits batches until n have been taken.
 func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int64, n int) error {
-	for {
-		i := next.Add(1) - 1
-		if i >= int64(n) {
-			return nil
-		}
+	for next.Add(1) <= int64(n) {
 		b, err := p.Acquire(ctx)
 		if err != nil {
 			return err
 		}
-		set := int(i) % len(w.sets)
-		w.in[b.Slot()] = set
-		for _, payload := range w.sets[set].payloads {
+		for _, payload := range w.sets[b.Slot()] {
 			if err := appendTo(b, payload); err != nil {
 				return err
 			}
@@ -117,6 +105,7 @@ func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int6
 			return err
 		}
 	}
+	return nil
 }
 
 // receive takes n batches back. It releases all but the last one of each slot, which no batch needs any more, and returns
@@ -135,19 +124,4 @@ func (w *whole) receive(ctx context.Context, p *streams.Pipeline, n int) (last [
 		last = append(last, b)
 	}
 	return last, nil
-}
-
-// check compares batches with the reference and releases them.
-func (w *whole) check(last []*streams.Batch) error {
-	err := onAllCores(len(last), func(i int) error {
-		b := last[i]
-		if err := w.l.verify(b, w.sets[w.in[b.Slot()]].seed); err != nil {
-			return fmt.Errorf("slot %d: %w", b.Slot(), err)
-		}
-		return nil
-	})
-	for _, b := range last {
-		b.Release()
-	}
-	return err
 }

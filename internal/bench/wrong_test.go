@@ -80,12 +80,12 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 
 // TestPiecesAreComparedWithTheWhole: a piece that differs from the whole payload's result is found.
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
-	whole := &wholeResult{bytes: []byte("right all over")}
+	same := &sameResults{first: "the whole", seed: 1, results: []byte("right all over")}
 	d := openHost(t)
 	s := &Session{Options: tiny(d).withDefaults()}
 	target := &target{Session: s, dev: d, info: d.Info()}
-	c := target.chunked(mix{}, 64<<10, 4, whole)
-	if err := c.Measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "piece 1 of 4 differs") {
+	c := target.chunked(mix{}, 64<<10, 4, same)
+	if err := c.Measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "4 pieces differs from the whole") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -95,16 +95,16 @@ func TestVariantsAreComparedWhole(t *testing.T) {
 	d := openHost(t)
 	s := &Session{Options: tiny(d).withDefaults()}
 	target := &target{Session: s, dev: d, info: d.Info()}
-	first := &firstBatch{}
-	plain := target.variant("plain", 8<<10, first)
+	same := &sameResults{}
+	plain := target.variant("plain", 8<<10, same)
 	if err := plain.Measure(t.Context(), plain, 1); err != nil {
 		t.Fatal(err)
 	}
-	other := target.variant("cluster", 8<<10, first)
+	other := target.variant("cluster", 8<<10, same)
 	if err := other.Measure(t.Context(), other, 1); err != nil {
 		t.Errorf("equal results are taken for different ones: %v", err)
 	}
-	first.results[len(first.results)/2] ^= 1
+	same.results[len(same.results)/2] ^= 1
 	if err := other.Measure(t.Context(), other, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {
 		t.Errorf("the error is %v", err)
 	}

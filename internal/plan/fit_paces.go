@@ -46,17 +46,18 @@ func (f *Fitted) fitPaces(ctx context.Context, w Workload, fitHost bool) error {
 		f.setHost(min(f.Host, most))
 	}
 	miss := func() (float64, error) { return f.miss(ctx) }
-	left, err := search(knobs, miss)
+	at := make([]float64, len(knobs))
+	left, err := search(knobs, at, miss)
 	if err != nil || !fitHost || left <= explained*float64(len(f.fitted)) {
 		return err
 	}
-	host := &knob{at: f.Host.Seconds() / most.Seconds(), set: func(at float64) { f.setHost(time.Duration(at * float64(most))) }}
-	_, err = search(append(knobs, host), miss)
+	host := func(at float64) { f.setHost(time.Duration(at * float64(most))) }
+	_, err = search(append(knobs, host), append(at, f.Host.Seconds()/most.Seconds()), miss)
 	return err
 }
 
 // knobs selects the rows to fit and the parameters that they determine.
-func (f *Fitted) knobs(w Workload) (knobs []*knob) {
+func (f *Fitted) knobs(w Workload) (knobs []knob) {
 	var most time.Duration // upper bound for dispatch: a third of the shortest batch
 	for _, size := range w.sizes() {
 		if row, some := w.single(size); some {
@@ -67,7 +68,7 @@ func (f *Fitted) knobs(w Workload) (knobs []*knob) {
 		}
 	}
 	if most > 0 {
-		knobs = append(knobs, &knob{set: func(at float64) { f.setDispatch(time.Duration(at * float64(most))) }})
+		knobs = append(knobs, func(at float64) { f.setDispatch(time.Duration(at * float64(most))) })
 	} else {
 		f.assume("No row has one lane with two buffers: streams are assumed to go from stage to stage without a gap.")
 	}
@@ -83,9 +84,9 @@ func (f *Fitted) knobs(w Workload) (knobs []*knob) {
 	leastCopy := f.leastShare(w, streams.CopyInEngine, streams.CopyOutEngine)
 	leastCompute := f.leastShare(w, streams.ComputeEngine)
 	return append(knobs,
-		&knob{set: func(at float64) { f.CopyShare = 1 - at*(1-leastCopy) }},
-		&knob{set: func(at float64) { f.ComputeShare = 1 - at*(1-leastCompute) }},
-		&knob{set: func(at float64) { f.DispatchWithin = time.Duration(at * float64(shortest)) }},
+		func(at float64) { f.CopyShare = 1 - at*(1-leastCopy) },
+		func(at float64) { f.ComputeShare = 1 - at*(1-leastCompute) },
+		func(at float64) { f.DispatchWithin = time.Duration(at * float64(shortest)) },
 	)
 }
 

@@ -263,8 +263,8 @@ func TestKnee(t *testing.T) {
 		t.Errorf("knees %+v, want one at 3 lanes", knees)
 	}
 	worst, some := o.Worst()
-	if !some || math.Abs(worst.Error()) > 0.001 {
-		t.Errorf("the largest error is %.2f %% of %+v, want none to speak of", 100*worst.Error(), worst)
+	if !some || math.Abs(*worst.Error) > 0.001 {
+		t.Errorf("the largest error is %.2f %% of %+v, want none to speak of", 100**worst.Error, worst)
 	}
 }
 
@@ -296,8 +296,8 @@ func TestErrorAgainstTheMeasured(t *testing.T) {
 	r.Rows[2].Batch = spread(1.25 * r.Rows[2].Batch.Median) // three lanes, which are not used for the fit
 	o := forecast(t, only(t, load(t, r)))
 	worst, some := o.Worst()
-	if !some || worst.Lanes != 3 || worst.Fitted || math.Abs(worst.Error()+0.2) > 0.02 {
-		t.Errorf("the largest error is %.1f %% of %+v, want -20 %% on 3 lanes", 100*worst.Error(), worst)
+	if !some || worst.Lanes != 3 || worst.Fitted || math.Abs(*worst.Error+0.2) > 0.02 {
+		t.Errorf("the largest error is %.1f %% of %+v, want -20 %% on 3 lanes", 100**worst.Error, worst)
 	}
 }
 

@@ -30,28 +30,19 @@ type Forecast struct {
 
 // Prediction is the predicted time of one schedule at one batch size.
 type Prediction struct {
-	Bytes      int
-	Schedule   string // "serial", or the worker's schedule on that device: "overlapped" or "triple"
-	Lanes      int
-	Buffers    int // host buffers per lane
-	Seconds    float64
-	Bottleneck string  // "copy_in", "compute", "copy_out" or "host": what is busy for the largest share of the time
-	Busy       float64 // share of the time that the bottleneck is busy, 0 to 1
+	Bytes          int     `json:"batch_bytes"`
+	Schedule       string  `json:"schedule"` // "serial", or the worker's schedule on that device: "overlapped" or "triple"
+	Lanes          int     `json:"lanes"`
+	Buffers        int     `json:"buffers"` // host buffers per lane
+	Seconds        float64 `json:"batch_seconds"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	Bottleneck     string  `json:"bottleneck"` // "copy_in", "compute", "copy_out" or "host": what is busy for the largest share of the time
+	Busy           float64 `json:"busy"`       // share of the time that the bottleneck is busy, 0 to 1
 
-	Knee     bool    // the smallest lane count within 2 % of the best pace at this size
-	Measured float64 // measured seconds per batch; 0 if there are none
-	Fitted   bool    // Measured was used to fit the model
-}
-
-// BytesPerSecond returns the predicted throughput.
-func (p Prediction) BytesPerSecond() float64 { return float64(p.Bytes) / p.Seconds }
-
-// Error returns the relative error of the prediction, positive if it is too long; 0 if nothing was measured.
-func (p Prediction) Error() float64 {
-	if p.Measured == 0 {
-		return 0
-	}
-	return p.Seconds/p.Measured - 1
+	Knee     bool     `json:"knee,omitempty"`                   // the smallest lane count within 2 % of the best pace at this size
+	Measured float64  `json:"measured_batch_seconds,omitempty"` // 0 if there is none
+	Error    *float64 `json:"error,omitempty"`                  // relative, positive if the prediction is too long; nil if nothing was measured
+	Fitted   bool     `json:"fitted,omitempty"`                 // Measured was used to fit the model
 }
 
 // Predict runs the model for the measured lane counts and those in Lanes, at the measured batch sizes and at the
@@ -124,10 +115,15 @@ func (o *Forecast) predict(ctx context.Context, r Row) (Prediction, error) {
 		return p, err
 	}
 	p.Seconds = pace.batch.Seconds()
+	p.BytesPerSecond = float64(p.Bytes) / p.Seconds
 	p.Bottleneck, p.Busy = pace.bottleneck()
 	if i := slices.IndexFunc(o.Workload.Rows, r.alike); i >= 0 {
 		p.Measured = o.Workload.Rows[i].Seconds
 		p.Fitted = slices.ContainsFunc(o.Fitted.fitted, r.alike)
+	}
+	if p.Measured > 0 {
+		off := p.Seconds/p.Measured - 1
+		p.Error = &off
 	}
 	return p, nil
 }
@@ -150,7 +146,7 @@ func markKnee(of []Prediction) {
 // Worst returns the prediction with the largest relative error, or false if nothing was measured.
 func (o *Forecast) Worst() (worst Prediction, some bool) {
 	for _, p := range o.Predictions {
-		if p.Measured > 0 && (!some || math.Abs(p.Error()) > math.Abs(worst.Error())) {
+		if p.Error != nil && (!some || math.Abs(*p.Error) > math.Abs(*worst.Error)) {
 			worst, some = p, true
 		}
 	}

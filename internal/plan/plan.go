@@ -6,8 +6,7 @@
 // # Textbook plans
 //
 // Textbook runs batches whose three stages take a given number of units each, first one after another and then
-// overlapped, and returns the time slots of both schedules. Chunks does the same with one payload that is cut into
-// chunks.
+// overlapped, and returns the time slots of both schedules. It does the same with one payload that is cut into chunks.
 //
 // # Plans from measurements
 //

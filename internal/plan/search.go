@@ -1,13 +1,12 @@
 package plan
 
-import "strconv"
+import (
+	"fmt"
+	"slices"
+)
 
-// knob is a parameter that a search varies, from 0 to 1.
-type knob struct {
-	at    float64
-	tried float64 // the value during a trial
-	set   func(at float64)
-}
+// knob sets a parameter of the model, to a value from 0 to 1 of its range.
+type knob func(at float64)
 
 // The bounds of a search. Steps are parts of a knob's range.
 const (
@@ -17,88 +16,58 @@ const (
 	worthwhile = 1e-9 // minimum improvement of miss; smaller improvements are ignored, so a parameter that has no effect keeps its value
 )
 
-// search varies the knobs, one at a time, as long as that reduces miss. It leaves them at the minimum that it finds and
-// returns that minimum. The result of miss may depend only on the knobs. At first search tries each knob over its whole
-// range, because most parameters have an effect only above some value: a host that is faster than the engines has none.
-// Then the steps become smaller.
-func search(knobs []*knob, miss func() (float64, error)) (best float64, err error) {
-	for _, k := range knobs {
-		k.try(k.at)
+// search varies the knobs, one at a time, as long as that reduces miss. It starts with the values in at, leaves the knobs
+// and at where it finds the minimum, and returns that minimum. The result of miss may depend only on the knobs. At first
+// search tries each knob over its whole range, because most parameters have an effect only above some value: a host that is
+// faster than the engines has none. Then the steps become smaller.
+func search(knobs []knob, at []float64, miss func() (float64, error)) (best float64, err error) {
+	known := map[string]float64{} // a search tries the same values repeatedly
+	try := func(values []float64) (float64, error) {
+		for i, turn := range knobs {
+			turn(values[i])
+		}
+		key := fmt.Sprint(values)
+		if got, is := known[key]; is {
+			return got, nil
+		}
+		got, err := miss()
+		known[key] = got
+		return got, err
 	}
-	miss = remembered(knobs, miss)
-	if best, err = miss(); err != nil {
+	if best, err = try(at); err != nil {
 		return best, err
 	}
 	for step := coarseStep; step >= lastStep; step /= 2 {
-		for turned, round := true, 0; turned && round < mostRounds; round++ {
-			turned = false
-			for _, k := range knobs {
-				got, err := k.turn(k.places(step), best, miss)
-				if err != nil {
-					return best, err
+		for better, round := true, 0; better && round < mostRounds; round++ {
+			better = false
+			for i := range knobs {
+				for _, value := range places(at[i], step) {
+					trial := slices.Clone(at)
+					trial[i] = value
+					got, err := try(trial)
+					if err != nil {
+						return best, err
+					}
+					if got < best-worthwhile {
+						best, at[i], better = got, value, true
+					}
 				}
-				turned = turned || got < best
-				best = got
 			}
 		}
 	}
-	return best, nil
+	_, err = try(at)
+	return best, err
 }
 
-// remembered returns miss with a cache, because a search tries the same values repeatedly.
-func remembered(knobs []*knob, miss func() (float64, error)) func() (float64, error) {
-	known := map[string]float64{}
-	return func() (float64, error) {
-		var place []byte
-		for _, k := range knobs {
-			place = strconv.AppendFloat(append(place, ' '), k.tried, 'g', -1, 64)
-		}
-		if m, is := known[string(place)]; is {
-			return m, nil
-		}
-		m, err := miss()
-		if err == nil {
-			known[string(place)] = m
-		}
-		return m, err
-	}
-}
-
-// try sets the knob for a trial, without changing its current value.
-func (k *knob) try(at float64) {
-	k.tried = at
-	k.set(at)
-}
-
-// places returns the values to try: the whole range with the coarse step, and one step in each direction with a finer
-// one.
-func (k *knob) places(step float64) []float64 {
+// places returns the values of a knob to try: the whole range with the coarse step, and one step in each direction with a
+// finer one.
+func places(at, step float64) []float64 {
 	if step < coarseStep {
-		return []float64{min(k.at+step, 1), max(k.at-step, 0)}
+		return []float64{min(at+step, 1), max(at-step, 0)}
 	}
-	var places []float64
-	for at := 0.; at <= 1; at += step {
-		places = append(places, at)
+	var values []float64
+	for value := 0.; value <= 1; value += step {
+		values = append(values, value)
 	}
-	return places
-}
-
-// turn tries the knob at the given values and keeps the one with the smallest miss. It returns that miss, or best, the
-// current miss, if no value is better.
-func (k *knob) turn(places []float64, best float64, miss func() (float64, error)) (float64, error) {
-	for _, at := range places {
-		if at == k.at {
-			continue
-		}
-		k.try(at)
-		got, err := miss()
-		if err != nil {
-			return best, err
-		}
-		if got < best-worthwhile {
-			best, k.at = got, at
-		}
-	}
-	k.try(k.at)
-	return best, nil
+	return values
 }

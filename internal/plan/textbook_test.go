@@ -155,7 +155,7 @@ Speedup: 2.00x
 `
 
 func TestOnePayloadInFourChunks(t *testing.T) {
-	c, err := plan.Chunks{Chunks: 4, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
+	c, err := plan.Textbook{Batches: 4, Chunked: true, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
 	if got := printed(t, c, err); got != fourChunks {
 		t.Errorf("printed\n%s\nwant\n%s", got, fourChunks)
 	}
@@ -164,7 +164,7 @@ func TestOnePayloadInFourChunks(t *testing.T) {
 // T (1 + 2/N), for N that divide and N that do not.
 func TestChunksAgreeWithTheModel(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 10, 64, plan.MaxBatches} {
-		c, err := plan.Chunks{Chunks: n, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
+		c, err := plan.Textbook{Batches: n, Chunked: true, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,9 +185,9 @@ func TestPlansThatMakeNoSense(t *testing.T) {
 		"copy_out takes NaN units":         plan.Textbook{Batches: 1, Stages: [3]float64{1, 1, math.NaN()}}.Check(),
 		"copy_in takes 5000 units":         plan.Textbook{Batches: 1, Stages: [3]float64{5000, 1, 1}}.Check(),
 		"lower the batches or the stages":  plan.Textbook{Batches: 1000, Stages: [3]float64{1, 100, 1}}.Check(),
-		"0 chunks: take 1 to 1000":         plan.Chunks{Stages: ones}.Check(),
-		"-5 lanes":                         plan.Chunks{Chunks: 1, Stages: ones, Lanes: -5}.Check(),
-		"copy_in takes 0 units: take 0.00": plan.Chunks{Chunks: 1}.Check(),
+		"0 chunks: take 1 to 1000":         plan.Textbook{Chunked: true, Stages: ones}.Check(),
+		"-5 lanes":                         plan.Textbook{Batches: 1, Chunked: true, Stages: ones, Lanes: -5}.Check(),
+		"copy_in takes 0 units: take 0.00": plan.Textbook{Batches: 1, Chunked: true}.Check(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
@@ -196,7 +196,7 @@ func TestPlansThatMakeNoSense(t *testing.T) {
 	if _, err := (plan.Textbook{}).Run(context.Background()); err == nil {
 		t.Error("a plan of nothing ran")
 	}
-	if _, err := (plan.Chunks{}).Run(context.Background()); err == nil {
+	if _, err := (plan.Textbook{Chunked: true}).Run(context.Background()); err == nil {
 		t.Error("a payload in no chunks ran")
 	}
 }

@@ -60,13 +60,15 @@ func (w *batched) run(ctx context.Context, l load) error {
 func (w *batched) serve(g *errGroup, i int, name string, n, publishers, size int) {
 	inputs := make(chan received, inputBuffer)
 	groups := make(chan []jetstream.Msg)
-	g.start(func(ctx context.Context) error { return w.receive(ctx, w.conns[w.forInputs(i)], name, n, inputs) })
+	g.start(func(ctx context.Context) error {
+		return w.receiveInto(ctx, w.conns[w.connection(i, true)], name, n, inputs)
+	})
 	g.start(func(ctx context.Context) error { return w.gather(ctx, inputs, groups) })
 	body := nullBody(size)
 	for p := range publishers {
 		g.start(func(ctx context.Context) error {
 			for group := range groups {
-				if err := w.settle(ctx, w.js[w.forResults(p)], group, body); err != nil {
+				if err := w.settle(ctx, w.js[w.connection(p, false)], group, body); err != nil {
 					return err
 				}
 			}
@@ -75,25 +77,10 @@ func (w *batched) serve(g *errGroup, i int, name string, n, publishers, size int
 	}
 }
 
-// forInputs returns the connection for the inputs of the i-th consumer.
-func (w *batched) forInputs(i int) int {
-	if w.partitioned {
-		return w.afterFirst(i)
-	}
-	return 0
-}
-
-// forResults returns the connection for the results of a consumer's p-th publisher.
-func (w *batched) forResults(p int) int {
-	if w.partitioned {
-		return 0
-	}
-	return w.afterFirst(p)
-}
-
-// afterFirst returns each connection except the first in turn, or the first if there is no other.
-func (w *batched) afterFirst(i int) int {
-	if w.connections == 1 {
+// connection returns the connection for the inputs of a consumer, or for the results of one of its publishers. One of both
+// kinds has the first connection, and the other kind has the others in turn, unless there is only one.
+func (w *batched) connection(i int, inputs bool) int {
+	if inputs != w.partitioned || w.connections == 1 {
 		return 0
 	}
 	return 1 + i%(w.connections-1)
@@ -105,7 +92,7 @@ func (w *batched) gather(ctx context.Context, inputs <-chan received, groups cha
 	defer close(groups)
 	var group []jetstream.Msg
 	bytes := 0
-	for {
+	for inputs != nil || len(group) > 0 {
 		take, give := inputs, groups
 		if len(group) == 0 || len(inputs) > 0 {
 			give = nil
@@ -116,7 +103,8 @@ func (w *batched) gather(ctx context.Context, inputs <-chan received, groups cha
 		select {
 		case m, more := <-take:
 			if !more {
-				return handOver(ctx, group, groups)
+				inputs = nil
+				continue
 			}
 			group, bytes = append(group, m.Msg), bytes+len(m.Data())
 		case give <- group:
@@ -125,19 +113,7 @@ func (w *batched) gather(ctx context.Context, inputs <-chan received, groups cha
 			return ctx.Err()
 		}
 	}
-}
-
-// handOver hands over the last group, unless it is empty.
-func handOver(ctx context.Context, group []jetstream.Msg, groups chan<- []jetstream.Msg) error {
-	if len(group) == 0 {
-		return nil
-	}
-	select {
-	case groups <- group:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return nil
 }
 
 // settle stores the results of a group and acknowledges its inputs.

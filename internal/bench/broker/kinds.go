@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"time"
+
 	"millrace/internal/bench"
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
@@ -15,7 +17,9 @@ type kind struct {
 	shape shape               // of the input stream and its consumers
 	ops   []operator.Operator // nil for a worker that computes nothing
 	later bool                // the inputs arrive while the worker runs; it publishes them itself
-	make  func() worker       // makes the worker of one round
+	// make makes the worker of one round. If took is not nil, it receives the time of each payload from received to stored. Only
+	// workers that the row latency measures need to call it.
+	make func(took func(time.Duration)) worker
 }
 
 // operatorLists are what Millrace and the worker in plain Go compute. Rows with another number of connections use the
@@ -56,36 +60,50 @@ func connectionsOf(n int) connections {
 func (n connections) nulls(session *bench.Session) []kind {
 	b := batchBounds(session)
 	return []kind{
-		{name: rowAsync, make: func() worker { return &nullAsync{} }},
-		{name: rowBatch, make: func() worker { return &batched{bounds: b, connections: n.shared} }},
-		{name: rowAckAll, shape: partitioned, make: func() worker { return &batched{bounds: b, connections: n.exclusive, partitioned: true} }},
-		{name: rowPinned, shape: pinned, make: func() worker { return &batched{bounds: b, connections: n.exclusive, partitioned: true} }},
+		nullAsync,
+		{name: rowBatch, make: storing(b, n.shared, false)},
+		{name: rowAckAll, shape: partitioned, make: storing(b, n.exclusive, true)},
+		{name: rowPinned, shape: pinned, make: storing(b, n.exclusive, true)},
+	}
+}
+
+// nullAsync is the worker that computes nothing and stores each result separately.
+var nullAsync = kind{name: rowAsync, make: func(took func(time.Duration)) worker { return &single{name: rowAsync, took: took} }}
+
+// storing returns a function that makes workers that compute nothing and store results in batches.
+func storing(b bounds, connections int, partitioned bool) func(func(time.Duration)) worker {
+	return func(func(time.Duration)) worker {
+		return &batched{bounds: b, connections: connections, partitioned: partitioned}
 	}
 }
 
 // sharedDelivery is Millrace with shared delivery.
 func (n connections) sharedDelivery(session *bench.Session, ops []operator.Operator) kind {
-	return kind{name: rowShared, ops: ops, make: func() worker { return newMillrace(session, ops, n.shared) }}
+	return kind{name: rowShared, ops: ops, make: func(took func(time.Duration)) worker {
+		return newMillrace(session, ops, n.shared, took)
+	}}
 }
 
 // exclusiveDelivery is Millrace with exclusive delivery: each worker has its own partitions.
 func (n connections) exclusiveDelivery(session *bench.Session, ops []operator.Operator) kind {
-	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func() worker {
-		m := newMillrace(session, ops, n.exclusive)
+	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func(took func(time.Duration)) worker {
+		m := newMillrace(session, ops, n.exclusive, took)
 		m.exclusive = true
 		return m
 	}}
 }
 
-func newMillrace(session *bench.Session, ops []operator.Operator, n int) *millrace {
+func newMillrace(session *bench.Session, ops []operator.Operator, n int, took func(time.Duration)) *millrace {
 	return &millrace{
-		devices: session.Devices, ops: ops, connections: n,
+		devices: session.Devices, ops: ops, connections: n, took: took,
 		config: func(d device.Info) streams.Config { return pipelineConfig(session, d, ops) },
 	}
 }
 
 func inPlainGo(ops []operator.Operator) kind {
-	return kind{name: rowPlain, ops: ops, make: func() worker { return &plain{ops: ops} }}
+	return kind{name: rowPlain, ops: ops, make: func(took func(time.Duration)) worker {
+		return &single{name: rowPlain, ops: ops, took: took}
+	}}
 }
 
 // named returns the kind as a row with another name.
@@ -122,7 +140,7 @@ func batchBounds(session *bench.Session) bounds {
 // row returns what is known of a kind's row before it is measured.
 func row(session *bench.Session, k kind, size int) report.Row {
 	r := report.Row{Name: k.name, PayloadBytes: size, Operator: bench.Specs(k.ops)}
-	if _, ours := k.make().(*millrace); ours {
+	if _, ours := k.make(nil).(*millrace); ours {
 		r.Device, r.Lanes = deviceOf(session), session.Lanes
 	}
 	return r

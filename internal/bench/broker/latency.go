@@ -33,17 +33,9 @@ func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 	}
 	var all []*bench.Case
 	for _, list := range operatorLists {
-		k := s.connections.sharedDelivery(session, bench.Parse(list)).named(latencyEntries[0].Name)
-		all = append(all, s.latency(session, k, func(took func(time.Duration)) worker {
-			m := newMillrace(session, k.ops, s.connections.shared)
-			m.latency = took
-			return m
-		}))
+		all = append(all, s.latency(session, s.connections.sharedDelivery(session, bench.Parse(list)).named(latencyEntries[0].Name)))
 	}
-	null := kind{name: latencyEntries[1].Name, make: func() worker { return &nullAsync{} }}
-	all = append(all, s.latency(session, null, func(took func(time.Duration)) worker {
-		return &nullAsync{stored: func(since time.Time) { took(time.Since(since)) }}
-	}))
+	all = append(all, s.latency(session, nullAsync.named(latencyEntries[1].Name)))
 	if err := session.Measure(ctx, all...); err != nil {
 		return err
 	}
@@ -51,18 +43,18 @@ func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 	return nil
 }
 
-// latency makes the case of a kind. makeWorker makes its worker, which reports how long each payload took.
-func (s *server) latency(session *bench.Session, k kind, makeWorker func(took func(time.Duration)) worker) *bench.Case {
+// latency makes the case of a kind of worker.
+func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 	n := max(int(session.Turn()/latencyEvery), latencyLeast)
 	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
-		l := load{seed: seed, n: n, size: latencyBytes}
 		var took samples
-		k.later, k.make = true, func() worker { return &atLowRate{worker: makeWorker(took.add)} }
-		if _, err := s.round(ctx, k, l); err != nil {
+		slow := k
+		slow.later, slow.make = true, func(func(time.Duration)) worker { return &atLowRate{worker: k.make(took.add)} }
+		if _, err := s.round(ctx, slow, load{seed: seed, n: n, size: latencyBytes}); err != nil {
 			return err
 		}
-		c.Add(figureLatency, "s", took.percentile(0.5))
-		c.Add(figureLatencyP99, "s", took.percentile(0.99))
+		c.Add(figureLatency, "s", bench.Percentile(took.seconds, 0.5))
+		c.Add(figureLatencyP99, "s", bench.Percentile(took.seconds, 0.99))
 		return nil
 	}
 	return &bench.Case{Row: row(session, k, latencyBytes), Measure: measure}
@@ -110,11 +102,4 @@ func (s *samples) add(d time.Duration) {
 	s.mu.Lock()
 	s.seconds = append(s.seconds, d.Seconds())
 	s.mu.Unlock()
-}
-
-// percentile returns a quantile, 0 to 1, in seconds. It panics without samples.
-func (s *samples) percentile(q float64) float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return bench.Percentile(s.seconds, q)
 }

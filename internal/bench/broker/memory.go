@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +32,7 @@ func (b *Bench) runMemory(ctx context.Context, session *bench.Session) error {
 		return err
 	}
 	ours := s.connections.sharedDelivery(session, bench.Parse(operatorLists[0])).named(memoryEntries[0].Name)
-	null := s.connections.nulls(session)[0].named(memoryEntries[1].Name)
+	null := nullAsync.named(memoryEntries[1].Name)
 	all := []*bench.Case{s.memory(session, ours, b.memoryLeast), s.memory(session, null, b.memoryLeast)}
 	if err := session.Measure(ctx, all...); err != nil {
 		return err
@@ -52,7 +50,7 @@ func (s *server) memory(session *bench.Session, k kind, least int) *bench.Case {
 		}
 		w := &watched{}
 		watching := k
-		watching.make = func() worker { w.worker = k.make(); return w }
+		watching.make = func(func(time.Duration)) worker { w.worker = k.make(nil); return w }
 		if _, err := s.round(ctx, watching, load{seed: seed, n: n, size: memoryBytes}); err != nil {
 			return err
 		}
@@ -114,10 +112,9 @@ func resident() (int64, error) {
 	if err != nil {
 		return 0, bench.Unable("the process's memory is read from /proc, which is missing: %w", err)
 	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("/proc/self/statm contains %q", text)
+	var size, pages int64
+	if _, err := fmt.Sscan(string(text), &size, &pages); err != nil {
+		return 0, fmt.Errorf("/proc/self/statm contains %q: %w", text, err)
 	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize()), err
+	return pages * int64(os.Getpagesize()), nil
 }

@@ -7,14 +7,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"millrace/internal/bench"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
+
+// linger is how long the oldest payload of a batch waits for more payloads: the worker's default.
+const linger = 2 * time.Millisecond
 
 // millrace is the worker itself, on every device, with a pipeline on each.
 type millrace struct {
@@ -23,12 +24,11 @@ type millrace struct {
 	ops         []operator.Operator
 	exclusive   bool                // exclusive delivery; otherwise shared
 	connections int                 // to the server
-	latency     func(time.Duration) // receives the time of each payload from received to stored; nil for none
+	took        func(time.Duration) // receives the time of each payload from received to stored; nil for none
 
+	client
 	tally *tally
 	ended batchCounter
-	nc    *nats.Conn
-	conns []*nats.Conn // all, including nc
 	pipes []*streams.Pipeline
 	w     *ingest.Worker
 	stop  context.CancelFunc // nil while the worker does not run
@@ -36,8 +36,7 @@ type millrace struct {
 }
 
 func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
-	m.tally = newTally(l.n)
-	m.tally.latency = m.latency
+	m.tally = newTally(l.n, m.took)
 	for _, d := range m.devices {
 		c := m.config(d.Info())
 		c.Observer = &m.ended
@@ -50,18 +49,14 @@ func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
 			return bench.Unable("a payload of %d bytes is larger than a batch: raise MILLRACE_BATCH_BYTES", l.size)
 		}
 	}
-	for range m.connections {
-		nc, err := s.connect("millrace")
-		if err != nil {
-			return err
-		}
-		m.conns = append(m.conns, nc)
+	if err := m.dial(s, "millrace", m.connections, sendWindow); err != nil {
+		return err
 	}
-	m.nc = m.conns[0]
-	o := s.options(m.ops, m.exclusive)
-	o.More = m.conns[1:]
-	o.Observer = m.tally
-	m.w, err = ingest.NewWorker(ctx, m.nc, m.pipes, o)
+	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, ingest.Options{
+		Topology: s.topology(m.exclusive), More: m.conns[1:],
+		Operators: m.ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
+		Logger: quiet, Observer: m.tally,
+	})
 	return err
 }
 
@@ -71,7 +66,7 @@ func (m *millrace) run(ctx context.Context, _ load) error {
 	go func() { m.done <- m.w.Run(working) }()
 	select {
 	case <-m.tally.all:
-		return m.nc.FlushWithContext(ctx)
+		return m.conns[0].FlushWithContext(ctx)
 	case err := <-m.tally.failed:
 		return err
 	case err := <-m.done:
@@ -88,9 +83,7 @@ func (m *millrace) close() error {
 		m.stop()
 		errs = append(errs, <-m.done)
 	}
-	for _, nc := range m.conns {
-		nc.Close()
-	}
+	errs = append(errs, m.client.close())
 	for _, p := range m.pipes {
 		errs = append(errs, p.Close())
 	}

@@ -12,9 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/bench"
-	"millrace/internal/ingest"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/operator"
 )
 
 // The names of the streams, their subjects and their consumers. They differ from the worker's defaults, so that the bench
@@ -59,7 +57,7 @@ func published(stored string) string {
 // mapped returns the subject of the result for the subject of an input.
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
-// layout returns the layout of a Millrace worker between the two streams.
+// topology returns the topology of a Millrace worker between the two streams.
 func (s *server) topology(exclusive bool) topology.Topology {
 	return topology.Topology{
 		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
@@ -68,18 +66,6 @@ func (s *server) topology(exclusive bool) topology.Topology {
 		Storage: s.storage, AckWait: ackWait, MaxAckPending: maxAckPending,
 	}
 }
-
-// options returns the options of a Millrace worker between the two streams.
-func (s *server) options(ops []operator.Operator, exclusive bool) ingest.Options {
-	return ingest.Options{
-		Topology:  s.topology(exclusive),
-		Operators: ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
-		Logger: quiet, Observer: &tally{},
-	}
-}
-
-// linger is how long the oldest payload of a batch waits for more payloads: the worker's default.
-const linger = 2 * time.Millisecond
 
 // recreate recreates both streams and the consumers, with that shape of the input stream.
 func (s *server) recreate(ctx context.Context, of shape) error {

@@ -34,7 +34,7 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 			return r, err
 		}
 	}
-	w := k.make()
+	w := k.make(nil)
 	defer func() {
 		err = errors.Join(err, w.close())
 		if g, ok := w.(grouping); ok {

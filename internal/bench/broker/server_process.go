@@ -61,19 +61,13 @@ func startProcess(ctx context.Context, program []string, dir string) (p *serverP
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the server's process: %w", err)
 	}
-	first := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(io.LimitReader(out, maxOutput)).ReadString('\n')
-		first <- strings.TrimSpace(line)
-	}()
-	timer := time.NewTimer(processTimeout)
-	defer timer.Stop()
-	select {
-	case p.url = <-first:
-	case <-timer.C:
-		err = fmt.Errorf("it wrote nothing for %v", processTimeout)
-	case <-ctx.Done():
-		err = ctx.Err()
+	starting, cancel := context.WithTimeoutCause(ctx, processTimeout, fmt.Errorf("it wrote nothing for %v", processTimeout))
+	defer cancel()
+	stop := context.AfterFunc(starting, func() { _ = p.cmd.Process.Kill() }) // which ends its output
+	line, _ := bufio.NewReader(io.LimitReader(out, maxOutput)).ReadString('\n')
+	p.url = strings.TrimSpace(line)
+	if !stop() {
+		p.url, err = "", context.Cause(starting)
 	}
 	if p.url == "" {
 		if err = errors.Join(err, p.Close()); err == nil {
@@ -97,8 +91,7 @@ func (p *serverProcess) URL() string { return p.url }
 // Close ends the process and waits for it. If the process fails, the error contains what it wrote.
 func (p *serverProcess) Close() error {
 	closed := p.in.Close()
-	timer := time.AfterFunc(processTimeout, func() { _ = p.cmd.Process.Kill() })
-	defer timer.Stop()
+	defer time.AfterFunc(processTimeout, func() { _ = p.cmd.Process.Kill() }).Stop()
 	err := p.cmd.Wait()
 	if err == nil {
 		return closed

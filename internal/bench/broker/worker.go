@@ -30,9 +30,8 @@ type grouping interface {
 	groups() int64
 }
 
-// client holds the connections of a worker other than Millrace.
+// client holds the connections of a worker.
 type client struct {
-	nc     *nats.Conn // the first
 	conns  []*nats.Conn
 	js     []jetstream.JetStream // one for each connection
 	stream string                // of the inputs
@@ -53,7 +52,6 @@ func (c *client) dial(s *server, name string, n, window int) error {
 		}
 		c.js = append(c.js, js)
 	}
-	c.nc = c.conns[0]
 	return nil
 }
 
@@ -82,6 +80,44 @@ func (c *client) pull(ctx context.Context, nc *nats.Conn, name string) (*pull.Pu
 		r.Group = groups[0]
 	}
 	return pull.Open(nc, r)
+}
+
+// received is an input with the time of its arrival.
+type received struct {
+	jetstream.Msg
+	at time.Time
+}
+
+// receive pulls n inputs from a consumer and passes each to hand.
+func (c *client) receive(ctx context.Context, nc *nats.Conn, name string, n int, hand func(received) error) error {
+	messages, err := c.pull(ctx, nc, name)
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for range n {
+		m, err := messages.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if err := hand(received{m, time.Now()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receiveInto pulls n inputs from a consumer into a channel and closes it.
+func (c *client) receiveInto(ctx context.Context, nc *nats.Conn, name string, n int, into chan<- received) error {
+	defer close(into)
+	return c.receive(ctx, nc, name, n, func(in received) error {
+		select {
+		case into <- in:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 }
 
 // flush waits until the server has received everything that was sent.
