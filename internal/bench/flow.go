@@ -222,6 +222,6 @@ func (t *target) trace(c *Case, p *streams.Pipeline, records []*streams.Record) 
 	for _, r := range records {
 		named := *r
 		named.Device = id
-		t.Trace.BatchDone(&named)
+		t.Trace.AddBatch(&named)
 	}
 }

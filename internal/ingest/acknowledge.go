@@ -28,7 +28,8 @@ type acknowledger struct {
 	pool    *inflight.Pool
 	results *results.Writer
 	judge   *quarantine.Judge
-	batches inflight.BatchObserver // nil for none
+	batches inflight.BatchObserver  // nil for none
+	records inflight.RecordObserver // nil for none
 	log     *slog.Logger
 
 	confirm    bool          // have the server confirm every acknowledgement

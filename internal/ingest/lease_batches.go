@@ -81,7 +81,7 @@ func (b *pipelineBatches) probe(ctx context.Context) error {
 }
 
 func (b *pipelineBatches) report(g *inflight.Batch) {
-	b.pipe.Report(&g.Record)
+	g.Record.Report(b.w.opts.Records)
 	g.Report(b.w.opts.Batches, &g.Record)
 }
 

@@ -52,8 +52,8 @@ func (l *lease) settleGroup(drainCtx context.Context, g *inflight.Batch) error {
 	}
 	published := l.batches.now()
 	err := l.acknowledge(drainCtx, g)
-	g.Record.Stages[streams.Publish] = streams.Span{Start: start, End: published}
-	g.Record.Stages[streams.Settle] = streams.Span{Start: published, End: l.batches.now()}
+	g.Record.Publish = streams.Span{Start: start, End: published}
+	g.Record.Settle = streams.Span{Start: published, End: l.batches.now()}
 	if !failed { // otherwise that was reported, with the failure
 		l.batches.report(g)
 	}

@@ -39,11 +39,11 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 		return
 	}
 	if err := b.Err(); err != nil {
-		record := *b.ReadRecord()
+		record := inflight.Record{Record: *b.ReadRecord()}
 		b.Release()
 		g.Report(s.m.ends.batches, &record)
 		s.m.bisector.Refused(s.pipe, g, err)
-		s.pipe.Report(&record)
+		record.Report(s.m.s.Records)
 		return
 	}
 	s.m.ends.Finish(ctx, s.pipe, g, b, s.Buffers)
@@ -52,7 +52,7 @@ func (s *settler) settle(ctx context.Context, b *streams.Batch) {
 
 // Finish implements quarantine.Deliveries.
 func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, s *results.Buffers) {
-	record := *b.ReadRecord()
+	record := inflight.Record{Record: *b.ReadRecord()}
 	start := pipe.Now()
 	a.judge.CameRight(pipe, g)
 	g.StartPublish()
@@ -63,8 +63,8 @@ func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *in
 	if err != nil {
 		a.giveBackAll(g, context.Canceled) // what could not be published before the drain ended
 	}
-	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - s.Settling}
-	record.Stages[streams.Settle] = streams.Span{Start: published - s.Settling, End: pipe.Now()}
-	pipe.Report(&record)
+	record.Publish = streams.Span{Start: start, End: published - s.Settling}
+	record.Settle = streams.Span{Start: published - s.Settling, End: pipe.Now()}
+	record.Report(a.records)
 	g.Report(a.batches, &record)
 }

@@ -36,7 +36,8 @@ type sharedSettings struct {
 
 	Log      *slog.Logger
 	Observer sharedObserver
-	Batches  inflight.BatchObserver // nil for none
+	Batches  inflight.BatchObserver  // nil for none
+	Records  inflight.RecordObserver // nil for none
 	Stalls   stallWatch
 }
 
@@ -68,7 +69,7 @@ func newSharedMode(s sharedSettings) *sharedMode {
 		s: s, window: inflight.NewWindow(len(s.Conns.ForResults(false))),
 		buffers: inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} }),
 		ends: &acknowledger{
-			ledger: newLedger(), pool: s.Pool, results: s.Results, judge: s.Judge, batches: s.Batches, log: s.Log,
+			ledger: newLedger(), pool: s.Pool, results: s.Results, judge: s.Judge, batches: s.Batches, records: s.Records, log: s.Log,
 			confirm: s.Confirm, confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow),
 		},
 	}

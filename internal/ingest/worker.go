@@ -106,7 +106,8 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	if !opts.Exclusive {
 		w.shared = newSharedMode(sharedSettings{
 			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: w.pullSize(consumer), Pool: w.pool, Results: w.results, Judge: w.judge,
-			Limit: w.limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches, Stalls: w.stalls,
+			Limit: w.limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches, Records: opts.Records,
+			Stalls: w.stalls,
 		})
 	}
 	w.progressed()

@@ -12,6 +12,7 @@ import (
 	"millrace/internal/bench"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -39,9 +40,7 @@ func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
 	m.tally = newTally(l.n)
 	m.tally.latency = m.latency
 	for _, d := range m.devices {
-		c := m.config(d.Info())
-		c.Observer = &m.ended
-		p, err := streams.New(d, c)
+		p, err := streams.New(d, m.config(d.Info()))
 		if err != nil {
 			return err
 		}
@@ -60,7 +59,7 @@ func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
 	m.nc = m.conns[0]
 	o := s.options(m.ops, m.exclusive)
 	o.More = m.conns[1:]
-	o.Observer = m.tally
+	o.Observer, o.Records = m.tally, &m.ended
 	m.w, err = ingest.NewWorker(ctx, m.nc, m.pipes, o)
 	return err
 }
@@ -115,8 +114,5 @@ func (m *millrace) groups() int64 { return m.ended.Load() }
 // batchCounter counts the batches of all pipelines.
 type batchCounter struct{ atomic.Int64 }
 
-// BatchDone implements streams.Observer.
-func (c *batchCounter) BatchDone(*streams.Record) { c.Add(1) }
-
-// DeviceError implements streams.Observer. The batch returns the error too.
-func (*batchCounter) DeviceError(string, string) {}
+// BatchDone implements inflight.RecordObserver.
+func (c *batchCounter) BatchDone(*inflight.Record) { c.Add(1) }
