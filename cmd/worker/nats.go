@@ -12,6 +12,7 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/inflight"
@@ -164,15 +165,18 @@ func (a *app) inspect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inFlight returns the number of payloads in all batches when they are full. Each lane has two batches on the device, and as many
-// more may be publishing.
-func inFlight(cfg *config.Config, devices int) int {
-	return devices * cfg.Lanes * 4 * cfg.BatchPayloads
+// inFlight returns what determines how many payloads can be in flight.
+func inFlight(cfg *config.Config, devices int) capacity.Worker {
+	w := capacity.Worker{Devices: devices, Lanes: cfg.Lanes, BatchPayloads: cfg.BatchPayloads, Consumers: 1}
+	if cfg.Delivery == "exclusive" {
+		w.Consumers = cfg.Partitions
+	}
+	return w
 }
 
 // use describes how the worker will use its streams.
 func use(cfg *config.Config, devices int) topology.Use {
-	return topology.Use{InFlight: inFlight(cfg, devices), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
+	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
 }
 
 // natsServer returns the address of the NATS servers and the files to log in with.
@@ -189,7 +193,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 	format, _ := operator.ParseFormat(cfg.ResultFormat)  // loadConfig has checked it
 	maxAckPending := cfg.MaxAckPending
 	if maxAckPending == 0 {
-		maxAckPending = 2 * inFlight(cfg, max(len(pipes), 1))
+		maxAckPending = inFlight(cfg, max(len(pipes), 1)).MaxAckPending()
 	}
 	return ingest.Options{
 		Topology: topology.Topology{
