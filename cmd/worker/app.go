@@ -15,7 +15,6 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 	"millrace/internal/tracing"
@@ -79,10 +78,7 @@ func (a *app) start(ctx context.Context, addr, dir string) error {
 
 // openPipelines opens the devices and creates a pipeline on each.
 func (a *app) openPipelines() error {
-	ops, err := operator.ParseList(a.cfg.Operators.String())
-	if err != nil {
-		return err
-	}
+	var err error
 	if a.memory, err = newMemoryBudget(a.cfg); err != nil {
 		return err
 	}
@@ -100,7 +96,7 @@ func (a *app) openPipelines() error {
 		a.observers = append(a.observers, a.extra)
 	}
 	for _, d := range devices {
-		if err := a.openPipeline(d, ops); err != nil {
+		if err := a.openPipeline(d); err != nil {
 			return err
 		}
 	}
@@ -110,14 +106,14 @@ func (a *app) openPipelines() error {
 }
 
 // openPipeline creates the pipeline on d and checks that d computes correctly.
-func (a *app) openPipeline(d device.Device, ops []operator.Operator) error {
+func (a *app) openPipeline(d device.Device) error {
 	info := d.Info()
 	a.metrics.AddDevice(info.ID)
 	a.timeline.AddDevice(info.ID, info.Name, d.Epoch())
 	if a.tracer != nil {
 		a.tracer.AddDevice(info.ID, d.Epoch())
 	}
-	c := pipelineConfig(a.cfg, info, ops, a.observers)
+	c := pipelineConfig(a.cfg, info, a.cfg.ParsedOperators(), a.observers)
 	c.Copies = a.copies && info.Kind == "host"
 	c.Admit = a.memory.admit(info.Kind)
 	pipe, err := streams.New(d, c)

@@ -18,7 +18,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -189,8 +188,6 @@ func natsServer(cfg *config.Config, url string) natsconn.Server {
 
 // ingestOptions translates the configuration for package ingest.
 func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observer, pipes []*streams.Pipeline) ingest.Options {
-	ops, _ := operator.ParseList(cfg.Operators.String()) // loadConfig has checked it
-	format, _ := operator.ParseFormat(cfg.ResultFormat)  // loadConfig has checked it
 	maxAckPending := cfg.MaxAckPending
 	if maxAckPending == 0 {
 		maxAckPending = inFlight(cfg, max(len(pipes), 1)).MaxAckPending()
@@ -202,7 +199,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
 			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
 		},
-		Operators: ops, Format: format, Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
+		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
 		Logger: log, Observer: observer,
 	}
 }
