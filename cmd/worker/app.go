@@ -15,7 +15,6 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 	"millrace/internal/tracing"
@@ -24,25 +23,26 @@ import (
 // app is a whole worker: devices, pipelines, connections, the ingest worker and HTTP servers. It closes its parts in the reverse
 // order of their creation.
 type app struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	metrics  *telemetry.Metrics
-	timeline *telemetry.Timeline
-	health   *telemetry.Health
-	meter    *console.Meter
-	extra    streams.Observer // the observer of a command; nil for none
-	copies   bool             // copy batches on the CPU device too, to show how a pipeline works
-	devices  []device.Device
-	pipes    []*streams.Pipeline // pipes[i] runs on devices[i]
-	server   *embedded.Server
-	url      string
-	nc       *nats.Conn
-	worker   *ingest.Worker
-	options  ingest.Options
-	debugURL string                    // the address of the timeline page; empty if it is off
-	tracer   *tracing.Tracer           // nil for none
-	draining atomic.Pointer[time.Time] // when the drain began; nil before
-	memory   *memoryBudget
+	cfg       *config.Config
+	log       *slog.Logger
+	metrics   *telemetry.Metrics
+	timeline  *telemetry.Timeline
+	health    *telemetry.Health
+	meter     *console.Meter
+	extra     telemetry.Observer // the observer of a command; nil for none
+	observers telemetry.Observers
+	copies    bool // copy batches on the CPU device too, to show how a pipeline works
+	devices   []device.Device
+	pipes     []*streams.Pipeline // pipes[i] runs on devices[i]
+	server    *embedded.Server
+	url       string
+	nc        *nats.Conn
+	worker    *ingest.Worker
+	options   ingest.Options
+	debugURL  string                    // the address of the timeline page; empty if it is off
+	tracer    *tracing.Tracer           // nil for none
+	draining  atomic.Pointer[time.Time] // when the drain began; nil before
+	memory    *memoryBudget
 
 	closers []closer
 }
@@ -78,10 +78,7 @@ func (a *app) start(ctx context.Context, addr, dir string) error {
 
 // openPipelines opens the devices and creates a pipeline on each.
 func (a *app) openPipelines() error {
-	ops, err := operator.ParseList(a.cfg.Operators.String())
-	if err != nil {
-		return err
-	}
+	var err error
 	if a.memory, err = newMemoryBudget(a.cfg); err != nil {
 		return err
 	}
@@ -94,12 +91,12 @@ func (a *app) openPipelines() error {
 	for _, d := range devices {
 		a.onCloseDevice(d.Info().ID, func() error { return a.closeDevice(d) })
 	}
-	observers := telemetry.Observers{a.metrics, a.timeline}
+	a.observers = telemetry.Observers{a.metrics, a.timeline}
 	if a.extra != nil {
-		observers = append(observers, a.extra)
+		a.observers = append(a.observers, a.extra)
 	}
 	for _, d := range devices {
-		if err := a.openPipeline(d, ops, observers); err != nil {
+		if err := a.openPipeline(d); err != nil {
 			return err
 		}
 	}
@@ -109,14 +106,14 @@ func (a *app) openPipelines() error {
 }
 
 // openPipeline creates the pipeline on d and checks that d computes correctly.
-func (a *app) openPipeline(d device.Device, ops []operator.Operator, observer streams.Observer) error {
+func (a *app) openPipeline(d device.Device) error {
 	info := d.Info()
 	a.metrics.AddDevice(info.ID)
 	a.timeline.AddDevice(info.ID, info.Name, d.Epoch())
 	if a.tracer != nil {
 		a.tracer.AddDevice(info.ID, d.Epoch())
 	}
-	c := pipelineConfig(a.cfg, info, ops, observer)
+	c := pipelineConfig(a.cfg, info, a.cfg.ParsedOperators(), a.observers)
 	c.Copies = a.copies && info.Kind == "host"
 	c.Admit = a.memory.admit(info.Kind)
 	pipe, err := streams.New(d, c)

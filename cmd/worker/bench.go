@@ -128,7 +128,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return usageError{fmt.Errorf("bench: %w", err)}
 	}
-	cfg, err := loadConfig()
+	cfg, err := config.Load()
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func runCheck(ctx context.Context, args []string) error {
 		"or error, with how to fix it. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
 		return err
 	}
-	cfg, err := loadConfig(someServer)
+	cfg, err := config.Load(someServer)
 	findings := checkConfig(cfg, err)
 	findings = append(findings, checkTracing())
 	if err == nil {
@@ -116,7 +116,7 @@ func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
 func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) finding.Finding {
 	info := d.Info()
 	what := "device " + info.ID
-	c := pipelineConfig(cfg, info, ingestOptions(cfg, nil, nil, nil).Operators, nil)
+	c := pipelineConfig(cfg, info, cfg.ParsedOperators(), nil)
 	c.Admit = budget.admit(info.Kind)
 	pipe, err := streams.New(d, c)
 	if err != nil {

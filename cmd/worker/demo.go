@@ -78,7 +78,7 @@ func demoConfig() (*config.Config, error) {
 	if !embedded.Included {
 		return nil, usageError{fmt.Errorf("demo: %w, and the demo needs it: use a build without that tag", embedded.ErrLeftOut)}
 	}
-	cfg, err := loadConfig()
+	cfg, err := config.Load()
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
@@ -65,12 +64,8 @@ func hostMemory(cfg *config.Config) int64 {
 
 // maxRecord is the size in bytes of the results of one payload.
 func maxRecord(cfg *config.Config) int64 {
-	ops, err := operator.ParseList(cfg.Operators.String())
-	if err != nil {
-		return 0 // loadConfig has refused the configuration
-	}
 	bytes := int64(4) // its entry in the offsets table
-	for _, op := range ops {
+	for _, op := range cfg.ParsedOperators() {
 		bytes += int64(op.Stride())
 	}
 	return bytes

@@ -12,12 +12,12 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -45,6 +45,7 @@ func (a *app) startServer(addr, dir string) error {
 // connect opens the connections and creates the ingest worker on them.
 func (a *app) connect(ctx context.Context) error {
 	a.options = ingestOptions(a.cfg, a.log, a.meter, a.pipes)
+	a.options.Records = a.observers
 	if a.tracer != nil {
 		a.options.Batches = a.tracer
 	}
@@ -163,15 +164,18 @@ func (a *app) inspect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inFlight returns the number of payloads in all batches when they are full. Each lane has two batches on the device, and as many
-// more may be publishing.
-func inFlight(cfg *config.Config, devices int) int {
-	return devices * cfg.Lanes * 4 * cfg.BatchPayloads
+// inFlight returns what determines how many payloads can be in flight.
+func inFlight(cfg *config.Config, devices int) capacity.Worker {
+	w := capacity.Worker{Devices: devices, Lanes: cfg.Lanes, BatchPayloads: cfg.BatchPayloads, Consumers: 1}
+	if cfg.Delivery == "exclusive" {
+		w.Consumers = cfg.Partitions
+	}
+	return w
 }
 
 // use describes how the worker will use its streams.
 func use(cfg *config.Config, devices int) topology.Use {
-	return topology.Use{InFlight: inFlight(cfg, devices), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
+	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
 }
 
 // natsServer returns the address of the NATS servers and the files to log in with.
@@ -184,11 +188,9 @@ func natsServer(cfg *config.Config, url string) natsconn.Server {
 
 // ingestOptions translates the configuration for package ingest.
 func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observer, pipes []*streams.Pipeline) ingest.Options {
-	ops, _ := operator.ParseList(cfg.Operators.String()) // loadConfig has checked it
-	format, _ := operator.ParseFormat(cfg.ResultFormat)  // loadConfig has checked it
 	maxAckPending := cfg.MaxAckPending
 	if maxAckPending == 0 {
-		maxAckPending = 2 * inFlight(cfg, max(len(pipes), 1))
+		maxAckPending = inFlight(cfg, max(len(pipes), 1)).MaxAckPending()
 	}
 	return ingest.Options{
 		Topology: topology.Topology{
@@ -197,7 +199,7 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
 			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
 		},
-		Operators: ops, Format: format, Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
+		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
 		Logger: log, Observer: observer,
 	}
 }

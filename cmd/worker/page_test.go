@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -167,16 +168,18 @@ func TestPageOfSeveralDevices(t *testing.T) {
 	epoch := time.Now().Add(-time.Minute)
 	for _, id := range []string{"GPU-1", "GPU-2"} {
 		line.AddDevice(id, "a GPU", epoch)
-		r := &streams.Record{Device: id, Batch: 1, Payloads: 3, Bytes: 1 << 20, Closed: streams.ClosedByLinger}
+		r := &inflight.Record{Record: streams.Record{Device: id, Batch: 1, Payloads: 3, Bytes: 1 << 20, Closed: streams.ClosedByLinger}}
 		at := time.Second
-		for stage, length := range []time.Duration{100 * time.Microsecond, time.Millisecond, time.Millisecond, time.Millisecond, 500 * time.Millisecond, time.Millisecond} {
-			r.Stages[stage] = streams.Span{Start: at, End: at + length}
+		takes := func(length time.Duration) streams.Span {
 			at += length
+			return streams.Span{Start: at - length, End: at}
 		}
+		r.Stages = [streams.NumStages]streams.Span{takes(100 * time.Microsecond), takes(time.Millisecond), takes(time.Millisecond), takes(time.Millisecond)}
+		r.Publish, r.Settle = takes(500*time.Millisecond), takes(time.Millisecond)
 		line.BatchDone(r)
 	}
-	line.BatchDone(&streams.Record{Device: "GPU-2", Batch: 2, Lane: 1, Err: errors.New("no <b>room</b>"),
-		Stages: [streams.NumStages]streams.Span{streams.Fill: {Start: time.Second, End: time.Second + time.Millisecond}}})
+	line.BatchDone(&inflight.Record{Record: streams.Record{Device: "GPU-2", Batch: 2, Lane: 1, Err: errors.New("no <b>room</b>"),
+		Stages: [streams.NumStages]streams.Span{streams.Fill: {Start: time.Second, End: time.Second + time.Millisecond}}}})
 	server := httptest.NewServer(telemetry.DebugHandler(telemetry.Debug{
 		Timeline: line, Bounds: telemetry.LiveBounds{Lanes: 2, Payloads: 10, Bytes: 4 << 20},
 	}))

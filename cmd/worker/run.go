@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"millrace/internal/config"
 	"millrace/internal/console"
 )
 
@@ -19,7 +20,7 @@ func runWorker(ctx context.Context, args []string) (err error) {
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	cfg, err := loadConfig(someServer)
+	cfg, err := config.Load(someServer)
 	if err != nil {
 		return err
 	}

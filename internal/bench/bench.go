@@ -80,7 +80,7 @@ type Tracer interface {
 	// AddDevice announces a pipeline before its first batch, as if it were a device: its batches have id as
 	// their Device. epoch is the zero of the device's clock.
 	AddDevice(id, name string, epoch time.Time)
-	BatchDone(*streams.Record)
+	AddBatch(*streams.Record)
 }
 
 // withDefaults returns the options with the zero fields filled in.

@@ -211,6 +211,6 @@ func (t *target) trace(c *Case, p *streams.Pipeline, records []streams.Record) {
 	t.Trace.AddDevice(id, name, p.Epoch())
 	for _, r := range records {
 		r.Device = id
-		t.Trace.BatchDone(&r)
+		t.Trace.AddBatch(&r)
 	}
 }

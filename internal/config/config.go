@@ -7,6 +7,8 @@ package config
 import (
 	"log/slog"
 	"time"
+
+	"millrace/internal/operator"
 )
 
 // Prefix begins the name of every variable, followed by an underscore.
@@ -70,7 +72,9 @@ type Config struct {
 	LogFormat string     `split_words:"true" default:"auto" oneof:"auto,text,json" desc:"text: coloured lines. json: one object per line. auto: text on a terminal, json elsewhere"`
 	NVTX      bool       `default:"false" desc:"shows batches and their stages in an NVIDIA profiler (Nsight Systems); it costs one call to the GPU per stage instead of one per batch"`
 
-	read readings // what Load saw
+	read      readings            // what Load saw
+	operators []operator.Operator // Operators, parsed
+	format    operator.Format     // ResultFormat, parsed
 }
 
 // NATS describes how to connect to the NATS servers.
@@ -99,6 +103,12 @@ func (c *Config) IsSet(variable string) bool {
 	_, set := c.read.set[variable]
 	return set
 }
+
+// ParsedOperators returns the operators that Operators names, in order. It returns nil if they cannot be parsed, which Load reports.
+func (c *Config) ParsedOperators() []operator.Operator { return c.operators }
+
+// ParsedFormat returns the format that ResultFormat names.
+func (c *Config) ParsedFormat() operator.Format { return c.format }
 
 // Warnings returns findings that do not stop the worker, one sentence each: misspelt names, settings without effect, and addresses that
 // other machines can reach.

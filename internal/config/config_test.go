@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -225,19 +226,38 @@ func TestAValueThatCannotBeReadCausesNoOtherProblem(t *testing.T) {
 	}
 }
 
+func TestOperatorsAreParsed(t *testing.T) {
+	c, err := load(t, map[string]string{"MILLRACE_OPERATORS": "crc32c, minhash?k=8", "MILLRACE_RESULT_FORMAT": "binary"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(c.ParsedOperators(), c.ParsedFormat()); got != "[crc32c minhash?k=8&hashes=128&seed=1] binary" {
+		t.Errorf("parsed %s", got)
+	}
+	for list, why := range map[string]string{"sha1": `unknown operator "sha1": known are crc32c, minhash`, "": "empty"} {
+		_, err = load(t, map[string]string{"MILLRACE_OPERATORS": list, "MILLRACE_LANES": "0"})
+		want := fmt.Sprintf(`2 problems in the configuration:
+  MILLRACE_OPERATORS=%q: %s; set operators, separated by commas, like crc32c,minhash?k=24
+  MILLRACE_LANES="0": less than 1; set a whole number from 1 to 64`, list, why)
+		if err == nil || err.Error() != want {
+			t.Errorf("got\n%v\nwant\n%s", err, want)
+		}
+	}
+}
+
 func TestChecksOfTheCaller(t *testing.T) {
-	check := config.Check{Variable: "MILLRACE_OPERATORS", Wrong: func(c *config.Config) error {
-		if slices.Contains(c.Operators, "sha1") {
-			return errors.New(`no operator "sha1"`)
+	check := config.Check{Variable: "MILLRACE_STREAM", Wrong: func(c *config.Config) error {
+		if c.Stream == "MINE" {
+			return errors.New(`no stream "MINE"`)
 		}
 		return nil
 	}}
 	if _, err := load(t, nil, check); err != nil {
 		t.Errorf("the default value fails the check: %v", err)
 	}
-	_, err := load(t, map[string]string{"MILLRACE_OPERATORS": "sha1", "MILLRACE_LANES": "0"}, check)
+	_, err := load(t, map[string]string{"MILLRACE_STREAM": "MINE", "MILLRACE_LANES": "0"}, check)
 	want := `2 problems in the configuration:
-  MILLRACE_OPERATORS="sha1": no operator "sha1"; set operators, separated by commas, like crc32c,minhash?k=24
+  MILLRACE_STREAM="MINE": no stream "MINE"; set a stream name
   MILLRACE_LANES="0": less than 1; set a whole number from 1 to 64`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

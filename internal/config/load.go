@@ -10,7 +10,7 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Check is an additional check of the caller, for values that this package does not know, such as the names of operators.
+// Check is an additional check of the caller, for what this package does not know, such as what the build includes.
 type Check struct {
 	Variable string              // the whole name of the variable to check
 	Wrong    func(*Config) error // returns what is wrong, or nil

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+
+	"millrace/internal/operator"
 )
 
 // validate records every problem of the values that could be parsed.
@@ -26,11 +28,22 @@ func (c *Config) validate() {
 	c.validateDevices()
 	c.validateAddresses()
 	c.validateTimes()
-	if len(c.Operators) == 0 {
-		c.problem(Prefix+"_OPERATORS", "empty")
-	}
+	c.parseOperators()
 	if c.DataDir == "" && c.Embedded() {
 		c.problem(Prefix+"_DATA_DIR", "empty")
+	}
+}
+
+// parseOperators parses the operators and the format of their results. An unknown format has already been reported.
+func (c *Config) parseOperators() {
+	c.format, _ = operator.ParseFormat(c.ResultFormat)
+	if len(c.Operators) == 0 {
+		c.problem(Prefix+"_OPERATORS", "empty")
+		return
+	}
+	var err error
+	if c.operators, err = operator.ParseList(c.Operators.String()); err != nil {
+		c.problem(Prefix+"_OPERATORS", err.Error())
 	}
 }
 

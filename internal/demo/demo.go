@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/console"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -207,7 +208,7 @@ func stageRows(p *Profile) [][]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	rows := [][]string{{"stage of a batch", "p50", "p95", "p99"}}
-	for s := range streams.NumStages {
+	for s := range inflight.NumStages {
 		rows = append(rows, []string{s.String(), console.Time(p.quantile(s, .5)), console.Time(p.quantile(s, .95)), console.Time(p.quantile(s, .99))})
 	}
 	return rows

@@ -25,7 +25,8 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	r.provision()
 	r.opts.Linger = 2 * patience
 	seen := &records{}
-	run := r.run(hostDevice(t), streams.Config{Observer: seen})
+	r.opts.Records = seen
+	run := r.run(hostDevice(t), streams.Config{})
 	r.publish(1, document)
 	r.tally.await(t, inflight.Published, 1) // fails after half the linger
 	if err := run.drain(); err != nil {
@@ -63,7 +64,8 @@ func TestBusyLaneFillsItsBatch(t *testing.T) {
 			sizes := append([]int{10}, c.sizes...)
 			seen := &records{}
 			d, w := watchedDevice(t)
-			run := r.prepare(d, streams.Config{Lanes: 1, BatchBytes: 1000, BatchPayloads: 5, Observer: seen})
+			r.opts.Records = seen
+			run := r.prepare(d, streams.Config{Lanes: 1, BatchBytes: 1000, BatchPayloads: 5})
 			open := w.hold(t)
 			r.publish(1, someBytes(sizes...))
 			run.start()
@@ -91,7 +93,8 @@ func TestDrainClosesTheFillingBatch(t *testing.T) {
 	r.opts.Linger = 2 * patience
 	seen := &records{}
 	d, w := watchedDevice(t)
-	run := r.prepare(d, streams.Config{Lanes: 1, Observer: seen})
+	r.opts.Records = seen
+	run := r.prepare(d, streams.Config{Lanes: 1})
 	open := w.hold(t)
 	payload := someBytes(10, 20)
 	r.publish(1, payload)

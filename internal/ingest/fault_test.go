@@ -96,7 +96,7 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	const n = 100
 	payload := someBytes(100, 200, 300)
 	r.publish(n, payload)
-	seen := &records{}
+	seen := &deviceErrors{}
 	d := simDevice(t, noScratch...)
 	run := r.run(d, streams.Config{BatchPayloads: 10, Lanes: 1, Observer: seen})
 	r.tally.awaitStored(t, n)

@@ -31,7 +31,8 @@ func TestHeadersAreBounded(t *testing.T) {
 				}
 			}
 			seen := &records{}
-			run := r.prepare(hostDevice(t), streams.Config{BatchBytes: batchBytes, Observer: seen})
+			r.opts.Records = seen
+			run := r.prepare(hostDevice(t), streams.Config{BatchBytes: batchBytes})
 			run.start()
 			r.tally.awaitStored(t, n)
 			if err := run.drain(); err != nil {
@@ -57,7 +58,7 @@ type batches struct {
 	seen map[uint64]string // traceparent by sequence
 }
 
-func (b *batches) BatchEnded(_ *streams.Record, payloads iter.Seq[inflight.Payload]) {
+func (b *batches) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight.Payload]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for p := range payloads {

@@ -17,7 +17,7 @@ type headerKeeper struct {
 	seen []weak.Pointer[string]
 }
 
-func (k *headerKeeper) BatchEnded(_ *streams.Record, payloads iter.Seq[inflight.Payload]) {
+func (k *headerKeeper) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight.Payload]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p := range payloads {

@@ -88,7 +88,8 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	seen := &records{}
 	payload := func(int) []byte { return []byte("x") }
 	r.publish(n, payload)
-	run := r.prepare(hostDevice(t), streams.Config{Observer: seen})
+	r.opts.Records = seen
+	run := r.prepare(hostDevice(t), streams.Config{})
 	one := run.worker.pool.PerPayload()
 	run.worker.pool.SetLimit(4 * share * one)
 	run.start()

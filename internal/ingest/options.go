@@ -30,7 +30,8 @@ type Options struct {
 
 	Logger   *slog.Logger // messages that repeat for each payload are logged each time: limit them (see loglimit)
 	Observer Observer
-	Batches  inflight.BatchObserver // nil for none
+	Batches  inflight.BatchObserver  // nil for none
+	Records  inflight.RecordObserver // nil for none
 
 	// settled is called for each input whose result is stored, before Observer.Settled, each time it is. It is for tests, which
 	// tell inputs apart; nil for nothing.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -27,17 +26,8 @@ import (
 // patience bounds how long a test waits for something that must happen; it is never slept through.
 const patience = natstest.Patience
 
-// until returns once cond holds. It spins: use it for states that nothing announces, and that are near.
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not: %s", patience, what)
-		}
-		runtime.Gosched()
-	}
-}
+// until is natstest.Until.
+var until = natstest.Until
 
 // rig is a server, a client of it, and what a worker needs.
 type rig struct {

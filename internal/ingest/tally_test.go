@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/streams"
 )
 
 // tally is an Observer that counts.
@@ -143,42 +142,55 @@ func (c *tally) awaitFunc(t *testing.T, what string, n int, count func() int) {
 	}
 }
 
-// records is a streams.Observer that keeps what batches leave behind.
-type records struct {
+// deviceErrors is a streams.Observer that keeps the kinds of errors.
+type deviceErrors struct {
 	mu    sync.Mutex
-	list  []streams.Record
 	kinds []string
 }
 
-func (l *records) BatchDone(r *streams.Record) {
+func (e *deviceErrors) DeviceError(_, kind string) {
+	e.mu.Lock()
+	e.kinds = append(e.kinds, kind)
+	e.mu.Unlock()
+}
+
+// records is an inflight.RecordObserver that keeps what batches leave behind.
+type records struct {
+	mu   sync.Mutex
+	list []inflight.Record
+}
+
+func (l *records) BatchDone(r *inflight.Record) {
 	l.mu.Lock()
 	l.list = append(l.list, *r)
 	l.mu.Unlock()
 }
 
-func (l *records) DeviceError(_, kind string) {
-	l.mu.Lock()
-	l.kinds = append(l.kinds, kind)
-	l.mu.Unlock()
+// batch is the record of the n-th batch, from 1. It must be done.
+func (l *records) batch(t *testing.T, n uint64) inflight.Record {
+	t.Helper()
+	return batchOf(t, l.all(), n)
 }
 
-// batch is the record of the n-th batch, from 1. It must be done.
-func (l *records) batch(t *testing.T, n uint64) streams.Record {
+func batchOf(t *testing.T, list []inflight.Record, n uint64) inflight.Record {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, r := range l.list {
+	for _, r := range list {
 		if r.Batch == n {
 			return r
 		}
 	}
-	t.Fatalf("no record of batch %d among %d", n, len(l.list))
-	return streams.Record{}
+	t.Fatalf("no record of batch %d among %d", n, len(list))
+	return inflight.Record{}
 }
 
 // all is every record so far.
-func (l *records) all() []streams.Record {
+func (l *records) all() []inflight.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.list)
+}
+
+// of is every record of a device so far.
+func (l *records) of(device string) []inflight.Record {
+	return slices.DeleteFunc(l.all(), func(r inflight.Record) bool { return r.Device != device })
 }

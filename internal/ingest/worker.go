@@ -100,6 +100,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 			Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Pool: w.pool, Results: w.results, Judge: w.judge, Stalls: w.stalls,
 			Size:   func(c jetstream.Consumer) pull.Size { return opts.pullSize(c, nc) },
 			Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches,
+			Records: opts.Records,
 		})
 		if err != nil {
 			return nil, err
@@ -108,7 +109,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		w.mode = shared.New(shared.Settings{
 			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: opts.pullSize(consumer, nc), Pool: w.pool, Results: w.results,
 			Judge: w.judge, Stalls: w.stalls, Limit: limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer,
-			Batches: opts.Batches,
+			Batches: opts.Batches, Records: opts.Records,
 		})
 	}
 	w.life.progressed()

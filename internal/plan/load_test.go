@@ -126,7 +126,7 @@ func (tr truth) trace(t *testing.T, id, kind string, lanes int, sizes ...int) st
 					r.Stages[s].End += at
 				}
 			}
-			timeline.BatchDone(&r)
+			timeline.AddBatch(&r)
 		}
 		at += out.back[len(out.back)-1]
 	}

@@ -14,15 +14,8 @@ import (
 
 // recorder records what an observer receives.
 type recorder struct {
-	mu      sync.Mutex
-	records []streams.Record
-	kinds   []string
-}
-
-func (r *recorder) BatchDone(rec *streams.Record) {
-	r.mu.Lock()
-	r.records = append(r.records, *rec)
-	r.mu.Unlock()
+	mu    sync.Mutex
+	kinds []string
 }
 
 func (r *recorder) DeviceError(_, kind string) {

@@ -278,7 +278,7 @@ func (p *Pipeline) pick() *Batch {
 }
 
 // Release returns the batch's buffers to the pipeline, whether the batch completed or was never submitted. The caller
-// must not use the batch afterwards. To add stages later, copy the Record first and pass the copy to Report.
+// must not use the batch afterwards. Copy its Record before, if it is still needed.
 func (b *Batch) Release() {
 	p := b.pipe
 	p.timeUpTo(b)
@@ -306,16 +306,6 @@ func (b *Batch) Again() {
 	p.progress = time.Now()
 	b.record = Record{Device: p.info.ID, Batch: p.number, Lane: b.lane.index}
 	b.record.Stages[Fill].Start = p.dev.Now()
-}
-
-// Report passes the record of a finished batch to the observer.
-func (p *Pipeline) Report(r *Record) {
-	if p.cfg.Observer == nil {
-		return
-	}
-	p.observing.Lock()
-	defer p.observing.Unlock()
-	p.cfg.Observer.BatchDone(r)
 }
 
 // Drain waits until the caller owns no batch and none is in flight. It returns ctx's error if ctx ends first, and

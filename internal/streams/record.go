@@ -2,23 +2,20 @@ package streams
 
 import "time"
 
-// Stage is one step in the processing of a batch.
+// Stage is one step in the processing of a batch by a pipeline.
 type Stage uint8
 
-// The stages in the order in which a batch passes them. Metrics use the same names. The pipeline fills in the first
-// four; Publish and Settle belong to internal/ingest, which adds them to its copy of the Record.
+// The stages in the order in which a batch passes them. Metrics use the same names.
 const (
 	Fill    Stage = iota // payloads are copied into the pinned buffer
 	CopyIn               // host to device
 	Compute              // the operators' kernels
 	CopyOut              // device to host
-	Publish              // results are sent to the server and stored
-	Settle               // inputs are acknowledged
 	NumStages
 )
 
 func (s Stage) String() string {
-	return [...]string{"fill", "copy_in", "compute", "copy_out", "publish", "settle"}[s]
+	return [...]string{"fill", "copy_in", "compute", "copy_out"}[s]
 }
 
 // Engine is a part of the device that works independently of the others.
@@ -60,7 +57,7 @@ func (r CloseReason) String() string {
 	return [...]string{"bytes", "count", "linger", "drain"}[r]
 }
 
-// Record is what the timeline keeps about a batch.
+// Record describes a batch of a pipeline.
 type Record struct {
 	Device      string // device.Info.ID
 	Batch       uint64 // batch number on the pipeline, from 1
@@ -85,11 +82,8 @@ type Record struct {
 	Err error
 }
 
-// Observer receives the events of a pipeline. A pipeline makes one call at a time. Methods must not block and must not
-// keep the Record.
+// Observer receives the events of a pipeline. A pipeline makes one call at a time. Methods must not block.
 type Observer interface {
-	// BatchDone reports a finished batch, whose record contains all its stages.
-	BatchDone(*Record)
 	// DeviceError reports that a device call failed. The kind is one of those that device.Kind returns, or KindProbe.
 	DeviceError(deviceID, kind string)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -20,14 +21,14 @@ type flowPoint struct {
 }
 
 // flowPoints collects, for each batch, the points of its arrow.
-type flowPoints map[*streams.Record][]flowPoint
+type flowPoints map[*inflight.Record][]flowPoint
 
 // add adds the points of a bar on a track: the stage of an engine track, or the other stages of a batch on its lane's
 // track. It skips slices without length, because an arrow can't be attached to them.
 func (f flowPoints) add(b bar, thread int) {
 	parts := []bar{b}
 	if b.whole {
-		parts = slices.DeleteFunc(b.stagesWithin(), func(part bar) bool { return slices.Contains(engineStages[:], part.stage) })
+		parts = slices.DeleteFunc(b.stagesWithin(), func(part bar) bool { return slices.Contains(engineStages[:], streams.Stage(part.stage)) })
 	}
 	for _, part := range parts {
 		if part.span.Duration() > 0 {
@@ -38,7 +39,7 @@ func (f flowPoints) add(b bar, thread int) {
 
 // events returns the arrows of a device's batches, which are in records. The offset converts times of the device's
 // clock to times of the trace.
-func (f flowPoints) events(records []streams.Record, process int, offset time.Duration) (events []traceEvent) {
+func (f flowPoints) events(records []inflight.Record, process int, offset time.Duration) (events []traceEvent) {
 	for i := range records {
 		points := f[&records[i]]
 		slices.SortStableFunc(points, func(a, b flowPoint) int { return cmp.Compare(a.at, b.at) })

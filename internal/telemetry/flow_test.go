@@ -119,10 +119,11 @@ func phasesOf(points []arrow) (phases string) {
 // TestFlowsOfUnfinishedBatches: an arrow goes as far as its batch did and skips stages of length zero.
 func TestFlowsOfUnfinishedBatches(t *testing.T) {
 	records := pipelined("host", 3, 1)
-	records[0].Stages[streams.Publish], records[0].Stages[streams.Settle] = streams.Span{}, streams.Span{}
+	records[0].Publish, records[0].Settle = streams.Span{}, streams.Span{}
 	records[1].Stages[streams.Compute].End = records[1].Stages[streams.Compute].Start
 	only := records[2].Stages[streams.Fill]
-	records[2].Stages = [streams.NumStages]streams.Span{streams.Fill: only}
+	eachSpan(records[2], func(s *streams.Span) { *s = streams.Span{} })
+	records[2].Stages[streams.Fill] = only
 	flows, _ := arrowsOf(t, timelineOf(records...))
 	got := map[string]string{}
 	for _, points := range flows {
@@ -138,10 +139,7 @@ func TestFlowsOfUnfinishedBatches(t *testing.T) {
 func TestFlowsOfPipelinesInTurn(t *testing.T) {
 	records := pipelined("host", 5, 2)
 	for _, r := range pipelined("host", 5, 2) {
-		for s := range r.Stages {
-			r.Stages[s].Start += 100 * ms
-			r.Stages[s].End += 100 * ms
-		}
+		later(r, 100*ms)
 		records = append(records, r)
 	}
 	flows, _ := arrowsOf(t, timelineOf(records...))

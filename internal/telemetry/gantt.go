@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -123,7 +124,7 @@ func (s stretch) overlapMarks(columns int) []byte {
 // busyAt counts the engines that are busy at a given time.
 func (s stretch) busyAt(at time.Duration) (engines int) {
 	for _, stage := range engineStages {
-		if slices.ContainsFunc(s.records, func(r streams.Record) bool {
+		if slices.ContainsFunc(s.records, func(r inflight.Record) bool {
 			span := r.Stages[stage]
 			return span.Start <= at && at < span.End
 		}) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -42,10 +43,7 @@ func TestGanttDrawsWhereOverlapIs(t *testing.T) {
 	records := pipelined("host", 30, 1) // one lane: nothing overlaps
 	for _, r := range pipelined("host", 30, 4) {
 		r.Batch += 30
-		for s := range r.Stages {
-			r.Stages[s].Start += time.Second
-			r.Stages[s].End += time.Second
-		}
+		later(r, time.Second)
 		records = append(records, r)
 	}
 	drawing := ganttOf(t, timelineOf(records...), 80)
@@ -90,10 +88,7 @@ func TestGanttAxis(t *testing.T) {
 	} {
 		records := pipelined("host", 30, 4)
 		for _, r := range records {
-			for s := range r.Stages {
-				r.Stages[s].Start *= factor
-				r.Stages[s].End *= factor
-			}
+			eachSpan(r, func(s *streams.Span) { s.Start, s.End = s.Start*factor, s.End*factor })
 		}
 		lines := strings.Split(ganttOf(t, timelineOf(records...), 80), "\n")
 		if got := strings.Join(strings.Fields(lines[8]), " "); got != want {
@@ -104,7 +99,7 @@ func TestGanttAxis(t *testing.T) {
 
 func TestGanttOfNothing(t *testing.T) {
 	want := "no batch has been on a device yet\n"
-	never := &streams.Record{Device: "host", Batch: 1, Stages: [streams.NumStages]streams.Span{streams.Fill: {End: ms}}}
+	never := &inflight.Record{Record: streams.Record{Device: "host", Batch: 1, Stages: [streams.NumStages]streams.Span{streams.Fill: {End: ms}}}}
 	for _, line := range []*telemetry.Timeline{telemetry.NewTimeline(0), timelineOf(never)} {
 		if got := ganttOf(t, line, 80); got != want {
 			t.Errorf("got %q", got)

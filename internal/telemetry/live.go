@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -66,7 +67,7 @@ type liveStats struct {
 	Pageable int64                    `json:"pageable"`
 }
 
-// liveBatch is a streams.Record in the page's format.
+// liveBatch is an inflight.Record in the page's format.
 type liveBatch struct {
 	Seq      uint64              `json:"seq"`    // number of this batch among all batches of all devices
 	Device   int                 `json:"device"` // index into the devices of the response
@@ -200,14 +201,14 @@ func (t trackedDevice) live(base time.Time, bounds LiveBounds, stats *liveStats)
 	}
 }
 
-func liveRecord(r *streams.Record, device int, seq uint64) liveBatch {
-	whole := extent(r)
+func liveRecord(r *inflight.Record, device int, seq uint64) liveBatch {
+	whole := r.Extent()
 	b := liveBatch{
 		Seq: seq, Device: device, Batch: r.Batch, Lane: r.Lane, Payloads: r.Payloads, Bytes: r.Bytes,
 		Results: r.ResultBytes, Scratch: r.Scratch, Closed: r.Closed.String(),
-		Start: nanos(whole.Start), Stages: make([]*[2]time.Duration, streams.NumStages),
+		Start: nanos(whole.Start), Stages: make([]*[2]time.Duration, inflight.NumStages),
 	}
-	for s, span := range r.Stages {
+	for s, span := range r.Spans() {
 		if span != (streams.Span{}) {
 			b.Stages[s] = &[2]time.Duration{span.Start - whole.Start, span.End - whole.Start}
 		}

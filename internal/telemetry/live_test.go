@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -73,23 +74,20 @@ func TestLiveGivesStagesExactly(t *testing.T) {
 	line.AddDevice("GPU-1", "NVIDIA H100", epoch)
 	r := pipelined("GPU-1", 1, 1)[0]
 	const old = 1<<60 + 1 // nanoseconds; not exact as a JavaScript number
-	for s := range r.Stages {
-		r.Stages[s].Start += old
-		r.Stages[s].End += old
-	}
-	r.Stages[streams.Settle] = streams.Span{}
+	later(r, old)
+	r.Settle = streams.Span{}
 	line.BatchDone(r)
 	b := ask(t, served(t, line), "").Batches[0]
 	start, err := strconv.ParseInt(b.Start, 10, 64)
 	if err != nil || start != int64(r.Stages[streams.Fill].Start) {
 		t.Errorf("starts at %s (%v), want %d", b.Start, err, r.Stages[streams.Fill].Start)
 	}
-	for s, want := range r.Stages {
+	for s, want := range r.Spans() {
 		switch got := b.Stages[s]; {
 		case want == streams.Span{} && got != nil:
-			t.Errorf("%v did not happen and is %v", streams.Stage(s), got)
+			t.Errorf("%v did not happen and is %v", inflight.Stage(s), got)
 		case want != streams.Span{} && (got == nil || got[0]+time.Duration(start) != want.Start || got[1]+time.Duration(start) != want.End):
-			t.Errorf("%v is %v since the start, want %v", streams.Stage(s), got, want)
+			t.Errorf("%v is %v since the start, want %v", inflight.Stage(s), got, want)
 		}
 	}
 	if b.Seq != 1 || b.Batch != 1 || b.Payloads != 100 || b.Bytes != 1<<20 || b.Closed != "bytes" || b.Error != "" {

@@ -26,7 +26,7 @@ type Build struct {
 	GoVersion string // version of the Go compiler
 }
 
-// Metrics counts what the worker does. It implements streams.Observer and ingest.Observer. Those calls allocate no
+// Metrics counts what the worker does. It implements Observer and ingest.Observer. Those calls allocate no
 // memory once a device is known. All methods are safe for concurrent use.
 //
 // Metrics of a device have the label device, whose value is the GPU's UUID or "host". Metrics of messages don't have
@@ -53,8 +53,8 @@ type Metrics struct {
 }
 
 var (
-	_ streams.Observer = (*Metrics)(nil)
-	_ ingest.Observer  = (*Metrics)(nil)
+	_ Observer        = (*Metrics)(nil)
+	_ ingest.Observer = (*Metrics)(nil)
 )
 
 // NewMetrics creates the metrics in a new registry, together with those of the Go runtime and the process.

@@ -189,7 +189,7 @@ func TestAddDeviceStartsAtZero(t *testing.T) {
 func TestStagesThatDidNotHappenAreNotObserved(t *testing.T) {
 	m := telemetry.NewMetrics(build)
 	r := pipelined("host", 1, 1)[0]
-	r.Stages[streams.Publish] = streams.Span{}
+	r.Publish = streams.Span{}
 	r.Err = errors.New("failed")
 	m.BatchDone(r)
 	families := gather(t, m)

@@ -39,7 +39,7 @@ type deviceMetrics struct {
 	payloads prometheus.Observer
 	bytes    prometheus.Observer
 	closed   [streams.NumCloseReasons]prometheus.Counter
-	stages   [streams.NumStages]prometheus.Observer
+	stages   [inflight.NumStages]prometheus.Observer
 	errors   [len(errorKinds)]prometheus.Counter
 }
 
@@ -52,7 +52,7 @@ func (v *batchVectors) forDevice(id string) *deviceMetrics {
 	for r := range streams.NumCloseReasons {
 		d.closed[r] = v.closed.WithLabelValues(id, r.String())
 	}
-	for s := range streams.NumStages {
+	for s := range inflight.NumStages {
 		d.stages[s] = v.stages.WithLabelValues(id, s.String())
 	}
 	for i, kind := range errorKinds {
@@ -78,14 +78,14 @@ func (m *Metrics) device(id string) *deviceMetrics {
 	return d
 }
 
-// BatchDone implements streams.Observer. It doesn't observe stages that did not happen.
-func (m *Metrics) BatchDone(r *streams.Record) {
+// BatchDone implements inflight.RecordObserver. It doesn't observe stages that did not happen.
+func (m *Metrics) BatchDone(r *inflight.Record) {
 	d := m.device(r.Device)
 	d.done.Inc()
 	d.payloads.Observe(float64(r.Payloads))
 	d.bytes.Observe(float64(r.Bytes))
 	d.closed[r.Closed].Inc()
-	for stage, span := range r.Stages {
+	for stage, span := range r.Spans() {
 		if span != (streams.Span{}) {
 			d.stages[stage].Observe(span.Duration().Seconds())
 		}

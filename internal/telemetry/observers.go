@@ -1,14 +1,23 @@
 package telemetry
 
-import "millrace/internal/streams"
+import (
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
+)
+
+// Observer receives the errors of devices and the records of batches.
+type Observer interface {
+	streams.Observer
+	inflight.RecordObserver
+}
 
 // Observers forwards every call to several observers, in order.
-type Observers []streams.Observer
+type Observers []Observer
 
-var _ streams.Observer = Observers(nil)
+var _ Observer = Observers(nil)
 
-// BatchDone implements streams.Observer.
-func (o Observers) BatchDone(r *streams.Record) {
+// BatchDone implements inflight.RecordObserver.
+func (o Observers) BatchDone(r *inflight.Record) {
 	for _, observer := range o {
 		observer.BatchDone(r)
 	}

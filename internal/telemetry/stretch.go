@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -16,7 +17,7 @@ const stretchBatches = 3
 type stretch struct {
 	device  string
 	span    streams.Span
-	records []streams.Record // batches with a busy engine within span, ordered by the start of their copy in
+	records []inflight.Record // batches with a busy engine within span, ordered by the start of their copy in
 }
 
 // busiest returns the stretch with the most overlap of engines, over all devices. Three engines at once count more than
@@ -63,7 +64,7 @@ const unusual = 4
 
 // usual returns the bars that took about as long as is usual for their stage.
 func usual(bars []bar) []bar {
-	var times [streams.NumStages][]time.Duration
+	var times [inflight.NumStages][]time.Duration
 	for _, b := range bars {
 		times[b.stage] = append(times[b.stage], b.span.Duration())
 	}
@@ -77,7 +78,7 @@ func usual(bars []bar) []bar {
 }
 
 // stretchLength returns stretchBatches times the median time that batches spend on the device.
-func stretchLength(records []streams.Record) time.Duration {
+func stretchLength(records []inflight.Record) time.Duration {
 	var times []time.Duration
 	for i := range records {
 		if d := onDevice(&records[i]).Duration(); d > 0 {
@@ -89,17 +90,17 @@ func stretchLength(records []streams.Record) time.Duration {
 }
 
 // onDevice returns a batch's time from the start of its copy in to the end of its copy out.
-func onDevice(r *streams.Record) streams.Span {
-	device := streams.Record{}
+func onDevice(r *inflight.Record) streams.Span {
+	device := inflight.Record{}
 	for _, stage := range engineStages {
 		device.Stages[stage] = r.Stages[stage]
 	}
-	return extent(&device)
+	return device.Extent()
 }
 
 // within returns the batches that have a busy engine within the span.
-func within(records []streams.Record, span streams.Span) []streams.Record {
-	var in []streams.Record
+func within(records []inflight.Record, span streams.Span) []inflight.Record {
+	var in []inflight.Record
 	for _, r := range records {
 		for _, stage := range engineStages {
 			if s := r.Stages[stage]; s.Start < span.End && s.End > span.Start {
@@ -108,7 +109,7 @@ func within(records []streams.Record, span streams.Span) []streams.Record {
 			}
 		}
 	}
-	slices.SortFunc(in, func(a, b streams.Record) int {
+	slices.SortFunc(in, func(a, b inflight.Record) int {
 		return cmp.Or(cmp.Compare(onDevice(&a).Start, onDevice(&b).Start), cmp.Compare(a.Batch, b.Batch))
 	})
 	return in
@@ -130,7 +131,7 @@ var weights = [streams.NumEngines + 1]time.Duration{2: 1, 3: 4}
 func overlapCurve(bars []bar) curve {
 	type change struct {
 		at     time.Duration
-		engine streams.Stage
+		engine inflight.Stage
 		step   int
 	}
 	changes := make([]change, 0, 2*len(bars))
@@ -140,8 +141,8 @@ func overlapCurve(bars []bar) curve {
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
 	var (
 		c       = make(curve, 1, len(changes)+1)
-		running [streams.NumStages]int // number of current bars on each engine
-		busy    int                    // number of engines with a current bar
+		running [inflight.NumStages]int // number of current bars on each engine
+		busy    int                     // number of engines with a current bar
 		overlap time.Duration
 		before  time.Duration
 	)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -12,11 +13,11 @@ import (
 // cover a few seconds.
 const TimelineBatches = 4096
 
-// Timeline remembers the latest batches of all devices. It implements streams.Observer. BatchDone copies the record and
+// Timeline remembers the latest batches of all devices. It implements Observer. BatchDone copies the record and
 // allocates no memory. All methods are safe for concurrent use.
 type Timeline struct {
 	mu      sync.Mutex
-	ring    []streams.Record // completely used once full is set
+	ring    []inflight.Record // completely used once full is set
 	next    int
 	full    bool
 	done    uint64 // total number of batches
@@ -38,11 +39,11 @@ type sums struct {
 	closed                           [streams.NumCloseReasons]uint64
 }
 
-var _ streams.Observer = (*Timeline)(nil)
+var _ Observer = (*Timeline)(nil)
 
 // NewTimeline returns a timeline that remembers the given number of batches, at least 1.
 func NewTimeline(batches int) *Timeline {
-	return &Timeline{ring: make([]streams.Record, max(batches, 1)), made: time.Now()}
+	return &Timeline{ring: make([]inflight.Record, max(batches, 1)), made: time.Now()}
 }
 
 // AddDevice registers a device before its first batch: its device.Info.ID and Name, and its Epoch, which is needed to
@@ -65,8 +66,8 @@ func (t *Timeline) device(id string) *trackedDevice {
 	return nil
 }
 
-// BatchDone implements streams.Observer. A device without AddDevice is assumed to share the clock of the first device.
-func (t *Timeline) BatchDone(r *streams.Record) {
+// BatchDone implements inflight.RecordObserver. A device without AddDevice is assumed to share the clock of the first device.
+func (t *Timeline) BatchDone(r *inflight.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := t.device(r.Device)
@@ -86,7 +87,10 @@ func (t *Timeline) BatchDone(r *streams.Record) {
 	}
 }
 
-func (s *sums) add(r *streams.Record) {
+// AddBatch adds a batch whose results nothing publishes.
+func (t *Timeline) AddBatch(r *streams.Record) { t.BatchDone(&inflight.Record{Record: *r}) }
+
+func (s *sums) add(r *inflight.Record) {
 	s.batches++
 	s.payloads += uint64(r.Payloads)
 	s.bytes += uint64(r.Bytes)
@@ -103,7 +107,7 @@ func (t *Timeline) DeviceError(string, string) {}
 // deviceTimeline is one device's part of a timeline.
 type deviceTimeline struct {
 	trackedDevice
-	records []streams.Record // in the order of their release
+	records []inflight.Record // in the order of their release
 }
 
 // snapshot copies the timeline, grouped by device in the order of their registration.
@@ -118,7 +122,7 @@ func (t *Timeline) snapshot() []deviceTimeline {
 	if !t.full {
 		older = nil
 	}
-	for _, part := range [][]streams.Record{older, t.ring[:t.next]} {
+	for _, part := range [][]inflight.Record{older, t.ring[:t.next]} {
 		for i := range part {
 			for d := range list {
 				if list[d].id == part[i].Device {
@@ -132,28 +136,13 @@ func (t *Timeline) snapshot() []deviceTimeline {
 
 // since returns copies of the devices and of the batches after the first after batches. It returns the newest ones, at
 // most limit, in the order of their release. The result done is the total number of batches.
-func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []streams.Record, done uint64) {
+func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []inflight.Record, done uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fresh := min(t.done-min(after, t.done), uint64(len(t.ring)), uint64(limit))
-	batches = make([]streams.Record, 0, fresh)
+	batches = make([]inflight.Record, 0, fresh)
 	for n := t.done - fresh; n < t.done; n++ {
 		batches = append(batches, t.ring[n%uint64(len(t.ring))])
 	}
 	return slices.Clone(t.devices), batches, t.done
-}
-
-// extent returns the time from the start of a record's first stage to the end of its last, on its device's clock. It is
-// empty if no stage happened.
-func extent(r *streams.Record) (whole streams.Span) {
-	for _, s := range r.Stages {
-		switch {
-		case s == streams.Span{}:
-		case whole == streams.Span{}:
-			whole = s
-		default:
-			whole.Start, whole.End = min(whole.Start, s.Start), max(whole.End, s.End)
-		}
-	}
-	return whole
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -98,7 +99,7 @@ func TestTraceHasATrackForEachEngineAndLane(t *testing.T) {
 func TestTraceEventsNest(t *testing.T) {
 	records := pipelined("host", 40, 4)
 	records[7].Stages[streams.Compute].End += 5 * ms // kernels of two batches at once
-	records[9].Stages[streams.Publish].Start -= 400 * us
+	records[9].Publish.Start -= 400 * us
 	events, tracks := traceOf(t, timelineOf(records...), 0)
 	if !slices.IsSortedFunc(events, func(a, b event) int {
 		if a.Ts < b.Ts {
@@ -186,9 +187,10 @@ func TestClocksOfTwoDevicesShareAnAxis(t *testing.T) {
 
 func TestTraceOfAFailedBatch(t *testing.T) {
 	r := pipelined("host", 1, 1)[0]
-	r.Stages = [streams.NumStages]streams.Span{streams.Fill: {Start: ms, End: 2 * ms}}
+	eachSpan(r, func(s *streams.Span) { *s = streams.Span{} })
+	r.Stages[streams.Fill] = streams.Span{Start: ms, End: 2 * ms}
 	r.Err = errors.New(`no "room"`)
-	events, tracks := traceOf(t, timelineOf(r, &streams.Record{Device: "host", Batch: 2}), 0)
+	events, tracks := traceOf(t, timelineOf(r, &inflight.Record{Record: streams.Record{Device: "host", Batch: 2}}), 0)
 	on := onTrack(events, tracks, "lane 0")
 	if len(on) != 2 || on[0].Args["error"] != `no "room"` || on[1].Name != "fill" || len(onTrack(events, tracks, "compute")) != 0 {
 		t.Errorf("events of a batch that only filled: %+v", events)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"millrace/internal/streams"
+	"millrace/internal/ingest/inflight"
 )
 
 // traceEvent is an event of the Chrome trace-event format, which Perfetto and chrome://tracing open. Source: "Trace
@@ -93,7 +93,7 @@ func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
 	if last <= 0 {
 		return
 	}
-	end := func(d *deviceTimeline, r *streams.Record) time.Duration { return extent(r).End + d.epoch.Sub(base) }
+	end := func(d *deviceTimeline, r *inflight.Record) time.Duration { return r.Extent().End + d.epoch.Sub(base) }
 	var newest time.Duration
 	for i := range devices {
 		for j := range devices[i].records {
@@ -102,7 +102,7 @@ func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
 	}
 	for i := range devices {
 		d := &devices[i]
-		d.records = slices.DeleteFunc(d.records, func(r streams.Record) bool { return end(d, &r) < newest-last })
+		d.records = slices.DeleteFunc(d.records, func(r inflight.Record) bool { return end(d, &r) < newest-last })
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -16,9 +17,9 @@ import (
 // bar is one rectangle on a track.
 type bar struct {
 	span  streams.Span
-	batch *streams.Record
-	stage streams.Stage // valid unless whole is set
-	whole bool          // the bar represents the batch, with its stages inside
+	batch *inflight.Record
+	stage inflight.Stage // valid unless whole is set
+	whole bool           // the bar represents the batch, with its stages inside
 }
 
 // track is a named group of bars that is drawn in as many rows as necessary.
@@ -33,14 +34,14 @@ type track struct {
 const maxRows = 1000
 
 // engineTracks returns the device stages of each engine.
-func engineTracks(records []streams.Record) []track {
+func engineTracks(records []inflight.Record) []track {
 	tracks := make([]track, streams.NumEngines)
 	for e := range streams.NumEngines {
 		tracks[e] = track{name: e.String(), id: 1 + int(e)*maxRows}
 		for i := range records {
 			stage := engineStages[e]
 			if span := records[i].Stages[stage]; span != (streams.Span{}) {
-				tracks[e].bars = append(tracks[e].bars, bar{span: span, batch: &records[i], stage: stage})
+				tracks[e].bars = append(tracks[e].bars, bar{span: span, batch: &records[i], stage: inflight.Stage(stage)})
 			}
 		}
 	}
@@ -53,11 +54,11 @@ var engineStages = [streams.NumEngines]streams.Stage{
 }
 
 // laneTracks returns the batches of each lane, from the start of filling to the end of settling.
-func laneTracks(records []streams.Record) []track {
+func laneTracks(records []inflight.Record) []track {
 	var tracks []track
 	byLane := map[int]int{}
 	for i := range records {
-		whole := extent(&records[i])
+		whole := records[i].Extent()
 		if whole == (streams.Span{}) {
 			continue
 		}
@@ -99,14 +100,14 @@ func (t track) rows() [][]bar {
 func (b bar) stagesWithin() []bar {
 	var parts []bar
 	var from time.Duration
-	for s, span := range b.batch.Stages {
+	for s, span := range b.batch.Spans() {
 		if span == (streams.Span{}) {
 			continue
 		}
 		span.Start = max(span.Start, from)
 		span.End = max(span.End, span.Start)
 		from = span.End
-		parts = append(parts, bar{span: span, batch: b.batch, stage: streams.Stage(s)})
+		parts = append(parts, bar{span: span, batch: b.batch, stage: inflight.Stage(s)})
 	}
 	return parts
 }

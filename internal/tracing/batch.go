@@ -19,16 +19,16 @@ var _ inflight.BatchObserver = (*Tracer)(nil)
 
 // BatchEnded implements inflight.BatchObserver. It creates a span for the batch with a child span for each stage, with
 // the times at which they ran.
-func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[inflight.Payload]) {
+func (t *Tracer) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Payload]) {
 	t.mu.RLock()
 	clock, known := t.devices[r.Device]
 	t.mu.RUnlock()
-	start, end, ran := extent(r)
-	if !known || !ran {
+	whole := r.Extent()
+	if !known || whole == (streams.Span{}) {
 		return
 	}
 	ctx, span := t.tracer.Start(context.Background(), "process "+t.names.Stream,
-		api.WithNewRoot(), api.WithSpanKind(api.SpanKindConsumer), api.WithTimestamp(clock.epoch.Add(start)), api.WithAttributes(
+		api.WithNewRoot(), api.WithSpanKind(api.SpanKindConsumer), api.WithTimestamp(clock.epoch.Add(whole.Start)), api.WithAttributes(
 			semconv.MessagingSystemKey.String("nats"),
 			semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
 			semconv.MessagingDestinationName(t.names.Stream), semconv.MessagingConsumerGroupName(t.names.Consumer),
@@ -43,32 +43,17 @@ func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[inflight.Payloa
 		if r.Err != nil {
 			span.SetStatus(codes.Error, r.Err.Error())
 		}
-		for stage, at := range r.Stages {
+		for stage, at := range r.Spans() {
 			if at != (streams.Span{}) {
-				t.stage(ctx, streams.Stage(stage), clock.epoch, at, r.Payloads)
+				t.stage(ctx, inflight.Stage(stage), clock.epoch, at, r.Payloads)
 			}
 		}
 	}
-	span.End(api.WithTimestamp(clock.epoch.Add(end)))
-}
-
-// extent returns the start of a batch's first stage and the end of its last, on the device's clock. It returns false if
-// no stage ran.
-func extent(r *streams.Record) (start, end time.Duration, ran bool) {
-	for _, at := range r.Stages {
-		if at == (streams.Span{}) {
-			continue
-		}
-		if !ran {
-			start = at.Start
-		}
-		end, ran = max(end, at.End), true
-	}
-	return start, end, ran
+	span.End(api.WithTimestamp(clock.epoch.Add(whole.End)))
 }
 
 // stage creates the span of one stage. Stages that call the server follow the semantic conventions for messaging.
-func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time, at streams.Span, payloads int) {
+func (t *Tracer) stage(ctx context.Context, stage inflight.Stage, epoch time.Time, at streams.Span, payloads int) {
 	name, kind := stage.String(), api.SpanKindInternal
 	var attributes []attribute.KeyValue
 	message := func(operation attribute.KeyValue, stream string) {
@@ -79,9 +64,9 @@ func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time
 		}
 	}
 	switch stage {
-	case streams.Publish:
+	case inflight.Publish:
 		message(semconv.MessagingOperationTypeSend, t.names.ResultStream)
-	case streams.Settle:
+	case inflight.Settle:
 		message(semconv.MessagingOperationTypeSettle, t.names.Stream)
 	}
 	_, span := t.tracer.Start(ctx, name, api.WithSpanKind(kind), api.WithTimestamp(epoch.Add(at.Start)), api.WithAttributes(attributes...))

@@ -24,13 +24,19 @@ import (
 
 // batch returns the record of a batch whose stages take a millisecond each, one after the other, starting at one
 // second.
-func batch() *streams.Record {
-	r := &streams.Record{Device: "host", Batch: 7, Lane: 1, Payloads: 3, Bytes: 1000, ResultBytes: 24, Closed: streams.ClosedByLinger}
+func batch() *inflight.Record {
+	r := &inflight.Record{Record: streams.Record{
+		Device: "host", Batch: 7, Lane: 1, Payloads: 3, Bytes: 1000, ResultBytes: 24, Closed: streams.ClosedByLinger,
+	}}
 	at := time.Second
-	for stage := range r.Stages {
-		r.Stages[stage] = streams.Span{Start: at, End: at + time.Millisecond}
+	next := func() streams.Span {
 		at += time.Millisecond
+		return streams.Span{Start: at - time.Millisecond, End: at}
 	}
+	for stage := range r.Stages {
+		r.Stages[stage] = next()
+	}
+	r.Publish, r.Settle = next(), next()
 	return r
 }
 
@@ -152,9 +158,10 @@ func TestABatchThatFailed(t *testing.T) {
 	for stage := streams.Compute; stage < streams.NumStages; stage++ {
 		r.Stages[stage] = streams.Span{}
 	}
+	r.Publish, r.Settle = streams.Span{}, streams.Span{}
 	tr.BatchEnded(r, traced())
-	tr.BatchEnded(&streams.Record{Device: "host"}, traced())    // no stage ran
-	tr.BatchEnded(&streams.Record{Device: "unknown"}, traced()) // its clock is unknown
+	tr.BatchEnded(&inflight.Record{Record: streams.Record{Device: "host"}}, traced())    // no stage ran
+	tr.BatchEnded(&inflight.Record{Record: streams.Record{Device: "unknown"}}, traced()) // its clock is unknown
 	closeTracer(t, tr)
 	root := c.named(t, "process INGEST")
 	wantSpan(t, root, epoch.Add(time.Second), 2*time.Millisecond, otlp.Span_SPAN_KIND_CONSUMER)

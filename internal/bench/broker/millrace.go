@@ -10,6 +10,7 @@ import (
 	"millrace/internal/bench"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -38,9 +39,7 @@ type millrace struct {
 func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
 	m.tally = newTally(l.n, m.took)
 	for _, d := range m.devices {
-		c := m.config(d.Info())
-		c.Observer = &m.ended
-		p, err := streams.New(d, c)
+		p, err := streams.New(d, m.config(d.Info()))
 		if err != nil {
 			return err
 		}
@@ -55,7 +54,7 @@ func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
 	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, ingest.Options{
 		Topology: s.topology(m.exclusive), More: m.conns[1:],
 		Operators: m.ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
-		Logger: quiet, Observer: m.tally,
+		Logger: quiet, Observer: m.tally, Records: &m.ended,
 	})
 	return err
 }
@@ -108,8 +107,5 @@ func (m *millrace) groups() int64 { return m.ended.Load() }
 // batchCounter counts the batches of all pipelines.
 type batchCounter struct{ atomic.Int64 }
 
-// BatchDone implements streams.Observer.
-func (c *batchCounter) BatchDone(*streams.Record) { c.Add(1) }
-
-// DeviceError implements streams.Observer. The batch returns the error too.
-func (*batchCounter) DeviceError(string, string) {}
+// BatchDone implements inflight.RecordObserver.
+func (c *batchCounter) BatchDone(*inflight.Record) { c.Add(1) }

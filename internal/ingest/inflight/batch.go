@@ -26,7 +26,7 @@ type Batch struct {
 	Bodies     Bodies    // encoded results
 
 	// The rest is for batches that are settled in order (exclusive delivery).
-	Record     streams.Record
+	Record     Record
 	Err        error         // why the batch has no results
 	Completed  chan struct{} // closed once Record, Err and Bodies are set
 	Finished   chan struct{} // closed when every delivery is settled; nil if nothing waits for that
@@ -130,7 +130,7 @@ func (g *Batch) Headroom(now time.Time, ackWait time.Duration) time.Duration {
 func (g *Batch) Result(i int) []byte { return g.Bodies.at(i) }
 
 // Report tells o that the batch has ended, if there is an observer. Otherwise it does and allocates nothing.
-func (g *Batch) Report(o BatchObserver, r *streams.Record) {
+func (g *Batch) Report(o BatchObserver, r *Record) {
 	if o != nil {
 		o.BatchEnded(r, g.Payloads)
 	}
@@ -148,7 +148,7 @@ func (g *Batch) Payloads(yield func(Payload) bool) {
 
 // Complete notes the result of a batch that has left the device and is settled in order.
 func (g *Batch) Complete(record streams.Record, err error) {
-	g.Record, g.Err = record, err
+	g.Record, g.Err = Record{Record: record}, err
 	g.OnLeave()
 	if g.OnComplete != nil {
 		g.OnComplete()

@@ -3,8 +3,6 @@ package inflight
 import (
 	"testing"
 	"time"
-
-	"millrace/internal/streams"
 )
 
 // countedMsg counts how often the server is told of progress.
@@ -66,7 +64,7 @@ func TestNakDelayGrowsToAMinute(t *testing.T) {
 
 // TestNobodyObservesBatchesForFree: without an observer a batch's end costs nothing more.
 func TestNobodyObservesBatchesForFree(t *testing.T) {
-	g, record := &Batch{Items: make([]Delivery, 100)}, &streams.Record{}
+	g, record := &Batch{Items: make([]Delivery, 100)}, &Record{}
 	if n := testing.AllocsPerRun(1000, func() { g.Report(nil, record) }); n != 0 {
 		t.Errorf("%v allocations a batch", n)
 	}

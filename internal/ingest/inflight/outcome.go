@@ -1,10 +1,6 @@
 package inflight
 
-import (
-	"iter"
-
-	"millrace/internal/streams"
-)
+import "iter"
 
 // Outcome is what became of an input message.
 type Outcome uint8
@@ -33,7 +29,7 @@ type Payload struct {
 type BatchObserver interface {
 	// BatchEnded: the device is done with a batch, and what could be published and settled of it is. Record and payloads
 	// are not to be kept.
-	BatchEnded(r *streams.Record, payloads iter.Seq[Payload])
+	BatchEnded(r *Record, payloads iter.Seq[Payload])
 }
 
 // Memory is what a worker's deliveries in flight take of what they may, in bytes.

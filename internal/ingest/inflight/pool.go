@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"millrace/internal/ingest/capacity"
 	"millrace/internal/streams"
 )
 
@@ -34,12 +35,7 @@ type Settings struct {
 
 const (
 	// BatchesPerSlot is how many batches may be between pull and acknowledgement for each that can be on a device.
-	// Publishing takes milliseconds where a device takes a fraction of one, so most batches in flight are being
-	// published, and with fewer the device would wait for the server.
-	BatchesPerSlot = 8
-
-	// fullPerSlot is how many full batches there is memory for, per batch that can be on a device: one on it, and one being published.
-	fullPerSlot = 2
+	BatchesPerSlot = capacity.BatchesPerSlot
 
 	// keepShare: unused batches and settle buffers may keep an eighth of the memory.
 	keepShare = 8
@@ -58,9 +54,9 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	for _, pipe := range pipes {
 		slots += pipe.Slots()
 		payloads, bytes := int64(pipe.BatchPayloads()), int64(pipe.BatchBytes())
-		full += fullPerSlot * int64(pipe.Slots()) * (bytes + bytes/8 + payloads*(s.Costs.perPayload()+usualHeaders))
+		full += capacity.FullPerSlot * int64(pipe.Slots()) * (bytes + bytes/8 + payloads*(s.Costs.perPayload()+usualHeaders))
 	}
-	p.payloads.limit = fullPerSlot * int64(slots) * largest
+	p.payloads.limit = capacity.FullPerSlot * int64(slots) * largest
 	p.free = NewFreeList(BatchesPerSlot*slots, p.NewBatch)
 	p.memory.limit, p.retained.most = full, full/keepShare
 	if s.Memory == 0 {

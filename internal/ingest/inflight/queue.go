@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/pull"
 )
 
@@ -18,7 +19,7 @@ type Queue struct {
 
 const (
 	// QueueMost is how many deliveries may wait.
-	QueueMost = 256
+	QueueMost = capacity.Queued
 
 	// queueBytes is how many bytes they may have together, headers included, unless a single one has more. One request of the pull
 	// brings as much.

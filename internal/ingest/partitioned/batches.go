@@ -130,7 +130,7 @@ func (b *pipelineBatches) probe(ctx context.Context) error {
 }
 
 func (b *pipelineBatches) report(g *inflight.Batch) {
-	b.pipe.Report(&g.Record)
+	g.Record.Report(b.s.Records)
 	g.Report(b.s.Batches, &g.Record)
 }
 

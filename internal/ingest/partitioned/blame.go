@@ -148,7 +148,7 @@ func (r *groupSearch) Run(ctx context.Context, items []int) error {
 		return part.Err
 	}
 	if !r.unseen {
-		pipe.Report(&part.Record)
+		part.Record.Report(r.b.s.Records)
 	}
 	for n, i := range items {
 		r.bodies[i] = part.Result(n)

@@ -44,8 +44,9 @@ type Settings struct {
 
 	Log      *slog.Logger
 	Observer Observer
-	Batches  inflight.BatchObserver // nil for none
-	Stalls   *stall.Detector        // for the consumer of each partition
+	Records  inflight.RecordObserver // nil for none
+	Batches  inflight.BatchObserver  // nil for none
+	Stalls   *stall.Detector         // for the consumer of each partition
 }
 
 // Observer is told what happens to partitions. Calls come from several goroutines and must not block.

@@ -54,8 +54,8 @@ func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
 	}
 	published := s.batches.now()
 	err := s.acks.acknowledge(drainCtx, g)
-	g.Record.Stages[streams.Publish] = streams.Span{Start: start, End: published}
-	g.Record.Stages[streams.Settle] = streams.Span{Start: published, End: s.batches.now()}
+	g.Record.Publish = streams.Span{Start: start, End: published}
+	g.Record.Settle = streams.Span{Start: published, End: s.batches.now()}
 	if !failed { // otherwise that was reported, with the failure
 		s.batches.report(g)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,19 +18,10 @@ import (
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = time.Minute
+const patience = natstest.Patience
 
-// until returns once cond holds. It spins: use it for states that nothing announces, and that are near.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not: %s", patience, what)
-		}
-		runtime.Gosched()
-	}
-}
+// until is natstest.Until.
+var until = natstest.Until
 
 // rig is a server, a stream RESULTS on it, and a client that looks at it.
 type rig struct {

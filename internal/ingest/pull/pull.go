@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/capacity"
 )
 
 // What ends a pull, beside the errors of the context and of the connection (nats.ErrConnectionClosed).
@@ -47,7 +49,7 @@ type Request struct {
 
 // outstanding is how many requests are with the server at once, so that it has another while the end of one is on its way.
 // So what is on its way and waits here is bounded by twice what one request asks for.
-const outstanding = 2
+const outstanding = capacity.Requests
 
 // ticksPerBeat is how often between two heartbeats the silence is measured.
 const ticksPerBeat = 2

@@ -10,10 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natstest"
 )
 
 // patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = time.Minute
+const patience = natstest.Patience
 
 // rig is a server, a stream IN with a consumer "in" on it, and a client.
 type rig struct {
@@ -143,9 +144,5 @@ func (r *rig) info() *jetstream.ConsumerInfo {
 // until returns once the consumer is in that state.
 func (r *rig) until(what string, cond func(*jetstream.ConsumerInfo) bool) {
 	r.t.Helper()
-	for !cond(r.info()) {
-		if r.ctx.Err() != nil {
-			r.t.Fatalf("after %v still not: %s", patience, what)
-		}
-	}
+	natstest.Until(r.t, what, func() bool { return cond(r.info()) })
 }

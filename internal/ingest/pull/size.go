@@ -5,15 +5,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/capacity"
 )
 
 const (
 	// RequestBytes is how many bytes one request asks for if the largest message is smaller. A pull has two requests at once. The
 	// server cuts a client off as a slow consumer if more than 64 MiB are on the way; 4 to 8 MiB ran well.
 	RequestBytes = 2 << 20
-
-	// requestMessages bounds a request for small messages.
-	requestMessages = 4096
 
 	// heartbeat is how often the server says that a pull is alive. After two missing heartbeats the pull is made again.
 	heartbeat = 2 * time.Second
@@ -38,7 +37,7 @@ type Size struct {
 
 // NewSize returns the fastest size that a consumer allows. A consumer refuses a request that exceeds its own bounds.
 func NewSize(c jetstream.ConsumerConfig) Size {
-	s := Size{Messages: requestMessages, Least: RequestBytes, Most: c.MaxRequestMaxBytes, Beat: heartbeat}
+	s := Size{Messages: capacity.RequestMessages, Least: RequestBytes, Most: c.MaxRequestMaxBytes, Beat: heartbeat}
 	if c.MaxRequestBatch > 0 {
 		s.Messages = min(s.Messages, c.MaxRequestBatch)
 	}

@@ -21,7 +21,8 @@ type acknowledger struct {
 	pool    *inflight.Pool
 	results *results.Writer
 	judge   *quarantine.Judge
-	batches inflight.BatchObserver // nil for none
+	batches inflight.BatchObserver  // nil for none
+	records inflight.RecordObserver // nil for none
 	log     *slog.Logger
 
 	confirm    bool          // have the server confirm every acknowledgement
@@ -42,7 +43,7 @@ const (
 
 func newAcknowledger(s Settings) *acknowledger {
 	return &acknowledger{
-		ledger: newLedger(), pool: s.Pool, results: s.Results, judge: s.Judge, batches: s.Batches, log: s.Log,
+		ledger: newLedger(), pool: s.Pool, results: s.Results, judge: s.Judge, batches: s.Batches, records: s.Records, log: s.Log,
 		confirm: s.Confirm, confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow),
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Finish implements quarantine.Deliveries. It encodes and publishes the results of a completed batch, and acknowledges each input once its
 // result is stored. It gives back what could not be published before ctx ended.
 func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, buffers *results.Buffers) {
-	record := *b.ReadRecord()
+	record := inflight.Record{Record: *b.ReadRecord()}
 	start := pipe.Now()
 	a.judge.CameRight(pipe, g)
 	g.StartPublish()
@@ -22,8 +22,8 @@ func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *in
 	if err != nil {
 		a.giveBackAll(g, context.Canceled)
 	}
-	record.Stages[streams.Publish] = streams.Span{Start: start, End: published - buffers.Settling}
-	record.Stages[streams.Settle] = streams.Span{Start: published - buffers.Settling, End: pipe.Now()}
-	pipe.Report(&record)
+	record.Publish = streams.Span{Start: start, End: published - buffers.Settling}
+	record.Settle = streams.Span{Start: published - buffers.Settling, End: pipe.Now()}
+	record.Report(a.records)
 	g.Report(a.batches, &record)
 }

@@ -34,7 +34,8 @@ type Settings struct {
 
 	Log      *slog.Logger
 	Observer Observer
-	Batches  inflight.BatchObserver // nil for none
+	Records  inflight.RecordObserver // nil for none
+	Batches  inflight.BatchObserver  // nil for none
 }
 
 // Observer is told what the consumer delivers. Calls come from several goroutines and must not block.

@@ -41,11 +41,11 @@ func (s *settler) settle(drainCtx context.Context, b *streams.Batch, buffers *re
 		return
 	}
 	if err := b.Err(); err != nil {
-		record := *b.ReadRecord()
+		record := inflight.Record{Record: *b.ReadRecord()}
 		b.Release()
 		g.Report(s.ends.batches, &record)
 		s.bisector.Refused(s.pipe, g, err)
-		s.pipe.Report(&record)
+		record.Report(s.ends.records)
 		return
 	}
 	s.ends.Finish(drainCtx, s.pipe, g, b, buffers)
