@@ -48,8 +48,8 @@ func tooMuchMemory(r *rig) {
 	r.fails("pool alloc", err, device.ErrOutOfMemory)
 
 	m, b := r.memory(4096), r.host(4096, 1)
-	r.ok("copy in", s.CopyIn(m, b))
-	r.freeAll(p, s, []device.Memory{r.take(p, s, 4096)})
+	r.ok(s.CopyIn(m, b))
+	r.freeAll(p, s, r.take(p, s, 4096))
 }
 
 // invalidCopies checks that a copy to a destination that is too short is refused before anything is written.
@@ -144,5 +144,5 @@ func foreignObjects(r *rig) {
 		_, err = r.dev.(device.Gater).Gate(other)
 		r.fails("gate on a foreign stream", err, device.ErrInvalid)
 	}
-	r.freeAll(p, s, []device.Memory{m})
+	r.freeAll(p, s, m)
 }

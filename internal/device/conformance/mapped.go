@@ -35,14 +35,13 @@ func launchInPlace(r *rig) {
 		mapped := make([]device.Memory, 3)
 		for i, buffer := range []device.HostBuffer{b.rows, b.offsets, out} {
 			at, err := m.Map(buffer)
-			r.ok("map", err)
+			r.ok(err)
 			mapped[i] = at
 		}
 		skip := int(-mapped[2].Addr % align)
 		args := b.args
 		args.Rows, args.Offsets, args.Result = mapped[0], mapped[1], mapped[2].Slice(skip, b.needs.Result)
-		r.ok("launch in place", s.Launch(k, args))
-		r.sync(s)
+		r.ok(s.Launch(k, args), s.Synchronize())
 		r.wantRecords(c.name+" in place", out.Slice(skip, b.needs.Result).Bytes(), want, len(data))
 	}
 }
