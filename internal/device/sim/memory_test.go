@@ -176,8 +176,8 @@ func TestCloseReportsLeaks(t *testing.T) {
 		t.Fatalf("close: %v, want a leak error", err)
 	}
 	want := []string{
-		"stream lane-0", "event", "kernel crc", "pool 256 bytes used",
-		"memory 10 bytes", "host buffer 20 bytes",
+		"event", "host buffer 20 bytes", "kernel crc", "memory 10 bytes",
+		"pool 256 bytes used", "stream lane-0",
 	}
 	if !slices.Equal(leak.Open, want) || leak.Device != "sim-5" {
 		t.Errorf("%s leaks %q, want %q", leak.Device, leak.Open, want)

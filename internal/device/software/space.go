@@ -1,9 +1,10 @@
-// Package memory is the memory of a device that runs in this process: its address space, the pools that cut it up, and
-// the host buffers that copies and kernels reach. Devices host and sim are built on it.
+// Package software is what the devices that run in this process have in common: the state of the device, its operators, its
+// address space, the pools that cut it up, and the host buffers that copies and kernels reach. Devices host and sim are built
+// on it.
 //
-// It knows which bytes an address names and which block an allocation gets. The device decides when work runs, and what a
-// wrong address costs. Start reading at Space, then Pool.
-package memory
+// It knows which bytes an address names, which block an allocation gets, and whether a launch is possible. The device decides
+// when work runs, and what a wrong address costs. Start reading at Base, then Space and Pool.
+package software
 
 import (
 	"fmt"
@@ -33,10 +34,15 @@ type Space struct {
 	limit int64  // bytes
 	fresh byte   // what memory is filled with that was never used
 
+	usable func(call string) error // nil while the device takes calls
+
 	mu       sync.RWMutex
 	segments []*segment // by base, ascending
 	next     uint64     // base of the next segment
 	used     int64
+
+	poolsMu sync.Mutex
+	pools   []*Pool // closed ones too, until their memory has gone back
 }
 
 // segment is memory taken in one piece: an allocation of Space.Alloc, or what a pool cuts up.
@@ -49,12 +55,15 @@ type segment struct {
 // NewSpace makes the memory of the device with that id: limit bytes, none of which are taken from the system yet. What was
 // never used is filled with fresh; only 0 costs nothing.
 func NewSpace(id string, limit int64, fresh byte) *Space {
-	return &Space{id: id, limit: limit, fresh: fresh, next: gap}
+	return &Space{id: id, limit: limit, fresh: fresh, next: gap, usable: func(string) error { return nil }}
 }
 
 // Alloc allocates bytes. Fails with device.ErrInvalid for less than 1, and with device.ErrOutOfMemory.
 func (s *Space) Alloc(bytes int) (device.Memory, error) {
 	const call = "alloc"
+	if err := s.usable(call); err != nil {
+		return device.Memory{}, err
+	}
 	if bytes <= 0 {
 		return device.Memory{}, s.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
 	}
@@ -212,6 +221,13 @@ func (s *Space) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.segments, s.used = nil, 0
+}
+
+// ReleasePools lets every pool give back what it need not keep. A device calls it when it synchronizes.
+func (s *Space) ReleasePools() {
+	s.poolsMu.Lock()
+	defer s.poolsMu.Unlock()
+	s.pools = slices.DeleteFunc(s.pools, (*Pool).Release)
 }
 
 // left is how many bytes may still be taken.
