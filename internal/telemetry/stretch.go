@@ -25,7 +25,8 @@ type stretch struct {
 func (t *Timeline) busiest() (stretch, bool) {
 	var best stretch
 	most := -1.0
-	for _, d := range t.snapshot() {
+	devices, _ := t.snapshot()
+	for _, d := range devices {
 		bars := d.engineBars()
 		if len(bars) == 0 {
 			continue
