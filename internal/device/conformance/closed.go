@@ -22,11 +22,10 @@ func closedStream(r *rig) {
 	args := r.newBatch(k, [][]byte{[]byte("x")}).args
 	r.ok(open.Record(e), s.CopyIn(m, b), s.Close()) // waits for the copy
 	r.ok(s.Close())
-	_, alloc := p.Alloc(s, 64)
 	for what, err := range map[string]error{
 		"copy in": s.CopyIn(m, b), "copy out": s.CopyOut(b, m), "fill": s.Fill(m, 1), "launch": s.Launch(k, args),
 		"record": s.Record(e), "wait": s.Wait(e), "notify": s.Notify(1), "synchronize": s.Synchronize(),
-		"pool alloc": alloc, "pool free": p.Free(s, pooled),
+		"pool alloc": failure(p.Alloc(s, 64)), "pool free": p.Free(s, pooled),
 	} {
 		r.fails(what+" on a closed stream", err, device.ErrClosed)
 	}
@@ -40,9 +39,9 @@ func closedEvent(r *rig) {
 	e, err := r.dev.NewEvent(device.Timed)
 	r.ok(err)
 	r.ok(s.Record(e), s.Synchronize(), e.Close(), e.Close())
-	_, done := e.Done()
-	_, at := e.Time()
-	for what, err := range map[string]error{"record": s.Record(e), "wait": s.Wait(e), "done": done, "time": at} {
+	for what, err := range map[string]error{
+		"record": s.Record(e), "wait": s.Wait(e), "done": failure(e.Done()), "time": failure(e.Time()),
+	} {
 		r.fails(what+" of a closed event", err, device.ErrClosed)
 	}
 }
@@ -53,8 +52,7 @@ func closedPool(r *rig) {
 	r.ok(err)
 	r.freeAll(p, s, r.take(p, s, 4096))
 	r.ok(p.Close(), p.Close())
-	_, err = p.Alloc(s, 4096)
-	r.fails("alloc from a closed pool", err, device.ErrClosed)
+	r.fails("alloc from a closed pool", failure(p.Alloc(s, 4096)), device.ErrClosed)
 }
 
 func closedKernel(r *rig) {
@@ -68,16 +66,11 @@ func closedKernel(r *rig) {
 
 func closedDevice(r *rig) {
 	r.ok(r.dev.Close(), r.dev.Close())
-	_, stream := r.dev.NewStream("s")
-	_, event := r.dev.NewEvent(0)
-	_, host := r.dev.AllocHost(1)
-	_, memory := r.dev.Alloc(1)
-	_, pool := r.dev.NewPool(keepAll)
-	_, kernel := r.dev.Kernel("crc32c", nil)
-	_, wait := r.dev.WaitCompletion(context.Background())
 	for what, err := range map[string]error{
-		"new stream": stream, "new event": event, "alloc host": host, "alloc": memory, "new pool": pool,
-		"kernel": kernel, "wait completion": wait, "check": r.dev.Check(context.Background()),
+		"new stream": failure(r.dev.NewStream("s")), "new event": failure(r.dev.NewEvent(0)), "alloc": failure(r.dev.Alloc(1)),
+		"alloc host": failure(r.dev.AllocHost(1)), "new pool": failure(r.dev.NewPool(keepAll)),
+		"kernel": failure(r.dev.Kernel("crc32c", nil)), "check": r.dev.Check(context.Background()),
+		"wait completion": failure(r.dev.WaitCompletion(context.Background())),
 	} {
 		r.fails(what+" on a closed device", err, device.ErrClosed)
 	}

@@ -109,8 +109,7 @@ func waitContextDone(r *rig) {
 	}()
 	cancel()
 	r.fails("wait with a canceled context", <-ended, context.Canceled)
-	_, err := r.dev.WaitCompletion(ctx)
-	r.fails("wait with a context canceled before", err, context.Canceled)
+	r.fails("wait with a context canceled before", failure(r.dev.WaitCompletion(ctx)), context.Canceled)
 	r.ok(s.Notify(5))
 	r.wantTokens(5)
 }

@@ -39,6 +39,14 @@ func (r *rig) take(p device.Pool, s device.Stream, length int) device.Memory {
 	return m
 }
 
+// wantReserved checks how many bytes a pool has taken from the device.
+func (r *rig) wantReserved(when string, p device.Pool, least, most int64) {
+	r.Helper()
+	if st := r.stats(p); st.Reserved < least || st.Reserved > most {
+		r.Errorf("%s: the pool has taken %d bytes, want %d to %d", when, st.Reserved, least, most)
+	}
+}
+
 // drain allocates pieces until the pool refuses, and checks the error.
 func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 	r.Helper()
@@ -100,16 +108,13 @@ func poolStats(r *rig) {
 // poolLimited checks that an allocation beyond the limit fails, and that later ones succeed after memory was freed.
 func poolLimited(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
-	_, err := p.Alloc(s, poolLimit+piece)
-	r.fails("alloc of more than the cap", err, device.ErrOutOfMemory)
+	r.fails("alloc of more than the cap", failure(p.Alloc(s, poolLimit+piece)), device.ErrOutOfMemory)
 	for range 3 {
 		all := r.drain(p, s)
 		if len(all) < poolLimit/piece/2 {
 			r.Errorf("a pool capped at %d bytes gave only %d pieces of %d", poolLimit, len(all), piece)
 		}
-		if st := r.stats(p); st.Reserved > poolLimit {
-			r.Errorf("a pool capped at %d bytes has taken %d", poolLimit, st.Reserved)
-		}
+		r.wantReserved("drained", p, 0, poolLimit)
 		for i, m := range all { // the stream is unchanged and takes work
 			r.ok(s.Fill(m, byte(i)))
 		}
@@ -133,9 +138,7 @@ func thresholdKeeps(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	r.freeAll(p, s, r.take(p, s, piece))
 	r.sync(s)
-	if st := r.stats(p); st.Reserved < piece {
-		r.Errorf("%d bytes are below the release threshold, but the pool kept %d", piece, st.Reserved)
-	}
+	r.wantReserved("below the release threshold", p, piece, poolLimit)
 }
 
 // thresholdReleases checks that unused memory above the threshold returns to the device when it synchronizes.
@@ -143,21 +146,15 @@ func thresholdReleases(r *rig) {
 	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: poolLimit})
 	r.freeAll(p, s, r.take(p, s, piece))
 	r.sync(s)
-	if st := r.stats(p); st.Reserved != 0 {
-		r.Errorf("with release threshold 0 and nothing used, a synchronized pool keeps %d bytes", st.Reserved)
-	}
+	r.wantReserved("with release threshold 0, synchronized", p, 0, 0)
 	r.ok(p.SetReleaseThreshold(poolLimit))
 	r.freeAll(p, s, r.take(p, s, piece))
 	r.sync(s)
-	if st := r.stats(p); st.Reserved < piece {
-		r.Errorf("with the threshold raised, a synchronized pool keeps %d bytes, want %d or more", st.Reserved, piece)
-	}
+	r.wantReserved("with the threshold raised, synchronized", p, piece, poolLimit)
 	r.ok(p.SetReleaseThreshold(0))
 	r.freeAll(p, s, r.take(p, s, piece))
 	r.sync(s)
-	if st := r.stats(p); st.Reserved != 0 {
-		r.Errorf("with the threshold lowered again, a synchronized pool keeps %d bytes", st.Reserved)
-	}
+	r.wantReserved("with the threshold lowered again, synchronized", p, 0, 0)
 }
 
 // poolTrim checks that unused memory returns at once, and that used memory stays with its contents.
@@ -168,9 +165,7 @@ func poolTrim(r *rig) {
 	r.freeAll(p, s, r.take(p, s, poolLimit/2))
 	before := r.stats(p)
 	r.ok(p.Trim(before.Reserved))
-	if st := r.stats(p); st.Reserved != before.Reserved {
-		r.Errorf("trim to %d bytes changed what is reserved to %d", before.Reserved, st.Reserved)
-	}
+	r.wantReserved("trimmed to what is reserved", p, before.Reserved, before.Reserved)
 	r.ok(p.Trim(0))
 	if st := r.stats(p); st.Reserved >= before.Reserved || st.Reserved < piece || st.Used < piece {
 		r.Errorf("after a trim with %d bytes in use: %+v, before it %+v", piece, st, before)
@@ -179,9 +174,7 @@ func poolTrim(r *rig) {
 	r.freeAll(p, s, kept)
 	r.wantAll("memory in use during a trim", out, 7)
 	r.ok(p.Trim(0))
-	if st := r.stats(p); st.Reserved != 0 {
-		r.Errorf("trimmed with nothing in use, the pool keeps %d bytes", st.Reserved)
-	}
+	r.wantReserved("trimmed with nothing in use", p, 0, 0)
 	r.freeAll(p, s, r.take(p, s, piece)) // the pool still works
 }
 
@@ -211,8 +204,7 @@ func poolCloseBeforeFree(r *rig) {
 	r.ok(err)
 	m, out := r.take(p, s, piece), r.host(piece, 0)
 	r.ok(p.Close())
-	_, err = p.Alloc(s, piece)
-	r.fails("alloc from a closed pool", err, device.ErrClosed)
+	r.fails("alloc from a closed pool", failure(p.Alloc(s, piece)), device.ErrClosed)
 	r.ok(s.Fill(m, 3), s.CopyOut(out, m), p.Free(s, m), s.Synchronize())
 	r.wantAll("memory of a closed pool", out, 3)
 	r.ok(p.Close())

@@ -50,6 +50,9 @@ func (r *rig) fails(what string, err, kind error) {
 	}
 }
 
+// failure returns the error of a call that also returns a value.
+func failure[T any](_ T, err error) error { return err }
+
 // closeLater calls release at the end of the test.
 func (r *rig) closeLater(release func() error) {
 	r.Cleanup(func() {
