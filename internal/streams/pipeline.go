@@ -104,7 +104,7 @@ type Pipeline struct {
 	copies  []copyIn   // see place.go; guarded by timing
 	behind  uint64     // like lane.behind, for the shared copy-in stream; guarded by timing
 
-	known known // payloads and results of probes
+	known func() known // returns the payloads and results of probes, computed once
 
 	ranger     device.Ranger // nil if ranges are off
 	hostWaited atomic.Int64  // nanoseconds
@@ -123,6 +123,7 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 		started: dev.Now(), progress: time.Now(),
 	}
 	p.changed = sync.NewCond(&p.mu)
+	p.known = sync.OnceValue(cfg.knownAnswers)
 	if p.schedule.Buffers == 0 {
 		p.schedule = Overlapped
 	}
