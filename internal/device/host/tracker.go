@@ -179,13 +179,13 @@ func (t *tracker) mustComeFirst(s *stream, freed addressRange) {
 }
 
 // mustBeIdle panics if any queued operation uses device memory.
-func (t *tracker) mustBeIdle(m device.Memory, call string) {
+func (t *tracker) mustBeIdle(m device.Memory) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forget()
 	for _, u := range t.uses {
 		if !u.host && u.span.overlaps(deviceRange(m)) {
-			panic(fmt.Sprintf("host device: %s: %v is in use by stream %s", call, software.Span(m), u.at.stream.name))
+			panic(fmt.Sprintf("host device: free: %v is in use by stream %s", software.Span(m), u.at.stream.name))
 		}
 	}
 }

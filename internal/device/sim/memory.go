@@ -65,9 +65,6 @@ func (d *Device) FreeHost(b device.HostBuffer) error {
 	const call = "free host"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.Usable(call); err != nil {
-		return err
-	}
 	at, _ := d.Buffers.Map(b) // fails where Free does
 	if err := d.Buffers.Free(b); err != nil {
 		return err
@@ -90,16 +87,12 @@ func (d *Device) Alloc(bytes int) (device.Memory, error) {
 // Free implements device.Device. Work that still uses the memory loses the device when it gets there;
 // the invariants build panics here already.
 func (d *Device) Free(m device.Memory) error {
-	const call = "free"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.Usable(call); err != nil {
-		return err
-	}
 	if err := d.Space.Free(m); err != nil {
 		return err
 	}
-	d.finish(call, m.Addr)
+	d.finish("free", m.Addr)
 	return nil
 }
 

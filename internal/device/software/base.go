@@ -53,7 +53,7 @@ func NewBase(c Config) *Base {
 		inPlace: c.InPlace,
 		open:    make(map[Object]struct{}),
 	}
-	b.Space.usable = b.Usable
+	b.Space.usable, b.Buffers.space.usable = b.Usable, b.Usable
 	for _, k := range c.Kernels {
 		b.kernels[k.Name()] = k
 	}
@@ -97,13 +97,8 @@ func (b *Base) Check(ctx context.Context) error {
 	return nil
 }
 
-// Map implements device.Mapper: a kernel is Go code of this process, so it reaches any buffer of AllocHost.
-func (b *Base) Map(buffer device.HostBuffer) (device.Memory, error) {
-	if err := b.Usable("map"); err != nil {
-		return device.Memory{}, err
-	}
-	return b.Buffers.Map(buffer)
-}
+// Map implements device.Mapper.
+func (b *Base) Map(buffer device.HostBuffer) (device.Memory, error) { return b.Buffers.Map(buffer) }
 
 // Usable returns nil while the device takes calls.
 func (b *Base) Usable(call string) error {
@@ -163,12 +158,12 @@ func (b *Base) Open() (all []Object) {
 
 // FreeAll frees all memory, and returns an error that names what the caller had not closed or freed.
 func (b *Base) FreeAll() error {
-	leaks := append(b.Space.Leaks(), b.Buffers.Leaks()...)
+	var leaks []string
 	for _, o := range b.Open() {
 		leaks = append(leaks, o.Leak())
 	}
-	b.Space.Clear()
-	b.Buffers.Clear()
+	leaks = append(leaks, b.Space.clear("memory")...)
+	leaks = append(leaks, b.Buffers.space.clear("host buffer")...)
 	if len(leaks) == 0 {
 		return nil
 	}
