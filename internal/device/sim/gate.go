@@ -52,10 +52,8 @@ func (d *Device) giveWay() bool {
 		return false
 	}
 	// Gates are kept in the order in which their streams got there, so the first one ends first.
-	d.moveTo(max(d.now, d.gates[0].start+gateTime))
-	if !d.Lost() {
-		d.pass(0)
-	}
+	d.now = max(d.now, d.gates[0].start+gateTime)
+	d.pass(0)
 	return true
 }
 

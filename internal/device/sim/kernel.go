@@ -52,7 +52,7 @@ func (d *Device) execute(k *software.Kernel, shape device.Shape, rows, table, sc
 	if m := d.marker(rows, d.offsets); m != nil {
 		return fmt.Errorf("injected loss: a row holds the marker %q", m)
 	}
-	return k.Run(rows, d.offsets, scratch, result, d.parallel)
+	return k.Run(rows, d.offsets, scratch, result, serial)
 }
 
 // mustBeWithin panics if a row is longer than the shape says, which a GPU does not see.

@@ -87,7 +87,7 @@ func (d *Device) step() bool {
 	if len(d.running) == 0 {
 		return false
 	}
-	d.moveTo(d.running[0].due)
+	d.now = d.running[0].due
 	for len(d.running) > 0 && d.running[0].due <= d.now {
 		d.end(heap.Pop(&d.running).(*op))
 	}
@@ -100,7 +100,7 @@ func (d *Device) advance(t time.Duration) {
 	for !d.Lost() {
 		d.dispatch()
 		if len(d.running) == 0 || d.running[0].due > t {
-			d.moveTo(t)
+			d.now = t
 			return
 		}
 		d.step()
@@ -116,16 +116,6 @@ func (d *Device) drive(done func() bool) {
 			panic("sim: work is queued that nothing can bring to an end")
 		}
 	}
-}
-
-// moveTo sets the clock, unless a loss of the device is due before.
-func (d *Device) moveTo(t time.Duration) {
-	if f, ok := lossBy(d.faults, t); ok {
-		d.now = f.At
-		d.lose(device.ErrLost, "device", "injected loss at %v", f.At)
-		return
-	}
-	d.now = t
 }
 
 // dispatch gives each free engine the operation that has been ready longest.

@@ -69,6 +69,10 @@ func TestIllegalAddresses(t *testing.T) {
 			r.ok(r.dev.Err())
 			r.is(s.Synchronize(), device.ErrLost)
 			r.is(r.dev.Err(), device.ErrLost)
+			// Only what a kernel did may be blamed on a payload.
+			if by := errors.Is(r.dev.Err(), device.ErrKernelFault); by != (name == "offsets that lead outside") {
+				t.Errorf("%v: by a kernel is %v", r.dev.Err(), by)
+			}
 		})
 	}
 }

@@ -61,10 +61,6 @@ type Options struct {
 	// Kernels are the operators the device knows. Their names must differ.
 	Kernels []device.HostKernel
 
-	// Parallel is handed to the kernels; nil runs them on the caller's goroutine alone. It changes how
-	// long a run really takes and nothing else.
-	Parallel device.Parallel
-
 	// Faults are the failures to inject. See Fault.
 	Faults []Fault
 
@@ -84,10 +80,9 @@ type Options struct {
 // Device is a simulated device. It has no goroutines of its own: whoever waits runs the simulation.
 type Device struct {
 	*software.Base
-	seed     uint64
-	cost     Model
-	parallel device.Parallel
-	faults   []Fault
+	seed   uint64
+	cost   Model
+	faults []Fault
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change of state; nil while nobody waits for one
@@ -114,7 +109,7 @@ func Open(o Options) (*Device, error) {
 		return nil, device.Errorf("open", id, device.ErrInvalid, "%v", err)
 	}
 	slots := max(o.Cost.ComputeSlots, 1)
-	d := &Device{
+	return &Device{
 		Base: software.NewBase(software.Config{
 			Info: device.Info{
 				Kind:   "sim",
@@ -127,18 +122,13 @@ func Open(o Options) (*Device, error) {
 			Kernels:    o.Kernels,
 			InPlace:    func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
 		}),
-		seed:     o.Seed,
-		cost:     o.Cost,
-		parallel: o.Parallel,
-		faults:   slices.Clone(o.Faults),
-		loop:     newLoop(slots),
-		lives:    make(lives),
-		trace:    trace{limit: max(orDefault(o.TraceLimit, DefaultTraceLimit), 0)},
-	}
-	if d.parallel == nil {
-		d.parallel = serial
-	}
-	return d, nil
+		seed:   o.Seed,
+		cost:   o.Cost,
+		faults: slices.Clone(o.Faults),
+		loop:   newLoop(slots),
+		lives:  make(lives),
+		trace:  trace{limit: max(orDefault(o.TraceLimit, DefaultTraceLimit), 0)},
+	}, nil
 }
 
 // check returns every problem of the options, joined.
@@ -162,7 +152,7 @@ func orDefault[T int | int64](v, otherwise T) T {
 	return v
 }
 
-// serial is the Parallel that does one call after another.
+// serial is the Parallel of all kernels: one call after another, on the goroutine that runs the simulation.
 func serial(n int, fn func(i int)) {
 	for i := range n {
 		fn(i)
