@@ -10,6 +10,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	if p.schedule.Buffers == 0 {
 		p.schedule = Overlapped
 	}
-	if p.schedule.Lanes == 0 {
-		p.schedule.Lanes = cfg.Lanes
-	}
+	p.schedule.Lanes = cmp.Or(p.schedule.Lanes, cfg.Lanes)
 	if err := cfg.check(p.schedule); err != nil {
 		return nil, err
 	}

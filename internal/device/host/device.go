@@ -11,6 +11,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -52,15 +53,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, device.Errorf("open", "host", device.ErrInvalid,
 			"memory limit %d and host memory limit %d must be at most %d bytes", o.MemoryLimit, o.HostMemoryLimit, int64(maxMemory))
 	}
-	if o.Cores == 0 {
-		o.Cores = runtime.GOMAXPROCS(0)
-	}
-	if o.MemoryLimit == 0 {
-		o.MemoryLimit = DefaultMemory
-	}
-	if o.HostMemoryLimit == 0 {
-		o.HostMemoryLimit = DefaultMemory
-	}
+	o.Cores = cmp.Or(o.Cores, runtime.GOMAXPROCS(0))
+	o.MemoryLimit, o.HostMemoryLimit = cmp.Or(o.MemoryLimit, DefaultMemory), cmp.Or(o.HostMemoryLimit, DefaultMemory)
 	return o, nil
 }
 

@@ -22,6 +22,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -115,10 +116,10 @@ func Open(o Options) (*Device, error) {
 				Kind:   "sim",
 				ID:     id,
 				Name:   fmt.Sprintf("simulated device (seed %d)", o.Seed),
-				Memory: orDefault(o.Memory, DefaultMemory),
+				Memory: cmp.Or(o.Memory, DefaultMemory),
 				Units:  slots,
 			},
-			HostMemory: orDefault(o.HostMemory, DefaultMemory),
+			HostMemory: cmp.Or(o.HostMemory, DefaultMemory),
 			Kernels:    o.Kernels,
 			InPlace:    func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
 		}),
@@ -127,7 +128,7 @@ func Open(o Options) (*Device, error) {
 		faults: slices.Clone(o.Faults),
 		loop:   newLoop(slots),
 		lives:  make(lives),
-		trace:  trace{limit: max(orDefault(o.TraceLimit, DefaultTraceLimit), 0)},
+		trace:  trace{limit: max(cmp.Or(o.TraceLimit, DefaultTraceLimit), 0)},
 	}, nil
 }
 
@@ -143,13 +144,6 @@ func (o Options) check() error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-func orDefault[T int | int64](v, otherwise T) T {
-	if v == 0 {
-		return otherwise
-	}
-	return v
 }
 
 // serial is the Parallel of all kernels: one call after another, on the goroutine that runs the simulation.
