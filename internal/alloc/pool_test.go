@@ -3,6 +3,7 @@ package alloc_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -133,7 +134,7 @@ func (l *ledger) Free(_ device.Stream, m device.Memory) error {
 	return nil
 }
 
-// Many streams allocate and free at random through the decorators, on a pool that fails at random. The limit is never
+// Many streams allocate and free at random through Counted, on a pool that fails at random. The limit is never
 // exceeded, failed calls change nothing, and at the end all memory is available again.
 func TestLimitAndCountUnderLoad(t *testing.T) {
 	for seed := range uint64(8) {
@@ -142,7 +143,7 @@ func TestLimitAndCountUnderLoad(t *testing.T) {
 			refusals := rand.New(rand.NewPCG(seed, 0)) // guarded by the ledger's mutex
 			well := false
 			l := &ledger{t: t, limit: limit, refuse: func() bool { return !well && refusals.IntN(4) == 0 }}
-			p := alloc.Count(alloc.Limit(l, limit))
+			p := alloc.Count(l, limit)
 			var users sync.WaitGroup
 			for i := range uint64(4) {
 				users.Go(func() { useAtRandom(t, p, rand.New(rand.NewPCG(seed, 1+i))) })
@@ -186,7 +187,7 @@ func useAtRandom(t *testing.T, p device.Pool, random *rand.Rand) {
 // Reading the counter while it changes must not give a difference below zero, which would become a huge number.
 func TestOutstandingWhileItMoves(t *testing.T) {
 	const calls = 300000
-	p := alloc.Count(&ledger{t: t, limit: 1, refuse: func() bool { return false }})
+	p := alloc.Count(&ledger{t: t, limit: 1, refuse: func() bool { return false }}, math.MaxInt64)
 	var user sync.WaitGroup
 	user.Go(func() {
 		for range calls {

@@ -42,9 +42,6 @@ func (l Layout) Total() int64 {
 	return int64(l.Buffers) * int64(roundUp(l.InBytes)+roundUp(l.OutBytes))
 }
 
-// total returns the same as Total, as an int.
-func (l Layout) total() int { return l.Buffers * (roundUp(l.InBytes) + roundUp(l.OutBytes)) }
-
 func roundUp(n int) int { return (n + align - 1) &^ (align - 1) }
 
 // Slab is one allocation of pinned host memory, cut into buffers. Pinning takes most of a second per GiB, so nothing is
@@ -64,14 +61,15 @@ func NewSlab(dev device.Device, l Layout) (*Slab, error) {
 	if err := l.check(); err != nil {
 		return nil, device.Errorf("pin memory", dev.Info().ID, device.ErrInvalid, "%v", err)
 	}
-	whole, err := dev.AllocHost(l.total())
+	total := int(l.Total())
+	whole, err := dev.AllocHost(total)
 	if err != nil {
 		return nil, fmt.Errorf("pin %d MiB for %d double buffers (lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or "+
-			"MILLRACE_BATCH_PAYLOADS, or give the process more memory): %w", l.total()>>20, l.Buffers, err)
+			"MILLRACE_BATCH_PAYLOADS, or give the process more memory): %w", total>>20, l.Buffers, err)
 	}
-	if whole.Len() < l.total() {
+	if whole.Len() < total {
 		err := device.Errorf("pin memory", dev.Info().ID, device.ErrOutOfMemory,
-			"asked for %d bytes and got %d", l.total(), whole.Len())
+			"asked for %d bytes and got %d", total, whole.Len())
 		return nil, errors.Join(err, dev.FreeHost(whole))
 	}
 	return &Slab{dev: dev, layout: l, whole: whole}, nil

@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -32,7 +33,7 @@ func memoryGroups(root fs.FS) (groups []group, err error) {
 		switch {
 		case parts[0] == "0" && parts[1] == "":
 			file, wanted = fileV2, "cgroup2"
-		case hasWord(parts[1], "memory"):
+		case limitsMemory(parts[1]):
 			file, wanted = fileV1, "cgroup"
 		default:
 			continue
@@ -52,14 +53,9 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// hasWord reports whether word is in list, whose words are separated by commas.
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
+// limitsMemory reports whether the memory controller is in a list of controllers.
+func limitsMemory(controllers string) bool {
+	return slices.Contains(strings.Split(controllers, ","), "memory")
 }
 
 // findMount returns the mount point of a cgroup hierarchy, and the path of the process's group below it. A container without a cgroup
@@ -69,7 +65,7 @@ func findMount(mounts, kind, at string) (mount, dir string, ok bool) {
 		// id parent device root mount-point options [optional fields] - type source super-options
 		before, after, found := strings.Cut(strings.TrimSpace(line), " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
-		if !found || len(fields) < 5 || len(rest) < 3 || rest[0] != kind || kind == "cgroup" && !hasWord(rest[2], "memory") {
+		if !found || len(fields) < 5 || len(rest) < 3 || rest[0] != kind || kind == "cgroup" && !limitsMemory(rest[2]) {
 			continue
 		}
 		return fields[4], below(fields[3], at), true

@@ -59,16 +59,22 @@ func Locked(root fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	soft := firstField(text, "Max locked memory")
+	if soft == "" || soft == "unlimited" {
+		return math.MaxInt64, nil
+	}
+	return strconv.ParseInt(soft, 10, 64)
+}
+
+// firstField returns the field after label in the line of text that begins with it, or "" if there is none.
+func firstField(text []byte, label string) string {
 	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, "Max locked memory")
+		rest, ok := strings.CutPrefix(line, label)
 		if fields := strings.Fields(rest); ok && len(fields) > 0 {
-			if fields[0] == "unlimited" {
-				return math.MaxInt64, nil
-			}
-			return strconv.ParseInt(fields[0], 10, 64)
+			return fields[0]
 		}
 	}
-	return math.MaxInt64, nil
+	return ""
 }
 
 // machineMemory returns the size of the machine's memory in bytes.
@@ -77,18 +83,15 @@ func machineMemory(root fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, "MemTotal:")
-		if !ok {
-			continue
-		}
-		kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/meminfo: %w", err)
-		}
-		return kib << 10, nil
+	total := firstField(text, "MemTotal:") // a number and kB
+	if total == "" {
+		return 0, errors.New("/proc/meminfo has no MemTotal")
 	}
-	return 0, errors.New("/proc/meminfo has no MemTotal")
+	kib, err := strconv.ParseInt(total, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/meminfo: %w", err)
+	}
+	return kib << 10, nil
 }
 
 // group is a cgroup of the process that may limit its memory.

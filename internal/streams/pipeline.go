@@ -10,6 +10,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,7 @@ type Pipeline struct {
 	copies  []copyIn   // see place.go; guarded by timing
 	behind  uint64     // like lane.behind, for the shared copy-in stream; guarded by timing
 
-	known known // payloads and results of probes
+	known func() known // returns the payloads and results of probes, computed once
 
 	ranger     device.Ranger // nil if ranges are off
 	hostWaited atomic.Int64  // nanoseconds
@@ -123,12 +124,11 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 		started: dev.Now(), progress: time.Now(),
 	}
 	p.changed = sync.NewCond(&p.mu)
+	p.known = sync.OnceValue(cfg.knownAnswers)
 	if p.schedule.Buffers == 0 {
 		p.schedule = Overlapped
 	}
-	if p.schedule.Lanes == 0 {
-		p.schedule.Lanes = cfg.Lanes
-	}
+	p.schedule.Lanes = cmp.Or(p.schedule.Lanes, cfg.Lanes)
 	if err := cfg.check(p.schedule); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"millrace/internal/device"
-	"millrace/internal/operator"
 )
 
 // ProbeTimeout bounds a whole Probe: the device check, the wait for a free batch, and the batches themselves.
@@ -33,7 +32,6 @@ func knownPayloads() [][]byte {
 
 // known holds a probe's payloads and, for each operator, the records that its reference computes for them.
 type known struct {
-	once     sync.Once
 	payloads [][]byte
 	want     [][]byte // per operator: one record for each payload, back to back
 }
@@ -54,12 +52,7 @@ type probing struct {
 // of memory, it did not answer in time (device.ErrNotReady), or ctx ended.
 //
 // An Observer doesn't get a Record for a probe. The time that the engines spend on a probe counts as busy.
-func (p *Pipeline) Probe(ctx context.Context) error { return p.ProbeUnder(ctx, noLock{}) }
-
-type noLock struct{}
-
-func (noLock) Lock()   {}
-func (noLock) Unlock() {}
+func (p *Pipeline) Probe(ctx context.Context) error { return p.ProbeUnder(ctx, &sync.Mutex{}) }
 
 // ProbeUnder is like Probe, but holds lock while each of its batches is on the device. It locks only after it has
 // acquired a batch, as other submitters do, so that no goroutine waits for a batch while it holds the lock.
@@ -153,8 +146,7 @@ func (p *Pipeline) abandonProbe(b *Batch, back *probing) bool {
 
 // appendKnown fills b with as many known payloads as fit, and returns their indexes.
 func (p *Pipeline) appendKnown(b *Batch) (rows []int) {
-	k := p.knownAnswers()
-	for i, payload := range k.payloads {
+	for i, payload := range p.known().payloads {
 		if b.Append(payload) {
 			rows = append(rows, i)
 		}
@@ -162,33 +154,28 @@ func (p *Pipeline) appendKnown(b *Batch) (rows []int) {
 	return rows
 }
 
-// knownAnswers computes the reference results once per pipeline, because they are slow to compute.
-func (p *Pipeline) knownAnswers() *known {
-	k := &p.known
-	k.once.Do(func() {
-		k.payloads = knownPayloads()
-		k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), p.cfg.BatchBytes)] // the first payload always fits
-		for _, op := range p.cfg.Operators {
-			k.want = append(k.want, references(op, k.payloads))
+// knownAnswers computes the reference results of the operators, which takes long.
+func (c Config) knownAnswers() (k known) {
+	k.payloads = knownPayloads()
+	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), c.BatchBytes)] // the first payload always fits
+	for _, op := range c.Operators {
+		var records []byte
+		for _, payload := range k.payloads {
+			records = op.AppendReference(records, payload)
 		}
-	})
-	return k
-}
-
-func references(op operator.Operator, payloads [][]byte) (records []byte) {
-	for _, payload := range payloads {
-		records = op.AppendReference(records, payload)
+		k.want = append(k.want, records)
 	}
-	return records
+	return k
 }
 
 // compare returns an error that names the operator if a record differs from the reference.
 func (p *Pipeline) compare(b *Batch, rows []int) error {
+	known := p.known()
 	for i, op := range p.cfg.Operators {
 		stride := op.Stride()
 		got := b.Results(i)
 		for row, payload := range rows {
-			g, w := got[row*stride:][:stride], p.known.want[i][payload*stride:][:stride]
+			g, w := got[row*stride:][:stride], known.want[i][payload*stride:][:stride]
 			if bytes.Equal(g, w) {
 				continue
 			}
@@ -198,7 +185,7 @@ func (p *Pipeline) compare(b *Batch, rows []int) error {
 			}
 			end := min(at+8, stride)
 			return fmt.Errorf("operator %s gives wrong results: for a known payload of %d bytes the record is %x from byte %d on, want %x",
-				op, len(p.known.payloads[payload]), g[at:end], at, w[at:end])
+				op, len(known.payloads[payload]), g[at:end], at, w[at:end])
 		}
 	}
 	return nil

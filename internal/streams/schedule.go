@@ -75,6 +75,3 @@ var (
 	// worker uses it on a CPU.
 	Overlapped = Schedule{Name: "overlapped", Buffers: 2}
 )
-
-// Schedules returns the schedules that can be selected by name.
-func Schedules() []Schedule { return []Schedule{Serial, DoubleBuffered, Overlapped, Triple} }

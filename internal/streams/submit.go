@@ -272,16 +272,8 @@ func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
 // awaitFrees waits until the streams have passed all operations that free scratch. It may be called only if nothing
 // else is queued on them.
 func (p *Pipeline) awaitFrees() error {
-	if p.shared.kern != nil {
-		if err := p.shared.kern.Synchronize(); err != nil {
-			return err
-		}
-	}
-	for _, l := range p.lanes {
-		if l.own.kern == nil {
-			continue
-		}
-		if err := l.own.kern.Synchronize(); err != nil {
+	for _, s := range p.streams {
+		if err := s.Synchronize(); err != nil {
 			return err
 		}
 	}

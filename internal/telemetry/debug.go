@@ -1,10 +1,9 @@
 package telemetry
 
 import (
-	"fmt"
+	"cmp"
 	"net/http"
 	"net/http/pprof"
-	"strconv"
 	"time"
 
 	"millrace/internal/streams"
@@ -41,15 +40,12 @@ func DebugHandler(d Debug) http.Handler {
 }
 
 func (d Debug) serveTrace(w http.ResponseWriter, r *http.Request) {
-	seconds := defaultTraceSeconds
-	if asked := r.URL.Query().Get("seconds"); asked != "" {
-		n, err := strconv.Atoi(asked)
-		if err != nil || n < 1 || n > maxTraceSeconds {
-			http.Error(w, fmt.Sprintf("seconds is %q: want a whole number from 1 to %d", asked, maxTraceSeconds), http.StatusBadRequest)
-			return
-		}
-		seconds = n
+	seconds, err := wholeNumber(r.URL.Query().Get("seconds"), 1, maxTraceSeconds)
+	if err != nil {
+		http.Error(w, "seconds "+err.Error(), http.StatusBadRequest)
+		return
 	}
+	seconds = cmp.Or(seconds, defaultTraceSeconds)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Disposition", `attachment; filename="millrace-trace.json"`)
 	_ = d.Timeline.WriteTrace(w, time.Duration(seconds)*time.Second) // ignore a client that has disconnected

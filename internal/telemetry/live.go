@@ -96,9 +96,7 @@ func (d Debug) serveLive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "limit "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if query.Get("limit") == "" {
-		limit = defaultLiveBatches
-	}
+	limit = cmp.Or(limit, defaultLiveBatches)
 	text, err := json.Marshal(d.live(after, int(limit), query.Get("after") == ""))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -130,12 +128,7 @@ func (d Debug) live(after uint64, limit int, newcomer bool) live {
 		devices, batches, done = d.Timeline.since(0, limit)
 		newcomer = true
 	}
-	base := time.Time{}
-	for i, dev := range devices {
-		if i == 0 || dev.epoch.Before(base) {
-			base = dev.epoch
-		}
-	}
+	base := earliestEpoch(devices)
 	answer := live{
 		Run: strconv.FormatInt(d.Timeline.made.UnixNano(), 36), Cursor: done,
 		Devices: make([]liveDevice, len(devices)), Batches: make([]liveBatch, len(batches)),

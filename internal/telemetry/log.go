@@ -1,12 +1,16 @@
 package telemetry
 
-import "log/slog"
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // logLevels are the values of the label level.
 var logLevels = [...]string{"debug", "info", "warn", "error"}
 
 func (m *Metrics) registerLog() {
-	lines := counterVec(m.registry, "log_suppressed_total", "Log lines suppressed because their message repeated, by level.", "level")
+	lines := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "log_suppressed_total", Help: "Log lines suppressed because their message repeated, by level."}, []string{"level"})
 	for i, level := range logLevels {
 		m.suppressed[i] = lines.WithLabelValues(level)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/inflight"
@@ -33,6 +34,7 @@ type Build struct {
 // that label, because a dead letter may never have reached a device.
 type Metrics struct {
 	registry *prometheus.Registry
+	factory  promauto.Factory // registers metrics with the prefix millrace_
 	stats    atomic.Pointer[func() []streams.Stats]
 
 	outcomes   [inflight.NumOutcomes]prometheus.Counter
@@ -60,6 +62,7 @@ var (
 // NewMetrics creates the metrics in a new registry, together with those of the Go runtime and the process.
 func NewMetrics(build Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), devices: map[string]*deviceMetrics{}}
+	m.factory = promauto.With(prometheus.WrapRegistererWithPrefix(namespace+"_", m.registry))
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -68,7 +71,7 @@ func NewMetrics(build Build) *Metrics {
 	m.registerMessages()
 	m.registerWorker(build)
 	m.registerLog()
-	m.batches = newBatchVectors(m.registry)
+	m.batches = newBatchVectors(m.factory)
 	return m
 }
 
@@ -92,56 +95,24 @@ func (m *Metrics) SetFallback(fellBack bool) {
 }
 
 func (m *Metrics) registerMessages() {
-	outcomes := counterVec(m.registry, "messages_total", "Input messages that were settled, by outcome.", "outcome")
+	outcomes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Input messages that were settled, by outcome."}, []string{"outcome"})
 	for o := range inflight.NumOutcomes {
 		m.outcomes[o] = outcomes.WithLabelValues(o.String())
 	}
-	sizes := counterVec(m.registry, "payload_bytes_total", "Bytes of the payloads of settled messages (in) and of the results published for them (out).", "direction")
+	sizes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "payload_bytes_total", Help: "Bytes of the payloads of settled messages (in) and of the results published for them (out)."}, []string{"direction"})
 	m.in, m.out = sizes.WithLabelValues("in"), sizes.WithLabelValues("out")
-	m.latency = histogram(m.registry, "payload_latency_seconds", "Time from a payload's receipt to its result's publish acknowledgement.", latencyBuckets)
-	m.headroom = histogram(m.registry, "ack_headroom_seconds", "Remaining AckWait when a message was settled; below zero, the server had already scheduled it for redelivery.", headroomBuckets)
-	m.redelivery = counter(m.registry, "redeliveries_total", "Messages received that had been delivered before.")
-	m.pending = gauge(m.registry, "consumer_pending", "Messages in the stream that the consumer has yet to deliver; with exclusive delivery, the sum over all partitions. Every worker reports the total.")
-	m.stalled = gauge(m.registry, "consumer_stalled", "Consumers that have messages but have delivered none for 30 s although this worker requests them: at most 1 with shared delivery, at most one per partition with exclusive delivery.")
-	m.restarts = counter(m.registry, "partition_restarts_total", "Times that this worker restarted a partition because of an error, with exclusive delivery.")
-	m.reconnects = counter(m.registry, "nats_reconnects_total", "Lost connections to NATS that were re-established.")
+	m.latency = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "payload_latency_seconds", Help: "Time from a payload's receipt to its result's publish acknowledgement.", Buckets: latencyBuckets})
+	m.headroom = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "ack_headroom_seconds", Help: "Remaining AckWait when a message was settled; below zero, the server had already scheduled it for redelivery.", Buckets: headroomBuckets})
+	m.redelivery = m.factory.NewCounter(prometheus.CounterOpts{Name: "redeliveries_total", Help: "Messages received that had been delivered before."})
+	m.pending = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_pending", Help: "Messages in the stream that the consumer has yet to deliver; with exclusive delivery, the sum over all partitions. Every worker reports the total."})
+	m.stalled = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_stalled", Help: "Consumers that have messages but have delivered none for 30 s although this worker requests them: at most 1 with shared delivery, at most one per partition with exclusive delivery."})
+	m.restarts = m.factory.NewCounter(prometheus.CounterOpts{Name: "partition_restarts_total", Help: "Times that this worker restarted a partition because of an error, with exclusive delivery."})
+	m.reconnects = m.factory.NewCounter(prometheus.CounterOpts{Name: "nats_reconnects_total", Help: "Lost connections to NATS that were re-established."})
 }
 
 func (m *Metrics) registerWorker(build Build) {
-	m.fallback = gauge(m.registry, "device_fallback", "1 if the worker runs on the host because no GPU was available, else 0.")
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "Always 1; the labels identify the program.",
-	}, []string{"version", "commit", "goversion"})
-	m.registry.MustRegister(info)
+	m.fallback = m.factory.NewGauge(prometheus.GaugeOpts{Name: "device_fallback", Help: "1 if the worker runs on the host because no GPU was available, else 0."})
+	info := m.factory.NewGaugeVec(prometheus.GaugeOpts{Name: "build_info", Help: "Always 1; the labels identify the program."},
+		[]string{"version", "commit", "goversion"})
 	info.WithLabelValues(build.Version, build.Commit, build.GoVersion).Set(1)
-}
-
-func counter(r prometheus.Registerer, name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
-	r.MustRegister(c)
-	return c
-}
-
-func counterVec(r prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	r.MustRegister(c)
-	return c
-}
-
-func gauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
-	r.MustRegister(g)
-	return g
-}
-
-func histogram(r prometheus.Registerer, name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
-	r.MustRegister(h)
-	return h
-}
-
-func histogramVec(r prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
-	r.MustRegister(h)
-	return h
 }

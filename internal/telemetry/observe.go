@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
@@ -22,14 +23,14 @@ type batchVectors struct {
 	errors   *prometheus.CounterVec
 }
 
-func newBatchVectors(r prometheus.Registerer) *batchVectors {
+func newBatchVectors(f promauto.Factory) *batchVectors {
 	return &batchVectors{
-		done:     counterVec(r, "batches_total", "Released batches, including failed ones.", "device"),
-		payloads: histogramVec(r, "batch_payloads", "Payloads in a batch.", batchPayloadBuckets, "device"),
-		bytes:    histogramVec(r, "batch_bytes", "Total size of a batch's payloads.", batchByteBuckets, "device"),
-		closed:   counterVec(r, "batch_close_total", "Batches by the reason why they closed.", "device", "reason"),
-		stages:   histogramVec(r, "stage_seconds", "Duration of each stage of a batch.", stageBuckets, "device", "stage"),
-		errors:   counterVec(r, "device_errors_total", "Failed device calls, by kind of failure.", "device", "kind"),
+		done:     f.NewCounterVec(prometheus.CounterOpts{Name: "batches_total", Help: "Released batches, including failed ones."}, []string{"device"}),
+		payloads: f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_payloads", Help: "Payloads in a batch.", Buckets: batchPayloadBuckets}, []string{"device"}),
+		bytes:    f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_bytes", Help: "Total size of a batch's payloads.", Buckets: batchByteBuckets}, []string{"device"}),
+		closed:   f.NewCounterVec(prometheus.CounterOpts{Name: "batch_close_total", Help: "Batches by the reason why they closed."}, []string{"device", "reason"}),
+		stages:   f.NewHistogramVec(prometheus.HistogramOpts{Name: "stage_seconds", Help: "Duration of each stage of a batch.", Buckets: stageBuckets}, []string{"device", "stage"}),
+		errors:   f.NewCounterVec(prometheus.CounterOpts{Name: "device_errors_total", Help: "Failed device calls, by kind of failure."}, []string{"device", "kind"}),
 	}
 }
 

@@ -26,16 +26,17 @@ type stretch struct {
 func (t *Timeline) busiest() (stretch, bool) {
 	var best stretch
 	most := -1.0
-	for _, d := range t.snapshot() {
+	devices, _ := t.snapshot()
+	for _, d := range devices {
 		bars := d.engineBars()
 		if len(bars) == 0 {
 			continue
 		}
-		curve := overlapCurve(usual(bars))
-		length := min(stretchLength(d.records), curve[len(curve)-1].at-curve[0].at)
+		rhythm := usual(bars)
+		length := min(stretchLength(d.records), lengthOf(rhythm))
 		for _, b := range bars {
 			s := streams.Span{Start: b.span.Start, End: b.span.Start + length}
-			share := (curve.before(s.End) - curve.before(s.Start)).Seconds() / length.Seconds()
+			share := overlap(rhythm, s).Seconds() / length.Seconds()
 			if share > most {
 				most = share
 				best = stretch{device: d.id, span: s, records: d.records}
@@ -115,63 +116,46 @@ func within(records []inflight.Record, span streams.Span) []inflight.Record {
 	return in
 }
 
-// curve is the cumulative overlap at each time at which the number of busy engines changes. It is only used to choose
-// what to draw; published values come from the pipeline.
-type curve []point
-
-type point struct {
-	at, overlap time.Duration
-	weight      time.Duration // growth rate of overlap from here on
+// lengthOf returns the time from the start of the first bar to the end of the last.
+func lengthOf(bars []bar) time.Duration {
+	whole := bars[0].span
+	for _, b := range bars {
+		whole.Start, whole.End = min(whole.Start, b.span.Start), max(whole.End, b.span.End)
+	}
+	return whole.Duration()
 }
 
 // weights is the weight of time with that number of busy engines.
 var weights = [streams.NumEngines + 1]time.Duration{2: 1, 3: 4}
 
-// overlapCurve computes the curve for the bars.
-func overlapCurve(bars []bar) curve {
+// overlap returns the weighted time within the span in which engines were busy at once. The bars are in order of time. It is
+// only used to choose what to draw; published values come from the pipeline.
+func overlap(bars []bar, within streams.Span) (weighted time.Duration) {
 	type change struct {
 		at     time.Duration
 		engine inflight.Stage
 		step   int
 	}
-	changes := make([]change, 0, 2*len(bars))
+	var changes []change
 	for _, b := range bars {
-		changes = append(changes, change{b.span.Start, b.stage, 1}, change{b.span.End, b.stage, -1})
+		if b.span.Start >= within.End {
+			break
+		}
+		if b.span.End > within.Start {
+			changes = append(changes, change{max(b.span.Start, within.Start), b.stage, 1}, change{min(b.span.End, within.End), b.stage, -1})
+		}
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	var (
-		c       = make(curve, 1, len(changes)+1)
-		running [inflight.NumStages]int // number of current bars on each engine
-		busy    int                     // number of engines with a current bar
-		overlap time.Duration
-		before  time.Duration
-	)
-	c[0].at = changes[0].at
+	var running [inflight.NumStages]int // number of current bars on each engine
+	before := within.Start
 	for _, now := range changes {
-		overlap += weights[busy] * (now.at - before)
-		before = now.at
-		was := running[now.engine]
-		running[now.engine] += now.step
-		switch {
-		case was == 0:
-			busy++
-		case running[now.engine] == 0:
-			busy--
+		busy := 0
+		for _, current := range running {
+			busy += min(current, 1)
 		}
-		c = append(c, point{now.at, overlap, weights[busy]})
+		weighted += weights[busy] * (now.at - before)
+		before = now.at
+		running[now.engine] += now.step
 	}
-	return c
-}
-
-// before returns the overlap up to the given time.
-func (c curve) before(at time.Duration) time.Duration {
-	i, exact := slices.BinarySearchFunc(c, at, func(p point, at time.Duration) int { return cmp.Compare(p.at, at) })
-	switch {
-	case exact || i == 0:
-		return c[min(i, len(c)-1)].overlap
-	case i == len(c):
-		return c[i-1].overlap
-	}
-	from := c[i-1]
-	return from.overlap + from.weight*(at-from.at)
+	return weighted
 }

@@ -17,10 +17,8 @@ const TimelineBatches = 4096
 // allocates no memory. All methods are safe for concurrent use.
 type Timeline struct {
 	mu      sync.Mutex
-	ring    []inflight.Record // completely used once full is set
-	next    int
-	full    bool
-	done    uint64 // total number of batches
+	ring    []inflight.Record // batch n is at n modulo its length
+	done    uint64            // total number of batches
 	devices []trackedDevice
 	made    time.Time
 }
@@ -80,11 +78,8 @@ func (t *Timeline) BatchDone(r *inflight.Record) {
 		d = &t.devices[len(t.devices)-1]
 	}
 	d.sums.add(r)
+	t.ring[t.done%uint64(len(t.ring))] = *r
 	t.done++
-	t.ring[t.next] = *r
-	if t.next++; t.next == len(t.ring) {
-		t.next, t.full = 0, true
-	}
 }
 
 // AddBatch adds a batch whose results nothing publishes.
@@ -110,28 +105,20 @@ type deviceTimeline struct {
 	records []inflight.Record // in the order of their release
 }
 
-// snapshot copies the timeline, grouped by device in the order of their registration.
-func (t *Timeline) snapshot() []deviceTimeline {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	list := make([]deviceTimeline, len(t.devices))
-	for i, d := range t.devices {
+// snapshot copies the timeline, grouped by device in the order of their registration. The result base is the earliest
+// epoch of the devices.
+func (t *Timeline) snapshot() (list []deviceTimeline, base time.Time) {
+	devices, batches, _ := t.since(0, len(t.ring))
+	list = make([]deviceTimeline, len(devices))
+	at := map[string]*deviceTimeline{}
+	for i, d := range devices {
 		list[i].trackedDevice = d
+		at[d.id] = &list[i]
 	}
-	older := t.ring[t.next:]
-	if !t.full {
-		older = nil
+	for _, r := range batches {
+		at[r.Device].records = append(at[r.Device].records, r)
 	}
-	for _, part := range [][]inflight.Record{older, t.ring[:t.next]} {
-		for i := range part {
-			for d := range list {
-				if list[d].id == part[i].Device {
-					list[d].records = append(list[d].records, part[i])
-				}
-			}
-		}
-	}
-	return list
+	return list, earliestEpoch(devices)
 }
 
 // since returns copies of the devices and of the batches after the first after batches. It returns the newest ones, at
@@ -145,4 +132,14 @@ func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batc
 		batches = append(batches, t.ring[n%uint64(len(t.ring))])
 	}
 	return slices.Clone(t.devices), batches, t.done
+}
+
+// earliestEpoch returns when the first of the devices' clocks read zero. It returns the zero time if there are none.
+func earliestEpoch(devices []trackedDevice) (base time.Time) {
+	for i, d := range devices {
+		if i == 0 || d.epoch.Before(base) {
+			base = d.epoch
+		}
+	}
+	return base
 }

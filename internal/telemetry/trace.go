@@ -53,13 +53,10 @@ type batchArgs struct {
 // batch from the lane that filled it over the engines to its publishing and settlement on the lane. Times count from
 // the earliest epoch of all devices.
 func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
-	devices := t.snapshot()
-	base := earliestEpoch(devices)
+	devices, base := t.snapshot()
 	keepLast(devices, base, last)
-	out := bufio.NewWriter(w)
-	if _, err := out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`); err != nil {
-		return err
-	}
+	out := bufio.NewWriter(w) // keeps its first error, which Flush returns
+	_, _ = out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	separator := "\n"
 	for i, d := range devices {
 		for _, e := range d.events(i+1, d.epoch.Sub(base)) {
@@ -67,25 +64,12 @@ func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
 			if err != nil {
 				return fmt.Errorf("writing the trace: %w", err)
 			}
-			if _, err := out.WriteString(separator + string(text)); err != nil {
-				return err
-			}
+			_, _ = out.WriteString(separator + string(text))
 			separator = ",\n"
 		}
 	}
-	if _, err := out.WriteString("\n]}\n"); err != nil {
-		return err
-	}
+	_, _ = out.WriteString("\n]}\n")
 	return out.Flush()
-}
-
-func earliestEpoch(devices []deviceTimeline) (base time.Time) {
-	for i, d := range devices {
-		if i == 0 || d.epoch.Before(base) {
-			base = d.epoch
-		}
-	}
-	return base
 }
 
 // keepLast drops the batches that ended before the requested period.

@@ -66,14 +66,10 @@ func shapeOf(rows [][]byte) device.Shape {
 func (b *batch) enqueue(s device.Stream, poison byte) {
 	b.r.Helper()
 	b.poison = poison
-	b.r.ok("fill scratch", s.Fill(b.scratch, poison))
-	b.r.ok("fill result", s.Fill(b.result, poison))
-	b.r.ok("copy in offsets", s.CopyIn(b.args.Offsets, b.offsets))
-	b.r.ok("copy in rows", s.CopyIn(b.args.Rows, b.rows))
-	b.r.ok("launch", s.Launch(b.kernel, b.args))
-	b.r.ok("copy out result", s.CopyOut(b.out.Slice(0, b.result.Bytes), b.result))
+	b.r.ok(s.Fill(b.scratch, poison), s.Fill(b.result, poison), s.CopyIn(b.args.Offsets, b.offsets))
+	b.r.ok(s.CopyIn(b.args.Rows, b.rows), s.Launch(b.kernel, b.args), s.CopyOut(b.out.Slice(0, b.result.Bytes), b.result))
 	edge := b.scratch.Slice(b.needs.Scratch, surplus)
-	b.r.ok("copy out scratch's edge", s.CopyOut(b.out.Slice(b.result.Bytes, surplus), edge))
+	b.r.ok(s.CopyOut(b.out.Slice(b.result.Bytes, surplus), edge))
 }
 
 // records returns the results of a completed batch, after checking the memory behind scratch and result.
@@ -136,12 +132,10 @@ func minhashParams(k, hashes uint32, seed uint64) []byte {
 
 // text returns rows of lower-case words with the given lengths in bytes.
 func text(seed uint64, lengths ...int) [][]byte {
-	rows := make([][]byte, len(lengths))
-	for i, n := range lengths {
-		rows[i] = make([]byte, n)
-		pattern(rows[i], seed+uint64(i))
-		for j, c := range rows[i] {
-			rows[i][j] = "abcdefghijklmnopqrstuvwxyz      "[c%32]
+	rows := bytesOf(seed, lengths...)
+	for _, row := range rows {
+		for j, c := range row {
+			row[j] = "abcdefghijklmnopqrstuvwxyz      "[c%32]
 		}
 	}
 	return rows

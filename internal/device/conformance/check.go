@@ -23,12 +23,9 @@ func checkWorks(r *rig) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
 	defer cancel()
 	for range 10 {
-		r.ok("copy in", s.CopyIn(m, b))
-		r.ok("check", r.dev.Check(ctx))
+		r.ok(s.CopyIn(m, b), r.dev.Check(ctx))
 	}
-	r.ok("fill", s.Fill(m, 8))
-	r.ok("copy out", s.CopyOut(b, m))
-	r.sync(s)
+	r.ok(s.Fill(m, 8), s.CopyOut(b, m), s.Synchronize())
 	r.wantAll("what was copied around the checks", b, 8)
 }
 
@@ -41,12 +38,12 @@ func checkBusy(r *rig) {
 	if err := r.dev.Check(ctx); err != nil && !errors.Is(err, device.ErrNotReady) {
 		r.Errorf("check of a busy device: got %v, want none or one that wraps %q", err, device.ErrNotReady)
 	}
-	r.ok("err", r.dev.Err())
+	r.ok(r.dev.Err())
 	open()
 	r.sync(s)
 	later, cancelLater := context.WithTimeout(context.Background(), checkPatience)
 	defer cancelLater()
-	r.ok("check after that", r.dev.Check(later))
+	r.ok(r.dev.Check(later))
 }
 
 // checkNoTime checks that a Check whose context has ended says nothing about the device.
@@ -56,5 +53,5 @@ func checkNoTime(r *rig) {
 	if err := r.dev.Check(ctx); !errors.Is(err, device.ErrNotReady) || errors.Is(err, device.ErrLost) {
 		r.Errorf("check without time: got %v, want one that wraps %q", err, device.ErrNotReady)
 	}
-	r.ok("err", r.dev.Err())
+	r.ok(r.dev.Err())
 }

@@ -8,7 +8,7 @@ var commandTests = []test{
 	{"LikeCalls", listLikeCalls},
 	{"Long", longList},
 	{"EndsAtFailure", listEndsAtFailure},
-	{"Empty", func(r *rig) { r.ok("enqueue", r.dev.Enqueue(nil)) }},
+	{"Empty", func(r *rig) { r.ok(r.dev.Enqueue(nil)) }},
 	{"OfClosed", listOfClosed},
 }
 
@@ -18,7 +18,7 @@ func listLikeCalls(r *rig) {
 	b := r.newBatch(r.kernel("crc32c", nil), data)
 	first, second, copied := r.stream("first"), r.stream("second"), r.event()
 	b.poison = 0x5a
-	r.ok("enqueue", r.dev.Enqueue([]device.Command{
+	r.ok(r.dev.Enqueue([]device.Command{
 		{Kind: device.DoFill, Stream: first, Memory: b.scratch, Value: 0x5a},
 		{Kind: device.DoFill, Stream: first, Memory: b.result, Value: 0x5a},
 		{Kind: device.DoCopyIn, Stream: first, Memory: b.args.Offsets, Host: b.offsets},
@@ -44,8 +44,7 @@ func longList(r *rig) {
 			device.Command{Kind: device.DoFill, Stream: s, Memory: m, Value: uint64(i)},
 			device.Command{Kind: device.DoCopyOut, Stream: s, Host: b.Slice(i, 1), Memory: m})
 	}
-	r.ok("enqueue", r.dev.Enqueue(list))
-	r.sync(s)
+	r.ok(r.dev.Enqueue(list), s.Synchronize())
 	for i, got := range b.Bytes() {
 		if got != byte(i) {
 			r.Fatalf("step %d of the list copied out %d", i, got)
@@ -56,7 +55,7 @@ func longList(r *rig) {
 // listEndsAtFailure checks that the commands before a refused command are carried out, and those after it are not.
 func listEndsAtFailure(r *rig) {
 	s, m, b := r.stream("s"), r.memory(8), r.host(8, 0)
-	r.ok("fill", s.Fill(m, 1))
+	r.ok(s.Fill(m, 1))
 	err := r.dev.Enqueue([]device.Command{
 		{Kind: device.DoFill, Stream: s, Memory: m, Value: 2},
 		{Kind: device.DoNotify, Stream: s, Value: 7},
@@ -65,18 +64,16 @@ func listEndsAtFailure(r *rig) {
 		{Kind: device.DoNotify, Stream: s, Value: 8},
 	})
 	r.fails("a list with a copy that does not fit", err, device.ErrInvalid)
-	r.ok("notify", s.Notify(9))
+	r.ok(s.Notify(9))
 	r.wantTokens(7, 9)
-	r.ok("copy out", s.CopyOut(b, m))
-	r.sync(s)
+	r.ok(s.CopyOut(b, m), s.Synchronize())
 	r.wantAll("memory", b, 2)
 }
 
 // listOfClosed checks that a list with a closed stream or event is refused, as the call would be.
 func listOfClosed(r *rig) {
 	s, gone, event := r.stream("s"), r.stream("gone"), r.event()
-	r.ok("close stream", gone.Close())
-	r.ok("close event", event.Close())
+	r.ok(gone.Close(), event.Close())
 	r.fails("a closed stream", r.dev.Enqueue([]device.Command{{Kind: device.DoNotify, Stream: gone, Value: 1}}), device.ErrClosed)
 	r.fails("a closed event", r.dev.Enqueue([]device.Command{{Kind: device.DoRecord, Stream: s, Event: event}}), device.ErrClosed)
 }

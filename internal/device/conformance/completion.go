@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -27,7 +26,7 @@ func notifyWithinStream(r *rig) {
 	for i := range uint64(count) {
 		r.wantTokens(i)
 	}
-	r.ok("notify", <-sent)
+	r.ok(<-sent)
 }
 
 // notifyRange enqueues count notifications whose tokens start at first.
@@ -46,14 +45,8 @@ func notifyAcrossStreams(r *rig) {
 	a, b, c := r.stream("a"), r.stream("b"), r.stream("c")
 	afterA, afterB := r.event(), r.event()
 	open := r.gate(a)
-	r.ok("notify", a.Notify(1))
-	r.ok("record", a.Record(afterA))
-	r.ok("wait", b.Wait(afterA))
-	r.ok("notify", b.Notify(2))
-	r.ok("record", b.Record(afterB))
-	r.ok("notify", c.Notify(3)) // nothing delays C
-	r.ok("wait", c.Wait(afterB))
-	r.ok("notify", c.Notify(4))
+	r.ok(a.Notify(1), a.Record(afterA), b.Wait(afterA), b.Notify(2), b.Record(afterB), c.Notify(3)) // nothing delays C
+	r.ok(c.Wait(afterB), c.Notify(4))
 	r.wantTokens(3)
 	open()
 	r.wantTokens(1, 2, 4)
@@ -78,7 +71,7 @@ func notifyManyStreams(r *rig) {
 		next[lane]++
 	}
 	for range lanes {
-		r.ok("notify", <-sent)
+		r.ok(<-sent)
 	}
 }
 
@@ -86,7 +79,7 @@ func notifyAnyToken(r *rig) {
 	s := r.stream("s")
 	tokens := []uint64{0, math.MaxUint64, 1 << 63, 0, 7, 7} // no token is special, and tokens may repeat
 	for _, token := range tokens {
-		r.ok("notify", s.Notify(token))
+		r.ok(s.Notify(token))
 	}
 	r.wantTokens(tokens...)
 }
@@ -98,14 +91,9 @@ func notifyAfterWork(r *rig) {
 	m, in, out, e := r.memory(length), r.host(length, 0), r.host(length, 0), r.event()
 	for round := range byte(10) {
 		paint(in.Bytes(), round+1)
-		r.ok("copy in", s.CopyIn(m, in))
-		r.ok("copy out", s.CopyOut(out, m))
-		r.ok("record", s.Record(e))
-		r.ok("notify", s.Notify(uint64(round)))
+		r.ok(s.CopyIn(m, in), s.CopyOut(out, m), s.Record(e), s.Notify(uint64(round)))
 		r.wantTokens(uint64(round))
-		if !r.done(e) {
-			r.Error("the token came before the event that was recorded first")
-		}
+		r.wantReached("the token came before the event that was recorded first", e)
 		r.wantAll("result at its token", out, round+1)
 	}
 }
@@ -120,12 +108,8 @@ func waitContextDone(r *rig) {
 		ended <- err
 	}()
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		r.Errorf("wait with a canceled context: got %v, want %v", err, context.Canceled)
-	}
-	if _, err := r.dev.WaitCompletion(ctx); !errors.Is(err, context.Canceled) {
-		r.Errorf("wait with a context canceled before: got %v, want %v", err, context.Canceled)
-	}
-	r.ok("notify", s.Notify(5))
+	r.fails("wait with a canceled context", <-ended, context.Canceled)
+	r.fails("wait with a context canceled before", failure(r.dev.WaitCompletion(ctx)), context.Canceled)
+	r.ok(s.Notify(5))
 	r.wantTokens(5)
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"runtime"
 	"time"
 
@@ -29,9 +30,7 @@ const orderSlack = 5 * time.Microsecond
 // build, waiting for such an event must panic.
 func neverRecorded(r *rig) {
 	s, e := r.stream("s"), r.event()
-	if !r.done(e) {
-		r.Error("an event that was never recorded is not done")
-	}
+	r.wantReached("an event that was never recorded is not done", e)
 	if device.Invariants {
 		defer func() {
 			if recover() == nil {
@@ -42,8 +41,7 @@ func neverRecorded(r *rig) {
 		r.Errorf("Wait returned %v", err)
 		return
 	}
-	r.ok("wait", s.Wait(e))
-	r.ok("notify", s.Notify(1))
+	r.ok(s.Wait(e), s.Notify(1))
 	r.wantTokens(1)
 }
 
@@ -56,15 +54,11 @@ func eventDone(r *rig) {
 		e := r.newEvent(flags)
 		for range 3 { // an event can be recorded repeatedly
 			open := r.gate(s)
-			r.ok("record", s.Record(e))
-			if r.done(e) {
-				r.Errorf("flags %b: an event is done before its stream got there", flags)
-			}
+			r.ok(s.Record(e))
+			r.wantPending(fmt.Sprintf("flags %b: an event is done before its stream got there", flags), e)
 			open()
 			r.sync(s)
-			if !r.done(e) {
-				r.Errorf("flags %b: an event is not done though its stream is", flags)
-			}
+			r.wantReached(fmt.Sprintf("flags %b: an event is not done though its stream is", flags), e)
 		}
 	}
 }
@@ -82,9 +76,7 @@ func doneShowsCopies(r *rig) {
 			for at, bytes := 0, in.Bytes(); at < size; at++ {
 				bytes[at] = want
 			}
-			r.ok("copy in", s.CopyIn(m, in))
-			r.ok("copy out", s.CopyOut(out, m))
-			r.ok("record", s.Record(e))
+			r.ok(s.CopyIn(m, in), s.CopyOut(out, m), s.Record(e))
 			for !r.done(e) {
 				runtime.Gosched()
 			}
@@ -101,13 +93,10 @@ func eventSynchronize(r *rig) {
 	s := r.stream("s")
 	for flags := range allFlags + 1 {
 		e := r.newEvent(flags)
-		r.ok("synchronize an event never recorded", e.Synchronize())
-		r.ok("record", s.Record(e))
+		r.ok(e.Synchronize(), s.Record(e))
 		open := r.gate(s)
-		r.ok("synchronize", e.Synchronize())
-		if !r.done(e) {
-			r.Errorf("flags %b: Synchronize returned before the event was reached", flags)
-		}
+		r.ok(e.Synchronize())
+		r.wantReached(fmt.Sprintf("flags %b: Synchronize returned before the event was reached", flags), e)
 		open()
 		r.sync(s)
 	}
@@ -115,19 +104,14 @@ func eventSynchronize(r *rig) {
 
 func timeErrors(r *rig) {
 	s, timed, untimed := r.stream("s"), r.timedEvent(), r.event()
-	_, err := timed.Time()
-	r.fails("time of an event never recorded", err, device.ErrInvalid)
+	r.fails("time of an event never recorded", failure(timed.Time()), device.ErrInvalid)
 	open := r.gate(s)
-	r.ok("record", s.Record(timed))
-	r.ok("record", s.Record(untimed))
-	_, err = timed.Time()
-	r.fails("time of an event not reached", err, device.ErrNotReady)
-	_, err = untimed.Time()
-	r.fails("time of an untimed event", err, device.ErrInvalid)
+	r.ok(s.Record(timed), s.Record(untimed))
+	r.fails("time of an event not reached", failure(timed.Time()), device.ErrNotReady)
+	r.fails("time of an untimed event", failure(untimed.Time()), device.ErrInvalid)
 	open()
 	r.sync(s)
-	_, err = untimed.Time()
-	r.fails("time of an untimed event that was reached", err, device.ErrInvalid)
+	r.fails("time of an untimed event that was reached", failure(untimed.Time()), device.ErrInvalid)
 }
 
 // age lets the device's clock advance by more than its permitted error, so that a wrong event time is detected. A
@@ -148,7 +132,7 @@ func (r *rig) age(s device.Stream, b device.HostBuffer, m device.Memory) {
 func (r *rig) timeOf(e device.Event) time.Duration {
 	r.Helper()
 	at, err := e.Time()
-	r.ok("event time", err)
+	r.ok(err)
 	return at
 }
 
@@ -161,8 +145,7 @@ func timeWithinNow(r *rig) {
 	before := r.dev.Now()
 	for i := range events {
 		events[i] = r.timedEvent()
-		r.ok("copy in", s.CopyIn(m, b))
-		r.ok("record", s.Record(events[i]))
+		r.ok(s.CopyIn(m, b), s.Record(events[i]))
 	}
 	r.sync(s)
 	after := r.dev.Now()
@@ -186,9 +169,7 @@ func timeAcrossStreams(r *rig) {
 	other, buf, m := r.stream("other"), r.host(1<<20, 1), r.memory(1<<20)
 	first, second := r.timedEvent(), r.timedEvent()
 	open := r.gate(a)
-	r.ok("record", a.Record(first))
-	r.ok("wait", b.Wait(first))
-	r.ok("record", b.Record(second))
+	r.ok(a.Record(first), b.Wait(first), b.Record(second))
 	r.age(other, buf, m)
 	opened := r.dev.Now()
 	open()
@@ -209,13 +190,11 @@ func timeAcrossStreams(r *rig) {
 // timeOfLatestRecord checks that recording an event again discards its previous time.
 func timeOfLatestRecord(r *rig) {
 	s, e := r.stream("s"), r.timedEvent()
-	r.ok("record", s.Record(e))
-	r.sync(s)
+	r.ok(s.Record(e), s.Synchronize())
 	first := r.timeOf(e)
 	open := r.gate(s)
-	r.ok("record", s.Record(e))
-	_, err := e.Time()
-	r.fails("time of an event recorded again and not reached", err, device.ErrNotReady)
+	r.ok(s.Record(e))
+	r.fails("time of an event recorded again and not reached", failure(e.Time()), device.ErrNotReady)
 	open()
 	r.sync(s)
 	if second := r.timeOf(e); second < first-orderSlack {
@@ -228,12 +207,9 @@ func timeOfLatestRecord(r *rig) {
 func closePendingEvent(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	e, err := r.dev.NewEvent(0)
-	r.ok("new event", err)
+	r.ok(err)
 	open := r.gate(a)
-	r.ok("record", a.Record(e))
-	r.ok("wait", b.Wait(e))
-	r.ok("close event", e.Close())
-	r.ok("notify", a.Notify(1))
+	r.ok(a.Record(e), b.Wait(e), e.Close(), a.Notify(1))
 	open()
 	r.sync(b)
 	r.wantTokens(1)

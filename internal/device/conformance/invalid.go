@@ -19,17 +19,12 @@ var invalidTests = []test{
 func invalidSizes(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	for _, n := range []int{0, -1, -1 << 62} {
-		_, err := r.dev.Alloc(n)
-		r.fails("alloc", err, device.ErrInvalid)
-		_, err = r.dev.AllocHost(n)
-		r.fails("alloc host", err, device.ErrInvalid)
-		_, err = p.Alloc(s, n)
-		r.fails("pool alloc", err, device.ErrInvalid)
+		r.fails("alloc", failure(r.dev.Alloc(n)), device.ErrInvalid)
+		r.fails("alloc host", failure(r.dev.AllocHost(n)), device.ErrInvalid)
+		r.fails("pool alloc", failure(p.Alloc(s, n)), device.ErrInvalid)
 	}
-	_, err := r.dev.NewPool(device.PoolConfig{Limit: -1})
-	r.fails("a pool with a negative limit", err, device.ErrInvalid)
-	_, err = r.dev.NewPool(device.PoolConfig{ReleaseThreshold: -1})
-	r.fails("a pool with a negative release threshold", err, device.ErrInvalid)
+	r.fails("a pool with a negative limit", failure(r.dev.NewPool(device.PoolConfig{Limit: -1})), device.ErrInvalid)
+	r.fails("a pool with a negative release threshold", failure(r.dev.NewPool(device.PoolConfig{ReleaseThreshold: -1})), device.ErrInvalid)
 	r.fails("a negative release threshold", p.SetReleaseThreshold(-1), device.ErrInvalid)
 	r.fails("trim to a negative size", p.Trim(-1), device.ErrInvalid)
 }
@@ -38,18 +33,14 @@ func invalidSizes(r *rig) {
 func tooMuchMemory(r *rig) {
 	const wholeRack = 1 << 46 // 64 TiB
 	s, p := r.stream("s"), r.pool(device.PoolConfig{})
-	_, err := r.dev.Alloc(wholeRack)
-	r.fails("alloc", err, device.ErrOutOfMemory)
-	_, err = r.dev.Alloc(int(2 * r.dev.Info().Memory))
-	r.fails("alloc of twice the device's memory", err, device.ErrOutOfMemory)
-	_, err = r.dev.AllocHost(wholeRack)
-	r.fails("alloc host", err, device.ErrOutOfMemory)
-	_, err = p.Alloc(s, wholeRack)
-	r.fails("pool alloc", err, device.ErrOutOfMemory)
+	r.fails("alloc", failure(r.dev.Alloc(wholeRack)), device.ErrOutOfMemory)
+	r.fails("alloc of twice the device's memory", failure(r.dev.Alloc(int(2*r.dev.Info().Memory))), device.ErrOutOfMemory)
+	r.fails("alloc host", failure(r.dev.AllocHost(wholeRack)), device.ErrOutOfMemory)
+	r.fails("pool alloc", failure(p.Alloc(s, wholeRack)), device.ErrOutOfMemory)
 
 	m, b := r.memory(4096), r.host(4096, 1)
-	r.ok("copy in", s.CopyIn(m, b))
-	r.freeAll(p, s, []device.Memory{r.take(p, s, 4096)})
+	r.ok(s.CopyIn(m, b))
+	r.freeAll(p, s, r.take(p, s, 4096))
 }
 
 // invalidCopies checks that a copy to a destination that is too short is refused before anything is written.
@@ -65,19 +56,16 @@ func invalidCopies(r *rig) {
 
 func invalidKernels(r *rig) {
 	for _, name := range []string{"", "nosuch", "CRC32C", "crc32c "} {
-		_, err := r.dev.Kernel(name, nil)
-		r.fails("kernel "+name, err, device.ErrNotFound)
+		r.fails("kernel "+name, failure(r.dev.Kernel(name, nil)), device.ErrNotFound)
 	}
-	_, err := r.dev.Kernel("crc32c", []byte{0})
-	r.fails("crc32c with a parameter", err, device.ErrInvalid)
+	r.fails("crc32c with a parameter", failure(r.dev.Kernel("crc32c", []byte{0})), device.ErrInvalid)
 	good := minhashParams(24, 128, 1)
 	for what, block := range map[string][]byte{
 		"no parameters": nil, "half a block": good[:8], "a byte short": good[:15], "a byte long": append(good[:16:16], 0),
 		"k 0": minhashParams(0, 128, 1), "k 257": minhashParams(257, 128, 1),
 		"hashes 0": minhashParams(24, 0, 1), "hashes 1025": minhashParams(24, 1025, 1),
 	} {
-		_, err := r.dev.Kernel("minhash", block)
-		r.fails("minhash with "+what, err, device.ErrInvalid)
+		r.fails("minhash with "+what, failure(r.dev.Kernel("minhash", block)), device.ErrInvalid)
 	}
 	r.kernel("minhash", minhashParams(256, 1024, 1<<63)) // the largest permitted values
 }
@@ -138,11 +126,9 @@ func foreignObjects(r *rig) {
 		r.fails("launch of a foreign kernel", s.Launch(k, device.LaunchArgs{}), device.ErrInvalid)
 	}
 	for _, other := range []device.Stream{foreignStream{}, nil} {
-		_, err := p.Alloc(other, 4096)
-		r.fails("pool alloc on a foreign stream", err, device.ErrInvalid)
+		r.fails("pool alloc on a foreign stream", failure(p.Alloc(other, 4096)), device.ErrInvalid)
 		r.fails("pool free on a foreign stream", p.Free(other, m), device.ErrInvalid)
-		_, err = r.dev.(device.Gater).Gate(other)
-		r.fails("gate on a foreign stream", err, device.ErrInvalid)
+		r.fails("gate on a foreign stream", failure(r.dev.(device.Gater).Gate(other)), device.ErrInvalid)
 	}
-	r.freeAll(p, s, []device.Memory{m})
+	r.freeAll(p, s, m)
 }

@@ -165,7 +165,7 @@ func launchScratchFromPool(r *rig) {
 		b.scratch = r.take(p, s, b.needs.Scratch+surplus)
 		b.args.Scratch = b.scratch.Slice(0, b.needs.Scratch)
 		b.enqueue(s, byte(i))
-		r.freeAll(p, s, []device.Memory{b.scratch})
+		r.freeAll(p, s, b.scratch)
 		b.check("minhash with scratch from a pool", want)
 	}
 }

@@ -19,12 +19,11 @@ func overlap(a, b device.Memory) bool {
 // only.
 func reuseSameStream(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
-	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
+	r.freeAll(p, s, r.take(p, s, piece))
 	first := r.stats(p)
 	for range 100 {
 		m := r.take(p, s, piece)
-		r.ok("fill", s.Fill(m.Slice(0, 4096), 1))
-		r.ok("pool free", p.Free(s, m))
+		r.ok(s.Fill(m.Slice(0, 4096), 1), p.Free(s, m))
 	}
 	r.sync(s)
 	if st := r.stats(p); st.ReservedHigh != first.ReservedHigh {
@@ -40,9 +39,7 @@ func reuseSameStreamGated(r *rig) {
 	open := r.gate(s)
 	for i := range rounds {
 		m := r.take(p, s, length)
-		r.ok("fill", s.Fill(m, byte(i+1)))
-		r.ok("copy out", s.CopyOut(out.Slice(i*length, length), m))
-		r.ok("pool free", p.Free(s, m))
+		r.ok(s.Fill(m, byte(i+1)), s.CopyOut(out.Slice(i*length, length), m), p.Free(s, m))
 	}
 	open()
 	r.sync(s)
@@ -61,17 +58,12 @@ func noReuseBeforeFree(r *rig) {
 	aside, asideMemory := r.host(1<<20, 0), r.memory(1<<20)
 	freed, wrote := r.timedEvent(), r.timedEvent()
 	mine := r.take(p, a, length)
-	r.ok("fill", a.Fill(mine, 1))
-	r.sync(a)
+	r.ok(a.Fill(mine, 1), a.Synchronize())
 
 	open := r.gate(a)
-	r.ok("copy out", a.CopyOut(outA, mine))
-	r.ok("record", a.Record(freed))
-	r.ok("pool free", p.Free(a, mine))
+	r.ok(a.CopyOut(outA, mine), a.Record(freed), p.Free(a, mine))
 	theirs := r.take(p, b, length)
-	r.ok("fill", b.Fill(theirs, 2))
-	r.ok("copy out", b.CopyOut(outB, theirs))
-	r.ok("record", b.Record(wrote))
+	r.ok(b.Fill(theirs, 2), b.CopyOut(outB, theirs), b.Record(wrote))
 	shared := overlap(mine, theirs)
 	if !shared {
 		r.sync(b) // other memory: nothing delays B
@@ -82,25 +74,24 @@ func noReuseBeforeFree(r *rig) {
 		r.Error("B was given A's memory and wrote to it, though A has not come to its Free")
 	}
 	open()
-	r.sync(a)
-	r.sync(b)
+	r.ok(a.Synchronize(), b.Synchronize())
 	r.wantAll("A's memory, which it read after B wrote its own", outA, 1)
 	r.wantAll("B's memory", outB, 2)
 	if one, two := r.timeOf(freed), r.timeOf(wrote); shared && two < one-orderSlack {
 		r.Errorf("B was given A's memory and was done with it at %v, before A freed it at %v", two, one)
 	}
-	r.freeAll(p, b, []device.Memory{theirs})
+	r.freeAll(p, b, theirs)
 }
 
 // reuseAfterFree checks that once A has reached its Free, B gets that memory and the pool doesn't grow.
 func reuseAfterFree(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
-	r.freeAll(p, a, []device.Memory{r.take(p, a, poolLimit/2)})
+	r.freeAll(p, a, r.take(p, a, poolLimit/2))
 	before := r.stats(p)
 	for range 10 {
 		m := r.take(p, b, poolLimit/2)
-		r.ok("fill", b.Fill(m.Slice(0, 4096), 1))
-		r.freeAll(p, b, []device.Memory{m})
+		r.ok(b.Fill(m.Slice(0, 4096), 1))
+		r.freeAll(p, b, m)
 		a, b = b, a
 	}
 	if st := r.stats(p); st.ReservedHigh != before.ReservedHigh {
@@ -114,15 +105,9 @@ func reuseAfterEvent(r *rig) {
 	outA, outB, freed := r.host(piece, 0), r.host(piece, 0), r.event()
 	open := r.gate(a)
 	mine := r.take(p, a, piece)
-	r.ok("fill", a.Fill(mine, 1))
-	r.ok("copy out", a.CopyOut(outA, mine))
-	r.ok("pool free", p.Free(a, mine))
-	r.ok("record", a.Record(freed))
-	r.ok("wait", b.Wait(freed))
+	r.ok(a.Fill(mine, 1), a.CopyOut(outA, mine), p.Free(a, mine), a.Record(freed), b.Wait(freed))
 	theirs := r.take(p, b, piece)
-	r.ok("fill", b.Fill(theirs, 2))
-	r.ok("copy out", b.CopyOut(outB, theirs))
-	r.ok("pool free", p.Free(b, theirs))
+	r.ok(b.Fill(theirs, 2), b.CopyOut(outB, theirs), p.Free(b, theirs))
 	open()
 	r.sync(b)
 	r.wantAll("A's bytes", outA, 1)
@@ -136,15 +121,11 @@ func freeOnOtherStream(r *rig) {
 	out, used := r.host(piece, 0), r.event()
 	open := r.gate(a)
 	m := r.take(p, a, piece)
-	r.ok("fill", a.Fill(m, 1))
-	r.ok("copy out", a.CopyOut(out, m))
-	r.ok("record", a.Record(used))
-	r.ok("wait", b.Wait(used))
-	r.ok("pool free", p.Free(b, m))
+	r.ok(a.Fill(m, 1), a.CopyOut(out, m), a.Record(used), b.Wait(used), p.Free(b, m))
 	again := r.take(p, b, piece)
-	r.ok("fill", b.Fill(again, 2))
+	r.ok(b.Fill(again, 2))
 	open()
-	r.freeAll(p, b, []device.Memory{again})
+	r.freeAll(p, b, again)
 	r.wantAll("bytes read before another stream's Free", out, 1)
 	if st := r.stats(p); st.Used != 0 {
 		r.Errorf("all is freed, but %d bytes count as used", st.Used)

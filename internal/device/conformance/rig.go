@@ -25,15 +25,17 @@ type rig struct {
 func newRig(t *testing.T, open func(t *testing.T) device.Device) *rig {
 	t.Helper()
 	r := &rig{T: t, dev: open(t)}
-	t.Cleanup(func() { r.ok("close the device", r.dev.Close()) })
+	t.Cleanup(func() { r.ok(r.dev.Close()) })
 	return r
 }
 
-// ok ends the test if a call failed that must succeed.
-func (r *rig) ok(what string, err error) {
+// ok ends the test if one of the calls failed. A device's errors name the call.
+func (r *rig) ok(calls ...error) {
 	r.Helper()
-	if err != nil {
-		r.Fatalf("%s: %v", what, err)
+	for _, err := range calls {
+		if err != nil {
+			r.Fatal(err)
+		}
 	}
 }
 
@@ -48,11 +50,14 @@ func (r *rig) fails(what string, err, kind error) {
 	}
 }
 
+// failure returns the error of a call that also returns a value.
+func failure[T any](_ T, err error) error { return err }
+
 // closeLater calls release at the end of the test.
-func (r *rig) closeLater(what string, release func() error) {
+func (r *rig) closeLater(release func() error) {
 	r.Cleanup(func() {
 		if err := release(); err != nil {
-			r.Errorf("%s: %v", what, err)
+			r.Error(err)
 		}
 	})
 }
@@ -60,8 +65,8 @@ func (r *rig) closeLater(what string, release func() error) {
 func (r *rig) stream(name string) device.Stream {
 	r.Helper()
 	s, err := r.dev.NewStream(name)
-	r.ok("new stream", err)
-	r.closeLater("close stream", s.Close)
+	r.ok(err)
+	r.closeLater(s.Close)
 	return s
 }
 
@@ -71,8 +76,8 @@ func (r *rig) timedEvent() device.Event { r.Helper(); return r.newEvent(device.T
 func (r *rig) newEvent(flags device.EventFlags) device.Event {
 	r.Helper()
 	e, err := r.dev.NewEvent(flags)
-	r.ok("new event", err)
-	r.closeLater("close event", e.Close)
+	r.ok(err)
+	r.closeLater(e.Close)
 	return e
 }
 
@@ -80,8 +85,8 @@ func (r *rig) newEvent(flags device.EventFlags) device.Event {
 func (r *rig) host(length int, value byte) device.HostBuffer {
 	r.Helper()
 	b, err := r.dev.AllocHost(length)
-	r.ok("alloc host", err)
-	r.closeLater("free host", func() error { return r.dev.FreeHost(b) })
+	r.ok(err)
+	r.closeLater(func() error { return r.dev.FreeHost(b) })
 	paint(b.Bytes(), value)
 	return b
 }
@@ -89,45 +94,63 @@ func (r *rig) host(length int, value byte) device.HostBuffer {
 func (r *rig) memory(length int) device.Memory {
 	r.Helper()
 	m, err := r.dev.Alloc(length)
-	r.ok("alloc", err)
-	r.closeLater("free", func() error { return r.dev.Free(m) })
+	r.ok(err)
+	r.closeLater(func() error { return r.dev.Free(m) })
 	return m
 }
 
 func (r *rig) pool(c device.PoolConfig) device.Pool {
 	r.Helper()
 	p, err := r.dev.NewPool(c)
-	r.ok("new pool", err)
-	r.closeLater("close pool", p.Close)
+	r.ok(err)
+	r.closeLater(p.Close)
 	return p
 }
 
 func (r *rig) kernel(name string, params []byte) device.Kernel {
 	r.Helper()
 	k, err := r.dev.Kernel(name, params)
-	r.ok("kernel "+name, err)
-	r.closeLater("close kernel", k.Close)
+	r.ok(err)
+	r.closeLater(k.Close)
 	return k
 }
 
 func (r *rig) stats(p device.Pool) device.PoolStats {
 	r.Helper()
 	st, err := p.Stats()
-	r.ok("pool stats", err)
+	r.ok(err)
 	return st
 }
 
 func (r *rig) sync(s device.Stream) {
 	r.Helper()
-	r.ok("synchronize "+s.Name(), s.Synchronize())
+	r.ok(s.Synchronize())
 }
 
 // done returns Event.Done and ends the test on an error.
 func (r *rig) done(e device.Event) bool {
 	r.Helper()
 	done, err := e.Done()
-	r.ok("event done", err)
+	r.ok(err)
 	return done
+}
+
+// wantReached checks that the device has reached the events. The error says what is wrong.
+func (r *rig) wantReached(wrong string, events ...device.Event) {
+	r.Helper()
+	for _, e := range events {
+		if !r.done(e) {
+			r.Error(wrong)
+		}
+	}
+}
+
+// wantPending checks that the device has not reached the event.
+func (r *rig) wantPending(wrong string, e device.Event) {
+	r.Helper()
+	if r.done(e) {
+		r.Error(wrong)
+	}
 }
 
 // gate stalls s until the function that it returns is called or the test is over.
@@ -139,7 +162,7 @@ func (r *rig) gate(s device.Stream) (open func()) {
 	}
 	r.warm()
 	open, err := gater.Gate(s)
-	r.ok("gate", err)
+	r.ok(err)
 	open = sync.OnceFunc(open)
 	r.Cleanup(open)
 	return open
@@ -156,8 +179,7 @@ func (r *rig) warm() {
 	s := r.stream("warm")
 	r.launch(s, r.kernel("crc32c", nil), [][]byte{[]byte("warm")}, 0)
 	e := r.timedEvent()
-	r.ok("record", s.Record(e))
-	r.ok("notify", s.Notify(0))
+	r.ok(s.Record(e), s.Notify(0))
 	r.wantTokens(0)
 }
 
@@ -176,7 +198,7 @@ func (r *rig) nextToken() uint64 {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	token, err := r.dev.WaitCompletion(ctx)
-	r.ok("wait completion", err)
+	r.ok(err)
 	return token
 }
 
@@ -185,9 +207,7 @@ func (r *rig) nextToken() uint64 {
 func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory) {
 	r.Helper()
 	for range 20 {
-		r.ok("copy in", s.CopyIn(m, buf))
-		r.ok("copy out", s.CopyOut(buf, m))
-		r.sync(s)
+		r.ok(s.CopyIn(m, buf), s.CopyOut(buf, m), s.Synchronize())
 	}
 }
 

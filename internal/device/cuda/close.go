@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/device"
@@ -42,8 +44,13 @@ func (d *gpu) hangs(op string) error {
 	return e
 }
 
+type tryLocker interface {
+	sync.Locker
+	TryLock() bool
+}
+
 // locked takes a lock that calls into the driver hold. It fails under the same conditions as bounded.
-func (d *gpu) locked(op string, mu interface{ TryLock() bool }) error {
+func (d *gpu) locked(op string, mu tryLocker) error {
 	if mu.TryLock() {
 		return nil
 	}
@@ -59,6 +66,27 @@ func (d *gpu) locked(op string, mu interface{ TryLock() bool }) error {
 			return d.hangs(op)
 		}
 	}
+}
+
+// closeOnce closes an object whose calls hold mu, once no call uses it any more, and frees it. It does nothing if the object
+// is closed, or if the device is closed and has freed it.
+func (d *gpu) closeOnce(op string, o resource, mu tryLocker, closed *atomic.Bool, free func() error) error {
+	if !d.hold() {
+		return nil
+	}
+	defer d.release()
+	if err := d.locked(op, mu); err != nil {
+		return err
+	}
+	defer mu.Unlock()
+	if closed.Swap(true) {
+		return nil
+	}
+	if err := d.unused(op); err != nil {
+		return err
+	}
+	d.remove(o)
+	return d.bounded(op, free)
 }
 
 // Close implements device.Device. It waits for queued work for at most Options.ClosePatience (10 s by default), and

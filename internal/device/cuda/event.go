@@ -101,25 +101,7 @@ func (e *event) Time() (time.Duration, error) {
 }
 
 // Close implements device.Event.
-func (e *event) Close() error {
-	const op = "close event"
-	if !e.d.hold() {
-		return nil // the device's Close has freed it
-	}
-	defer e.d.release()
-	if err := e.d.locked(op, &e.mu); err != nil {
-		return err
-	}
-	defer e.mu.Unlock()
-	if e.closed.Swap(true) {
-		return nil
-	}
-	if err := e.d.unused(op); err != nil {
-		return err
-	}
-	e.d.remove(e)
-	return e.d.bounded(op, e.free)
-}
+func (e *event) Close() error { return e.d.closeOnce("close event", e, &e.mu, &e.closed, e.free) }
 
 func (e *event) describe() string { return "event" }
 func (e *event) free() error      { return e.d.lib.eventDestroy(e.handle) }

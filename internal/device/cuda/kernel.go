@@ -94,22 +94,7 @@ func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 }
 
 // Close implements device.Kernel.
-func (k *kernel) Close() error {
-	if !k.d.hold() {
-		return nil // the device's Close has freed it
-	}
-	defer k.d.release()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed.Swap(true) {
-		return nil
-	}
-	if err := k.d.unused("close kernel"); err != nil {
-		return err
-	}
-	k.d.remove(k)
-	return k.d.bounded("close kernel", k.free)
-}
+func (k *kernel) Close() error { return k.d.closeOnce("close kernel", k, &k.mu, &k.closed, k.free) }
 
 func (k *kernel) describe() string { return "kernel " + k.name }
 func (k *kernel) free() error      { return k.d.lib.destroy(k.op, k.instance) }

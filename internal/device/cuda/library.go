@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -154,9 +155,5 @@ func (l *library) find(o Options) (device.Info, error) {
 		}
 		there = append(there, fmt.Sprintf("%d (%s)", info.Ordinal, info.ID))
 	}
-	wanted := o.UUID
-	if wanted == "" {
-		wanted = fmt.Sprint(o.Ordinal)
-	}
-	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %s: there are %s", wanted, strings.Join(there, ", "))
+	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %s: there are %s", cmp.Or(o.UUID, fmt.Sprint(o.Ordinal)), strings.Join(there, ", "))
 }

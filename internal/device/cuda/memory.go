@@ -25,9 +25,7 @@ func (d *gpu) AllocHost(bytes int) (device.HostBuffer, error) {
 	if err != nil {
 		return device.HostBuffer{}, d.checked(err)
 	}
-	d.regMu.Lock()
-	d.buffers[m] = bytes
-	d.regMu.Unlock()
+	put(&d.registry, d.buffers, m, bytes)
 	return device.NewHostBuffer(unsafe.Slice((*byte)(m), bytes), device.Pinned, nil), nil
 }
 

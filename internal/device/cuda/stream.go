@@ -123,23 +123,7 @@ func (s *stream) Synchronize() error {
 
 // Close implements device.Stream.
 func (s *stream) Close() error {
-	const op = "close stream"
-	if !s.d.hold() {
-		return nil // the device's Close has freed it
-	}
-	defer s.d.release()
-	if err := s.d.locked(op, &s.mu); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	if s.closed.Swap(true) {
-		return nil
-	}
-	if err := s.d.unused(op); err != nil {
-		return err
-	}
-	s.d.remove(s)
-	return s.d.bounded(op, func() error {
+	return s.d.closeOnce("close stream", s, &s.mu, &s.closed, func() error {
 		synchronized := s.d.checked(s.d.lib.streamSynchronize(s.handle))
 		if s.d.Err() != nil {
 			return synchronized

@@ -39,7 +39,7 @@ func (c *completions) close() { close(c.closed) }
 // WaitCompletion implements device.Device.
 func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 	const call = "wait completion"
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return 0, err
 	}
 	select {
@@ -54,9 +54,9 @@ func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 		return token, nil
 	case <-ctx.Done():
 		return 0, ctx.Err()
-	case <-d.loss.signal:
+	case <-d.faulted:
 		return 0, d.Err()
 	case <-d.completions.closed:
-		return 0, d.errorf(call, device.ErrClosed, "the device was closed")
+		return 0, d.Errorf(call, device.ErrClosed, "the device was closed")
 	}
 }

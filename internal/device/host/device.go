@@ -11,16 +11,14 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
 // DefaultMemory is the bytes of device memory, and of host memory for copies, where Options says nothing.
@@ -55,35 +53,21 @@ func (o Options) withDefaults() (Options, error) {
 		return o, device.Errorf("open", "host", device.ErrInvalid,
 			"memory limit %d and host memory limit %d must be at most %d bytes", o.MemoryLimit, o.HostMemoryLimit, int64(maxMemory))
 	}
-	if o.Cores == 0 {
-		o.Cores = runtime.GOMAXPROCS(0)
-	}
-	if o.MemoryLimit == 0 {
-		o.MemoryLimit = DefaultMemory
-	}
-	if o.HostMemoryLimit == 0 {
-		o.HostMemoryLimit = DefaultMemory
-	}
+	o.Cores = cmp.Or(o.Cores, runtime.GOMAXPROCS(0))
+	o.MemoryLimit, o.HostMemoryLimit = cmp.Or(o.MemoryLimit, DefaultMemory), cmp.Or(o.HostMemoryLimit, DefaultMemory)
 	return o, nil
 }
 
-// Device is a device on CPU cores. It implements device.Device, device.Gater and device.Mapper.
+// Device is a device on CPU cores. It implements device.Device, device.Gater and device.Mapper. Info.Memory is the cap on
+// device memory, Info.Units the cores of one launch.
 type Device struct {
-	info        device.Info
+	*software.Base
 	epoch       time.Time
-	kernels     map[string]device.HostKernel
 	workers     *workers
 	parallel    device.Parallel // workers.run
-	memory      *memory.Space
-	buffers     *memory.HostBuffers
 	completions completions
-	loss        loss
-	tracker     tracker // under the invariants tag only
-
-	closing atomic.Bool
-	mu      sync.Mutex
-	open    map[object]struct{} // what the caller has not closed; its streams are told of a loss
-	pools   []*pool             // closed ones too, until their memory has gone back
+	faulted     chan struct{} // closed once the device is lost
+	tracker     tracker       // under the invariants tag only
 }
 
 var (
@@ -92,48 +76,35 @@ var (
 	_ device.Mapper = (*Device)(nil)
 )
 
-// object is what a caller makes and must close.
-type object interface {
-	// leak describes the object in a LeakError.
-	leak() string
-}
-
 // Open starts a device. Fails with ErrInvalid for options that make no sense.
 func Open(o Options) (*Device, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	if err := software.CheckKernels(o.Kernels); err != nil {
+		return nil, device.Errorf("open", "host", device.ErrInvalid, "%v", err)
+	}
 	var fresh byte
 	if device.Invariants {
-		fresh = memory.Poison
+		fresh = software.Poison
 	}
 	d := &Device{
-		info: device.Info{
-			Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
-			Memory: o.MemoryLimit, Units: o.Cores,
-		},
+		Base: software.NewBase(software.Config{
+			Info: device.Info{
+				Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
+				Memory: o.MemoryLimit, Units: o.Cores,
+			},
+			HostMemory: o.HostMemoryLimit, Fresh: fresh, Kernels: o.Kernels, InPlace: wantInPlace,
+		}),
 		epoch:       time.Now(),
-		kernels:     make(map[string]device.HostKernel, len(o.Kernels)),
-		memory:      memory.NewSpace("host", o.MemoryLimit, fresh),
-		buffers:     memory.NewHostBuffers("host", o.HostMemoryLimit),
+		workers:     startWorkers(o.Cores - 1), // the launching stream is the other one
 		completions: newCompletions(),
-		loss:        loss{signal: make(chan struct{})},
-		open:        make(map[object]struct{}),
+		faulted:     make(chan struct{}),
 	}
-	for _, k := range o.Kernels {
-		if _, twice := d.kernels[k.Name()]; twice {
-			return nil, d.errorf("open", device.ErrInvalid, "two kernels are named %q", k.Name())
-		}
-		d.kernels[k.Name()] = k
-	}
-	d.workers = startWorkers(o.Cores - 1) // the launching stream is the other one
 	d.parallel = d.workers.run
 	return d, nil
 }
-
-// Info implements device.Device. Memory is the cap on device memory, Units the cores of one launch.
-func (d *Device) Info() device.Info { return d.info }
 
 // Now implements device.Device, on the system's monotonic clock.
 func (d *Device) Now() time.Duration { return time.Since(d.epoch) }
@@ -143,56 +114,14 @@ func (d *Device) Epoch() time.Time { return d.epoch }
 
 // Close implements device.Device. Gates that nobody opened give way first.
 func (d *Device) Close() error {
-	d.mu.Lock()
-	if d.closing.Swap(true) {
-		d.mu.Unlock()
+	if !d.Shut() {
 		return nil
 	}
-	var leaks []string
-	var streams []*stream
-	for o := range d.open {
-		leaks = append(leaks, o.leak())
-		if s, ok := o.(*stream); ok {
-			streams = append(streams, s)
-		}
-	}
-	d.mu.Unlock()
-
-	for _, s := range streams {
+	for _, s := range d.openStreams() {
 		s.stop()
 	}
 	d.workers.stop()
-	leaks = append(leaks, d.memory.Leaks()...)
-	leaks = append(leaks, d.buffers.Leaks()...)
-	d.memory.Clear()
-	d.buffers.Clear()
+	leaks := d.FreeAll()
 	d.completions.close()
-
-	err := d.Err()
-	if len(leaks) > 0 {
-		slices.Sort(leaks)
-		err = errors.Join(err, &device.LeakError{Device: d.info.ID, Open: leaks})
-	}
-	return err
-}
-
-// register adds an object the caller has to close.
-func (d *Device) register(call string, o object) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable(call); err != nil {
-		return err
-	}
-	d.open[o] = struct{}{}
-	if p, ok := o.(*pool); ok {
-		d.pools = append(d.pools, p)
-	}
-	return nil
-}
-
-// unregister takes an object out that the caller has closed.
-func (d *Device) unregister(o object) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.open, o)
+	return errors.Join(d.Err(), leaks)
 }

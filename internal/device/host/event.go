@@ -32,23 +32,23 @@ type event struct {
 // NewEvent implements device.Device.
 func (d *Device) NewEvent(flags device.EventFlags) (device.Event, error) {
 	e := &event{dev: d, timed: flags&device.Timed != 0}
-	if err := d.register("new event", e); err != nil {
+	if err := d.Add("new event", e); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *event) leak() string { return "event" }
+func (e *event) Leak() string { return "event" }
 
 // usable is nil while the event takes calls.
 func (e *event) usable(call string) error {
-	if err := e.dev.usable(call); err != nil {
+	if err := e.dev.Usable(call); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return e.dev.errorf(call, device.ErrClosed, "the event was closed")
+		return e.dev.Errorf(call, device.ErrClosed, "the event was closed")
 	}
 	return nil
 }
@@ -114,11 +114,11 @@ func (e *event) Time() (time.Duration, error) {
 	defer e.mu.Unlock()
 	switch {
 	case !e.timed:
-		return 0, e.dev.errorf(call, device.ErrInvalid, "the event is untimed: make it with device.Timed")
+		return 0, e.dev.Errorf(call, device.ErrInvalid, "the event is untimed: make it with device.Timed")
 	case e.latest.stream == nil:
-		return 0, e.dev.errorf(call, device.ErrInvalid, "the event was never recorded")
+		return 0, e.dev.Errorf(call, device.ErrInvalid, "the event was never recorded")
 	case !e.latest.reached():
-		return 0, e.dev.errorf(call, device.ErrNotReady, "stream %s has not got there", e.latest.stream.name)
+		return 0, e.dev.Errorf(call, device.ErrNotReady, "stream %s has not got there", e.latest.stream.name)
 	}
 	return e.time, nil
 }
@@ -132,6 +132,6 @@ func (e *event) Close() error {
 	if again {
 		return nil
 	}
-	e.dev.unregister(e)
+	e.dev.Remove(e)
 	return e.dev.Err()
 }

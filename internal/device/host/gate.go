@@ -31,7 +31,7 @@ func (d *Device) Gate(s device.Stream) (open func(), err error) {
 func (d *Device) ownStream(call string, s device.Stream) (*stream, error) {
 	own, ok := s.(*stream)
 	if !ok || own == nil || own.dev != d {
-		return nil, d.errorf(call, device.ErrInvalid, "the stream is not one of this device")
+		return nil, d.Errorf(call, device.ErrInvalid, "the stream is not one of this device")
 	}
 	return own, nil
 }
@@ -43,6 +43,6 @@ func (g *gate) hold(d *Device) {
 	select {
 	case <-g.opened:
 	case <-limit.C:
-	case <-d.loss.signal:
+	case <-d.faulted:
 	}
 }

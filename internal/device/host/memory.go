@@ -2,79 +2,56 @@ package host
 
 import (
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
 // Alloc implements device.Device. It does not wait for other work.
-func (d *Device) Alloc(bytes int) (device.Memory, error) {
-	if err := d.usable("alloc"); err != nil {
-		return device.Memory{}, err
-	}
-	return d.memory.Alloc(bytes)
-}
+func (d *Device) Alloc(bytes int) (device.Memory, error) { return d.Space.Alloc(bytes) }
 
 // Free implements device.Device. Queued work that still uses the memory will lose the device.
 func (d *Device) Free(m device.Memory) error {
-	const call = "free"
-	if err := d.usable(call); err != nil {
-		return err
+	if device.Invariants && d.Usable("free") == nil {
+		d.tracker.mustBeIdle(m)
 	}
-	if device.Invariants {
-		d.tracker.mustBeIdle(m, call)
-	}
-	return misuse(d.memory.Free(m))
+	return misuse(d.Space.Free(m))
 }
 
 // AllocHost implements device.Device. The memory is ordinary memory, and Kind says so: on CPU cores there is
 // nothing to gain from pinning it.
 func (d *Device) AllocHost(bytes int) (device.HostBuffer, error) {
-	if err := d.usable("alloc host"); err != nil {
-		return device.HostBuffer{}, err
-	}
 	var guard device.Guard
 	if device.Invariants {
 		guard = bufferGuard{d}
 	}
-	return d.buffers.Alloc(bytes, device.Pageable, guard)
+	return d.Buffers.Alloc(bytes, device.Pageable, guard)
 }
 
 // FreeHost implements device.Device.
 func (d *Device) FreeHost(b device.HostBuffer) error {
-	if err := d.usable("free host"); err != nil {
-		return err
-	}
-	if device.Invariants {
+	if device.Invariants && d.Usable("free host") == nil {
 		d.tracker.mustNotCopy(b.Raw(), "freed")
 	}
-	return misuse(d.buffers.Free(b))
-}
-
-// Map implements device.Mapper: a kernel is Go code of this process, so it reaches any buffer of AllocHost.
-func (d *Device) Map(b device.HostBuffer) (device.Memory, error) {
-	if err := d.usable("map"); err != nil {
-		return device.Memory{}, err
-	}
-	return d.buffers.Map(b)
+	return misuse(d.Buffers.Free(b))
 }
 
 // resolve gives the bytes at m. An address outside live memory loses the device.
 func (s *stream) resolve(call string, m device.Memory) ([]byte, bool) {
-	mem, ok := s.dev.memory.Bytes(m)
+	mem, ok := s.dev.Space.Bytes(m)
 	if !ok {
 		kind := device.ErrLost
 		if call == "launch" {
 			kind = device.ErrKernelFault
 		}
-		s.dev.fault(s.dev.errorf(call, kind,
-			"illegal address on stream %s: %v is not in live device memory", s.name, memory.Span(m)))
+		s.dev.fault(s.dev.Errorf(call, kind,
+			"illegal address on stream %s: %v is not in live device memory", s.name, software.Span(m)))
 	}
 	return mem, ok
 }
 
 // resolveMapped is resolve for what a kernel may also reach in host memory.
 func (s *stream) resolveMapped(call string, m device.Memory) ([]byte, bool) {
-	if memory.IsMapped(m) && m.Bytes > 0 {
-		if mem, _, ok := s.dev.buffers.Find(m); ok {
+	if software.IsMapped(m) && m.Bytes > 0 {
+		if mem, _, ok := s.dev.Buffers.Find(m); ok {
 			return mem, true
 		}
 	}
@@ -87,7 +64,7 @@ func (s *stream) poison(m device.Memory) {
 		return
 	}
 	if mem, ok := s.resolve("free", m); ok {
-		memory.Fill(mem, memory.Poison)
+		software.Fill(mem, software.Poison)
 	}
 }
 
@@ -99,7 +76,7 @@ func (g bufferGuard) Access(mem []byte) {
 	if len(mem) == 0 {
 		return
 	}
-	if !g.dev.buffers.Holds(mem) {
+	if !g.dev.Buffers.Holds(mem) {
 		panic("host device: host buffer used after FreeHost")
 	}
 	g.dev.tracker.mustNotCopy(mem, "looked at")

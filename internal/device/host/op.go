@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
 type opKind uint8
@@ -32,7 +32,7 @@ type op struct {
 	event  *event            // opRecord
 	wait   mark              // opWait: what to wait for
 	after  order             // opWait, under the invariants tag: what that comes after
-	kernel *kernel           // opLaunch
+	kernel *software.Kernel  // opLaunch
 	args   device.LaunchArgs // opLaunch
 	gate   *gate             // opGate
 }
@@ -50,7 +50,7 @@ func (s *stream) run(o *op) {
 		}
 	case opFill:
 		if mem, ok := s.resolve("fill", o.dst); ok {
-			memory.Fill(mem, o.value)
+			software.Fill(mem, o.value)
 		}
 	case opLaunch:
 		s.launch(o)
@@ -73,7 +73,7 @@ func (s *stream) run(o *op) {
 func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 	const call = "copy in"
 	if src.Len() > dst.Bytes {
-		return s.dev.errorf(call, device.ErrInvalid, "%d bytes do not fit into %v", src.Len(), memory.Span(dst))
+		return s.dev.Errorf(call, device.ErrInvalid, "%d bytes do not fit into %v", src.Len(), software.Span(dst))
 	}
 	if src.Len() == 0 {
 		return s.check(call)
@@ -87,7 +87,7 @@ func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 func (s *stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 	const call = "copy out"
 	if src.Bytes < 0 || src.Bytes > dst.Len() {
-		return s.dev.errorf(call, device.ErrInvalid, "%v does not fit into a host buffer of %d bytes", memory.Span(src), dst.Len())
+		return s.dev.Errorf(call, device.ErrInvalid, "%v does not fit into a host buffer of %d bytes", software.Span(src), dst.Len())
 	}
 	if src.Bytes == 0 {
 		return s.check(call)
@@ -100,7 +100,7 @@ func (s *stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 func (s *stream) Fill(dst device.Memory, value byte) error {
 	const call = "fill"
 	if dst.Bytes < 0 {
-		return s.dev.errorf(call, device.ErrInvalid, "%v has a negative length", memory.Span(dst))
+		return s.dev.Errorf(call, device.ErrInvalid, "%v has a negative length", software.Span(dst))
 	}
 	if dst.Bytes == 0 {
 		return s.check(call)
@@ -142,7 +142,7 @@ func (s *stream) Wait(e device.Event) error {
 func (d *Device) ownEvent(call string, e device.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own == nil || own.dev != d {
-		return nil, d.errorf(call, device.ErrInvalid, "the event is not one of this device")
+		return nil, d.Errorf(call, device.ErrInvalid, "the event is not one of this device")
 	}
 	return own, own.usable(call)
 }
@@ -152,7 +152,7 @@ func (d *Device) ownEvent(call string, e device.Event) (*event, error) {
 func (s *stream) Notify(token uint64) error {
 	const call = "notify"
 	if !s.dev.completions.reserve() {
-		return s.dev.errorf(call, device.ErrOutOfMemory,
+		return s.dev.Errorf(call, device.ErrOutOfMemory,
 			"%d completions have not been waited for: call WaitCompletion", maxCompletions)
 	}
 	_, err := s.enqueue(call, &op{kind: opNotify, token: token})

@@ -41,7 +41,7 @@ func (d *Device) NewStream(name string) (device.Stream, error) {
 	if device.Invariants {
 		s.order = make(order)
 	}
-	if err := d.register("new stream", s); err != nil {
+	if err := d.Add("new stream", s); err != nil {
 		return nil, err
 	}
 	go s.serve()
@@ -51,7 +51,7 @@ func (d *Device) NewStream(name string) (device.Stream, error) {
 // Name implements device.Stream.
 func (s *stream) Name() string { return s.name }
 
-func (s *stream) leak() string { return "stream " + s.name }
+func (s *stream) Leak() string { return "stream " + s.name }
 
 // enqueue adds an operation and returns its number. It waits while the queue is full.
 func (s *stream) enqueue(call string, o *op) (uint64, error) {
@@ -81,11 +81,11 @@ func (s *stream) enqueue(call string, o *op) (uint64, error) {
 
 // usable is nil while the stream takes calls. The caller holds mu.
 func (s *stream) usable(call string) error {
-	if err := s.dev.usable(call); err != nil {
+	if err := s.dev.Usable(call); err != nil {
 		return err
 	}
 	if s.closed {
-		return s.dev.errorf(call, device.ErrClosed, "stream %s was closed", s.name)
+		return s.dev.Errorf(call, device.ErrClosed, "stream %s was closed", s.name)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (s *stream) serve() {
 		s.mu.Unlock()
 
 		for i := range batch {
-			if !s.dev.lost() {
+			if !s.dev.Lost() {
 				s.run(&batch[i])
 			}
 			s.advance()
@@ -152,14 +152,14 @@ func (s *stream) wake() {
 	s.progress.Broadcast()
 }
 
-// Passed implements memory.Stream.
+// Passed implements software.Stream.
 func (s *stream) Passed(seq uint64) bool { return s.done.Load() >= seq }
 
 // await returns once operation seq is done or the device is lost.
 func (s *stream) await(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.done.Load() < seq && !s.dev.lost() {
+	for s.done.Load() < seq && !s.dev.Lost() {
 		s.awaitProgress()
 	}
 }
@@ -175,10 +175,10 @@ func (s *stream) Synchronize() error {
 		return err
 	}
 	s.await(last)
-	if s.dev.lost() {
+	if s.dev.Lost() {
 		return s.dev.Err()
 	}
-	s.dev.releasePools()
+	s.dev.Space.ReleasePools()
 	return nil
 }
 
@@ -187,7 +187,7 @@ func (s *stream) Close() error {
 	if again := s.stop(); again {
 		return nil
 	}
-	s.dev.unregister(s)
+	s.dev.Remove(s)
 	return s.dev.Err()
 }
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
 // tracker knows, under the invariants tag, what memory queued operations use and which of them are ordered
@@ -47,7 +47,7 @@ type addressRange struct{ lo, hi uint64 }
 func (r addressRange) overlaps(o addressRange) bool { return r.lo < o.hi && o.lo < r.hi }
 
 func hostRange(mem []byte) addressRange {
-	lo := memory.Address(mem)
+	lo := software.Address(mem)
 	return addressRange{lo, lo + uint64(len(mem))}
 }
 
@@ -85,7 +85,7 @@ func (t *tracker) admit(m mark, o *op) {
 		t.mustBeOrdered(u)
 	}
 	if mem := m.stream.dev.written(o); !t.copies(hostRange(mem)) {
-		memory.Fill(mem, memory.Poison) // whoever looks before the copy or launch is done sees no old result
+		software.Fill(mem, software.Poison) // whoever looks before the copy or launch is done sees no old result
 	}
 	t.uses = append(t.uses, uses...)
 }
@@ -110,10 +110,10 @@ func usesOf(m mark, o *op) []use {
 // kernelUse is a kernel's of device memory, or of host memory that was mapped. It panics if that is not all in one live
 // allocation.
 func kernelUse(at mark, write bool, m device.Memory) use {
-	if !memory.IsMapped(m) || m.Bytes == 0 {
+	if !software.IsMapped(m) || m.Bytes == 0 {
 		return use{at, false, write, deviceRange(m)}
 	}
-	mem, _, ok := at.stream.dev.buffers.Find(m)
+	mem, _, ok := at.stream.dev.Buffers.Find(m)
 	if !ok {
 		panic("host device: mapped memory is used after FreeHost, or beyond its allocation's end")
 	}
@@ -125,8 +125,8 @@ func (d *Device) written(o *op) []byte {
 	switch {
 	case o.kind == opCopyOut:
 		return o.host
-	case o.kind == opLaunch && memory.IsMapped(o.args.Result):
-		mem, _, _ := d.buffers.Find(o.args.Result)
+	case o.kind == opLaunch && software.IsMapped(o.args.Result):
+		mem, _, _ := d.Buffers.Find(o.args.Result)
 		return mem
 	}
 	return nil
@@ -179,13 +179,13 @@ func (t *tracker) mustComeFirst(s *stream, freed addressRange) {
 }
 
 // mustBeIdle panics if any queued operation uses device memory.
-func (t *tracker) mustBeIdle(m device.Memory, call string) {
+func (t *tracker) mustBeIdle(m device.Memory) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forget()
 	for _, u := range t.uses {
 		if !u.host && u.span.overlaps(deviceRange(m)) {
-			panic(fmt.Sprintf("host device: %s: %v is in use by stream %s", call, memory.Span(m), u.at.stream.name))
+			panic(fmt.Sprintf("host device: free: %v is in use by stream %s", software.Span(m), u.at.stream.name))
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (t *tracker) copies(r addressRange) bool {
 // mustBeLive panics if device memory is not all in one allocation that nobody has freed.
 func (d *Device) mustBeLive(r addressRange) {
 	m := device.Memory{Addr: r.lo, Bytes: int(r.hi - r.lo)}
-	if _, _, ok := d.memory.Find(m); !ok {
-		panic(fmt.Sprintf("host device: %v is used after it was freed, or was never allocated", memory.Span(m)))
+	if _, _, ok := d.Space.Find(m); !ok {
+		panic(fmt.Sprintf("host device: %v is used after it was freed, or was never allocated", software.Span(m)))
 	}
 }

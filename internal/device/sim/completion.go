@@ -58,7 +58,7 @@ func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 			d.completions = d.completions[1:]
 			return token, nil
 		}
-		if err := d.usable("wait for completion"); err != nil {
+		if err := d.Usable("wait for completion"); err != nil {
 			return 0, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -91,7 +91,7 @@ func (d *Device) block(ctx context.Context) {
 func (d *Device) Spend(t time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if t > 0 && !d.closed {
+	if t > 0 && !d.Closed() {
 		d.advance(d.now + t)
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"time"
@@ -52,16 +53,9 @@ func (d *Device) speed(e Engine) float64 {
 	in, out := d.engines[CopyInEngine].busy > 0, d.engines[CopyOutEngine].busy > 0
 	switch {
 	case e == ComputeEngine && (in || out):
-		return orFull(d.cost.ComputeShare)
+		return cmp.Or(d.cost.ComputeShare, 1)
 	case e != ComputeEngine && in && out:
-		return orFull(d.cost.CopyShare)
+		return cmp.Or(d.cost.CopyShare, 1)
 	}
 	return 1
-}
-
-func orFull(share float64) float64 {
-	if share == 0 {
-		return 1
-	}
-	return share
 }

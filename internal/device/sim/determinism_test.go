@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -154,22 +153,4 @@ func TestConcurrentUse(t *testing.T) {
 		done[token] <- struct{}{}
 	}
 	group.Wait()
-}
-
-// TestParallelKernel: a Parallel that is passed in runs the kernels and changes nothing else.
-func TestParallelKernel(t *testing.T) {
-	calls := 0
-	r := open(t, sim.Options{Parallel: func(n int, fn func(int)) {
-		calls += n
-		for i := n - 1; i >= 0; i-- {
-			fn(i)
-		}
-	}})
-	s, b := r.stream("s"), r.batch("a", "", string(bytes.Repeat([]byte("long"), 999)))
-	b.submit(s, r.kernel("crc"), 1)
-	r.completes(1)
-	b.verify()
-	if calls != 3 {
-		t.Errorf("the kernel ran %d rows through Parallel, want 3", calls)
-	}
 }

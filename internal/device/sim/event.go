@@ -25,32 +25,32 @@ type Event struct {
 
 // NewEvent implements device.Device.
 func (d *Device) NewEvent(flags device.EventFlags) (device.Event, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("new event"); err != nil {
+	e := &Event{dev: d, timed: flags&device.Timed != 0}
+	if err := d.Add("new event", e); err != nil {
 		return nil, err
 	}
-	e := &Event{dev: d, timed: flags&device.Timed != 0}
-	d.events[e] = struct{}{}
 	return e, nil
 }
+
+// Leak implements software.Object.
+func (e *Event) Leak() string { return "event" }
 
 // event checks that e is an open event of this device. The lock is held.
 func (d *Device) event(call string, e device.Event) (*Event, error) {
 	mine, ok := e.(*Event)
 	if !ok || mine == nil || mine.dev != d {
-		return nil, d.invalid(call, "the event is not of this device")
+		return nil, d.Errorf(call, device.ErrInvalid, "the event is not of this device")
 	}
 	return mine, mine.usable(call)
 }
 
 // usable returns why the event cannot be used, nil if it can. The lock is held.
 func (e *Event) usable(call string) error {
-	if err := e.dev.usable(call); err != nil {
+	if err := e.dev.Usable(call); err != nil {
 		return err
 	}
 	if e.closed {
-		return device.Errorf(call, e.dev.info.ID, device.ErrClosed, "the event was closed")
+		return e.dev.Errorf(call, device.ErrClosed, "the event was closed")
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (e *Event) Synchronize() error {
 	if err := e.usable(call); err != nil {
 		return err
 	}
-	for m := e.mark; m != nil && !m.reached && d.lost == nil; {
+	for m := e.mark; m != nil && !m.reached && !d.Lost(); {
 		if d.holds > 0 {
 			d.block(context.Background())
 			continue
@@ -143,7 +143,7 @@ func (e *Event) Synchronize() error {
 			panic("sim: an event is waited for that nothing can reach")
 		}
 	}
-	return d.usable(call)
+	return d.Usable(call)
 }
 
 // Time implements device.Event. It does not move the clock.
@@ -157,11 +157,11 @@ func (e *Event) Time() (time.Duration, error) {
 	}
 	switch {
 	case !e.timed:
-		return 0, d.invalid(call, "the event was made without timing")
+		return 0, d.Errorf(call, device.ErrInvalid, "the event was made without timing")
 	case e.mark == nil:
-		return 0, d.invalid(call, "the event was never recorded")
+		return 0, d.Errorf(call, device.ErrInvalid, "the event was never recorded")
 	case !e.mark.reached:
-		return 0, device.Errorf(call, d.info.ID, device.ErrNotReady, "the stream has not got there")
+		return 0, d.Errorf(call, device.ErrNotReady, "the stream has not got there")
 	}
 	return e.mark.at, nil
 }
@@ -171,10 +171,10 @@ func (e *Event) Close() error {
 	d := e.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e.closed || d.closed {
+	if e.closed {
 		return nil
 	}
 	e.closed = true
-	delete(d.events, e)
-	return d.usable("close event")
+	d.Remove(e)
+	return d.Err()
 }

@@ -22,8 +22,7 @@ const (
 	LaunchFailure
 
 	// DeviceLoss: the device is lost, for good. Nth counts calls of Stream.Launch, and the loss happens
-	// when that launch ends; At and Marker are other triggers. Losses by a launch are ErrKernelFault, those At a time
-	// are no kernel's.
+	// when that launch ends; Marker is another trigger. The losses are ErrKernelFault.
 	DeviceLoss
 
 	// LateCompletion: a completion comes Delay after its stream got there, and the stream goes on
@@ -36,32 +35,22 @@ const (
 )
 
 func (k FaultKind) String() string {
-	switch k {
-	case OutOfMemory:
-		return "out of memory"
-	case PinnedOutOfMemory:
-		return "pinned out of memory"
-	case LaunchFailure:
-		return "launch failure"
-	case DeviceLoss:
-		return "device loss"
-	case LateCompletion:
-		return "late completion"
-	case LostCompletion:
-		return "lost completion"
+	if k > LostCompletion {
+		return "unknown"
 	}
-	return "unknown"
+	return [...]string{
+		"none", "out of memory", "pinned out of memory", "launch failure", "device loss", "late completion", "lost completion",
+	}[k]
 }
 
-// Fault is a failure to inject. It has one trigger: Nth, Probability, At or Marker. Calls are counted
+// Fault is a failure to inject. It has one trigger: Nth, Probability or Marker. Calls are counted
 // over the whole device, from 1, and calls with bad arguments do not count.
 type Fault struct {
 	Kind FaultKind
 
-	Nth         int           // the call that fails
-	Probability float64       // each call fails with this probability, drawn from Options.Seed
-	At          time.Duration // DeviceLoss: the virtual time of the loss, before anything that ends then
-	Marker      []byte        // DeviceLoss: a launch fails that has a row with these bytes in it
+	Nth         int     // the call that fails
+	Probability float64 // each call fails with this probability, drawn from Options.Seed
+	Marker      []byte  // DeviceLoss: a launch fails that has a row with these bytes in it
 
 	Delay time.Duration // LateCompletion: how late
 }
@@ -69,7 +58,7 @@ type Fault struct {
 // check returns why the fault makes no sense, nil if it does.
 func (f Fault) check() error {
 	triggers := 0
-	for _, set := range []bool{f.Nth != 0, f.Probability != 0, f.At != 0, len(f.Marker) > 0} {
+	for _, set := range []bool{f.Nth != 0, f.Probability != 0, len(f.Marker) > 0} {
 		if set {
 			triggers++
 		}
@@ -78,11 +67,11 @@ func (f Fault) check() error {
 	case f.Kind < OutOfMemory || f.Kind > LostCompletion:
 		return fmt.Errorf("kind %d is not known", f.Kind)
 	case triggers != 1:
-		return fmt.Errorf("has %d triggers: set one of Nth, Probability, At and Marker", triggers)
-	case f.Nth < 0 || f.At < 0 || !(f.Probability >= 0 && f.Probability <= 1):
-		return errors.New("Nth and At must be more than 0, Probability at most 1")
+		return fmt.Errorf("has %d triggers: set one of Nth, Probability and Marker", triggers)
+	case f.Nth < 0 || !(f.Probability >= 0 && f.Probability <= 1):
+		return errors.New("Nth must be more than 0, Probability at most 1")
 	case f.Kind != DeviceLoss && f.Nth == 0 && f.Probability == 0:
-		return errors.New("At and Marker are triggers of a device loss alone")
+		return errors.New("Marker is a trigger of a device loss alone")
 	case (f.Kind == LateCompletion) != (f.Delay > 0):
 		return errors.New("a late completion needs a Delay of more than 0, and nothing else has one")
 	}
@@ -127,15 +116,4 @@ func (d *Device) marker(rows []byte, offsets []uint32) []byte {
 		}
 	}
 	return nil
-}
-
-// lossBy returns the first loss that is due at a time up to until.
-func lossBy(faults []Fault, until time.Duration) (Fault, bool) {
-	var first Fault
-	for _, f := range faults {
-		if f.At > 0 && f.At <= until && (first.At == 0 || f.At < first.At) {
-			first = f
-		}
-	}
-	return first, first.At > 0
 }

@@ -53,7 +53,6 @@ func TestLaunchFailureFault(t *testing.T) {
 func TestDeviceLossFault(t *testing.T) {
 	for name, f := range map[string]sim.Fault{
 		"nth launch": {Kind: sim.DeviceLoss, Nth: 2},
-		"time":       {Kind: sim.DeviceLoss, At: 5 * ms},
 		"marker":     {Kind: sim.DeviceLoss, Marker: []byte("poison")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,10 +67,7 @@ func TestDeviceLossFault(t *testing.T) {
 			_, err := r.dev.WaitCompletion(t.Context())
 			r.is(err, device.ErrLost)
 			r.now(5 * ms)
-			// Only what a kernel did may be blamed on a payload.
-			if by := errors.Is(r.dev.Err(), device.ErrKernelFault); by != (f.At == 0) {
-				t.Errorf("%v: by a kernel is %v", r.dev.Err(), by)
-			}
+			r.is(r.dev.Err(), device.ErrKernelFault)
 			r.is(r.dev.Check(t.Context()), device.ErrLost)
 			allLost(r, s, k, bad)
 		})
@@ -122,10 +118,10 @@ func TestBrokenKernelLosesTheDevice(t *testing.T) {
 
 // TestCompletionsBeforeTheLoss: what came before the loss is still handed out.
 func TestCompletionsBeforeTheLoss(t *testing.T) {
-	r := faulty(t, sim.Fault{Kind: sim.DeviceLoss, At: ms})
-	s := r.stream("s")
+	r := faulty(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1})
+	s, b := r.stream("s"), r.batch("a")
 	r.ok(s.Notify(1))
-	r.ok(s.CopyIn(r.memory(1), r.host(1)))
+	r.ok(s.Launch(r.kernel("crc"), b.args()))
 	r.ok(s.Notify(2))
 	r.is(s.Synchronize(), device.ErrLost)
 	r.completes(1)
@@ -200,9 +196,9 @@ func TestOpenNamesEveryProblem(t *testing.T) {
 		Kernels: []device.HostKernel{crcKernel{}, crcKernel{}},
 		Faults: []sim.Fault{
 			{Kind: sim.LaunchFailure},
-			{Kind: sim.OutOfMemory, At: ms},
+			{Kind: sim.OutOfMemory, Marker: []byte("x")},
 			{Kind: sim.LateCompletion, Nth: 1},
-			{Kind: sim.DeviceLoss, Nth: 1, At: ms},
+			{Kind: sim.DeviceLoss, Nth: 1, Marker: []byte("x")},
 			{Kind: 99, Nth: 1},
 			{Kind: sim.LostCompletion, Probability: 1.5},
 		},

@@ -48,14 +48,12 @@ func (d *Device) pass(i int) {
 // giveWay moves the clock to the end of the gate that has been shut longest and opens it. It returns
 // false if no gate is shut. The lock is held.
 func (d *Device) giveWay() bool {
-	if d.lost != nil || len(d.gates) == 0 {
+	if d.Lost() || len(d.gates) == 0 {
 		return false
 	}
 	// Gates are kept in the order in which their streams got there, so the first one ends first.
-	d.moveTo(max(d.now, d.gates[0].start+gateTime))
-	if d.lost == nil {
-		d.pass(0)
-	}
+	d.now = max(d.now, d.gates[0].start+gateTime)
+	d.pass(0)
 	return true
 }
 

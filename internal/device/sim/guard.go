@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
 // guard is the device.Guard of every host buffer of a device.
@@ -17,10 +17,10 @@ func (g guard) Access(mem []byte) {
 	}
 	g.dev.mu.Lock()
 	defer g.dev.mu.Unlock()
-	lo := memory.Address(mem)
+	lo := software.Address(mem)
 	hi := lo + uint64(len(mem))
 	g.dev.eachUse(func(o *op, u use) {
-		if at := memory.Address(u.data); at < hi && lo < at+uint64(len(u.data)) {
+		if at := software.Address(u.data); at < hi && lo < at+uint64(len(u.data)) {
 			panic(fmt.Sprintf("sim: the host looks at a buffer of %d bytes before the %v has completed", len(mem), o))
 		}
 	})

@@ -80,14 +80,14 @@ func newLoop(computeSlots int) loop {
 // step lets free engines take ready operations and moves the clock to the next instant at which
 // something ends. It returns false if nothing is under way: then only the host can change anything.
 func (d *Device) step() bool {
-	if d.lost != nil {
+	if d.Lost() {
 		return false
 	}
 	d.dispatch()
 	if len(d.running) == 0 {
 		return false
 	}
-	d.moveTo(d.running[0].due)
+	d.now = d.running[0].due
 	for len(d.running) > 0 && d.running[0].due <= d.now {
 		d.end(heap.Pop(&d.running).(*op))
 	}
@@ -97,10 +97,10 @@ func (d *Device) step() bool {
 
 // advance runs the simulation until the clock reads t.
 func (d *Device) advance(t time.Duration) {
-	for d.lost == nil {
+	for !d.Lost() {
 		d.dispatch()
 		if len(d.running) == 0 || d.running[0].due > t {
-			d.moveTo(t)
+			d.now = t
 			return
 		}
 		d.step()
@@ -111,21 +111,11 @@ func (d *Device) advance(t time.Duration) {
 // all that is left to wait for, and they give way. A wait needs a record enqueued before it, so streams
 // cannot wait for each other in a circle: one of the two always moves.
 func (d *Device) drive(done func() bool) {
-	for d.lost == nil && !done() {
+	for !d.Lost() && !done() {
 		if !d.step() && !d.giveWay() {
 			panic("sim: work is queued that nothing can bring to an end")
 		}
 	}
-}
-
-// moveTo sets the clock, unless a loss of the device is due before.
-func (d *Device) moveTo(t time.Duration) {
-	if f, ok := lossBy(d.faults, t); ok {
-		d.now = f.At
-		d.lose(device.ErrLost, "device", "injected loss at %v", f.At)
-		return
-	}
-	d.now = t
 }
 
 // dispatch gives each free engine the operation that has been ready longest.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
 // life is that of one allocation, of device memory or of a host buffer. Queued work holds on to it, so that it is found
@@ -14,29 +14,17 @@ type life struct {
 	over bool // freed; for pool memory, once the freeing stream got there
 }
 
-// memories is the device's memory and that of the host. The device's lock guards it.
-type memories struct {
-	space   *memory.Space
-	buffers *memory.HostBuffers
-	lives   map[uint64]*life // of what is allocated, by its first address
-}
-
-func newMemories(id string, deviceLimit, hostLimit int64) memories {
-	return memories{
-		space:   memory.NewSpace(id, deviceLimit, 0),
-		buffers: memory.NewHostBuffers(id, hostLimit),
-		lives:   make(map[uint64]*life),
-	}
-}
+// lives are those of what is allocated, by its first address. The device's lock guards them.
+type lives map[uint64]*life
 
 // begin starts the life of the allocation at base.
-func (m *memories) begin(base uint64) { m.lives[base] = &life{} }
+func (l lives) begin(base uint64) { l[base] = &life{} }
 
 // forget returns the life of the allocation at base, which was freed. The caller sets when it is over.
-func (m *memories) forget(base uint64) *life {
-	l := m.lives[base]
-	delete(m.lives, base)
-	return l
+func (l lives) forget(base uint64) *life {
+	freed := l[base]
+	delete(l, base)
+	return freed
 }
 
 // finish ends the life of the allocation at base, which was freed at once. The invariants build panics if queued work uses
@@ -53,17 +41,17 @@ func (d *Device) AllocHost(bytes int) (device.HostBuffer, error) {
 	const call = "alloc host"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return device.HostBuffer{}, err
 	}
 	if bytes > 0 && d.injected(PinnedOutOfMemory, &d.counts.hostAllocs) {
-		return device.HostBuffer{}, device.Errorf(call, d.info.ID, device.ErrOutOfMemory, "injected")
+		return device.HostBuffer{}, d.Errorf(call, device.ErrOutOfMemory, "injected")
 	}
-	b, err := d.buffers.Alloc(bytes, device.Pinned, guard{d})
+	b, err := d.Buffers.Alloc(bytes, device.Pinned, guard{d})
 	if err != nil {
 		return b, err
 	}
-	at, err := d.buffers.Map(b)
+	at, err := d.Buffers.Map(b)
 	if err != nil {
 		return b, err
 	}
@@ -77,11 +65,8 @@ func (d *Device) FreeHost(b device.HostBuffer) error {
 	const call = "free host"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable(call); err != nil {
-		return err
-	}
-	at, _ := d.buffers.Map(b) // fails where Free does
-	if err := d.buffers.Free(b); err != nil {
+	at, _ := d.Buffers.Map(b) // fails where Free does
+	if err := d.Buffers.Free(b); err != nil {
 		return err
 	}
 	d.finish(call, at.Addr)
@@ -92,10 +77,7 @@ func (d *Device) FreeHost(b device.HostBuffer) error {
 func (d *Device) Alloc(bytes int) (device.Memory, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable("alloc"); err != nil {
-		return device.Memory{}, err
-	}
-	m, err := d.space.Alloc(bytes)
+	m, err := d.Space.Alloc(bytes)
 	if err == nil {
 		d.begin(m.Addr)
 	}
@@ -105,27 +87,13 @@ func (d *Device) Alloc(bytes int) (device.Memory, error) {
 // Free implements device.Device. Work that still uses the memory loses the device when it gets there;
 // the invariants build panics here already.
 func (d *Device) Free(m device.Memory) error {
-	const call = "free"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable(call); err != nil {
+	if err := d.Space.Free(m); err != nil {
 		return err
 	}
-	if err := d.space.Free(m); err != nil {
-		return err
-	}
-	d.finish(call, m.Addr)
+	d.finish("free", m.Addr)
 	return nil
-}
-
-// Map implements device.Mapper.
-func (d *Device) Map(b device.HostBuffer) (device.Memory, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("map"); err != nil {
-		return device.Memory{}, err
-	}
-	return d.buffers.Map(b)
 }
 
 // use is memory that an operation reads or writes.
@@ -140,7 +108,7 @@ func (d *Device) useDevice(m device.Memory) use {
 	if m.Bytes == 0 {
 		return use{}
 	}
-	data, base, ok := d.space.Find(m)
+	data, base, ok := d.Space.Find(m)
 	if !ok {
 		return use{fault: fmt.Sprintf("illegal address: %d bytes at %#x are not within a live allocation", m.Bytes, m.Addr)}
 	}
@@ -149,10 +117,10 @@ func (d *Device) useDevice(m device.Memory) use {
 
 // useMapped is useDevice for memory that may also be a host buffer's.
 func (d *Device) useMapped(m device.Memory) use {
-	if m.Bytes == 0 || !memory.IsMapped(m) {
+	if m.Bytes == 0 || !software.IsMapped(m) {
 		return d.useDevice(m)
 	}
-	data, base, ok := d.buffers.Find(m)
+	data, base, ok := d.Buffers.Find(m)
 	if !ok {
 		return d.useDevice(m)
 	}
@@ -162,7 +130,7 @@ func (d *Device) useMapped(m device.Memory) use {
 // useHost takes the first n bytes of b, n > 0. Pageable memory may be the caller's own.
 func (d *Device) useHost(b device.HostBuffer, n int) use {
 	b = b.Slice(0, n)
-	if at, err := d.buffers.Map(b); err == nil {
+	if at, err := d.Buffers.Map(b); err == nil {
 		return d.useMapped(at)
 	}
 	if b.Kind() == device.Pinned {

@@ -69,6 +69,10 @@ func TestIllegalAddresses(t *testing.T) {
 			r.ok(r.dev.Err())
 			r.is(s.Synchronize(), device.ErrLost)
 			r.is(r.dev.Err(), device.ErrLost)
+			// Only what a kernel did may be blamed on a payload.
+			if by := errors.Is(r.dev.Err(), device.ErrKernelFault); by != (name == "offsets that lead outside") {
+				t.Errorf("%v: by a kernel is %v", r.dev.Err(), by)
+			}
 		})
 	}
 }
@@ -176,8 +180,8 @@ func TestCloseReportsLeaks(t *testing.T) {
 		t.Fatalf("close: %v, want a leak error", err)
 	}
 	want := []string{
-		"stream lane-0", "event", "kernel crc", "pool 256 bytes used",
-		"memory 10 bytes", "host buffer 20 bytes",
+		"event", "host buffer 20 bytes", "kernel crc", "memory 10 bytes",
+		"pool 256 bytes used", "stream lane-0",
 	}
 	if !slices.Equal(leak.Open, want) || leak.Device != "sim-5" {
 		t.Errorf("%s leaks %q, want %q", leak.Device, leak.Open, want)

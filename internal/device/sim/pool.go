@@ -1,31 +1,26 @@
 package sim
 
 import (
-	"slices"
-
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
-// Pool is a device.Pool: a memory.Pool with streams of this device.
+// Pool is a software.Pool with streams of this device.
 type Pool struct {
-	dev    *Device
-	shared *memory.Pool
+	*software.Pool
+	dev *Device
 }
 
 // NewPool implements device.Device. The limit is rounded up to 256 bytes.
 func (d *Device) NewPool(c device.PoolConfig) (device.Pool, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("new pool"); err != nil {
-		return nil, err
-	}
-	shared, err := d.space.NewPool(c)
+	shared, err := d.Space.NewPool(c)
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{dev: d, shared: shared}
-	d.pools = append(d.pools, p)
+	p := &Pool{Pool: shared, dev: d}
+	if err := d.Add("new pool", p); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -39,10 +34,10 @@ func (p *Pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	if err != nil {
 		return device.Memory{}, err
 	}
-	if bytes > 0 && !p.shared.Closed() && d.injected(OutOfMemory, &d.counts.poolAllocs) {
-		return device.Memory{}, device.Errorf(call, d.info.ID, device.ErrOutOfMemory, "injected")
+	if bytes > 0 && !p.Closed() && d.injected(OutOfMemory, &d.counts.poolAllocs) {
+		return device.Memory{}, d.Errorf(call, device.ErrOutOfMemory, "injected")
 	}
-	m, err := p.shared.Alloc(stream, bytes)
+	m, err := p.Pool.Alloc(stream, bytes)
 	if err == nil {
 		d.begin(m.Addr)
 	}
@@ -59,13 +54,13 @@ func (p *Pool) Free(s device.Stream, m device.Memory) error {
 	if err != nil {
 		return err
 	}
-	data, _, _ := d.space.Find(m)
-	err = p.shared.Free(stream, m, func() (uint64, error) {
+	data, _, _ := d.Space.Find(m)
+	err = p.Pool.Free(stream, m, func() (uint64, error) {
 		freed := d.forget(m.Addr)
 		stream.enqueue(&op{kind: Free, bytes: m.Bytes, pool: p, effect: func() error {
 			freed.over = true
 			if device.Invariants {
-				memory.Fill(data, memory.Poison)
+				software.Fill(data, software.Poison)
 			}
 			return nil
 		}})
@@ -77,48 +72,17 @@ func (p *Pool) Free(s device.Stream, m device.Memory) error {
 
 // retire gives a closed pool's memory back once all of it is unused.
 func (p *Pool) retire() {
-	if p.shared.Closed() && p.shared.Release() {
-		p.dev.pools = slices.DeleteFunc(p.dev.pools, func(o *Pool) bool { return o == p })
+	if p.Closed() {
+		p.Release()
 	}
-}
-
-// Trim implements device.Pool. Only whole pieces of 2 MiB and more go back.
-func (p *Pool) Trim(keep int64) error {
-	p.dev.mu.Lock()
-	defer p.dev.mu.Unlock()
-	if err := p.dev.usable("pool trim"); err != nil {
-		return err
-	}
-	return p.shared.Trim(keep)
-}
-
-// SetReleaseThreshold implements device.Pool.
-func (p *Pool) SetReleaseThreshold(bytes int64) error {
-	p.dev.mu.Lock()
-	defer p.dev.mu.Unlock()
-	if err := p.dev.usable("pool release threshold"); err != nil {
-		return err
-	}
-	return p.shared.SetReleaseThreshold(bytes)
-}
-
-// Stats implements device.Pool.
-func (p *Pool) Stats() (device.PoolStats, error) {
-	p.dev.mu.Lock()
-	defer p.dev.mu.Unlock()
-	if err := p.dev.usable("pool stats"); err != nil {
-		return device.PoolStats{}, err
-	}
-	return p.shared.Stats()
 }
 
 // Close implements device.Pool. On a lost device it gives the pool back and returns ErrLost.
 func (p *Pool) Close() error {
-	p.dev.mu.Lock()
-	defer p.dev.mu.Unlock()
-	if first := p.shared.Close(); !first {
+	if first := p.Pool.Close(); !first {
 		return nil
 	}
+	p.dev.Remove(p)
 	p.retire()
-	return p.dev.usable("close pool")
+	return p.dev.Err()
 }

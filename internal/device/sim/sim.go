@@ -22,7 +22,7 @@
 package sim
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
 // PollCost is the virtual time that one call of Event.Done takes.
@@ -61,10 +62,6 @@ type Options struct {
 	// Kernels are the operators the device knows. Their names must differ.
 	Kernels []device.HostKernel
 
-	// Parallel is handed to the kernels; nil runs them on the caller's goroutine alone. It changes how
-	// long a run really takes and nothing else.
-	Parallel device.Parallel
-
 	// Faults are the failures to inject. See Fault.
 	Faults []Fault
 
@@ -83,30 +80,21 @@ type Options struct {
 
 // Device is a simulated device. It has no goroutines of its own: whoever waits runs the simulation.
 type Device struct {
-	info     device.Info
-	seed     uint64
-	cost     Model
-	kernels  map[string]device.HostKernel
-	parallel device.Parallel
-	faults   []Fault
-	inPlace  int // Options.MostInPlace
+	*software.Base
+	seed   uint64
+	cost   Model
+	faults []Fault
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change of state; nil while nobody waits for one
-	lost    *device.Error // set once, by lose
-	closed  bool
 
 	loop
-	memories
+	lives
 	counts      counts
 	completions []uint64 // tokens that came and were not fetched, in order
 	holds       int      // calls of Hold not released
 	trace       trace
-
-	events  map[*Event]struct{}
-	pools   []*Pool
-	bound   map[*Kernel]struct{}
-	offsets []uint32 // decoded offsets table of the launch that runs
+	offsets     []uint32 // decoded offsets table of the launch that runs
 }
 
 var (
@@ -122,47 +110,33 @@ func Open(o Options) (*Device, error) {
 		return nil, device.Errorf("open", id, device.ErrInvalid, "%v", err)
 	}
 	slots := max(o.Cost.ComputeSlots, 1)
-	d := &Device{
-		info: device.Info{
-			Kind:   "sim",
-			ID:     id,
-			Name:   fmt.Sprintf("simulated device (seed %d)", o.Seed),
-			Memory: orDefault(o.Memory, DefaultMemory),
-			Units:  slots,
-		},
-		seed:     o.Seed,
-		cost:     o.Cost,
-		kernels:  make(map[string]device.HostKernel, len(o.Kernels)),
-		parallel: o.Parallel,
-		faults:   slices.Clone(o.Faults),
-		inPlace:  o.MostInPlace,
-		loop:     newLoop(slots),
-		memories: newMemories(id, orDefault(o.Memory, DefaultMemory), orDefault(o.HostMemory, DefaultMemory)),
-		trace:    trace{limit: max(orDefault(o.TraceLimit, DefaultTraceLimit), 0)},
-		events:   make(map[*Event]struct{}),
-		bound:    make(map[*Kernel]struct{}),
-	}
-	if d.parallel == nil {
-		d.parallel = serial
-	}
-	for _, k := range o.Kernels {
-		d.kernels[k.Name()] = k
-	}
-	return d, nil
+	return &Device{
+		Base: software.NewBase(software.Config{
+			Info: device.Info{
+				Kind:   "sim",
+				ID:     id,
+				Name:   fmt.Sprintf("simulated device (seed %d)", o.Seed),
+				Memory: cmp.Or(o.Memory, DefaultMemory),
+				Units:  slots,
+			},
+			HostMemory: cmp.Or(o.HostMemory, DefaultMemory),
+			Kernels:    o.Kernels,
+			InPlace:    func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
+		}),
+		seed:   o.Seed,
+		cost:   o.Cost,
+		faults: slices.Clone(o.Faults),
+		loop:   newLoop(slots),
+		lives:  make(lives),
+		trace:  trace{limit: max(cmp.Or(o.TraceLimit, DefaultTraceLimit), 0)},
+	}, nil
 }
 
 // check returns every problem of the options, joined.
 func (o Options) check() error {
-	problems := []error{o.Cost.check()}
+	problems := []error{o.Cost.check(), software.CheckKernels(o.Kernels)}
 	if o.Memory < 0 || o.HostMemory < 0 {
 		problems = append(problems, errors.New("Memory and HostMemory must not be negative"))
-	}
-	names := make(map[string]bool, len(o.Kernels))
-	for _, k := range o.Kernels {
-		if names[k.Name()] {
-			problems = append(problems, fmt.Errorf("two kernels are called %q", k.Name()))
-		}
-		names[k.Name()] = true
 	}
 	for i, f := range o.Faults {
 		if err := f.check(); err != nil {
@@ -172,22 +146,12 @@ func (o Options) check() error {
 	return errors.Join(problems...)
 }
 
-func orDefault[T int | int64](v, otherwise T) T {
-	if v == 0 {
-		return otherwise
-	}
-	return v
-}
-
-// serial is the Parallel that does one call after another.
+// serial is the Parallel of all kernels: one call after another, on the goroutine that runs the simulation.
 func serial(n int, fn func(i int)) {
 	for i := range n {
 		fn(i)
 	}
 }
-
-// Info implements device.Device. Units is the number of compute slots.
-func (d *Device) Info() device.Info { return d.info }
 
 // Epoch implements device.Device. It is the same in every run.
 func (d *Device) Epoch() time.Time { return epoch }
@@ -199,51 +163,12 @@ func (d *Device) Now() time.Duration {
 	return d.now
 }
 
-// Err implements device.Device.
-func (d *Device) Err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lost == nil {
-		return nil
-	}
-	return d.lost
-}
-
-// Check implements device.Device. It takes no virtual time.
-func (d *Device) Check(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("check"); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return device.Errorf("check", d.info.ID, device.ErrNotReady, "no answer in time: %v", ctx.Err())
-	}
-	return nil
-}
-
-// usable returns the error of a call on a lost or closed device, nil if it is neither. The lock is held.
-func (d *Device) usable(call string) error {
-	switch {
-	case d.lost != nil:
-		return device.Errorf(call, d.info.ID, d.lost.Kind, "%s: %s", d.lost.Op, d.lost.Detail)
-	case d.closed:
-		return device.Errorf(call, d.info.ID, device.ErrClosed, "the device was closed")
-	}
-	return nil
-}
-
-func (d *Device) invalid(call, format string, args ...any) error {
-	return device.Errorf(call, d.info.ID, device.ErrInvalid, format, args...)
-}
-
 // lose makes the device lost by a loss of that kind: what is queued never happens, and every waiter hears of it. The
 // lock is held.
 func (d *Device) lose(kind error, call, format string, args ...any) {
-	if d.lost != nil {
+	if !d.Lose(d.Errorf(call, kind, format, args...)) {
 		return
 	}
-	d.lost = device.Errorf(call, d.info.ID, kind, format, args...)
 	d.abandon()
 	d.wake()
 }
@@ -261,55 +186,20 @@ func (d *Device) wake() {
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.Closed() {
 		return nil
 	}
 	d.drive(func() bool { return d.queued == 0 })
-	err := d.usable("close")
-	if open := d.leaks(); err == nil && len(open) > 0 {
-		err = &device.LeakError{Device: d.info.ID, Open: open}
-	}
-	d.closed = true
-	d.completions = nil
-	d.release()
-	d.wake()
-	return err
-}
-
-// leaks names everything that is still open, in a fixed order. The lock is held.
-func (d *Device) leaks() []string {
-	var open []string
-	for _, s := range d.streams {
-		open = append(open, "stream "+s.name)
-	}
-	for range d.events {
-		open = append(open, "event")
-	}
-	var kernels []string
-	for k := range d.bound {
-		kernels = append(kernels, "kernel "+k.name)
-	}
-	slices.Sort(kernels)
-	open = append(open, kernels...)
-	for _, p := range d.pools {
-		open = append(open, p.shared.Leak())
-	}
-	open = append(open, d.space.Leaks()...)
-	return append(open, d.buffers.Leaks()...)
-}
-
-// release lets go of everything the caller had left open. The lock is held.
-func (d *Device) release() {
+	d.Shut()
 	for _, s := range d.streams {
 		s.closed = true
 	}
-	for _, p := range d.pools {
-		p.shared.Close()
-	}
-	d.streams, d.pools = nil, nil
-	clear(d.events)
-	clear(d.bound)
-	d.space.Clear()
-	d.buffers.Clear()
+	d.streams, d.completions = nil, nil
+	leaks := d.FreeAll()
 	clear(d.lives)
+	d.wake()
+	if d.Lost() {
+		return d.Err()
+	}
+	return leaks
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
 // Stream is a queue of operations. See device.Stream for what its methods do.
@@ -27,22 +27,22 @@ type Stream struct {
 func (d *Device) NewStream(name string) (device.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable("new stream"); err != nil {
+	s := &Stream{dev: d, name: name}
+	if err := d.Add("new stream", s); err != nil {
 		return nil, err
 	}
-	s := &Stream{dev: d, name: name}
 	d.streams = append(d.streams, s)
 	return s, nil
 }
 
-// Enqueue implements device.Device.
-func (d *Device) Enqueue(commands []device.Command) error { return device.EnqueueEach(commands) }
+// Leak implements software.Object.
+func (s *Stream) Leak() string { return "stream " + s.name }
 
 // stream checks that s is an open stream of this device. The lock is held.
 func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 	mine, ok := s.(*Stream)
 	if !ok || mine == nil || mine.dev != d {
-		return nil, d.invalid(call, "the stream is not of this device")
+		return nil, d.Errorf(call, device.ErrInvalid, "the stream is not of this device")
 	}
 	return mine, mine.usable(call)
 }
@@ -50,14 +50,14 @@ func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 // usable returns why nothing can be enqueued, nil if it can. The lock is held.
 func (s *Stream) usable(call string) error {
 	d := s.dev
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return err
 	}
 	if s.closed {
-		return device.Errorf(call, d.info.ID, device.ErrClosed, "stream %s was closed", s.name)
+		return d.Errorf(call, device.ErrClosed, "stream %s was closed", s.name)
 	}
 	if d.queued+d.promised+len(d.completions) >= maxPending {
-		return device.Errorf(call, d.info.ID, device.ErrOutOfMemory,
+		return d.Errorf(call, device.ErrOutOfMemory,
 			"%d operations and completions are pending: wait for some before enqueueing more", maxPending)
 	}
 	return nil
@@ -79,7 +79,7 @@ func (s *Stream) enqueue(o *op) {
 	d.wake()
 }
 
-// Passed implements memory.Stream. The lock is held.
+// Passed implements software.Stream. The lock is held.
 func (s *Stream) Passed(operation uint64) bool { return s.done >= operation }
 
 // Name implements device.Stream.
@@ -104,7 +104,7 @@ func (s *Stream) transfer(kind Kind, host device.HostBuffer, n int, dev device.M
 		return err
 	}
 	if n < 0 || n > room {
-		return d.invalid(kind.String(), "%d bytes do not fit in %d", n, room)
+		return d.Errorf(kind.String(), device.ErrInvalid, "%d bytes do not fit in %d", n, room)
 	}
 	if n == 0 {
 		return nil
@@ -131,13 +131,13 @@ func (s *Stream) Fill(dst device.Memory, value byte) error {
 		return err
 	}
 	if dst.Bytes < 0 {
-		return d.invalid("fill", "%d bytes", dst.Bytes)
+		return d.Errorf("fill", device.ErrInvalid, "%d bytes", dst.Bytes)
 	}
 	if dst.Bytes == 0 {
 		return nil
 	}
 	u := d.useDevice(dst)
-	s.enqueue(&op{kind: Fill, bytes: dst.Bytes, uses: []use{u}, effect: func() error { memory.Fill(u.data, value); return nil }})
+	s.enqueue(&op{kind: Fill, bytes: dst.Bytes, uses: []use{u}, effect: func() error { software.Fill(u.data, value); return nil }})
 	return nil
 }
 
@@ -152,24 +152,24 @@ func (s *Stream) Synchronize() error {
 		return err
 	}
 	d.advance(d.now + d.cost.Synchronize)
-	return d.usable("synchronize")
+	return d.Usable("synchronize")
 }
 
 // synchronize is Synchronize with the lock held.
 func (s *Stream) synchronize(call string) error {
 	d := s.dev
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return err
 	}
 	if s.closed {
-		return device.Errorf(call, d.info.ID, device.ErrClosed, "stream %s was closed", s.name)
+		return d.Errorf(call, device.ErrClosed, "stream %s was closed", s.name)
 	}
 	target := s.last
 	d.drive(func() bool { return s.done >= target })
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return err
 	}
-	d.pools = slices.DeleteFunc(d.pools, func(p *Pool) bool { return p.shared.Release() })
+	d.Space.ReleasePools()
 	return nil
 }
 
@@ -183,6 +183,7 @@ func (s *Stream) Close() error {
 	}
 	err := s.synchronize("close stream")
 	s.closed = true
+	d.Remove(s)
 	d.streams = slices.DeleteFunc(d.streams, func(o *Stream) bool { return o == s })
 	return err
 }

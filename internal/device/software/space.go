@@ -1,11 +1,13 @@
-// Package memory is the memory of a device that runs in this process: its address space, the pools that cut it up, and
-// the host buffers that copies and kernels reach. Devices host and sim are built on it.
+// Package software is what the devices that run in this process have in common: the state of the device, its operators, its
+// address space, the pools that cut it up, and the host buffers that copies and kernels reach. Devices host and sim are built
+// on it.
 //
-// It knows which bytes an address names and which block an allocation gets. The device decides when work runs, and what a
-// wrong address costs. Start reading at Space, then Pool.
-package memory
+// It knows which bytes an address names, which block an allocation gets, and whether a launch is possible. The device decides
+// when work runs, and what a wrong address costs. Start reading at Base, then Space and Pool.
+package software
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -31,12 +33,18 @@ const (
 type Space struct {
 	id    string // the device's, for errors
 	limit int64  // bytes
+	unit  int    // allocations are counted in multiples of it
 	fresh byte   // what memory is filled with that was never used
+
+	usable func(call string) error // nil while the device takes calls
 
 	mu       sync.RWMutex
 	segments []*segment // by base, ascending
 	next     uint64     // base of the next segment
 	used     int64
+
+	poolsMu sync.Mutex
+	pools   []*Pool // closed ones too, until their memory has gone back
 }
 
 // segment is memory taken in one piece: an allocation of Space.Alloc, or what a pool cuts up.
@@ -49,24 +57,37 @@ type segment struct {
 // NewSpace makes the memory of the device with that id: limit bytes, none of which are taken from the system yet. What was
 // never used is filled with fresh; only 0 costs nothing.
 func NewSpace(id string, limit int64, fresh byte) *Space {
-	return &Space{id: id, limit: limit, fresh: fresh, next: gap}
+	return &Space{id: id, limit: limit, unit: Alignment, fresh: fresh, next: gap, usable: func(string) error { return nil }}
 }
 
 // Alloc allocates bytes. Fails with device.ErrInvalid for less than 1, and with device.ErrOutOfMemory.
 func (s *Space) Alloc(bytes int) (device.Memory, error) {
-	const call = "alloc"
-	if bytes <= 0 {
-		return device.Memory{}, s.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
-	}
-	seg := s.take(bytes, nil)
-	if seg == nil {
-		return device.Memory{}, s.errorf(call, device.ErrOutOfMemory, "%d bytes: %s", bytes, s.room())
+	seg, err := s.alloc("alloc", bytes)
+	if err != nil {
+		return device.Memory{}, err
 	}
 	return device.Memory{Addr: seg.base, Bytes: bytes}, nil
 }
 
+func (s *Space) alloc(call string, bytes int) (*segment, error) {
+	if err := s.usable(call); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 {
+		return nil, s.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
+	}
+	seg := s.take(bytes, nil)
+	if seg == nil {
+		return nil, s.errorf(call, device.ErrOutOfMemory, "%d bytes: %s", bytes, s.room())
+	}
+	return seg, nil
+}
+
 // Free frees what Alloc returned, whole. Fails with device.ErrInvalid for anything else.
 func (s *Space) Free(m device.Memory) error {
+	if err := s.usable("free"); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.index(m.Addr)
@@ -82,21 +103,27 @@ func (s *Space) take(bytes int, p *Pool) *segment {
 	if int64(bytes) > s.limit {
 		return nil // also keeps the sums below from overflowing
 	}
-	size := roundUp(bytes, Alignment)
-	if !s.reserve(int64(size)) {
+	if !s.reserve(int64(roundUp(bytes, s.unit))) {
 		return nil
 	}
 	// Large memory takes long to clear, so nobody waits for it with the lock held.
-	seg := &segment{mem: make([]byte, size)[:bytes], pool: p}
+	seg := &segment{mem: aligned(bytes), pool: p}
 	if s.fresh != 0 {
 		Fill(seg.mem, s.fresh)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seg.base = s.next
-	s.next += uint64(roundUp(size, gap) + gap)
+	s.next += uint64(roundUp(bytes, gap) + gap)
 	s.segments = append(s.segments, seg)
 	return seg
+}
+
+// aligned returns new memory at a multiple of Alignment, which a kernel wants of the results it writes in place.
+func aligned(bytes int) []byte {
+	mem := make([]byte, bytes+Alignment-1)
+	skip := int(-Address(mem) % Alignment)
+	return mem[skip : skip+bytes : skip+bytes]
 }
 
 // reserve counts bytes against the limit; false if they would pass it.
@@ -121,20 +148,14 @@ func (s *Space) give(seg *segment) {
 
 // remove unmaps segment i. The caller holds mu.
 func (s *Space) remove(i int) {
-	s.used -= int64(roundUp(len(s.segments[i].mem), Alignment))
+	s.used -= int64(roundUp(len(s.segments[i].mem), s.unit))
 	s.segments = slices.Delete(s.segments, i, i+1)
 }
 
 // index finds the last segment that starts at or below addr; -1 if there is none. The caller holds mu.
 func (s *Space) index(addr uint64) int {
 	i, exact := slices.BinarySearchFunc(s.segments, addr, func(seg *segment, addr uint64) int {
-		switch {
-		case seg.base < addr:
-			return -1
-		case seg.base > addr:
-			return 1
-		}
-		return 0
+		return cmp.Compare(seg.base, addr)
 	})
 	if exact {
 		return i
@@ -194,24 +215,24 @@ func (s *Space) Find(m device.Memory) (mem []byte, base uint64, ok bool) {
 	return seg.bytes(m), base, true
 }
 
-// Leaks describes what Alloc gave and nobody freed.
-func (s *Space) Leaks() []string {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var all []string
-	for _, seg := range s.segments {
-		if seg.pool == nil {
-			all = append(all, fmt.Sprintf("memory %d bytes", len(seg.mem)))
-		}
-	}
-	return all
-}
-
-// Clear unmaps everything.
-func (s *Space) Clear() {
+// clear unmaps everything. It describes what Alloc gave and nobody freed.
+func (s *Space) clear(what string) (leaks []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, seg := range s.segments {
+		if seg.pool == nil {
+			leaks = append(leaks, fmt.Sprintf("%s %d bytes", what, len(seg.mem)))
+		}
+	}
 	s.segments, s.used = nil, 0
+	return leaks
+}
+
+// ReleasePools lets every pool give back what it need not keep. A device calls it when it synchronizes.
+func (s *Space) ReleasePools() {
+	s.poolsMu.Lock()
+	defer s.poolsMu.Unlock()
+	s.pools = slices.DeleteFunc(s.pools, (*Pool).Release)
 }
 
 // left is how many bytes may still be taken.
@@ -223,7 +244,7 @@ func (s *Space) left() int64 {
 
 // room describes how full the space is, for error messages.
 func (s *Space) room() string {
-	return fmt.Sprintf("%d of %d bytes of device memory are taken", s.limit-s.left(), s.limit)
+	return fmt.Sprintf("%d of %d bytes are taken", s.limit-s.left(), s.limit)
 }
 
 func (s *Space) errorf(call string, kind error, format string, args ...any) error {

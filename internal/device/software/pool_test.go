@@ -1,11 +1,11 @@
-package memory_test
+package software_test
 
 import (
 	"errors"
 	"testing"
 
 	"millrace/internal/device"
-	"millrace/internal/device/memory"
+	"millrace/internal/device/software"
 )
 
 // counter is a stream that has carried out as many operations as it says.
@@ -16,9 +16,9 @@ func (c *counter) Passed(operation uint64) bool { return uint64(*c) >= operation
 const mib = 1 << 20
 
 // newPool makes a pool of 4 MiB in a space of 8 MiB.
-func newPool(t *testing.T) (*memory.Space, *memory.Pool) {
+func newPool(t *testing.T) (*software.Space, *software.Pool) {
 	t.Helper()
-	space := memory.NewSpace("test", 8*mib, 0)
+	space := software.NewSpace("test", 8*mib, 0)
 	p, err := space.NewPool(device.PoolConfig{Limit: 4 * mib, ReleaseThreshold: 4 * mib})
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func newPool(t *testing.T) (*memory.Space, *memory.Pool) {
 	return space, p
 }
 
-func take(t *testing.T, p *memory.Pool, s memory.Stream, bytes int) device.Memory {
+func take(t *testing.T, p *software.Pool, s software.Stream, bytes int) device.Memory {
 	t.Helper()
 	m, err := p.Alloc(s, bytes)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestFindKnowsAllocationsInPools(t *testing.T) {
 
 // A pool never takes more than its limit, and gives idle memory back only as long as the threshold stays unused.
 func TestPoolKeepsItsBounds(t *testing.T) {
-	space := memory.NewSpace("test", 64*mib, 0)
+	space := software.NewSpace("test", 64*mib, 0)
 	p, err := space.NewPool(device.PoolConfig{Limit: 9*mib + 100, ReleaseThreshold: 3 * mib})
 	if err != nil {
 		t.Fatal(err)

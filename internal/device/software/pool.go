@@ -1,4 +1,4 @@
-package memory
+package software
 
 import (
 	"fmt"
@@ -28,6 +28,9 @@ type Pool struct {
 
 // NewPool makes a pool. Its limit is rounded up to Alignment. Fails with device.ErrInvalid for negative values.
 func (s *Space) NewPool(c device.PoolConfig) (*Pool, error) {
+	if err := s.usable("new pool"); err != nil {
+		return nil, err
+	}
 	if c.Limit < 0 || c.ReleaseThreshold < 0 {
 		return nil, s.errorf("new pool", device.ErrInvalid,
 			"limit %d and release threshold %d must not be negative", c.Limit, c.ReleaseThreshold)
@@ -36,11 +39,18 @@ func (s *Space) NewPool(c device.PoolConfig) (*Pool, error) {
 	if 0 < c.Limit && c.Limit < limit {
 		limit = int64(roundUp(int(c.Limit), Alignment))
 	}
-	return &Pool{space: s, limit: limit, threshold: c.ReleaseThreshold}, nil
+	p := &Pool{space: s, limit: limit, threshold: c.ReleaseThreshold}
+	s.poolsMu.Lock()
+	defer s.poolsMu.Unlock()
+	s.pools = append(s.pools, p)
+	return p, nil
 }
 
 // usable is nil while the pool takes calls. The caller holds mu.
 func (p *Pool) usable(call string) error {
+	if err := p.space.usable(call); err != nil {
+		return err
+	}
 	if p.closed {
 		return p.space.errorf(call, device.ErrClosed, "the pool was closed")
 	}

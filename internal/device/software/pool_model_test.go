@@ -1,4 +1,4 @@
-package memory_test
+package software_test
 
 import (
 	"errors"
