@@ -38,7 +38,7 @@ func TestFiguresAreTheWorkers(t *testing.T) {
 	for _, figure := range []struct{ file, says string }{
 		{"internal/ingest/inflight/pool.go", "\tBatchesPerSlot = 8\n"}, // for each of two batches a lane
 		{"internal/ingest/pull/size.go", "\trequestMessages = 4096\n"},
-		{"internal/ingest/pull/pull.go", "const outstanding = 2\n"},
+		{"internal/ingest/pull/outstanding.go", "const outstanding = 2\n"},
 		{"internal/ingest/inflight/queue.go", "QueueMost = 256\n"},
 		{"cmd/worker/nats.go", "return devices * cfg.Lanes * 4 * cfg.BatchPayloads\n"},
 		{"cmd/worker/nats.go", "maxAckPending = 2 * inFlight("},
