@@ -1,5 +1,5 @@
 // Package members lets workers that share a stream's partitions know of one another, and agree on which worker has which partition.
-// Package ingest uses it for exclusive delivery.
+// Package ingest uses it for exclusive delivery. Start reading at Join and Members.
 package members
 
 import (
