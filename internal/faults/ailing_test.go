@@ -90,7 +90,7 @@ func TestDeviceFailsFromTheStart(t *testing.T) {
 			if code := w.cmd.ProcessState.ExitCode(); code != exitLost {
 				r.t.Errorf("%s ended with status %d, want %d", w.name, code, exitLost)
 			}
-			if _, said := w.said("does not compute as it must"); !said {
+			if _, said := w.said("does not compute correctly"); !said {
 				r.t.Errorf("%s did not say why it ended", w.name)
 			}
 			if after, still := r.consumed(); !ok || !still || after.delivered != before.delivered {

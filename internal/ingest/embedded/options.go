@@ -2,6 +2,8 @@
 // installed and for tests. Clients reach it over TCP like any other.
 //
 // A build with the tag noembedded has no server in it: Included is false, and Start fails with ErrLeftOut.
+//
+// The command worker, the demo, the benchmarks and the tests use it. Start reading at Start.
 package embedded
 
 import "errors"

@@ -1,5 +1,7 @@
 // Package finding is how the worker says what it found of what it needs, when it starts and in `worker check`: each thing with
 // how much it matters and what to do.
+//
+// Packages topology and natsconn make findings, and the command worker prints them. Start reading at Finding.
 package finding
 
 // Level says how much a finding matters.

@@ -19,7 +19,7 @@ type Batch struct {
 	touched    time.Time // when the server was last told of them
 	headers    int       // bytes of the items' headers
 	cost       int64     // memory that the items took when they were added
-	bytes      int64     // of headers and payloads, once the batch is submitted; see Pool.payloads
+	bytes      int64     // of headers and payloads, once the batch is submitted; see holdings.payloads
 	kept       int64     // bytes of memory that it keeps for the next batch; see retention
 	window     *Window   // in which the batch counts; nil for none
 	publishing bool      // it counts there as one whose results are being published

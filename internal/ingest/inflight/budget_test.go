@@ -16,7 +16,7 @@ func asking(ctx context.Context, b *budget, n int64) <-chan error {
 }
 
 // plenty is a pool with memory that nobody waits for.
-func plenty() *Pool { return &Pool{memory: budget{limit: 1 << 40}} }
+func plenty() *Pool { return &Pool{holdings: holdings{memory: budget{limit: 1 << 40}}} }
 
 func TestBudgetServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

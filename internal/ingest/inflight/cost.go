@@ -1,8 +1,6 @@
 package inflight
 
 import (
-	"context"
-
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/operator"
@@ -52,43 +50,3 @@ func headersCost(h nats.Header) (cost int64) {
 
 // perPayload is the cost of an empty payload without headers: the least that any has, and nearly all that a small one has.
 func (c Costs) perPayload() int64 { return deliveryCost + c.result }
-
-// Hold waits for memory for a delivery and takes it. It reports false if ctx ends first.
-func (p *Pool) Hold(ctx context.Context, d *Delivery) bool {
-	cost := p.costs.of(d, 1)
-	if p.memory.take(ctx, cost) != nil {
-		return false
-	}
-	d.Cost = cost
-	return true
-}
-
-// Force takes the memory at once, even if that exceeds the limit.
-func (p *Pool) Force(d *Delivery) {
-	d.Cost = p.costs.of(d, 1)
-	p.memory.force(d.Cost)
-}
-
-// HoldReceipt takes at once the memory for acknowledging a delivery whose payload is no longer held.
-func (p *Pool) HoldReceipt() { p.memory.force(receiptCost) }
-
-// ReleaseReceipts gives back what n calls of HoldReceipt took.
-func (p *Pool) ReleaseReceipts(n int) { p.memory.give(receiptCost * int64(n)) }
-
-// Release gives back the memory that a delivery holds. It may be called more than once.
-func (p *Pool) Release(d *Delivery) {
-	p.memory.give(d.Cost)
-	d.Cost = 0
-}
-
-// releaseAll gives back the memory that a batch holds.
-func (p *Pool) releaseAll(g *Batch) {
-	sum := int64(0)
-	for i := range g.Items {
-		sum += g.Items[i].Cost
-		g.Items[i].Cost = 0
-	}
-	p.memory.give(sum)
-	p.payloads.give(g.bytes)
-	g.bytes = 0
-}

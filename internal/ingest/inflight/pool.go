@@ -13,12 +13,10 @@ import (
 // Pool bounds what a worker has in flight, from the pull to the acknowledgement. It owns all batches and counts the memory of every
 // delivery: payload, headers, result and bookkeeping. Its methods may be called by several goroutines.
 type Pool struct {
+	holdings               // memory of all deliveries in flight
 	batches       []*Batch // all: those of free, and those that NewBatch made
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
-	memory        budget       // memory of all deliveries in flight
-	payloads      budget       // payload bytes of submitted batches, so that few large batches are in flight
-	costs         Costs        // of each delivery, in memory
 	retained      retention    // memory of batches and settle buffers that are not in use
 }
 
@@ -49,7 +47,7 @@ const (
 
 // NewPool makes the batches for pipelines and divides the memory. It returns ErrMemory if there is too little.
 func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
-	p := &Pool{costs: s.Costs}
+	p := &Pool{holdings: holdings{costs: s.Costs}}
 	slots, full, largest := 0, int64(0), int64(SmallestBatch(pipes))
 	for _, pipe := range pipes {
 		slots += pipe.Slots()
@@ -199,24 +197,6 @@ func (p *Pool) Size() int { return p.free.size() }
 
 // InFlight is how many batches are being filled, computed or settled.
 func (p *Pool) InFlight() int { return int(p.inFlightCount.Load()) }
-
-// Memory returns how much memory deliveries in flight take.
-func (p *Pool) Memory() (m Memory) {
-	m.Limit, m.Used, m.Waits = p.memory.read()
-	return m
-}
-
-// SetLimit changes how much memory deliveries may take together. It is for tests, before the pool is used.
-func (p *Pool) SetLimit(bytes int64) { p.memory.limit = bytes }
-
-// SubmittedBytes is how many payload bytes are in submitted batches.
-func (p *Pool) SubmittedBytes() int64 {
-	_, used, _ := p.payloads.read()
-	return used
-}
-
-// PerPayload is what an empty payload without headers takes.
-func (p *Pool) PerPayload() int64 { return p.costs.perPayload() }
 
 // AwaitIdle waits until every batch is settled, or ctx ends.
 func (p *Pool) AwaitIdle(ctx context.Context) {

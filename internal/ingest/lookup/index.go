@@ -6,6 +6,12 @@ type Input struct {
 	Stored   int64 // when the input stream stored it, in nanoseconds since 1970
 }
 
+// Wanted is an input to look up.
+type Wanted struct {
+	Input
+	Subject string // of its result
+}
+
 const (
 	// perBlock is how many neighbouring sequences share a block of the index.
 	perBlock = 64

@@ -113,8 +113,8 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 			r.store("results.a", id(6), true)
 		}
 	}
-	if want := n*2/3 + 2; r.read != want {
-		t.Errorf("%d messages were read, want each of %d once", r.read, want)
+	if want := n*2/3 + 2; r.scanner.read != want {
+		t.Errorf("%d messages were read, want each of %d once", r.scanner.read, want)
 	}
 	// What the stream had before it was created anew counts no more.
 	if err := r.js.DeleteStream(r.ctx(), "RESULTS"); err != nil {
@@ -139,8 +139,8 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 	if n*60<<10 < 2*bytesAtOnce {
 		t.Fatal("one request brings all")
 	}
-	if !r.find(Input{n, now.UnixNano()})[0] || r.read != n {
-		t.Errorf("%d of %d messages were read", r.read, n)
+	if !r.find(Input{n, now.UnixNano()})[0] || r.scanner.read != n {
+		t.Errorf("%d of %d messages were read", r.scanner.read, n)
 	}
 }
 
@@ -382,8 +382,8 @@ func BenchmarkFind(b *testing.B) {
 			b.Fatal(err)
 		}
 		found, _, err := r.Find(b.Context(), []Wanted{{Input: Input{n, now.UnixNano()}}})
-		if err != nil || !found[0] || r.read != n {
-			b.Fatalf("found %v of %d read: %v", found, r.read, err)
+		if err != nil || !found[0] || r.scanner.read != n {
+			b.Fatalf("found %v of %d read: %v", found, r.scanner.read, err)
 		}
 	}
 	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "results/s")

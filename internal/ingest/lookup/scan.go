@@ -22,16 +22,38 @@ const (
 	// fetchWait is how long a request waits for them.
 	fetchWait = time.Second
 
-	// unused is after how long without a request the server deletes the consumer of a scan.
-	unused = 30 * time.Second
-
 	// logEvery is how often a long scan says how far it is.
 	logEvery = 10 * time.Second
 )
 
+// scanner reads the headers of what the streams stored, each once, and enters which inputs they are of.
+type scanner struct {
+	*api
+	found   index
+	since   time.Time // everything stored since then was read, up to the cursors; zero: nothing
+	cursors []cursor
+	read    int // messages so far, for tests
+}
+
+// cursor is how far a stream was read.
+type cursor struct {
+	stream  string
+	created time.Time
+	next    uint64 // sequence; 0: by time
+	highest uint64 // sequence of an input that was read
+}
+
+// restart lets go of what was read, and has the next scans read from since on.
+func (r *scanner) restart(since time.Time) {
+	r.found, r.cursors, r.since = newIndex(), nil, since
+	for _, name := range r.s.Streams {
+		r.cursors = append(r.cursors, cursor{stream: name})
+	}
+}
+
 // scan reads the headers of what a stream stored from the cursor on, up to now. complete is false where something was let go of
 // that is of none of these inputs.
-func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
+func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
 	info, err := r.info(ctx, c.stream)
 	if err != nil {
 		return false, err
@@ -95,7 +117,7 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 }
 
 // ended says whether a consumer has nothing more: what was pending has been removed from the stream.
-func (r *Results) ended(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
+func (r *scanner) ended(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	info, err := r.js.Consumer(ctx, consumer.CachedInfo().Stream, consumer.CachedInfo().Name)
@@ -105,32 +127,16 @@ func (r *Results) ended(ctx context.Context, consumer jetstream.Consumer) (bool,
 	return info.CachedInfo().NumPending == 0, nil
 }
 
-// consumer makes what a scan reads from. The server deletes it when it is not used any more.
-func (r *Results) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, error) {
+// consumer makes what a scan reads from.
+func (r *scanner) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, error) {
 	if c.next == 0 {
 		return r.consumerSince(ctx, c.stream, r.since)
 	}
-	return r.create(ctx, c.stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: c.next})
-}
-
-// consumerSince is a consumer of what was stored from that time on.
-func (r *Results) consumerSince(ctx context.Context, stream string, since time.Time) (jetstream.Consumer, error) {
-	return r.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
-}
-
-func (r *Results) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	from.AckPolicy, from.HeadersOnly, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, true, 1, unused
-	consumer, err := r.js.CreateConsumer(ctx, stream, from)
-	if err != nil {
-		return nil, fmt.Errorf("create a consumer to read the headers of stream %q: %w", stream, err)
-	}
-	return consumer, nil
+	return r.consumerFrom(ctx, c.stream, c.next)
 }
 
 // enter notes which input a message is of. It says false where something had to be let go of.
-func (r *Results) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
+func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
 	in, old, ok := parse(m.Headers().Get(jetstream.MsgIDHeader), r.s.Input)
 	if !ok {
 		return true

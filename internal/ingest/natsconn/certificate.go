@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -44,14 +45,17 @@ func certificates(variable, path string) ([]*x509.Certificate, *fileFinding) {
 	return nil, f
 }
 
-// inspectAuthorities looks at the file of authorities. One that counts is enough: others may be on their way out.
-func inspectAuthorities(path string, now time.Time) *fileFinding {
-	list, bad := certificates(caVariable, path)
+// authorities is the path of a file with certificates of authorities.
+type authorities string
+
+// inspect looks at the file. One that counts is enough: others may be on their way out.
+func (a authorities) inspect(now time.Time) *fileFinding {
+	list, bad := certificates(caVariable, string(a))
 	if bad != nil {
 		return bad
 	}
 	counts := slices.ContainsFunc(list, func(c *x509.Certificate) bool { return !now.Before(c.NotBefore) && now.Before(c.NotAfter) })
-	f := &fileFinding{Variable: caVariable, Path: path, Found: fmt.Sprintf("holds %d certificates of authorities", len(list))}
+	f := &fileFinding{Variable: caVariable, Path: string(a), Found: fmt.Sprintf("holds %d certificates of authorities", len(list))}
 	if len(list) == 1 || !counts {
 		f.Found = "holds the authority " + list[0].Subject.String()
 		lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "put the authority's new certificate into the file")
@@ -59,26 +63,53 @@ func inspectAuthorities(path string, now time.Time) *fileFinding {
 	return f
 }
 
-// inspectPair looks at the client's certificate and its key.
-func inspectPair(cert, key string, now time.Time) []*fileFinding {
-	list, bad := certificates(certVariable, cert)
-	if bad != nil {
-		return append([]*fileFinding{bad}, onlyBad(inspectKey(key))...)
+// pool reads the authorities, if one of them counts now.
+func (a authorities) pool() (*x509.CertPool, error) {
+	if bad := a.inspect(time.Now()); bad.Wrong {
+		return nil, bad
 	}
-	f := &fileFinding{Variable: certVariable, Path: cert, Found: "is of " + list[0].Subject.String()}
+	data, err := os.ReadFile(string(a))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(data)
+	return pool, nil
+}
+
+// pair is the paths of the client's certificate and its key.
+type pair struct{ cert, key string }
+
+// inspect looks at both files.
+func (p pair) inspect(now time.Time) []*fileFinding {
+	list, bad := certificates(certVariable, p.cert)
+	if bad != nil {
+		return append([]*fileFinding{bad}, onlyBad(inspectKey(p.key))...)
+	}
+	f := &fileFinding{Variable: certVariable, Path: p.cert, Found: "is of " + list[0].Subject.String()}
 	lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "have a new certificate issued and write it to the file; it counts from the next connection on")
 	if !f.Wrong && !forClients(list[0]) {
 		f.Found += ", and its extended key usage is not for clients"
 		f.Advice = "have one issued with clientAuth, or a server that verifies it refuses it"
 	}
-	k := inspectKey(key)
+	k := inspectKey(p.key)
 	if k.Wrong {
 		return []*fileFinding{f, k}
 	}
-	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-		k.Wrong, k.Found, k.Advice = true, "does not fit "+cert+": "+err.Error(), "name the key that the certificate was issued for"
+	if _, err := tls.LoadX509KeyPair(p.cert, p.key); err != nil {
+		k.Wrong, k.Found, k.Advice = true, "does not fit "+p.cert+": "+err.Error(), "name the key that the certificate was issued for"
 	}
 	return []*fileFinding{f, k}
+}
+
+// load reads the pair, if it can be used now.
+func (p pair) load() (tls.Certificate, error) {
+	for _, finding := range p.inspect(time.Now()) {
+		if finding.Wrong {
+			return tls.Certificate{}, finding
+		}
+	}
+	return tls.LoadX509KeyPair(p.cert, p.key)
 }
 
 func onlyBad(f *fileFinding) []*fileFinding {

@@ -3,9 +3,13 @@ package natsconn
 import (
 	"errors"
 	"net"
+	"time"
 
 	"millrace/internal/ingest/pause"
 )
+
+// connectTimeout bounds how long one server may take to answer.
+const connectTimeout = 5 * time.Second
 
 // errStalled is why a connection is given up.
 var errStalled = errors.New("the process was stopped for a while, and what this connection held is too old")

@@ -11,9 +11,29 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// explainer says why a connection to a server did not come about.
+type explainer struct{ Server }
+
+// advice says what to look at after a connection that failed.
+func (c explainer) advice(err error) string {
+	if text := c.explain(err); text != "" {
+		return text
+	}
+	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || isNetwork(err) {
+		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts a server of its own"
+	}
+	return "check MILLRACE_NATS_URL and the MILLRACE_NATS_ files"
+}
+
+// isNetwork says whether the server was not reached at all.
+func isNetwork(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
 // explain says why a connection did not come about and what to do, where that has to do with who is who; otherwise
 // it is empty.
-func (c Server) explain(err error) string {
+func (c explainer) explain(err error) string {
 	inURL := strings.Contains(c.URL, "@") // the addresses hold a user or a token
 	var finding *fileFinding
 	if errors.As(err, &finding) {
@@ -51,7 +71,7 @@ func silent(err error) bool {
 }
 
 // explainServer is about a server's certificate that the worker does not take.
-func (c Server) explainServer(err error) string {
+func (c explainer) explainServer(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -92,7 +112,7 @@ func names(c *x509.Certificate) string {
 
 // explainAlert is about a client's certificate that the server does not take. The alerts of TLS have no types that
 // can be asked for, so their texts are looked at.
-func (c Server) explainAlert(err error) string {
+func (c explainer) explainAlert(err error) string {
 	text := err.Error()
 	alert := func(of string) bool { return strings.Contains(text, "remote error: tls: "+of) }
 	switch {
@@ -114,7 +134,7 @@ func (c Server) explainAlert(err error) string {
 }
 
 // explainRefusal is about a user whom the server does not know.
-func (c Server) explainRefusal(inURL bool) string {
+func (c explainer) explainRefusal(inURL bool) string {
 	switch {
 	case c.Creds != "":
 		return "the server does not take the user of " + c.Creds + ": is it a user of this server's operator, and not deleted? Write others to the file of " + credsVariable
@@ -130,7 +150,7 @@ func (c Server) explainRefusal(inURL bool) string {
 }
 
 // renewal is how what the worker shows is renewed.
-func (c Server) renewal(inURL bool) string {
+func (c explainer) renewal(inURL bool) string {
 	switch {
 	case c.Creds != "":
 		return "write new credentials to " + c.Creds + " (" + credsVariable + "); they count from the next connection on, which is tried all the time"

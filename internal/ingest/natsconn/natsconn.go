@@ -3,31 +3,25 @@
 // It reads and checks the files that identify the worker and the server: a credentials file, an NKey seed, certificates. It reports
 // what is wrong with a file before a server does, and explains why a connection was refused. Files are read again for every
 // connection, so a file that is replaced on disk takes effect with the next connection. No error or log line quotes their content.
+//
+// The command worker, package ingest and the benchmarks connect with it. Start reading at Server and Open. Connections are all those of
+// one worker.
 package natsconn
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/finding"
 	"millrace/internal/ingest/pause"
 )
 
-const (
-	// connectTimeout bounds how long one server may take to answer.
-	connectTimeout = 5 * time.Second
-
-	// pingInterval is how often the server is asked whether it is there; after two that it did not answer the connection
-	// counts as lost. A cut that neither end is told of is noticed by nothing else.
-	pingInterval = 10 * time.Second
-)
+// pingInterval is how often the server is asked whether it is there; after two that it did not answer the connection
+// counts as lost. A cut that neither end is told of is noticed by nothing else.
+const pingInterval = 10 * time.Second
 
 // Open opens a connection that, once open, reconnects for ever, even if the server refuses it meanwhile: credentials
 // that have expired are replaced on disk, and are read again for each attempt. What happens to it is logged, and
@@ -37,7 +31,8 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 	if err != nil {
 		return nil, err
 	}
-	out := &outage{log: log, explain: c.advice}
+	why := explainer{c}
+	out := &outage{log: log, explain: why.advice}
 	opts = append(opts,
 		nats.Name(name),
 		nats.Timeout(connectTimeout),
@@ -74,64 +69,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 	)
 	nc, err := nats.Connect(c.URL, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), withoutAddress(err), c.advice(err))
+		return nil, fmt.Errorf("cannot connect to NATS at %s: %w (%s)", Redact(c.URL), withoutAddress(err), why.advice(err))
 	}
 	return nc, nil
-}
-
-// Inspect looks at the files that c names, without a server.
-func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
-	for _, f := range c.inspectFiles(now) {
-		found := finding.Finding{What: f.Variable, Found: f.Path + " " + f.Found, Advice: f.Advice}
-		switch {
-		case f.Wrong:
-			found.Level = finding.Error
-		case f.Advice != "":
-			found.Level = finding.Warning
-		}
-		findings = append(findings, found)
-	}
-	return findings
-}
-
-// advice says what to look at after a connection that failed.
-func (c Server) advice(err error) string {
-	if text := c.explain(err); text != "" {
-		return text
-	}
-	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || isNetwork(err) {
-		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts a server of its own"
-	}
-	return "check MILLRACE_NATS_URL and the MILLRACE_NATS_ files"
-}
-
-// isNetwork says whether the server was not reached at all.
-func isNetwork(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
-}
-
-// withoutAddress takes the address out of an error of net/url, which quotes it with its password.
-func withoutAddress(err error) error {
-	var bad *url.Error
-	if errors.As(err, &bad) {
-		return fmt.Errorf("bad address: %w", bad.Err)
-	}
-	return err
-}
-
-// Redact takes user, password and token out of a list of server addresses.
-func Redact(urls string) string {
-	list := strings.Split(urls, ",")
-	for i, raw := range list {
-		raw = strings.TrimSpace(raw)
-		if u, err := url.Parse(raw); err == nil && u.User != nil {
-			u.User = nil
-			raw = u.String()
-		} else if at := strings.LastIndexByte(raw, '@'); at >= 0 {
-			raw = raw[at+1:]
-		}
-		list[i] = raw
-	}
-	return strings.Join(list, ",")
 }

@@ -1,14 +1,9 @@
 package natsconn
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 )
 
 // options are what a client connects with. Each connection reads the files anew and fails with a *fileFinding that
@@ -19,15 +14,17 @@ func (c Server) options() ([]nats.Option, error) {
 	}
 	var opts []nats.Option
 	if c.Creds != "" {
-		opts = append(opts, nats.UserJWT(c.token, c.signWithCreds))
+		creds := credsFile(c.Creds)
+		opts = append(opts, nats.UserJWT(creds.token, creds.sign))
 	}
 	if c.NKey != "" {
-		key, public, bad := readSeed(c.NKey)
+		seed := seedFile(c.NKey)
+		key, public, bad := seed.read()
 		if bad != nil {
 			return nil, bad
 		}
 		key.Wipe()
-		opts = append(opts, nats.Nkey(public, func(nonce []byte) ([]byte, error) { return c.signWithSeed(public, nonce) }))
+		opts = append(opts, nats.Nkey(public, func(nonce []byte) ([]byte, error) { return seed.sign(public, nonce) }))
 	}
 	if c.CA != "" || c.Cert != "" {
 		opts = append(opts, c.secure())
@@ -38,74 +35,12 @@ func (c Server) options() ([]nats.Option, error) {
 // secure demands TLS, with the files as they are at each connection.
 func (c Server) secure() nats.Option {
 	var cert nats.TLSCertHandler
-	var authorities nats.RootCAsHandler
+	var roots nats.RootCAsHandler
 	if c.Cert != "" {
-		cert = c.certificate
+		cert = pair{c.Cert, c.Key}.load
 	}
 	if c.CA != "" {
-		authorities = c.authorities
+		roots = authorities(c.CA).pool
 	}
-	return nats.ClientTLSConfig(cert, authorities)
-}
-
-func (c Server) token() (string, error) {
-	if bad := inspectCreds(c.Creds, time.Now()); bad.Wrong {
-		return "", bad
-	}
-	data, bad := read(credsVariable, c.Creds)
-	if bad != nil {
-		return "", bad
-	}
-	defer clear(data)
-	return nkeys.ParseDecoratedJWT(data)
-}
-
-func (c Server) signWithCreds(nonce []byte) ([]byte, error) {
-	data, bad := read(credsVariable, c.Creds)
-	if bad != nil {
-		return nil, bad
-	}
-	defer clear(data)
-	key, err := nkeys.ParseDecoratedUserNKey(data)
-	if err != nil {
-		return nil, errors.New("the seed went out of " + c.Creds)
-	}
-	defer key.Wipe()
-	return key.Sign(nonce)
-}
-
-// signWithSeed signs for the user that the worker started as: the client cannot become another one.
-func (c Server) signWithSeed(public string, nonce []byte) ([]byte, error) {
-	key, now, bad := readSeed(c.NKey)
-	if bad != nil {
-		return nil, bad
-	}
-	defer key.Wipe()
-	if now != public {
-		return nil, &fileFinding{Variable: nkeyVariable, Path: c.NKey, Wrong: true,
-			Found: "holds the seed of another user than at the worker's start", Advice: "start the worker again"}
-	}
-	return key.Sign(nonce)
-}
-
-func (c Server) certificate() (tls.Certificate, error) {
-	for _, finding := range inspectPair(c.Cert, c.Key, time.Now()) {
-		if finding.Wrong {
-			return tls.Certificate{}, finding
-		}
-	}
-	return tls.LoadX509KeyPair(c.Cert, c.Key)
-}
-
-func (c Server) authorities() (*x509.CertPool, error) {
-	if bad := inspectAuthorities(c.CA, time.Now()); bad.Wrong {
-		return nil, bad
-	}
-	data, err := os.ReadFile(c.CA)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(data)
-	return pool, nil
+	return nats.ClientTLSConfig(cert, roots)
 }

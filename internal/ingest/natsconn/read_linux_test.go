@@ -29,7 +29,7 @@ func TestAFileOfAnotherUser(t *testing.T) {
 				panic(err)
 			}
 		}
-		found <- inspectNKey(path)
+		found <- seedFile(path).inspect()
 	}()
 	f := <-found
 	for _, part := range []string{"MILLRACE_NATS_NKEY: " + path, "may not be read by user", "permission denied", "fsGroup"} {
@@ -40,7 +40,7 @@ func TestAFileOfAnotherUser(t *testing.T) {
 }
 
 func TestAFileThatIsNoneOfIt(t *testing.T) {
-	f := inspectAuthorities("/dev/zero", time.Now())
+	f := authorities("/dev/zero").inspect(time.Now())
 	if !f.Wrong || !strings.Contains(f.Error(), "/dev/zero is larger than 1048576 bytes: name the right file") {
 		t.Errorf("%q", f.Error())
 	}

@@ -1,5 +1,12 @@
 package natsconn
 
+import (
+	"errors"
+	"time"
+
+	"millrace/internal/ingest/finding"
+)
+
 // Server says how to reach NATS. Its files are paths; empty means that there is none.
 type Server struct {
 	URL   string // server addresses, comma separated
@@ -8,4 +15,48 @@ type Server struct {
 	CA    string // PEM, certificates of authorities
 	Cert  string // PEM, the client's certificate
 	Key   string // PEM, its private key
+}
+
+// Inspect looks at the files that c names, without a server.
+func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
+	for _, f := range c.inspectFiles(now) {
+		found := finding.Finding{What: f.Variable, Found: f.Path + " " + f.Found, Advice: f.Advice}
+		switch {
+		case f.Wrong:
+			found.Level = finding.Error
+		case f.Advice != "":
+			found.Level = finding.Warning
+		}
+		findings = append(findings, found)
+	}
+	return findings
+}
+
+// inspectFiles looks at every file that is named, as of now.
+func (c Server) inspectFiles(now time.Time) []*fileFinding {
+	var all []*fileFinding
+	if c.Creds != "" {
+		all = append(all, credsFile(c.Creds).inspect(now))
+	}
+	if c.NKey != "" {
+		all = append(all, seedFile(c.NKey).inspect())
+	}
+	if c.CA != "" {
+		all = append(all, authorities(c.CA).inspect(now))
+	}
+	if c.Cert != "" {
+		all = append(all, pair{c.Cert, c.Key}.inspect(now)...)
+	}
+	return all
+}
+
+// wrong is everything that keeps a connection from coming about, as one error; nil if there is nothing.
+func (c Server) wrong(now time.Time) error {
+	var errs []error
+	for _, finding := range c.inspectFiles(now) {
+		if finding.Wrong {
+			errs = append(errs, finding)
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package natsconn
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,14 +15,17 @@ const (
 	newSeed  = "name a file with the seed of a user, which begins with SU (nk -gen user)"
 )
 
-// inspectCreds looks at a credentials file: a user's JWT and the seed that goes with it.
-func inspectCreds(path string, now time.Time) *fileFinding {
-	data, bad := read(credsVariable, path)
+// credsFile is the path of a credentials file: a user's JWT and the seed that goes with it.
+type credsFile string
+
+// inspect looks at the file.
+func (c credsFile) inspect(now time.Time) *fileFinding {
+	data, bad := read(credsVariable, string(c))
 	if bad != nil {
 		return bad
 	}
 	defer clear(data)
-	f := &fileFinding{Variable: credsVariable, Path: path, Wrong: true, Advice: newCreds}
+	f := &fileFinding{Variable: credsVariable, Path: string(c), Wrong: true, Advice: newCreds}
 	token, err := nkeys.ParseDecoratedJWT(data)
 	if err != nil || !bytes.Contains(data, []byte("eyJ")) {
 		f.Found = "is not a credentials file: it has no JWT"
@@ -50,6 +54,34 @@ func inspectCreds(path string, now time.Time) *fileFinding {
 	return f
 }
 
+// token reads the JWT, if it can be used now.
+func (c credsFile) token() (string, error) {
+	if bad := c.inspect(time.Now()); bad.Wrong {
+		return "", bad
+	}
+	data, bad := read(credsVariable, string(c))
+	if bad != nil {
+		return "", bad
+	}
+	defer clear(data)
+	return nkeys.ParseDecoratedJWT(data)
+}
+
+// sign signs with the seed.
+func (c credsFile) sign(nonce []byte) ([]byte, error) {
+	data, bad := read(credsVariable, string(c))
+	if bad != nil {
+		return nil, bad
+	}
+	defer clear(data)
+	key, err := nkeys.ParseDecoratedUserNKey(data)
+	if err != nil {
+		return nil, errors.New("the seed went out of " + string(c))
+	}
+	defer key.Wipe()
+	return key.Sign(nonce)
+}
+
 // orNever is the first of the times that is set, in seconds; the zero time if none is.
 func orNever(seconds ...int64) time.Time {
 	for _, s := range seconds {
@@ -60,24 +92,27 @@ func orNever(seconds ...int64) time.Time {
 	return time.Time{}
 }
 
-// inspectNKey looks at a file with a seed.
-func inspectNKey(path string) *fileFinding {
-	key, public, bad := readSeed(path)
+// seedFile is the path of a file with the NKey seed of a user.
+type seedFile string
+
+// inspect looks at the file.
+func (s seedFile) inspect() *fileFinding {
+	key, public, bad := s.read()
 	if bad != nil {
 		return bad
 	}
 	key.Wipe()
-	return &fileFinding{Variable: nkeyVariable, Path: path, Found: "is the seed of user " + public}
+	return &fileFinding{Variable: nkeyVariable, Path: string(s), Found: "is the seed of user " + public}
 }
 
-// readSeed reads the key pair of a user from a file. The caller wipes it.
-func readSeed(path string) (key nkeys.KeyPair, public string, bad *fileFinding) {
-	data, bad := read(nkeyVariable, path)
+// read reads the key pair of the user. The caller wipes it.
+func (s seedFile) read() (key nkeys.KeyPair, public string, bad *fileFinding) {
+	data, bad := read(nkeyVariable, string(s))
 	if bad != nil {
 		return nil, "", bad
 	}
 	defer clear(data)
-	f := &fileFinding{Variable: nkeyVariable, Path: path, Wrong: true, Advice: newSeed}
+	f := &fileFinding{Variable: nkeyVariable, Path: string(s), Wrong: true, Advice: newSeed}
 	key, err := nkeys.ParseDecoratedNKey(bytes.TrimSpace(data))
 	if err != nil {
 		f.Found = "does not hold an NKey seed"
@@ -90,4 +125,18 @@ func readSeed(path string) (key nkeys.KeyPair, public string, bad *fileFinding) 
 		return nil, "", f
 	}
 	return key, public, nil
+}
+
+// sign signs for the user that the worker started as: the client cannot become another one.
+func (s seedFile) sign(public string, nonce []byte) ([]byte, error) {
+	key, now, bad := s.read()
+	if bad != nil {
+		return nil, bad
+	}
+	defer key.Wipe()
+	if now != public {
+		return nil, &fileFinding{Variable: nkeyVariable, Path: string(s), Wrong: true,
+			Found: "holds the seed of another user than at the worker's start", Advice: "start the worker again"}
+	}
+	return key.Sign(nonce)
 }

@@ -1,4 +1,7 @@
-// Package natstest is what the tests of several rooms of ingest are written with.
+// Package natstest has what several packages test with: servers (plain, with a changing configuration), a proxy that fails on
+// request, raw clients and a log.
+//
+// The tests of package ingest, of the packages below it and of the fault injection use it. Start reading at Plain.
 package natstest
 
 import (

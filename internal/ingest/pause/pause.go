@@ -1,5 +1,8 @@
 // Package pause notices that the process did not run for a while: it was stopped (SIGSTOP), or the machine was suspended. What the
 // process had read, or was about to send, is older then than it looks.
+//
+// Packages natsconn, pull and results use it: a connection ends with a pause, and the ages of messages and results include it. Start
+// reading at Watch.
 package pause
 
 import (

@@ -5,6 +5,9 @@
 // acknowledgement for all: that is several times faster for small messages, and needs a server and a stream that
 // allow it. Open asks them and chooses. Whatever goes wrong with a batch, its messages go the other way under the
 // same ids, so the stream keeps one of each and every one has its answer.
+//
+// Package results stores results and dead letters with it, and package topology asks with it how a stream takes messages. Start reading at
+// Publisher, then Open.
 package publisher
 
 import (

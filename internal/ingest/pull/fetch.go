@@ -27,7 +27,8 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	bytes, asked := r.bytes(), time.Now()
-	if err := request(nc, subject(r), inbox, wire{Batch: n, MaxBytes: bytes, Expires: wait, NoWait: wait == 0}); err != nil {
+	w := wire{Batch: n, MaxBytes: bytes, Expires: wait, NoWait: wait == 0}
+	if err := w.send(nc, r.subject(), inbox); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait+answerWithin)

@@ -3,7 +3,6 @@ package pull
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -66,23 +65,4 @@ func (l *Limit) refused(asked int) error {
 	}
 	l.grown.Store(int64(min(2*now, bound)))
 	return nil
-}
-
-// conflictSize is the server's reason for ending a request that its next message does not fit.
-const conflictSize = "message size exceeds maxbytes"
-
-// bytes is what a request asks for now.
-func (r Request) bytes() int {
-	if r.Limit != nil {
-		return r.Limit.Bytes()
-	}
-	return r.Bytes
-}
-
-// tooSmall enters the server's refusal of a request of asked bytes. It fails where asking for more is of no use.
-func (r Request) tooSmall(raw *nats.Msg, asked int) error {
-	if r.Limit == nil || !strings.EqualFold(raw.Header.Get("Description"), conflictSize) || unused(raw, bytesHeader) < asked {
-		return nil // it is over for another reason, or after it has brought something
-	}
-	return r.Limit.refused(asked)
 }

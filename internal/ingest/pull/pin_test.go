@@ -55,13 +55,13 @@ func TestAPinThatMayBeAnothersIsNotTaken(t *testing.T) {
 	if pin, err := p.Claim(r.ctx, m); err != nil || pin != p.Pin() {
 		t.Errorf("the pin of the turn is %q, %v; want %q", pin, err, p.Pin())
 	}
-	for _, b := range p.inboxes {
+	for _, b := range p.inboxes.list {
 		b.fresh = b.fresh.Add(-shortTurn)
 	}
-	if pin, err := p.askPin(r.ctx, m.Turn()); !errors.Is(err, errPinUnknown) {
+	if pin, err := p.turns.askPin(r.ctx, m.Turn()); !errors.Is(err, errPinUnknown) {
 		t.Errorf("long after the request: %q, %v; want %v", pin, err, errPinUnknown)
 	}
-	if _, err := p.askPin(r.ctx, m.Turn()+1); !errors.Is(err, errPinUnknown) {
+	if _, err := p.turns.askPin(r.ctx, m.Turn()+1); !errors.Is(err, errPinUnknown) {
 		t.Errorf("for a turn that never was: %v, want %v", err, errPinUnknown)
 	}
 }

@@ -112,8 +112,8 @@ func TestBytesThatComeOutEven(t *testing.T) {
 			for range n {
 				r.next(p)
 			}
-			if p.room < 0 || p.asked < n/2 {
-				t.Errorf("%d requests and %d bytes are left", p.asked, p.room)
+			if p.requests.room < 0 || p.requests.asked < n/2 {
+				t.Errorf("%d requests and %d bytes are left", p.requests.asked, p.requests.room)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestPullSaysThatTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 })
 	first := r.open(asking(5))
-	if err := first.ask(); err != nil {
+	if err := first.requests.refill(); err != nil {
 		t.Fatal(err)
 	}
 	r.until("it waits", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 1 })
@@ -219,8 +219,8 @@ func TestAnExpiredRequestIsMadeAgain(t *testing.T) {
 	if _, err := p.Next(r.ctx); !errors.Is(err, ErrIdle) {
 		t.Fatalf("Next: %v, want %v", err, ErrIdle)
 	}
-	if p.asked < 2*outstanding {
-		t.Errorf("%d requests were made", p.asked)
+	if p.requests.asked < 2*outstanding {
+		t.Errorf("%d requests were made", p.requests.asked)
 	}
 	r.publish(0, 1, 10)
 	r.next(p)
@@ -236,7 +236,7 @@ func TestDrainedPullGivesWhatHasCome(t *testing.T) {
 	// The server counts a message before it has written it, and writes none of what a client has unsubscribed from meanwhile.
 	r.until("the server has answered both requests, and all has come", func(c *jetstream.ConsumerInfo) bool {
 		out = c.NumAckPending
-		return out == 100 && len(p.in) >= out-1
+		return out == 100 && len(p.inboxes.in) >= out-1
 	})
 	p.Drain()
 	for taken := 1; ; taken++ {
@@ -257,9 +257,9 @@ func TestStoppedPullHasARest(t *testing.T) {
 	r.publish(0, 10, 10)
 	p := r.open(asking(100))
 	r.next(p)
-	for len(p.in) < 9 {
+	for len(p.inboxes.in) < 9 {
 		if r.ctx.Err() != nil {
-			t.Fatalf("only %d came", len(p.in))
+			t.Fatalf("only %d came", len(p.inboxes.in))
 		}
 	}
 	p.Stop()

@@ -47,11 +47,11 @@ func TestKeepingATurnAsksForNoMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pull{nc: r.nc, subject: "requests", r: Request{Group: "group", Expires: time.Minute}}
+	p := &Pull{nc: r.nc, r: Request{Group: "group", Expires: time.Minute}, requests: requests{subject: "requests"}}
 	if err := p.Keep(); err != nil {
 		t.Fatal(err)
 	}
-	p.setPin("pin")
+	p.turns.setPin("pin")
 	if err := p.Keep(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,16 +74,17 @@ func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 		false: {"Status": {"409"}, "Description": {"Leadership Change"}},
 		true:  {"Status": {"409"}, "Description": {"Message Size Exceeds MaxBytes"}, pendingHeader: {"3"}, bytesHeader: {"50"}},
 	} {
-		p := &Pull{inboxes: []*inbox{{number: 1, prefix: "answers."}}, left: 10, room: 100}
-		p.live[0] = ask{number: 7}
-		if err := p.hear(&nats.Msg{Subject: "answers.7", Header: header}); err != nil {
+		p := &Pull{inboxes: inboxes{list: []*inbox{{number: 1, prefix: "answers."}}}, requests: requests{left: 10, room: 100}}
+		q := &p.requests
+		q.live[0] = ask{number: 7}
+		if err := p.handleStatus(&nats.Msg{Subject: "answers.7", Header: header}); err != nil {
 			t.Fatal(err)
 		}
-		if p.renew == counted {
-			t.Errorf("%v: the requests are made anew: %t", header, p.renew)
+		if q.renew == counted {
+			t.Errorf("%v: the requests are made anew: %t", header, q.renew)
 		}
-		if p.live[0].number != 0 || counted && (p.left != 7 || p.room != 50) {
-			t.Errorf("%v: %+v, %d messages and %d bytes left", header, p.live, p.left, p.room)
+		if q.live[0].number != 0 || counted && (q.left != 7 || q.room != 50) {
+			t.Errorf("%v: %+v, %d messages and %d bytes left", header, q.live, q.left, q.room)
 		}
 	}
 }

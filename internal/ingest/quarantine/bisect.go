@@ -2,6 +2,10 @@ package quarantine
 
 import (
 	"context"
+	"errors"
+
+	"millrace/internal/device"
+	"millrace/internal/streams"
 )
 
 // Search runs parts of a failed batch again. Each delivery mode has one.
@@ -34,6 +38,13 @@ func FindFailing(ctx context.Context, r Search, items []int, err error) ([]Faili
 		return nil, err
 	}
 	return confirm(ctx, r, suspects)
+}
+
+// OperatorFailed reports whether a payload may be the cause of err: the device is not known to be lost, memory did not run out, and the
+// context did not end. Probes and other payloads decide whether a payload is the cause.
+func OperatorFailed(err error) bool {
+	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // search bisects items, on which the operators failed with err, and appends those that fail alone to found.

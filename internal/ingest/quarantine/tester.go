@@ -55,27 +55,6 @@ func newTester(i Isolation) *tester {
 	return t
 }
 
-// try runs items of g, which one batch can hold, and ends each: published, given up, or given back. If an operator fails on them, it looks
-// for those to blame. It returns an error if the device is lost or ctx ends. Then the unsettled items were given back, or are in g or
-// t.part, which the worker gives back at its end.
-func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
-	err := t.run(ctx, pipe, g, items)
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return err
-	case !OperatorFailed(err):
-		return t.giveBack(ctx, g, items, err)
-	}
-	return t.blame(ctx, pipe, g, items, err)
-}
-
-// OperatorFailed reports whether a payload may be the cause of err: the device is not known to be lost, memory did not run out, and the
-// context did not end. Probes and other payloads decide whether a payload is the cause.
-func OperatorFailed(err error) bool {
-	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
-		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
-}
-
 // giveBack gives items back that were not processed, or makes a dead letter of one that is condemned. It returns err if err is the end of
 // the pipeline.
 func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, err error) error {
@@ -93,6 +72,25 @@ func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, e
 		return err
 	}
 	t.Log.Error("the device refused a batch; its payloads are delivered again later", "payloads", len(items), "error", err)
+	return nil
+}
+
+// withhold gives the unsettled items back without blame. It returns err if err is the end of the pipeline. If ctx has ended it returns
+// ctx's error, and the worker gives the items back at its end.
+func (t *tester) withhold(ctx context.Context, g *inflight.Batch, items []int, err error) error {
+	t.ran = false
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, i := range items {
+		if !g.IsSettled(i) {
+			g.Settle(i)
+			t.Ends.GiveBack(&g.Items[i], err)
+		}
+	}
+	if streams.Ended(err) {
+		return err
+	}
 	return nil
 }
 
@@ -144,4 +142,10 @@ func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 	t.Pool.Finish(t.part)
 	t.buffers.Tidy(t.Pool)
 	return err
+}
+
+// probe checks that the device works.
+func (t *tester) probe(ctx context.Context, pipe *streams.Pipeline) error {
+	t.ran = false // if the probe loses the device, no payload is the cause
+	return pipe.Probe(ctx)
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
@@ -15,22 +12,6 @@ import (
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
 )
-
-// Reason says why a payload was given up. The names stand in the Millrace-Reason header.
-type Reason string
-
-// The reasons.
-const (
-	TooLarge      Reason = "too_large"      // it exceeds a batch, or its result exceeds what the server takes
-	MaxDeliver    Reason = "max_deliver"    // it was delivered too often
-	OperatorError Reason = "operator_error" // an operator cannot take it
-	DeviceFault   Reason = "device_fault"   // it breaks the device
-)
-
-// ErrExceedsBatch returns the error for a payload of so many bytes if a batch takes at most most.
-func ErrExceedsBatch(bytes, most int) error {
-	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
-}
 
 // deadLetterAttempts is how often publishing a dead letter is tried before the payload is given back, to be redelivered.
 const deadLetterAttempts = 3
@@ -77,46 +58,8 @@ func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 			continue
 		case publisher.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):
-			w.learnMaxPayload(d, err)
+			w.maxPayload.learn(d, err)
 			return fmt.Errorf("dead letter on %q: %w", letter.subject, err)
 		}
 	}
-}
-
-// DeadLetterHeader returns the headers of a dead letter, with the input's own if own is set. The message id differs from the result's.
-// Otherwise the stream would drop the dead letter if it has a result whose acknowledgement was lost.
-func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
-	h := nats.Header{}
-	if own {
-		h = passThrough(d.Msg.Headers(), 8)
-		if lines := Withheld(d.Msg.Headers()); len(lines) > 0 {
-			h[HeaderInput] = lines
-		}
-	}
-	addSource(h, d)
-	h[HeaderReason] = []string{string(why)}
-	h[HeaderError] = []string{headerText(cause)}
-	h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
-	h[jetstream.MsgIDHeader] = []string{MessageID(d) + ":" + string(why)}
-	return h
-}
-
-// headerText makes an error fit one header line of bounded length.
-func headerText(err error) string {
-	const most = 512
-	text := []byte(err.Error())
-	for i, c := range text {
-		if c == '\n' || c == '\r' {
-			text[i] = ' '
-		}
-	}
-	return string(text[:min(len(text), most)])
-}
-
-// shortSubject cuts a subject to publisher.MaxSubject. The input's whole subject is in the headers.
-func shortSubject(subject string) string {
-	if len(subject) <= publisher.MaxSubject {
-		return subject
-	}
-	return strings.TrimRight(subject[:publisher.MaxSubject], ".")
 }

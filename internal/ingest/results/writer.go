@@ -3,7 +3,6 @@ package results
 import (
 	"context"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,7 +25,7 @@ type Writer struct {
 	again     publisher.Publisher // of what may have been published before, and of dead letters
 	operators string              // the header's value
 
-	reconnected atomic.Int64 // when the worker last connected again to learn max_payload, UnixNano
+	maxPayload maxPayload // of the server, as far as the client knows it
 }
 
 // NewWriter makes a writer over connections that stay the caller's. It asks the result stream how it takes results, and logs that.
@@ -35,7 +34,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{s: s, conns: conns, js: js, operators: OperatorNames(s.Operators)}
+	w := &Writer{s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), maxPayload: maxPayload{conns: conns, log: s.Log}}
 	if w.clearance, err = newClearance(ctx, conns[0], js, s); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,6 @@
 // Package retry says how long to wait before something that failed is tried again.
+//
+// Packages ingest, results and natsconn use it. Start reading at Delay.
 package retry
 
 import (

@@ -2,22 +2,12 @@ package topology
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
 )
-
-// Use is what the worker is going to do with its topology, as far as settings of the server's must agree with it.
-type Use struct {
-	InFlight   int           // payloads that the pipelines can hold at once
-	BatchBytes int           // what one batch takes
-	Linger     time.Duration // how long the oldest payload of a batch waits for more
-}
 
 // Inspect looks at the server, the streams and the consumers as they are going to be used.
 func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Finding {
@@ -26,65 +16,18 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 		return []finding.Finding{{Level: finding.Error, What: "JetStream", Found: err.Error(), Advice: "report this as a bug"}}
 	}
 	i := &inspection{ctx: ctx, js: js, nc: nc, l: l, use: u, maxPayload: nc.MaxPayload(), cluster: nc.ConnectedClusterName()}
-	if !i.server() {
+	server, streams := serverInspector{i}, streamInspector{i}
+	if !server.inspect() {
 		return i.findings
 	}
-	i.inputStream()
-	i.resultStream()
-	i.deadLetters()
+	streams.input()
+	resultInspector{streams}.inspect()
+	deadLetterInspector{streams}.inspect()
 	if l.Exclusive {
-		i.partitions()
+		partitionInspector{streams}.inspect()
 	} else {
-		i.consumer()
+		consumerInspector{i}.inspect()
 	}
-	i.permissions()
+	server.permissions()
 	return i.findings
-}
-
-// permissions names what the server refused of what was asked: a question that may not be asked gets no answer.
-func (i *inspection) permissions() {
-	if err := i.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		i.say(finding.Error, "permissions", err.Error(), "allow it to the worker's user: docs/security.md lists what it needs")
-	}
-}
-
-type inspection struct {
-	ctx      context.Context
-	js       jetstream.JetStream
-	nc       *nats.Conn
-	l        Topology
-	use      Use
-	findings []finding.Finding
-
-	maxPayload int64  // of the server
-	cluster    string // its name; empty for a server by itself
-}
-
-func (i *inspection) say(l finding.Level, what, found, advice string) {
-	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})
-}
-
-// missing reports what provisioning would create.
-func (i *inspection) missing(what, found string) {
-	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: found, Missing: true,
-		Advice: "create it, or set MILLRACE_PROVISION=true to have it created"})
-}
-
-func (i *inspection) server() bool {
-	nc, batchBytes := i.nc, i.use.BatchBytes
-	what := "server " + nc.ConnectedServerName()
-	if _, err := i.js.AccountInfo(i.ctx); err != nil {
-		i.say(finding.Error, what, "JetStream does not answer: "+err.Error(),
-			"enable JetStream on the server and for this account")
-		return false
-	}
-	found := fmt.Sprintf("version %s, max_payload %d bytes; unless sync_interval is \"always\" in the server's jetstream block it confirms "+
-		"before it syncs to disk, so with one replica a power cut can lose what it confirmed last", nc.ConnectedServerVersion(), nc.MaxPayload())
-	if nc.MaxPayload() > int64(batchBytes) {
-		i.say(finding.Warning, what, found, fmt.Sprintf("payloads over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
-			"to at least max_payload", batchBytes))
-		return true
-	}
-	i.say(finding.OK, what, found, "")
-	return true
 }

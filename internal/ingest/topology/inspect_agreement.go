@@ -10,17 +10,17 @@ import (
 
 // agreement compares what a consumer has with what the worker's variables ask for. They count when a consumer is created: one
 // that is there keeps what it has, and whoever changed a variable since is told.
-func (i *inspection) agreement(c jetstream.ConsumerConfig, say func(l finding.Level, found, advice string)) {
-	edit := fmt.Sprintf("(nats consumer edit %s %s", i.l.Stream, c.Durable)
-	if c.AckWait != i.l.AckWait {
-		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", c.AckWait, i.l.AckWait),
-			fmt.Sprintf("the consumer's own holds; set MILLRACE_ACK_WAIT=%s, or change the consumer %s --wait %s)", c.AckWait, edit, i.l.AckWait))
+func agreement(l Topology, u Use, c jetstream.ConsumerConfig, say func(level finding.Level, found, advice string)) {
+	edit := fmt.Sprintf("(nats consumer edit %s %s", l.Stream, c.Durable)
+	if c.AckWait != l.AckWait {
+		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", c.AckWait, l.AckWait),
+			fmt.Sprintf("the consumer's own holds; set MILLRACE_ACK_WAIT=%s, or change the consumer %s --wait %s)", c.AckWait, edit, l.AckWait))
 	}
-	if i.use.Linger >= c.AckWait {
-		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", c.AckWait, i.use.Linger),
+	if u.Linger >= c.AckWait {
+		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", c.AckWait, u.Linger),
 			"payloads may be delivered again while they wait for their batch; lower MILLRACE_LINGER or raise the consumer's ack wait")
 	}
-	if asked := i.l.AskedAckPending; c.MaxAckPending > 0 && c.MaxAckPending < asked {
+	if asked := l.AskedAckPending; c.MaxAckPending > 0 && c.MaxAckPending < asked {
 		say(finding.Warning, fmt.Sprintf("max ack pending %d, and MILLRACE_MAX_ACK_PENDING is %d", c.MaxAckPending, asked),
 			fmt.Sprintf("all workers of the consumer share it, and some may wait for others; change it %s --max-pending %d)", edit, asked))
 	}

@@ -3,14 +3,16 @@ package topology
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/finding"
 )
 
-func (i *inspection) consumer() {
+// consumerInspector looks at the consumer of shared delivery.
+type consumerInspector struct{ *inspection }
+
+func (i consumerInspector) inspect() {
 	what := "consumer " + i.l.Consumer
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
 	filters := i.l.Subjects // what provisioning would give it
@@ -33,10 +35,10 @@ func (i *inspection) consumer() {
 		i.say(finding.Error, what, err.Error(), "it must be a pull consumer, and the account must be allowed to read it")
 		return
 	}
-	i.consumerSettings(what, c.CachedInfo().Config)
+	i.settings(what, c.CachedInfo().Config)
 }
 
-func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig) {
+func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {
 	found := fmt.Sprintf("ack wait %s, max ack pending %d, max deliver %d", c.AckWait, c.MaxAckPending, c.MaxDeliver)
 	worst := finding.OK
 	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
@@ -56,7 +58,7 @@ func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig) {
 		say(finding.Warning, found, fmt.Sprintf("the pipelines can hold %d payloads; raise max ack pending or lower "+
 			"MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES, or they are never full", i.use.InFlight))
 	}
-	i.agreement(c, say)
+	agreement(i.l, i.use, c, say)
 	if c.HeadersOnly {
 		say(finding.Error, "headers only", "the payloads do not come with it, so every result would be that of an empty payload; create it without headers_only")
 	}
@@ -75,11 +77,4 @@ func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig) {
 	if worst == finding.OK {
 		i.say(finding.OK, what, found, "")
 	}
-}
-
-func sameSubjects(a, b []string) bool {
-	x, y := slices.Clone(a), slices.Clone(b)
-	slices.Sort(x)
-	slices.Sort(y)
-	return slices.Equal(x, y)
 }

@@ -10,7 +10,10 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-func (i *inspection) deadLetters() {
+// deadLetterInspector looks at the stream that stores dead letters.
+type deadLetterInspector struct{ streamInspector }
+
+func (i deadLetterInspector) inspect() {
 	what := "dead letters " + i.l.DeadLetterPrefix + ".>"
 	name, err := streamOf(i.ctx, i.js, i.l.DeadLetterPrefix, i.l.Subjects)
 	switch {
@@ -38,7 +41,7 @@ func (i *inspection) deadLetters() {
 
 // howToMove says how dead letters come to have a stream of their own. Between the two commands no stream has their
 // subjects, since two streams can't share any: payloads that are given up then are delivered again.
-func (i *inspection) howToMove(results jetstream.StreamConfig) string {
+func (i deadLetterInspector) howToMove(results jetstream.StreamConfig) string {
 	dead := mappedSubjects(i.l.DeadLetterPrefix)
 	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {
 		return slices.ContainsFunc(dead, func(d string) bool { return Covers(s, d) || Covers(d, s) })

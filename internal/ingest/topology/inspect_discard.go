@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest/finding"
 )
 
 // drops is what makes a stream delete messages that nobody has read: its limits, and the flags of `nats stream edit` that
@@ -39,13 +37,9 @@ func findDrops(c jetstream.StreamConfig) (d drops) {
 	return d
 }
 
-// discards warns of a stream that drops what it holds before anybody has read it.
-func (i *inspection) discards(what string, c jetstream.StreamConfig) {
-	d := findDrops(c)
-	if len(d.limits) == 0 {
-		return
-	}
-	advice := fmt.Sprintf("messages over a limit are deleted, read or not. Unless that's meant, lift the limits (nats stream edit %s %s)",
+// explain says what the stream c drops, and how to have it keep that.
+func (d *drops) explain(c jetstream.StreamConfig) (found, advice string) {
+	advice = fmt.Sprintf("messages over a limit are deleted, read or not. Unless that's meant, lift the limits (nats stream edit %s %s)",
 		c.Name, strings.Join(d.flags, " "))
 	if c.Discard == jetstream.DiscardOld && max(c.MaxMsgs, c.MaxBytes) > 0 {
 		advice += fmt.Sprintf(", or have the server refuse what goes over max_msgs and max_bytes, so that the worker waits for room "+
@@ -55,5 +49,5 @@ func (i *inspection) discards(what string, c jetstream.StreamConfig) {
 	if c.Discard == jetstream.DiscardNew {
 		discard = "new"
 	}
-	i.say(finding.Warning, what, fmt.Sprintf("drops messages that nobody has read: %s, discard %s", strings.Join(d.limits, ", "), discard), advice)
+	return fmt.Sprintf("drops messages that nobody has read: %s, discard %s", strings.Join(d.limits, ", "), discard), advice
 }

@@ -9,9 +9,11 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// partitions looks at what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer for
+// partitionInspector looks at what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer for
 // each.
-func (i *inspection) partitions() {
+type partitionInspector struct{ streamInspector }
+
+func (i partitionInspector) inspect() {
 	if c, ok := i.stream(i.l.Stream, "the input"); ok {
 		if found, advice := unfit(c, i.l, nil); found != "" {
 			i.say(finding.Error, "stream "+c.Name, found, advice)
@@ -20,7 +22,7 @@ func (i *inspection) partitions() {
 	}
 	worst := finding.OK
 	for p := range i.l.Partitions {
-		worst = max(worst, i.partitionConsumer(p))
+		worst = max(worst, i.consumer(p))
 	}
 	if worst == finding.OK {
 		i.say(finding.OK, fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, 0), i.l.Partitions-1),
@@ -28,8 +30,8 @@ func (i *inspection) partitions() {
 	}
 }
 
-// partitionConsumer looks at one of them, and says nothing where it is as it should be.
-func (i *inspection) partitionConsumer(p int) finding.Level {
+// consumer looks at one of them, and says nothing where it is as it should be.
+func (i partitionInspector) consumer(p int) finding.Level {
 	want := partitionConsumerConfig(i.l, p)
 	what := "consumer " + want.Durable
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
@@ -61,14 +63,6 @@ func (i *inspection) partitionConsumer(p int) finding.Level {
 		say(finding.Warning, fmt.Sprintf("max ack pending %d", got.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or "+
 			"lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES", i.use.InFlight))
 	}
-	i.agreement(got, say)
+	agreement(i.l, i.use, got, say)
 	return worst
-}
-
-// orOne is list, or the one element where that is empty.
-func orOne(list []string, one string) []string {
-	if len(list) == 0 && one != "" {
-		return []string{one}
-	}
-	return list
 }

@@ -2,7 +2,6 @@ package topology
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -11,21 +10,38 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// durability says what it takes to lose what a stream has confirmed.
-func (i *inspection) durability(what, found string, c jetstream.StreamConfig) {
+// resultInspector looks at the stream of results.
+type resultInspector struct{ streamInspector }
+
+func (i resultInspector) inspect() {
+	c, ok := i.stream(i.l.ResultStream, "the results")
+	if !ok {
+		return
+	}
+	what, found := "stream "+c.Name, fmt.Sprintf("the results, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
+	name, err := streamOf(i.ctx, i.js, i.l.ResultPrefix, i.l.Subjects)
 	switch {
-	case c.Storage == jetstream.MemoryStorage:
-		i.say(finding.Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
-	case c.Replicas < 2 && i.cluster != "":
-		i.say(finding.Warning, what, found, "one replica is lost with its server, and the cluster could keep more; set num_replicas to 3 "+
-			"(nats stream edit "+c.Name+" --replicas 3)")
+	case err != nil:
+		i.sayStreamOf(what, err, "MILLRACE_RESULT_PREFIX")
+	case name != c.Name:
+		who := "no stream does"
+		if name != "" {
+			who = "stream " + name + " does"
+		}
+		i.say(finding.Error, what, fmt.Sprintf("does not store %q (%s)", mappedFilters(i.l.ResultPrefix, i.l.Subjects), who),
+			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
+	case c.NoAck:
+		i.say(finding.Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
 	default:
-		i.say(finding.OK, what, found, "")
+		i.durability(what, found, c)
+		i.discards(what, c)
+		i.publishing(what)
+		i.duplicates(what, c)
 	}
 }
 
 // publishing says how results are going to be stored.
-func (i *inspection) publishing(what string) {
+func (i resultInspector) publishing(what string) {
 	found, err := publisher.Ask(i.ctx, i.nc, i.l.ResultStream)
 	switch {
 	case err != nil:
@@ -39,7 +55,7 @@ func (i *inspection) publishing(what string) {
 
 // duplicates compares how long the result stream knows an id with how long an input may come again. A result that
 // is stored after its id was forgotten is a second one.
-func (i *inspection) duplicates(what string, c jetstream.StreamConfig) {
+func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
 	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // what is wrong with it is said elsewhere
 		settings := consumer.CachedInfo().Config
@@ -66,13 +82,10 @@ func (i *inspection) duplicates(what string, c jetstream.StreamConfig) {
 }
 
 // lookups finds out whether the worker can look for results that are stored already.
-func (i *inspection) lookups(stream string) error {
+func (i resultInspector) lookups(stream string) error {
 	results, err := lookup.New(i.nc, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}})
 	if err == nil {
 		err = results.Check(i.ctx)
 	}
 	return err
 }
-
-// window is a duration as the command line of NATS takes it.
-func window(d time.Duration) string { return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds())) }

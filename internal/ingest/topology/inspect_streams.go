@@ -10,8 +10,11 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
+// streamInspector looks at streams: at the input, and at what those of results and dead letters have in common.
+type streamInspector struct{ *inspection }
+
 // stream looks a stream up and reports it if it is not there.
-func (i *inspection) stream(name, role string) (jetstream.StreamConfig, bool) {
+func (i streamInspector) stream(name, role string) (jetstream.StreamConfig, bool) {
 	what := "stream " + name
 	s, err := i.js.Stream(i.ctx, name)
 	switch {
@@ -25,7 +28,8 @@ func (i *inspection) stream(name, role string) (jetstream.StreamConfig, bool) {
 	return s.CachedInfo().Config, true
 }
 
-func (i *inspection) inputStream() {
+// input looks at the input stream.
+func (i streamInspector) input() {
 	c, ok := i.stream(i.l.Stream, "the input")
 	if !ok {
 		return
@@ -40,38 +44,32 @@ func (i *inspection) inputStream() {
 	i.durability(what, found, c)
 }
 
-func (i *inspection) resultStream() {
-	c, ok := i.stream(i.l.ResultStream, "the results")
-	if !ok {
-		return
-	}
-	what, found := "stream "+c.Name, fmt.Sprintf("the results, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
-	name, err := streamOf(i.ctx, i.js, i.l.ResultPrefix, i.l.Subjects)
-	switch {
-	case err != nil:
-		i.sayStreamOf(what, err, "MILLRACE_RESULT_PREFIX")
-	case name != c.Name:
-		who := "no stream does"
-		if name != "" {
-			who = "stream " + name + " does"
-		}
-		i.say(finding.Error, what, fmt.Sprintf("does not store %q (%s)", mappedFilters(i.l.ResultPrefix, i.l.Subjects), who),
-			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
-	case c.NoAck:
-		i.say(finding.Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
-	default:
-		i.durability(what, found, c)
-		i.discards(what, c)
-		i.publishing(what)
-		i.duplicates(what, c)
-	}
-}
-
 // sayStreamOf reports an error of streamOf.
-func (i *inspection) sayStreamOf(what string, err error, variable string) {
+func (i streamInspector) sayStreamOf(what string, err error, variable string) {
 	advice := "check the account's permissions on the JetStream API"
 	if partly := (*partlyStored)(nil); errors.As(err, &partly) {
 		advice = "set " + variable + " to choose another prefix"
 	}
 	i.say(finding.Error, what, err.Error(), advice)
+}
+
+// durability says what it takes to lose what a stream has confirmed.
+func (i streamInspector) durability(what, found string, c jetstream.StreamConfig) {
+	switch {
+	case c.Storage == jetstream.MemoryStorage:
+		i.say(finding.Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
+	case c.Replicas < 2 && i.cluster != "":
+		i.say(finding.Warning, what, found, "one replica is lost with its server, and the cluster could keep more; set num_replicas to 3 "+
+			"(nats stream edit "+c.Name+" --replicas 3)")
+	default:
+		i.say(finding.OK, what, found, "")
+	}
+}
+
+// discards warns of a stream that drops what it holds before anybody has read it.
+func (i streamInspector) discards(what string, c jetstream.StreamConfig) {
+	if d := findDrops(c); len(d.limits) > 0 {
+		found, advice := d.explain(c)
+		i.say(finding.Warning, what, found, advice)
+	}
 }

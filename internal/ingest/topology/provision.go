@@ -61,9 +61,6 @@ func streamExists(ctx context.Context, js jetstream.JetStream, name string) (boo
 	return true, nil
 }
 
-// provisioned describes what is created here.
-const provisioned = "created by Millrace (MILLRACE_PROVISION)"
-
 // streamSettings are those of a stream that is created.
 func streamSettings(l Topology, name string, subjects []string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{

@@ -1,6 +1,9 @@
 package topology
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // MapSubject puts prefix in the place of the first token of subject: with prefix "results", "ingest.web.en"
 // becomes "results.web.en" and "ingest" becomes "results".
@@ -43,4 +46,20 @@ func Covers(pattern, wanted string) bool {
 		}
 		pattern, wanted = patternRest, wantedRest
 	}
+}
+
+// sameSubjects says whether two lists have the same subjects, in any order.
+func sameSubjects(a, b []string) bool {
+	x, y := slices.Clone(a), slices.Clone(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}
+
+// orOne is list, or the one element where that is empty.
+func orOne(list []string, one string) []string {
+	if len(list) == 0 && one != "" {
+		return []string{one}
+	}
+	return list
 }

@@ -1,6 +1,9 @@
 package topology
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 const (
 	// lateMost is how late a result may reach the stream after it was published, and an input this worker after it was delivered, both
@@ -19,3 +22,6 @@ const (
 func PublishFor(window time.Duration) time.Duration {
 	return max(window-min(lateMost, window/latePart), time.Second)
 }
+
+// window is a duration as the command line of NATS takes it.
+func window(d time.Duration) string { return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds())) }

@@ -25,10 +25,18 @@ func (r isolatedSearch) Aside(ctx context.Context, items []int, err error) error
 	return r.giveBack(ctx, r.g, items, err)
 }
 
-// probe checks that the device works.
-func (t *tester) probe(ctx context.Context, pipe *streams.Pipeline) error {
-	t.ran = false // if the probe loses the device, no payload is the cause
-	return pipe.Probe(ctx)
+// try runs items of g, which one batch can hold, and ends each: published, given up, or given back. If an operator fails on them, it looks
+// for those to blame. It returns an error if the device is lost or ctx ends. Then the unsettled items were given back, or are in g or
+// t.part, which the worker gives back at its end.
+func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	err := t.run(ctx, pipe, g, items)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case !OperatorFailed(err):
+		return t.giveBack(ctx, g, items, err)
+	}
+	return t.blame(ctx, pipe, g, items, err)
 }
 
 // blame finds the items to blame, after the operators failed on all of them together with err. It gives up none before the others were
@@ -54,25 +62,6 @@ func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.
 	}
 	if err != nil {
 		return t.withhold(ctx, g, items, err)
-	}
-	return nil
-}
-
-// withhold gives the unsettled items back without blame. It returns err if err is the end of the pipeline. If ctx has ended it returns
-// ctx's error, and the worker gives the items back at its end.
-func (t *tester) withhold(ctx context.Context, g *inflight.Batch, items []int, err error) error {
-	t.ran = false
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	for _, i := range items {
-		if !g.IsSettled(i) {
-			g.Settle(i)
-			t.Ends.GiveBack(&g.Items[i], err)
-		}
-	}
-	if streams.Ended(err) {
-		return err
 	}
 	return nil
 }

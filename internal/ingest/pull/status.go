@@ -26,50 +26,8 @@ const (
 	conflictBounds = "exceeded maxrequest" // the consumer's own bounds of a request
 )
 
-// hear enters a word of the server. It is an error where the pull cannot go on.
-func (p *Pull) hear(raw *nats.Msg) error {
-	number, on, ours := p.answered(raw)
-	if !ours {
-		return nil // the answer to Keep, or nothing of the server's
-	}
-	why := raw.Header.Get("Description")
-	switch code := raw.Header.Get("Status"); code {
-	case wordHeartbeat:
-		return nil
-	case wordExpired, wordNone:
-		if asked := p.request(number); on.number > p.turn && unused(raw, pendingHeader) == asked.messages {
-			p.unused = true
-		}
-		p.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
-	case wordPinned:
-		p.lose(on.number)
-		p.refused(number, raw)
-	case wordConflict:
-		if err := fatal(why); err != nil {
-			return err
-		}
-		if asked := p.request(number).bytes; asked > 0 {
-			if err := p.r.tooSmall(raw, asked); err != nil {
-				return err
-			}
-		}
-		p.refused(number, raw)
-	case wordBad, wordRequired:
-		return fmt.Errorf("the server refuses the pull: %s", why)
-	case wordNobody:
-		return fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
-	}
-	return nil
-}
-
-// refused enters the end of a request before its time. Where the server does not say what is left of it, it may have none of
-// the requests: the consumer is another server's now, or another client's.
-func (p *Pull) refused(number uint64, raw *nats.Msg) {
-	if _, said := raw.Header[pendingHeader]; !said {
-		p.renew = true
-	}
-	p.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
-}
+// conflictSize is the server's reason for ending a request that its next message does not fit.
+const conflictSize = "message size exceeds maxbytes"
 
 // fatal is the error of a conflict that no further request would overcome.
 func fatal(why string) error {

@@ -1,0 +1,185 @@
+package pull
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A consumer whose priority group pins one client serves the requests of that client alone: those that name its pin. A
+// request without a pin waits until nobody is pinned; when the server serves it, the client is pinned anew, and the request
+// stays under that pin. So all messages of one request come under one pin. A client without a pin makes one request at a
+// time, each on an inbox of its own, and the requests under the pin that follows go to the same inbox: the inbox on which a
+// message comes tells in which turn of this client the server sent it.
+//
+// The server also adds the pin to the header of every message (Nats-Pin-Id). It isn't read: a publisher can send that header
+// too, and with a malformed header block hide what the server puts behind it.
+
+// turns are the turns of this client in the priority group of a consumer, and the server's name for the current one.
+type turns struct {
+	nc                      *nats.Conn
+	stream, consumer, group string
+	inboxes                 *inboxes
+
+	turn   uint64 // number of the inbox of this client's turn; 0 before the first
+	unused bool   // the last request without a pin ended and had brought nothing: its inbox can be used again
+
+	mu  sync.Mutex
+	pin string // the server's name for this client's turn
+}
+
+// errPinUnknown says that the server may have pinned another client before it was asked.
+var errPinUnknown = errors.New("the server took so long that another client may be pinned by now")
+
+// infoTimeout bounds one question to the server about the consumer.
+const infoTimeout = 2 * time.Second
+
+// to is the inbox for the next request, which names that pin.
+func (t *turns) to(pin string) (*inbox, error) {
+	last := t.inboxes.last()
+	if t.group == "" {
+		return last, nil
+	}
+	if pin != "" {
+		if b := t.inboxes.numbered(t.turn); b != nil {
+			return b, nil
+		}
+	}
+	if !t.unused {
+		var err error
+		if last, err = t.inboxes.open(); err != nil {
+			return nil, err
+		}
+	}
+	t.unused = false
+	last.fresh = time.Now()
+	return last, nil
+}
+
+// turnOf is the turn in which raw came; 0 for a consumer without turns, and on an inbox that is no more.
+func (t *turns) turnOf(raw *nats.Msg) uint64 {
+	if t.group == "" {
+		return 0
+	}
+	if on := t.inboxes.of(raw); on != nil {
+		return on.number
+	}
+	return 0
+}
+
+// begin asks the server for the pin of a turn of which the first message has come.
+func (t *turns) begin(ctx context.Context, turn uint64) error {
+	pin, err := t.askPin(ctx, turn)
+	if err != nil {
+		return fmt.Errorf("learn whom consumer %q is pinned to: %w", t.consumer, err)
+	}
+	t.turn, t.unused = turn, false
+	t.setPin(pin)
+	return nil
+}
+
+// claim returns the pin of that turn, which is the current one from then on.
+func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
+	if pin := t.held(); pin != "" && turn == t.turn {
+		return pin, nil
+	}
+	if err := t.begin(ctx, turn); err != nil {
+		return "", err
+	}
+	return t.held(), nil
+}
+
+// askPin asks the server whom the consumer is pinned to. That is this client in its turn, if the answer comes within the
+// time that a pin lasts unused, counted from the request that the turn began with: the server can't have pinned another
+// client after this one sooner.
+func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
+	defer cancel()
+	answer, err := t.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.INFO."+t.stream+"."+t.consumer, nil)
+	if err != nil {
+		return "", err
+	}
+	var info struct {
+		Config struct {
+			PinnedTTL time.Duration `json:"priority_timeout"`
+		} `json:"config"`
+		Groups []struct {
+			Group string `json:"group"`
+			Pin   string `json:"pinned_client_id"`
+		} `json:"priority_groups"`
+		Error *struct {
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(answer.Data, &info); err != nil {
+		return "", err
+	}
+	if info.Error != nil {
+		return "", errors.New(info.Error.Description)
+	}
+	for _, b := range t.inboxes.list {
+		if b.number != turn || time.Since(b.fresh) >= info.Config.PinnedTTL {
+			continue
+		}
+		for _, g := range info.Groups {
+			if g.Group == t.group && g.Pin != "" {
+				return g.Pin, nil
+			}
+		}
+	}
+	return "", errPinUnknown
+}
+
+// What the server adds to the header of a message for its pin, after it has counted the message's bytes.
+const (
+	pinLine   = len("Nats-Pin-Id: \r\n")
+	newHeader = len("NATS/1.0\r\n\r\n")
+)
+
+// added is how many bytes of a message the server did not count: those of the pin. A message that was stored without a header
+// got one. (One that was stored with an empty header looks the same: of such a message newHeader is counted too few.)
+func (t *turns) added(raw *nats.Msg) int {
+	added := pinLine + len(t.pin)
+	if header := raw.Size() - len(raw.Subject) - len(raw.Reply) - len(raw.Data); header == added+newHeader {
+		added = header
+	}
+	return added
+}
+
+func (t *turns) setPin(pin string) {
+	t.mu.Lock()
+	t.pin = pin
+	t.mu.Unlock()
+}
+
+// lose forgets the pin, where it is that of the turn.
+func (t *turns) lose(turn uint64) {
+	if turn == t.turn {
+		t.setPin("")
+	}
+}
+
+// held is the pin of the current turn; empty while this client has none.
+func (t *turns) held() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pin
+}
+
+// alone says whether only one request may be with the server: this client is in a priority group and has no pin.
+func (t *turns) alone() bool { return t.group != "" && t.held() == "" }
+
+// unspent notes that a request on that inbox ended and had brought nothing.
+func (t *turns) unspent(on *inbox) {
+	if on.number > t.turn {
+		t.unused = true
+	}
+}
+
+// unsent notes that a request with that pin was not made, so that nothing can come on its inbox.
+func (t *turns) unsent(pin string) { t.unused = t.unused || pin == "" }
