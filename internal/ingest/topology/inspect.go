@@ -12,14 +12,14 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// Use is what the worker is going to do with its topology, as far as settings of the server's must agree with it.
+// Use describes how the worker will use its topology, as far as the server's settings must fit that.
 type Use struct {
 	InFlight   int           // payloads that the pipelines can hold at once
-	BatchBytes int           // what one batch takes
+	BatchBytes int           // the maximum size of a batch
 	Linger     time.Duration // how long the oldest payload of a batch waits for more
 }
 
-// Inspect looks at the server, the streams and the consumers as they are going to be used.
+// Inspect checks the server, the streams and the consumers against how the worker will use them.
 func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Finding {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -41,7 +41,7 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	return i.findings
 }
 
-// permissions names what the server refused of what was asked: a question that may not be asked gets no answer.
+// permissions reports the requests that the server refused. A request without permission gets no answer.
 func (i *inspection) permissions() {
 	if err := i.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		i.say(finding.Error, "permissions", err.Error(), "allow it to the worker's user: docs/security.md lists what it needs")
@@ -57,7 +57,7 @@ type inspection struct {
 	findings []finding.Finding
 
 	maxPayload int64  // of the server
-	cluster    string // its name; empty for a server by itself
+	cluster    string // its name; empty for a single server
 }
 
 func (i *inspection) say(l finding.Level, what, found, advice string) {

@@ -8,8 +8,8 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// agreement compares what a consumer has with what the worker's variables ask for. They count when a consumer is created: one
-// that is there keeps what it has, and whoever changed a variable since is told.
+// agreement compares a consumer's settings with the worker's variables. The variables apply only when a consumer is
+// created. An existing consumer keeps its settings, so agreement reports a variable that was changed since.
 func (i *inspection) agreement(c jetstream.ConsumerConfig, say func(l finding.Level, found, advice string)) {
 	edit := fmt.Sprintf("(nats consumer edit %s %s", i.l.Stream, c.Durable)
 	if c.AckWait != i.l.AckWait {

@@ -13,7 +13,7 @@ import (
 func (i *inspection) consumer() {
 	what := "consumer " + i.l.Consumer
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
-	filters := i.l.Subjects // what provisioning would give it
+	filters := i.l.Subjects // as provisioning would set them
 	if err == nil {
 		filters = orOne(c.CachedInfo().Config.FilterSubjects, c.CachedInfo().Config.FilterSubject)
 	}
@@ -25,7 +25,7 @@ func (i *inspection) consumer() {
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return // said already
+		return // reported already
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		i.missing(what, "not there")
 		return

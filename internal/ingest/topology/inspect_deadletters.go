@@ -26,7 +26,7 @@ func (i *inspection) deadLetters() {
 		return
 	}
 	switch {
-	case name == i.l.ResultStream: // whose other settings are looked at as those of the results
+	case name == i.l.ResultStream: // its other settings are checked with those of the results
 		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", i.howToMove(c))
 	case c.NoAck:
 		i.say(finding.Error, what, "stream "+name+" has no_ack set, so the server never confirms that a dead letter is stored", "clear no_ack")
@@ -36,15 +36,15 @@ func (i *inspection) deadLetters() {
 	}
 }
 
-// howToMove says how dead letters come to have a stream of their own. Between the two commands no stream has their
-// subjects, since two streams can't share any: payloads that are given up then are delivered again.
+// howToMove returns the commands that give dead letters their own stream. Between the two commands no stream has
+// their subjects, because two streams can't share any. A payload that is given up then is delivered again.
 func (i *inspection) howToMove(results jetstream.StreamConfig) string {
 	dead := mappedSubjects(i.l.DeadLetterPrefix)
 	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {
 		return slices.ContainsFunc(dead, func(d string) bool { return Covers(s, d) || Covers(d, s) })
 	})
 	if !slices.ContainsFunc(keep, func(s string) bool { return Covers(s, i.l.ResultPrefix+".>") }) {
-		keep = append(keep, mappedSubjects(i.l.ResultPrefix)...) // it stored both under one wildcard
+		keep = append(keep, mappedSubjects(i.l.ResultPrefix)...) // one wildcard covered both
 		slices.Sort(keep)
 		keep = slices.Compact(keep)
 	}
@@ -53,7 +53,7 @@ func (i *inspection) howToMove(results jetstream.StreamConfig) string {
 		window(results.Duplicates), results.Name)
 }
 
-// subjectFlags are subjects as the command line of NATS takes them.
+// subjectFlags returns subjects as flags of the nats command.
 func subjectFlags(subjects []string) string {
 	var b strings.Builder
 	for _, s := range subjects {

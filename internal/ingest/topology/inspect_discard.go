@@ -9,8 +9,8 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// drops is what makes a stream delete messages that nobody has read: its limits, and the flags of `nats stream edit` that
-// lift them.
+// drops holds the limits that make a stream delete messages that nobody has read, and the flags of `nats stream edit`
+// that remove them.
 type drops struct{ limits, flags []string }
 
 func (d *drops) add(flag, format string, args ...any) {
@@ -18,8 +18,8 @@ func (d *drops) add(flag, format string, args ...any) {
 	d.flags = append(d.flags, flag)
 }
 
-// findDrops looks for limits at which the server deletes the oldest message instead of refusing the newest. Retention makes
-// no difference: the server applies limits under interest and work-queue retention too.
+// findDrops finds limits at which the server deletes the oldest message instead of refusing the newest. It ignores
+// retention, because the server applies limits under interest and work-queue retention too.
 func findDrops(c jetstream.StreamConfig) (d drops) {
 	if c.Discard == jetstream.DiscardOld {
 		if c.MaxMsgs > 0 {
@@ -33,13 +33,13 @@ func findDrops(c jetstream.StreamConfig) (d drops) {
 	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
 		d.add("--max-msgs-per-subject=-1", "max_msgs_per_subject %d", c.MaxMsgsPerSubject)
 	}
-	if c.MaxAge > 0 { // whatever discard says
+	if c.MaxAge > 0 { // with either value of discard
 		d.add("--max-age=0s", "max_age %s", c.MaxAge)
 	}
 	return d
 }
 
-// discards warns of a stream that drops what it holds before anybody has read it.
+// discards warns about a stream that may delete messages before anybody has read them.
 func (i *inspection) discards(what string, c jetstream.StreamConfig) {
 	d := findDrops(c)
 	if len(d.limits) == 0 {

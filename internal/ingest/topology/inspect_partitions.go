@@ -9,13 +9,13 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// partitions looks at what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer for
-// each.
+// partitions checks what exclusive delivery needs: a stream that puts partitions before its subjects, and one
+// consumer per partition.
 func (i *inspection) partitions() {
 	if c, ok := i.stream(i.l.Stream, "the input"); ok {
 		if found, advice := unfit(c, i.l, nil); found != "" {
 			i.say(finding.Error, "stream "+c.Name, found, advice)
-			return // consumers of partitions would be of no use
+			return // consumers for partitions would be useless
 		}
 	}
 	worst := finding.OK
@@ -28,14 +28,14 @@ func (i *inspection) partitions() {
 	}
 }
 
-// partitionConsumer looks at one of them, and says nothing where it is as it should be.
+// partitionConsumer checks one partition's consumer, and reports only problems.
 func (i *inspection) partitionConsumer(p int) finding.Level {
 	want := partitionConsumerConfig(i.l, p)
 	what := "consumer " + want.Durable
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return finding.OK // said already
+		return finding.OK // reported already
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		i.missing(what, "not there")
 		return finding.Error
@@ -65,7 +65,7 @@ func (i *inspection) partitionConsumer(p int) finding.Level {
 	return worst
 }
 
-// orOne is list, or the one element where that is empty.
+// orOne returns list, or one if list is empty.
 func orOne(list []string, one string) []string {
 	if len(list) == 0 && one != "" {
 		return []string{one}

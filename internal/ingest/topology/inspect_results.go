@@ -11,7 +11,7 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// durability says what it takes to lose what a stream has confirmed.
+// durability reports how a stream could lose messages that it has confirmed.
 func (i *inspection) durability(what, found string, c jetstream.StreamConfig) {
 	switch {
 	case c.Storage == jetstream.MemoryStorage:
@@ -24,7 +24,7 @@ func (i *inspection) durability(what, found string, c jetstream.StreamConfig) {
 	}
 }
 
-// publishing says how results are going to be stored.
+// publishing reports how results will be published.
 func (i *inspection) publishing(what string) {
 	found, err := publisher.Ask(i.ctx, i.nc, i.l.ResultStream)
 	switch {
@@ -37,11 +37,11 @@ func (i *inspection) publishing(what string) {
 	}
 }
 
-// duplicates compares how long the result stream knows an id with how long an input may come again. A result that
-// is stored after its id was forgotten is a second one.
+// duplicates compares how long the result stream remembers an id with how long an input may be redelivered. If a
+// result is stored after its id was forgotten, it is a second one.
 func (i *inspection) duplicates(what string, c jetstream.StreamConfig) {
 	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
-	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // what is wrong with it is said elsewhere
+	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // other checks report problems with the consumer
 		settings := consumer.CachedInfo().Config
 		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
 	}
@@ -65,7 +65,7 @@ func (i *inspection) duplicates(what string, c jetstream.StreamConfig) {
 	}
 }
 
-// lookups finds out whether the worker can look for results that are stored already.
+// lookups checks whether the worker can look up results that are stored already.
 func (i *inspection) lookups(stream string) error {
 	results, err := lookup.New(i.nc, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}})
 	if err == nil {
@@ -74,5 +74,5 @@ func (i *inspection) lookups(stream string) error {
 	return err
 }
 
-// window is a duration as the command line of NATS takes it.
+// window formats a duration for the nats command.
 func window(d time.Duration) string { return fmt.Sprintf("%ds", int64(d.Round(time.Second).Seconds())) }

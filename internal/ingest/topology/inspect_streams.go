@@ -10,7 +10,7 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// stream looks a stream up and reports it if it is not there.
+// stream looks up a stream, and reports it if it doesn't exist.
 func (i *inspection) stream(name, role string) (jetstream.StreamConfig, bool) {
 	what := "stream " + name
 	s, err := i.js.Stream(i.ctx, name)
@@ -33,7 +33,7 @@ func (i *inspection) inputStream() {
 	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
 	for _, filter := range i.l.Subjects {
 		meets := func(subject string) bool { return Covers(subject, filter) || Covers(filter, subject) }
-		if len(c.Subjects) > 0 && !slices.ContainsFunc(c.Subjects, meets) { // a mirror has none of its own
+		if len(c.Subjects) > 0 && !slices.ContainsFunc(c.Subjects, meets) { // a mirror has no subjects
 			i.say(finding.Warning, what, fmt.Sprintf("stores nothing under %q, only %v", filter, c.Subjects), "add the subject to it, or set MILLRACE_SUBJECTS")
 		}
 	}

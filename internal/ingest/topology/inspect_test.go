@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// found is what Inspect says, one line a finding.
+// found returns what Inspect reports, one line per finding.
 func (r *rig) found(inFlight, batchBytes int) (lines []string) {
 	r.t.Helper()
 	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond}) {
@@ -40,7 +40,7 @@ func wantLine(t *testing.T, lines []string, parts ...string) {
 	}
 }
 
-const roomy = 8 << 20 // bytes of a batch that takes whatever the server does
+const roomy = 8 << 20 // large enough for any message that the server accepts
 
 func TestInspectFindsNothingWrongWithWhatProvisionMade(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestInspectOfTheConsumer(t *testing.T) {
 	}
 }
 
-// The consumer's own settings say how often and how late an input comes again, where there is one.
+// If there is a consumer, its own settings determine how often and how late an input is redelivered.
 func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -227,7 +227,7 @@ func TestInspectWithoutJetStream(t *testing.T) {
 func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.provision() // a stream without
+	r.provision() // a stream with only one replica
 	r.topology.Exclusive, r.topology.Partitions = true, 4
 	lines := r.found(10, 1<<20)
 	wantLine(t, lines, "error stream INGEST", "does not put a partition before its subjects", "{{partition(4)}}.>", "MILLRACE_DELIVERY=shared")

@@ -2,8 +2,8 @@ package topology
 
 import "strings"
 
-// MapSubject puts prefix in the place of the first token of subject: with prefix "results", "ingest.web.en"
-// becomes "results.web.en" and "ingest" becomes "results".
+// MapSubject replaces the first token of subject with prefix: with prefix "results", "ingest.web.en" becomes
+// "results.web.en" and "ingest" becomes "results".
 func MapSubject(prefix, subject string) string {
 	if dot := strings.IndexByte(subject, '.'); dot >= 0 {
 		return prefix + subject[dot:]
@@ -11,12 +11,12 @@ func MapSubject(prefix, subject string) string {
 	return prefix
 }
 
-// mappedSubjects are the subjects that MapSubject can give with that prefix, as stream subjects.
+// mappedSubjects returns stream subjects that match every result of MapSubject with that prefix.
 func mappedSubjects(prefix string) []string {
 	return []string{prefix, prefix + ".>"}
 }
 
-// mappedFilters are the filters that match what MapSubject gives for subjects that match those of inputs.
+// mappedFilters returns the filters that match the results of MapSubject for subjects that match inputs.
 func mappedFilters(prefix string, inputs []string) []string {
 	mapped := make([]string, len(inputs))
 	for i, filter := range inputs {
@@ -27,7 +27,7 @@ func mappedFilters(prefix string, inputs []string) []string {
 	return mapped
 }
 
-// Covers says whether every subject that matches the filter wanted matches pattern too. Both may have the
+// Covers reports whether every subject that matches the filter wanted also matches pattern. Both may have the
 // wildcards of NATS: * for one token, > for all that follow.
 func Covers(pattern, wanted string) bool {
 	for {
