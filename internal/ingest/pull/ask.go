@@ -10,15 +10,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ask is a request that the server has.
+// ask is a request that is pending at the server.
 type ask struct {
 	number   uint64 // 0: there is none
-	messages int    // what it asked for
+	messages int    // number of messages requested
 	bytes    int
-	until    time.Time // when it is over at the latest, said or not
+	until    time.Time // the latest time at which it ends, reported or not
 }
 
-// wire is a request as the server reads it.
+// wire is the JSON form of a request.
 type wire struct {
 	Batch     int           `json:"batch"`
 	MaxBytes  int           `json:"max_bytes,omitempty"`
@@ -29,14 +29,16 @@ type wire struct {
 	Pin       string        `json:"id,omitempty"`
 }
 
-// ask has the server have as many requests as it is to have. What they brought may be on its way still, since a server with
-// replicas says the end of a request before it sends what waits for the others: so that counts too.
+// ask sends requests until the intended number is pending at the server. Messages of earlier requests may still be in
+// transit, because a server with replicas reports the end of a request before it sends messages that wait for other
+// servers. So those count too.
 func (p *Pull) ask() error {
 	if p.leaving.Load() {
 		return nil
 	}
 	if p.left <= 0 || p.room <= 0 {
-		// They have brought all they were to. Of one whose bytes come out even the server says nothing.
+		// The requests have delivered everything. If a request's bytes are used up exactly, the server doesn't report
+		// its end.
 		p.forget()
 	}
 	none := p.live == [outstanding]ask{}
@@ -45,12 +47,13 @@ func (p *Pull) ask() error {
 		if p.live[i].number != 0 || alone && !none {
 			continue
 		}
-		// The limit may have grown. A request that waits with a smaller one needs no renewal: the server ends it as soon
-		// as there is a message that it doesn't fit.
+		// The limit may have grown. A pending request with a smaller one needs no renewal: the server ends it when a
+		// message doesn't fit.
 		messages, full := p.r.Messages, p.r.bytes()
 		bytes := full
 		if none && i == 0 && !alone {
-			// The server serves requests in turns. The first of two is a half one, so that they do not end together.
+			// The server serves requests in turns. The first of two has half the size, so that they don't end at the
+			// same time.
 			messages, bytes = (messages+1)/2, (bytes+1)/2
 		}
 		if p.left+messages > outstanding*p.r.Messages || p.room+bytes > outstanding*full {
@@ -58,7 +61,7 @@ func (p *Pull) ask() error {
 		}
 		switch err := p.send(i, messages, bytes); {
 		case errors.Is(err, nats.ErrReconnectBufExceeded):
-			return nil // there is no connection; it is asked for again when there is
+			return nil // there is no connection; ask is called again when there is one
 		case err != nil:
 			return err
 		}
@@ -69,7 +72,7 @@ func (p *Pull) ask() error {
 	return nil
 }
 
-// send makes a request for so many messages and bytes.
+// send sends a request for that many messages and bytes.
 func (p *Pull) send(i, messages, bytes int) error {
 	p.asked++
 	w := wire{
@@ -80,7 +83,7 @@ func (p *Pull) send(i, messages, bytes int) error {
 		return err
 	}
 	if err := request(p.nc, p.subject, to.prefix+strconv.FormatUint(p.asked, 10), w); err != nil {
-		p.unused = p.unused || w.Pin == "" // nothing can come on it
+		p.unused = p.unused || w.Pin == "" // no message can arrive on it
 		return err
 	}
 	p.live[i] = ask{number: p.asked, messages: messages, bytes: bytes, until: time.Now().Add(p.r.Expires + p.r.Heartbeat)}
@@ -100,7 +103,7 @@ func request(nc *nats.Conn, subject, reply string, w wire) error {
 	return nil
 }
 
-// over notes the end of a request that could have brought so many messages and bytes more.
+// over records the end of a request that could have delivered that many more messages and bytes.
 func (p *Pull) over(number uint64, messages, bytes int) {
 	for i := range p.live {
 		if p.live[i].number == number {
@@ -111,7 +114,7 @@ func (p *Pull) over(number uint64, messages, bytes int) {
 	}
 }
 
-// came notes a message, which belongs to any of the requests.
+// came records a message, which may belong to any of the requests.
 func (p *Pull) came(raw *nats.Msg) {
 	p.left--
 	p.room -= raw.Size()
@@ -120,7 +123,7 @@ func (p *Pull) came(raw *nats.Msg) {
 	}
 }
 
-// request is what a request asked for that the server has; the zero value where it is over.
+// request returns the pending request with that number, or the zero value if it has ended.
 func (p *Pull) request(number uint64) ask {
 	for _, a := range p.live {
 		if a.number == number {
@@ -130,7 +133,7 @@ func (p *Pull) request(number uint64) ask {
 	return ask{}
 }
 
-// expire takes the requests for over when the server should have told the end of one long since.
+// expire treats requests as ended if the server should have reported their end long ago.
 func (p *Pull) expire(now time.Time) {
 	for _, a := range p.live {
 		if a.number != 0 && now.After(a.until) {
@@ -140,13 +143,13 @@ func (p *Pull) expire(now time.Time) {
 	}
 }
 
-// forget takes all requests for over.
+// forget treats all requests as ended.
 func (p *Pull) forget() {
 	p.live, p.left, p.room, p.renew = [outstanding]ask{}, 0, 0, false
 }
 
-// Keep tells the server that this client is still there, while it has its turn in a priority group and takes nothing for a
-// while. It brings no message: it asks for one smaller than any.
+// Keep tells the server that this client still wants its turn in a priority group, although it takes no messages for
+// a while. It delivers no message, because it requests fewer bytes than any message has.
 func (p *Pull) Keep() error {
 	pin := p.Pin()
 	if pin == "" {

@@ -12,31 +12,32 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A consumer whose priority group pins one client serves the requests of that client alone: those that name its pin. A
-// request without a pin waits until nobody is pinned; when the server serves it, the client is pinned anew, and the request
-// stays under that pin. So all messages of one request come under one pin. A client without a pin makes one request at a
-// time, each on an inbox of its own, and the requests under the pin that follows go to the same inbox: the inbox on which a
-// message comes tells in which turn of this client the server sent it.
+// A consumer with a pinned priority group serves only requests that name the pin of its one client. A request without
+// a pin waits until nobody is pinned. When the server serves it, it pins the client anew, and the request stays under
+// that pin. So all messages of one request arrive under one pin. A client without a pin makes one request at a time,
+// each on its own inbox, and requests under the resulting pin use the same inbox. So the inbox of a message
+// identifies the turn of this client in which the server sent it.
 //
-// The server also adds the pin to the header of every message (Nats-Pin-Id). It isn't read: a publisher can send that header
-// too, and with a malformed header block hide what the server puts behind it.
+// The server also adds the pin to the header of every message (Nats-Pin-Id). The client ignores it, because a
+// publisher can send that header too, and can hide the server's line with a malformed header block.
 
-// inbox is where the answers to requests come. In a priority group it stands for one turn of this client, or for the
-// attempt to get one.
+// inbox receives the answers to requests. In a priority group it belongs to one turn of this client, or to an attempt
+// to get a turn.
 type inbox struct {
 	number uint64 // 1 for the first
-	prefix string // of the subjects; a request's number follows
+	prefix string // of its subjects; a request's number follows
 	sub    *nats.Subscription
 	fresh  time.Time // when the request without a pin was made
 }
 
-// inboxesMost is how many inboxes a pull has at once. What comes late on an older one is delivered again.
+// inboxesMost is the maximum number of inboxes of a pull. A message that arrives late on an older one is delivered
+// again.
 const inboxesMost = 4
 
-// errPinUnknown says that the server may have pinned another client before it was asked.
+// errPinUnknown means that the server may have pinned another client before the query.
 var errPinUnknown = errors.New("the server took so long that another client may be pinned by now")
 
-// infoTimeout bounds one question to the server about the consumer.
+// infoTimeout bounds one query for consumer info.
 const infoTimeout = 2 * time.Second
 
 // open opens another inbox.
@@ -56,18 +57,18 @@ func (p *Pull) open() (*inbox, error) {
 	p.opened = b.number
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.leaving.Load() { // Stop or Drain has not seen it
+	if p.leaving.Load() { // Stop or Drain hasn't seen this inbox
 		_ = b.sub.Unsubscribe()
 	}
 	p.inboxes = append(p.inboxes, b)
 	if len(p.inboxes) > inboxesMost {
-		_ = p.inboxes[0].sub.Unsubscribe() // the connection is closed otherwise, and its end is noticed elsewhere
+		_ = p.inboxes[0].sub.Unsubscribe() // it fails only on a closed connection, which is detected elsewhere
 		p.inboxes = append(p.inboxes[:0], p.inboxes[1:]...)
 	}
 	return b, nil
 }
 
-// to is the inbox for the next request, which names that pin.
+// to returns the inbox for the next request, which names that pin.
 func (p *Pull) to(pin string) (*inbox, error) {
 	last := p.inboxes[len(p.inboxes)-1]
 	if p.r.Group == "" {
@@ -91,7 +92,7 @@ func (p *Pull) to(pin string) (*inbox, error) {
 	return last, nil
 }
 
-// of is the inbox on which raw came; nil for one that is no more.
+// of returns the inbox on which raw arrived; nil if that inbox no longer exists.
 func (p *Pull) of(raw *nats.Msg) *inbox {
 	for i := len(p.inboxes) - 1; i >= 0; i-- {
 		if p.inboxes[i].sub == raw.Sub {
@@ -101,7 +102,8 @@ func (p *Pull) of(raw *nats.Msg) *inbox {
 	return nil
 }
 
-// answered reads which request a status message answers, and on which inbox; ok is false where it answers none.
+// answered returns the number of the request that a status message answers, and its inbox. ok is false if it answers
+// none.
 func (p *Pull) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	if on = p.of(raw); on == nil {
 		return 0, nil, false
@@ -114,7 +116,8 @@ func (p *Pull) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	return number, on, err == nil
 }
 
-// turnOf is the turn in which raw came; 0 for a consumer without turns, and on an inbox that is no more.
+// turnOf returns the turn in which raw arrived. It is 0 for a consumer without turns, and for an inbox that no longer
+// exists.
 func (p *Pull) turnOf(raw *nats.Msg) uint64 {
 	if p.r.Group == "" {
 		return 0
@@ -125,7 +128,7 @@ func (p *Pull) turnOf(raw *nats.Msg) uint64 {
 	return 0
 }
 
-// begin asks the server for the pin of a turn of which the first message has come.
+// begin queries the server for the pin of a turn whose first message has arrived.
 func (p *Pull) begin(ctx context.Context, turn uint64) error {
 	pin, err := p.askPin(ctx, turn)
 	if err != nil {
@@ -136,8 +139,8 @@ func (p *Pull) begin(ctx context.Context, turn uint64) error {
 	return nil
 }
 
-// Claim returns the pin of the turn in which m came, and Pin does so from then on. It is for a client that leaves without
-// having taken m with Next.
+// Claim returns the pin of the turn in which m arrived, and makes Pin return it too. It is for a client that stops
+// without having taken m with Next.
 func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	if pin := p.Pin(); pin != "" && m.turn == p.turn {
 		return pin, nil
@@ -148,9 +151,9 @@ func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	return p.Pin(), nil
 }
 
-// askPin asks the server whom the consumer is pinned to. That is this client in its turn, if the answer comes within the
-// time that a pin lasts unused, counted from the request that the turn began with: the server can't have pinned another
-// client after this one sooner.
+// askPin queries the server for the pinned client. It is this client in its turn if the answer arrives within the
+// lifetime of an unused pin, counted from the first request of the turn. The server can't have pinned another client
+// sooner.
 func (p *Pull) askPin(ctx context.Context, turn uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
@@ -189,14 +192,15 @@ func (p *Pull) askPin(ctx context.Context, turn uint64) (string, error) {
 	return "", errPinUnknown
 }
 
-// What the server adds to the header of a message for its pin, after it has counted the message's bytes.
+// Bytes that the server adds to a message's header for its pin, after it has counted the message.
 const (
 	pinLine   = len("Nats-Pin-Id: \r\n")
 	newHeader = len("NATS/1.0\r\n\r\n")
 )
 
-// added is how many bytes of a message the server did not count: those of the pin. A message that was stored without a header
-// got one. (One that was stored with an empty header looks the same: of such a message newHeader is counted too few.)
+// added returns how many bytes of a message the server didn't count, which are the bytes of the pin. The server gave
+// a header to a message that was stored without one. (A message that was stored with an empty header looks the same,
+// and then newHeader bytes too few are counted.)
 func (p *Pull) added(raw *nats.Msg) int {
 	added := pinLine + len(p.pin)
 	if header := raw.Size() - len(raw.Subject) - len(raw.Reply) - len(raw.Data); header == added+newHeader {
@@ -211,14 +215,14 @@ func (p *Pull) setPin(pin string) {
 	p.mu.Unlock()
 }
 
-// lose forgets the pin, where it is that of the turn.
+// lose forgets the pin if it belongs to that turn.
 func (p *Pull) lose(turn uint64) {
 	if turn == p.turn {
 		p.setPin("")
 	}
 }
 
-// Pin is the server's name for this client's turn in a priority group; empty while it has none.
+// Pin returns the server's id for this client's turn in a priority group; empty without a turn.
 func (p *Pull) Pin() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

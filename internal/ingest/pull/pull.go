@@ -1,9 +1,9 @@
-// Package pull takes messages from a JetStream pull consumer, exactly as the server sends them.
+// Package pull receives messages from a JetStream pull consumer, exactly as the server sends them.
 //
-// The client library tells the server's own word (a heartbeat, the end of a request, the end of the consumer) from a
-// message by what is in it: no payload, and a header Status. But that is what a producer may send too, and the library
-// would hand such an input to nobody, or end the pull for it. Here they are told apart by what no producer can choose: a
-// message of a consumer comes with a subject for its acknowledgement, and the server's own word with none.
+// The client library recognizes a status message of the server (a heartbeat, the end of a request, the end of the
+// consumer) by its content: no payload, and a header Status. But a producer may send such a message too, and the
+// library would then deliver the input to nobody, or end the pull. This package uses a difference that no producer
+// can influence. A message of a consumer has a reply subject for its acknowledgement, and a status message has none.
 package pull
 
 import (
@@ -17,80 +17,82 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// What ends a pull, beside the errors of the context and of the connection (nats.ErrConnectionClosed).
+// Errors that end a pull, besides those of the context and of the connection (nats.ErrConnectionClosed).
 var (
-	// ErrSilent says that the server has said nothing for more than two heartbeats, though it was asked to.
+	// ErrSilent means that the server has sent nothing for more than two heartbeats, although a request is pending.
 	ErrSilent = errors.New("the server has gone silent: no heartbeat of the pull")
 
-	// ErrEnded says that the pull was drained or stopped, and that nothing of it is left.
+	// ErrEnded means that the pull was drained or stopped, and that no messages are left.
 	ErrEnded = errors.New("the pull has ended")
 
-	// ErrGone says that the consumer was deleted.
+	// ErrGone means that the consumer was deleted.
 	ErrGone = errors.New("the consumer was deleted")
 
-	// ErrIdle says that no message has come for Request.Idle. The pull goes on.
+	// ErrIdle means that no message has arrived for Request.Idle. The pull continues.
 	ErrIdle = errors.New("no message has come for a while")
 )
 
-// Request says what to ask a consumer for.
+// Request says what to request from a consumer.
 type Request struct {
 	Stream, Consumer string
 
 	Group     string        // the priority group of a consumer that has one; empty otherwise
-	Messages  int           // most messages of one request
-	Bytes     int           // most bytes of one request, as the server counts them: at least the largest message's
-	Limit     *Limit        // says anew for each request what Bytes would; nil: Bytes holds
+	Messages  int           // maximum number of messages per request
+	Bytes     int           // maximum bytes per request, as the server counts them: at least the largest message's
+	Limit     *Limit        // byte limit for each request; nil: Bytes applies
 	Expires   time.Duration // how long one request lasts
-	Heartbeat time.Duration // how often the server says that it is there; at most half of Expires
-	Idle      time.Duration // after how long without a message Next says so; 0: never
+	Heartbeat time.Duration // interval between heartbeats of the server; at most half of Expires
+	Idle      time.Duration // Next returns ErrIdle after this time without a message; 0: never
 }
 
-// outstanding is how many requests are with the server at once, so that it has another while the end of one is on its way.
-// So what is on its way and waits here is bounded by twice what one request asks for.
+// outstanding is the number of requests that are pending at the server, so that the server has another request while
+// the end of one is in transit. So messages in transit and waiting in the client are bounded by twice the size of a
+// request.
 const outstanding = 2
 
-// ticksPerBeat is how often between two heartbeats the silence is measured.
+// ticksPerBeat is how often silence is measured per heartbeat.
 const ticksPerBeat = 2
 
-// Pull is one continuous pull. It asks for more as messages are taken. Next is for one goroutine; the other methods are for
-// any.
+// Pull is one continuous pull. It requests more as messages are taken. Only one goroutine may call Next. The other
+// methods are safe for concurrent use.
 type Pull struct {
 	nc      *nats.Conn
 	r       Request
 	subject string // where requests go
 	in      chan *nats.Msg
-	subs    atomic.Int32     // subscriptions that bring something to in
-	ended   chan struct{}    // closed when nothing more comes to in
-	end     sync.Once        // closes it
-	status  chan nats.Status // tells of a connection made again
+	subs    atomic.Int32     // subscriptions that deliver to in
+	ended   chan struct{}    // closed when nothing more arrives on in
+	end     sync.Once        // guards the close of ended
+	status  chan nats.Status // signals a reconnect
 	tick    *time.Ticker
 	stop    sync.Once
-	leaving atomic.Bool // nothing more is to be asked for
+	leaving atomic.Bool // no further requests
 
-	live  [outstanding]ask // requests that the server has
-	asked uint64           // their number so far
-	left  int              // messages that they may still bring
-	room  int              // bytes that they may still bring, as the server counts
-	renew bool             // forget the live requests once everything that came is taken
-	mute  int              // ticks without a word from the server
+	live  [outstanding]ask // requests that are pending at the server
+	asked uint64           // number of requests so far
+	left  int              // messages that they may still deliver
+	room  int              // bytes that they may still deliver, as the server counts
+	renew bool             // forget the live requests once all waiting messages are taken
+	mute  int              // ticks without anything from the server
 	quiet int              // ticks without a message
 
-	inboxes []*inbox // the latest last; changed by who calls Next, with mu held
-	opened  uint64   // inboxes so far
+	inboxes []*inbox // in order of creation; changed by the caller of Next, with mu held
+	opened  uint64   // number of inboxes so far
 	turn    uint64   // number of the inbox of this client's turn in a priority group; 0 before the first
-	unused  bool     // the last request without a pin ended and had brought nothing: its inbox can be used again
+	unused  bool     // the last request without a pin ended without delivering anything, so its inbox can be reused
 
-	age age // of the messages that wait
+	age age // of the waiting messages
 
 	mu  sync.Mutex
-	pin string // the server's name for this client's turn
+	pin string // the server's id for this client's turn
 }
 
-// Open begins a pull. The caller ends it with Stop, or with Drain and taking the rest; Stop is to be called in any case.
+// Open starts a pull. The caller ends it with Stop, or with Drain and by taking the remaining messages. The caller
+// must call Stop in any case.
 func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	p := &Pull{
 		nc: nc, r: r, subject: subject(r), unused: true,
-		// All that can be on its way, twice: requests of before a reconnection may have been answered in full.
+		// Twice everything that can be in transit: requests from before a reconnect may have been answered in full.
 		in:    make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		ended: make(chan struct{}),
 	}
@@ -103,13 +105,13 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	return p, nil
 }
 
-// spareWords is how many words of the server may wait beside a request's messages.
+// spareWords is room for status messages besides a request's messages.
 const spareWords = 16
 
-// subject is where a consumer is asked.
+// subject returns the subject for requests to a consumer.
 func subject(r Request) string { return "$JS.API.CONSUMER.MSG.NEXT." + r.Stream + "." + r.Consumer }
 
-// Next returns the next message. It asks the server for more where there is room.
+// Next returns the next message. It sends requests to the server when there is room.
 func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	for {
 		if err := p.ask(); err != nil {
@@ -117,7 +119,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		}
 		var raw *nats.Msg
 		select {
-		case raw = <-p.in: // mostly there is one, and the rest need not be looked at
+		case raw = <-p.in: // the usual case, in which nothing else needs a check
 		default:
 			var err error
 			if raw, err = p.wait(ctx); err != nil {
@@ -138,7 +140,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		p.quiet = 0
 		m := p.message(raw, since)
 		if p.r.Group != "" && m.turn == 0 {
-			continue // of a turn long over; the server delivers it again
+			continue // from a turn that ended long ago; the server delivers it again
 		}
 		if m.turn > p.turn {
 			if err := p.begin(ctx, m.turn); err != nil {
@@ -150,8 +152,8 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	}
 }
 
-// wait waits for what comes next when everything that came is taken. It returns neither a message nor an error where
-// requests may have to be made anew.
+// wait waits for the next message when all waiting messages are taken. It returns neither a message nor an error if
+// requests may have to be made again.
 func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	if p.renew {
 		p.forget()
@@ -164,7 +166,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	case <-p.tick.C:
 		return nil, p.measure()
 	case <-p.status:
-		p.renew = true // the server that had the requests may be another now
+		p.renew = true // the server that had the requests may have been replaced
 		return nil, nil
 	case <-p.ended:
 		return p.last()
@@ -173,7 +175,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	}
 }
 
-// last takes what is left of a pull that has ended.
+// last takes a remaining message of a pull that has ended.
 func (p *Pull) last() (*nats.Msg, error) {
 	select {
 	case raw := <-p.in:
@@ -186,14 +188,14 @@ func (p *Pull) last() (*nats.Msg, error) {
 	return nil, ErrEnded
 }
 
-// measure counts the silence at a tick.
+// measure counts ticks without messages.
 func (p *Pull) measure() error {
 	p.expire(time.Now())
 	switch {
 	case p.nc.IsClosed():
 		return nats.ErrConnectionClosed
 	case !p.nc.IsConnected():
-		p.mute = 0 // there is nobody to hear from, and the connection says when there is
+		p.mute = 0 // without a connection silence is expected, and a reconnect is signalled
 	}
 	p.mute++
 	p.quiet++
@@ -201,7 +203,7 @@ func (p *Pull) measure() error {
 	case p.mute > 2*ticksPerBeat:
 		return ErrSilent
 	case p.mute > ticksPerBeat:
-		p.renew = true // the server may have none of the requests
+		p.renew = true // the requests may no longer be pending at the server
 	case p.r.Idle > 0 && time.Duration(p.quiet)*tick >= p.r.Idle:
 		p.quiet = 0
 		return ErrIdle
@@ -209,25 +211,25 @@ func (p *Pull) measure() error {
 	return nil
 }
 
-// Drain ends the pull; what has come, and what the server sent before it heard of that, can still be taken. With the
-// connection down the end comes late.
+// Drain ends the pull. Messages that have arrived, or that the server sent before it received the unsubscription, can
+// still be taken. While the connection is down, the end comes late.
 func (p *Pull) Drain() {
 	p.leaving.Store(true)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, b := range p.inboxes {
-		_ = b.sub.Drain() // one that has ended already is what is asked for
+		_ = b.sub.Drain() // it fails only if the subscription has already ended
 	}
 }
 
-// Stop ends the pull at once. What has not been taken is lost to this client, and the server delivers it again after
-// AckWait.
+// Stop ends the pull at once. Messages that haven't been taken are lost to this client, and the server delivers them
+// again after AckWait.
 func (p *Pull) Stop() {
 	p.stop.Do(func() {
 		p.leaving.Store(true)
 		p.mu.Lock()
 		for _, b := range p.inboxes {
-			_ = b.sub.Unsubscribe() // likewise
+			_ = b.sub.Unsubscribe() // as in Drain
 		}
 		p.mu.Unlock()
 		p.nc.RemoveStatusListener(p.status)
@@ -235,12 +237,12 @@ func (p *Pull) Stop() {
 	})
 }
 
-// message makes the message of what has come since that moment.
+// message converts raw to a message that arrived after since.
 func (p *Pull) message(raw *nats.Msg, since time.Time) *Message {
 	return &Message{nc: p.nc, raw: raw, turn: p.turnOf(raw), since: since}
 }
 
-// Rest takes what has come and was not taken. It waits for nothing.
+// Rest yields messages that have arrived and weren't taken, without waiting.
 func (p *Pull) Rest() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
 		for {

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestRequestsAreMadeAnewAfterAReconnection: the server that had them may be another now, and says nothing of them. What
-// came before is taken first.
+// TestRequestsAreMadeAnewAfterAReconnection: the server that had them may have been replaced, and reports nothing
+// about them. Messages that arrived before are taken first.
 func TestRequestsAreMadeAnewAfterAReconnection(t *testing.T) {
 	p := &Pull{in: make(chan *nats.Msg, 1), status: make(chan nats.Status, 1), ended: make(chan struct{}), tick: time.NewTicker(time.Hour), left: 5, room: 50}
 	defer p.tick.Stop()
@@ -17,7 +17,7 @@ func TestRequestsAreMadeAnewAfterAReconnection(t *testing.T) {
 	if raw, err := p.wait(t.Context()); raw != nil || err != nil || !p.renew || p.live[0].number != 7 {
 		t.Fatalf("%v and %v came, and the requests are to be made anew: %t; want nothing, and that", raw, err, p.renew)
 	}
-	if raw, err := p.wait(t.Context()); raw != nil || err != nil { // nothing waits to be taken
+	if raw, err := p.wait(t.Context()); raw != nil || err != nil { // no message is waiting
 		t.Fatalf("%v and %v came, and there was nothing", raw, err)
 	}
 	if p.live != [outstanding]ask{} || p.left != 0 || p.room != 0 || p.renew {

@@ -8,29 +8,29 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The server's own words, as they come in the first line of a header.
+// The server's status codes, from the first line of a header.
 const (
 	wordHeartbeat  = "100"
-	wordBad        = "400" // the request cannot be read or does not suit the consumer
+	wordBad        = "400" // the request can't be read or doesn't suit the consumer
 	wordNone       = "404" // no messages, and the request does not wait for any
-	wordExpired    = "408" // the request's time is over
-	wordConflict   = "409" // the request is over, for the reason that follows
+	wordExpired    = "408" // the request has expired
+	wordConflict   = "409" // the request has ended, for the reason that follows
 	wordRequired   = "412"
 	wordPinned     = "423" // another client has the turn
-	wordNobody     = "503" // nobody answers for the consumer
+	wordNobody     = "503" // no server answers for the consumer
 	pendingHeader  = "Nats-Pending-Messages"
 	bytesHeader    = "Nats-Pending-Bytes"
 	conflictGone   = "consumer deleted"
-	conflictDone   = "batch completed" // as many messages as were asked for have been sent, or are about to be
+	conflictDone   = "batch completed" // all requested messages have been sent, or are about to be
 	conflictPush   = "consumer is push based"
-	conflictBounds = "exceeded maxrequest" // the consumer's own bounds of a request
+	conflictBounds = "exceeded maxrequest" // the consumer's own limits for a request
 )
 
-// hear enters a word of the server. It is an error where the pull cannot go on.
+// hear handles a status message. It fails if the pull can't continue.
 func (p *Pull) hear(raw *nats.Msg) error {
 	number, on, ours := p.answered(raw)
 	if !ours {
-		return nil // the answer to Keep, or nothing of the server's
+		return nil // the answer to Keep, or not a status message
 	}
 	why := raw.Header.Get("Description")
 	switch code := raw.Header.Get("Status"); code {
@@ -62,8 +62,8 @@ func (p *Pull) hear(raw *nats.Msg) error {
 	return nil
 }
 
-// refused enters the end of a request before its time. Where the server does not say what is left of it, it may have none of
-// the requests: the consumer is another server's now, or another client's.
+// refused handles the early end of a request. If the server doesn't report the remaining count, it may have none of
+// the requests, because another server or another client now has the consumer.
 func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	if _, said := raw.Header[pendingHeader]; !said {
 		p.renew = true
@@ -71,7 +71,7 @@ func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	p.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
-// fatal is the error of a conflict that no further request would overcome.
+// fatal returns the error for a conflict that no further request would resolve.
 func fatal(why string) error {
 	switch low := strings.ToLower(why); {
 	case strings.Contains(low, conflictGone):
@@ -82,7 +82,7 @@ func fatal(why string) error {
 	return nil
 }
 
-// unused is how much more a request that is over could have brought, by that header.
+// unused returns how much more an ended request could have delivered, according to that header.
 func unused(raw *nats.Msg, header string) int {
 	n, err := strconv.Atoi(raw.Header.Get(header))
 	if err != nil || n < 0 {
