@@ -1,6 +1,6 @@
-// Package lookup finds out which inputs have a result or a dead letter already. The result stream's duplicate window says it for as long
-// as it lasts; for what may be older, this package reads the headers of what was stored since. It reads each message once, and
-// remembers of it which input it is of.
+// Package lookup finds the inputs that already have a result or a dead letter. The result stream's duplicate window
+// covers recent results. For results that may be older, this package reads the headers of all messages stored since
+// then. It reads each message once, and remembers only the input that it belongs to. Start reading at Results.Find.
 package lookup
 
 import (
@@ -16,33 +16,33 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Settings say where to look.
+// Settings says where to search for results.
 type Settings struct {
 	Input   string   // the input stream
-	Streams []string // that store results and dead letters
+	Streams []string // the streams that store results and dead letters
 
-	// BySubject says that inputs are delivered in the order of their sequences within a partition only, and that all inputs of a subject
-	// are in one. Find is then asked for inputs of one partition at a time.
+	// BySubject means that inputs are delivered in the order of their sequences only within a partition, and that all
+	// inputs of a subject are in one partition. Each call of Find is then for the inputs of one partition.
 	BySubject bool
 
-	// Deliveries is the header of results that were not stored soon after the first delivery of their input.
+	// Deliveries is the header of results that weren't stored soon after the first delivery of their input.
 	Deliveries string
 
 	Log *slog.Logger
 }
 
-// ErrImpossible says that results cannot be read, and that it is of no use to try again.
+// ErrImpossible means that results can't be read, and that a retry is useless.
 var ErrImpossible = errors.New("results cannot be looked up")
 
 const (
-	// slack is added to what is scanned, for clocks of servers that differ and results that were on their way.
+	// slack extends the scanned period, because servers' clocks differ and results may have been in transit.
 	slack = 30 * time.Second
 
-	// askTimeout bounds one question.
+	// askTimeout bounds one request.
 	askTimeout = 5 * time.Second
 )
 
-// Results looks inputs up. Its methods may be called by several goroutines; they take turns.
+// Results looks up inputs. It is safe for concurrent use, and runs one call at a time.
 type Results struct {
 	nc *nats.Conn
 	js jetstream.JetStream
@@ -50,20 +50,20 @@ type Results struct {
 
 	mu      sync.Mutex
 	found   index
-	since   time.Time // everything stored since then was read, up to the cursors; zero: nothing
+	since   time.Time // everything stored since then has been read, up to the cursors; zero: nothing has
 	cursors []cursor
-	read    int // messages so far, for tests
+	read    int // number of messages read so far, for tests
 }
 
-// cursor is how far a stream was read.
+// cursor is the position up to which a stream has been read.
 type cursor struct {
 	stream  string
 	created time.Time
-	next    uint64 // sequence; 0: by time
-	highest uint64 // sequence of an input that was read
+	next    uint64 // next sequence to read; 0: start by time
+	highest uint64 // highest sequence of an input that was read
 }
 
-// New makes a lookup over nc, which stays the caller's.
+// New returns a Results that uses nc, which the caller still owns.
 func New(nc *nats.Conn, s Settings) (*Results, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -75,12 +75,12 @@ func New(nc *nats.Conn, s Settings) (*Results, error) {
 // Wanted is an input to look up.
 type Wanted struct {
 	Input
-	Subject string // of its result
+	Subject string // the subject of its result
 }
 
-// Find says of each input whether a result or a dead letter of it is stored. What it does not find was not stored before began, a moment
-// of this process. It takes as long as it takes to read the headers of what was stored since the first of these inputs was delivered for
-// the first time, less what was read before. It fails with ErrImpossible where results cannot be read at all.
+// Find reports for each input whether a result or a dead letter of it is stored. A result that it doesn't find was
+// not stored before began. Find reads the headers of all messages stored since the first delivery of the first of
+// these inputs, except those that it has read before. It fails with ErrImpossible if results can't be read at all.
 func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,14 +113,14 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 	}
 	if !complete {
 		r.forget()
-		r.since = time.Time{} // the next inputs need what was let go of
+		r.since = time.Time{} // the next inputs need entries that were dropped
 	}
 	return found, began, nil
 }
 
-// Check finds out whether results can be read: it fails with ErrImpossible where the account lacks a permission, or where the stream
-// removes what consumers have taken, so that a result that is not found may have been stored all the same. A stream that is not there is
-// no failure.
+// Check reports whether results can be read. It fails with ErrImpossible if the account lacks a permission. It also
+// fails if the stream removes messages that consumers have taken, because a missing result may then have been stored.
+// A stream that doesn't exist is not an error.
 func (r *Results) Check(ctx context.Context) error {
 	for _, name := range r.s.Streams {
 		info, err := r.info(ctx, name)
@@ -140,7 +140,7 @@ func (r *Results) Check(ctx context.Context) error {
 	return nil
 }
 
-// keeps fails for a stream in which nothing can be looked for.
+// keeps returns an error for a stream in which a lookup isn't possible.
 func keeps(info *jetstream.StreamInfo) error {
 	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
 		return fmt.Errorf("%w: stream %q removes what consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
@@ -170,7 +170,7 @@ func (r *Results) Highest(ctx context.Context, oldest time.Time) (highest uint64
 	return highest, nil
 }
 
-// forget lets go of what was read.
+// forget drops everything that was read.
 func (r *Results) forget() {
 	r.found, r.cursors = newIndex(), nil
 	for _, name := range r.s.Streams {
@@ -178,7 +178,7 @@ func (r *Results) forget() {
 	}
 }
 
-// info is a stream's state; nil where there is no such stream.
+// info returns a stream's state; nil if there is no such stream.
 func (r *Results) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -192,7 +192,7 @@ func (r *Results) info(ctx context.Context, name string) (*jetstream.StreamInfo,
 	return s.CachedInfo(), nil
 }
 
-// explain tells what will never work from what may the next time.
+// explain distinguishes permanent errors from temporary ones.
 func (r *Results) explain(err error) error {
 	if last := r.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		for _, name := range r.s.Streams {

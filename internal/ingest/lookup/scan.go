@@ -13,24 +13,25 @@ import (
 )
 
 const (
-	// atOnce is how many headers one request brings.
+	// atOnce is the number of headers per request.
 	atOnce = 5000
 
-	// bytesAtOnce bounds them too: a message has 64 KiB of headers at most, and the server cuts off who has more than 64 MiB on the way.
+	// bytesAtOnce is the byte limit per request. A message has at most 64 KiB of headers, and the server disconnects
+	// a client with more than 64 MiB pending.
 	bytesAtOnce = 4 << 20
 
-	// fetchWait is how long a request waits for them.
+	// fetchWait is how long a request waits for headers.
 	fetchWait = time.Second
 
-	// unused is after how long without a request the server deletes the consumer of a scan.
+	// unused is the time without a request after which the server deletes the consumer of a scan.
 	unused = 30 * time.Second
 
-	// logEvery is how often a long scan says how far it is.
+	// logEvery is the interval at which a long scan logs its progress.
 	logEvery = 10 * time.Second
 )
 
-// scan reads the headers of what a stream stored from the cursor on, up to now. complete is false where something was let go of
-// that is of none of these inputs.
+// scan reads the headers of all messages that a stream stored from the cursor on, up to now. complete is false if
+// entries were dropped that belong to none of these inputs.
 func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
 	info, err := r.info(ctx, c.stream)
 	if err != nil {
@@ -44,7 +45,7 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		return false, err
 	}
 	if !info.Created.Equal(c.created) {
-		*c = cursor{stream: c.stream, created: info.Created} // what the stream had before it was created anew counts no more
+		*c = cursor{stream: c.stream, created: info.Created} // messages from before the stream was recreated no longer count
 	}
 	end := info.State.LastSeq
 	if info.State.Msgs == 0 || c.next > end {
@@ -94,7 +95,7 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 	return complete, nil
 }
 
-// ended says whether a consumer has nothing more: what was pending has been removed from the stream.
+// ended reports whether a consumer has nothing more because its pending messages were removed from the stream.
 func (r *Results) ended(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -105,7 +106,7 @@ func (r *Results) ended(ctx context.Context, consumer jetstream.Consumer) (bool,
 	return info.CachedInfo().NumPending == 0, nil
 }
 
-// consumer makes what a scan reads from. The server deletes it when it is not used any more.
+// consumer creates the consumer that a scan reads from. The server deletes it when it is no longer used.
 func (r *Results) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, error) {
 	if c.next == 0 {
 		return r.consumerSince(ctx, c.stream, r.since)
@@ -113,7 +114,7 @@ func (r *Results) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, 
 	return r.create(ctx, c.stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: c.next})
 }
 
-// consumerSince is a consumer of what was stored from that time on.
+// consumerSince creates a consumer of the messages stored since then.
 func (r *Results) consumerSince(ctx context.Context, stream string, since time.Time) (jetstream.Consumer, error) {
 	return r.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
 }
@@ -129,7 +130,7 @@ func (r *Results) create(ctx context.Context, stream string, from jetstream.Cons
 	return consumer, nil
 }
 
-// enter notes which input a message is of. It says false where something had to be let go of.
+// enter records the input that a message belongs to. It returns false if entries had to be dropped.
 func (r *Results) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
 	in, old, ok := parse(m.Headers().Get(jetstream.MsgIDHeader), r.s.Input)
 	if !ok {
@@ -144,6 +145,6 @@ func (r *Results) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) 
 		return true
 	}
 	r.found.keep(wanted)
-	_ = add() // there is room now, or it is one of many sequences that were used again
+	_ = add() // there is room now, or the sequence is one of many that were reused
 	return false
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// certificates reads all certificates of a PEM file, or says why there is none to be had.
+// certificates reads all certificates of a PEM file, or reports why it can't.
 func certificates(variable, path string) ([]*x509.Certificate, *fileFinding) {
 	data, bad := read(variable, path)
 	if bad != nil {
@@ -44,7 +44,7 @@ func certificates(variable, path string) ([]*x509.Certificate, *fileFinding) {
 	return nil, f
 }
 
-// inspectAuthorities looks at the file of authorities. One that counts is enough: others may be on their way out.
+// inspectAuthorities checks the file of authorities. One valid certificate is enough: others may be about to expire.
 func inspectAuthorities(path string, now time.Time) *fileFinding {
 	list, bad := certificates(caVariable, path)
 	if bad != nil {
@@ -59,7 +59,7 @@ func inspectAuthorities(path string, now time.Time) *fileFinding {
 	return f
 }
 
-// inspectPair looks at the client's certificate and its key.
+// inspectPair checks the client's certificate and its key.
 func inspectPair(cert, key string, now time.Time) []*fileFinding {
 	list, bad := certificates(certVariable, cert)
 	if bad != nil {
@@ -88,12 +88,12 @@ func onlyBad(f *fileFinding) []*fileFinding {
 	return nil
 }
 
-// forClients says whether a server's verification takes the certificate of a client.
+// forClients reports whether a server that verifies clients accepts the certificate.
 func forClients(c *x509.Certificate) bool {
 	return len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
-// inspectKey looks whether a file has a private key that can be used.
+// inspectKey checks whether a file has a usable private key.
 func inspectKey(path string) *fileFinding {
 	data, bad := read(keyVariable, path)
 	if bad != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// explain says why a connection did not come about and what to do, where that has to do with who is who; otherwise
-// it is empty.
+// explain returns why a connection failed and what to do, if the reason is the identity of the worker or the server.
+// Otherwise it returns an empty text.
 func (c Server) explain(err error) string {
-	inURL := strings.Contains(c.URL, "@") // the addresses hold a user or a token
+	inURL := strings.Contains(c.URL, "@") // the addresses contain a user or a token
 	var finding *fileFinding
 	if errors.As(err, &finding) {
 		return finding.Advice
@@ -44,13 +44,13 @@ func (c Server) explain(err error) string {
 	return ""
 }
 
-// silent says whether a server was reached and then said nothing.
+// silent reports whether a server was reached and then sent nothing.
 func silent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "read" && op.Timeout()
 }
 
-// explainServer is about a server's certificate that the worker does not take.
+// explainServer explains why the worker doesn't accept the server's certificate.
 func (c Server) explainServer(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -78,7 +78,7 @@ func (c Server) explainServer(err error) string {
 	return ""
 }
 
-// names lists whom a certificate is for.
+// names lists the names that a certificate is for.
 func names(c *x509.Certificate) string {
 	all := append([]string{}, c.DNSNames...)
 	for _, ip := range c.IPAddresses {
@@ -90,8 +90,8 @@ func names(c *x509.Certificate) string {
 	return strings.Join(all, ", ")
 }
 
-// explainAlert is about a client's certificate that the server does not take. The alerts of TLS have no types that
-// can be asked for, so their texts are looked at.
+// explainAlert explains why the server doesn't accept the client's certificate. TLS alerts have no error types, so it
+// checks their texts.
 func (c Server) explainAlert(err error) string {
 	text := err.Error()
 	alert := func(of string) bool { return strings.Contains(text, "remote error: tls: "+of) }
@@ -101,7 +101,8 @@ func (c Server) explainAlert(err error) string {
 	case alert("expired certificate"):
 		return "the server says that " + c.Cert + " has expired: have a new certificate issued, or set the server's clock"
 	case alert("certificate required"), alert("unknown certificate authority"), alert("bad certificate"), alert("unknown certificate"):
-		// The first because a client shows no certificate that the server's authorities did not issue.
+		// This includes "certificate required", because a client sends no certificate that the server's authorities
+		// didn't issue.
 		return "the server does not take " + c.Cert + ": have it issued by an authority that the server's tls block names, for clients (extended key usage clientAuth)"
 	case alert(""):
 		return "the server ended the TLS handshake: compare its tls block with MILLRACE_NATS_TLS_CA, _CERT and _KEY"
@@ -113,7 +114,7 @@ func (c Server) explainAlert(err error) string {
 	return ""
 }
 
-// explainRefusal is about a user whom the server does not know.
+// explainRefusal explains the refusal of a user that the server doesn't know.
 func (c Server) explainRefusal(inURL bool) string {
 	switch {
 	case c.Creds != "":
@@ -129,7 +130,7 @@ func (c Server) explainRefusal(inURL bool) string {
 	return "the server asks for a user, and the worker has none: set " + credsVariable + ", " + nkeyVariable + " or a user in MILLRACE_NATS_URL"
 }
 
-// renewal is how what the worker shows is renewed.
+// renewal returns how to renew the worker's credentials.
 func (c Server) renewal(inURL bool) string {
 	switch {
 	case c.Creds != "":

@@ -14,21 +14,21 @@ const (
 	keyVariable   = "MILLRACE_NATS_TLS_KEY"
 )
 
-// fileFinding is what was found in one file. As an error it is a whole sentence.
+// fileFinding describes the state of one file. As an error it is a whole sentence.
 type fileFinding struct {
-	Variable string // that names the file
+	Variable string // the variable that names the file
 	Path     string
-	Found    string // what it is, or what is wrong with it
-	Advice   string // what to do; empty where nothing is wrong
-	Wrong    bool   // with this file no connection comes about
+	Found    string // what the file is, or what is wrong with it
+	Advice   string // what to do; empty if nothing is wrong
+	Wrong    bool   // no connection can succeed with this file
 }
 
-// Error says what is wrong and what to do.
+// Error returns the problem and what to do.
 func (f *fileFinding) Error() string {
 	return f.Variable + ": " + f.Path + " " + f.Found + ": " + f.Advice
 }
 
-// inspectFiles looks at every file that is named, as of now.
+// inspectFiles checks every file that c names, as of now.
 func (c Server) inspectFiles(now time.Time) []*fileFinding {
 	var all []*fileFinding
 	if c.Creds != "" {
@@ -46,7 +46,7 @@ func (c Server) inspectFiles(now time.Time) []*fileFinding {
 	return all
 }
 
-// wrong is everything that keeps a connection from coming about, as one error; nil if there is nothing.
+// wrong returns every problem that prevents a connection as one error; nil if there is none.
 func (c Server) wrong(now time.Time) error {
 	var errs []error
 	for _, finding := range c.inspectFiles(now) {

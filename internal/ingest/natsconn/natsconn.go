@@ -24,14 +24,14 @@ const (
 	// connectTimeout bounds how long one server may take to answer.
 	connectTimeout = 5 * time.Second
 
-	// pingInterval is how often the server is asked whether it is there; after two that it did not answer the connection
-	// counts as lost. A cut that neither end is told of is noticed by nothing else.
+	// pingInterval is the interval between pings to the server. After two pings without an answer, the connection
+	// counts as lost. Nothing else detects a cut that neither end is told about.
 	pingInterval = 10 * time.Second
 )
 
-// Open opens a connection that, once open, reconnects for ever, even if the server refuses it meanwhile: credentials
-// that have expired are replaced on disk, and are read again for each attempt. What happens to it is logged, and
-// reconnected is called when it has come back.
+// Open opens a connection. Once open, it reconnects forever, even if the server refuses it for a while: expired
+// credentials can be replaced on disk, and are read again for each attempt. Open logs what happens to the connection,
+// and calls reconnected after each reconnect.
 func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Conn, error) {
 	opts, err := c.options()
 	if err != nil {
@@ -44,8 +44,8 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 		nats.PingInterval(pingInterval),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),
-		// What is published while there is no connection fails at once. Kept for the next connection, it could come so late that
-		// the result stream no longer knows its id.
+		// A publish without a connection fails at once. If it were kept for the next connection, it could arrive so
+		// late that the result stream has forgotten its id.
 		nats.ReconnectBufSize(-1),
 		nats.SetCustomDialer(dialer{pause.Process()}),
 		nats.ReconnectWait(250*time.Millisecond),
@@ -65,7 +65,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 			if sub != nil {
 				subject = sub.Subject
 			}
-			if errors.Is(err, nats.ErrPermissionViolation) { // a message of its own: thousands of them hide no other
+			if errors.Is(err, nats.ErrPermissionViolation) { // a separate message, so that thousands of them don't hide others
 				log.Warn("NATS permissions violation", "error", err, "advice", "allow it to the worker's user: docs/security.md lists what it needs")
 				return
 			}
@@ -79,7 +79,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 	return nc, nil
 }
 
-// Inspect looks at the files that c names, without a server.
+// Inspect checks the files that c names, without a server.
 func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
 	for _, f := range c.inspectFiles(now) {
 		found := finding.Finding{What: f.Variable, Found: f.Path + " " + f.Found, Advice: f.Advice}
@@ -94,7 +94,7 @@ func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
 	return findings
 }
 
-// advice says what to look at after a connection that failed.
+// advice returns what to check after a failed connection.
 func (c Server) advice(err error) string {
 	if text := c.explain(err); text != "" {
 		return text
@@ -105,13 +105,13 @@ func (c Server) advice(err error) string {
 	return "check MILLRACE_NATS_URL and the MILLRACE_NATS_ files"
 }
 
-// isNetwork says whether the server was not reached at all.
+// isNetwork reports whether the server wasn't reached at all.
 func isNetwork(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// withoutAddress takes the address out of an error of net/url, which quotes it with its password.
+// withoutAddress removes the address from an error of net/url, which quotes it with its password.
 func withoutAddress(err error) error {
 	var bad *url.Error
 	if errors.As(err, &bad) {
@@ -120,7 +120,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// Redact takes user, password and token out of a list of server addresses.
+// Redact removes user, password and token from a list of server addresses.
 func Redact(urls string) string {
 	list := strings.Split(urls, ",")
 	for i, raw := range list {

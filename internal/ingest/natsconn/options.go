@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// options are what a client connects with. Each connection reads the files anew and fails with a *fileFinding that
-// says what is wrong with one by then.
+// options returns the options of the NATS client. Each connection reads the files again, and fails with a
+// *fileFinding if one has become invalid.
 func (c Server) options() ([]nats.Option, error) {
 	if err := c.wrong(time.Now()); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (c Server) options() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// secure demands TLS, with the files as they are at each connection.
+// secure requires TLS, with the files as they are at each connection.
 func (c Server) secure() nats.Option {
 	var cert nats.TLSCertHandler
 	var authorities nats.RootCAsHandler
@@ -74,7 +74,7 @@ func (c Server) signWithCreds(nonce []byte) ([]byte, error) {
 	return key.Sign(nonce)
 }
 
-// signWithSeed signs for the user that the worker started as: the client cannot become another one.
+// signWithSeed signs for the user that the worker started as, because the client can't become another user.
 func (c Server) signWithSeed(public string, nonce []byte) ([]byte, error) {
 	key, now, bad := readSeed(c.NKey)
 	if bad != nil {

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// connects makes a connection and says something over it.
+// connects opens a connection and publishes over it.
 func connects(t *testing.T, c Server) {
 	t.Helper()
 	nc, err := Open(c, "test", slog.New(slog.DiscardHandler), func() {})
@@ -28,7 +28,7 @@ func connects(t *testing.T, c Server) {
 	}
 }
 
-// refusedWith connects in vain and looks for parts of what is said of it.
+// refusedWith makes a connection that must fail, and checks the error text for parts.
 func refusedWith(t *testing.T, c Server, parts ...string) {
 	t.Helper()
 	got := connectFails(t, c)
@@ -104,12 +104,12 @@ func TestTLSOnOneSideOnly(t *testing.T) {
 	without := natstest.Plain(t, server.Options{}).Addr().String()
 	refusedWith(t, Server{URL: "tls://" + without, CA: ours.file}, "the server there has no TLS", "nats://")
 	with := ours.secureServer(current, "127.0.0.1", false, server.Options{}).Addr().String()
-	// A client turns to TLS by itself where the server has it: nothing is sent in the clear.
+	// A client switches to TLS if the server offers it, so nothing is sent in the clear.
 	refusedWith(t, Server{URL: "nats://" + with}, "no authority that this system knows")
 	connects(t, Server{URL: "nats://" + with, CA: ours.file})
 }
 
-// TestTLSBeforeTheFirstWord: such a server waits for the worker, and the worker for the server.
+// TestTLSBeforeTheFirstWord: such a server waits for the worker, while the worker waits for the server.
 func TestTLSBeforeTheFirstWord(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
@@ -119,8 +119,8 @@ func TestTLSBeforeTheFirstWord(t *testing.T) {
 	connects(t, Server{URL: "tls://" + both.Addr().String(), CA: ours.file})
 }
 
-// TestACertificateReplacedOnDisk has the certificate expire while the worker runs. The connection lasts; the next one fails
-// and says why, until a new certificate lies there.
+// TestACertificateReplacedOnDisk lets the certificate expire while the worker runs. The connection lasts. The next
+// one fails and reports why, until the file has a new certificate.
 func TestACertificateReplacedOnDisk(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
@@ -150,7 +150,7 @@ func TestACertificateReplacedOnDisk(t *testing.T) {
 	again.await(t)
 }
 
-// replace puts a file's contents into the place of another at once, as a renewed Secret comes.
+// replace replaces a file atomically, as Kubernetes does with a renewed Secret.
 func replace(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
@@ -169,7 +169,7 @@ func TestInspectSaysHowLongFilesCount(t *testing.T) {
 	for _, f := range (Server{CA: ours.file, Cert: cert, Key: key}).Inspect(time.Now()) {
 		want := finding.OK
 		if f.What == "MILLRACE_NATS_TLS_CERT" {
-			want = finding.Warning // less than a tenth of its life is left
+			want = finding.Warning // less than a tenth of its lifetime is left
 		}
 		if f.Level != want || want == finding.Warning && (!strings.Contains(f.Found, "expires at") || !strings.Contains(f.Advice, "have a new certificate issued")) {
 			t.Errorf("%s: %s, want %s", f.Level, f, want)

@@ -14,7 +14,7 @@ const (
 	newSeed  = "name a file with the seed of a user, which begins with SU (nk -gen user)"
 )
 
-// inspectCreds looks at a credentials file: a user's JWT and the seed that goes with it.
+// inspectCreds checks a credentials file: a user's JWT and the matching seed.
 func inspectCreds(path string, now time.Time) *fileFinding {
 	data, bad := read(credsVariable, path)
 	if bad != nil {
@@ -27,7 +27,7 @@ func inspectCreds(path string, now time.Time) *fileFinding {
 		f.Found = "is not a credentials file: it has no JWT"
 		return f
 	}
-	// What the parsers say of a broken token or seed may quote it, so it is not passed on.
+	// The parsers' errors for a broken token or seed may quote it, so they aren't passed on.
 	claims, err := jwt.DecodeUserClaims(token)
 	if err != nil {
 		f.Found = "has a JWT that cannot be read or is none of a user"
@@ -50,7 +50,7 @@ func inspectCreds(path string, now time.Time) *fileFinding {
 	return f
 }
 
-// orNever is the first of the times that is set, in seconds; the zero time if none is.
+// orNever returns the first time that is set, in seconds; the zero time if none is.
 func orNever(seconds ...int64) time.Time {
 	for _, s := range seconds {
 		if s != 0 {
@@ -60,7 +60,7 @@ func orNever(seconds ...int64) time.Time {
 	return time.Time{}
 }
 
-// inspectNKey looks at a file with a seed.
+// inspectNKey checks a file with a seed.
 func inspectNKey(path string) *fileFinding {
 	key, public, bad := readSeed(path)
 	if bad != nil {

@@ -108,8 +108,8 @@ func TestAnNKeyReplacedOnDisk(t *testing.T) {
 	log.Await(t, "start the worker again")
 }
 
-// TestCredentialsThatExpireWhileRunning: the server ends the connection. The worker does not, and goes on with what lies on
-// the disk later.
+// TestCredentialsThatExpireWhileRunning: the server closes the connection. The worker keeps running, and continues
+// when the file has new credentials.
 func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	t.Parallel()
 	o := newOperators(t)
@@ -133,7 +133,7 @@ func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	again.await(t)
 }
 
-// TestAUserRemovedWhileRunning: the server sends the worker away and refuses it from then on.
+// TestAUserRemovedWhileRunning: the server closes the worker's connection and refuses it from then on.
 func TestAUserRemovedWhileRunning(t *testing.T) {
 	t.Parallel()
 	user, other := createKey(t, nkeys.CreateUser), createKey(t, nkeys.CreateUser)

@@ -14,9 +14,9 @@ type Member struct {
 	Owns []int // the partitions that it claims to have
 }
 
-// Assign gives each of n partitions an owner. The result's i-th entry is the ID of partition i's owner; it is empty if there are
-// no members. Loads differ by one at most, and a member keeps its partitions as far as that allows. Members that know of the same
-// members compute the same result, in whatever order they know them.
+// Assign gives each of n partitions an owner. The result's i-th entry is the ID of partition i's owner; it is empty
+// if there are no members. Loads differ by at most one, and members keep their partitions as far as that allows. The
+// same members give the same result in any order.
 func Assign(n int, members []Member) []string {
 	owners := make([]string, n)
 	if len(members) == 0 {
