@@ -72,8 +72,8 @@ func Start(o Options) (*Server, error) {
 		return &Server{s: s}, nil
 	}
 	s.Shutdown()
-	return nil, fmt.Errorf("embedded NATS server did not come up on %s with its files in %s: is the folder whole, and used by "+
-		"no other server? Set MILLRACE_DATA_DIR to another, or MILLRACE_NATS_URL to use a server of yours", o.Addr, dir)
+	return nil, fmt.Errorf("embedded NATS server did not start on %s with its files in %s: is the folder intact, and used by "+
+		"no other server? Set MILLRACE_DATA_DIR to another folder, or MILLRACE_NATS_URL to use your own server", o.Addr, dir)
 }
 
 // prepare creates the folder and checks that it is writable, because the server itself wouldn't report that.
@@ -90,7 +90,7 @@ func prepare(dir string) (string, error) {
 		err = errors.Join(trial.Close(), os.Remove(trial.Name()))
 	}
 	if err != nil {
-		return "", fmt.Errorf("embedded NATS server: folder %q: %w: set MILLRACE_DATA_DIR to one that can be written to", dir, err)
+		return "", fmt.Errorf("embedded NATS server: folder %q: %w: set MILLRACE_DATA_DIR to a writable folder", dir, err)
 	}
 	return abs, nil
 }

@@ -143,7 +143,7 @@ func (r *Results) Check(ctx context.Context) error {
 // keeps returns an error for a stream in which a lookup isn't possible.
 func keeps(info *jetstream.StreamInfo) error {
 	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
-		return fmt.Errorf("%w: stream %q removes what consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
+		return fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (r *Results) info(ctx context.Context, name string) (*jetstream.StreamInfo,
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at stream %q: %w", name, err)
+		return nil, fmt.Errorf("look up stream %q: %w", name, err)
 	}
 	return s.CachedInfo(), nil
 }

@@ -84,13 +84,13 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		}
 		if time.Since(said) >= logEvery {
 			said = time.Now()
-			r.s.Log.Info("looking for results that may be stored already; their inputs wait meanwhile", "stream", c.stream, "read", read, "left", left)
+			r.s.Log.Info("looking up results that may be stored already; their inputs wait until this is done", "stream", c.stream, "read", read, "left", left)
 		}
 	}
 	c.next = max(c.next, end+1)
 	r.read += read
 	if took := time.Since(started); took >= logEvery {
-		r.s.Log.Info("has looked for results that may be stored already", "stream", c.stream, "read", read, "took", took.Round(time.Millisecond).String())
+		r.s.Log.Info("looked up results that may be stored already", "stream", c.stream, "read", read, "took", took.Round(time.Millisecond).String())
 	}
 	return complete, nil
 }
@@ -101,7 +101,7 @@ func (r *Results) ended(ctx context.Context, consumer jetstream.Consumer) (bool,
 	defer cancel()
 	info, err := r.js.Consumer(ctx, consumer.CachedInfo().Stream, consumer.CachedInfo().Name)
 	if err != nil {
-		return false, fmt.Errorf("look at the consumer that reads stream %q: %w", consumer.CachedInfo().Stream, err)
+		return false, fmt.Errorf("query the consumer that reads stream %q: %w", consumer.CachedInfo().Stream, err)
 	}
 	return info.CachedInfo().NumPending == 0, nil
 }

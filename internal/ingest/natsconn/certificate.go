@@ -28,7 +28,7 @@ func certificates(variable, path string) ([]*x509.Certificate, *fileFinding) {
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			f.Found = fmt.Sprintf("has a certificate, number %d, that cannot be read: %v", len(list)+1, err)
-			f.Advice = "write it again from where it was issued"
+			f.Advice = "get it again from its issuer"
 			return nil, f
 		}
 		list = append(list, c)
@@ -54,7 +54,7 @@ func inspectAuthorities(path string, now time.Time) *fileFinding {
 	f := &fileFinding{Variable: caVariable, Path: path, Found: fmt.Sprintf("holds %d certificates of authorities", len(list))}
 	if len(list) == 1 || !counts {
 		f.Found = "holds the authority " + list[0].Subject.String()
-		lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "put the authority's new certificate into the file")
+		lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "write the authority's new certificate to the file")
 	}
 	return f
 }
@@ -66,17 +66,17 @@ func inspectPair(cert, key string, now time.Time) []*fileFinding {
 		return append([]*fileFinding{bad}, onlyBad(inspectKey(key))...)
 	}
 	f := &fileFinding{Variable: certVariable, Path: cert, Found: "is of " + list[0].Subject.String()}
-	lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "have a new certificate issued and write it to the file; it counts from the next connection on")
+	lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "have a new certificate issued and write it to the file; it takes effect with the next connection")
 	if !f.Wrong && !forClients(list[0]) {
 		f.Found += ", and its extended key usage is not for clients"
-		f.Advice = "have one issued with clientAuth, or a server that verifies it refuses it"
+		f.Advice = "have one issued with clientAuth, because a server that verifies certificates refuses this one"
 	}
 	k := inspectKey(key)
 	if k.Wrong {
 		return []*fileFinding{f, k}
 	}
 	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-		k.Wrong, k.Found, k.Advice = true, "does not fit "+cert+": "+err.Error(), "name the key that the certificate was issued for"
+		k.Wrong, k.Found, k.Advice = true, "does not match "+cert+": "+err.Error(), "name the key that the certificate was issued for"
 	}
 	return []*fileFinding{f, k}
 }
@@ -104,7 +104,7 @@ func inspectKey(path string) *fileFinding {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		switch {
 		case block.Type == "ENCRYPTED PRIVATE KEY", strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"):
-			f.Wrong, f.Found, f.Advice = true, "is an encrypted key, and nobody is there to give its passphrase", "store it decrypted where only the worker can read it"
+			f.Wrong, f.Found, f.Advice = true, "is an encrypted key, and the worker has no passphrase for it", "store it decrypted where only the worker can read it"
 			return f
 		case block.Type == "PRIVATE KEY", strings.HasSuffix(block.Type, " PRIVATE KEY"):
 			return f

@@ -18,7 +18,7 @@ func (l lifetime) judge(f *fileFinding, now time.Time, renew string) {
 	switch {
 	case !l.from.IsZero() && now.Before(l.from):
 		f.Wrong = true
-		f.Found += fmt.Sprintf(", does not count before %s, and it is %s now", l.from.UTC().Format(day), now.UTC().Format(day))
+		f.Found += fmt.Sprintf(", is not valid before %s, and it is %s now", l.from.UTC().Format(day), now.UTC().Format(day))
 		f.Advice = "set the clock of this machine, or wait"
 	case !l.until.IsZero() && !now.Before(l.until):
 		f.Wrong = true

@@ -66,7 +66,7 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 				subject = sub.Subject
 			}
 			if errors.Is(err, nats.ErrPermissionViolation) { // a separate message, so that thousands of them don't hide others
-				log.Warn("NATS permissions violation", "error", err, "advice", "allow it to the worker's user: docs/security.md lists what it needs")
+				log.Warn("NATS permissions violation", "error", err, "advice", "grant it to the worker's user: docs/security.md lists the permissions that it needs")
 				return
 			}
 			log.Warn("NATS connection", "subject", subject, "error", err)
@@ -100,7 +100,7 @@ func (c Server) advice(err error) string {
 		return text
 	}
 	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || isNetwork(err) {
-		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts a server of its own"
+		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts its own server"
 	}
 	return "check MILLRACE_NATS_URL and the MILLRACE_NATS_ files"
 }

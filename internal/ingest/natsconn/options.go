@@ -68,7 +68,7 @@ func (c Server) signWithCreds(nonce []byte) ([]byte, error) {
 	defer clear(data)
 	key, err := nkeys.ParseDecoratedUserNKey(data)
 	if err != nil {
-		return nil, errors.New("the seed went out of " + c.Creds)
+		return nil, errors.New("there is no longer a seed in " + c.Creds)
 	}
 	defer key.Wipe()
 	return key.Sign(nonce)
@@ -83,7 +83,7 @@ func (c Server) signWithSeed(public string, nonce []byte) ([]byte, error) {
 	defer key.Wipe()
 	if now != public {
 		return nil, &fileFinding{Variable: nkeyVariable, Path: c.NKey, Wrong: true,
-			Found: "holds the seed of another user than at the worker's start", Advice: "start the worker again"}
+			Found: "holds the seed of another user than at the worker's start", Advice: "restart the worker"}
 	}
 	return key.Sign(nonce)
 }

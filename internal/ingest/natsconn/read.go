@@ -28,7 +28,7 @@ func read(variable, path string) ([]byte, *fileFinding) {
 			case len(data) > maxFileBytes:
 				return nil, wrong(fmt.Sprintf("is larger than %d bytes", maxFileBytes), "name the right file")
 			case len(bytes.TrimSpace(data)) == 0:
-				return nil, wrong("is empty", "fill it, or name another")
+				return nil, wrong("is empty", "fill it, or name another file")
 			}
 			return data, nil
 		}
@@ -39,7 +39,7 @@ func read(variable, path string) ([]byte, *fileFinding) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, wrong("is not there: "+err.Error(), "name a file that is, or mount the Secret that holds it")
+		return nil, wrong("does not exist: "+err.Error(), "name an existing file, or mount the Secret that holds it")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, wrong(fmt.Sprintf("may not be read by user %d: %v", os.Geteuid(), err),
 			"let the worker's user read it (in Kubernetes: fsGroup, and the Secret's defaultMode 0440)")

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	newCreds = "have new credentials issued (nsc generate creds) and write them to the file; they count from the next connection on"
+	newCreds = "have new credentials issued (nsc generate creds) and write them to the file; they take effect with the next connection"
 	newSeed  = "name a file with the seed of a user, which begins with SU (nk -gen user)"
 )
 
@@ -30,12 +30,12 @@ func inspectCreds(path string, now time.Time) *fileFinding {
 	// The parsers' errors for a broken token or seed may quote it, so they aren't passed on.
 	claims, err := jwt.DecodeUserClaims(token)
 	if err != nil {
-		f.Found = "has a JWT that cannot be read or is none of a user"
+		f.Found = "has a JWT that cannot be read or does not belong to a user"
 		return f
 	}
 	key, err := nkeys.ParseDecoratedUserNKey(data)
 	if err != nil {
-		f.Found = "has no seed of a user behind the JWT"
+		f.Found = "has no seed of a user after the JWT"
 		return f
 	}
 	defer key.Wipe()

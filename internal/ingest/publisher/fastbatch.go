@@ -139,7 +139,7 @@ func (f *fastBatch) check(ack *jetstreamext.BatchAck, n int) error {
 }
 
 // errKnown means that the stream already knows every message of a batch.
-var errKnown = errors.New("the stream has had it before")
+var errKnown = errors.New("the stream already knows every message")
 
 // pendingClose holds publishers that could not be closed because the connection was down. Each keeps a subscription
 // until it is closed. There is at most one for each batch that was in flight when the connection broke.

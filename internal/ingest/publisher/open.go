@@ -60,7 +60,7 @@ func ask(ctx context.Context, nc *nats.Conn, stream string, read func(*jetstream
 		return Capability{Missing: true, Found: fmt.Sprintf("one publish a result: there is no stream %q", stream), Advice: "create it"}, nil
 	}
 	if err != nil {
-		return Capability{}, fmt.Errorf("asking whether stream %q takes batches: %w: check the account's permissions on the JetStream API", stream, err)
+		return Capability{}, fmt.Errorf("check whether stream %q accepts batches: %w: check the account's permissions on the JetStream API", stream, err)
 	}
 	if read != nil {
 		read(s.CachedInfo(), asked)

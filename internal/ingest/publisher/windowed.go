@@ -21,7 +21,7 @@ type Windowed struct {
 // turn. An answer that takes longer than timeout counts as lost; 0 means Timeout. It fails without a connection.
 func NewWindowed(timeout time.Duration, conns ...*nats.Conn) (*Windowed, error) {
 	if len(conns) == 0 {
-		return nil, errors.New("store: no connection: give at least one")
+		return nil, errors.New("publisher: no connection: give at least one")
 	}
 	if timeout <= 0 {
 		timeout = Timeout

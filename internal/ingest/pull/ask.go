@@ -98,7 +98,7 @@ func request(nc *nats.Conn, subject, reply string, w wire) error {
 		err = nc.PublishRequest(subject, reply, text)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the consumer for messages: %w", err)
+		return fmt.Errorf("request messages from the consumer: %w", err)
 	}
 	return nil
 }

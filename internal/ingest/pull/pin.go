@@ -132,7 +132,7 @@ func (p *Pull) turnOf(raw *nats.Msg) uint64 {
 func (p *Pull) begin(ctx context.Context, turn uint64) error {
 	pin, err := p.askPin(ctx, turn)
 	if err != nil {
-		return fmt.Errorf("learn whom consumer %q is pinned to: %w", p.r.Consumer, err)
+		return fmt.Errorf("query the pin of consumer %q: %w", p.r.Consumer, err)
 	}
 	p.turn, p.unused = turn, false
 	p.setPin(pin)

@@ -20,7 +20,7 @@ import (
 // Errors that end a pull, besides those of the context and of the connection (nats.ErrConnectionClosed).
 var (
 	// ErrSilent means that the server has sent nothing for more than two heartbeats, although a request is pending.
-	ErrSilent = errors.New("the server has gone silent: no heartbeat of the pull")
+	ErrSilent = errors.New("the server is silent: no heartbeat for the pull")
 
 	// ErrEnded means that the pull was drained or stopped, and that no messages are left.
 	ErrEnded = errors.New("the pull has ended")

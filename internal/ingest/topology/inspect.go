@@ -44,7 +44,7 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 // permissions reports the requests that the server refused. A request without permission gets no answer.
 func (i *inspection) permissions() {
 	if err := i.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		i.say(finding.Error, "permissions", err.Error(), "allow it to the worker's user: docs/security.md lists what it needs")
+		i.say(finding.Error, "permissions", err.Error(), "grant it to the worker's user: docs/security.md lists the permissions that it needs")
 	}
 }
 

@@ -44,7 +44,7 @@ func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig) {
 		say(finding.Error, fmt.Sprintf("ack policy %s", c.AckPolicy), "create it with explicit acknowledgement")
 	}
 	if c.Durable == "" {
-		say(finding.Warning, "not durable", "create it with a durable name, or its place is lost when it goes")
+		say(finding.Warning, "not durable", "create it with a durable name, or its position is lost when the server removes it")
 	}
 	if c.MaxDeliver == 1 {
 		say(finding.Error, found, "with max deliver 1 a payload is lost with the first worker that dies; raise it or make it unlimited")
@@ -58,7 +58,7 @@ func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig) {
 	}
 	i.agreement(c, say)
 	if c.HeadersOnly {
-		say(finding.Error, "headers only", "the payloads do not come with it, so every result would be that of an empty payload; create it without headers_only")
+		say(finding.Error, "headers only", "messages arrive without payloads, so every result would be that of an empty payload; create it without headers_only")
 	}
 	if limit := int(i.maxPayload); c.MaxRequestMaxBytes > 0 && c.MaxRequestMaxBytes < limit {
 		say(finding.Warning, fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", c.MaxRequestMaxBytes, limit),

@@ -18,7 +18,7 @@ func (i *inspection) deadLetters() {
 		i.sayStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
 		return
 	case name == "":
-		i.missing(what, "no stream stores them, so payloads that cannot be processed would come again for ever")
+		i.missing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever")
 		return
 	}
 	c, ok := i.stream(name, "the dead letters")
@@ -48,8 +48,8 @@ func (i *inspection) howToMove(results jetstream.StreamConfig) string {
 		slices.Sort(keep)
 		keep = slices.Compact(keep)
 	}
-	return fmt.Sprintf("give them a stream of their own: nats stream edit %s%s, then nats stream add %s%s --dupe-window %s --defaults. "+
-		"Those stored by now stay in %s", results.Name, subjectFlags(keep), results.Name+deadLetterSuffix, subjectFlags(dead),
+	return fmt.Sprintf("give them their own stream: nats stream edit %s%s, then nats stream add %s%s --dupe-window %s --defaults. "+
+		"Dead letters that are already stored stay in %s", results.Name, subjectFlags(keep), results.Name+deadLetterSuffix, subjectFlags(dead),
 		window(results.Duplicates), results.Name)
 }
 

@@ -55,7 +55,7 @@ func (i *inspection) partitionConsumer(p int) finding.Level {
 	}
 	if got.MaxDeliver > 0 {
 		say(finding.Error, fmt.Sprintf("max deliver %d", got.MaxDeliver), "make it unlimited: what the server does not deliver any more "+
-			"would be acknowledged with what is behind it")
+			"would be acknowledged with later ones")
 	}
 	if got.MaxAckPending > 0 && got.MaxAckPending*i.l.Partitions < i.use.InFlight {
 		say(finding.Warning, fmt.Sprintf("max ack pending %d", got.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or "+

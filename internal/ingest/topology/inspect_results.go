@@ -17,7 +17,7 @@ func (i *inspection) durability(what, found string, c jetstream.StreamConfig) {
 	case c.Storage == jetstream.MemoryStorage:
 		i.say(finding.Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
 	case c.Replicas < 2 && i.cluster != "":
-		i.say(finding.Warning, what, found, "one replica is lost with its server, and the cluster could keep more; set num_replicas to 3 "+
+		i.say(finding.Warning, what, found, "a single replica is lost with its server, and the cluster could keep more replicas; set num_replicas to 3 "+
 			"(nats stream edit "+c.Name+" --replicas 3)")
 	default:
 		i.say(finding.OK, what, found, "")
@@ -46,14 +46,14 @@ func (i *inspection) duplicates(what string, c jetstream.StreamConfig) {
 		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
 	}
 	span := redeliverySpan(ackWait, deliveries)
-	found := fmt.Sprintf("duplicate window %s, and an input may come again for %s (ack wait %s, %d deliveries)",
+	found := fmt.Sprintf("duplicate window %s, and an input may be redelivered for %s (ack wait %s, %d deliveries)",
 		c.Duplicates, span, ackWait, deliveries)
 	err := i.lookups(c.Name)
 	switch {
 	case err == nil && c.Duplicates >= safeWindow:
-		i.say(finding.OK, what, found+fmt.Sprintf("; an input that may have a result older than %s is looked up before it gets another", PublishFor(c.Duplicates)), "")
+		i.say(finding.OK, what, found+fmt.Sprintf("; an input that may have a result older than %s is looked up first", PublishFor(c.Duplicates)), "")
 	case err == nil:
-		i.say(finding.Warning, what, found, fmt.Sprintf("what the network holds up for more than %s may be stored a second time; set duplicate_window "+
+		i.say(finding.Warning, what, found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; set duplicate_window "+
 			"to %s (nats stream edit %s --dupe-window %s)", c.Duplicates-PublishFor(c.Duplicates), safeWindow, c.Name, window(safeWindow)))
 	case c.Duplicates < span:
 		i.say(finding.Warning, what, found+"; "+err.Error(), fmt.Sprintf("a result that was stored before may be stored a second time; set "+

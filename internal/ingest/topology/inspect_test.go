@@ -56,7 +56,7 @@ func TestInspectFindsNothingWrongWithWhatProvisionMade(t *testing.T) {
 		t.Errorf("%d findings, want server, input, three of the result stream, dead letters and consumer:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 	wantLine(t, lines, "ok stream RESULTS", "one commit a batch")
-	wantLine(t, lines, "ok stream RESULTS", "duplicate window 25m0s", "come again for 25m0s")
+	wantLine(t, lines, "ok stream RESULTS", "duplicate window 25m0s", "be redelivered for 25m0s")
 }
 
 func TestInspectNamesEverythingMissingAtOnce(t *testing.T) {
@@ -97,10 +97,10 @@ func TestInspectOfStreams(t *testing.T) {
 		{"no batches", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}}},
 			[][]string{{"warning stream RESULTS", "one publish a result", "set allow_batched"}}},
 		{"a short memory for ids", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: 10 * time.Second}},
-			[][]string{{"warning stream RESULTS", "duplicate window 10s", "holds up for more than 5s", "--dupe-window 40s"}}},
+			[][]string{{"warning stream RESULTS", "duplicate window 10s", "delays for more than 5s", "--dupe-window 40s"}}},
 		{"results that go when they are read", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute,
 			Retention: jetstream.WorkQueuePolicy}},
-			[][]string{{"warning stream RESULTS", "duplicate window 1m0s", "come again for 25m0s", "retention WorkQueue", "--dupe-window 1500s"}}},
+			[][]string{{"warning stream RESULTS", "duplicate window 1m0s", "be redelivered for 25m0s", "retention WorkQueue", "--dupe-window 1500s"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -172,12 +172,12 @@ func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 	if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", config); err != nil {
 		t.Fatal(err)
 	}
-	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "come again for 30s", "3 deliveries")
+	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 30s", "3 deliveries")
 	config.AckWait = time.Hour
 	if _, err := r.js.UpdateConsumer(r.ctx(), "INGEST", config); err != nil {
 		t.Fatal(err)
 	}
-	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "come again for 3h0m0s", "a result older than 40s is looked up")
+	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 3h0m0s", "a result older than 40s is looked up")
 }
 
 // A cluster can keep several copies of a stream.

@@ -87,7 +87,7 @@ func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Top
 		}
 		made = append(made, c.Durable)
 	}
-	log.Info("has the partitions' consumers", "stream", l.Stream, "partitions", l.Partitions,
+	log.Info("the partitions' consumers exist", "stream", l.Stream, "partitions", l.Partitions,
 		"consumers", PartitionConsumer(l.Consumer, 0)+" ...")
 	return nil
 }

@@ -28,13 +28,13 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	if len(filters) == 0 || slices.ContainsFunc(filters, meets) {
 		return "", ""
 	}
-	found = fmt.Sprintf("maps subjects (%q to %q), so what is published under %v is stored where the consumer's filters %v match nothing: it would "+
+	found = fmt.Sprintf("maps subjects (%q to %q), so messages published under %v are stored where the consumer's filters %v match nothing: it would "+
 		"process nothing", c.SubjectTransform.Source, c.SubjectTransform.Destination, l.Subjects, filters)
 	if n := partitionsOf(c.SubjectTransform); n > 0 && c.Retention != jetstream.WorkQueuePolicy {
-		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is made for, or set "+
+		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is set up for, or set "+
 			"MILLRACE_STREAM to a stream without a subject transform", n)
 	}
-	return found, "set MILLRACE_STREAM to a stream without a subject transform, or make the consumer anew with filters for the subjects as they are stored"
+	return found, "set MILLRACE_STREAM to a stream without a subject transform, or recreate the consumer with filters for the subjects as they are stored"
 }
 
 // unfitForPartitions is like unfit, for exclusive delivery.
@@ -47,7 +47,7 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 			"acknowledges many at once", "set MILLRACE_DELIVERY=shared, or MILLRACE_STREAM to a stream with limits or interest retention"
 	case c.Retention == jetstream.WorkQueuePolicy:
 		return "has workqueue retention, where the server allows only consumers that acknowledge each message by itself; exclusive delivery " +
-				"acknowledges many at once. It also maps subjects, which shared delivery has no use for",
+				"acknowledges many at once. It also maps subjects, which shared delivery does not support",
 			fmt.Sprintf("set MILLRACE_STREAM to a stream with limits or interest retention and the subject transform %q to %q; or to one without a "+
 				"transform, and MILLRACE_DELIVERY=shared", want.Source, want.Destination)
 	case c.SubjectTransform != nil && *c.SubjectTransform == *want:
@@ -61,8 +61,8 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 			fmt.Sprintf("set MILLRACE_STREAM to a stream with the subject transform %q to %q", want.Source, want.Destination)
 	}
 	return "does not put a partition before its subjects",
-		fmt.Sprintf("give it the subject transform %q to %q, or set MILLRACE_DELIVERY=shared. What it holds already keeps its subjects and is not "+
-			"seen with exclusive delivery: let it be worked off before", want.Source, want.Destination)
+		fmt.Sprintf("give it the subject transform %q to %q, or set MILLRACE_DELIVERY=shared. Stored messages keep their subjects and are not "+
+			"seen with exclusive delivery: process them first", want.Source, want.Destination)
 }
 
 // checkInput fails if the input stream exists and a worker could receive nothing from it.
