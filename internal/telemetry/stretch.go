@@ -123,7 +123,7 @@ type point struct {
 	weight      time.Duration // growth rate of overlap from here on
 }
 
-// weights is the weight of time with that number of busy engines.
+// weights maps the number of busy engines to the weight of the time with that number.
 var weights = [streams.NumEngines + 1]time.Duration{2: 1, 3: 4}
 
 // overlapCurve computes the curve for the bars.

@@ -23,7 +23,8 @@ func Assign(n int, members []Member) []string {
 		return owners
 	}
 	members = slices.SortedFunc(slices.Values(members), func(a, b Member) int {
-		// Members with more partitions keep the odd ones. Otherwise the names decide.
+		// Loads can't all be equal if n isn't a multiple of the number of members. Members that already have more
+		// partitions then keep the extra ones. Otherwise their IDs decide.
 		return cmp.Or(cmp.Compare(len(b.Owns), len(a.Owns)), cmp.Compare(a.ID, b.ID))
 	})
 	free := make([]int, len(members))

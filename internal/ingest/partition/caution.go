@@ -62,8 +62,9 @@ func (c Caution) Relaxed(floor uint64) Caution {
 	return Caution{Floor: floor, Until: c.Until, Deaths: 1}
 }
 
-// Quarantined returns how many payloads above the floor may have killed the last worker. most is the size of a batch without
-// caution. With caution there is one batch at a time, so the payload that killed was in the first one above the floor.
+// Quarantined returns how many payloads above the floor may have killed the last worker. most is the size of a batch
+// without caution. With caution there is one batch at a time, so the payload that killed the worker was in the first
+// batch above the floor.
 func (c Caution) Quarantined(most int) int {
 	if c.Deaths <= 1 {
 		return math.MaxInt

@@ -21,7 +21,7 @@ type Limit struct {
 	nc    *nats.Conn
 	least int          // lower bound in bytes, regardless of max_payload
 	most  int          // the consumer's own bound (max_request_max_bytes); 0 for none
-	grown atomic.Int64 // bytes required by refusals
+	grown atomic.Int64 // the largest size that a refusal required, in bytes
 }
 
 const (
@@ -36,8 +36,8 @@ const (
 // ErrMessageTooLarge means that the next message fits no request that the consumer allows.
 var ErrMessageTooLarge = errors.New("the consumer's next message is larger than one request may ask for")
 
-// NewLimit returns the limit of requests over nc. It is least or the size of the largest message, whichever is more,
-// but at most most unless that is 0.
+// NewLimit returns the limit of requests over nc: the larger of least and the size of the largest message. most
+// bounds it, unless most is 0.
 func NewLimit(nc *nats.Conn, least, most int) *Limit {
 	return &Limit{nc: nc, least: least, most: most}
 }

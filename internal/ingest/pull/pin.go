@@ -13,10 +13,10 @@ import (
 )
 
 // A consumer with a pinned priority group serves only requests that name the pin of its one client. A request without
-// a pin waits until nobody is pinned. When the server serves it, it pins the client anew, and the request stays under
-// that pin. So all messages of one request arrive under one pin. A client without a pin makes one request at a time,
-// each on its own inbox, and requests under the resulting pin use the same inbox. So the inbox of a message
-// identifies the turn of this client in which the server sent it.
+// a pin waits until nobody is pinned. When the server serves it, it pins the client, and the request stays under that
+// pin. So all messages of one request arrive under one pin. A client without a pin makes one request at a time, each
+// on its own inbox, and requests under the resulting pin use the same inbox. So the inbox of a message identifies the
+// turn of this client in which the server sent it.
 //
 // The server also adds the pin to the header of every message (Nats-Pin-Id). The client ignores it, because a
 // publisher can send that header too, and can hide the server's line with a malformed header block.

@@ -14,7 +14,7 @@ func (i *inspection) agreement(c jetstream.ConsumerConfig, say func(l finding.Le
 	edit := fmt.Sprintf("(nats consumer edit %s %s", i.l.Stream, c.Durable)
 	if c.AckWait != i.l.AckWait {
 		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", c.AckWait, i.l.AckWait),
-			fmt.Sprintf("the consumer's own holds; set MILLRACE_ACK_WAIT=%s, or change the consumer %s --wait %s)", c.AckWait, edit, i.l.AckWait))
+			fmt.Sprintf("the consumer's setting applies; set MILLRACE_ACK_WAIT=%s, or change the consumer %s --wait %s)", c.AckWait, edit, i.l.AckWait))
 	}
 	if i.use.Linger >= c.AckWait {
 		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", c.AckWait, i.use.Linger),

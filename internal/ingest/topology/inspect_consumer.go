@@ -70,7 +70,7 @@ func (i *inspection) consumerSettings(what string, c jetstream.ConsumerConfig) {
 	}
 	if len(filters) > 0 && !sameSubjects(filters, i.l.Subjects) {
 		say(finding.Warning, fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, i.l.Subjects),
-			"the consumer's own filters hold; make them agree")
+			"the consumer's filters apply; make them agree")
 	}
 	if worst == finding.OK {
 		i.say(finding.OK, what, found, "")

@@ -110,7 +110,7 @@ func createStream(ctx context.Context, js jetstream.JetStream, log *slog.Logger,
 		return err
 	}
 	if _, err = js.CreateStream(ctx, c); err != nil {
-		return fmt.Errorf("create stream %q on %v: %w: where another stream has these subjects, name it or choose others "+
+		return fmt.Errorf("create stream %q on %v: %w: if another stream has these subjects, name that stream or choose other subjects "+
 			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX)", c.Name, c.Subjects, err)
 	}
 	log.Info("created stream", "stream", c.Name, "subjects", c.Subjects)
@@ -134,7 +134,7 @@ func createConsumer(ctx context.Context, js jetstream.JetStream, l Topology, log
 	})
 	if err != nil {
 		return fmt.Errorf("create consumer %q on stream %q for %v: %w: check that the stream has these subjects "+
-			"(MILLRACE_SUBJECTS) and what consumers it allows", l.Consumer, l.Stream, l.Subjects, err)
+			"(MILLRACE_SUBJECTS) and which consumers it allows", l.Consumer, l.Stream, l.Subjects, err)
 	}
 	log.Info("created consumer", "consumer", l.Consumer, "stream", l.Stream, "ack_wait", l.AckWait.String())
 	return nil

@@ -24,8 +24,8 @@ type Topology struct {
 
 	MaxDeliver    int                   // a payload delivered more often than this is tried alone, and given up if it fails
 	Storage       jetstream.StorageType // of streams that are created; files by default
-	AckWait       time.Duration         // of a consumer created
-	MaxAckPending int                   // of a consumer created
+	AckWait       time.Duration         // of consumers that are created
+	MaxAckPending int                   // of consumers that are created
 
 	AskedAckPending int // MaxAckPending if the user set it, for Inspect to compare; otherwise 0
 }
