@@ -120,7 +120,8 @@ func (l *connection) send(ctx context.Context, m *nats.Msg) sending {
 	return sending{ack: ack}
 }
 
-// wait returns when the server has stored the message, or with an error if that isn't known.
+// wait waits for the server's answer. It returns an error if the message isn't stored, or if that isn't known when
+// ctx ends.
 func (s sending) wait(ctx context.Context) Answer {
 	if s.err != nil {
 		return Answer{Err: s.err}
