@@ -46,7 +46,7 @@ func printModel(w io.Writer, o plan.Forecast) error {
 	}
 	f := o.Fitted
 	_, err := fmt.Fprintf(w, "%s\n\nalone: copy in %s; compute %s; copy out %s\n"+
-		"at once: a copy keeps %.0f %% of its speed beside one the other way, a kernel %.0f %% beside a copy\n"+
+		"at once: a copy keeps %.0f %% of its speed beside a copy in the other direction, a kernel %.0f %% beside a copy\n"+
 		"latencies: dispatch %s between stages and %s within, completion %s, synchronization %s; host %s per submission\n\n",
 		name, costText(f.Stages[0]), costText(f.Stages[1]), costText(f.Stages[2]), 100*f.CopyShare, 100*f.ComputeShare,
 		console.Time(f.Dispatch), console.Time(f.DispatchWithin), console.Time(f.Completion), console.Time(f.Synchronize), console.Time(f.Host))

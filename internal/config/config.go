@@ -62,7 +62,7 @@ type Config struct {
 	MemoryLimit   Size          `split_words:"true" default:"0" min:"0" max:"1048576GiB" desc:"the memory that the process may take, for buffers, payloads in flight, their results and everything else; 0: the limit of its cgroup, or half of the machine's memory; see docs/operations.md"`
 
 	BatchDeadlineMin time.Duration `split_words:"true" default:"10s" min:"100ms" max:"1h" desc:"if a batch is on the device for much longer than usual, and for longer than this, the device hangs, and the worker ends with exit status 70. Only time in which the process runs counts"`
-	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"if a batch is on the device for longer than this, the device hangs, whatever is usual. This also holds for the first batch. Raise it if one batch can take longer"`
+	BatchDeadlineMax time.Duration `split_words:"true" default:"2m" min:"100ms" max:"1h" desc:"if a batch is on the device for longer than this, the device hangs, even if batches usually take long. This also holds for the first batch. Raise it if one batch can take longer"`
 
 	DrainTimeout time.Duration `split_words:"true" default:"25s" min:"1s" max:"1h" desc:"how long the worker may take to finish its payloads after it is told to stop; keep it below the supervisor's grace period"`
 

@@ -150,7 +150,8 @@ func TestAttributesAreKept(t *testing.T) {
 	})
 }
 
-// TestMessagesAreBounded logs ever new messages, such as those with a number in their text. Neither the memory nor the log grows.
+// TestMessagesAreBounded logs messages that are all different, such as those with a number in their text. Neither the
+// memory nor the log grows.
 func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 2, Messages: 10})

@@ -126,8 +126,8 @@ func (g group) lowest(root fs.FS) (bytes int64, file string, err error) {
 	}
 }
 
-// noLimit is the number from which on a limit of cgroup version 1 means no limit. Version 1 then writes the largest number that it can
-// store.
+// noLimit is the smallest value in a limit file of cgroup version 1 that means no limit. Without a limit, version 1
+// writes the largest number that it can store.
 const noLimit = 1 << 60
 
 // parseLimit parses the text of a limit file. It returns math.MaxInt64 for no limit.

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Fixed is the memory in bytes that a process takes whatever its load is.
+// Fixed is the memory in bytes that a process takes under any load.
 type Fixed struct {
 	Heap    int64 // in Go's heap: the buffers and the scratch of a CPU device
 	OffHeap int64 // outside Go's heap: pinned buffers and the memory that CUDA takes for itself

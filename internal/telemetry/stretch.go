@@ -125,7 +125,7 @@ func lengthOf(bars []bar) time.Duration {
 	return whole.Duration()
 }
 
-// weights is the weight of time with that number of busy engines.
+// weights maps the number of busy engines to the weight of the time with that number.
 var weights = [streams.NumEngines + 1]time.Duration{2: 1, 3: 4}
 
 // overlap returns the weighted time within the span in which engines were busy at once. The bars are in order of time. It is

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// askTimeout bounds one question.
+	// askTimeout bounds one request.
 	askTimeout = 5 * time.Second
 
-	// unused is after how long without a request the server deletes the consumer of a scan.
+	// unused is the time without a request after which the server deletes the consumer of a scan.
 	unused = 30 * time.Second
 )
 
@@ -27,7 +27,7 @@ type api struct {
 	s  Settings
 }
 
-// info is a stream's state; nil where there is no such stream.
+// info returns a stream's state; nil if there is no such stream.
 func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -36,15 +36,15 @@ func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look at stream %q: %w", name, err)
+		return nil, fmt.Errorf("look up stream %q: %w", name, err)
 	}
 	return s.CachedInfo(), nil
 }
 
-// keeps fails for a stream in which nothing can be looked for.
+// keeps returns an error for a stream in which a lookup isn't possible.
 func keeps(info *jetstream.StreamInfo) error {
 	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
-		return fmt.Errorf("%w: stream %q removes what consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
+		return fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ type stored struct {
 	header   nats.Header
 }
 
-// next reads the first message from a sequence on whose subject matches; nil if there is none.
+// next returns the first message from a sequence on whose subject matches; nil if there is none.
 func (a *api) next(ctx context.Context, from uint64, filter string) (*stored, error) {
 	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
 	if err != nil {
@@ -87,12 +87,12 @@ func (a *api) next(ctx context.Context, from uint64, filter string) (*stored, er
 	}
 	header, err := nats.DecodeHeadersMsg(answer.Message.Header)
 	if err != nil {
-		header = nil // a message of somebody else's
+		header = nil // a message from another program
 	}
 	return &stored{sequence: answer.Message.Sequence, stored: answer.Message.Time, header: header}, nil
 }
 
-// consumerSince is a consumer of what was stored from that time on.
+// consumerSince creates a consumer of the messages stored since then.
 func (a *api) consumerSince(ctx context.Context, stream string, since time.Time) (jetstream.Consumer, error) {
 	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
 }
@@ -114,7 +114,7 @@ func (a *api) create(ctx context.Context, stream string, from jetstream.Consumer
 	return consumer, nil
 }
 
-// explain tells what will never work from what may the next time.
+// explain distinguishes permanent errors from temporary ones.
 func (a *api) explain(err error) error {
 	if last := a.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		for _, name := range a.s.Streams {

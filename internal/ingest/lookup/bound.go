@@ -7,10 +7,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// bound is a moment before which no result of these inputs can have been stored. oldest, when the first of them was stored itself, is
-// one. With a long backlog it is far back, so a later one is looked for: inputs are delivered for the first time in the order of their
-// sequences. A result without the header Settings.Deliveries was stored within the duplicate window of its input's first delivery. If that
-// input is before all of these, they were delivered for the first time at most that window sooner than the result was stored.
+// bound returns a moment before which no result of these inputs can have been stored. One such moment is oldest, when
+// the first of them was stored itself. With a long backlog that is far back, so bound searches for a later one.
+// Inputs are delivered for the first time in the order of their sequences. A result without the header
+// Settings.Deliveries was stored within the duplicate window of its input's first delivery. If that input comes
+// before all of these, their first delivery was at most that window before the result was stored.
 func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {
 	lowest := inputs[0]
 	for _, in := range inputs {
@@ -46,7 +47,8 @@ func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time
 	return oldest
 }
 
-// before says whether a message is the result of an input before that one, stored soon after its input's first delivery.
+// before reports whether a message is the result of an earlier input than in, stored soon after its input's first
+// delivery.
 func (m *stored) before(in Input, s Settings) bool {
 	of, old, ok := parse(m.header.Get(jetstream.MsgIDHeader), s.Input)
 	return ok && !old && of.Sequence < in.Sequence && m.header.Get(s.Deliveries) == ""

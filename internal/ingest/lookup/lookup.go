@@ -1,6 +1,6 @@
-// Package lookup finds out which inputs have a result or a dead letter already. The result stream's duplicate window says it for as long
-// as it lasts; for what may be older, this package reads the headers of what was stored since. It reads each message once, and
-// remembers of it which input it is of.
+// Package lookup finds the inputs that already have a result or a dead letter. The result stream's duplicate window
+// covers recent results. For results that may be older, this package reads the headers of all messages stored since
+// then. It reads each message once, and remembers only the input that it belongs to. Start reading at Results.Find.
 //
 // Package results asks it before it publishes what may be stored already, and package topology whether results can be read at all.
 // Start reading at Results.Find. A scanner reads the streams into an index, and api asks the server.
@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Results looks inputs up. Its methods may be called by several goroutines; they take turns.
+// Results looks up inputs. It is safe for concurrent use, and runs one call at a time.
 type Results struct {
 	*api
 
@@ -23,7 +23,7 @@ type Results struct {
 	scanner scanner
 }
 
-// New makes a lookup over nc, which stays the caller's.
+// New returns a Results that uses nc, which the caller still owns.
 func New(nc *nats.Conn, s Settings) (*Results, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -33,9 +33,9 @@ func New(nc *nats.Conn, s Settings) (*Results, error) {
 	return &Results{api: a, scanner: scanner{api: a}}, nil
 }
 
-// Find says of each input whether a result or a dead letter of it is stored. What it does not find was not stored before began, a moment
-// of this process. It takes as long as it takes to read the headers of what was stored since the first of these inputs was delivered for
-// the first time, less what was read before. It fails with ErrImpossible where results cannot be read at all.
+// Find reports for each input whether a result or a dead letter of it is stored. A result that it doesn't find was
+// not stored before began. Find reads the headers of all messages stored since the first delivery of the first of
+// these inputs, except those that it has read before. It fails with ErrImpossible if results can't be read at all.
 func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,14 +67,14 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 		found[i] = scan.found.has(in)
 	}
 	if !complete {
-		scan.restart(time.Time{}) // the next inputs need what was let go of
+		scan.restart(time.Time{}) // the next inputs need entries that were dropped
 	}
 	return found, began, nil
 }
 
-// Check finds out whether results can be read: it fails with ErrImpossible where the account lacks a permission, or where the stream
-// removes what consumers have taken, so that a result that is not found may have been stored all the same. A stream that is not there is
-// no failure.
+// Check reports whether results can be read. It fails with ErrImpossible if the account lacks a permission. It also
+// fails if the stream removes messages that consumers have taken, because a missing result may then have been stored.
+// A stream that doesn't exist is not an error.
 func (r *Results) Check(ctx context.Context) error {
 	for _, name := range r.s.Streams {
 		info, err := r.info(ctx, name)

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// rig is a server with streams RESULTS and DEAD, and a lookup in them.
+// rig has a server with streams RESULTS and DEAD, and a lookup in them.
 type rig struct {
 	t  *testing.T
 	nc *nats.Conn
@@ -57,7 +57,7 @@ func (r *rig) ctx() context.Context {
 	return ctx
 }
 
-// stored is when the input with that sequence was stored: one a second, the latest now.
+// storedAt returns when the input with that sequence was stored: one per second, the latest now.
 func storedAt(now time.Time, sequence uint64) int64 {
 	return now.Add(-time.Duration(10000-sequence) * time.Second).UnixNano()
 }
@@ -116,14 +116,14 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 	if want := n*2/3 + 2; r.scanner.read != want {
 		t.Errorf("%d messages were read, want each of %d once", r.scanner.read, want)
 	}
-	// What the stream had before it was created anew counts no more.
+	// Messages from before the stream was recreated no longer count.
 	if err := r.js.DeleteStream(r.ctx(), "RESULTS"); err != nil {
 		t.Fatal(err)
 	}
 	r.find(Input{1, storedAt(now, 1)})
 }
 
-// Results pass on the headers of inputs, which may be long: what one request brings is bounded by bytes.
+// Results carry the headers of inputs, which may be long, so the size of a request is bounded by bytes.
 func TestLongHeadersAreReadInParts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
@@ -147,11 +147,11 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 func TestWhichIDsAreOfAnInput(t *testing.T) {
 	t.Parallel()
 	const stored = 1700000000123456789
-	for id, want := range map[string][2]bool{ // found for sequence 7 stored then, and for one that has its sequence later
+	for id, want := range map[string][2]bool{ // whether it is found for sequence 7 stored then, and for an input that reuses the sequence later
 		"IN:7:1700000000123456789":              {true, false},
 		"IN:7:1700000000123456789:max_deliver":  {true, false},
 		"IN:7:1700000000123456788":              {false, false},
-		"IN:7":                                  {true, true}, // of a version that does not say when the input was stored
+		"IN:7":                                  {true, true}, // of a version whose ids don't contain the time when the input was stored
 		"IN:7:too_large":                        {true, true},
 		"IN:7:1700000000123":                    {true, true}, // adr/0028
 		"IN:7:1700000000123:max_deliver":        {true, true},
@@ -206,7 +206,8 @@ func TestTheIndexIsBounded(t *testing.T) {
 	}
 }
 
-// With a long backlog an input was stored long before it was delivered, and what was stored before that is not read.
+// With a long backlog, an input was stored long before it was delivered. Messages stored before its delivery aren't
+// read.
 func TestALateBoundIsFound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -214,7 +215,7 @@ func TestALateBoundIsFound(t *testing.T) {
 		bySubject bool
 		late      bool // no result was stored soon after its input's first delivery
 		id        string
-		want      bool // a bound later than the input itself
+		want      bool // whether there is a bound later than the input itself
 	}{
 		{"in order", false, false, "IN:%d:%d", true},
 		{"in order by subject", true, false, "IN:%d:%d", true},
@@ -248,7 +249,7 @@ func TestALateBoundIsFound(t *testing.T) {
 	}
 }
 
-// A subject that has no result gives no bound, and no wrong one either.
+// A subject without a result gives no bound, and no wrong one.
 func TestNoBoundByAnotherSubject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, true)
@@ -276,7 +277,7 @@ func TestResultsOfAnEarlierVersionAreNoticed(t *testing.T) {
 	}
 	for seq := range uint64(200) {
 		id := fmt.Sprintf("IN:%d:%d", seq+1, time.Now().UnixNano())
-		if seq/20 == 4 { // a worker of an earlier version was there for a tenth of them
+		if seq/20 == 4 { // a worker of an earlier version ran for a tenth of them
 			id = fmt.Sprintf("IN:%d", seq+1)
 		}
 		r.store("results.a", id, false)

@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// atOnce is how many headers one request brings.
+	// atOnce is the number of headers per request.
 	atOnce = 5000
 
-	// bytesAtOnce bounds them too: a message has 64 KiB of headers at most, and the server cuts off who has more than 64 MiB on the way.
+	// bytesAtOnce is the byte limit per request. A message has at most 64 KiB of headers, and the server disconnects
+	// a client with more than 64 MiB pending.
 	bytesAtOnce = 4 << 20
 
-	// fetchWait is how long a request waits for them.
+	// fetchWait is how long a request waits for headers.
 	fetchWait = time.Second
 
-	// logEvery is how often a long scan says how far it is.
+	// logEvery is the interval at which a long scan logs its progress.
 	logEvery = 10 * time.Second
 )
 
@@ -30,20 +31,20 @@ const (
 type scanner struct {
 	*api
 	found   index
-	since   time.Time // everything stored since then was read, up to the cursors; zero: nothing
+	since   time.Time // everything stored since then has been read, up to the cursors; zero: nothing has
 	cursors []cursor
-	read    int // messages so far, for tests
+	read    int // number of messages read so far, for tests
 }
 
-// cursor is how far a stream was read.
+// cursor is the position up to which a stream has been read.
 type cursor struct {
 	stream  string
 	created time.Time
-	next    uint64 // sequence; 0: by time
-	highest uint64 // sequence of an input that was read
+	next    uint64 // next sequence to read; 0: start by time
+	highest uint64 // highest sequence of an input that was read
 }
 
-// restart lets go of what was read, and has the next scans read from since on.
+// restart drops everything that was read, and has the next scans read from since on.
 func (r *scanner) restart(since time.Time) {
 	r.found, r.cursors, r.since = newIndex(), nil, since
 	for _, name := range r.s.Streams {
@@ -51,8 +52,8 @@ func (r *scanner) restart(since time.Time) {
 	}
 }
 
-// scan reads the headers of what a stream stored from the cursor on, up to now. complete is false where something was let go of
-// that is of none of these inputs.
+// scan reads the headers of all messages that a stream stored from the cursor on, up to now. complete is false if
+// entries were dropped that belong to none of these inputs.
 func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
 	info, err := r.info(ctx, c.stream)
 	if err != nil {
@@ -66,7 +67,7 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		return false, err
 	}
 	if !info.Created.Equal(c.created) {
-		*c = cursor{stream: c.stream, created: info.Created} // what the stream had before it was created anew counts no more
+		*c = cursor{stream: c.stream, created: info.Created} // messages from before the stream was recreated no longer count
 	}
 	end := info.State.LastSeq
 	if info.State.Msgs == 0 || c.next > end {
@@ -105,24 +106,24 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		}
 		if time.Since(said) >= logEvery {
 			said = time.Now()
-			r.s.Log.Info("looking for results that may be stored already; their inputs wait meanwhile", "stream", c.stream, "read", read, "left", left)
+			r.s.Log.Info("looking up results that may be stored already; their inputs wait until this is done", "stream", c.stream, "read", read, "left", left)
 		}
 	}
 	c.next = max(c.next, end+1)
 	r.read += read
 	if took := time.Since(started); took >= logEvery {
-		r.s.Log.Info("has looked for results that may be stored already", "stream", c.stream, "read", read, "took", took.Round(time.Millisecond).String())
+		r.s.Log.Info("looked up results that may be stored already", "stream", c.stream, "read", read, "took", took.Round(time.Millisecond).String())
 	}
 	return complete, nil
 }
 
-// ended says whether a consumer has nothing more: what was pending has been removed from the stream.
+// ended reports whether a consumer has nothing more because its pending messages were removed from the stream.
 func (r *scanner) ended(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	info, err := r.js.Consumer(ctx, consumer.CachedInfo().Stream, consumer.CachedInfo().Name)
 	if err != nil {
-		return false, fmt.Errorf("look at the consumer that reads stream %q: %w", consumer.CachedInfo().Stream, err)
+		return false, fmt.Errorf("query the consumer that reads stream %q: %w", consumer.CachedInfo().Stream, err)
 	}
 	return info.CachedInfo().NumPending == 0, nil
 }
@@ -135,7 +136,7 @@ func (r *scanner) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, 
 	return r.consumerFrom(ctx, c.stream, c.next)
 }
 
-// enter notes which input a message is of. It says false where something had to be let go of.
+// enter records the input that a message belongs to. It returns false if entries had to be dropped.
 func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
 	in, old, ok := parse(m.Headers().Get(jetstream.MsgIDHeader), r.s.Input)
 	if !ok {
@@ -150,6 +151,6 @@ func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) 
 		return true
 	}
 	r.found.keep(wanted)
-	_ = add() // there is room now, or it is one of many sequences that were used again
+	_ = add() // there is room now, or the sequence is one of many that were reused
 	return false
 }

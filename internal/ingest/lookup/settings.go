@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Settings say where to look.
+// Settings says where to search for results.
 type Settings struct {
 	Input   string   // the input stream
-	Streams []string // that store results and dead letters
+	Streams []string // the streams that store results and dead letters
 
-	// BySubject says that inputs are delivered in the order of their sequences within a partition only, and that all inputs of a subject
-	// are in one. Find is then asked for inputs of one partition at a time.
+	// BySubject means that inputs are delivered in the order of their sequences only within a partition, and that all
+	// inputs of a subject are in one partition. Each call of Find is then for the inputs of one partition.
 	BySubject bool
 
-	// Deliveries is the header of results that were not stored soon after the first delivery of their input.
+	// Deliveries is the header of results that weren't stored soon after the first delivery of their input.
 	Deliveries string
 
 	Log *slog.Logger
 }
 
-// ErrImpossible says that results cannot be read, and that it is of no use to try again.
+// ErrImpossible means that results can't be read, and that a retry is useless.
 var ErrImpossible = errors.New("results cannot be looked up")
 
-// slack is added to what is scanned, for clocks of servers that differ and results that were on their way.
+// slack extends the scanned period, because servers' clocks differ and results may have been in transit.
 const slack = 30 * time.Second

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// withoutAddress takes the address out of an error of net/url, which quotes it with its password.
+// withoutAddress removes the address from an error of net/url, which quotes it with its password.
 func withoutAddress(err error) error {
 	var bad *url.Error
 	if errors.As(err, &bad) {
@@ -16,7 +16,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// Redact takes user, password and token out of a list of server addresses.
+// Redact removes user, password and token from a list of server addresses.
 func Redact(urls string) string {
 	list := strings.Split(urls, ",")
 	for i, raw := range list {

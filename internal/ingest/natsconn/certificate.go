@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// certificates reads all certificates of a PEM file, or says why there is none to be had.
+// certificates reads all certificates of a PEM file, or reports why it can't.
 func certificates(variable, path string) ([]*x509.Certificate, *fileFinding) {
 	data, bad := read(variable, path)
 	if bad != nil {
@@ -29,7 +29,7 @@ func certificates(variable, path string) ([]*x509.Certificate, *fileFinding) {
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			f.Found = fmt.Sprintf("has a certificate, number %d, that cannot be read: %v", len(list)+1, err)
-			f.Advice = "write it again from where it was issued"
+			f.Advice = "get it again from its issuer"
 			return nil, f
 		}
 		list = append(list, c)
@@ -48,7 +48,7 @@ func certificates(variable, path string) ([]*x509.Certificate, *fileFinding) {
 // authorities is the path of a file with certificates of authorities.
 type authorities string
 
-// inspect looks at the file. One that counts is enough: others may be on their way out.
+// inspect checks the file. One valid certificate is enough: others may be about to expire.
 func (a authorities) inspect(now time.Time) *fileFinding {
 	list, bad := certificates(caVariable, string(a))
 	if bad != nil {
@@ -58,7 +58,7 @@ func (a authorities) inspect(now time.Time) *fileFinding {
 	f := &fileFinding{Variable: caVariable, Path: string(a), Found: fmt.Sprintf("holds %d certificates of authorities", len(list))}
 	if len(list) == 1 || !counts {
 		f.Found = "holds the authority " + list[0].Subject.String()
-		lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "put the authority's new certificate into the file")
+		lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "write the authority's new certificate to the file")
 	}
 	return f
 }
@@ -80,24 +80,24 @@ func (a authorities) pool() (*x509.CertPool, error) {
 // pair is the paths of the client's certificate and its key.
 type pair struct{ cert, key string }
 
-// inspect looks at both files.
+// inspect checks both files.
 func (p pair) inspect(now time.Time) []*fileFinding {
 	list, bad := certificates(certVariable, p.cert)
 	if bad != nil {
 		return append([]*fileFinding{bad}, onlyBad(inspectKey(p.key))...)
 	}
 	f := &fileFinding{Variable: certVariable, Path: p.cert, Found: "is of " + list[0].Subject.String()}
-	lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "have a new certificate issued and write it to the file; it counts from the next connection on")
+	lifetime{list[0].NotBefore, list[0].NotAfter}.judge(f, now, "have a new certificate issued and write it to the file; it takes effect with the next connection")
 	if !f.Wrong && !forClients(list[0]) {
 		f.Found += ", and its extended key usage is not for clients"
-		f.Advice = "have one issued with clientAuth, or a server that verifies it refuses it"
+		f.Advice = "have one issued with clientAuth, because a server that verifies certificates refuses this one"
 	}
 	k := inspectKey(p.key)
 	if k.Wrong {
 		return []*fileFinding{f, k}
 	}
 	if _, err := tls.LoadX509KeyPair(p.cert, p.key); err != nil {
-		k.Wrong, k.Found, k.Advice = true, "does not fit "+p.cert+": "+err.Error(), "name the key that the certificate was issued for"
+		k.Wrong, k.Found, k.Advice = true, "does not match "+p.cert+": "+err.Error(), "name the key that the certificate was issued for"
 	}
 	return []*fileFinding{f, k}
 }
@@ -119,12 +119,12 @@ func onlyBad(f *fileFinding) []*fileFinding {
 	return nil
 }
 
-// forClients says whether a server's verification takes the certificate of a client.
+// forClients reports whether a server that verifies clients accepts the certificate.
 func forClients(c *x509.Certificate) bool {
 	return len(c.ExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
-// inspectKey looks whether a file has a private key that can be used.
+// inspectKey checks whether a file has a usable private key.
 func inspectKey(path string) *fileFinding {
 	data, bad := read(keyVariable, path)
 	if bad != nil {
@@ -135,7 +135,7 @@ func inspectKey(path string) *fileFinding {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		switch {
 		case block.Type == "ENCRYPTED PRIVATE KEY", strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"):
-			f.Wrong, f.Found, f.Advice = true, "is an encrypted key, and nobody is there to give its passphrase", "store it decrypted where only the worker can read it"
+			f.Wrong, f.Found, f.Advice = true, "is an encrypted key, and the worker has no passphrase for it", "store it decrypted where only the worker can read it"
 			return f
 		case block.Type == "PRIVATE KEY", strings.HasSuffix(block.Type, " PRIVATE KEY"):
 			return f

@@ -19,11 +19,11 @@ import (
 // spread over the others.
 type Connections []*nats.Conn
 
-// RequestTimeout bounds how long the server may take to answer a question.
+// RequestTimeout bounds how long the server may take to answer a request.
 const RequestTimeout = 2 * time.Second
 
-// DefaultConnections is how many connections there are by default. With exclusive delivery three of them carry inputs
-// (adr/0026). With shared delivery all inputs come over one (docs/benchmarks.md).
+// DefaultConnections returns the default number of connections. With exclusive delivery three of them carry inputs
+// (adr/0026). With shared delivery one carries all inputs (docs/benchmarks.md).
 func DefaultConnections(exclusive bool) int {
 	if exclusive {
 		return 4
@@ -31,14 +31,14 @@ func DefaultConnections(exclusive bool) int {
 	return 1
 }
 
-// ForPartition is the connection for the inputs of a partition in a worker's n-th lease on it. Each lease uses the next connection, in case
-// the last one is dead.
+// ForPartition returns the connection for the inputs of a partition in a worker's n-th lease on it. Each lease uses
+// the next connection, in case the last one is dead.
 func (l Connections) ForPartition(p, n int) *nats.Conn {
 	inputs := l.exceptFirst()
 	return inputs[(p+n)%len(inputs)]
 }
 
-// ForResults are the connections for results.
+// ForResults returns the connections for results.
 func (l Connections) ForResults(exclusive bool) Connections {
 	if exclusive {
 		return l[:1]
@@ -46,7 +46,7 @@ func (l Connections) ForResults(exclusive bool) Connections {
 	return l.exceptFirst()
 }
 
-// exceptFirst are all but the first, or the first if it is the only one.
+// exceptFirst returns all connections except the first, or the first if it is the only one.
 func (l Connections) exceptFirst() Connections {
 	if len(l) == 1 {
 		return l

@@ -11,11 +11,12 @@ import (
 // connectTimeout bounds how long one server may take to answer.
 const connectTimeout = 5 * time.Second
 
-// errStalled is why a connection is given up.
+// errStalled is the reason why a connection is closed after a stop of the process.
 var errStalled = errors.New("the process was stopped for a while, and what this connection held is too old")
 
-// dialer makes connections that deliver nothing late: the kernel drops what the server has not acknowledged within unacknowledged, and
-// what a connection held while the process was stopped goes neither way. It gives the connection below TLS.
+// dialer opens connections that deliver nothing late. The kernel drops bytes that the server hasn't acknowledged
+// within unacknowledged. If the process was stopped, bytes that a connection held go in neither direction. It returns
+// the connection below TLS.
 type dialer struct{ watch *pause.Watch }
 
 // Dial implements nats.CustomDialer.
@@ -27,18 +28,18 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	return &freshConn{Conn: raw, watch: d.watch, stalls: d.watch.Count()}, nil
 }
 
-// freshConn is a connection that ends with the first stall of the process.
+// freshConn is a connection that fails from the first stall of the process on.
 type freshConn struct {
 	net.Conn
 	watch  *pause.Watch
-	stalls uint64 // how many there had been when it was made
+	stalls uint64 // number of stalls when the connection was opened
 }
 
 func (c *freshConn) check() error {
 	if c.watch.Count() == c.stalls {
 		return nil
 	}
-	_ = c.Close() // who reads and who writes see it
+	_ = c.Close() // readers and writers get the error
 	return errStalled
 }
 

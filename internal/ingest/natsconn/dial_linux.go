@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// unacknowledged is how long the other end may leave sent bytes unacknowledged. Then the kernel drops them and ends the connection, also
-// when the process is gone; otherwise it would deliver them when a cut heals, up to a quarter of an hour later.
+// unacknowledged is how long the other end may leave sent bytes unacknowledged. Then the kernel drops them and closes
+// the connection, even if the process has ended. Otherwise it would deliver them when the network recovers, up to a
+// quarter of an hour later.
 const unacknowledged = 5 * time.Second
 
 // tcpUserTimeout is TCP_USER_TIMEOUT of linux/tcp.h, in milliseconds.

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// The kernel is told to drop what is not acknowledged.
+// The kernel drops bytes that are not acknowledged.
 func TestTheKernelDropsWhatIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

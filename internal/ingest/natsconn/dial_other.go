@@ -4,5 +4,5 @@ package natsconn
 
 import "syscall"
 
-// dropLate does nothing: only Linux can be told to drop what is not acknowledged.
+// dropLate does nothing, because only Linux can drop unacknowledged bytes after a time limit.
 func dropLate(_, _ string, _ syscall.RawConn) error { return nil }

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// What a connection holds when the process goes on after a stop goes neither way.
+// Bytes that a connection holds when the process continues after a stop go in neither direction.
 func TestAStallEndsAConnection(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func TestAStallEndsAConnection(t *testing.T) {
 	}
 }
 
-// What is published while there is no connection is not kept for the next one.
+// A message that is published without a connection isn't kept for the next one.
 func TestNothingIsKeptForTheNextConnection(t *testing.T) {
 	t.Parallel()
 	s := natstest.Plain(t, server.Options{})

@@ -14,27 +14,27 @@ import (
 // explainer says why a connection to a server did not come about.
 type explainer struct{ Server }
 
-// advice says what to look at after a connection that failed.
+// advice returns what to check after a failed connection.
 func (c explainer) advice(err error) string {
 	if text := c.explain(err); text != "" {
 		return text
 	}
 	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || isNetwork(err) {
-		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts a server of its own"
+		return "is a server running there, and is MILLRACE_NATS_URL right? Without it the worker starts its own server"
 	}
 	return "check MILLRACE_NATS_URL and the MILLRACE_NATS_ files"
 }
 
-// isNetwork says whether the server was not reached at all.
+// isNetwork reports whether the server wasn't reached at all.
 func isNetwork(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// explain says why a connection did not come about and what to do, where that has to do with who is who; otherwise
-// it is empty.
+// explain returns why a connection failed and what to do, if the reason is the identity of the worker or the server.
+// Otherwise it returns an empty text.
 func (c explainer) explain(err error) string {
-	inURL := strings.Contains(c.URL, "@") // the addresses hold a user or a token
+	inURL := strings.Contains(c.URL, "@") // the addresses contain a user or a token
 	var finding *fileFinding
 	if errors.As(err, &finding) {
 		return finding.Advice
@@ -47,9 +47,9 @@ func (c explainer) explain(err error) string {
 	}
 	switch {
 	case silent(err):
-		return "what answers there says nothing: is it a NATS server, and does its tls block have handshake_first? Set that to auto, since the worker waits for the server's first word"
+		return "the program at that address sends nothing: is it a NATS server, and does its tls block have handshake_first? Set that to auto, because the worker waits for the server to send first"
 	case errors.Is(err, nats.ErrAuthExpired):
-		return "what the worker shows has expired: " + c.renewal(inURL)
+		return "the worker's credentials have expired: " + c.renewal(inURL)
 	case errors.Is(err, nats.ErrAuthRevoked):
 		return "the server's operator has revoked this user: " + c.renewal(inURL)
 	case errors.Is(err, nats.ErrAccountAuthExpired):
@@ -59,18 +59,18 @@ func (c explainer) explain(err error) string {
 	case errors.Is(err, nats.ErrNkeysNotSupported):
 		return "the server knows no NKeys: unset " + nkeyVariable + ", or add the user to the server's configuration"
 	case errors.Is(err, nats.ErrSecureConnWanted):
-		return "the server there has no TLS: let MILLRACE_NATS_URL begin with nats:// and unset MILLRACE_NATS_TLS_CA, _CERT and _KEY, or switch TLS on at the server"
+		return "the server there has no TLS: let MILLRACE_NATS_URL begin with nats:// and unset MILLRACE_NATS_TLS_CA, _CERT and _KEY, or enable TLS on the server"
 	}
 	return ""
 }
 
-// silent says whether a server was reached and then said nothing.
+// silent reports whether a server was reached and then sent nothing.
 func silent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "read" && op.Timeout()
 }
 
-// explainServer is about a server's certificate that the worker does not take.
+// explainServer explains why the worker doesn't accept the server's certificate.
 func (c explainer) explainServer(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -83,81 +83,82 @@ func (c explainer) explainServer(err error) string {
 		}
 		return "none of the authorities in " + c.CA + " has issued the server's certificate: put the certificate of the one that did into the file of " + caVariable
 	case errors.As(err, &host):
-		return fmt.Sprintf("the server's certificate is not for the name %s but for %s: use a name of its in MILLRACE_NATS_URL, or have the server's certificate issued for this one",
+		return fmt.Sprintf("the server's certificate is not for the name %s but for %s: use one of its names in MILLRACE_NATS_URL, or have the server's certificate issued for this name",
 			host.Host, names(host.Certificate))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Sprintf("the server's certificate counts from %s to %s: renew it at the server, or set the clock of this machine",
+		return fmt.Sprintf("the server's certificate is valid from %s to %s: renew it at the server, or set the clock of this machine",
 			invalid.Cert.NotBefore.UTC().Format("2006-01-02 15:04"), invalid.Cert.NotAfter.UTC().Format("2006-01-02 15:04"))
 	case errors.As(err, &invalid):
-		return "the server's certificate cannot be used: have another issued for the server"
+		return "the server's certificate cannot be used: have a new one issued for the server"
 	}
 	var record tls.RecordHeaderError
 	if errors.As(err, &record) {
-		return "what answers there does not speak TLS as a NATS server does: check host and port in MILLRACE_NATS_URL"
+		return "the program at that address does not speak TLS as a NATS server does: check host and port in MILLRACE_NATS_URL"
 	}
 	return ""
 }
 
-// names lists whom a certificate is for.
+// names lists the names that a certificate is for.
 func names(c *x509.Certificate) string {
 	all := append([]string{}, c.DNSNames...)
 	for _, ip := range c.IPAddresses {
 		all = append(all, ip.String())
 	}
 	if len(all) == 0 {
-		return "nobody: it has no subject alternative names"
+		return "no name (it has no subject alternative names)"
 	}
 	return strings.Join(all, ", ")
 }
 
-// explainAlert is about a client's certificate that the server does not take. The alerts of TLS have no types that
-// can be asked for, so their texts are looked at.
+// explainAlert explains why the server doesn't accept the client's certificate. TLS alerts have no error types, so it
+// checks their texts.
 func (c explainer) explainAlert(err error) string {
 	text := err.Error()
 	alert := func(of string) bool { return strings.Contains(text, "remote error: tls: "+of) }
 	switch {
 	case (alert("certificate required") || alert("bad certificate")) && c.Cert == "":
-		return "the server asks for a certificate of the client: name one in " + certVariable + " and its key in " + keyVariable
+		return "the server requires a client certificate: name one in " + certVariable + " and its key in " + keyVariable
 	case alert("expired certificate"):
 		return "the server says that " + c.Cert + " has expired: have a new certificate issued, or set the server's clock"
 	case alert("certificate required"), alert("unknown certificate authority"), alert("bad certificate"), alert("unknown certificate"):
-		// The first because a client shows no certificate that the server's authorities did not issue.
-		return "the server does not take " + c.Cert + ": have it issued by an authority that the server's tls block names, for clients (extended key usage clientAuth)"
+		// This includes "certificate required", because a client sends no certificate that the server's authorities
+		// didn't issue.
+		return "the server does not accept " + c.Cert + ": have it issued by an authority that the server's tls block names, for clients (extended key usage clientAuth)"
 	case alert(""):
 		return "the server ended the TLS handshake: compare its tls block with MILLRACE_NATS_TLS_CA, _CERT and _KEY"
 	case errors.Is(err, nats.ErrTLS) && c.Cert == "":
-		return "the server closed the connection in the TLS handshake, as one does that asks for a client's certificate: name one in " + certVariable + " and its key in " + keyVariable
+		return "the server closed the connection in the TLS handshake, as servers do that require a client certificate: name one in " + certVariable + " and its key in " + keyVariable
 	case errors.Is(err, nats.ErrTLS):
 		return "the server closed the connection in the TLS handshake: its log says why; check that an authority in its tls block has issued " + c.Cert
 	}
 	return ""
 }
 
-// explainRefusal is about a user whom the server does not know.
+// explainRefusal explains the refusal of a user that the server doesn't know.
 func (c explainer) explainRefusal(inURL bool) string {
 	switch {
 	case c.Creds != "":
-		return "the server does not take the user of " + c.Creds + ": is it a user of this server's operator, and not deleted? Write others to the file of " + credsVariable
+		return "the server does not accept the user of " + c.Creds + ": does the user belong to this server's operator, and does it still exist? Write other credentials to the file of " + credsVariable
 	case c.NKey != "":
 		return "the server does not know the user whose seed is in " + c.NKey + ": add its public key (worker check prints it) to the server's users, or change the file of " + nkeyVariable
 	case inURL:
-		return "the server does not take the user, password or token in MILLRACE_NATS_URL: check them there and in the server's configuration"
+		return "the server does not accept the user, password or token in MILLRACE_NATS_URL: check them there and in the server's configuration"
 	case c.Cert != "":
-		return "no user of the server belongs to the certificate " + c.Cert + ": with verify_and_map one must be named as the certificate's subject or alternative name is; " +
+		return "no user of the server belongs to the certificate " + c.Cert + ": with verify_and_map the server needs a user with the name of the certificate's subject or alternative name; " +
 			"otherwise set MILLRACE_NATS_CREDS, MILLRACE_NATS_NKEY or a user in MILLRACE_NATS_URL"
 	}
-	return "the server asks for a user, and the worker has none: set " + credsVariable + ", " + nkeyVariable + " or a user in MILLRACE_NATS_URL"
+	return "the server requires a user, and the worker has none: set " + credsVariable + ", " + nkeyVariable + " or a user in MILLRACE_NATS_URL"
 }
 
-// renewal is how what the worker shows is renewed.
+// renewal returns how to renew the worker's credentials.
 func (c explainer) renewal(inURL bool) string {
 	switch {
 	case c.Creds != "":
-		return "write new credentials to " + c.Creds + " (" + credsVariable + "); they count from the next connection on, which is tried all the time"
+		return "write new credentials to " + c.Creds + " (" + credsVariable + "); they take effect with the next connection, which the worker keeps trying"
 	case c.NKey != "":
 		return "have the server's operator renew the user of " + nkeyVariable
 	case inURL:
-		return "set another user in MILLRACE_NATS_URL and start the worker again"
+		return "set another user in MILLRACE_NATS_URL and restart the worker"
 	}
 	return "renew what " + certVariable + " names"
 }

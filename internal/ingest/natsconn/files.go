@@ -9,16 +9,16 @@ const (
 	keyVariable   = "MILLRACE_NATS_TLS_KEY"
 )
 
-// fileFinding is what was found in one file. As an error it is a whole sentence.
+// fileFinding describes the state of one file. As an error it is a whole sentence.
 type fileFinding struct {
-	Variable string // that names the file
+	Variable string // the variable that names the file
 	Path     string
-	Found    string // what it is, or what is wrong with it
-	Advice   string // what to do; empty where nothing is wrong
-	Wrong    bool   // with this file no connection comes about
+	Found    string // what the file is, or what is wrong with it
+	Advice   string // what to do; empty if nothing is wrong
+	Wrong    bool   // no connection can succeed with this file
 }
 
-// Error says what is wrong and what to do.
+// Error returns the problem and what to do.
 func (f *fileFinding) Error() string {
 	return f.Variable + ": " + f.Path + " " + f.Found + ": " + f.Advice
 }

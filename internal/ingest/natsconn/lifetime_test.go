@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestLifetimeEndsToTheMoment: what counts until a moment counts no more at it, and from a moment on counts at it.
+// TestLifetimeEndsToTheMoment: a lifetime includes its first moment and excludes its last.
 func TestLifetimeEndsToTheMoment(t *testing.T) {
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	life := lifetime{from, from.AddDate(0, 0, 100)}

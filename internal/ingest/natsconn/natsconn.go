@@ -19,13 +19,13 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// pingInterval is how often the server is asked whether it is there; after two that it did not answer the connection
-// counts as lost. A cut that neither end is told of is noticed by nothing else.
+// pingInterval is the interval between pings to the server. After two pings without an answer, the connection
+// counts as lost. Nothing else detects a cut that neither end is told about.
 const pingInterval = 10 * time.Second
 
-// Open opens a connection that, once open, reconnects for ever, even if the server refuses it meanwhile: credentials
-// that have expired are replaced on disk, and are read again for each attempt. What happens to it is logged, and
-// reconnected is called when it has come back.
+// Open opens a connection. Once open, it reconnects forever, even if the server refuses it for a while: expired
+// credentials can be replaced on disk, and are read again for each attempt. Open logs what happens to the connection,
+// and calls reconnected after each reconnect.
 func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Conn, error) {
 	opts, err := c.options()
 	if err != nil {
@@ -39,8 +39,8 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 		nats.PingInterval(pingInterval),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),
-		// What is published while there is no connection fails at once. Kept for the next connection, it could come so late that
-		// the result stream no longer knows its id.
+		// A publish without a connection fails at once. If it were kept for the next connection, it could arrive so
+		// late that the result stream has forgotten its id.
 		nats.ReconnectBufSize(-1),
 		nats.SetCustomDialer(dialer{pause.Process()}),
 		nats.ReconnectWait(250*time.Millisecond),
@@ -60,8 +60,8 @@ func Open(c Server, name string, log *slog.Logger, reconnected func()) (*nats.Co
 			if sub != nil {
 				subject = sub.Subject
 			}
-			if errors.Is(err, nats.ErrPermissionViolation) { // a message of its own: thousands of them hide no other
-				log.Warn("NATS permissions violation", "error", err, "advice", "allow it to the worker's user: docs/security.md lists what it needs")
+			if errors.Is(err, nats.ErrPermissionViolation) { // a separate message, so that thousands of them don't hide others
+				log.Warn("NATS permissions violation", "error", err, "advice", "grant it to the worker's user: docs/security.md lists the permissions that it needs")
 				return
 			}
 			log.Warn("NATS connection", "subject", subject, "error", err)

@@ -12,7 +12,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// connectFails connects in vain, and returns what is said of it.
+// connectFails makes a connection that must fail, and returns the error text.
 func connectFails(t *testing.T, c Server) string {
 	t.Helper()
 	nc, err := Open(c, "test", slog.New(slog.DiscardHandler), func() {})
@@ -39,7 +39,7 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 		{"nobody there", Server{URL: "nats://127.0.0.1:1"},
 			[]string{"nats://127.0.0.1:1", "is a server running there", "MILLRACE_NATS_URL"}},
 		{"wrong password", Server{URL: "nats://ann:pass-wrong@" + addr},
-			[]string{"nats://" + addr, "Authorization", "does not take the user, password or token in MILLRACE_NATS_URL"}},
+			[]string{"nats://" + addr, "Authorization", "does not accept the user, password or token in MILLRACE_NATS_URL"}},
 		{"bad address", Server{URL: "nats://ann:pass-wrong@host:port"}, []string{"bad address", "invalid port", "MILLRACE_NATS_URL"}},
 		{"no credentials", Server{URL: "nats://" + addr, Creds: empty + ".gone"}, []string{"MILLRACE_NATS_CREDS", "no such file"}},
 		{"no seed", Server{URL: "nats://" + addr, NKey: empty}, []string{"MILLRACE_NATS_NKEY", empty}},

@@ -6,8 +6,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// options are what a client connects with. Each connection reads the files anew and fails with a *fileFinding that
-// says what is wrong with one by then.
+// options returns the options of the NATS client. Each connection reads the files again, and fails with a
+// *fileFinding if one has become invalid.
 func (c Server) options() ([]nats.Option, error) {
 	if err := c.wrong(time.Now()); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (c Server) options() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// secure demands TLS, with the files as they are at each connection.
+// secure requires TLS, with the files as they are at each connection.
 func (c Server) secure() nats.Option {
 	var cert nats.TLSCertHandler
 	var roots nats.RootCAsHandler

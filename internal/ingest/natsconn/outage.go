@@ -10,52 +10,52 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// outage is what the log says while a connection is lost: that it is, and then why it does not come back. The client
-// itself tells of some failures and not of others, such as a server's certificate that has expired.
+// outage logs that a connection is lost, and then why it isn't back. The client library reports only some failures.
+// For example, it doesn't report a server certificate that has expired.
 type outage struct {
 	log     *slog.Logger
-	explain func(error) string // what to do
-	watched atomic.Bool        // somebody waits for its end
+	explain func(error) string // returns what to do
+	watched atomic.Bool        // a watch runs
 
 	mu   sync.Mutex
-	last error // of the latest attempt that the client told of
+	last error // error of the latest attempt that the client reported
 }
 
 const (
-	firstWord = time.Second      // until the first word on why a connection is not back
-	everyWord = 30 * time.Second // until each that follows
+	firstWord = time.Second      // time until the first log line about why a connection isn't back
+	everyWord = 30 * time.Second // time between further log lines
 )
 
-// refused says whether err is a server's word on who the worker is, or a file's that says so.
+// refused reports whether err is about the worker's identity, from a server or from a file.
 func refused(err error) bool {
 	var finding *fileFinding
 	return errors.As(err, &finding) || errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
 		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
 }
 
-// began is the client's word that a connection is lost.
+// began is called by the client when a connection is lost.
 func (o *outage) began(nc *nats.Conn, err error) {
-	if nc.IsClosed() { // by us
+	if nc.IsClosed() { // by this process
 		return
 	}
 	o.log.Warn("disconnected from NATS, reconnecting", "error", err)
 	if o.watched.CompareAndSwap(false, true) {
-		o.note(nil) // what an outage before was for
+		o.note(nil) // forget the error of an earlier outage
 		go o.watch(nc)
 	}
 }
 
-// failed is the client's word that an attempt reached no server.
+// failed is called by the client when an attempt reached no server.
 func (o *outage) failed(_ *nats.Conn, err error) { o.note(err) }
 
-// note keeps why an attempt failed for the watch to say: there are several a second.
+// note records why an attempt failed, for watch to log. There are several attempts per second.
 func (o *outage) note(err error) {
 	o.mu.Lock()
 	o.last = err
 	o.mu.Unlock()
 }
 
-// watch says every now and then why there is no connection, until there is.
+// watch logs at intervals why there is no connection, until there is one.
 func (o *outage) watch(nc *nats.Conn) {
 	since, spoken := time.Now(), time.Time{}
 	tick := time.NewTicker(firstWord)
@@ -63,7 +63,7 @@ func (o *outage) watch(nc *nats.Conn) {
 	for now := range tick.C {
 		if over(nc) {
 			o.watched.Store(false)
-			// One that began just before that started no watch, for there was this.
+			// An outage that began just before this line started no watch of its own, because this one was running.
 			if over(nc) || !o.watched.CompareAndSwap(false, true) {
 				return
 			}
@@ -76,7 +76,7 @@ func (o *outage) watch(nc *nats.Conn) {
 	}
 }
 
-// over says whether there is a connection, or there will be none.
+// over reports whether the connection is up, or closed for good.
 func over(nc *nats.Conn) bool { return nc.IsConnected() || nc.IsClosed() }
 
 func (o *outage) say(nc *nats.Conn, lasted time.Duration) {
@@ -84,7 +84,7 @@ func (o *outage) say(nc *nats.Conn, lasted time.Duration) {
 	err := o.last
 	o.mu.Unlock()
 	if e := nc.LastError(); e != nil {
-		err = e // where a server was reached and something did not suit
+		err = e // a server was reached, but the handshake failed
 	}
 	if err == nil {
 		err = nats.ErrNoServers

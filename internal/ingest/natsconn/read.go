@@ -10,25 +10,25 @@ import (
 	"syscall"
 )
 
-// maxFileBytes bounds what is read of a file: a path that is wrong may lead to anything. All authorities that an
+// maxFileBytes bounds how much of a file is read, because a wrong path may name anything. All authorities that an
 // operating system trusts are less than 300 KiB.
 const maxFileBytes = 1 << 20
 
-// read reads a file, or says why it cannot be used.
+// read reads a file, or reports why it can't be used.
 func read(variable, path string) ([]byte, *fileFinding) {
 	wrong := func(found, advice string) *fileFinding {
 		return &fileFinding{Variable: variable, Path: path, Found: found, Advice: advice, Wrong: true}
 	}
 	file, err := os.Open(path)
 	if err == nil {
-		defer func() { _ = file.Close() }() // read only: nothing to lose
+		defer func() { _ = file.Close() }() // opened only for reading, so the error doesn't matter
 		var data []byte
 		if data, err = io.ReadAll(io.LimitReader(file, maxFileBytes+1)); err == nil {
 			switch {
 			case len(data) > maxFileBytes:
 				return nil, wrong(fmt.Sprintf("is larger than %d bytes", maxFileBytes), "name the right file")
 			case len(bytes.TrimSpace(data)) == 0:
-				return nil, wrong("is empty", "fill it, or name another")
+				return nil, wrong("is empty", "fill it, or name another file")
 			}
 			return data, nil
 		}
@@ -39,7 +39,7 @@ func read(variable, path string) ([]byte, *fileFinding) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, wrong("is not there: "+err.Error(), "name a file that is, or mount the Secret that holds it")
+		return nil, wrong("does not exist: "+err.Error(), "name an existing file, or mount the Secret that holds it")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, wrong(fmt.Sprintf("may not be read by user %d: %v", os.Geteuid(), err),
 			"let the worker's user read it (in Kubernetes: fsGroup, and the Secret's defaultMode 0440)")

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is a user whom no file of the test belongs to.
+// nobody is a user that owns no file of the test.
 const nobody = 65534
 
-// TestAFileOfAnotherUser reads as a worker does that does not run as root, whoever runs the test.
+// TestAFileOfAnotherUser reads as a worker that doesn't run as root, whichever user runs the test.
 func TestAFileOfAnotherUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seed")
 	if err := os.WriteFile(path, []byte("SUAseed"), 0o000); err != nil {
@@ -22,7 +22,7 @@ func TestAFileOfAnotherUser(t *testing.T) {
 	}
 	found := make(chan *fileFinding)
 	go func() {
-		// What a thread may read is changed for this one alone, which ends with its goroutine.
+		// Only the permissions of this thread change. It ends with its goroutine.
 		runtime.LockOSThread()
 		if os.Geteuid() == 0 {
 			if _, err := unix.SetfsuidRetUid(nobody); err != nil {

@@ -32,7 +32,7 @@ type authority struct {
 	file string // its certificate, PEM
 }
 
-// span is when something counts, from now.
+// span is a period of validity relative to now.
 type span struct{ from, until time.Duration }
 
 var (
@@ -85,7 +85,7 @@ func (a *authority) write(name, kind string, raw []byte) string {
 	return writeFile(a.t, filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
 }
 
-// issue writes a certificate and its key. A server's is for the host 127.0.0.1 or another.
+// issue writes a certificate and its key. A server's certificate is for the host 127.0.0.1 or another.
 func (a *authority) issue(name string, counts span, usage x509.ExtKeyUsage, host string) (cert, key string) {
 	a.t.Helper()
 	template, k := certificate(name, counts), newKey(a.t)
@@ -107,7 +107,7 @@ func (a *authority) client(name string, counts span) (cert, key string) {
 	return a.issue(name, counts, x509.ExtKeyUsageClientAuth, "")
 }
 
-// secureServer has a certificate for a host, and asks clients for one if verify is set.
+// secureServer starts a server with a certificate for a host. It requires client certificates if verify is set.
 func (a *authority) secureServer(counts span, host string, verify bool, o server.Options) *server.Server {
 	a.t.Helper()
 	cert, key := a.issue("server-"+host, counts, x509.ExtKeyUsageServerAuth, host)
@@ -133,7 +133,7 @@ func writeFile(t *testing.T, path string, data []byte) string {
 	return path
 }
 
-// operators is a server whose users have JWTs, and who issues them.
+// operators has a server whose users have JWTs, and the keys that issue them.
 type operators struct {
 	t       *testing.T
 	server  *server.Server
@@ -181,10 +181,10 @@ func seedOf(t *testing.T, key nkeys.KeyPair) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes.Clone(seed) // it is the key pair's own
+	return bytes.Clone(seed) // the slice belongs to the key pair
 }
 
-// credentials is a credentials file of a new user. by is the account that signs; nil for the server's.
+// credentials returns a credentials file of a new user. by is the account that signs; nil means the server's.
 func (o *operators) credentials(name string, expires time.Time, by nkeys.KeyPair) (text []byte, public string) {
 	o.t.Helper()
 	if by == nil {
@@ -212,13 +212,13 @@ func (o *operators) file(name string, text []byte) string {
 	return writeFile(o.t, filepath.Join(o.dir, name), text)
 }
 
-// reconnections tells of a connection that has come back.
+// reconnections signals each reconnect.
 type reconnections chan struct{}
 
 func (r reconnections) one() {
 	select {
 	case r <- struct{}{}:
-	default: // one that nobody has waited for
+	default: // a reconnect that no test waits for
 	}
 }
 

@@ -17,7 +17,7 @@ type Server struct {
 	Key   string // PEM, its private key
 }
 
-// Inspect looks at the files that c names, without a server.
+// Inspect checks the files that c names, without a server.
 func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
 	for _, f := range c.inspectFiles(now) {
 		found := finding.Finding{What: f.Variable, Found: f.Path + " " + f.Found, Advice: f.Advice}
@@ -32,7 +32,7 @@ func (c Server) Inspect(now time.Time) (findings []finding.Finding) {
 	return findings
 }
 
-// inspectFiles looks at every file that is named, as of now.
+// inspectFiles checks every file that c names, as of now.
 func (c Server) inspectFiles(now time.Time) []*fileFinding {
 	var all []*fileFinding
 	if c.Creds != "" {
@@ -50,7 +50,7 @@ func (c Server) inspectFiles(now time.Time) []*fileFinding {
 	return all
 }
 
-// wrong is everything that keeps a connection from coming about, as one error; nil if there is nothing.
+// wrong returns every problem that prevents a connection as one error; nil if there is none.
 func (c Server) wrong(now time.Time) error {
 	var errs []error
 	for _, finding := range c.inspectFiles(now) {

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// connects makes a connection and says something over it.
+// connects opens a connection and publishes over it.
 func connects(t *testing.T, c Server) {
 	t.Helper()
 	nc, err := Open(c, "test", slog.New(slog.DiscardHandler), func() {})
@@ -28,7 +28,7 @@ func connects(t *testing.T, c Server) {
 	}
 }
 
-// refusedWith connects in vain and looks for parts of what is said of it.
+// refusedWith makes a connection that must fail, and checks the error text for parts.
 func refusedWith(t *testing.T, c Server, parts ...string) {
 	t.Helper()
 	got := connectFails(t, c)
@@ -69,11 +69,11 @@ func TestTLS(t *testing.T) {
 			[]string{"no authority that this system knows", "name the file of the one that did in MILLRACE_NATS_TLS_CA"}},
 		{"another authority", Server{URL: "tls://" + plain, CA: others.file},
 			[]string{"none of the authorities in " + others.file, "MILLRACE_NATS_TLS_CA"}},
-		{"server's certificate expired", Server{URL: "tls://" + expired, CA: ours.file}, []string{"the server's certificate counts from", "renew it at the server"}},
+		{"server's certificate expired", Server{URL: "tls://" + expired, CA: ours.file}, []string{"the server's certificate is valid from", "renew it at the server"}},
 		{"wrong host name", Server{URL: "tls://" + elsewhere, CA: ours.file},
 			[]string{"not for the name 127.0.0.1 but for nats.example.com", "MILLRACE_NATS_URL"}},
 		{"no client's certificate", Server{URL: "tls://" + verifying, CA: ours.file},
-			[]string{"asks for a", "client", "MILLRACE_NATS_TLS_CERT", "MILLRACE_NATS_TLS_KEY"}},
+			[]string{"a client certificate", "MILLRACE_NATS_TLS_CERT", "MILLRACE_NATS_TLS_KEY"}},
 		{"client's certificate of another authority", Server{URL: "tls://" + verifying, CA: ours.file, Cert: strange, Key: strangeKey},
 			[]string{"tls block", strange}},
 		{"client's certificate not for clients", Server{URL: "tls://" + verifying, CA: ours.file, Cert: servers, Key: serversKey},
@@ -81,16 +81,16 @@ func TestTLS(t *testing.T) {
 		{"client's certificate expired", Server{URL: "tls://" + verifying, CA: ours.file, Cert: oldCert, Key: oldKey},
 			[]string{"MILLRACE_NATS_TLS_CERT: " + oldCert, "expired at", "s ago", "have a new certificate issued"}},
 		{"client's certificate of the future", Server{URL: "tls://" + verifying, CA: ours.file, Cert: newCert, Key: newKey},
-			[]string{newCert, "does not count before", "set the clock"}},
+			[]string{newCert, "is not valid before", "set the clock"}},
 		{"key of another certificate", Server{URL: "tls://" + verifying, CA: ours.file, Cert: cert, Key: strangeKey},
-			[]string{"MILLRACE_NATS_TLS_KEY: " + strangeKey, "does not fit " + cert}},
+			[]string{"MILLRACE_NATS_TLS_KEY: " + strangeKey, "does not match " + cert}},
 		{"key locked", Server{URL: "tls://" + verifying, Cert: cert, Key: locked}, []string{locked, "encrypted", "store it decrypted"}},
 		{"key and certificate exchanged", Server{URL: "tls://" + verifying, Cert: key, Key: cert},
 			[]string{"MILLRACE_NATS_TLS_CERT: " + key, "holds no certificate but PRIVATE KEY", "MILLRACE_NATS_TLS_KEY: " + cert, "holds no private key but CERTIFICATE"}},
 		{"no PEM", Server{URL: "tls://" + verifying, CA: text, Cert: text, Key: text},
 			[]string{"MILLRACE_NATS_TLS_CA: " + text + " is not PEM", "MILLRACE_NATS_TLS_CERT: " + text + " is not PEM", "MILLRACE_NATS_TLS_KEY: " + text + " is not PEM"}},
 		{"missing", Server{URL: "tls://" + verifying, CA: missing, Cert: missing, Key: missing},
-			[]string{"MILLRACE_NATS_TLS_CA: " + missing + " is not there", "MILLRACE_NATS_TLS_CERT: " + missing, "MILLRACE_NATS_TLS_KEY: " + missing, "mount the Secret"}},
+			[]string{"MILLRACE_NATS_TLS_CA: " + missing + " does not exist", "MILLRACE_NATS_TLS_CERT: " + missing, "MILLRACE_NATS_TLS_KEY: " + missing, "mount the Secret"}},
 		{"empty", Server{URL: "tls://" + verifying, CA: empty}, []string{empty + " is empty"}},
 		{"a directory", Server{URL: "tls://" + verifying, CA: filepath.Dir(text)}, []string{"is a directory", "name the file in it"}},
 	} {
@@ -104,23 +104,23 @@ func TestTLSOnOneSideOnly(t *testing.T) {
 	without := natstest.Plain(t, server.Options{}).Addr().String()
 	refusedWith(t, Server{URL: "tls://" + without, CA: ours.file}, "the server there has no TLS", "nats://")
 	with := ours.secureServer(current, "127.0.0.1", false, server.Options{}).Addr().String()
-	// A client turns to TLS by itself where the server has it: nothing is sent in the clear.
+	// A client switches to TLS if the server offers it, so nothing is sent in the clear.
 	refusedWith(t, Server{URL: "nats://" + with}, "no authority that this system knows")
 	connects(t, Server{URL: "nats://" + with, CA: ours.file})
 }
 
-// TestTLSBeforeTheFirstWord: such a server waits for the worker, and the worker for the server.
+// TestTLSBeforeTheFirstWord: such a server waits for the worker, while the worker waits for the server.
 func TestTLSBeforeTheFirstWord(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
 	first := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true}).Addr().String()
-	refusedWith(t, Server{URL: "tls://" + first, CA: ours.file}, "says nothing", "handshake_first")
+	refusedWith(t, Server{URL: "tls://" + first, CA: ours.file}, "sends nothing", "handshake_first")
 	both := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Millisecond})
 	connects(t, Server{URL: "tls://" + both.Addr().String(), CA: ours.file})
 }
 
-// TestACertificateReplacedOnDisk has the certificate expire while the worker runs. The connection lasts; the next one fails
-// and says why, until a new certificate lies there.
+// TestACertificateReplacedOnDisk lets the certificate expire while the worker runs. The connection lasts. The next
+// one fails and reports why, until the file has a new certificate.
 func TestACertificateReplacedOnDisk(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t, "ours")
@@ -150,7 +150,7 @@ func TestACertificateReplacedOnDisk(t *testing.T) {
 	again.await(t)
 }
 
-// replace puts a file's contents into the place of another at once, as a renewed Secret comes.
+// replace replaces a file atomically, as Kubernetes does with a renewed Secret.
 func replace(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
@@ -169,7 +169,7 @@ func TestInspectSaysHowLongFilesCount(t *testing.T) {
 	for _, f := range (Server{CA: ours.file, Cert: cert, Key: key}).Inspect(time.Now()) {
 		want := finding.OK
 		if f.What == "MILLRACE_NATS_TLS_CERT" {
-			want = finding.Warning // less than a tenth of its life is left
+			want = finding.Warning // less than a tenth of its lifetime is left
 		}
 		if f.Level != want || want == finding.Warning && (!strings.Contains(f.Found, "expires at") || !strings.Contains(f.Advice, "have a new certificate issued")) {
 			t.Errorf("%s: %s, want %s", f.Level, f, want)

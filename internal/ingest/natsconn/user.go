@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	newCreds = "have new credentials issued (nsc generate creds) and write them to the file; they count from the next connection on"
+	newCreds = "have new credentials issued (nsc generate creds) and write them to the file; they take effect with the next connection"
 	newSeed  = "name a file with the seed of a user, which begins with SU (nk -gen user)"
 )
 
 // credsFile is the path of a credentials file: a user's JWT and the seed that goes with it.
 type credsFile string
 
-// inspect looks at the file.
+// inspect checks the file.
 func (c credsFile) inspect(now time.Time) *fileFinding {
 	data, bad := read(credsVariable, string(c))
 	if bad != nil {
@@ -31,15 +31,15 @@ func (c credsFile) inspect(now time.Time) *fileFinding {
 		f.Found = "is not a credentials file: it has no JWT"
 		return f
 	}
-	// What the parsers say of a broken token or seed may quote it, so it is not passed on.
+	// The parsers' errors for a broken token or seed may quote it, so they aren't passed on.
 	claims, err := jwt.DecodeUserClaims(token)
 	if err != nil {
-		f.Found = "has a JWT that cannot be read or is none of a user"
+		f.Found = "has a JWT that cannot be read or does not belong to a user"
 		return f
 	}
 	key, err := nkeys.ParseDecoratedUserNKey(data)
 	if err != nil {
-		f.Found = "has no seed of a user behind the JWT"
+		f.Found = "has no seed of a user after the JWT"
 		return f
 	}
 	defer key.Wipe()
@@ -76,13 +76,13 @@ func (c credsFile) sign(nonce []byte) ([]byte, error) {
 	defer clear(data)
 	key, err := nkeys.ParseDecoratedUserNKey(data)
 	if err != nil {
-		return nil, errors.New("the seed went out of " + string(c))
+		return nil, errors.New("there is no longer a seed in " + string(c))
 	}
 	defer key.Wipe()
 	return key.Sign(nonce)
 }
 
-// orNever is the first of the times that is set, in seconds; the zero time if none is.
+// orNever returns the first time that is set, in seconds; the zero time if none is.
 func orNever(seconds ...int64) time.Time {
 	for _, s := range seconds {
 		if s != 0 {
@@ -95,7 +95,7 @@ func orNever(seconds ...int64) time.Time {
 // seedFile is the path of a file with the NKey seed of a user.
 type seedFile string
 
-// inspect looks at the file.
+// inspect checks the file.
 func (s seedFile) inspect() *fileFinding {
 	key, public, bad := s.read()
 	if bad != nil {
@@ -127,7 +127,7 @@ func (s seedFile) read() (key nkeys.KeyPair, public string, bad *fileFinding) {
 	return key, public, nil
 }
 
-// sign signs for the user that the worker started as: the client cannot become another one.
+// sign signs for the user that the worker started as: because the client can't become another user.
 func (s seedFile) sign(public string, nonce []byte) ([]byte, error) {
 	key, now, bad := s.read()
 	if bad != nil {
@@ -136,7 +136,7 @@ func (s seedFile) sign(public string, nonce []byte) ([]byte, error) {
 	defer key.Wipe()
 	if now != public {
 		return nil, &fileFinding{Variable: nkeyVariable, Path: string(s), Wrong: true,
-			Found: "holds the seed of another user than at the worker's start", Advice: "start the worker again"}
+			Found: "holds the seed of another user than at the worker's start", Advice: "restart the worker"}
 	}
 	return key.Sign(nonce)
 }

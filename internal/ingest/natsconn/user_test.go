@@ -33,12 +33,12 @@ func TestCredentialsFiles(t *testing.T) {
 		want []string
 	}{
 		{"expired", old, []string{"expired at", "s ago", "nsc generate creds"}},
-		{"of another operator", strange, []string{"Authorization", "does not take the user of", "is it a user of this server's operator"}},
+		{"of another operator", strange, []string{"Authorization", "does not accept the user of", "does the user belong to this server's operator"}},
 		{"empty", nil, []string{"is empty"}},
 		{"text", []byte("nothing of the kind"), []string{"is not a credentials file: it has no JWT"}},
 		{"JWT damaged", append([]byte("-----BEGIN NATS USER JWT-----\neyJnothing.of.it\n------END NATS USER JWT------\n"), seed...),
 			[]string{"has a JWT that cannot be read"}},
-		{"seed missing", token, []string{"has no seed of a user behind the JWT"}},
+		{"seed missing", token, []string{"has no seed of a user after the JWT"}},
 		{"seed of another user", append(append(bytes.Clone(token), border...), otherSeed...), []string{"a JWT and a seed of different users"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -47,9 +47,9 @@ func TestCredentialsFiles(t *testing.T) {
 			refusedWith(t, Server{URL: url, Creds: path}, append(c.want, "MILLRACE_NATS_CREDS", path)...)
 		})
 	}
-	refusedWith(t, Server{URL: url}, "the server asks for a user, and the worker has none", "MILLRACE_NATS_CREDS")
+	refusedWith(t, Server{URL: url}, "the server requires a user, and the worker has none", "MILLRACE_NATS_CREDS")
 	missing := filepath.Join(o.dir, "missing")
-	refusedWith(t, Server{URL: url, Creds: missing}, "MILLRACE_NATS_CREDS: "+missing+" is not there", "mount the Secret")
+	refusedWith(t, Server{URL: url, Creds: missing}, "MILLRACE_NATS_CREDS: "+missing+" does not exist", "mount the Secret")
 }
 
 func TestNKeys(t *testing.T) {
@@ -105,11 +105,11 @@ func TestAnNKeyReplacedOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.Await(t, "holds the seed of another user than at the worker's start")
-	log.Await(t, "start the worker again")
+	log.Await(t, "restart the worker")
 }
 
-// TestCredentialsThatExpireWhileRunning: the server ends the connection. The worker does not, and goes on with what lies on
-// the disk later.
+// TestCredentialsThatExpireWhileRunning: the server closes the connection. The worker keeps running, and continues
+// when the file has new credentials.
 func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	t.Parallel()
 	o := newOperators(t)
@@ -124,7 +124,7 @@ func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	log.Await(t, "disconnected from NATS, reconnecting")
 	log.Await(t, "not connected to NATS, trying again")
 	log.Await(t, "expired at")
-	log.Await(t, "they count from the next connection on")
+	log.Await(t, "they take effect with the next connection")
 	if nc.IsClosed() {
 		t.Fatal("the client has given up")
 	}
@@ -133,7 +133,7 @@ func TestCredentialsThatExpireWhileRunning(t *testing.T) {
 	again.await(t)
 }
 
-// TestAUserRemovedWhileRunning: the server sends the worker away and refuses it from then on.
+// TestAUserRemovedWhileRunning: the server closes the worker's connection and refuses it from then on.
 func TestAUserRemovedWhileRunning(t *testing.T) {
 	t.Parallel()
 	user, other := createKey(t, nkeys.CreateUser), createKey(t, nkeys.CreateUser)

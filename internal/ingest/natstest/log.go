@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Patience bounds how long a test waits for something that must happen; it is never slept through.
+// Patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
 const Patience = time.Minute
 
-// Log sends what is logged to the test's own log, as long as the test runs, and remembers it.
+// Log writes log lines to the test's log while the test runs, and remembers them.
 type Log struct {
 	mu      sync.Mutex
 	t       *testing.T // nil once the test is over
@@ -23,7 +23,7 @@ type Log struct {
 	changed chan struct{}
 }
 
-// NewLog makes a log for t.
+// NewLog returns a log for t.
 func NewLog(t *testing.T) *Log {
 	l := &Log{t: t, changed: make(chan struct{}, 1)}
 	t.Cleanup(func() {
@@ -34,7 +34,7 @@ func NewLog(t *testing.T) *Log {
 	return l
 }
 
-// Logger writes to l.
+// Logger returns a logger that writes to l.
 func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func (l *Log) Write(p []byte) (int, error) {
@@ -51,21 +51,21 @@ func (l *Log) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Has says whether text was logged.
+// Has reports whether text was logged.
 func (l *Log) Has(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Contains(l.text.String(), text)
 }
 
-// Count is how often text was logged.
+// Count returns how often text was logged.
 func (l *Log) Count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), text)
 }
 
-// Await returns once text was logged.
+// Await waits until text was logged.
 func (l *Log) Await(t *testing.T, text string) {
 	t.Helper()
 	deadline := time.After(Patience)

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// Proxy stands between clients and a server on TCP. It can hold up one direction, cut connections, refuse new ones, and lose
-// messages on their way to the clients.
+// Proxy is a TCP proxy between clients and a server. It can hold bytes in one direction, cut connections, refuse new
+// ones, and drop messages to the clients.
 type Proxy struct {
-	Up, Down Valve // towards the server, and from it
+	Up, Down Valve // to the server, and from the server
 
 	listener net.Listener
 	target   string
@@ -21,7 +21,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	conns    map[net.Conn]bool
 	refusing bool
-	lose     func(subject string, body []byte) bool // nil: nothing is lost
+	lose     func(subject string, body []byte) bool // nil: nothing is dropped
 	wg       sync.WaitGroup
 }
 
@@ -44,7 +44,7 @@ func NewProxy(t testing.TB, addr, target string) *Proxy {
 	return p
 }
 
-// URL is where clients connect.
+// URL returns the address for clients.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
 // Cut closes all connections; clients may connect again.
@@ -52,11 +52,11 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
-		_ = c.Close() // what copies notices, and removes it
+		_ = c.Close() // the goroutines that copy notice this and remove it
 	}
 }
 
-// Refuse cuts, and lets nobody connect until it is called with false.
+// Refuse closes all connections and refuses new ones until it is called with false.
 func (p *Proxy) Refuse(refusing bool) {
 	p.mu.Lock()
 	p.refusing = refusing
@@ -66,7 +66,8 @@ func (p *Proxy) Refuse(refusing bool) {
 	}
 }
 
-// Lose has messages to the clients dropped that lose says true for. It is asked for one at a time; nil loses nothing.
+// Lose drops messages to the clients for which lose returns true. There is one call of lose at a time. With nil
+// nothing is dropped.
 func (p *Proxy) Lose(lose func(subject string, body []byte) bool) {
 	p.mu.Lock()
 	p.lose = lose
@@ -119,7 +120,7 @@ func (p *Proxy) remove(conns ...net.Conn) {
 	}
 }
 
-// copy moves what a client says.
+// copy forwards bytes from a client to the server.
 func (p *Proxy) copy(server, client net.Conn) {
 	buffer := make([]byte, 1<<16)
 	for {
@@ -133,22 +134,22 @@ func (p *Proxy) copy(server, client net.Conn) {
 	}
 }
 
-// forward moves what the server says, one operation of the protocol at a time.
+// forward forwards bytes from the server to a client, one operation of the protocol at a time.
 func (p *Proxy) forward(client, server net.Conn) {
 	in := bufio.NewReaderSize(server, 1<<16)
 	out := bufio.NewWriterSize(client, 1<<16)
 	for {
 		operation, subject, body, err := readOperation(in)
 		if err != nil {
-			_ = out.Flush() // what came before the end is the client's
+			_ = out.Flush() // bytes from before the end still go to the client
 			return
 		}
 		if !p.Down.pass() {
 			return
 		}
 		if body == nil || !p.lost(subject, body) {
-			_, _ = out.Write(operation) // its error is Flush's too
-			_, _ = out.Write(body)      // likewise
+			_, _ = out.Write(operation) // Flush returns the error too
+			_, _ = out.Write(body)      // Flush returns the error too
 		}
 		if in.Buffered() == 0 && out.Flush() != nil {
 			return
@@ -174,19 +175,19 @@ func readOperation(in *bufio.Reader) (operation, subject, body []byte, err error
 	return operation, fields[1], body, err
 }
 
-// Valve lets bytes pass while it is open, as it is at first.
+// Valve lets bytes pass while it is open. The zero Valve is open.
 type Valve struct {
 	mu   sync.Mutex
 	held *held // nil while it is open
 }
 
-// held is the bytes that wait at a closed valve.
+// held represents the bytes that wait at a closed valve.
 type held struct {
 	over chan struct{} // closed when it opens
-	drop bool          // they are dropped then, and their connections with them
+	drop bool          // the bytes are dropped then, and their connections closed
 }
 
-// Close holds bytes up until Open.
+// Close holds all bytes until Open or Drop.
 func (v *Valve) Close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -195,10 +196,10 @@ func (v *Valve) Close() {
 	}
 }
 
-// Open lets them pass.
+// Open lets the held bytes pass.
 func (v *Valve) Open() { v.end(false) }
 
-// Drop opens the valve and ends the connections whose bytes it holds up, as if the network had lost them.
+// Drop opens the valve and closes the connections whose bytes it holds, as if the network had lost them.
 func (v *Valve) Drop() { v.end(true) }
 
 func (v *Valve) end(drop bool) {
@@ -211,7 +212,7 @@ func (v *Valve) end(drop bool) {
 	}
 }
 
-// pass waits until the valve is open, and says whether the bytes may pass.
+// pass waits until the valve is open, and reports whether the bytes may pass.
 func (v *Valve) pass() bool {
 	v.mu.Lock()
 	held := v.held

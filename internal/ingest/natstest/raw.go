@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// RawInput is a message as bytes of the protocol. Clients write no such headers, but servers store them.
+// RawInput is a message in the bytes of the protocol. Clients don't write such headers, but servers store them.
 type RawInput struct {
 	Subject string
-	Header  string // with its first line and its empty last one, if it is to have them; empty for none
+	Header  string // including any first line and final empty line; empty for no headers
 	Payload []byte
 }
 
-// PublishRaw publishes messages to the server at address as they are, and fails the test where it refuses one.
+// PublishRaw publishes messages unchanged to the server at address, and fails the test if it refuses one.
 func PublishRaw(t testing.TB, address string, inputs ...RawInput) {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(address, "nats://"), Patience)

@@ -6,7 +6,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Plain starts a server by itself, as o says it, without JetStream unless o has it. It ends with the test.
+// Plain starts a single server with the options o, without JetStream unless o enables it. The server ends with the
+// test.
 func Plain(t testing.TB, o server.Options) *server.Server {
 	t.Helper()
 	o.Host, o.Port, o.NoLog, o.NoSigs = "127.0.0.1", server.RANDOM_PORT, true, true

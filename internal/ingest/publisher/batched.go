@@ -8,39 +8,40 @@ import (
 )
 
 const (
-	// fewest is how many messages make a batch. A batch waits for an answer to its first message and for one to
-	// its last, so one or two are stored sooner by themselves.
+	// fewest is the smallest number of messages that make a batch. A batch waits for two answers, to its first and
+	// its last message, so one or two messages are stored sooner separately.
 	fewest = 3
 
-	// mostMessages and mostBytes bound one batch. Nothing holds its messages back but the wait for its commit, so
-	// with mostAtOnce they bound what one worker has in the stream's queue: the server drops what goes beyond 100,000
-	// messages or 128 MiB there, and with it the batch, which is then completed message by message.
+	// mostMessages and mostBytes bound one batch. A batch waits only for its commit, so together with mostAtOnce they
+	// bound what one worker has in the stream's queue. The server drops messages beyond 100,000 or 128 MiB there, and
+	// with them the batch, which is then completed message by message.
 	mostMessages = 4096
 	mostBytes    = 4 << 20
 
-	// batchesAtOnce is how many batches of one connection may be under way, and mostAtOnce how many of all.
+	// batchesAtOnce is the maximum number of batches in flight per connection, and mostAtOnce the maximum over all
+	// connections.
 	batchesAtOnce = 8
 	mostAtOnce    = 24
 )
 
-// Batched stores the messages of a Put as fast batches, with one acknowledgement each. A batch that is not
-// confirmed as a whole is given to a Windowed store, which completes it: duplicates are dropped by their ids. What
-// was stored by a batch never has Answer.Duplicate set, since the server does not say it of one message among many.
+// Batched stores the messages of a Publish call as fast batches, with one acknowledgement per batch. If a batch isn't
+// confirmed as a whole, Windowed publishes its messages again, and the server drops duplicates by their ids. Messages
+// stored by a batch never have Answer.Duplicate set, because the server doesn't report duplicates within a batch.
 type Batched struct {
 	singles *Windowed
-	places  chan struct{} // a token for each batch under way
+	places  chan struct{} // a token for each batch in flight
 	trouble func(error)
 	pending pendingClose
 }
 
-// NewBatched makes a store over the connections of singles, which completes what batches leave. trouble, which may be
-// nil, is told why a batch was not confirmed, unless that says nothing of the server; it is called from several
-// goroutines and must not block.
+// NewBatched returns a Batched over the connections of singles, which also completes failed batches. trouble is
+// called with the reason why a batch wasn't confirmed, unless the reason says nothing about the server. It may be
+// nil, is called from several goroutines and must not block.
 func NewBatched(singles *Windowed, trouble func(error)) *Batched {
 	return &Batched{singles: singles, trouble: trouble, places: make(chan struct{}, min(batchesAtOnce*len(singles.conns), mostAtOnce))}
 }
 
-// Publish implements Store. More than a batch can hold is cut.
+// Publish implements Publisher. It splits msgs into batches.
 func (b *Batched) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
 	for len(msgs) > 0 {
 		n := cut(msgs)
@@ -50,7 +51,7 @@ func (b *Batched) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) [
 	return dst
 }
 
-// cut is how many of msgs make the next batch: at least one.
+// cut returns how many of msgs go into the next batch, at least one.
 func cut(msgs []*nats.Msg) int {
 	bytes := 0
 	for i, m := range msgs {
@@ -62,7 +63,7 @@ func cut(msgs []*nats.Msg) int {
 	return len(msgs)
 }
 
-// putBatch stores what one batch can hold.
+// putBatch stores msgs, which must fit in one batch.
 func (b *Batched) putBatch(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
 	if len(msgs) < fewest {
 		return b.singles.Publish(ctx, msgs, dst)
@@ -79,7 +80,7 @@ func (b *Batched) putBatch(ctx context.Context, msgs []*nats.Msg, dst []Answer) 
 	return dst
 }
 
-// errDisconnected keeps a batch from being begun that could only wait.
+// errDisconnected prevents a batch from starting without a connection, where it could only wait.
 var errDisconnected = errors.New("no connection to begin a batch on")
 
 // commit stores msgs as one batch. It returns nil only if the server has confirmed every one of them.

@@ -9,11 +9,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// BenchmarkStores measures both stores on one server with file storage, in turns within each iteration, so that what
-// the machine does meanwhile meets both. Groups of 1024 messages are put by four goroutines; server and client share
-// the machine.
+// BenchmarkStores measures both publishers on one server with file storage. They take turns within each iteration, so
+// that other load on the machine affects both. Four goroutines publish groups of 1024 messages. Server and client
+// share the machine.
 //
-//	go test ./internal/ingest/store -run xxx -bench Stores -benchtime 5x
+//	go test ./internal/ingest/publisher -run xxx -bench Stores -benchtime 5x
 func BenchmarkStores(b *testing.B) {
 	for _, size := range []struct {
 		name          string
@@ -25,7 +25,7 @@ func BenchmarkStores(b *testing.B) {
 
 func benchStores(b *testing.B, size, groups int) {
 	r := newRig(b, func(c *jetstream.StreamConfig) {
-		// Room for what one iteration stores, and ids that are soon forgotten.
+		// Room for the messages of one iteration, and ids that the server forgets soon.
 		c.MaxBytes, c.Duplicates = 2<<30, 100*time.Millisecond
 	})
 	windowed := r.windowed(Timeout, r.connect())

@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// windowSize is how many publishes of one connection may wait for their acknowledgement at once. The line holds
-	// the window itself: the client gives up on a publish that waits in its own.
+	// windowSize is the maximum number of publishes on one connection that wait for their acknowledgement. The
+	// connection implements the window itself, because the client gives up on a publish that waits in its own window.
 	windowSize = 4096
 
-	// bytesPerPlace makes a large message take several places of the window, so that no more than 64 MiB are on
-	// their way: the server refuses what goes beyond 128 MiB in a stream's queue.
+	// bytesPerPlace makes a large message take several places of the window, so that at most 64 MiB are in flight.
+	// The server refuses messages beyond 128 MiB in a stream's queue.
 	bytesPerPlace = 64 << 20 / windowSize
 )
 
-// connection is one connection, and the window of what is on its way there.
+// connection is one connection and its publish window.
 type connection struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	window chan struct{} // a token for each place that is taken by a message on its way
-	gate   chan struct{} // a token for who takes places: two who have some each could wait for ever
+	window chan struct{} // a token for each place that a message in flight takes
+	gate   chan struct{} // a token for the goroutine that takes places: two goroutines with some places each could deadlock
 
 	mu      sync.Mutex
-	waiting map[*nats.Msg]int // how many places each message has
+	waiting map[*nats.Msg]int // the number of places that each message takes
 }
 
-// newConnection makes a line with a JetStream context of its own on nc, where an acknowledgement counts as lost after
-// timeout.
+// newConnection returns a connection with its own JetStream context on nc. An acknowledgement that takes longer than
+// timeout counts as lost.
 func newConnection(nc *nats.Conn, timeout time.Duration) (*connection, error) {
 	l := &connection{
 		nc:      nc,
@@ -39,8 +39,8 @@ func newConnection(nc *nats.Conn, timeout time.Duration) (*connection, error) {
 		gate:    make(chan struct{}, 1),
 		waiting: make(map[*nats.Msg]int, windowSize),
 	}
-	// A place in the window is free again when the server has answered, not when somebody waits for the
-	// answer: who sends more than the window holds would otherwise wait for himself.
+	// A place becomes free when the server answers, not when a goroutine waits for the answer. Otherwise a caller
+	// that publishes more than the window holds would deadlock.
 	var err error
 	l.js, err = jetstream.New(nc,
 		jetstream.WithPublishAsyncMaxPending(2*windowSize), // never reached: the window is smaller
@@ -50,12 +50,12 @@ func newConnection(nc *nats.Conn, timeout time.Duration) (*connection, error) {
 	return l, err
 }
 
-// places is how many places of the window m takes.
+// places returns the number of places in the window that m takes.
 func places(m *nats.Msg) int {
 	return min(1+len(m.Data)/bytesPerPlace, windowSize)
 }
 
-// enter takes places in the window for m, and says whether there were enough before ctx ended.
+// enter takes places in the window for m. It reports false if ctx ended first.
 func (l *connection) enter(ctx context.Context, m *nats.Msg) bool {
 	select {
 	case l.gate <- struct{}{}:
@@ -77,8 +77,8 @@ func (l *connection) enter(ctx context.Context, m *nats.Msg) bool {
 	return true
 }
 
-// leave gives m's places back. The client may answer a publish twice, once with an error from the call and once
-// through a handler, when the connection goes in between; the second time does nothing.
+// leave gives m's places back. If the connection breaks during a publish, the client may answer twice, once with an
+// error from the call and once through a handler. The second call does nothing.
 func (l *connection) leave(m *nats.Msg) {
 	l.mu.Lock()
 	held := l.waiting[m]
@@ -93,13 +93,13 @@ func (l *connection) free(places int) {
 	}
 }
 
-// sending is a message on its way to the server.
+// sending is a message in flight to the server.
 type sending struct {
 	ack jetstream.PubAckFuture
 	err error // why it was not sent
 }
 
-// send starts storing m, once there is room in the window. m must not have been sent before: the window knows
+// send publishes m once there is room in the window. m must not have been sent before, because the window identifies
 // messages by their address.
 func (l *connection) send(ctx context.Context, m *nats.Msg) sending {
 	if !fits(m) {
@@ -120,7 +120,8 @@ func (l *connection) send(ctx context.Context, m *nats.Msg) sending {
 	return sending{ack: ack}
 }
 
-// wait returns once the server has stored the message, or the reason why that is not known.
+// wait waits for the server's answer. It returns an error if the message isn't stored, or if that isn't known when
+// ctx ends.
 func (s sending) wait(ctx context.Context) Answer {
 	if s.err != nil {
 		return Answer{Err: s.err}
@@ -133,7 +134,7 @@ func (s sending) wait(ctx context.Context) Answer {
 	case <-ctx.Done():
 	}
 	select {
-	case ack := <-s.ack.Ok(): // it had come already
+	case ack := <-s.ack.Ok(): // the answer had arrived before ctx ended
 		return Answer{Duplicate: ack.Duplicate}
 	default:
 		return Answer{Err: ctx.Err()}

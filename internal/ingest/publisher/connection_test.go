@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestEveryPlaceOfTheWindowComesBack takes a line through the ways in which a publish can fail.
+// TestEveryPlaceOfTheWindowComesBack makes publishes fail on a connection in every possible way.
 func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -34,7 +34,7 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	}
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 	failed := func(err error) bool { return err != nil }
-	// A loaded machine may be late with an answer: what is sent again is stored then.
+	// On a loaded machine an answer may be late. The message is then sent again and stored.
 	stored := func(what string) {
 		t.Helper()
 		r.putAll(&Windowed{conns: []*connection{l}}, messages(0, 20, 10))
@@ -50,7 +50,8 @@ func TestEveryPlaceOfTheWindowComesBack(t *testing.T) {
 	loss.Refuse(true)
 	want("disconnected in flight", inFlight, failed)
 	until(t, "disconnected", func() bool { return !nc.IsConnected() })
-	// The client buffers 8 MiB while it is disconnected; what goes beyond fails at once, the rest in time.
+	// The client buffers 8 MiB while it is disconnected. Messages beyond that fail at once, the others after the
+	// timeout.
 	want("disconnected", send("results.a", 20, 1<<20), failed)
 	loss.Lose(nil)
 	loss.Refuse(false)
@@ -109,7 +110,7 @@ func TestAPlaceIsGivenBackOnce(t *testing.T) {
 		t.Fatal("no room in an empty window")
 	}
 	l.leave(&first)
-	l.leave(&first) // would take the second's place, or block
+	l.leave(&first) // would free the second message's place, or block
 	if len(l.window) != 1 || len(l.waiting) != 1 {
 		t.Errorf("%d places held by %d messages, want 1 by the second", len(l.window), len(l.waiting))
 	}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsDownIsPassedOver: results go to a connection that is up if there is one, and no batch begins on one that is not.
+// TestWhatIsDownIsPassedOver checks that results go to a connection that is up if there is one, and that no batch
+// starts on a connection that is down.
 func TestWhatIsDownIsPassedOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

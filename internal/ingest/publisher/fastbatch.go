@@ -13,29 +13,29 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
-// fastBatch is one fast batch on its way to the server. It is used once.
+// fastBatch is one fast batch in flight to the server. It is used once.
 type fastBatch struct {
 	conn       *connection
 	publisher  jetstreamext.FastPublisher
-	reconnects uint64     // of the connection, before it began
-	trouble    chan error // the first thing that the server said beside its answers
-	sent       nats.Msg   // as the publisher has it, which writes into it
+	reconnects uint64     // of the connection, before the batch began
+	trouble    chan error // the first error that the server reported outside its answers
+	sent       nats.Msg   // the publisher's copy of the message, which it writes into
 	pending    *pendingClose
 }
 
-// newFastBatch prepares a batch on l. Every answer of the server may take timeout.
+// newFastBatch prepares a batch on l. timeout applies to each answer of the server.
 func newFastBatch(l *connection, timeout time.Duration, rest *pendingClose) (*fastBatch, error) {
 	f := &fastBatch{conn: l, reconnects: l.nc.Stats().Reconnects, trouble: make(chan error, 1), pending: rest}
 	var err error
 	f.publisher, err = jetstreamext.NewFastPublisher(l.js,
-		// So many that the publisher never waits for one in the middle of a batch, where neither a context nor
-		// bad news would end the wait. The size of a batch bounds what is on its way.
+		// The limits are so high that the publisher never waits for an answer in the middle of a batch. Neither a
+		// context nor an error would end that wait. The size of a batch bounds the messages in flight.
 		jetstreamext.FastPublishFlowControl{Flow: math.MaxUint16, MaxOutstandingAcks: math.MaxUint16, AckTimeout: timeout},
 		jetstreamext.WithFastPublisherErrorHandler(f.failed))
 	return f, err
 }
 
-// failed keeps what the publisher has no place for: gaps, and messages that were refused.
+// failed stores errors that the publisher can't return: gaps, and messages that were refused.
 func (f *fastBatch) failed(err error) {
 	select {
 	case f.trouble <- err:
@@ -43,7 +43,7 @@ func (f *fastBatch) failed(err error) {
 	}
 }
 
-// load makes the publisher's message of m, which is not written to.
+// load copies m for the publisher. m itself isn't changed.
 func (f *fastBatch) load(m *nats.Msg) *nats.Msg {
 	f.sent = nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
 	return &f.sent
@@ -61,9 +61,9 @@ func (f *fastBatch) publish(ctx context.Context, msgs []*nats.Msg) error {
 	return err
 }
 
-// begin sends the first message and waits until the server has taken the batch on. The publisher waits for that
-// without a context and, when the server refuses, to the end of its patience; so the wait is left to a goroutine
-// that ends with that patience, and has a copy of the message for as long.
+// begin sends the first message and waits until the server accepts the batch. The publisher waits without a context
+// and, if the server refuses, until its timeout. So a goroutine with a copy of the message does the waiting, and ends
+// at that timeout.
 func (f *fastBatch) begin(ctx context.Context, m *nats.Msg) error {
 	first := &nats.Msg{Subject: m.Subject, Header: m.Header, Data: slices.Clone(m.Data)}
 	begun, left := make(chan error), make(chan struct{})
@@ -87,7 +87,7 @@ func (f *fastBatch) begin(ctx context.Context, m *nats.Msg) error {
 	}
 }
 
-// finish sends the other messages, and waits for the server's word on all.
+// finish sends the other messages and waits for the commit's answer.
 func (f *fastBatch) finish(ctx context.Context, msgs []*nats.Msg) error {
 	last := len(msgs) - 1
 	for i, m := range msgs[1:last] {
@@ -108,8 +108,9 @@ func (f *fastBatch) finish(ctx context.Context, msgs []*nats.Msg) error {
 	return f.check(ack, len(msgs))
 }
 
-// reason is why a batch failed of which the publisher says err; nil if neither it nor hear knows anything. What was
-// heard comes first: it is the cause, and the publisher often says only that the server has closed the batch.
+// reason returns why a batch failed for which the publisher returned err. It is nil if neither err nor the server
+// gave a reason. An error that the server reported takes precedence: it is the cause, and the publisher often says
+// only that the server has closed the batch.
 func (f *fastBatch) reason(err error) error {
 	select {
 	case cause := <-f.trouble:
@@ -119,12 +120,12 @@ func (f *fastBatch) reason(err error) error {
 	}
 }
 
-// check decides whether an acknowledgement is for n messages that are stored.
+// check returns nil if the acknowledgement confirms that n messages are stored.
 //
-// Sequence 0 says that the stream knows the id of every one of them. Where it has replicas that can be a message
-// that is still on its way to them, and that the next leader might not have: only the way of single messages tells
-// the two apart. And the server says once, beside the acknowledgement, that it could not store a message: if the
-// connection was away meanwhile, that may have been lost.
+// Sequence 0 means that the stream already knows the id of every message. With replicas, such a message may not have
+// reached them yet, and the next leader might not have it. Only single publishes distinguish the two cases. Also, the
+// server reports only once, outside the acknowledgement, that it could not store a message. If the connection was
+// lost in between, that report may have been lost too.
 func (f *fastBatch) check(ack *jetstreamext.BatchAck, n int) error {
 	switch {
 	case ack.BatchSize != uint64(n):
@@ -137,17 +138,17 @@ func (f *fastBatch) check(ack *jetstreamext.BatchAck, n int) error {
 	return nil
 }
 
-// errKnown says that the stream knows every message of a batch.
-var errKnown = errors.New("the stream has had it before")
+// errKnown means that the stream already knows every message of a batch.
+var errKnown = errors.New("the stream already knows every message")
 
-// pendingClose is publishers that could not be closed: they hold a subscription until they are, and with the connection
-// down closing fails. There is at most one for each batch that was under way when it went down.
+// pendingClose holds publishers that could not be closed because the connection was down. Each keeps a subscription
+// until it is closed. There is at most one for each batch that was in flight when the connection broke.
 type pendingClose struct {
 	mu   sync.Mutex
 	left []jetstreamext.FastPublisher
 }
 
-// close closes a publisher, or keeps it to be closed later. It must not be in use any more.
+// close closes a publisher, or keeps it to be closed later. The publisher must not be in use.
 func (l *pendingClose) close(p jetstreamext.FastPublisher) {
 	if !closed(p) {
 		l.mu.Lock()
@@ -156,14 +157,14 @@ func (l *pendingClose) close(p jetstreamext.FastPublisher) {
 	}
 }
 
-// retry closes what was left.
+// retry closes the publishers that could not be closed before.
 func (l *pendingClose) retry() {
 	l.mu.Lock()
 	l.left = slices.DeleteFunc(l.left, closed)
 	l.mu.Unlock()
 }
 
-// closed closes a publisher without waiting for the server, and says whether it is closed.
+// closed closes a publisher without waiting for the server, and reports whether it succeeded.
 func closed(p jetstreamext.FastPublisher) bool {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()

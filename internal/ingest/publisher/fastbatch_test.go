@@ -8,7 +8,7 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
-// A batch whose connection goes holds a subscription that can only be given back when the connection is there again.
+// A batch whose connection breaks holds a subscription that can be closed only after a reconnect.
 func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -48,7 +48,7 @@ func TestNothingIsLeftOfABatchThatFailed(t *testing.T) {
 	r.wantOnce(30, false)
 }
 
-// A message that is refused ends its batch, and what the server says of the batch after that must not hide why.
+// A message that is refused ends its batch. Later errors of the batch must not hide the reason.
 func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	t.Parallel()
 	f := &fastBatch{trouble: make(chan error, 1)}
@@ -62,7 +62,7 @@ func TestTheFirstTroubleIsTheReason(t *testing.T) {
 	}
 }
 
-// The server's acknowledgement alone does not say that all is well.
+// An acknowledgement by itself doesn't prove that every message is stored.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestNothingIsSentAfterTheDeadline puts messages with a deadline that has passed, of which no timer has told yet: the process was stopped.
+// TestNothingIsSentAfterTheDeadline publishes with a deadline that has passed although no timer has fired yet, as
+// after a stop of the process.
 func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -36,7 +37,7 @@ func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 	}
 }
 
-// passed is a context whose deadline has passed and that is not done yet.
+// passed is a context whose deadline has passed but which isn't done yet.
 type passed struct{ context.Context }
 
 func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }

@@ -12,12 +12,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Capability is whether a stream takes batches, in words for a log and for who may change it.
+// Capability describes whether a stream accepts batches, in words for the log and for the stream's administrator.
 type Capability struct {
-	Batches bool   // one commit a batch
-	Missing bool   // the stream is not there
+	Batches bool   // one commit per batch is possible
+	Missing bool   // the stream doesn't exist
 	Found   string // why, or why not
-	Advice  string // what to do to have batches; empty if it takes them
+	Advice  string // how to enable batches; empty if the stream accepts them
 }
 
 func (c Capability) String() string {
@@ -27,13 +27,13 @@ func (c Capability) String() string {
 	return c.Found + ": " + c.Advice
 }
 
-// The first release of the server that publishes in fast batches.
+// The first server release that supports fast batches.
 const (
 	batchesMajor = 2
 	batchesMinor = 14
 )
 
-// ServerBatches says whether a server of that version can let streams take batches.
+// ServerBatches reports whether a server of that version supports streams that accept batches.
 func ServerBatches(version string) bool {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
@@ -42,13 +42,13 @@ func ServerBatches(version string) bool {
 	return major > batchesMajor || major == batchesMajor && minor >= batchesMinor
 }
 
-// Ask finds out whether a stream takes batches. It fails when the server does not tell; a stream that is not there
-// is no failure.
+// Ask queries whether a stream accepts batches. It fails if the server doesn't answer. A stream that doesn't exist is
+// not an error.
 func Ask(ctx context.Context, nc *nats.Conn, stream string) (Capability, error) {
 	return ask(ctx, nc, stream, nil)
 }
 
-// ask is Ask that tells read, which may be nil, of the stream as it is and of when that was asked.
+// ask is like Ask, and calls read, if not nil, with the stream's info and the time of the query.
 func ask(ctx context.Context, nc *nats.Conn, stream string, read func(*jetstream.StreamInfo, time.Time)) (Capability, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -60,7 +60,7 @@ func ask(ctx context.Context, nc *nats.Conn, stream string, read func(*jetstream
 		return Capability{Missing: true, Found: fmt.Sprintf("one publish a result: there is no stream %q", stream), Advice: "create it"}, nil
 	}
 	if err != nil {
-		return Capability{}, fmt.Errorf("asking whether stream %q takes batches: %w: check the account's permissions on the JetStream API", stream, err)
+		return Capability{}, fmt.Errorf("check whether stream %q accepts batches: %w: check the account's permissions on the JetStream API", stream, err)
 	}
 	if read != nil {
 		read(s.CachedInfo(), asked)
@@ -68,7 +68,7 @@ func ask(ctx context.Context, nc *nats.Conn, stream string, read func(*jetstream
 	return judgeStream(s.CachedInfo().Config, nc.ConnectedServerVersion()), nil
 }
 
-// judgeStream says what a stream's settings mean for batches.
+// judgeStream derives the capability from a stream's settings.
 func judgeStream(c jetstream.StreamConfig, version string) Capability {
 	switch {
 	case c.AllowBatchPublish:
@@ -81,49 +81,48 @@ func judgeStream(c jetstream.StreamConfig, version string) Capability {
 		Advice: "set allow_batched on the stream (not allow_atomic, which is what the --allow-batch of the nats command may set)"}
 }
 
-// Options says how Open follows a stream. Functions may be nil; they are called from several goroutines and must
-// not block.
+// Options configures Open. Functions may be nil. They are called from several goroutines and must not block.
 type Options struct {
-	Stream  string           // that stores what is put
-	Changed func(Capability) // told when what was found at the last question has changed
-	Trouble func(error)      // told why a batch was not confirmed; its messages are published one by one
+	Stream  string           // the stream to publish into
+	Changed func(Capability) // called when a query finds another capability than the one before
+	Trouble func(error)      // called with the reason why a batch wasn't confirmed; its messages are published one by one
 
-	Read func(info *jetstream.StreamInfo, asked time.Time) // told of the stream whenever it was asked, and when that began
+	Read func(info *jetstream.StreamInfo, asked time.Time) // called with each answer about the stream, and the time when the query began
 }
 
 const (
-	// askEvery is how often the stream is asked again while all is well: somebody may have changed it.
+	// askEvery is the interval between queries while there is no problem: somebody may have changed the stream.
 	askEvery = 30 * time.Second
 
-	// askDoubtful is how often it is asked while it is missing, and after a batch that was not confirmed. Until the
-	// answer there are no batches.
+	// askDoubtful is the interval while the stream is missing, and after a batch that wasn't confirmed. There are no
+	// batches until the next good answer.
 	askDoubtful = time.Second
 
-	// askPatience bounds one question.
+	// askPatience bounds one query.
 	askPatience = 2 * time.Second
 )
 
-// Following stores in batches while its stream takes them, and one by one otherwise. It asks the stream now and
-// then, and when a batch fails, since the stream may have been changed or made anew.
+// Following publishes in batches while its stream accepts them, and one by one otherwise. It queries the stream at
+// intervals and after a failed batch, because the stream may have been changed or recreated.
 type Following struct {
 	singles *Windowed
 	batched *Batched
 	o       Options
 
 	every, doubtful time.Duration // askEvery and askDoubtful
-	asking          sync.Mutex    // held by who asks; nobody waits for it
-	doubt           atomic.Bool   // the last question had no good answer, or a batch was not confirmed since
+	asking          sync.Mutex    // held during a query; no goroutine waits for it
+	doubt           atomic.Bool   // the last query had no good answer, or a batch failed since
 	last            atomic.Pointer[finding]
 }
 
-// finding is the answer to a question.
+// finding is the answer to a query.
 type finding struct {
 	at         time.Time
 	capability Capability
 }
 
-// Open asks the server and the stream what they can do, and makes a store over the connections of singles that keeps
-// to it. It says what it has found. It fails when the server does not tell.
+// Open queries the server and the stream, and returns a publisher over the connections of singles together with the
+// capability that it found. It fails if the server doesn't answer.
 func Open(ctx context.Context, singles *Windowed, o Options) (*Following, Capability, error) {
 	f := &Following{singles: singles, o: o, every: askEvery, doubtful: askDoubtful}
 	f.batched = NewBatched(singles, f.failed)
@@ -136,15 +135,15 @@ func Open(ctx context.Context, singles *Windowed, o Options) (*Following, Capabi
 	return f, found, nil
 }
 
-// Publish implements Store.
+// Publish implements Publisher.
 func (f *Following) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
 	return f.choose(ctx).Publish(ctx, msgs, dst)
 }
 
-// Singles is the store that publishes one by one, over the same connections.
+// Singles returns the publisher that publishes one by one, over the same connections.
 func (f *Following) Singles() *Windowed { return f.singles }
 
-// choose is the store to use now. One of those who need it asks when it is time to.
+// choose returns the publisher to use now. If a query is due, one of the callers makes it.
 func (f *Following) choose(ctx context.Context) Publisher {
 	every := f.every
 	if f.doubt.Load() {
@@ -160,11 +159,11 @@ func (f *Following) choose(ctx context.Context) Publisher {
 	return f.batched
 }
 
-// ask asks the stream. Without an answer what was known stays.
+// ask queries the stream. Without an answer, the last known capability stays.
 func (f *Following) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	f.doubt.Store(false) // a batch that fails from now on is for the next question
+	f.doubt.Store(false) // a batch that fails from now on counts for the next query
 	before := f.last.Load().capability
 	found, err := ask(ctx, f.singles.next().nc, f.o.Stream, f.o.Read)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestWhatIsFoundOfAStream(t *testing.T) {
 	}
 }
 
-// following opens a store that asks before every Put.
+// following opens a publisher that queries the stream before every Publish.
 func (r *rig) following() (f *Following, found Capability, changes chan Capability, c troubles) {
 	r.t.Helper()
 	changes, c = make(chan Capability, 100), newTroubles()
@@ -97,7 +97,7 @@ func TestABatchThatFailsCastsDoubt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	f, _, _, c := r.following()
-	f.every, f.doubtful = patience, patience // nobody asks meanwhile
+	f.every, f.doubtful = patience, patience // no query happens during the test
 	r.config.AllowBatchPublish = false
 	r.create()
 	r.wantStored(f.Publish(r.ctx(), messages(0, 10, 20), nil), 10)

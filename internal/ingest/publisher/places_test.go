@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestWhoGivesUpWaitingForPlacesGivesThemBack: a large message that found only some of its places free.
+// TestWhoGivesUpWaitingForPlacesGivesThemBack checks that a large message that got only some of its places gives them
+// back when its context ends.
 func TestWhoGivesUpWaitingForPlacesGivesThemBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, taken = 4, 2

@@ -25,7 +25,7 @@ func TestPutStoresInOrderAndOnce(t *testing.T) {
 		if len(c) != 0 {
 			r.t.Errorf("a batch was not confirmed: %v", <-c)
 		}
-		// All of them again: the stream knows them, and says so of each.
+		// All messages again: the stream knows them and reports each as a duplicate.
 		again := s.Publish(r.ctx(), msgs[:1000], nil)
 		r.wantStored(again, 1000)
 		for i, a := range again {
@@ -33,7 +33,7 @@ func TestPutStoresInOrderAndOnce(t *testing.T) {
 				r.t.Fatalf("message %d is not called a duplicate the second time", i)
 			}
 		}
-		// Some of them among new ones.
+		// Some known messages among new ones.
 		r.wantStored(s.Publish(r.ctx(), messages(n-500, 1000, 20), nil), 1000)
 		r.wantOnce(n+500, true)
 		if len(c) != 0 {
@@ -72,7 +72,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// What is wrong with one message keeps no other from being stored, wherever it stands.
+// A faulty message doesn't prevent others from being stored, at any position.
 func TestUnstorableMessagesAmongOthers(t *testing.T) {
 	t.Parallel()
 	const n, limit = 600, 200 << 10
@@ -158,7 +158,7 @@ func TestStreamWithoutBatches(t *testing.T) {
 	})
 }
 
-// TestLostAnswers loses one in twenty of what the server answers, at random.
+// TestLostAnswers drops one in twenty of the server's answers, at random.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	both(t, nil, 200*time.Millisecond, func(r *rig, l *natstest.Proxy, s Publisher, c troubles) {
@@ -190,7 +190,7 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// wantRoom checks that every place of the window and for batches is free again.
+// wantRoom checks that every place of the window, and every place for a batch, is free again.
 func (r *rig) wantRoom(s Publisher) {
 	r.t.Helper()
 	singles, _ := s.(*Windowed)
@@ -203,7 +203,7 @@ func (r *rig) wantRoom(s Publisher) {
 	}
 }
 
-// TestConnectionCutInTheMiddle cuts the connection with the first answers of a Put, again and again.
+// TestConnectionCutInTheMiddle repeatedly cuts the connection at the first answers to a Publish.
 func TestConnectionCutInTheMiddle(t *testing.T) {
 	t.Parallel()
 	both(t, nil, time.Second, func(r *rig, l *natstest.Proxy, s Publisher, c troubles) {
@@ -217,7 +217,7 @@ func TestConnectionCutInTheMiddle(t *testing.T) {
 						close(begun)
 					}
 				}
-				return seen >= 2 // what would end the Put before the connection is cut
+				return seen >= 2 // an answer that would end the Publish before the connection is cut
 			})
 			done := make(chan struct{})
 			go func() {

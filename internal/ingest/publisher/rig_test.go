@@ -17,13 +17,13 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// patience bounds how long a test waits for something that must happen; it is never slept through.
+// patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
 const patience = natstest.Patience
 
 // until is natstest.Until.
 var until = natstest.Until
 
-// rig is a server, a stream RESULTS on it, and a client that looks at it.
+// rig has a server, a stream RESULTS on it, and a client to inspect it.
 type rig struct {
 	t      testing.TB
 	server *embedded.Server
@@ -31,7 +31,7 @@ type rig struct {
 	config jetstream.StreamConfig
 }
 
-// newRig makes the stream, which allows batch publish unless change says otherwise.
+// newRig creates the stream, which allows batch publish unless change disables it.
 func newRig(t testing.TB, change func(*jetstream.StreamConfig)) *rig {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
@@ -58,8 +58,8 @@ func (r *rig) ctx() context.Context {
 	return ctx
 }
 
-// create makes or changes the stream. The server takes the files of one that was removed away some time after it has
-// said so, and meanwhile may be unable to make another of its name.
+// create creates or changes the stream. The server confirms the removal of a stream before it deletes its files, and
+// may be unable to create another of that name until then.
 func (r *rig) create() {
 	r.t.Helper()
 	const codeNoStore = 10049
@@ -80,7 +80,7 @@ func (r *rig) remove() {
 	}
 }
 
-// proxy stands before the server.
+// proxy returns a proxy in front of the server.
 func (r *rig) proxy() *natstest.Proxy {
 	r.t.Helper()
 	return natstest.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
@@ -111,15 +111,15 @@ func (r *rig) windowed(timeout time.Duration, conns ...*nats.Conn) *Windowed {
 	return w
 }
 
-// troubles counts what a Batched says of batches that were not confirmed.
+// troubles receives the errors of batches that weren't confirmed.
 type troubles chan error
 
 func newTroubles() troubles { return make(troubles, 1<<12) }
 
 func (c troubles) note(err error) { c <- err }
 
-// both runs a test with each kind of store over connections made by connect. troubles is empty for good where the
-// store has no batches.
+// both runs a test with each kind of publisher over connections made by connect. troubles stays empty if the
+// publisher has no batches.
 func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Duration, test func(r *rig, l *natstest.Proxy, s Publisher, c troubles)) {
 	for _, kind := range []string{"windowed", "batched"} {
 		t.Run(kind, func(t *testing.T) {
@@ -136,7 +136,7 @@ func both(t *testing.T, change func(*jetstream.StreamConfig), timeout time.Durat
 	}
 }
 
-// messages makes n messages with ids from number first on.
+// messages returns n messages with ids from number first on.
 func messages(first, n, size int) []*nats.Msg {
 	msgs := make([]*nats.Msg, n)
 	for i := range msgs {
@@ -150,7 +150,7 @@ func messages(first, n, size int) []*nats.Msg {
 	return msgs
 }
 
-// putAll puts msgs again and again until each is stored, as a settler does.
+// putAll publishes msgs repeatedly until each is stored, as a settler does.
 func (r *rig) putAll(s Publisher, msgs []*nats.Msg) (duplicates int) {
 	r.t.Helper()
 	ctx := r.ctx()
@@ -171,7 +171,7 @@ func (r *rig) putAll(s Publisher, msgs []*nats.Msg) (duplicates int) {
 	return duplicates
 }
 
-// wantStored checks that every answer is good.
+// wantStored checks that no answer has an error.
 func (r *rig) wantStored(answers []Answer, n int) {
 	r.t.Helper()
 	if len(answers) != n {
@@ -184,8 +184,8 @@ func (r *rig) wantStored(answers []Answer, n int) {
 	}
 }
 
-// wantOnce checks that the stream holds the messages with numbers from 0 to n, each once, and no others. inOrder
-// wants them in their order too.
+// wantOnce checks that the stream holds the messages numbered from 0 to n exactly once, and no others. With inOrder
+// it also checks their order.
 func (r *rig) wantOnce(n int, inOrder bool) {
 	r.t.Helper()
 	seen := make(map[string]int, n)
@@ -208,7 +208,7 @@ func (r *rig) wantOnce(n int, inOrder bool) {
 	}
 }
 
-// all reads the stream.
+// all yields the stream's messages.
 func (r *rig) all() func(yield func(jetstream.Msg) bool) {
 	return func(yield func(jetstream.Msg) bool) {
 		c, err := r.js.CreateConsumer(r.ctx(), r.config.Name, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
@@ -235,7 +235,7 @@ func (r *rig) all() func(yield func(jetstream.Msg) bool) {
 	}
 }
 
-// stored is how many messages the stream holds.
+// stored returns the number of messages in the stream.
 func (r *rig) stored() int {
 	r.t.Helper()
 	s, err := r.js.Stream(r.ctx(), r.config.Name)
@@ -245,7 +245,7 @@ func (r *rig) stored() int {
 	return int(s.CachedInfo().State.Msgs)
 }
 
-// isAnswer says whether a message is the server's word on something stored, or on how far a batch has come.
+// isAnswer reports whether a message is the server's answer to a publish, or reports the progress of a batch.
 func isAnswer(_ string, body []byte) bool {
 	return bytes.Contains(body, []byte(`"stream":"RESULTS"`)) || bytes.Contains(body, []byte(`"type":"ack"`))
 }

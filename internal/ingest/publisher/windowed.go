@@ -9,19 +9,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Windowed publishes each message by itself, many at a time within a window, and waits for the acknowledgement of
-// each. An acknowledgement that does not come in time makes an error; to publish again is the caller's business.
+// Windowed publishes each message separately, many at a time within a window, and waits for the acknowledgement of
+// each. An acknowledgement that doesn't arrive in time is an error. The caller decides whether to publish again.
 type Windowed struct {
 	conns   []*connection
 	turn    atomic.Uint32
 	timeout time.Duration
 }
 
-// NewWindowed makes a store over connections that stay the caller's. They take turns, a Put each. An answer that
-// takes longer than timeout counts as lost; 0 stands for Timeout. It fails without a connection.
+// NewWindowed returns a Windowed over connections that the caller still owns. Publish calls use the connections in
+// turn. An answer that takes longer than timeout counts as lost; 0 means Timeout. It fails without a connection.
 func NewWindowed(timeout time.Duration, conns ...*nats.Conn) (*Windowed, error) {
 	if len(conns) == 0 {
-		return nil, errors.New("store: no connection: give at least one")
+		return nil, errors.New("publisher: no connection: give at least one")
 	}
 	if timeout <= 0 {
 		timeout = Timeout
@@ -37,7 +37,7 @@ func NewWindowed(timeout time.Duration, conns ...*nats.Conn) (*Windowed, error) 
 	return w, nil
 }
 
-// next is the connection whose turn it is. One that is down is passed over while another is up.
+// next returns the next connection in turn. It skips connections that are down while another is up.
 func (w *Windowed) next() *connection {
 	first := w.turn.Add(1)
 	for i := range w.conns {
@@ -48,11 +48,11 @@ func (w *Windowed) next() *connection {
 	return w.conns[int(first)%len(w.conns)]
 }
 
-// Publish implements Store. What goes beyond the window waits for room in it.
+// Publish implements Publisher. Messages beyond the window wait for room in it.
 func (w *Windowed) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
 	l := w.next()
-	// The window knows messages by their address, and the caller may put one again while the client still
-	// has the first: so what is sent are copies.
+	// The window identifies messages by their address, and the caller may publish one again while the client still
+	// has the first. So Publish sends copies.
 	copies := make([]nats.Msg, len(msgs))
 	sent := make([]sending, len(msgs))
 	for i, m := range msgs {

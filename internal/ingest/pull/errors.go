@@ -2,17 +2,17 @@ package pull
 
 import "errors"
 
-// What ends a pull, beside the errors of the context and of the connection (nats.ErrConnectionClosed).
+// Errors that end a pull, besides those of the context and of the connection (nats.ErrConnectionClosed).
 var (
-	// ErrSilent says that the server has said nothing for more than two heartbeats, though it was asked to.
-	ErrSilent = errors.New("the server has gone silent: no heartbeat of the pull")
+	// ErrSilent means that the server has sent nothing for more than two heartbeats, although a request is pending.
+	ErrSilent = errors.New("the server is silent: no heartbeat for the pull")
 
-	// ErrEnded says that the pull was drained or stopped, and that nothing of it is left.
+	// ErrEnded means that the pull was drained or stopped, and that no messages are left.
 	ErrEnded = errors.New("the pull has ended")
 
-	// ErrGone says that the consumer was deleted.
+	// ErrGone means that the consumer was deleted.
 	ErrGone = errors.New("the consumer was deleted")
 
-	// ErrIdle says that no message has come for Request.Idle. The pull goes on.
+	// ErrIdle means that no message has arrived for Request.Idle. The pull continues.
 	ErrIdle = errors.New("no message has come for a while")
 )

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestARequestWhoseEndGotLostIsForgotten: what it was to bring would count for ever, and nothing more would be asked for.
+// TestARequestWhoseEndGotLostIsForgotten: otherwise its messages would count forever, and nothing more would be
+// requested.
 func TestARequestWhoseEndGotLostIsForgotten(t *testing.T) {
 	now := time.Now()
 	p := &requests{left: 30, room: 3000}

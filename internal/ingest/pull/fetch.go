@@ -12,12 +12,14 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// answerWithin is how long the server may take to answer a request that does not wait, beside what the messages take.
+// answerWithin is how long the server may take to answer a request that doesn't wait, in addition to the time that
+// the messages take.
 const answerWithin = 2 * time.Second
 
-// Fetch makes one request for up to n messages, waits up to wait for them (0: takes what is there), and gives each to take. It
-// says how many came. Nothing ends it sooner: what the server had on the way would be lost to this client until AckWait.
-// Of r it heeds the consumer, and Bytes or Limit, which too ends the request.
+// Fetch makes one request for up to n messages, waits for them for at most wait (0 takes only available messages),
+// and passes each to take. It returns how many arrived. Nothing ends it earlier, because messages that the server has
+// already sent would be lost to this client until AckWait. Of r it uses only the consumer and Bytes or Limit.
+// Reaching the byte limit also ends the request.
 func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Message)) (came int, err error) {
 	in := make(chan *nats.Msg, n+spareWords)
 	inbox := nc.NewInbox()
@@ -54,7 +56,8 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	return came, nil
 }
 
-// ending says whether a word of the server's means that no more comes, and where that should not be, why.
+// ending reports whether a status message means that no more messages follow, and returns an error if that isn't the
+// normal end.
 func ending(raw *nats.Msg) (over bool, err error) {
 	why := raw.Header.Get("Description")
 	switch raw.Header.Get("Status") {

@@ -11,16 +11,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// inbox is where the answers to requests come. In a priority group it stands for one turn of this client, or for the
-// attempt to get one.
+// inbox receives the answers to requests. In a priority group it belongs to one turn of this client, or to an attempt
+// to get a turn.
 type inbox struct {
 	number uint64 // 1 for the first
-	prefix string // of the subjects; a request's number follows
+	prefix string // of its subjects; a request's number follows
 	sub    *nats.Subscription
 	fresh  time.Time // when the request without a pin was made
 }
 
-// inboxesMost is how many inboxes a pull has at once. What comes late on an older one is delivered again.
+// inboxesMost is the maximum number of inboxes of a pull. A message that arrives late on an older one is delivered
+// again.
 const inboxesMost = 4
 
 // inboxes are the inboxes of one pull. They bring everything to one channel. One goroutine opens and reads them; drain and stop
@@ -29,10 +30,10 @@ type inboxes struct {
 	nc       *nats.Conn
 	consumer string
 	in       chan *nats.Msg
-	subs     atomic.Int32  // subscriptions that bring something to in
-	ended    chan struct{} // closed when nothing more comes to in
-	end      sync.Once     // closes it
-	opened   uint64        // inboxes so far
+	subs     atomic.Int32  // subscriptions that deliver to in
+	ended    chan struct{} // closed when nothing more arrives on in
+	end      sync.Once     // guards the close of ended
+	opened   uint64        // number of inboxes so far
 	leaving  atomic.Bool   // drain or stop was called: nothing more is to be asked for
 
 	mu   sync.Mutex
@@ -61,7 +62,7 @@ func (s *inboxes) open() (*inbox, error) {
 	}
 	s.list = append(s.list, b)
 	if len(s.list) > inboxesMost {
-		_ = s.list[0].sub.Unsubscribe() // the connection is closed otherwise, and its end is noticed elsewhere
+		_ = s.list[0].sub.Unsubscribe() // it fails only on a closed connection, which is detected elsewhere
 		s.list = append(s.list[:0], s.list[1:]...)
 	}
 	return b, nil
@@ -80,7 +81,7 @@ func (s *inboxes) numbered(number uint64) *inbox {
 	return nil
 }
 
-// of is the inbox on which raw came; nil for one that is no more.
+// of returns the inbox on which raw arrived; nil if that inbox no longer exists.
 func (s *inboxes) of(raw *nats.Msg) *inbox {
 	for i := len(s.list) - 1; i >= 0; i-- {
 		if s.list[i].sub == raw.Sub {
@@ -90,7 +91,8 @@ func (s *inboxes) of(raw *nats.Msg) *inbox {
 	return nil
 }
 
-// answered reads which request a status message answers, and on which inbox; ok is false where it answers none.
+// answered returns the number of the request that a status message answers, and its inbox. ok is false if it answers
+// none.
 func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	if on = s.of(raw); on == nil {
 		return 0, nil, false
@@ -105,12 +107,12 @@ func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 
 // drain ends the inboxes once everything that the server sent has come.
 func (s *inboxes) drain() {
-	s.leave(func(b *inbox) { _ = b.sub.Drain() }) // one that has ended already is what is asked for
+	s.leave(func(b *inbox) { _ = b.sub.Drain() }) // it fails only if the subscription has already ended
 }
 
 // stop ends the inboxes at once.
 func (s *inboxes) stop() {
-	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // likewise
+	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // as in Drain
 }
 
 // leave calls end for each inbox. One that is opened later ends at once.

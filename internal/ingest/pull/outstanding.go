@@ -10,19 +10,20 @@ import (
 	"millrace/internal/ingest/capacity"
 )
 
-// outstanding is how many requests are with the server at once, so that it has another while the end of one is on its way.
-// So what is on its way and waits here is bounded by twice what one request asks for.
+// outstanding is the number of requests that are pending at the server, so that the server has another request while
+// the end of one is in transit. So messages in transit and waiting in the client are bounded by twice the size of a
+// request.
 const outstanding = capacity.Requests
 
-// ask is a request that the server has.
+// ask is a request that is pending at the server.
 type ask struct {
 	number   uint64 // 0: there is none
-	messages int    // what it asked for
+	messages int    // number of messages requested
 	bytes    int
-	until    time.Time // when it is over at the latest, said or not
+	until    time.Time // the latest time at which it ends, reported or not
 }
 
-// requests are the requests of one pull that the server has. They are for the goroutine that calls Next.
+// requests are the requests of one pull that are pending at the server. Only the goroutine that calls Next may use them.
 type requests struct {
 	nc      *nats.Conn
 	r       Request
@@ -30,17 +31,19 @@ type requests struct {
 	turns   *turns
 
 	live  [outstanding]ask
-	asked uint64 // their number so far
-	left  int    // messages that they may still bring
-	room  int    // bytes that they may still bring, as the server counts
-	renew bool   // forget them once everything that came is taken
+	asked uint64 // number of requests so far
+	left  int    // messages that they may still deliver
+	room  int    // bytes that they may still deliver, as the server counts
+	renew bool   // forget them once all waiting messages are taken
 }
 
-// refill has the server have as many requests as it is to have. What they brought may be on its way still, since a server with
-// replicas says the end of a request before it sends what waits for the others: so that counts too.
+// refill sends requests until the intended number is pending at the server. Messages of earlier requests may still be in
+// transit, because a server with replicas reports the end of a request before it sends messages that wait for other
+// servers. So those count too.
 func (q *requests) refill() error {
 	if q.left <= 0 || q.room <= 0 {
-		// They have brought all they were to. Of one whose bytes come out even the server says nothing.
+		// The requests have delivered everything. If a request's bytes are used up exactly, the server doesn't report
+		// its end.
 		q.forget()
 	}
 	none := q.live == [outstanding]ask{}
@@ -49,12 +52,13 @@ func (q *requests) refill() error {
 		if q.live[i].number != 0 || alone && !none {
 			continue
 		}
-		// The limit may have grown. A request that waits with a smaller one needs no renewal: the server ends it as soon
-		// as there is a message that it doesn't fit.
+		// The limit may have grown. A pending request with a smaller one needs no renewal: the server ends it when a
+		// message doesn't fit.
 		messages, full := q.r.Messages, q.r.bytes()
 		bytes := full
 		if none && i == 0 && !alone {
-			// The server serves requests in turns. The first of two is a half one, so that they do not end together.
+			// The server serves requests in turns. The first of two has half the size, so that they don't end at the
+			// same time.
 			messages, bytes = (messages+1)/2, (bytes+1)/2
 		}
 		if q.left+messages > outstanding*q.r.Messages || q.room+bytes > outstanding*full {
@@ -62,7 +66,7 @@ func (q *requests) refill() error {
 		}
 		switch err := q.send(i, messages, bytes); {
 		case errors.Is(err, nats.ErrReconnectBufExceeded):
-			return nil // there is no connection; it is asked for again when there is
+			return nil // there is no connection; ask is called again when there is one
 		case err != nil:
 			return err
 		}
@@ -73,7 +77,7 @@ func (q *requests) refill() error {
 	return nil
 }
 
-// send makes a request for so many messages and bytes.
+// send sends a request for that many messages and bytes.
 func (q *requests) send(i, messages, bytes int) error {
 	q.asked++
 	w := wire{
@@ -93,7 +97,7 @@ func (q *requests) send(i, messages, bytes int) error {
 	return nil
 }
 
-// over notes the end of a request that could have brought so many messages and bytes more.
+// over records the end of a request that could have delivered that many more messages and bytes.
 func (q *requests) over(number uint64, messages, bytes int) {
 	for i := range q.live {
 		if q.live[i].number == number {
@@ -104,7 +108,7 @@ func (q *requests) over(number uint64, messages, bytes int) {
 	}
 }
 
-// came notes a message, which belongs to any of the requests.
+// came records a message, which may belong to any of the requests.
 func (q *requests) came(raw *nats.Msg) {
 	q.left--
 	q.room -= raw.Size()
@@ -123,7 +127,7 @@ func (q *requests) of(number uint64) ask {
 	return ask{}
 }
 
-// expire takes the requests for over when the server should have told the end of one long since.
+// expire treats requests as ended if the server should have reported their end long ago.
 func (q *requests) expire(now time.Time) {
 	for _, a := range q.live {
 		if a.number != 0 && now.After(a.until) {
@@ -133,7 +137,7 @@ func (q *requests) expire(now time.Time) {
 	}
 }
 
-// forget takes all requests for over.
+// forget treats all requests as ended.
 func (q *requests) forget() {
 	q.live, q.left, q.room, q.renew = [outstanding]ask{}, 0, 0, false
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestTurnsAreToldApart has the server end a client's turn and give it another, while every message claims, by its header, to be
-// of the first.
+// TestTurnsAreToldApart makes the server end a client's turn and give it another, while the header of every message
+// claims to be of the first.
 func TestTurnsAreToldApart(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
@@ -45,7 +45,8 @@ func TestTurnsAreToldApart(t *testing.T) {
 	}
 }
 
-// TestAPinThatMayBeAnothersIsNotTaken: after as long as a pin lasts unused, the server may have pinned another client.
+// TestAPinThatMayBeAnothersIsNotTaken: after the lifetime of an unused pin, the server may have pinned another
+// client.
 func TestAPinThatMayBeAnothersIsNotTaken(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)

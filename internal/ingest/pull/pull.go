@@ -1,9 +1,9 @@
-// Package pull takes messages from a JetStream pull consumer, exactly as the server sends them.
+// Package pull receives messages from a JetStream pull consumer, exactly as the server sends them.
 //
-// The client library tells the server's own word (a heartbeat, the end of a request, the end of the consumer) from a
-// message by what is in it: no payload, and a header Status. But that is what a producer may send too, and the library
-// would hand such an input to nobody, or end the pull for it. Here they are told apart by what no producer can choose: a
-// message of a consumer comes with a subject for its acknowledgement, and the server's own word with none.
+// The client library recognizes a status message of the server (a heartbeat, the end of a request, the end of the
+// consumer) by its content: no payload, and a header Status. But a producer may send such a message too, and the
+// library would then deliver the input to nobody, or end the pull. This package uses a difference that no producer
+// can influence. A message of a consumer has a reply subject for its acknowledgement, and a status message has none.
 //
 // Both delivery modes pull their inputs with this package, and package lookup fetches the headers of results with it. Start reading
 // at Pull. It composes inboxes, where everything comes, turns, which tells its turns in a priority group apart, and requests, which
@@ -20,8 +20,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Pull is one continuous pull. It asks for more as messages are taken. Next is for one goroutine; the other methods are for
-// any.
+// Pull is one continuous pull. It requests more as messages are taken. Only one goroutine may call Next. The other
+// methods are safe for concurrent use.
 type Pull struct {
 	nc       *nats.Conn
 	r        Request
@@ -29,19 +29,20 @@ type Pull struct {
 	turns    turns    // in a priority group
 	requests requests // that the server has
 	silence  silence
-	age      age              // of the messages that wait
-	status   chan nats.Status // tells of a connection made again
+	age      age              // of the waiting messages
+	status   chan nats.Status // signals a reconnect
 	tick     *time.Ticker
 	stop     sync.Once
 }
 
-// Open begins a pull. The caller ends it with Stop, or with Drain and taking the rest; Stop is to be called in any case.
+// Open starts a pull. The caller ends it with Stop, or with Drain and by taking the remaining messages. The caller
+// must call Stop in any case.
 func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	p := &Pull{
 		nc: nc, r: r,
 		inboxes: inboxes{
 			nc: nc, consumer: r.Consumer, ended: make(chan struct{}),
-			// All that can be on its way, twice: requests of before a reconnection may have been answered in full.
+			// Twice everything that can be in transit: requests from before a reconnect may have been answered in full.
 			in: make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		},
 	}
@@ -56,7 +57,7 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	return p, nil
 }
 
-// Next returns the next message. It asks the server for more where there is room.
+// Next returns the next message. It sends requests to the server when there is room.
 func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	for {
 		if !p.inboxes.leaving.Load() {
@@ -66,7 +67,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		}
 		var raw *nats.Msg
 		select {
-		case raw = <-p.inboxes.in: // mostly there is one, and the rest need not be looked at
+		case raw = <-p.inboxes.in: // the usual case, in which nothing else needs a check
 		default:
 			var err error
 			if raw, err = p.wait(ctx); err != nil {
@@ -87,7 +88,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		p.silence.quiet = 0
 		m := p.message(raw, since)
 		if p.r.Group != "" && m.turn == 0 {
-			continue // of a turn long over; the server delivers it again
+			continue // from a turn that ended long ago; the server delivers it again
 		}
 		if m.turn > p.turns.turn {
 			if err := p.turns.begin(ctx, m.turn); err != nil {
@@ -99,8 +100,8 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	}
 }
 
-// wait waits for what comes next when everything that came is taken. It returns neither a message nor an error where
-// requests may have to be made anew.
+// wait waits for the next message when all waiting messages are taken. It returns neither a message nor an error if
+// requests may have to be made again.
 func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	if p.requests.renew {
 		p.requests.forget()
@@ -113,7 +114,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	case <-p.tick.C:
 		return nil, p.measure()
 	case <-p.status:
-		p.requests.renew = true // the server that had the requests may be another now
+		p.requests.renew = true // the server that had the requests may have been replaced
 		return nil, nil
 	case <-p.inboxes.ended:
 		return p.last()
@@ -122,7 +123,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	}
 }
 
-// last takes what is left of a pull that has ended.
+// last takes a remaining message of a pull that has ended.
 func (p *Pull) last() (*nats.Msg, error) {
 	select {
 	case raw := <-p.inboxes.in:
@@ -135,7 +136,7 @@ func (p *Pull) last() (*nats.Msg, error) {
 	return nil, ErrEnded
 }
 
-// measure counts the silence at a tick.
+// measure counts ticks without messages.
 func (p *Pull) measure() error {
 	p.requests.expire(time.Now())
 	if p.nc.IsClosed() {
@@ -150,7 +151,7 @@ func (p *Pull) measure() error {
 func (p *Pull) handleStatus(raw *nats.Msg) error {
 	number, on, ours := p.inboxes.answered(raw)
 	if !ours {
-		return nil // the answer to Keep, or nothing of the server's
+		return nil // the answer to Keep, or not a status message
 	}
 	why := raw.Header.Get("Description")
 	switch code := raw.Header.Get("Status"); code {
@@ -182,8 +183,8 @@ func (p *Pull) handleStatus(raw *nats.Msg) error {
 	return nil
 }
 
-// refused enters the end of a request before its time. Where the server does not say what is left of it, it may have none of
-// the requests: the consumer is another server's now, or another client's.
+// refused handles the early end of a request. If the server doesn't report the remaining count, it may have none of
+// the requests, because another server or another client now has the consumer.
 func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	if _, said := raw.Header[pendingHeader]; !said {
 		p.requests.renew = true
@@ -191,17 +192,17 @@ func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
-// Claim returns the pin of the turn in which m came, and Pin does so from then on. It is for a client that leaves without
-// having taken m with Next.
+// Claim returns the pin of the turn in which m arrived, and makes Pin return it too. It is for a client that stops
+// without having taken m with Next.
 func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	return p.turns.claim(ctx, m.turn)
 }
 
-// Pin is the server's name for this client's turn in a priority group; empty while it has none.
+// Pin returns the server's id for this client's turn in a priority group; empty without a turn.
 func (p *Pull) Pin() string { return p.turns.held() }
 
-// Keep tells the server that this client is still there, while it has its turn in a priority group and takes nothing for a
-// while. It brings no message: it asks for one smaller than any.
+// Keep tells the server that this client still wants its turn in a priority group, although it takes no messages for
+// a while. It delivers no message, because it requests fewer bytes than any message has.
 func (p *Pull) Keep() error {
 	pin := p.Pin()
 	if pin == "" {
@@ -211,12 +212,12 @@ func (p *Pull) Keep() error {
 	return w.send(p.nc, p.requests.subject, p.nc.NewInbox())
 }
 
-// Drain ends the pull; what has come, and what the server sent before it heard of that, can still be taken. With the
-// connection down the end comes late.
+// Drain ends the pull. Messages that have arrived, or that the server sent before it received the unsubscription, can
+// still be taken. While the connection is down, the end comes late.
 func (p *Pull) Drain() { p.inboxes.drain() }
 
-// Stop ends the pull at once. What has not been taken is lost to this client, and the server delivers it again after
-// AckWait.
+// Stop ends the pull at once. Messages that haven't been taken are lost to this client, and the server delivers them
+// again after AckWait.
 func (p *Pull) Stop() {
 	p.stop.Do(func() {
 		p.inboxes.stop()
@@ -225,12 +226,12 @@ func (p *Pull) Stop() {
 	})
 }
 
-// message makes the message of what has come since that moment.
+// message converts raw to a message that arrived after since.
 func (p *Pull) message(raw *nats.Msg, since time.Time) *Message {
 	return &Message{nc: p.nc, raw: raw, turn: p.turns.turnOf(raw), since: since}
 }
 
-// Rest takes what has come and was not taken. It waits for nothing.
+// Rest yields messages that have arrived and weren't taken, without waiting.
 func (p *Pull) Rest() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
 		for {

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestRequestsAreMadeAnewAfterAReconnection: the server that had them may be another now, and says nothing of them. What
-// came before is taken first.
+// TestRequestsAreMadeAnewAfterAReconnection: the server that had them may have been replaced, and reports nothing
+// about them. Messages that arrived before are taken first.
 func TestRequestsAreMadeAnewAfterAReconnection(t *testing.T) {
 	p := &Pull{
 		inboxes:  inboxes{in: make(chan *nats.Msg, 1), ended: make(chan struct{})},
@@ -22,7 +22,7 @@ func TestRequestsAreMadeAnewAfterAReconnection(t *testing.T) {
 	if raw, err := p.wait(t.Context()); raw != nil || err != nil || !q.renew || q.live[0].number != 7 {
 		t.Fatalf("%v and %v came, and the requests are to be made anew: %t; want nothing, and that", raw, err, q.renew)
 	}
-	if raw, err := p.wait(t.Context()); raw != nil || err != nil { // nothing waits to be taken
+	if raw, err := p.wait(t.Context()); raw != nil || err != nil { // no message is waiting
 		t.Fatalf("%v and %v came, and there was nothing", raw, err)
 	}
 	if q.live != [outstanding]ask{} || q.left != 0 || q.room != 0 || q.renew {

@@ -9,26 +9,26 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Request says what to ask a consumer for.
+// Request says what to request from a consumer.
 type Request struct {
 	Stream, Consumer string
 
 	Group     string        // the priority group of a consumer that has one; empty otherwise
-	Messages  int           // most messages of one request
-	Bytes     int           // most bytes of one request, as the server counts them: at least the largest message's
-	Limit     *Limit        // says anew for each request what Bytes would; nil: Bytes holds
+	Messages  int           // maximum number of messages per request
+	Bytes     int           // maximum bytes per request, as the server counts them: at least the largest message's
+	Limit     *Limit        // byte limit for each request; nil: Bytes applies
 	Expires   time.Duration // how long one request lasts
-	Heartbeat time.Duration // how often the server says that it is there; at most half of Expires
-	Idle      time.Duration // after how long without a message Next says so; 0: never
+	Heartbeat time.Duration // interval between heartbeats of the server; at most half of Expires
+	Idle      time.Duration // Next returns ErrIdle after this time without a message; 0: never
 }
 
-// spareWords is how many words of the server may wait beside a request's messages.
+// spareWords is room for status messages besides a request's messages.
 const spareWords = 16
 
-// subject is where a consumer is asked.
+// subject returns the subject for requests to a consumer.
 func (r Request) subject() string { return "$JS.API.CONSUMER.MSG.NEXT." + r.Stream + "." + r.Consumer }
 
-// bytes is what a request asks for now.
+// bytes returns the byte limit for the next request.
 func (r Request) bytes() int {
 	if r.Limit != nil {
 		return r.Limit.Bytes()
@@ -36,15 +36,15 @@ func (r Request) bytes() int {
 	return r.Bytes
 }
 
-// tooSmall enters the server's refusal of a request of asked bytes. It fails where asking for more is of no use.
+// tooSmall handles a refusal of a request of asked bytes. It fails if a larger request wouldn't help.
 func (r Request) tooSmall(raw *nats.Msg, asked int) error {
 	if r.Limit == nil || !strings.EqualFold(raw.Header.Get("Description"), conflictSize) || unused(raw, bytesHeader) < asked {
-		return nil // it is over for another reason, or after it has brought something
+		return nil // it ended for another reason, or after it delivered something
 	}
 	return r.Limit.refused(asked)
 }
 
-// wire is a request as the server reads it.
+// wire is the JSON form of a request.
 type wire struct {
 	Batch     int           `json:"batch"`
 	MaxBytes  int           `json:"max_bytes,omitempty"`
@@ -62,7 +62,7 @@ func (w wire) send(nc *nats.Conn, subject, reply string) error {
 		err = nc.PublishRequest(subject, reply, text)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the consumer for messages: %w", err)
+		return fmt.Errorf("request messages from the consumer: %w", err)
 	}
 	return nil
 }

@@ -2,19 +2,19 @@ package pull
 
 import "time"
 
-// ticksPerBeat is how often between two heartbeats the silence is measured.
+// ticksPerBeat is how often silence is measured per heartbeat.
 const ticksPerBeat = 2
 
 // silence measures for how long the server has sent nothing, and for how long it has sent no message.
 type silence struct {
-	mute  int // ticks without a word from the server
+	mute  int // ticks without anything from the server
 	quiet int // ticks without a message
 }
 
 // tick counts one tick. It says whether the requests are to be made anew, and fails with ErrSilent or ErrIdle.
 func (s *silence) tick(r Request, connected bool) (renew bool, err error) {
 	if !connected {
-		s.mute = 0 // there is nobody to hear from, and the connection says when there is
+		s.mute = 0 // without a connection silence is expected, and a reconnect is signalled
 	}
 	s.mute++
 	s.quiet++
@@ -22,7 +22,7 @@ func (s *silence) tick(r Request, connected bool) (renew bool, err error) {
 	case s.mute > 2*ticksPerBeat:
 		return false, ErrSilent
 	case s.mute > ticksPerBeat:
-		return true, nil // the server may have none of the requests
+		return true, nil // the requests may no longer be pending at the server
 	case r.Idle > 0 && time.Duration(s.quiet)*tick >= r.Idle:
 		s.quiet = 0
 		return false, ErrIdle

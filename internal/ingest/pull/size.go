@@ -10,24 +10,27 @@ import (
 )
 
 const (
-	// RequestBytes is how many bytes one request asks for if the largest message is smaller. A pull has two requests at once. The
-	// server cuts a client off as a slow consumer if more than 64 MiB are on the way; 4 to 8 MiB ran well.
+	// RequestBytes is the byte limit of a request if the largest message is smaller. A pull has two requests at once.
+	// The server disconnects a client as a slow consumer if more than 64 MiB are pending for it. Values of 4 to 8 MiB
+	// worked well.
 	RequestBytes = 2 << 20
 
-	// heartbeat is how often the server says that a pull is alive. After two missing heartbeats the pull is made again.
+	// heartbeat is the interval between heartbeats of the server. After two missing heartbeats the pull is started
+	// again.
 	heartbeat = 2 * time.Second
 
-	// BeatsPerRequest is how many heartbeats a request lasts.
+	// BeatsPerRequest is the duration of a request in heartbeats.
 	BeatsPerRequest = 3
 
-	// LeastMessages is how many messages a request asks for at least.
+	// LeastMessages is the smallest number of messages that a request asks for.
 	LeastMessages = 64
 
-	// MessageCost is how many bytes a message takes in the client besides its own, with its place in the channel.
+	// MessageCost is the memory in bytes that a message takes in the client besides its content, including its place
+	// in the channel.
 	MessageCost = 544
 )
 
-// Size bounds what one request brings: its messages, its bytes, and how long it lasts.
+// Size bounds a request's messages, bytes and duration.
 type Size struct {
 	Messages int
 	Least    int           // bytes that a request asks for, unless the largest message has more
@@ -59,7 +62,7 @@ func (s Size) Within(share int, nc *nats.Conn) Size {
 // Limit returns the byte limit of requests over nc, which follows the server's max_payload.
 func (s Size) Limit(nc *nats.Conn) *Limit { return NewLimit(nc, s.Least, s.Most) }
 
-// Memory is how many bytes one pull over nc holds in the client at most.
+// Memory returns the maximum number of bytes that a pull over nc holds in the client.
 func (s Size) Memory(nc *nats.Conn) int64 {
 	return outstanding * (int64(s.Limit(nc).Bytes()) + int64(s.Messages)*MessageCost)
 }

@@ -8,28 +8,28 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The server's own words, as they come in the first line of a header.
+// The server's status codes, from the first line of a header.
 const (
 	wordHeartbeat  = "100"
-	wordBad        = "400" // the request cannot be read or does not suit the consumer
+	wordBad        = "400" // the request can't be read or doesn't suit the consumer
 	wordNone       = "404" // no messages, and the request does not wait for any
-	wordExpired    = "408" // the request's time is over
-	wordConflict   = "409" // the request is over, for the reason that follows
+	wordExpired    = "408" // the request has expired
+	wordConflict   = "409" // the request has ended, for the reason that follows
 	wordRequired   = "412"
 	wordPinned     = "423" // another client has the turn
-	wordNobody     = "503" // nobody answers for the consumer
+	wordNobody     = "503" // no server answers for the consumer
 	pendingHeader  = "Nats-Pending-Messages"
 	bytesHeader    = "Nats-Pending-Bytes"
 	conflictGone   = "consumer deleted"
-	conflictDone   = "batch completed" // as many messages as were asked for have been sent, or are about to be
+	conflictDone   = "batch completed" // all requested messages have been sent, or are about to be
 	conflictPush   = "consumer is push based"
-	conflictBounds = "exceeded maxrequest" // the consumer's own bounds of a request
+	conflictBounds = "exceeded maxrequest" // the consumer's own limits for a request
 )
 
-// conflictSize is the server's reason for ending a request that its next message does not fit.
+// conflictSize is the server's reason for ending a request that its next message doesn't fit.
 const conflictSize = "message size exceeds maxbytes"
 
-// fatal is the error of a conflict that no further request would overcome.
+// fatal returns the error for a conflict that no further request would resolve.
 func fatal(why string) error {
 	switch low := strings.ToLower(why); {
 	case strings.Contains(low, conflictGone):
@@ -40,7 +40,7 @@ func fatal(why string) error {
 	return nil
 }
 
-// unused is how much more a request that is over could have brought, by that header.
+// unused returns how much more an ended request could have delivered, according to that header.
 func unused(raw *nats.Msg, header string) int {
 	n, err := strconv.Atoi(raw.Header.Get(header))
 	if err != nil || n < 0 {

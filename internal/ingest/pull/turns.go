@@ -11,14 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A consumer whose priority group pins one client serves the requests of that client alone: those that name its pin. A
-// request without a pin waits until nobody is pinned; when the server serves it, the client is pinned anew, and the request
-// stays under that pin. So all messages of one request come under one pin. A client without a pin makes one request at a
-// time, each on an inbox of its own, and the requests under the pin that follows go to the same inbox: the inbox on which a
-// message comes tells in which turn of this client the server sent it.
+// A consumer with a pinned priority group serves only requests that name the pin of its one client. A request without
+// a pin waits until nobody is pinned. When the server serves it, it pins the client, and the request stays under that
+// pin. So all messages of one request arrive under one pin. A client without a pin makes one request at a time, each
+// on its own inbox, and requests under the resulting pin use the same inbox. So the inbox of a message identifies the
+// turn of this client in which the server sent it.
 //
-// The server also adds the pin to the header of every message (Nats-Pin-Id). It isn't read: a publisher can send that header
-// too, and with a malformed header block hide what the server puts behind it.
+// The server also adds the pin to the header of every message (Nats-Pin-Id). The client ignores it, because a
+// publisher can send that header too, and can hide the server's line with a malformed header block.
 
 // turns are the turns of this client in the priority group of a consumer, and the server's name for the current one.
 type turns struct {
@@ -27,19 +27,19 @@ type turns struct {
 	inboxes                 *inboxes
 
 	turn   uint64 // number of the inbox of this client's turn; 0 before the first
-	unused bool   // the last request without a pin ended and had brought nothing: its inbox can be used again
+	unused bool   // the last request without a pin ended without delivering anything, so its inbox can be reused
 
 	mu  sync.Mutex
-	pin string // the server's name for this client's turn
+	pin string // the server's id for this client's turn
 }
 
-// errPinUnknown says that the server may have pinned another client before it was asked.
+// errPinUnknown means that the server may have pinned another client before the query.
 var errPinUnknown = errors.New("the server took so long that another client may be pinned by now")
 
-// infoTimeout bounds one question to the server about the consumer.
+// infoTimeout bounds one query for consumer info.
 const infoTimeout = 2 * time.Second
 
-// to is the inbox for the next request, which names that pin.
+// to returns the inbox for the next request, which names that pin.
 func (t *turns) to(pin string) (*inbox, error) {
 	last := t.inboxes.last()
 	if t.group == "" {
@@ -61,7 +61,8 @@ func (t *turns) to(pin string) (*inbox, error) {
 	return last, nil
 }
 
-// turnOf is the turn in which raw came; 0 for a consumer without turns, and on an inbox that is no more.
+// turnOf returns the turn in which raw arrived. It is 0 for a consumer without turns, and for an inbox that no longer
+// exists.
 func (t *turns) turnOf(raw *nats.Msg) uint64 {
 	if t.group == "" {
 		return 0
@@ -72,11 +73,11 @@ func (t *turns) turnOf(raw *nats.Msg) uint64 {
 	return 0
 }
 
-// begin asks the server for the pin of a turn of which the first message has come.
+// begin queries the server for the pin of a turn whose first message has arrived.
 func (t *turns) begin(ctx context.Context, turn uint64) error {
 	pin, err := t.askPin(ctx, turn)
 	if err != nil {
-		return fmt.Errorf("learn whom consumer %q is pinned to: %w", t.consumer, err)
+		return fmt.Errorf("query the pin of consumer %q: %w", t.consumer, err)
 	}
 	t.turn, t.unused = turn, false
 	t.setPin(pin)
@@ -94,9 +95,9 @@ func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 	return t.held(), nil
 }
 
-// askPin asks the server whom the consumer is pinned to. That is this client in its turn, if the answer comes within the
-// time that a pin lasts unused, counted from the request that the turn began with: the server can't have pinned another
-// client after this one sooner.
+// askPin queries the server for the pinned client. It is this client in its turn if the answer arrives within the
+// lifetime of an unused pin, counted from the first request of the turn. The server can't have pinned another client
+// sooner.
 func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
@@ -135,14 +136,15 @@ func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	return "", errPinUnknown
 }
 
-// What the server adds to the header of a message for its pin, after it has counted the message's bytes.
+// Bytes that the server adds to a message's header for its pin, after it has counted the message.
 const (
 	pinLine   = len("Nats-Pin-Id: \r\n")
 	newHeader = len("NATS/1.0\r\n\r\n")
 )
 
-// added is how many bytes of a message the server did not count: those of the pin. A message that was stored without a header
-// got one. (One that was stored with an empty header looks the same: of such a message newHeader is counted too few.)
+// added returns how many bytes of a message the server didn't count, which are the bytes of the pin. The server gave
+// a header to a message that was stored without one. (A message that was stored with an empty header looks the same,
+// and then newHeader bytes too few are counted.)
 func (t *turns) added(raw *nats.Msg) int {
 	added := pinLine + len(t.pin)
 	if header := raw.Size() - len(raw.Subject) - len(raw.Reply) - len(raw.Data); header == added+newHeader {
@@ -157,7 +159,7 @@ func (t *turns) setPin(pin string) {
 	t.mu.Unlock()
 }
 
-// lose forgets the pin, where it is that of the turn.
+// lose forgets the pin if it belongs to that turn.
 func (t *turns) lose(turn uint64) {
 	if turn == t.turn {
 		t.setPin("")

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// heard is what comes next on a subject.
+// heard returns the next message on a subject.
 func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	t.Helper()
 	m, err := sub.NextMsg(patience)
@@ -18,7 +18,8 @@ func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// TestADelayIsInNanoseconds, as the server reads it: a payload that was given back for a second would come at once.
+// TestADelayIsInNanoseconds: the server reads it that way. In another unit, a payload that is given back for a second
+// would be redelivered at once.
 func TestADelayIsInNanoseconds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -39,7 +40,7 @@ func TestADelayIsInNanoseconds(t *testing.T) {
 	}
 }
 
-// TestKeepingATurnAsksForNoMessage: one that came would count as delivered, and nobody expects it.
+// TestKeepingATurnAsksForNoMessage: a message would count as delivered although no goroutine takes it.
 func TestKeepingATurnAsksForNoMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -67,7 +68,8 @@ func TestKeepingATurnAsksForNoMessage(t *testing.T) {
 	}
 }
 
-// TestARequestThatEndsWithoutACountIsOneOfNone: the server that says so has none of the requests, so all are made anew.
+// TestARequestThatEndsWithoutACountIsOneOfNone: the server that reports this has none of the requests, so all are
+// made again.
 func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 	t.Parallel()
 	for counted, header := range map[bool]nats.Header{

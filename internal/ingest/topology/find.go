@@ -7,14 +7,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// DeadLetterStream is the stream that stores dead letters; empty if there is none.
+// DeadLetterStream returns the stream that stores dead letters; empty if there is none.
 func DeadLetterStream(ctx context.Context, js jetstream.JetStream, l Topology) (string, error) {
 	return streamOf(ctx, js, l.DeadLetterPrefix, l.Subjects)
 }
 
-// streamOf is the stream that stores what is published with that prefix for inputs of these subjects; empty if
-// there is none. Where streams store only some of it the error is a *partlyStored: no other stream can have
-// the rest under subjects that overlap.
+// streamOf returns the stream that stores messages published under prefix for inputs with these subjects; empty if
+// there is none. If streams store only some of those messages, the error is a *partlyStored, because no other stream
+// can store the rest under overlapping subjects.
 func streamOf(ctx context.Context, js jetstream.JetStream, prefix string, inputs []string) (string, error) {
 	first, none := "", ""
 	for _, wanted := range mappedFilters(prefix, inputs) {
@@ -33,7 +33,7 @@ func streamOf(ctx context.Context, js jetstream.JetStream, prefix string, inputs
 	return first, nil
 }
 
-// streamCovering is the stream that stores every subject that matches wanted.
+// streamCovering returns the stream that stores every subject that matches wanted.
 func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx) // ends the listing when the stream is found
 	defer cancel()
@@ -56,7 +56,7 @@ func streamCovering(ctx context.Context, js jetstream.JetStream, wanted string) 
 	return "", nil
 }
 
-// partlyStored says that a stream stores some of what is needed and nothing stores the rest.
+// partlyStored means that a stream stores some of the required subjects and no stream stores the others.
 type partlyStored struct{ stream, subject string }
 
 func (e *partlyStored) Error() string {

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// Inspect looks at the server, the streams and the consumers as they are going to be used.
+// Inspect checks the server, the streams and the consumers against how the worker will use them.
 func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Finding {
 	js, err := jetstream.New(nc)
 	if err != nil {

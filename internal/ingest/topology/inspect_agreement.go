@@ -8,13 +8,13 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// agreement compares what a consumer has with what the worker's variables ask for. They count when a consumer is created: one
-// that is there keeps what it has, and whoever changed a variable since is told.
+// agreement compares a consumer's settings with the worker's variables. The variables apply only when a consumer is
+// created. An existing consumer keeps its settings, so agreement reports a variable that was changed since.
 func agreement(l Topology, u Use, c jetstream.ConsumerConfig, say func(level finding.Level, found, advice string)) {
 	edit := fmt.Sprintf("(nats consumer edit %s %s", l.Stream, c.Durable)
 	if c.AckWait != l.AckWait {
 		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_ACK_WAIT is %s", c.AckWait, l.AckWait),
-			fmt.Sprintf("the consumer's own holds; set MILLRACE_ACK_WAIT=%s, or change the consumer %s --wait %s)", c.AckWait, edit, l.AckWait))
+			fmt.Sprintf("the consumer's setting applies; set MILLRACE_ACK_WAIT=%s, or change the consumer %s --wait %s)", c.AckWait, edit, l.AckWait))
 	}
 	if u.Linger >= c.AckWait {
 		say(finding.Warning, fmt.Sprintf("ack wait %s, and MILLRACE_LINGER is %s", c.AckWait, u.Linger),

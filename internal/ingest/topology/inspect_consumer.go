@@ -9,13 +9,13 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// consumerInspector looks at the consumer of shared delivery.
+// consumerInspector checks the consumer of shared delivery.
 type consumerInspector struct{ *inspection }
 
 func (i consumerInspector) inspect() {
 	what := "consumer " + i.l.Consumer
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer)
-	filters := i.l.Subjects // what provisioning would give it
+	filters := i.l.Subjects // as provisioning would set them
 	if err == nil {
 		filters = orOne(c.CachedInfo().Config.FilterSubjects, c.CachedInfo().Config.FilterSubject)
 	}
@@ -27,7 +27,7 @@ func (i consumerInspector) inspect() {
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return // said already
+		return // reported already
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		i.missing(what, "not there")
 		return
@@ -46,7 +46,7 @@ func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {
 		say(finding.Error, fmt.Sprintf("ack policy %s", c.AckPolicy), "create it with explicit acknowledgement")
 	}
 	if c.Durable == "" {
-		say(finding.Warning, "not durable", "create it with a durable name, or its place is lost when it goes")
+		say(finding.Warning, "not durable", "create it with a durable name, or its position is lost when the server removes it")
 	}
 	if c.MaxDeliver == 1 {
 		say(finding.Error, found, "with max deliver 1 a payload is lost with the first worker that dies; raise it or make it unlimited")
@@ -60,7 +60,7 @@ func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {
 	}
 	agreement(i.l, i.use, c, say)
 	if c.HeadersOnly {
-		say(finding.Error, "headers only", "the payloads do not come with it, so every result would be that of an empty payload; create it without headers_only")
+		say(finding.Error, "headers only", "messages arrive without payloads, so every result would be that of an empty payload; create it without headers_only")
 	}
 	if limit := int(i.maxPayload); c.MaxRequestMaxBytes > 0 && c.MaxRequestMaxBytes < limit {
 		say(finding.Warning, fmt.Sprintf("max request max bytes %d, and the server takes messages of %d", c.MaxRequestMaxBytes, limit),
@@ -72,7 +72,7 @@ func (i consumerInspector) settings(what string, c jetstream.ConsumerConfig) {
 	}
 	if len(filters) > 0 && !sameSubjects(filters, i.l.Subjects) {
 		say(finding.Warning, fmt.Sprintf("filters %v, and MILLRACE_SUBJECTS is %v", filters, i.l.Subjects),
-			"the consumer's own filters hold; make them agree")
+			"the consumer's filters apply; make them agree")
 	}
 	if worst == finding.OK {
 		i.say(finding.OK, what, found, "")

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// drops is what makes a stream delete messages that nobody has read: its limits, and the flags of `nats stream edit` that
-// lift them.
+// drops holds the limits that make a stream delete messages that nobody has read, and the flags of `nats stream edit`
+// that remove them.
 type drops struct{ limits, flags []string }
 
 func (d *drops) add(flag, format string, args ...any) {
@@ -16,8 +16,8 @@ func (d *drops) add(flag, format string, args ...any) {
 	d.flags = append(d.flags, flag)
 }
 
-// findDrops looks for limits at which the server deletes the oldest message instead of refusing the newest. Retention makes
-// no difference: the server applies limits under interest and work-queue retention too.
+// findDrops finds limits at which the server deletes the oldest message instead of refusing the newest. It ignores
+// retention, because the server applies limits under interest and work-queue retention too.
 func findDrops(c jetstream.StreamConfig) (d drops) {
 	if c.Discard == jetstream.DiscardOld {
 		if c.MaxMsgs > 0 {
@@ -31,7 +31,7 @@ func findDrops(c jetstream.StreamConfig) (d drops) {
 	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
 		d.add("--max-msgs-per-subject=-1", "max_msgs_per_subject %d", c.MaxMsgsPerSubject)
 	}
-	if c.MaxAge > 0 { // whatever discard says
+	if c.MaxAge > 0 { // with either value of discard
 		d.add("--max-age=0s", "max_age %s", c.MaxAge)
 	}
 	return d

@@ -13,7 +13,7 @@ func TestInspectWarnsOfLimitsThatDropWhatNobodyHasRead(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limits jetstream.StreamConfig
-		want   []string // of the warning; none: no warning
+		want   []string // parts of the warning; empty: no warning
 	}{
 		{"no limits", jetstream.StreamConfig{}, nil},
 		{"messages", jetstream.StreamConfig{MaxMsgs: 8591},
@@ -42,7 +42,7 @@ func TestInspectWarnsOfLimitsThatDropWhatNobodyHasRead(t *testing.T) {
 			} {
 				s := c.limits
 				s.Name, s.Subjects = name, []string{at.prefix}
-				s.Duplicates = min(2*time.Minute, max(s.MaxAge, 0)) // the server allows no longer one
+				s.Duplicates = min(2*time.Minute, max(s.MaxAge, 0)) // the longest that the server allows
 				r.createStream(s)
 				lines := r.found(1000, roomy)
 				if c.want == nil {
@@ -63,8 +63,8 @@ func TestInspectWarnsOfLimitsThatDropWhatNobodyHasRead(t *testing.T) {
 	}
 }
 
-// What findDrops says is what the server does: each stream gets more than its limits allow, and either keeps all that it
-// confirmed or is one that is warned of.
+// findDrops agrees with the server: each stream gets more messages than its limits allow. Either it keeps all that it
+// confirmed, or Inspect warns about it.
 func TestTheServerDropsWhatIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -115,12 +115,12 @@ func TestInspectSaysHowToMoveDeadLetters(t *testing.T) {
 			r := newRig(t)
 			settings := jetstream.StreamConfig{Name: "RESULTS", Subjects: c.subjects, Storage: jetstream.MemoryStorage}
 			if c.name == "everything" {
-				settings.NoAck = true // or the server's own API would overlap
+				settings.NoAck = true // otherwise the server's own API would
 			}
 			r.createStream(settings)
 			wantLine(t, r.found(1000, roomy), "warning dead letters deadletter.>", "stored in the result stream RESULTS", c.want)
 
-			// What is advised works: afterwards nothing is said of it.
+			// The advice works: after it there is no warning.
 			if c.name != "as it was provisioned" {
 				return
 			}

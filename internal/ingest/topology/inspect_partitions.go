@@ -9,15 +9,15 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// partitionInspector looks at what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer for
-// each.
+// partitionInspector checks what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer for
+// consumer per partition.
 type partitionInspector struct{ streamInspector }
 
 func (i partitionInspector) inspect() {
 	if c, ok := i.stream(i.l.Stream, "the input"); ok {
 		if found, advice := unfit(c, i.l, nil); found != "" {
 			i.say(finding.Error, "stream "+c.Name, found, advice)
-			return // consumers of partitions would be of no use
+			return // consumers for partitions would be useless
 		}
 	}
 	worst := finding.OK
@@ -30,14 +30,14 @@ func (i partitionInspector) inspect() {
 	}
 }
 
-// consumer looks at one of them, and says nothing where it is as it should be.
+// consumer checks one partition's consumer, and reports only problems.
 func (i partitionInspector) consumer(p int) finding.Level {
 	want := partitionConsumerConfig(i.l, p)
 	what := "consumer " + want.Durable
 	c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return finding.OK // said already
+		return finding.OK // reported already
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		i.missing(what, "not there")
 		return finding.Error
@@ -57,7 +57,7 @@ func (i partitionInspector) consumer(p int) finding.Level {
 	}
 	if got.MaxDeliver > 0 {
 		say(finding.Error, fmt.Sprintf("max deliver %d", got.MaxDeliver), "make it unlimited: what the server does not deliver any more "+
-			"would be acknowledged with what is behind it")
+			"would be acknowledged with later ones")
 	}
 	if got.MaxAckPending > 0 && got.MaxAckPending*i.l.Partitions < i.use.InFlight {
 		say(finding.Warning, fmt.Sprintf("max ack pending %d", got.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or "+

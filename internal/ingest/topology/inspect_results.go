@@ -10,7 +10,7 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// resultInspector looks at the stream of results.
+// resultInspector checks the stream of results.
 type resultInspector struct{ streamInspector }
 
 func (i resultInspector) inspect() {
@@ -40,7 +40,7 @@ func (i resultInspector) inspect() {
 	}
 }
 
-// publishing says how results are going to be stored.
+// publishing reports how results will be published.
 func (i resultInspector) publishing(what string) {
 	found, err := publisher.Ask(i.ctx, i.nc, i.l.ResultStream)
 	switch {
@@ -53,23 +53,23 @@ func (i resultInspector) publishing(what string) {
 	}
 }
 
-// duplicates compares how long the result stream knows an id with how long an input may come again. A result that
-// is stored after its id was forgotten is a second one.
+// duplicates compares how long the result stream remembers an id with how long an input may be redelivered. If a
+// result is stored after its id was forgotten, it is a second one.
 func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
-	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // what is wrong with it is said elsewhere
+	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // other checks report problems with the consumer
 		settings := consumer.CachedInfo().Config
 		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
 	}
 	span := redeliverySpan(ackWait, deliveries)
-	found := fmt.Sprintf("duplicate window %s, and an input may come again for %s (ack wait %s, %d deliveries)",
+	found := fmt.Sprintf("duplicate window %s, and an input may be redelivered for %s (ack wait %s, %d deliveries)",
 		c.Duplicates, span, ackWait, deliveries)
 	err := i.lookups(c.Name)
 	switch {
 	case err == nil && c.Duplicates >= safeWindow:
-		i.say(finding.OK, what, found+fmt.Sprintf("; an input that may have a result older than %s is looked up before it gets another", PublishFor(c.Duplicates)), "")
+		i.say(finding.OK, what, found+fmt.Sprintf("; an input that may have a result older than %s is looked up first", PublishFor(c.Duplicates)), "")
 	case err == nil:
-		i.say(finding.Warning, what, found, fmt.Sprintf("what the network holds up for more than %s may be stored a second time; set duplicate_window "+
+		i.say(finding.Warning, what, found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; set duplicate_window "+
 			"to %s (nats stream edit %s --dupe-window %s)", c.Duplicates-PublishFor(c.Duplicates), safeWindow, c.Name, window(safeWindow)))
 	case c.Duplicates < span:
 		i.say(finding.Warning, what, found+"; "+err.Error(), fmt.Sprintf("a result that was stored before may be stored a second time; set "+
@@ -81,7 +81,7 @@ func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
 	}
 }
 
-// lookups finds out whether the worker can look for results that are stored already.
+// lookups checks whether the worker can look up results that are stored already.
 func (i resultInspector) lookups(stream string) error {
 	results, err := lookup.New(i.nc, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}})
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/ingest/finding"
 )
 
-// serverInspector looks at the server, and at what it lets the worker do.
+// serverInspector checks the server, and what the worker may do there.
 type serverInspector struct{ *inspection }
 
 // inspect reports false where JetStream does not answer, so that nothing else can be looked at.
@@ -32,9 +32,9 @@ func (i serverInspector) inspect() bool {
 	return true
 }
 
-// permissions names what the server refused of what was asked: a question that may not be asked gets no answer.
+// permissions reports the requests that the server refused. A request without permission gets no answer.
 func (i serverInspector) permissions() {
 	if err := i.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		i.say(finding.Error, "permissions", err.Error(), "allow it to the worker's user: docs/security.md lists what it needs")
+		i.say(finding.Error, "permissions", err.Error(), "grant it to the worker's user: docs/security.md lists the permissions that it needs")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// found is what Inspect says, one line a finding.
+// found returns what Inspect reports, one line per finding.
 func (r *rig) found(inFlight, batchBytes int) (lines []string) {
 	r.t.Helper()
 	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond}) {
@@ -40,7 +40,7 @@ func wantLine(t *testing.T, lines []string, parts ...string) {
 	}
 }
 
-const roomy = 8 << 20 // bytes of a batch that takes whatever the server does
+const roomy = 8 << 20 // large enough for any message that the server accepts
 
 func TestInspectFindsNothingWrongWithWhatProvisionMade(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestInspectFindsNothingWrongWithWhatProvisionMade(t *testing.T) {
 		t.Errorf("%d findings, want server, input, three of the result stream, dead letters and consumer:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 	wantLine(t, lines, "ok stream RESULTS", "one commit a batch")
-	wantLine(t, lines, "ok stream RESULTS", "duplicate window 25m0s", "come again for 25m0s")
+	wantLine(t, lines, "ok stream RESULTS", "duplicate window 25m0s", "be redelivered for 25m0s")
 }
 
 func TestInspectNamesEverythingMissingAtOnce(t *testing.T) {
@@ -97,10 +97,10 @@ func TestInspectOfStreams(t *testing.T) {
 		{"no batches", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}}},
 			[][]string{{"warning stream RESULTS", "one publish a result", "set allow_batched"}}},
 		{"a short memory for ids", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: 10 * time.Second}},
-			[][]string{{"warning stream RESULTS", "duplicate window 10s", "holds up for more than 5s", "--dupe-window 40s"}}},
+			[][]string{{"warning stream RESULTS", "duplicate window 10s", "delays for more than 5s", "--dupe-window 40s"}}},
 		{"results that go when they are read", []jetstream.StreamConfig{{Name: "RESULTS", Subjects: []string{"results.>"}, Duplicates: time.Minute,
 			Retention: jetstream.WorkQueuePolicy}},
-			[][]string{{"warning stream RESULTS", "duplicate window 1m0s", "come again for 25m0s", "retention WorkQueue", "--dupe-window 1500s"}}},
+			[][]string{{"warning stream RESULTS", "duplicate window 1m0s", "be redelivered for 25m0s", "retention WorkQueue", "--dupe-window 1500s"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +161,7 @@ func TestInspectOfTheConsumer(t *testing.T) {
 	}
 }
 
-// The consumer's own settings say how often and how late an input comes again, where there is one.
+// If there is a consumer, its own settings determine how often and how late an input is redelivered.
 func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -172,12 +172,12 @@ func TestInspectComparesTheDuplicateWindowWithTheConsumer(t *testing.T) {
 	if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", config); err != nil {
 		t.Fatal(err)
 	}
-	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "come again for 30s", "3 deliveries")
+	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 30s", "3 deliveries")
 	config.AckWait = time.Hour
 	if _, err := r.js.UpdateConsumer(r.ctx(), "INGEST", config); err != nil {
 		t.Fatal(err)
 	}
-	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "come again for 3h0m0s", "a result older than 40s is looked up")
+	wantLine(t, r.found(1000, roomy), "ok stream RESULTS", "be redelivered for 3h0m0s", "a result older than 40s is looked up")
 }
 
 // A cluster can keep several copies of a stream.
@@ -228,7 +228,7 @@ func TestInspectWithoutJetStream(t *testing.T) {
 func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.provision() // a stream without
+	r.provision() // a stream with only one replica
 	r.topology.Exclusive, r.topology.Partitions = true, 4
 	lines := r.found(10, 1<<20)
 	wantLine(t, lines, "error stream INGEST", "does not put a partition before its subjects", "{{partition(4)}}.>", "MILLRACE_DELIVERY=shared")

@@ -19,7 +19,7 @@ type inspection struct {
 	findings []finding.Finding
 
 	maxPayload int64  // of the server
-	cluster    string // its name; empty for a server by itself
+	cluster    string // its name; empty for a single server
 }
 
 // say reports a finding.

@@ -16,31 +16,32 @@ const (
 	// PriorityGroup is the group in which workers pull from a partition's consumer.
 	PriorityGroup = "millrace"
 
-	// PinnedFor is how long the server keeps a partition for a worker that does not ask for more. It bounds how long a
-	// partition has no owner after its worker died; workers ask three times as often.
+	// PinnedFor is how long the server keeps a partition for a worker that sends no requests. It bounds how long a
+	// partition has no owner after its worker died. Workers send requests three times as often.
 	PinnedFor = 3 * time.Second
 )
 
-// MarkDelivered is the key in the metadata of a partition's consumer for the highest stream sequence that was delivered before the
-// consumer started again from its floor, which makes it forget that.
+// MarkDelivered is the key in the metadata of a partition's consumer for the highest stream sequence that was
+// delivered before the consumer started again from its floor. After such a start, the consumer itself doesn't know
+// it.
 const MarkDelivered = "millrace-delivered"
 
-// PartitionConsumer is the name of a partition's consumer.
+// PartitionConsumer returns the name of a partition's consumer.
 func PartitionConsumer(consumer string, p int) string { return consumer + "-" + strconv.Itoa(p) }
 
-// PartitionSubject takes the partition off a subject as the stream stores it.
+// PartitionSubject removes the partition from a subject as the stream stores it.
 func PartitionSubject(stored string) string {
 	_, subject, _ := strings.Cut(stored, ".")
 	return subject
 }
 
-// partitionTransform is how a stream puts the number of the partition before each subject: the same subject always gets
-// the same one.
+// partitionTransform returns the transform that puts the number of the partition before each subject. The same
+// subject always gets the same number.
 func partitionTransform(partitions int) *jetstream.SubjectTransformConfig {
 	return &jetstream.SubjectTransformConfig{Source: ">", Destination: fmt.Sprintf("{{partition(%d)}}.>", partitions)}
 }
 
-// partitionFilters are the subjects of a partition, as the stream stores them.
+// partitionFilters returns the subjects of a partition as the stream stores them.
 func partitionFilters(p int, subjects []string) []string {
 	filters := make([]string, len(subjects))
 	for i, s := range subjects {
@@ -49,7 +50,7 @@ func partitionFilters(p int, subjects []string) []string {
 	return filters
 }
 
-// partitionConsumerConfig is the consumer of a partition.
+// partitionConsumerConfig returns the configuration of a partition's consumer.
 func partitionConsumerConfig(l Topology, p int) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: PartitionConsumer(l.Consumer, p), FilterSubjects: partitionFilters(p, l.Subjects),
@@ -65,7 +66,7 @@ func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Top
 		if err == nil {
 			return
 		}
-		for _, name := range made { // what is not whole is of no use, and would take part of a stream's max_consumers
+		for _, name := range made { // an incomplete set is useless, and would count towards a stream's max_consumers
 			if gone := js.DeleteConsumer(context.WithoutCancel(ctx), l.Stream, name); gone != nil {
 				err = fmt.Errorf("%w; and consumer %q, which was created before, could not be deleted: %w", err, name, gone)
 			}
@@ -86,7 +87,7 @@ func createPartitionConsumers(ctx context.Context, js jetstream.JetStream, l Top
 		}
 		made = append(made, c.Durable)
 	}
-	log.Info("has the partitions' consumers", "stream", l.Stream, "partitions", l.Partitions,
+	log.Info("the partitions' consumers exist", "stream", l.Stream, "partitions", l.Partitions,
 		"consumers", PartitionConsumer(l.Consumer, 0)+" ...")
 	return nil
 }

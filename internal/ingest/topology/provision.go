@@ -12,11 +12,11 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// Provision creates the input stream, the result stream, a stream for the dead letters (unless some stream already stores
-// them), and the consumer, each only where it is missing. It leaves what exists as it is.
+// Provision creates the input stream, the result stream, a stream for dead letters (unless some stream already stores
+// them), and the consumer. It creates only what is missing, and doesn't change what exists.
 func Provision(ctx context.Context, js jetstream.JetStream, l Topology, log *slog.Logger) error {
 	if err := checkInput(ctx, js, l); err != nil {
-		return err // before anything is made that would be of no use
+		return err // before creating anything that would be useless
 	}
 	if err := createInputStream(ctx, js, l, log); err != nil {
 		return err
@@ -47,7 +47,7 @@ func createInputStream(ctx context.Context, js jetstream.JetStream, l Topology, 
 	return createStream(ctx, js, log, config)
 }
 
-// deadLetterSuffix makes the name of the stream for dead letters from that of the result stream (adr/0034).
+// deadLetterSuffix, appended to the name of the result stream, is the name of the stream for dead letters (adr/0034).
 const deadLetterSuffix = "_DEADLETTER"
 
 func streamExists(ctx context.Context, js jetstream.JetStream, name string) (bool, error) {
@@ -61,7 +61,7 @@ func streamExists(ctx context.Context, js jetstream.JetStream, name string) (boo
 	return true, nil
 }
 
-// streamSettings are those of a stream that is created.
+// streamSettings returns the settings of a stream to create.
 func streamSettings(l Topology, name string, subjects []string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: name, Subjects: subjects, Storage: l.Storage,
@@ -69,12 +69,12 @@ func streamSettings(l Topology, name string, subjects []string) jetstream.Stream
 	}
 }
 
-// maxDuplicateWindow bounds the duplicate window of a result stream that is created: the server keeps every id for
-// as long in memory.
+// maxDuplicateWindow bounds the duplicate window of a new result stream, because the server keeps every id in memory
+// for that long.
 const maxDuplicateWindow = time.Hour
 
-// resultSettings are those of the result stream. It takes batches where the server can, and knows an id for as long
-// as its input may come again.
+// resultSettings returns the settings of the result stream. It accepts batches if the server supports them, and
+// remembers an id for as long as its input may be redelivered.
 func resultSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
 	c := streamSettings(l, l.ResultStream, mappedSubjects(l.ResultPrefix))
 	c.AllowBatchPublish = publisher.ServerBatches(js.Conn().ConnectedServerVersion())
@@ -82,14 +82,15 @@ func resultSettings(js jetstream.JetStream, l Topology) jetstream.StreamConfig {
 	return c
 }
 
-// deadLetterSettings are those of the stream for dead letters, which knows ids for as long as the result stream does.
+// deadLetterSettings returns the settings of the stream for dead letters, which remembers ids for as long as the
+// result stream does.
 func deadLetterSettings(l Topology) jetstream.StreamConfig {
 	c := streamSettings(l, l.ResultStream+deadLetterSuffix, mappedSubjects(l.DeadLetterPrefix))
 	c.Duplicates = duplicateWindow(l)
 	return c
 }
 
-// duplicateWindow is that of a stream that is created; 0 leaves it to the server.
+// duplicateWindow returns the duplicate window of a new stream; 0 means the server's default.
 func duplicateWindow(l Topology) time.Duration {
 	if span := redeliverySpan(l.AckWait, l.MaxDeliver); span > defaultDuplicateWindow {
 		return min(span, maxDuplicateWindow)
@@ -97,7 +98,7 @@ func duplicateWindow(l Topology) time.Duration {
 	return 0
 }
 
-// defaultDuplicateWindow is what the server gives a stream for which none is named.
+// defaultDuplicateWindow is the server's default for a stream.
 const defaultDuplicateWindow = 2 * time.Minute
 
 func createStream(ctx context.Context, js jetstream.JetStream, log *slog.Logger, c jetstream.StreamConfig) error {
@@ -106,7 +107,7 @@ func createStream(ctx context.Context, js jetstream.JetStream, log *slog.Logger,
 		return err
 	}
 	if _, err = js.CreateStream(ctx, c); err != nil {
-		return fmt.Errorf("create stream %q on %v: %w: where another stream has these subjects, name it or choose others "+
+		return fmt.Errorf("create stream %q on %v: %w: if another stream has these subjects, name that stream or choose other subjects "+
 			"(MILLRACE_STREAM, MILLRACE_SUBJECTS, MILLRACE_RESULT_STREAM, MILLRACE_RESULT_PREFIX, MILLRACE_DEADLETTER_PREFIX)", c.Name, c.Subjects, err)
 	}
 	log.Info("created stream", "stream", c.Name, "subjects", c.Subjects)
@@ -124,13 +125,13 @@ func createConsumer(ctx context.Context, js jetstream.JetStream, l Topology, log
 	_, err = js.CreateConsumer(ctx, l.Stream, jetstream.ConsumerConfig{
 		Durable: l.Consumer, FilterSubjects: l.Subjects,
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: l.AckWait, MaxAckPending: l.MaxAckPending,
-		// The worker counts deliveries itself: a server that stops delivering cannot dead-letter.
+		// The worker counts deliveries itself, because a server that stops delivering can't send a dead letter.
 		MaxDeliver:  -1,
 		Description: provisioned,
 	})
 	if err != nil {
 		return fmt.Errorf("create consumer %q on stream %q for %v: %w: check that the stream has these subjects "+
-			"(MILLRACE_SUBJECTS) and what consumers it allows", l.Consumer, l.Stream, l.Subjects, err)
+			"(MILLRACE_SUBJECTS) and which consumers it allows", l.Consumer, l.Stream, l.Subjects, err)
 	}
 	log.Info("created consumer", "consumer", l.Consumer, "stream", l.Stream, "ack_wait", l.AckWait.String())
 	return nil

@@ -74,7 +74,7 @@ func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
 		deliver int
 		want    time.Duration
 	}{
-		{time.Second, 3, 0}, // the server's own
+		{time.Second, 3, 0}, // the server's default
 		{30 * time.Second, 10, 5 * time.Minute},
 		{time.Hour, 1000, time.Hour},
 	} {
@@ -108,7 +108,7 @@ func TestProvisionLeavesDeadLettersWhereTheyAre(t *testing.T) {
 	r.wantSubjects("GRAVES", "deadletter.>")
 }
 
-// A result stream made before dead letters had a stream of their own keeps them.
+// A result stream that was created before dead letters had their own stream keeps them.
 func TestProvisionLeavesDeadLettersInTheResultStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -13,10 +13,10 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// quiet is a log that nobody reads.
+// quiet is a logger that discards everything.
 var quiet = slog.New(slog.DiscardHandler)
 
-// rig is a server, a client of it, and what a worker is to have there.
+// rig has a server, a client, and the topology that a worker should find there.
 type rig struct {
 	t        *testing.T
 	nc       *nats.Conn

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// MapSubject puts prefix in the place of the first token of subject: with prefix "results", "ingest.web.en"
-// becomes "results.web.en" and "ingest" becomes "results".
+// MapSubject replaces the first token of subject with prefix: with prefix "results", "ingest.web.en" becomes
+// "results.web.en" and "ingest" becomes "results".
 func MapSubject(prefix, subject string) string {
 	if dot := strings.IndexByte(subject, '.'); dot >= 0 {
 		return prefix + subject[dot:]
@@ -14,12 +14,12 @@ func MapSubject(prefix, subject string) string {
 	return prefix
 }
 
-// mappedSubjects are the subjects that MapSubject can give with that prefix, as stream subjects.
+// mappedSubjects returns stream subjects that match every result of MapSubject with that prefix.
 func mappedSubjects(prefix string) []string {
 	return []string{prefix, prefix + ".>"}
 }
 
-// mappedFilters are the filters that match what MapSubject gives for subjects that match those of inputs.
+// mappedFilters returns the filters that match the results of MapSubject for subjects that match inputs.
 func mappedFilters(prefix string, inputs []string) []string {
 	mapped := make([]string, len(inputs))
 	for i, filter := range inputs {
@@ -30,7 +30,7 @@ func mappedFilters(prefix string, inputs []string) []string {
 	return mapped
 }
 
-// Covers says whether every subject that matches the filter wanted matches pattern too. Both may have the
+// Covers reports whether every subject that matches the filter wanted also matches pattern. Both may have the
 // wildcards of NATS: * for one token, > for all that follow.
 func Covers(pattern, wanted string) bool {
 	for {
@@ -56,7 +56,7 @@ func sameSubjects(a, b []string) bool {
 	return slices.Equal(x, y)
 }
 
-// orOne is list, or the one element where that is empty.
+// orOne returns list, or one if list is empty.
 func orOne(list []string, one string) []string {
 	if len(list) == 0 && one != "" {
 		return []string{one}

@@ -11,11 +11,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What the input stream does with subjects, and with messages that are acknowledged, decides which consumers can take
-// anything of it.
+// How the input stream maps subjects, and what it does with acknowledged messages, determines which consumers can
+// receive its messages.
 
-// unfit says what of the input stream's configuration keeps a worker from taking its inputs, and what to do about it; both are
-// empty where nothing does. filters are the consumer's with shared delivery; none means all subjects.
+// unfit returns why the input stream's configuration prevents a worker from receiving its inputs, and what to do
+// about it. Both are empty if it doesn't. filters are the consumer's filters with shared delivery; none means all
+// subjects.
 func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advice string) {
 	if l.Exclusive {
 		return unfitForPartitions(c, l)
@@ -27,16 +28,16 @@ func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advic
 	if len(filters) == 0 || slices.ContainsFunc(filters, meets) {
 		return "", ""
 	}
-	found = fmt.Sprintf("maps subjects (%q to %q), so what is published under %v is stored where the consumer's filters %v match nothing: it would "+
+	found = fmt.Sprintf("maps subjects (%q to %q), so messages published under %v are stored where the consumer's filters %v match nothing: it would "+
 		"process nothing", c.SubjectTransform.Source, c.SubjectTransform.Destination, l.Subjects, filters)
 	if n := partitionsOf(c.SubjectTransform); n > 0 && c.Retention != jetstream.WorkQueuePolicy {
-		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is made for, or set "+
+		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is set up for, or set "+
 			"MILLRACE_STREAM to a stream without a subject transform", n)
 	}
-	return found, "set MILLRACE_STREAM to a stream without a subject transform, or make the consumer anew with filters for the subjects as they are stored"
+	return found, "set MILLRACE_STREAM to a stream without a subject transform, or recreate the consumer with filters for the subjects as they are stored"
 }
 
-// unfitForPartitions is unfit for exclusive delivery.
+// unfitForPartitions is like unfit, for exclusive delivery.
 func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice string) {
 	want := partitionTransform(l.Partitions)
 	n := partitionsOf(c.SubjectTransform)
@@ -46,7 +47,7 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 			"acknowledges many at once", "set MILLRACE_DELIVERY=shared, or MILLRACE_STREAM to a stream with limits or interest retention"
 	case c.Retention == jetstream.WorkQueuePolicy:
 		return "has workqueue retention, where the server allows only consumers that acknowledge each message by itself; exclusive delivery " +
-				"acknowledges many at once. It also maps subjects, which shared delivery has no use for",
+				"acknowledges many at once. It also maps subjects, which shared delivery does not support",
 			fmt.Sprintf("set MILLRACE_STREAM to a stream with limits or interest retention and the subject transform %q to %q; or to one without a "+
 				"transform, and MILLRACE_DELIVERY=shared", want.Source, want.Destination)
 	case c.SubjectTransform != nil && *c.SubjectTransform == *want:
@@ -60,11 +61,11 @@ func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice str
 			fmt.Sprintf("set MILLRACE_STREAM to a stream with the subject transform %q to %q", want.Source, want.Destination)
 	}
 	return "does not put a partition before its subjects",
-		fmt.Sprintf("give it the subject transform %q to %q, or set MILLRACE_DELIVERY=shared. What it holds already keeps its subjects and is not "+
-			"seen with exclusive delivery: let it be worked off before", want.Source, want.Destination)
+		fmt.Sprintf("give it the subject transform %q to %q, or set MILLRACE_DELIVERY=shared. Stored messages keep their subjects and are not "+
+			"seen with exclusive delivery: process them first", want.Source, want.Destination)
 }
 
-// checkInput fails where the input stream is there and a worker could take nothing of it.
+// checkInput fails if the input stream exists and a worker could receive nothing from it.
 func checkInput(ctx context.Context, js jetstream.JetStream, l Topology) error {
 	s, err := js.Stream(ctx, l.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -79,8 +80,8 @@ func checkInput(ctx context.Context, js jetstream.JetStream, l Topology) error {
 	return nil
 }
 
-// partitionsOf is how many partitions a transform puts before subjects, as exclusive delivery needs it; 0 where it does
-// something else.
+// partitionsOf returns how many partitions a transform puts before subjects as exclusive delivery needs it; 0 if it
+// does something else.
 func partitionsOf(t *jetstream.SubjectTransformConfig) int {
 	if t == nil || t.Source != ">" {
 		return 0
@@ -92,8 +93,8 @@ func partitionsOf(t *jetstream.SubjectTransformConfig) int {
 	return 0
 }
 
-// partitionToken is how many partitions a token of a transform's destination chooses from, {{partition(8)}} or
-// {{partition(8,1,2)}}; 0 for another token.
+// partitionToken returns the number of partitions in a token of a transform's destination, such as {{partition(8)}}
+// or {{partition(8,1,2)}}; 0 for any other token.
 func partitionToken(token string) int {
 	inner, ok := strings.CutPrefix(token, "{{")
 	if !ok {
@@ -112,8 +113,8 @@ func partitionToken(token string) int {
 	return n
 }
 
-// storedFilters match the subjects under which a stream with that transform stores what is published under subjects. A
-// partition's number stays as in the transform.
+// storedFilters returns filters that match the subjects under which a stream with that transform stores messages
+// published under subjects. A partition's number stays as in the transform.
 func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []string {
 	if t == nil || t.Destination == "" {
 		return subjects
@@ -129,14 +130,14 @@ func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []str
 			continue
 		}
 		if !Covers(source, s) {
-			stored = append(stored, s) // some of it is left as it is
+			stored = append(stored, s) // the transform leaves some of these subjects unchanged
 		}
 		stored = append(stored, mapped(source, t.Destination, s))
 	}
 	return stored
 }
 
-// mapped is a filter for what destination makes of subjects that match both source and s.
+// mapped returns a filter for the results of destination on subjects that match both source and s.
 func mapped(source, destination, s string) string {
 	tokens := splitTokens(destination)
 	for i, token := range tokens {
@@ -146,7 +147,7 @@ func mapped(source, destination, s string) string {
 			if from < len(given) {
 				return strings.Join(append(tokens[:i:i], given[from:]...), ".")
 			}
-			return strings.Join(tokens, ".") // s itself ends with a wildcard before
+			return strings.Join(tokens, ".") // s itself ends with a wildcard earlier
 		case strings.HasPrefix(token, "$"), strings.HasPrefix(token, "{{") && partitionToken(token) == 0:
 			tokens[i] = "*"
 		}
@@ -154,7 +155,7 @@ func mapped(source, destination, s string) string {
 	return strings.Join(tokens, ".")
 }
 
-// splitTokens splits a destination at its dots, but for those between braces.
+// splitTokens splits a destination at its dots, except between braces.
 func splitTokens(destination string) (tokens []string) {
 	depth, from := 0, 0
 	for i, c := range destination {
@@ -171,7 +172,8 @@ func splitTokens(destination string) (tokens []string) {
 	return append(tokens, destination[from:])
 }
 
-// overlap says whether a subject can match both filters. Either may have a partition for a token, as in a transform.
+// overlap reports whether a subject can match both filters. Either may have a partition for a token, as in a
+// transform.
 func overlap(a, b string) bool {
 	x, y := splitTokens(a), splitTokens(b)
 	for i := 0; ; i++ {
@@ -186,7 +188,7 @@ func overlap(a, b string) bool {
 	}
 }
 
-// overlapTokens says whether what a stands for can be b.
+// overlapTokens reports whether a subject token that matches a can equal b.
 func overlapTokens(a, b string) bool {
 	if a == "*" || a == b {
 		return true

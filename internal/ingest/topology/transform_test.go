@@ -53,7 +53,7 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestInspectOfAStreamWithPartitionsForShared: such a stream stores nothing under the subjects that a shared consumer takes.
+// TestInspectOfAStreamWithPartitionsForShared: such a stream stores nothing under the subjects of a shared consumer.
 func TestInspectOfAStreamWithPartitionsForShared(t *testing.T) {
 	t.Parallel()
 	for name, consumer := range map[string]bool{"with a consumer": true, "without": false} {
@@ -86,7 +86,7 @@ func TestInspectOfAStreamWithPartitionsForShared(t *testing.T) {
 	}
 }
 
-// consumers are the names of a stream's consumers.
+// consumers returns the names of a stream's consumers.
 func (r *rig) consumers(stream string) []string {
 	r.t.Helper()
 	s, err := r.js.Stream(r.ctx(), stream)
@@ -105,14 +105,15 @@ func (r *rig) consumers(stream string) []string {
 	return names
 }
 
-// TestExclusiveOnAStreamThatIsNotForIt says what is in the way, gives advice that helps, and leaves no consumers behind.
+// TestExclusiveOnAStreamThatIsNotForIt checks that the error names the obstacle, that its advice helps, and that no
+// consumers are left behind.
 func TestExclusiveOnAStreamThatIsNotForIt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		stream jetstream.StreamConfig
 		found  string
 		advice string
-		not    string // what it must not say
+		not    string // text that must not occur
 	}{
 		"work queue": {
 			jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, "workqueue retention", "set MILLRACE_DELIVERY=shared, or MILLRACE_STREAM", "2.14",

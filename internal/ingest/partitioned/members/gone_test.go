@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestPartitionsOfWhoIsGoneAreTaken: of a worker that says that it leaves at once, and of one that dies when it has not
-// been heard of for long.
+// TestPartitionsOfWhoIsGoneAreTaken: the partitions of a worker that announces its end are taken at once, and those
+// of a dead worker after a period of silence.
 func TestPartitionsOfWhoIsGoneAreTaken(t *testing.T) {
 	const partitions = 4
 	now := time.Now()
@@ -41,7 +41,7 @@ func TestPartitionsOfWhoIsGoneAreTaken(t *testing.T) {
 	m.decide(now)
 	want("when it is back", partitions/2)
 	later := time.Now().Add(gone + time.Millisecond)
-	m.echo = later // this worker still hears itself
+	m.echo = later // this worker still receives its own announcements
 	m.decide(later)
 	want("when it has fallen silent", partitions)
 }

@@ -1,4 +1,4 @@
-// Package members lets workers that share a stream's partitions know of one another, and agree on which worker has which partition.
+// Package members lets the workers that share a stream's partitions find each other, and agree on which worker has
 // Package partitioned uses it. Start reading at Members.
 package members
 
@@ -24,7 +24,8 @@ const (
 	// gone is how long a worker may be silent before it counts as gone.
 	gone = 4 * beat
 
-	// most is how many others are remembered. A client with permission to publish on the subject can pose as any number of workers.
+	// most is the maximum number of other workers to remember. A client with permission to publish on the subject can
+	// pretend to be any number of workers.
 	most = 256
 
 	// longestID is the length limit of a worker's name, in bytes.
@@ -125,8 +126,9 @@ func (m *Members) Run(ctx context.Context) {
 	}
 }
 
-// announce tells the others what this worker has. If that fails the connection is down, and they see it as gone. While it is deaf it
-// announces that it leaves: the others may receive that, but this worker receives nothing.
+// announce tells the others which partitions this worker has. If that fails, the connection is down, and the others
+// see the worker as gone. While it is deaf, it announces that it leaves: the others may receive that, although this
+// worker receives nothing.
 func (m *Members) announce(leaving bool) {
 	m.mu.Lock()
 	say := announcement{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}
@@ -174,7 +176,7 @@ func (m *Members) want(now time.Time) {
 	}
 }
 
-// Adopt has this worker take a partition whatever Assign says. With take false, Assign decides again.
+// Adopt makes this worker take a partition regardless of Assign. With take false, Assign decides again.
 func (m *Members) Adopt(p int, take bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +220,7 @@ func (m *Members) Owned() int {
 	return len(m.owns)
 }
 
-// Has notes whether this worker has a partition.
+// Has records whether this worker has a partition.
 func (m *Members) Has(p int, owns bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // patience is how long the workers may take to agree.
 const patience = 20 * time.Second
 
-// worker is a member that runs, on a connection of its own.
+// worker is a running member with its own connection.
 type worker struct {
 	*Members
 	leave func()
@@ -38,8 +38,8 @@ func join(t *testing.T, url string, partitions int, id string) worker {
 	return worker{m, func() { cancel(); <-ended }}
 }
 
-// awaitShares returns once every partition is to be exactly one worker's, and shares are alike. Each takes what is to be its
-// own, and gives up what is not.
+// awaitShares waits until every partition belongs to exactly one worker, and all have equal shares. Each worker takes
+// its assigned partitions and gives up the others.
 func awaitShares(t *testing.T, partitions int, all ...worker) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -75,8 +75,8 @@ func awaitShares(t *testing.T, partitions int, all ...worker) {
 	}
 }
 
-// TestTheFirstDecisionWaits: a worker that starts must have heard the others, each of which speaks once in a beat, before it
-// claims anything.
+// TestTheFirstDecisionWaits: a new worker must have received an announcement of every other worker, which takes one
+// beat, before it claims anything.
 func TestTheFirstDecisionWaits(t *testing.T) {
 	t.Parallel()
 	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
@@ -97,7 +97,7 @@ func TestTheFirstDecisionWaits(t *testing.T) {
 	}
 }
 
-// TestStrangersAreBounded has somebody pose as very many workers, as this one, and with very much to say.
+// TestStrangersAreBounded: a stranger pretends to be many workers and to be this one, and sends long announcements.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	m := &Members{id: "me", nonce: "mine", others: map[string]other{}, wanted: make([]bool, 4), assigned: make([]bool, 4), adopted: make([]bool, 4),
@@ -125,7 +125,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// TestMembersShareAllPartitions has workers come and go: whoever is there has an equal share of all.
+// TestMembersShareAllPartitions: workers come and go, and the running ones always have equal shares.
 func TestMembersShareAllPartitions(t *testing.T) {
 	t.Parallel()
 	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
@@ -156,7 +156,7 @@ func TestMembersShareAllPartitions(t *testing.T) {
 	}
 }
 
-// owned is a partition that is to be a worker's.
+// owned returns a partition that is assigned to a worker.
 func owned(w worker, partitions int) int {
 	for p := range partitions {
 		if mine, _ := w.Mine(p); mine {

@@ -14,16 +14,17 @@ type Member struct {
 	Owns []int // the partitions that it claims to have
 }
 
-// Assign gives each of n partitions an owner. The result's i-th entry is the ID of partition i's owner; it is empty if there are
-// no members. Loads differ by one at most, and a member keeps its partitions as far as that allows. Members that know of the same
-// members compute the same result, in whatever order they know them.
+// Assign gives each of n partitions an owner. The result's i-th entry is the ID of partition i's owner; it is empty
+// if there are no members. Loads differ by at most one, and members keep their partitions as far as that allows. The
+// same members give the same result in any order.
 func Assign(n int, members []Member) []string {
 	owners := make([]string, n)
 	if len(members) == 0 {
 		return owners
 	}
 	members = slices.SortedFunc(slices.Values(members), func(a, b Member) int {
-		// Members with more partitions keep the odd ones. Otherwise the names decide.
+		// Loads can't all be equal if n isn't a multiple of the number of members. Members that already have more
+		// partitions then keep the extra ones. Otherwise their IDs decide.
 		return cmp.Or(cmp.Compare(len(b.Owns), len(a.Owns)), cmp.Compare(a.ID, b.ID))
 	})
 	free := make([]int, len(members))

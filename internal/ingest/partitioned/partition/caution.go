@@ -12,23 +12,24 @@ import (
 // A lease keeps its Caution in the consumer's metadata, so it outlives the worker.
 type Caution struct {
 	Floor  uint64 // the stream sequence up to which everything was acknowledged when the lease began
-	Until  uint64 // the stream sequence up to which caution is due: that of the last delivery before a death
-	Deaths int    // leases that died before they got that far; not counted beyond alone
-	Trials int    // how many of the last ones died with the same payload first and alone
+	Until  uint64 // the stream sequence up to which caution applies: that of the last delivery before a death
+	Deaths int    // number of leases that died before they reached Until; not counted beyond alone
+	Trials int    // number of most recent leases that died while the same payload was first and alone
 }
 
 const (
-	shrink = 16 // how much smaller batches get with each death
+	shrink = 16 // the factor by which batches shrink with each death
 
 	// alone is the number of deaths from which payloads are computed one by one. Of 8192 payloads, batches have 512, 32, 2 and 1.
 	alone = 4
 
-	// trials is how many workers a payload that is first and alone may kill before it is given up.
+	// trials is the number of workers that a payload may kill while it is first and alone before it is given up.
 	trials = 2
 )
 
-// AfterDeath returns the caution due after a lease with caution c died. The consumer has acknowledged up to floor and delivered up
-// to delivered. onDevice reports whether a payload was alone on the device when the worker died.
+// AfterDeath returns the caution that applies after a lease with caution c died. The consumer has acknowledged up to
+// floor and delivered up to delivered. onDevice reports whether a payload was alone on the device when the worker
+// died.
 func (c Caution) AfterDeath(floor, delivered uint64, onDevice bool) Caution {
 	next := Caution{Floor: floor, Until: max(c.Until, delivered), Deaths: 1}
 	if floor < c.Until {
@@ -43,7 +44,7 @@ func (c Caution) AfterDeath(floor, delivered uint64, onDevice bool) Caution {
 	return next
 }
 
-// Begin returns the caution of a lease that begins at floor, after one with caution c that ended in good order.
+// Begin returns the caution of a lease that begins at floor, after a lease with caution c that ended properly.
 func (c Caution) Begin(floor uint64) Caution {
 	if floor >= c.Until {
 		return Caution{Floor: floor}
@@ -52,7 +53,8 @@ func (c Caution) Begin(floor uint64) Caution {
 	return c
 }
 
-// Relaxed returns the caution due at floor once all quarantined payloads have been acknowledged: that of one death.
+// Relaxed returns the caution that applies at floor once all quarantined payloads have been acknowledged: that of one
+// death.
 func (c Caution) Relaxed(floor uint64) Caution {
 	if floor >= c.Until {
 		return Caution{Floor: floor}
@@ -60,8 +62,9 @@ func (c Caution) Relaxed(floor uint64) Caution {
 	return Caution{Floor: floor, Until: c.Until, Deaths: 1}
 }
 
-// Quarantined returns how many payloads above the floor may have killed the last worker. most is the size of a batch without
-// caution. With caution there is one batch at a time, so the payload that killed was in the first one above the floor.
+// Quarantined returns how many payloads above the floor may have killed the last worker. most is the size of a batch
+// without caution. With caution there is one batch at a time, so the payload that killed the worker was in the first
+// batch above the floor.
 func (c Caution) Quarantined(most int) int {
 	if c.Deaths <= 1 {
 		return math.MaxInt
@@ -69,7 +72,7 @@ func (c Caution) Quarantined(most int) int {
 	return Caution{Deaths: c.Deaths - 1}.BatchPayloads(most)
 }
 
-// Due reports whether there is reason for caution with payloads above floor.
+// Due reports whether payloads above floor still require caution.
 func (c Caution) Due(floor uint64) bool { return c.Deaths > 0 && floor < c.Until }
 
 // Alone reports whether payloads are computed one by one.

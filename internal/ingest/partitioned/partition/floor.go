@@ -18,7 +18,7 @@ type Floor struct {
 	first     int     // the index of the first of them in open
 }
 
-// NewFloor returns the floor of a lease that begins behind that sequence of the stream.
+// NewFloor returns the floor of a lease that begins after that sequence of the stream.
 func NewFloor(acknowledged uint64) Floor { return Floor{highest: acknowledged} }
 
 // input is a delivery that is not acknowledged yet.
@@ -33,17 +33,18 @@ type Verdict uint8
 // The verdicts.
 const (
 	New   Verdict = iota // process it
-	Known                // it is in flight or settled: the server delivered it again because that took long
-	Gap                  // read the stream between Highest and it, Fill, and take it again
+	Known                // it is in flight or settled, and the server delivered it again after AckWait
+	Gap                  // read the stream between Highest and this delivery, call Fill, and take it again
 )
 
 func (v Verdict) String() string { return [...]string{"new", "known", "gap"}[v] }
 
-// Take enters a delivery: its number at the consumer, its sequence in the stream, and whether it was delivered before, to any
-// worker. Take enters nothing if it returns Gap.
+// Take records a delivery: its number at the consumer, its sequence in the stream, and whether it was delivered
+// before, to any worker. If it returns Gap, nothing is recorded.
 //
-// When an input is delivered for the first time, everything before it has been delivered. So once the stream has been read up to
-// there, nothing is missing. A redelivery doesn't tell that: what is missing may be behind it too.
+// When an input is delivered for the first time, everything before it has been delivered. So once the stream has been
+// read up to there, nothing is missing. A redelivery doesn't prove that, because missing inputs may come after it
+// too.
 func (f *Floor) Take(number, sequence uint64, redelivered bool) Verdict {
 	f.doubt = f.doubt || number != f.delivered+1
 	if sequence > f.highest && f.doubt && f.filled != sequence {
@@ -58,7 +59,8 @@ func (f *Floor) Take(number, sequence uint64, redelivered bool) Verdict {
 	return New
 }
 
-// Fill enters inputs that were read from the stream. They must be all that the partition has between Highest and sequence, in order.
+// Fill records inputs that were read from the stream. They must be all inputs of the partition between Highest and
+// sequence, in order.
 func (f *Floor) Fill(missing []uint64, sequence uint64) {
 	for _, s := range missing {
 		f.add(s)
@@ -74,8 +76,9 @@ func (f *Floor) add(sequence uint64) {
 // Highest returns the stream sequence up to which every input of the partition was taken, or acknowledged before.
 func (f *Floor) Highest() uint64 { return f.highest }
 
-// Settle notes that the result or the dead letter of an input is stored. It panics for an input that is not open, because Take did
-// not return New for it or it is acknowledged already. After such a bug the next acknowledgement could cover too much.
+// Settle records that the result or the dead letter of an input is stored. It panics if the input isn't open, because
+// Take didn't return New for it or it is already acknowledged. After such a bug, the next acknowledgement could cover
+// too much.
 func (f *Floor) Settle(sequence uint64) {
 	at := f.find(sequence)
 	if at < 0 {

@@ -16,7 +16,7 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 		for i := range members {
 			members[i].ID = fmt.Sprintf("w%d", i)
 			for range random.IntN(n + 1) {
-				members[i].Owns = append(members[i].Owns, random.IntN(n+2)-1) // also what is not there, and twice
+				members[i].Owns = append(members[i].Owns, random.IntN(n+2)-1) // also invalid partitions, and duplicates
 			}
 		}
 		owners := Assign(n, members)
@@ -42,7 +42,7 @@ func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
 	}
 }
 
-// A member that comes or goes moves no more partitions than it has to have.
+// When a member joins or leaves, no more partitions move than necessary.
 func TestAssignMovesLittle(t *testing.T) {
 	members := []Member{{ID: "a"}}
 	owned := func(owners []string) []Member {
@@ -107,8 +107,8 @@ func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	}
 }
 
-// Behind a number that is missing nothing new is taken before the stream has been read, also where what comes next is
-// known.
+// After a missing number, no new delivery is taken before the stream has been read, even if the next delivery is
+// already known.
 func TestFloorHasGapsFilled(t *testing.T) {
 	f := NewFloor(9)
 	if v := f.Take(2, 12, false); v != Gap {
@@ -135,7 +135,7 @@ func TestFloorHasGapsFilled(t *testing.T) {
 	if v := f.Take(8, 15, true); v != New {
 		t.Fatalf("the same with nothing missing before it: %v", v)
 	}
-	if v := f.Take(9, 17, false); v != Gap { // 16 was one of those whose number is missing
+	if v := f.Take(9, 17, false); v != Gap { // the missing numbers include that of 16
 		t.Fatalf("behind a redelivery that was new: %v", v)
 	}
 	for _, s := range []uint64{10, 12, 14} {
@@ -168,8 +168,8 @@ func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
 	}
 }
 
-// A worker dies whenever a payload that kills is in a batch. All others are acknowledged, those that kill are given up, and
-// that takes a bounded number of deaths.
+// A worker dies whenever a batch contains a payload that kills. All other payloads are acknowledged, those that kill
+// are given up, and the number of deaths is bounded.
 func TestCautionFindsWhatKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 500 {
@@ -192,7 +192,7 @@ func TestCautionFindsWhatKills(t *testing.T) {
 			if kept = ParseCaution(c.String()); kept != c {
 				t.Fatalf("%v came back as %v", c, kept)
 			}
-			delivered = max(delivered, min(n, floor+2*most)) // what is prefetched
+			delivered = max(delivered, min(n, floor+2*most)) // prefetched payloads
 			floor, kept, died = leaseOf(kept, floor, n, most, kills, givenUp)
 			if deaths > 100 {
 				t.Fatalf("%d payloads, %v kill: more than 100 deaths", n, kills)
@@ -207,8 +207,8 @@ func TestCautionFindsWhatKills(t *testing.T) {
 	}
 }
 
-// Workers die of anything but payloads, far more often than a payload is tried alone, in the middle of whatever they do. Nothing
-// is given up for it; with payloads that kill among them, those are and no others.
+// Workers die at any point for reasons other than payloads, far more often than a payload is tried alone. No payload
+// is given up for that. If there are payloads that kill, only those are given up.
 func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	others := 0
@@ -229,7 +229,8 @@ func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 			}
 			kept = ParseCaution(c.String())
 			if end := floor + random.Uint64N(n-floor+1); random.IntN(3) > 0 && lives < 50 {
-				// It ends of something else once it has come so far, and a payload that runs alone is off the device.
+				// The worker dies for another reason after it has come this far, when a payload that runs alone has
+				// left the device.
 				floor, kept, died = leaseOf(kept, floor, end, most, kills, givenUp)
 				alone = died && kept.Alone()
 				died = true
@@ -251,7 +252,8 @@ func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 	}
 }
 
-// leaseOf works from floor to n, or until it dies of a payload that kills, and returns how far it came and what is kept.
+// leaseOf processes payloads from floor to n, or until a payload kills it. It returns how far it came and the caution
+// that is kept.
 func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
 	kept, left := c, c.Quarantined(most)
 	for floor < n {
