@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,6 +36,10 @@ type annotations struct {
 	server leaseServer
 	acks   *acknowledgements
 	token  chan struct{} // holds a token while the metadata is read and changed
+
+	// noted is how far the consumer had delivered before this lease reset it. The lease keeps it, because another worker may
+	// overwrite the metadata with an older copy.
+	noted atomic.Uint64
 }
 
 func newAnnotations(id string, server leaseServer, acks *acknowledgements) *annotations {
@@ -79,7 +84,7 @@ func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerIn
 		}
 	}
 	taken, _ := n.acks.reached()
-	metadata[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(metadata), taken), 10)
+	metadata[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(metadata), taken, n.noted.Load()), 10)
 	if err := n.server.annotate(ctx, info.Config, metadata); err != nil {
 		return fmt.Errorf("mark the consumer: %w", err)
 	}
@@ -88,6 +93,7 @@ func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerIn
 
 // noteDelivered annotates how far the consumer has delivered, before it is reset.
 func (n *annotations) noteDelivered(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	n.noted.Store(max(n.noted.Load(), info.Delivered.Stream))
 	if delivered(info.Config.Metadata) >= info.Delivered.Stream {
 		return nil
 	}

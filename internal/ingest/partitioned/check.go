@@ -25,8 +25,9 @@ type checker struct {
 	resentAt  time.Time // when one was last sent again for a covered input that was redelivered
 }
 
-// check checks whether the consumer is as it should be, and mends what it can.
-func (c *checker) check(ctx, drainCtx context.Context) error {
+// check checks whether the consumer is as it should be, and mends what it can. pin is the pin of this worker's turn; empty while it has
+// none.
+func (c *checker) check(ctx, drainCtx context.Context, pin string) error {
 	info, err := c.askConsumer(ctx)
 	if err != nil {
 		return err
@@ -40,6 +41,8 @@ func (c *checker) check(ctx, drainCtx context.Context) error {
 	}
 	_, taken := c.acks.reached()
 	switch {
+	case c.begun && info.Delivered.Consumer != taken && !pinnedTo(info, pin):
+		return errPinLost // those are the next owner's
 	case c.begun && info.Delivered.Consumer != taken:
 		return c.intake.fillTail(ctx, drainCtx, info) // what it delivered would have arrived by now
 	case !c.begun && info.NumAckPending > 0 && pinOf(info) == "":

@@ -36,7 +36,14 @@ type firsts struct {
 // begin enters the consumer's state when the lease begins with the consumer's number-th delivery.
 func (f *firsts) begin(info *jetstream.ConsumerInfo, number uint64) {
 	f.before, f.doubtful = deliveredBefore(info, number)
+	f.before = max(f.before, f.notes.noted.Load())
 	f.doubtful = f.doubtful || f.host.upgrading()
+}
+
+// delivered enters that an input up to that sequence was delivered before the lease's reset.
+func (f *firsts) delivered(sequence uint64) {
+	f.before = max(f.before, sequence)
+	f.notes.noted.Store(max(f.notes.noted.Load(), sequence))
 }
 
 // judge finds out whether an input may have been delivered before this lease. Where nobody has noted that, those up to

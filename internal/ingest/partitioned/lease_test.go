@@ -47,7 +47,7 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
 	for range 3 {
-		if err := idle.reader.checker.check(r.ctx(), r.ctx()); err != nil {
+		if err := idle.reader.checker.check(r.ctx(), r.ctx(), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
 		info, err := idle.consumer.Info(r.ctx())
 		return err == nil && pinOf(info) == ""
 	})
-	if err := idle.reader.checker.check(r.ctx(), r.ctx()); err != nil {
+	if err := idle.reader.checker.check(r.ctx(), r.ctx(), ""); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.NumPending != n {

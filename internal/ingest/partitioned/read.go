@@ -60,6 +60,7 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 			stale = staleDeliveries{expected: d.ConsumerSequence != 1, since: time.Now()}
 		}
 		if stale.includes(d.ConsumerSequence) {
+			r.firsts.delivered(d.Sequence)
 			if time.Since(stale.since) > topology.PinnedFor {
 				return errGap // the first deliveries after the reset got lost
 			}
@@ -117,7 +118,7 @@ func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, pull.ErrIdle):
-			if err := r.checker.check(ctx, drainCtx); err != nil {
+			if err := r.checker.check(ctx, drainCtx, r.pinned()); err != nil {
 				return err
 			}
 		default:
