@@ -89,3 +89,30 @@ func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
 	open()
 	owner.giveUp() // it can't publish anything
 }
+
+// TestAResetGoesToTheFloorThatItsSenderRead has a reset arrive late, after another worker has acknowledged everything. It must not go to
+// the floor of that time: see leaseServer.reset. Everything is delivered again, and every input keeps one result.
+func TestAResetGoesToTheFloorThatItsSenderRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	const n = 10
+	idle := r.idleLease()
+	old, err := idle.server.info(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.publish(n, document)
+	first := r.run(r.hostPipeline())
+	r.events.awaitStored(t, n)
+	first.drain()
+	if err := idle.server.reset(r.ctx(), old); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.AckFloor.Stream != 0 || c.NumPending != n {
+		t.Errorf("after a late reset the floor is %d and %d inputs are to be delivered, want 0 and %d: %v", c.AckFloor.Stream, c.NumPending, n, err)
+	}
+	second := r.run(r.hostPipeline())
+	r.events.awaitStored(t, 2*n)
+	second.drain()
+	r.wantAll(n, document)
+}

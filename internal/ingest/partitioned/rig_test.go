@@ -3,7 +3,6 @@ package partitioned
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -28,17 +27,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// until returns once cond holds. Use it for states that nothing announces, and that are near.
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(natstest.Patience)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not: %s", natstest.Patience, what)
-		}
-		runtime.Gosched()
-	}
-}
+// until is natstest.Until.
+var until = natstest.Until
 
 // document is the payload of the i-th input.
 func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
@@ -226,7 +216,6 @@ func (r *rig) run(pipe *streams.Pipeline) *running {
 	go func() {
 		defer close(run.done)
 		run.Run(run.intake, drainCtx, run.stop)
-		run.s.Pool.Abandon(func(*inflight.Batch) {})
 	}()
 	r.t.Cleanup(run.drain)
 	return run

@@ -184,19 +184,8 @@ func (r *rig) pipeline() *streams.Pipeline {
 	return p
 }
 
-// until returns once cond holds. It is for states that nothing announces.
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	look, deadline := time.NewTicker(time.Millisecond), time.After(patience)
-	defer look.Stop()
-	for !cond() {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatalf("after %v still not: %s", patience, what)
-		}
-	}
-}
+// until is natstest.Until.
+var until = natstest.Until
 
 // counts is how often observers were told what.
 type counts struct {
