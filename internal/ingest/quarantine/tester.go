@@ -95,8 +95,8 @@ func (t *tester) withhold(ctx context.Context, g *inflight.Batch, items []int, e
 }
 
 // condemned reports whether a payload that ran alone is given up because of err. There are two cases. A kernel may have lost the
-// device, and the payload was alone for the second time. Or the device had too little memory for the payload alone, and the
-// payload was delivered too often.
+// device, for the second time with this payload alone. Or the device had too little memory for the payload alone, and the payload
+// was delivered too often.
 func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, bool) {
 	switch {
 	case !t.ran || !t.lone:
