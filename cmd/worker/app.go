@@ -29,7 +29,7 @@ type app struct {
 	timeline  *telemetry.Timeline
 	health    *telemetry.Health
 	meter     *console.Meter
-	extra     telemetry.Observer // the observer of a command; nil for none
+	extra     telemetry.Observer // additional observer for a command; nil for none
 	observers telemetry.Observers
 	copies    bool // copy batches on the CPU device too, to show how a pipeline works
 	devices   []device.Device
@@ -118,7 +118,7 @@ func (a *app) openPipeline(d device.Device) error {
 	c.Admit = a.memory.admit(info.Kind)
 	pipe, err := streams.New(d, c)
 	if isOwnRefusal(err) {
-		return usageError{err} // settings that do not fit together
+		return usageError{err} // the settings conflict
 	}
 	if err != nil {
 		return a.memory.explain(err)

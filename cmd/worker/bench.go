@@ -115,7 +115,7 @@ func (b *benchFlags) options() (bench.Options, error) {
 	return o, errors.Join(append(errs, o.Check())...)
 }
 
-// runBench is `worker bench`.
+// runBench implements `worker bench`.
 func runBench(ctx context.Context, args []string) (err error) {
 	b, err := parseBench(args)
 	if err != nil {
@@ -155,7 +155,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 	return out.measure(ctx, cfg, o)
 }
 
-// showMeasurement overwrites the last line of the terminal with the measurement that runs.
+// showMeasurement overwrites the last line of the terminal with the current measurement.
 func showMeasurement(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doing) }
 
 // listBench writes one line for each row.
@@ -171,10 +171,10 @@ func listBench(w io.Writer) error {
 	return nil
 }
 
-// benchOutput holds the files that a run writes. They are created before the run, so that one that cannot be written fails at once.
+// benchOutput holds the files that a run writes. They are created before the run, so that an unwritable file fails at once.
 type benchOutput struct{ json, trace, profile *os.File } // nil for none
 
-// benchTimeline is the number of batches in a trace, enough for some dozens of each row.
+// benchTimeline is the number of batches in a trace. It is enough for dozens of batches of each row.
 const benchTimeline = 1 << 15
 
 // create creates the files that the flags name.
@@ -195,7 +195,7 @@ func (out *benchOutput) create(b *benchFlags) (err error) {
 	return nil
 }
 
-// close closes the files that are open.
+// close closes the open files.
 func (out *benchOutput) close() error {
 	var errs []error
 	for _, f := range []*os.File{out.json, out.trace, out.profile} {

@@ -42,7 +42,7 @@ func TestBenchMeasuresAndWritesItsFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // it is only read
+	defer func() { _ = f.Close() }() // the file is only read
 	got, err := benchreport.Read(f)
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 // checkPatience limits how long the server may take to answer all requests.
 const checkPatience = 15 * time.Second
 
-// runCheck is `worker check`.
+// runCheck implements `worker check`.
 func runCheck(ctx context.Context, args []string) error {
 	if err := parse(flags("check", "Checks configuration, device, kernel library, streams and consumer. It reports each finding as ok, warning\n"+
 		"or error, with how to fix it. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
@@ -149,7 +149,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, devices int) []finding.F
 	target := natsServer(cfg, cfg.NATS.URL.String())
 	findings := target.Inspect(time.Now())
 	if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Level == finding.Error }) {
-		return findings // a connection would fail
+		return findings // a connection attempt would fail
 	}
 	nc, err := natsconn.Open(target, "millrace-check", log, func() {})
 	if err != nil {
@@ -186,7 +186,7 @@ func checkEmbedded(cfg *config.Config) finding.Finding {
 	return finding.Finding{What: what, Found: fmt.Sprintf("MILLRACE_NATS_URL is not set: the worker would start a server on %s with its files in %s", embeddedAddr, dir)}
 }
 
-// writable checks that dir is writable. If dir does not exist, it checks the nearest folder above that does.
+// writable returns an error if dir is not writable. If dir does not exist, it checks the nearest existing parent.
 func writable(dir string) error {
 	for {
 		if _, err := os.Stat(dir); err == nil {

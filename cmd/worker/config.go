@@ -17,7 +17,7 @@ var someServer = config.Check{Variable: "MILLRACE_NATS_URL", Wrong: func(c *conf
 	return nil
 }}
 
-// runConfig is `worker config`.
+// runConfig implements `worker config`.
 func runConfig(_ context.Context, args []string) error {
 	if err := parse(flags("config", "Lists every variable with its current value, its default and its meaning. Secrets are masked."), args); err != nil {
 		return err

@@ -22,7 +22,7 @@ const (
 	demoDebugAddr    = "127.0.0.1:6060"
 )
 
-// runDemo is `worker demo`.
+// runDemo implements `worker demo`.
 func runDemo(ctx context.Context, args []string) (err error) {
 	f := flags("demo", "Runs the whole pipeline on this machine: a NATS server in this process, a producer of documents at full\n"+
 		"speed, the worker, and a client that checks every result against the reference. Exit status 0 only if every\n"+
@@ -89,7 +89,7 @@ func demoConfig() (*config.Config, error) {
 		cfg.LogLevel = slog.LevelWarn // the demo prints the important facts itself
 	}
 	if !cfg.IsSet("MILLRACE_LOG_FORMAT") {
-		cfg.LogFormat = "text" // a person reads it, even without a terminal
+		cfg.LogFormat = "text" // a person reads the log, even without a terminal
 	}
 	if !cfg.IsSet("MILLRACE_HTTP_ADDR") {
 		cfg.HTTPAddr = ""
@@ -105,7 +105,7 @@ func demoConfig() (*config.Config, error) {
 	return cfg, nil
 }
 
-// freeOr returns addr, or port 0 of its host if another program, such as another demo, uses addr.
+// freeOr returns addr. If another program uses addr, it returns port 0 of the same host.
 func freeOr(addr string) string {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// openDevices opens the devices that MILLRACE_DEVICE and MILLRACE_DEVICES name. fellBack reports that it opened the CPU because no GPU
-// is usable. After an error no device is open.
+// openDevices opens the devices that MILLRACE_DEVICE and MILLRACE_DEVICES name. fellBack reports that it opened the CPU because
+// no GPU is usable. After an error no device is open.
 func openDevices(cfg *config.Config, log *slog.Logger) (devices []device.Device, fellBack bool, err error) {
 	return openDevicesOr(cfg, log, openHost)
 }
 
-// openDevicesOr is openDevices with another function that opens the CPU device.
+// openDevicesOr is openDevices with a replaceable function for opening the CPU device.
 func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error)) (
 	devices []device.Device, fellBack bool, err error) {
 	return openDevicesReporting(cfg, log, openHost, func(err error) {
@@ -29,7 +29,7 @@ func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.C
 	})
 }
 
-// openDevicesReporting is openDevicesOr that calls leftOut for each GPU that it leaves out.
+// openDevicesReporting is openDevicesOr, and calls leftOut for each GPU that it leaves out.
 func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error), leftOut func(error)) (
 	devices []device.Device, fellBack bool, err error) {
 	if cfg.Device != "host" {
@@ -55,16 +55,16 @@ func canFallBack(cfg *config.Config, err error) bool {
 	return !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "")
 }
 
-// hostMemory is how many bytes the host device may allocate as device memory, and as many again as pinned memory. They suffice for
-// the lanes, their results and the scratch pool.
+// hostMemory returns the number of bytes that the host device may allocate as device memory. It may allocate the same amount of
+// pinned memory. That is enough for the lanes, their results and the scratch pool.
 func hostMemory(cfg *config.Config) int64 {
-	const lane = 4 // input and results, twice each because of rounding
+	const lane = 4 // input and results, each doubled because of rounding
 	return int64(cfg.ScratchLimit) + int64(cfg.Lanes)*2*lane*(int64(cfg.BatchBytes)+int64(cfg.BatchPayloads)*maxRecord(cfg))
 }
 
-// maxRecord is the size in bytes of the results of one payload.
+// maxRecord returns the maximum size in bytes of one payload's results.
 func maxRecord(cfg *config.Config) int64 {
-	bytes := int64(4) // its entry in the offsets table
+	bytes := int64(4) // the payload's entry in the offsets table
 	for _, op := range cfg.ParsedOperators() {
 		bytes += int64(op.Stride())
 	}

@@ -34,7 +34,8 @@ func (a *app) serve() error {
 	return nil
 }
 
-// listen starts the HTTP server that serves what on addr, the value of variable. The app closes it.
+// listen starts an HTTP server for handler on addr, which is the value of variable. what names the server in messages. The app
+// closes it.
 func (a *app) listen(what, addr, variable string, handler http.Handler) (*telemetry.Server, error) {
 	server, err := telemetry.Listen(addr, variable, handler, a.log)
 	if err != nil {
@@ -51,8 +52,8 @@ func (a *app) listen(what, addr, variable string, handler http.Handler) (*teleme
 
 func httpURL(addr net.Addr) string { return fmt.Sprintf("http://%s/", addr) }
 
-// work returns the work that health checks: that of the worker, and that of each device, so that a device that works does not hide
-// one that hangs.
+// work returns the work that health checks observe: the worker's, and each device's. So a working device does not hide one that
+// hangs.
 func (a *app) work() []telemetry.Work {
 	status := a.worker.Status()
 	work := []telemetry.Work{{Name: "worker", InHand: status.InHand, Progress: status.Progress, AckWait: status.AckWait, HeldBack: status.HeldBack}}

@@ -13,7 +13,7 @@ import (
 // lethal is the start of a payload that makes a worker built for tests lose its device. libmillrace-faulty.so does the same on a GPU.
 var lethal = []byte("poison!\n")
 
-// endless is the start of a payload on which the kernels of a worker built for tests never end.
+// endless is the start of a payload on which a kernel never returns, in a worker built for tests.
 var endless = []byte("endless\n")
 
 // emulateGPU makes the CPU device copy batches as a GPU does.

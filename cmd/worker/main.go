@@ -1,9 +1,9 @@
 // Command worker feeds a GPU from NATS. It pulls payloads from a JetStream stream, runs operators on them in overlapping GPU
-// pipelines, and publishes the results. Users run it as a service; `worker help` lists its other commands.
+// pipelines, and publishes the results. Users run it as a service. `worker help` lists its other commands.
 //
-// Start reading at the function commands, which lists the subcommands. run.go is `worker run`, and app.go puts the worker together
-// from the internal packages: devices and pipelines (devices.go, pipeline.go, memory.go), NATS (nats.go), HTTP (http.go)
-// and tracing (tracing.go). shutdown.go ends it, even if a device hangs.
+// Start reading at the function commands, which lists the subcommands. run.go is `worker run`, and app.go assembles the worker
+// from the internal packages: devices and pipelines (devices.go, pipeline.go, memory.go), NATS (nats.go), HTTP (http.go) and
+// tracing (tracing.go). shutdown.go ends it, even if a device hangs.
 package main
 
 import (
@@ -33,8 +33,8 @@ type command struct {
 	run         func(ctx context.Context, args []string) error
 }
 
-// commands lists the subcommands in the order of `worker help`. Help omits a command without a description, which only this program
-// runs.
+// commands lists the subcommands in the order of `worker help`. A command without a description is hidden from help, because only
+// this program runs it.
 func commands() []command {
 	return []command{
 		{"run", "pull payloads, compute and publish results (the default command)", runWorker},

@@ -102,8 +102,8 @@ func (b *memoryBudget) explain(err error) error {
 	return err
 }
 
-// lockedHint returns advice if the limit of locked memory may be why pinning failed, or "". The limit alone is no reason to refuse:
-// driver 580 pins more than that and charges the cgroup for it.
+// lockedHint returns advice if the limit of locked memory may be why pinning failed, and "" otherwise. A low limit alone is no
+// reason to refuse a start: driver 580 pins more than the limit and charges the cgroup for it.
 func (b *memoryBudget) lockedHint() string {
 	locked, err := memory.Locked(os.DirFS("/"))
 	if err != nil || locked == math.MaxInt64 || b.pinned <= locked {

@@ -110,7 +110,7 @@ func TestLimitOfLockedMemoryIsNamed(t *testing.T) {
 	}
 }
 
-// TestVariableOverridesTheCgroupsLimit checks where the limit comes from.
+// TestVariableOverridesTheCgroupsLimit checks the source of the limit.
 func TestVariableOverridesTheCgroupsLimit(t *testing.T) {
 	b, err := newMemoryBudget(&config.Config{MemoryLimit: 3 << 30, NATS: config.NATS{URL: config.List{"nats://x"}}})
 	if err != nil || b.limit.Bytes != 3<<30 || b.limit.Source != "MILLRACE_MEMORY_LIMIT" || b.fixed.Heap != 0 {

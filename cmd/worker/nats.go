@@ -164,7 +164,7 @@ func (a *app) inspect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// inFlight returns what determines how many payloads can be in flight.
+// inFlight returns the settings that determine how many payloads can be in flight.
 func inFlight(cfg *config.Config, devices int) capacity.Worker {
 	w := capacity.Worker{Devices: devices, Lanes: cfg.Lanes, BatchPayloads: cfg.BatchPayloads, Consumers: 1}
 	if cfg.Delivery == "exclusive" {

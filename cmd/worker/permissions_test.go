@@ -37,7 +37,7 @@ func documentedServer(t *testing.T) (s *server.Server, as func(user string) (*na
 	return serverOf(t, documented(t))
 }
 
-// serverOf is documentedServer with the configuration text.
+// serverOf is documentedServer with the given configuration text.
 func serverOf(t *testing.T, text string) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -130,7 +130,8 @@ func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	}
 }
 
-// TestDocumentedPermissionsAreTheLeast tries what the users may not do. It also checks that `worker check` names a missing permission.
+// TestDocumentedPermissionsAreTheLeast tries operations that the users are not allowed. It also checks that `worker check` names
+// a missing permission.
 func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)
@@ -152,7 +153,7 @@ func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 		want(t, exitFailed, "error    permissions", `"$JS.API.CONSUMER.INFO.INGEST.other"`, "docs/security.md")
 }
 
-// refusal publishes on subject and returns the error with which the server refuses that, if it does.
+// refusal publishes on subject and returns the server's error if it refuses the message.
 func refusal(nc *nats.Conn, subject string) error {
 	if err := nc.Publish(subject, nil); err != nil {
 		return err

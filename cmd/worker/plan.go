@@ -30,7 +30,7 @@ type planFlags struct {
 	json                   bool
 }
 
-// runPlan is `worker plan`.
+// runPlan implements `worker plan`.
 func runPlan(ctx context.Context, args []string) error {
 	p, err := parsePlan(args)
 	if err != nil {
@@ -190,7 +190,7 @@ func loadWorkloads(name string) ([]plan.Workload, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan: --fit: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it is only read
+	defer func() { _ = f.Close() }() // the file is only read
 	workloads, err := plan.Load(f)
 	if err != nil {
 		return nil, fmt.Errorf("plan: --fit %s: %w", name, err)

@@ -93,7 +93,7 @@ func (r result) want(t *testing.T, code int, texts ...string) {
 	}
 }
 
-// process is a worker that runs.
+// process is a running worker.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -127,7 +127,7 @@ func startBinary(t *testing.T, binary string, env []string, args ...string) *pro
 	}
 	go p.collect(r)
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // it has ended already in most tests
+		_ = p.cmd.Process.Kill() // in most tests it has already ended
 		p.ended()
 		if t.Failed() {
 			t.Log(p.text())

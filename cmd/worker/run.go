@@ -11,7 +11,7 @@ import (
 	"millrace/internal/console"
 )
 
-// runWorker is `worker run`.
+// runWorker implements `worker run`.
 func runWorker(ctx context.Context, args []string) (err error) {
 	f := flags("run", "Pulls payloads from the input stream, computes, and publishes the results until it is told to stop\n"+
 		"(SIGTERM, Ctrl-C, or SIGHUP when its terminal closes). It then finishes the payloads that it holds. A second\n"+

@@ -105,7 +105,7 @@ func TestSecretsStayInside(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		server  server.Options
-		at      string // the beginning of the address
+		at      string // the start of the address
 		file    string
 		env     string // the variable that names the file
 		login   nats.Option

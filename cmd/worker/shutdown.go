@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// A worker must end even if a device hangs. Every call that may wait for a device therefore has a time limit. The end of the process
-// releases what is still open, and the server redelivers the payloads after AckWait.
+// A worker must end even if a device hangs. Every call that may wait for a device therefore has a time limit. When the process
+// ends, its remaining resources are released, and the server redelivers the payloads after AckWait.
 
 const (
 	// endGrace is how long the worker may take to end after the drain timeout.
@@ -35,7 +35,7 @@ type closer struct {
 	close  func() error
 }
 
-// onClose makes close call f, before the functions registered earlier.
+// onClose registers f. close calls it before the functions that were registered earlier.
 func (a *app) onClose(f func() error) { a.closers = append(a.closers, closer{close: f}) }
 
 // onCloseDevice is onClose for a function that may wait for the device with that ID.
@@ -73,7 +73,7 @@ func (a *app) closeWithin(limit time.Duration, c closer) error {
 		return err
 	case <-time.After(limit):
 	}
-	select { // it may have returned at the same moment
+	select { // c.close may have returned at the same moment
 	case err := <-closed:
 		return err
 	default:
@@ -131,8 +131,8 @@ func (a *app) runToEnd(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// overdue returns a channel that is closed when the worker should have ended: the drain timeout and endGrace after ctx is done or a
-// device is lost.
+// overdue returns a channel that is closed when the worker should have ended. That is the drain timeout plus endGrace after ctx
+// is done or a device is lost.
 func (a *app) overdue(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})
 	begin := sync.OnceFunc(func() {

@@ -37,8 +37,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// hangUps makes programs that a test starts receive SIGHUP, also under nohup. A program inherits an ignored signal as ignored, but
-// not one that the test catches.
+// hangUps makes programs that a test starts receive SIGHUP, even under nohup. A program inherits an ignored signal as ignored,
+// but not a signal that the test catches.
 func hangUps(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
@@ -109,7 +109,7 @@ func TestNohupKeepsTheWorkerRunning(t *testing.T) {
 	}
 }
 
-// TestDemoAndBenchEndOnSIGHUP checks that they end with status 1, as on Ctrl-C, and remove their files.
+// TestDemoAndBenchEndOnSIGHUP checks that both commands end with status 1, as on Ctrl-C, and remove their files.
 func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	t.Parallel()
 	hangUps(t)

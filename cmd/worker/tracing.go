@@ -8,7 +8,7 @@ import (
 	"millrace/internal/tracing"
 )
 
-// Limits on how long the worker waits at its end for the collector to receive the last spans.
+// Limits on how long a worker that ends waits for the collector to receive the last spans.
 const (
 	mostFlush  = 5 * time.Second
 	leastFlush = time.Second // even if the drain has used up its timeout

@@ -44,7 +44,7 @@ func build() telemetry.Build {
 	return b
 }
 
-// runVersion is `worker version`.
+// runVersion implements `worker version`.
 func runVersion(_ context.Context, args []string) error {
 	if err := parse(flags("version", "Prints the versions of the worker, its kernel library, CUDA and the driver."), args); err != nil {
 		return err
@@ -62,8 +62,8 @@ func runVersion(_ context.Context, args []string) error {
 	return nil
 }
 
-// libraryRows returns the versions of the kernel library, CUDA and the driver. missing says why there is no library. A worker without
-// one computes on the CPU.
+// libraryRows returns the versions of the kernel library, CUDA and the driver. missing is the reason if there is no library. A
+// worker without one computes on the CPU.
 func libraryRows() (rows [][]string, missing error) {
 	cfg, _ := config.Load() // worker version works with a wrong configuration too
 	v, err := cuda.LibraryVersions(cfg.Kernels)

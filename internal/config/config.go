@@ -72,7 +72,7 @@ type Config struct {
 	LogFormat string     `split_words:"true" default:"auto" oneof:"auto,text,json" desc:"text: coloured lines. json: one object per line. auto: text on a terminal, json elsewhere"`
 	NVTX      bool       `default:"false" desc:"shows batches and their stages in an NVIDIA profiler (Nsight Systems); it costs one call to the GPU per stage instead of one per batch"`
 
-	read      readings            // what Load saw
+	read      readings            // what Load found in the environment
 	operators []operator.Operator // Operators, parsed
 	format    operator.Format     // ResultFormat, parsed
 }

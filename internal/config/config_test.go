@@ -184,8 +184,8 @@ func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-// TestLoadLeavesTheEnvironmentAlone calls Load from several goroutines, with values that cannot be read, and compares the
-// environment with its first state all the while.
+// TestLoadLeavesTheEnvironmentAlone calls Load from several goroutines, with values that cannot be read. It repeatedly compares
+// the environment with its initial state.
 func TestLoadLeavesTheEnvironmentAlone(t *testing.T) {
 	_, first := load(t, map[string]string{"MILLRACE_LANES": "many", "MILLRACE_LINGER": "2", "MILLRACE_PROVISION": "maybe"})
 	if first == nil {
@@ -217,7 +217,7 @@ func TestLoadLeavesTheEnvironmentAlone(t *testing.T) {
 	}
 }
 
-// TestAValueThatCannotBeReadCausesNoOtherProblem checks that the variable counts with its default when it is compared with others.
+// TestAValueThatCannotBeReadCausesNoOtherProblem checks that the variable's default is used when it is compared with others.
 func TestAValueThatCannotBeReadCausesNoOtherProblem(t *testing.T) {
 	_, err := load(t, map[string]string{"MILLRACE_BATCH_DEADLINE_MAX": "long"})
 	var all *config.Error

@@ -7,7 +7,7 @@ import (
 
 // Problem is something wrong with one variable.
 type Problem struct {
-	Variable string // its whole name
+	Variable string // its full name
 	Value    string // its value, masked if it is a secret
 	What     string // what is wrong
 	Do       string // what to do about it: "set ...", "unset ..."

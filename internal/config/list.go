@@ -2,7 +2,7 @@ package config
 
 import "strings"
 
-// List holds values separated by commas. Spaces around a value do not count. An empty text is an empty list.
+// List holds values separated by commas. Spaces around a value are ignored. An empty text is an empty list.
 type List []string
 
 // UnmarshalText parses "a, b". It keeps an empty value between commas, which validation reports.

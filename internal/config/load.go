@@ -10,16 +10,16 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Check is an additional check of the caller, for what this package does not know, such as what the build includes.
+// Check is an additional check by the caller, for facts that this package does not know, such as what the build includes.
 type Check struct {
-	Variable string              // the whole name of the variable to check
-	Wrong    func(*Config) error // returns what is wrong, or nil
+	Variable string              // full name of the variable to check
+	Wrong    func(*Config) error // returns the problem, or nil
 }
 
-// readings holds what Load saw in the environment.
+// readings holds what Load found in the environment.
 type readings struct {
 	set      map[string]string // the value of each variable that is set
-	unread   map[string]bool   // the variables whose value cannot be parsed
+	unread   map[string]bool   // the variables with values that cannot be parsed
 	problems []Problem
 	warnings []string
 }
@@ -80,7 +80,7 @@ func (c *Config) scanEnvironment() {
 	}
 }
 
-// noVariable is a prefix under which no variable can be set, because names in the environment do not contain "=".
+// noVariable is a prefix that no variable can have, because names in the environment do not contain "=".
 const noVariable = "="
 
 // parse fills in the fields: first all defaults, then each variable that is set.
@@ -89,7 +89,7 @@ const noVariable = "="
 // cannot read keeps its default.
 func (c *Config) parse() error {
 	if err := envconfig.Process(noVariable, c); err != nil {
-		return fmt.Errorf("configuration: %w", err) // a tag with an unreadable default: a bug, which a test looks for
+		return fmt.Errorf("configuration: %w", err) // a tag has an unreadable default: a bug that a test checks for
 	}
 	for _, f := range c.fields() {
 		if !c.IsSet(f.name) {

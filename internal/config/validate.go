@@ -85,7 +85,7 @@ func (c *Config) validateServer() {
 	c.validatePair(Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key, Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert)
 }
 
-// validatePair records a problem if a variable is set without the other one that it needs.
+// validatePair records a problem if a variable is set but the other variable that it requires is not.
 func (c *Config) validatePair(variable, value, other, otherValue string) {
 	if value != "" && otherValue == "" {
 		c.problemDo(variable, "has no effect without "+other, "set both or neither")
@@ -105,7 +105,7 @@ func wrongFile(path string) string {
 		}
 		return "cannot be read: " + err.Error()
 	}
-	defer func() { _ = file.Close() }() // it is only read
+	defer func() { _ = file.Close() }() // the file is only read
 	if info, err := file.Stat(); err == nil && info.IsDir() {
 		return "is a directory"
 	}

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/config"
 )
 
-// TestBadValues sets a few variables and checks that the error has a problem with a variable and a part of its text.
+// TestBadValues sets a few variables and checks that the error reports a problem of a variable with a certain text.
 func TestBadValues(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -168,7 +168,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestDebugPagesStayOnThisMachine checks that they are off by default, and without a host only on 127.0.0.1.
+// TestDebugPagesStayOnThisMachine checks that debug pages are off by default, and that an address without a host is only on
+// 127.0.0.1.
 func TestDebugPagesStayOnThisMachine(t *testing.T) {
 	for set, want := range map[string]string{
 		"": "", ":6060": "127.0.0.1:6060", ":0": "127.0.0.1:0", "127.0.0.1:6060": "127.0.0.1:6060", "[::1]:6060": "[::1]:6060", "localhost:6060": "localhost:6060",

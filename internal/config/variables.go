@@ -15,8 +15,8 @@ import (
 // Variable describes a variable to people. Secrets are masked.
 type Variable struct {
 	Name    string // MILLRACE_BATCH_BYTES
-	Default string // the value if it is not set; may be empty
-	Value   string // the current value; the text in the environment if that cannot be parsed
+	Default string // the value if the variable is not set; may be empty
+	Value   string // the current value, or the text in the environment if that cannot be parsed
 	Set     bool   // whether the environment sets it
 	Form    string // the possible values, in words
 	Meaning string // its meaning, in words
@@ -62,7 +62,7 @@ func (c *Config) fields() []field {
 	return appendFields(nil, Prefix, reflect.ValueOf(c).Elem())
 }
 
-// appendFields appends the variables of the struct of, whose names begin with prefix.
+// appendFields appends the variables of the struct of. Their names begin with prefix.
 func appendFields(list []field, prefix string, of reflect.Value) []field {
 	for i := range of.NumField() {
 		ft := of.Type().Field(i)

@@ -1,5 +1,5 @@
-// Package console formats what the worker shows a person on a terminal: progress while it runs and tables afterwards. The commands, the
-// demo and the benchmarks use it. Programs read metrics and logs instead.
+// Package console formats what the worker shows a person on a terminal: progress while it runs and tables afterwards. The
+// commands, the demo and the benchmarks use it. Programs should read metrics and logs instead.
 //
 // Start reading at Table for output, and at Meter for progress.
 package console
@@ -18,7 +18,7 @@ import (
 // IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// defaultWidth is the width if the terminal's width is unknown.
+// defaultWidth is the width in columns if the terminal's width is unknown.
 const defaultWidth = 80
 
 // Width returns the terminal's width in columns, at least 40. It returns 80 if f is not a terminal.

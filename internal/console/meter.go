@@ -44,7 +44,7 @@ func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
 // Reconnected implements ingest.Observer.
 func (m *Meter) Reconnected() { m.next.Reconnected() }
 
-// Reading holds the counts of a meter. Bytes counts the payloads whose results are published.
+// Reading holds the counts of a meter. Bytes counts the payloads with published results.
 type Reading struct {
 	Published, DeadLettered, Nacked, Bytes int64
 	Pending                                uint64

@@ -40,13 +40,13 @@ type checker struct {
 	bad   int
 }
 
-// maxWrong is how many errors the report keeps.
+// maxWrong is the maximum number of errors that the report keeps.
 const maxWrong = 10
 
 // stallLimit is how long the checker waits for the next result before it gives up.
 const stallLimit = 2 * time.Minute
 
-// run returns when every document has a result, or when it is certain that one will not arrive.
+// run returns when every document has a result, or when a result is certain not to arrive.
 func (c *checker) run(ctx context.Context) error {
 	js, err := jetstream.New(c.nc)
 	if err != nil {

@@ -72,8 +72,8 @@ func (d *Demo) Close() {
 	d.checker.nc.Close()
 }
 
-// Run produces and checks documents while a worker runs. It returns when every document is stored and has come back
-// once with the right result, or when it finds an error.
+// Run produces and checks documents while a worker runs. It returns when every document is stored and its correct result has
+// arrived once, or when it finds an error.
 func (d *Demo) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -88,8 +88,8 @@ func (d *Demo) Run(ctx context.Context) error {
 		}
 	})
 	wg.Go(func() {
-		// An error stops the producer, but the last result does not: it can arrive before the server has confirmed the
-		// last document.
+		// An error stops the producer. The last result does not, because it can arrive before the server has confirmed the last
+		// document.
 		if checked = d.checker.run(ctx); checked != nil {
 			cancel()
 		}
@@ -113,7 +113,7 @@ func (d *Demo) Surplus(ctx context.Context) error {
 	return err
 }
 
-// Verified returns the number of documents that came back with the right result.
+// Verified returns the number of documents with a correct result.
 func (d *Demo) Verified() int { return int(d.checker.verified.Load()) }
 
 // showProgress redraws the progress bar until stop is called.

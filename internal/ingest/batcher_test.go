@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// someBytes makes payloads of exactly those sizes, over and over.
+// someBytes makes payloads that cycle through exactly those sizes.
 func someBytes(sizes ...int) func(i int) []byte {
 	return func(i int) []byte {
 		b := make([]byte, sizes[i%len(sizes)])
@@ -38,15 +38,15 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	}
 }
 
-// TestBusyLaneFillsItsBatch holds one payload on the only lane, so that the next batch has a reason to wait for
-// more, and looks at what ends that.
+// TestBusyLaneFillsItsBatch holds one payload on the only lane, so that the next batch has a reason to wait for more. It checks
+// what ends the wait.
 func TestBusyLaneFillsItsBatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		sizes  []int // of the payloads after the first
-		rows   int   // of them in the second batch
-		bytes  int   // of those
+		sizes  []int // sizes of the payloads after the first
+		rows   int   // payloads in the second batch
+		bytes  int   // bytes in the second batch
 		linger time.Duration
 		want   streams.CloseReason
 	}{

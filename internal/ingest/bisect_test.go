@@ -18,7 +18,7 @@ import (
 // unfit is the length of a payload that picky refuses.
 const unfit = 5000
 
-// unfitAt makes payloads of which those in at are longer than all others, and unfit.
+// unfitAt makes payloads. Those at the indices in at are unfit, which is longer than all others.
 func unfitAt(at ...int) func(i int) []byte {
 	return func(i int) []byte {
 		if slices.Contains(at, i) {
@@ -28,11 +28,11 @@ func unfitAt(at ...int) func(i int) []byte {
 	}
 }
 
-// picky is an operator that asks for what no device has where a batch's longest payload is unfit, so that the batch is
-// refused and the device is well.
+// picky is an operator that requests more than any device has if a batch's longest payload is unfit. The device then refuses the
+// batch and stays usable.
 type picky struct {
 	device.HostKernel
-	scratch bool // it asks for too much scratch, and the device is out of memory; otherwise for more found than a batch has
+	scratch bool // it requests too much scratch, so the device is out of memory; otherwise more results than a batch holds
 }
 
 func pickyKernels() []device.HostKernel {
@@ -61,7 +61,7 @@ func (p pickyBound) Needs(s device.Shape) device.Needs {
 	return n
 }
 
-// pickySim opens a simulated device with that operator on which some things fail.
+// pickySim opens a simulated device with the operator picky and the given faults.
 func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: pickyKernels(), Faults: faults})
@@ -76,7 +76,7 @@ func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
 	return d
 }
 
-// wantUnfitApart checks that every payload has its result, but for those unfit, which have a dead letter each.
+// wantUnfitApart checks that every unfit payload has a dead letter and every other payload a result.
 func (r *rig) wantUnfitApart(n int, payload func(i int) []byte, unfit ...int) {
 	r.t.Helper()
 	r.awaitFinished(n)
@@ -125,7 +125,7 @@ func TestPayloadThatAnOperatorCannotTakeIsFoundAlone(t *testing.T) {
 				t.Fatalf("Run: %v", err)
 			}
 			r.wantUnfitApart(n, payload, at...)
-			r.wantSettled(n) // nothing was delivered twice
+			r.wantSettled(n) // no input was delivered twice
 			if s := run.worker.Status(); s.InHand != 0 {
 				t.Errorf("%d batches in hand after the end", s.InHand)
 			}
@@ -133,7 +133,8 @@ func TestPayloadThatAnOperatorCannotTakeIsFoundAlone(t *testing.T) {
 	}
 }
 
-// TestWantOfMemoryIsNoPayloadsFault has scratch refused now and then, while a payload to blame is looked for too.
+// TestWantOfMemoryIsNoPayloadsFault makes the device refuse scratch now and then while the worker searches for a payload to
+// blame.
 func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -154,8 +155,7 @@ func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	}
 }
 
-// TestDrainEndsTheSearch runs out of time for draining while halves of a failed batch wait for their results to be
-// stored.
+// TestDrainEndsTheSearch lets the drain time out while halves of a failed batch wait for their results to be stored.
 func TestDrainEndsTheSearch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -22,14 +22,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// ailing is a device on which batches begin to fail.
+// ailing is a device on which batches fail from some point on.
 type ailing struct {
 	device.Device
-	fails error // what a batch is refused with; one that wraps ErrLost is the end of the device
-	from  int   // the first batch that fails, from 1
-	times int   // how many fail; 0: all
+	fails error // the error of a refused batch; if it wraps ErrLost, the device is lost
+	from  int   // number of the first batch that fails, from 1
+	times int   // number of batches that fail; 0: all
 	lies  *atomic.Bool
-	with  []byte // only batches with this in a payload count; nil: all
+	with  []byte // only batches with a payload that contains this count; nil: all
 
 	mu      sync.Mutex
 	batches int
@@ -54,7 +54,7 @@ func (d *ailing) concerns(commands []device.Command) bool {
 	return d.with == nil
 }
 
-// next counts a batch, and returns what it fails with.
+// next counts a batch and returns its error.
 func (d *ailing) next() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,7 +90,7 @@ func (d *ailing) Check(ctx context.Context) error {
 	return d.Device.Check(ctx)
 }
 
-// liar is an operator whose results are wrong once lies is set.
+// liar is an operator with wrong results once lies is set.
 type liar struct {
 	device.HostKernel
 	lies *atomic.Bool
@@ -114,7 +114,7 @@ func (l liarBound) Run(rows []byte, offsets []uint32, scratch, result []byte, pa
 	return err
 }
 
-// eachDevice runs a test on a CPU and on a simulated device, with both ways of delivery.
+// eachDevice runs a test on a CPU and on a simulated device, in both delivery modes.
 func eachDevice(t *testing.T, test func(t *testing.T, r *rig, open func(kernels []device.HostKernel) device.Device)) {
 	t.Helper()
 	for _, kind := range []string{"host", "sim"} {
@@ -122,7 +122,7 @@ func eachDevice(t *testing.T, test func(t *testing.T, r *rig, open func(kernels 
 			t.Run(fmt.Sprintf("%s/exclusive=%t", kind, exclusive), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				r.opts.AckWait = 3 * time.Second // what the server was about to send to a worker that ended comes after it
+				r.opts.AckWait = 3 * time.Second // messages that the server was sending to a worker that ended are redelivered after it
 				if exclusive {
 					r.opts.Exclusive, r.opts.Partitions = true, 2
 				}
@@ -140,7 +140,7 @@ func openKind(t *testing.T, kind string, kernels []device.HostKernel) device.Dev
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = d.Close() }) // with what a pipeline on an ailing device could not close
+		t.Cleanup(func() { _ = d.Close() }) // and with resources that a pipeline on an ailing device could not close
 		return d
 	}
 	d, err := sim.Open(sim.Options{Kernels: kernels})
@@ -151,7 +151,7 @@ func openKind(t *testing.T, kind string, kernels []device.HostKernel) device.Dev
 	return d
 }
 
-// TestAnAilingDeviceBlamesNoPayload has a device fail in the middle of good payloads, in every way that was seen or thought of.
+// TestAnAilingDeviceBlamesNoPayload makes a device fail among good payloads, in every way that was observed or is conceivable.
 func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 	t.Parallel()
 	invalid := device.Errorf("launch", "ailing", device.ErrInvalid, "injected")
@@ -159,8 +159,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 		name  string
 		fails error
 		times int
-		lies  bool // it computes wrongly from the first failure on
-		lost  bool // the worker ends for it
+		lies  bool // it computes wrong results from the first failure on
+		lost  bool // the failure ends the worker
 	}{
 		{"invalid argument, once", invalid, 1, false, false},
 		{"invalid argument, for ever", invalid, 0, false, true},
@@ -194,7 +194,7 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 				if err := first.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
-				if found := r.stored("results.>"); c.lies { // what it computed before it was found out is in the stream
+				if found := r.stored("results.>"); c.lies { // the stream has the results that it computed before it was detected
 					r.wantOnce(n, found)
 				} else {
 					r.wantAll(n, document)
@@ -207,8 +207,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 	}
 }
 
-// awaitAllStored returns once n inputs were acknowledged for their result, however long that takes while some are: a worker
-// that follows a lost one takes suspects one by one.
+// awaitAllStored returns once n inputs were acknowledged for their result. It waits as long as there is progress, because a
+// worker that follows a lost one tries quarantined payloads one by one.
 func (r *rig) awaitAllStored(t *testing.T, n int) {
 	t.Helper()
 	for r.tally.stored() < n {
@@ -230,8 +230,8 @@ func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
 	}
 }
 
-// TestALossByNoKernelCountsAgainstNobody has a device lost, by no kernel, whenever a certain payload is on it, also alone, and
-// more often than payloads are tried. It may be chance, so the payload is kept for a device that is well.
+// TestALossByNoKernelCountsAgainstNobody loses a device, but not by a kernel, whenever a certain payload is on it, even alone.
+// That happens more often than payloads are tried. It may be chance, so the payload is kept for a working device.
 func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
@@ -258,7 +258,7 @@ func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
 	})
 }
 
-// TestPoisonOneByOne has batches of one payload, so that none has another to be compared with.
+// TestPoisonOneByOne uses batches of one payload, so that no batch has another payload to compare with.
 func TestPoisonOneByOne(t *testing.T) {
 	t.Parallel()
 	const few, many = 3, 4 * quarantine.MaxInRow
@@ -301,7 +301,7 @@ func TestPoisonOneByOne(t *testing.T) {
 	})
 }
 
-// TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails, apart, next to each other, and in
+// TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails: apart, next to each other, and in
 // longer rows than a broken device is allowed.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
@@ -328,7 +328,7 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	}
 }
 
-// wantOnlyDead checks that those in bad have a dead letter each for an operator's failure, and all others their result.
+// wantOnlyDead checks that each payload in bad has a dead letter for an operator failure, and every other payload a result.
 func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
 	r.t.Helper()
 	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
@@ -353,7 +353,7 @@ func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
 	}
 }
 
-// TestALonePoisonousPayloadIsGivenUp has nothing else in the stream: the probe is what it is compared with.
+// TestALonePoisonousPayloadIsGivenUp has a single payload in the stream, which can be compared only with the probe.
 func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
@@ -370,8 +370,8 @@ func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestAStreamOfPoisonStopsWorkersAndLosesNothing has an operator fail on every payload, though it computes those of known
-// content. Ten workers end for it, and give nothing up. The next can take all of it.
+// TestAStreamOfPoisonStopsWorkersAndLosesNothing makes an operator fail on every payload, although it computes payloads of known
+// content. Ten workers end because of it and dead-letter nothing. The next worker can process all payloads.
 func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
@@ -400,7 +400,8 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 	})
 }
 
-// TestDeadLettersAreNoProgress: a worker that only gives up does not look alive; what is refused on receipt is never in hand.
+// TestDeadLettersAreNoProgress: a worker that only publishes dead letters does not look alive. Payloads that are refused on
+// receipt are never in flight.
 func TestDeadLettersAreNoProgress(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {

@@ -7,7 +7,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// connections gives workers n more.
+// connections gives workers n additional connections.
 func (r *rig) connections(n int) {
 	r.t.Helper()
 	for range n {
@@ -20,7 +20,7 @@ func (r *rig) connections(n int) {
 	}
 }
 
-// TestSeveralConnections has a worker with three of them: each carries its share, and nothing gets lost between them.
+// TestSeveralConnections runs a worker with three connections. Each carries its share, and no message is lost between them.
 func TestSeveralConnections(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 3} {
@@ -50,13 +50,12 @@ func TestSeveralConnections(t *testing.T) {
 	}
 }
 
-// TestALeaseGoesOverTheNextConnection has a partition's connection lose everything that comes to it, without its end
-// hearing of that.
+// TestALeaseGoesOverTheNextConnection makes a partition's connection lose all incoming messages, and its client doesn't notice.
 func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	direct := r.url
-	r.behindProxy().Lose(func(string, []byte) bool { return true }) // for connections from now on
+	r.behindProxy().Lose(func(string, []byte) bool { return true }) // affects connections from now on
 	r.connections(1)
 	r.url = direct
 	r.connections(1)
@@ -71,7 +70,8 @@ func TestALeaseGoesOverTheNextConnection(t *testing.T) {
 	r.wantAll(100, document)
 }
 
-// TestOneConnectionIsEnough cuts connections off for good, one of two for results with shared delivery: the worker goes on over the other.
+// TestOneConnectionIsEnough cuts connections permanently, for example one of two for results with shared delivery. The worker
+// continues over the other.
 func TestOneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

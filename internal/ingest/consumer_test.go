@@ -8,7 +8,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// The server refuses a pull that asks for more than the consumer allows, and doesn't tell the client.
+// TestConsumersOwnBoundsAreKept: the server refuses a pull that requests more than the consumer allows, and doesn't notify the
+// client.
 func TestConsumersOwnBoundsAreKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -45,10 +46,10 @@ func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
 	}
 	r.log.Await(t, "the consumer is gone")
 	r.publishFrom(10, 20, document)
-	r.provision() // a new consumer, which begins at the beginning
+	r.provision() // a new consumer, which starts at the first input
 	r.tally.awaitAcknowledged(t, 30)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	r.wantAll(20, document) // the first ten were there already
+	r.wantAll(20, document) // the first ten were already stored
 }

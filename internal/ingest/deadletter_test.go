@@ -16,10 +16,10 @@ import (
 	"millrace/internal/streams"
 )
 
-// deadStream is where dead letters are stored unless a test says otherwise.
+// deadStream stores dead letters unless a test sets another stream.
 const deadStream = "RESULTS_DEADLETTER"
 
-// deadLetter is the only dead letter there is for an input.
+// deadLetter returns the dead letter of an input, which must be the only one.
 func (r *rig) deadLetter(stream string, sequence uint64) jetstream.Msg {
 	r.t.Helper()
 	all := r.storedIn(stream, "deadletter.>")[sequence]
@@ -65,8 +65,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	r.wantSettled(3)
 }
 
-// TestPayloadIsKeptBeforeTheServerStopsDelivering has a consumer with a limit of its own: the last delivery is not spent on
-// trying.
+// TestPayloadIsKeptBeforeTheServerStopsDelivering has a consumer with its own delivery limit. The worker doesn't use the last
+// delivery for a try.
 func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -88,7 +88,7 @@ func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	}
 }
 
-// TestCountOfDeliveriesAloneGivesNothingUp has good payloads come more often than MILLRACE_MAX_DELIVER, for whatever reason.
+// TestCountOfDeliveriesAloneGivesNothingUp delivers good payloads more often than MILLRACE_MAX_DELIVER.
 func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -100,7 +100,7 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 4 { // deliveries of each
+	for range 4 { // number of deliveries of each
 		for range n {
 			m, err := c.Next(jetstream.FetchMaxWait(patience))
 			if err == nil {
@@ -123,8 +123,8 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	}
 }
 
-// TestPayloadThatNoDeviceHasMemoryForIsDeadLettered has a payload come too often that takes more memory alone than there is,
-// on a device that is well.
+// TestPayloadThatNoDeviceHasMemoryForIsDeadLettered delivers a payload too often that needs more memory alone than a working
+// device has.
 func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -147,7 +147,7 @@ func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	}
 }
 
-// TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that is larger than its stream takes.
+// TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that exceeds its stream's limit.
 func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -174,8 +174,8 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	r.wantSettled(3)
 }
 
-// TestDeadLetterSavesThePayloadBeforeTheHeaders has an input whose headers leave no room for ours in the 64 KiB
-// that JetStream takes.
+// TestDeadLetterSavesThePayloadBeforeTheHeaders has an input with headers that leave no space for ours in the 64 KiB that
+// JetStream accepts.
 func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -204,7 +204,7 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	payload := someBytes(1001, 5)
 	r.publish(2, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, inflight.Published, 1) // others are not held up
+	r.tally.await(t, inflight.Published, 1) // other inputs are not delayed
 	r.tally.await(t, inflight.Nacked, 1)
 	if info := r.consumerInfo(); info.NumAckPending == 0 || info.AckFloor.Stream != 0 {
 		t.Errorf("the payload without a dead letter is settled: %d unacknowledged, floor %d", info.NumAckPending, info.AckFloor.Stream)
@@ -220,7 +220,7 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	r.awaitFinished(2)
 }
 
-// publishMsg stores one input with those headers.
+// publishMsg publishes one input with those headers.
 func (r *rig) publishMsg(h nats.Header, data []byte) {
 	r.t.Helper()
 	if _, err := r.js.PublishMsg(r.ctx(), &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data}); err != nil {
@@ -228,7 +228,7 @@ func (r *rig) publishMsg(h nats.Header, data []byte) {
 	}
 }
 
-// limitConsumer has the server stop delivering a message after so many times.
+// limitConsumer sets the consumer's delivery limit.
 func (r *rig) limitConsumer(deliveries int) {
 	r.t.Helper()
 	c := r.consumerInfo().Config
@@ -238,7 +238,7 @@ func (r *rig) limitConsumer(deliveries int) {
 	}
 }
 
-// simDevice opens a simulated device on which nothing takes time and some things fail.
+// simDevice opens a simulated device without delays and with the given faults.
 func simDevice(t *testing.T, faults ...sim.Fault) *sim.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels(), Faults: faults})
@@ -246,7 +246,7 @@ func simDevice(t *testing.T, faults ...sim.Fault) *sim.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed clean
+		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed without an error
 			t.Errorf("closing the device: %v", err)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// withDevices makes a worker over one pipeline for each device.
+// withDevices returns a worker with one pipeline per device.
 func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running {
 	r.t.Helper()
 	run := r.prepare(devices[0], cfg)
@@ -29,7 +29,8 @@ func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running
 	return run
 }
 
-// A device that does not move keeps what its own buffers hold and not a payload more: the other one does the rest.
+// TestWorkGoesToTheDeviceThatIsFree: a device that makes no progress keeps only the payloads in its own buffers. The other device
+// processes the rest.
 func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -51,7 +52,7 @@ func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// Two devices share the work of one consumer, and every payload comes back once.
+// TestTwoDevicesShareTheWork: two devices share the work of one consumer, and every payload has one result.
 func TestTwoDevicesShareTheWork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -79,7 +80,7 @@ func TestTwoDevicesShareTheWork(t *testing.T) {
 	}
 }
 
-// named is a device with an ID of its own.
+// named is a device with its own ID.
 type named struct {
 	device.Device
 	id string
@@ -98,7 +99,8 @@ func payloadsOf(list []inflight.Record) (n int) {
 	return n
 }
 
-// A payload that lost a device may only have been unlucky with it, so it is tried on another one with each level.
+// TestASuspectTakesAnotherDeviceWithEachLevel: a payload that was on a lost device may not be the cause, so each level tries it
+// on another device.
 func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -136,7 +138,7 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(2, payload)
-	for device, want := range []int{20, 10} { // the payload of level 2, and that of level 1
+	for device, want := range []int{20, 10} { // the payload of level 2, and the one of level 1
 		if b := batchOf(t, seen.of(strconv.Itoa(device)), 1); b.Bytes != want || b.Payloads != 1 {
 			t.Errorf("device %d computed %d payloads of %d bytes, want the one of %d", device, b.Payloads, b.Bytes, want)
 		}

@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// AckWait is minutes in these tests. An input that a worker has neither settled nor given back when it stops does
-// not come to the next one in time, and the test fails.
+// AckWait is minutes in these tests. If a worker neither settles nor gives back an input before it stops, the next worker does
+// not receive it in time, and the test fails.
 
 func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
 	t.Parallel()
@@ -168,7 +168,7 @@ func TestClosedConnectionEndsTheWorker(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	d, w := watchedDevice(t)
-	r.opts.DrainTimeout = 10 * patience // what cannot succeed any more is not tried for so long
+	r.opts.DrainTimeout = 10 * patience // a hopeless attempt is not repeated for that long
 	run := r.prepare(d, streams.Config{Lanes: 1})
 	open := w.hold(t)
 	r.publish(1, someBytes(10))
@@ -198,7 +198,7 @@ func TestAWorkerRunsOnce(t *testing.T) {
 	}
 }
 
-// TestRunLeavesNoGoroutines is alone, so that the goroutines it finds are its own.
+// TestRunLeavesNoGoroutines is not parallel, so that every goroutine it finds is its own.
 func TestRunLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	r.provision()
@@ -208,7 +208,7 @@ func TestRunLeavesNoGoroutines(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	// A goroutine that a WaitGroup has let go of may still be on its way out.
+	// A goroutine may still be exiting after its WaitGroup has been released.
 	until(t, "the worker's goroutines are gone", func() bool {
 		return len(goroutines("millrace/internal/ingest.(*"))+len(goroutines("millrace/internal/ingest/shared.")) == 0
 	})
@@ -217,7 +217,7 @@ func TestRunLeavesNoGoroutines(t *testing.T) {
 	until(t, "the client's goroutines are gone", func() bool { return len(goroutines("nats.go/jetstream.")) == 0 })
 }
 
-// goroutines are the stacks that have text in them, but for the caller's.
+// goroutines returns the stacks that contain text, except the caller's.
 func goroutines(text string) (found []string) {
 	all := make([]byte, 1<<22)
 	all = all[:runtime.Stack(all, true)]

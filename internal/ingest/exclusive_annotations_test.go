@@ -15,7 +15,7 @@ const (
 	annotationAlone = "millrace-alone"
 )
 
-// partitionConfig is the configuration of a partition's consumer.
+// partitionConfig returns the configuration of a partition's consumer.
 func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
 	r.t.Helper()
 	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
@@ -33,7 +33,8 @@ func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 	}
 }
 
-// What somebody changes of a partition's consumer while a worker has it outlasts the worker's annotations.
+// TestExclusiveAnnotationsLeaveTheRestAsItIs: another client's changes to a partition's consumer survive the worker's
+// annotations.
 func TestExclusiveAnnotationsLeaveTheRestAsItIs(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -54,7 +55,8 @@ func TestExclusiveAnnotationsLeaveTheRestAsItIs(t *testing.T) {
 	}
 }
 
-// A worker that was cut off ends its lease when another has begun one, and leaves the annotations alone.
+// TestExclusiveAnnotationsOfAnotherStay: a disconnected worker ends its lease when another has begun one, and leaves the
+// annotations alone.
 func TestExclusiveAnnotationsOfAnotherStay(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)

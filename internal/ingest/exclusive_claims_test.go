@@ -10,7 +10,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// partitionsInUse is how many partitions have had an input.
+// partitionsInUse returns the number of partitions that have had an input.
 func (r *rig) partitionsInUse() (n int) {
 	r.t.Helper()
 	for p := range r.opts.Partitions {
@@ -25,8 +25,8 @@ func (r *rig) partitionsInUse() (n int) {
 	return n
 }
 
-// A worker tells the others which partitions it has, and no more of one that it has given up: who takes that over would
-// wait for it.
+// TestExclusiveWorkersClaimWhatTheyHave: a worker announces its partitions, and stops announcing a partition that it has given
+// up. Otherwise the next owner would wait for it.
 func TestExclusiveWorkersClaimWhatTheyHave(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
@@ -34,7 +34,7 @@ func TestExclusiveWorkersClaimWhatTheyHave(t *testing.T) {
 	if _, err := r.nc.ChanSubscribe("millrace.members.>", words); err != nil {
 		t.Fatal(err)
 	}
-	claims := map[string]int{} // of partitions, by worker
+	claims := map[string]int{} // number of partitions, by worker
 	hear := func() {
 		var said struct {
 			ID   string `json:"id"`

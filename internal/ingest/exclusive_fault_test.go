@@ -16,8 +16,8 @@ import (
 // poison loses the device that computes it.
 var poison = []byte("~POISON~")
 
-// superviseExclusive runs one worker after another on a device that poison loses, as a supervisor would, until n inputs are
-// settled. It returns how many workers died.
+// superviseExclusive runs one worker after another, as a supervisor would, on a device that poison loses. It stops when n inputs
+// are settled, and returns the number of workers that died.
 func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 	t.Helper()
 	for {

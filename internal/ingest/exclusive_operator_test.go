@@ -11,7 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// A payload that an operator cannot take is found and given up, and everything else of its partition comes through.
+// TestExclusiveBuriesWhatAnOperatorCannotTake: a payload on which an operator fails is found and dead-lettered, and all others of
+// its partition are processed.
 func TestExclusiveBuriesWhatAnOperatorCannotTake(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// exclusiveRig is a rig whose stream is cut into partitions.
+// exclusiveRig returns a rig with a partitioned stream.
 func exclusiveRig(t *testing.T, partitions int) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -25,7 +25,7 @@ func exclusiveRig(t *testing.T, partitions int) *rig {
 	return r
 }
 
-// unacknowledged is how many inputs no worker has acknowledged, over all partitions.
+// unacknowledged returns the number of unacknowledged inputs in all partitions.
 func (r *rig) unacknowledged() (n int) {
 	r.t.Helper()
 	for p := range r.opts.Partitions {
@@ -86,7 +86,8 @@ func (r *rig) wantInOrder() {
 	}
 }
 
-// What comes while the workers come and go is stored once, and every partition always finds an owner.
+// TestExclusivePartitionsMoveToWorkersThatCome: inputs that arrive while workers join and leave are stored once, and every
+// partition always finds an owner.
 func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
@@ -121,7 +122,8 @@ func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 	}
 }
 
-// A worker whose connection is gone for good is one that died: nothing tells the server that it has.
+// TestExclusiveTakesOverWhatADeadWorkerHad: a worker with a permanently lost connection looks like a dead one, because nothing
+// tells the server that it has gone.
 func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
@@ -131,7 +133,7 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = slow.Close() }) // the test's worker on it dies with work in hand
+	t.Cleanup(func() { _ = slow.Close() }) // the test's worker on it dies with work in flight
 	release := slow.Hold()
 	t.Cleanup(release)
 	dying := r.run(slow, streams.Config{})
@@ -152,7 +154,7 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	release()
 }
 
-// inHandAt is how many inputs of a partition are delivered and not acknowledged.
+// inHandAt returns the number of inputs of a partition that are delivered and not acknowledged.
 func (r *rig) inHandAt(p int) int {
 	r.t.Helper()
 	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
@@ -187,8 +189,8 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// Acknowledgements of a lease that is over can come late. They cover only what was settled; but the server takes none
-// below them any more, and the lease begins anew.
+// TestExclusiveRecoversFromALateAcknowledgement: acknowledgements of an ended lease can arrive late. They cover only settled
+// inputs, but the server then accepts no lower ones, and the lease restarts.
 func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -196,7 +198,7 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, 10)
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
-	// As of a worker that had a long lease: a high number, for a sequence that is settled.
+	// As if from a worker with a long lease: a high consumer sequence for a stream sequence that is settled.
 	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
 	r.publishFrom(10, 11, document)
 	r.tally.awaitStored(t, 11)
@@ -212,18 +214,19 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	r.wantAll(200, document)
 }
 
-// A device that is far behind has the worker take nothing for longer than the server keeps a turn for who says nothing.
+// TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind: while the device is far behind, the worker takes no messages for longer than
+// the server keeps an idle client pinned.
 func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	const n = 3 * inflight.QueueMost // more than there is room for in front of the device, and in what was pulled
+	const n = 3 * inflight.QueueMost // more than fits in front of the device and in the pulled messages
 	large := someBytes(4 * pull.RequestBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)
 	release := behind.Hold()
 	run := r.run(behind, streams.Config{BatchPayloads: 1})
 	until(t, "the worker has its hands full", func() bool { return run.worker.Status().InHand == run.worker.pipes[0].Slots() })
-	<-time.After(2 * topology.PinnedFor) // nothing is to happen in it
+	<-time.After(2 * topology.PinnedFor) // nothing must happen in that time
 	release()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
@@ -235,7 +238,8 @@ func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
 	}
 }
 
-// With more partitions than batches, those that have nothing to do must leave the batches to the others.
+// TestExclusiveHasMorePartitionsThanBatches: with more partitions than batches, idle partitions must leave the batches to the
+// others.
 func TestExclusiveHasMorePartitionsThanBatches(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 16)

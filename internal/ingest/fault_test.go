@@ -24,13 +24,13 @@ func TestLostDeviceGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// loseDevice loses a worker's device at that launch and looks at what it leaves to the next worker.
+// loseDevice loses a worker's device at that launch and checks which deliveries it leaves to the next worker.
 func loseDevice(t *testing.T, launch int) {
 	r := newRig(t)
 	r.provision()
 	const n = 400
 	r.publish(n, document)
-	// Some payload is always carried from one batch to the next: documents have up to 5000 bytes.
+	// One payload is always carried over from one batch to the next, because documents have up to 5000 bytes.
 	d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: launch})
 	release := d.Hold()
 	first := r.prepare(d, streams.Config{BatchBytes: 10000})
@@ -85,8 +85,8 @@ func TestOneLostDeviceStopsTheWorker(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// noScratch has a device refuse the first batch that takes scratch, for want of memory: there are two calls, the second
-// when nobody is left to give any back.
+// noScratch makes a device refuse the first batch that needs scratch for lack of memory. There are two calls: the second is made
+// when no other batch is left to free memory.
 var noScratch = []sim.Fault{{Kind: sim.OutOfMemory, Nth: 1}, {Kind: sim.OutOfMemory, Nth: 2}}
 
 func TestRefusedBatchComesBack(t *testing.T) {
@@ -114,7 +114,8 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	r.wantAll(n, payload)
 }
 
-// A device is lost with a suspect in hand: there is nothing left to try it on, and nothing to wait for.
+// TestALostDeviceIsNotWaitedFor: a device is lost while a quarantined payload is held. No device is left to try it on, so the
+// worker must not wait.
 func TestALostDeviceIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -130,7 +131,7 @@ func TestALostDeviceIsNotWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := c.Fetch(1, jetstream.FetchMaxWait(patience)) // one for somebody else
+	mine, err := c.Fetch(1, jetstream.FetchMaxWait(patience)) // one delivery for another client
 	if err != nil {
 		t.Fatal(err)
 	}

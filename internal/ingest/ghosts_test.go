@@ -10,8 +10,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// haunt has ghosts claim every partition on the members' subject, n a second, until the test ends. With fresh each has
-// a name of its own; otherwise one poses as the same member again and again.
+// haunt makes ghosts (fake members) claim every partition on the members' subject, n per second, until the test ends. With fresh,
+// each has its own name. Otherwise one poses as the same member again and again.
 func (r *rig) haunt(n int, fresh bool) {
 	r.t.Helper()
 	nc := r.connect()
@@ -41,7 +41,7 @@ func (r *rig) haunt(n int, fresh bool) {
 	}()
 }
 
-// TestGhostsStarveNobody has inputs processed, all of them, with members that are none: of one name or of many, that are there
+// TestGhostsStarveNobody checks that all inputs are processed despite fake members, under one name or many, which are there
 // before the workers start or come later.
 func TestGhostsStarveNobody(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestGhostsStarveNobody(t *testing.T) {
 				r.haunt(1, c.fresh)
 			}
 			begun := time.Now()
-			for time.Since(begun) < 6*time.Second { // longer than the members' agreement and the adoption of what it leaves take
+			for time.Since(begun) < 6*time.Second { // longer than the members' agreement plus the adoption of the remaining partitions
 				more()
 			}
 			for _, w := range workers {

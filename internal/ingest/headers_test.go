@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestHeadersAreBounded: who publishes empty payloads with headers of the largest size has the worker hold as little as who
-// publishes payloads of that size.
+// TestHeadersAreBounded: the worker holds as little memory for empty payloads with headers of the largest size as for payloads of
+// that size.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
@@ -23,7 +23,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			r := newRig(t)
 			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
 			r.provision()
-			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream takes no headers over 64 KiB
+			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream accepts no headers over 64 KiB
 			for range n {
 				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Much": {strings.Repeat("x", headerBytes)}}}
 				if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
@@ -52,7 +52,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// batches is a BatchObserver that keeps the headers of what it is told of.
+// batches is a BatchObserver that keeps the headers of each batch.
 type batches struct {
 	mu   sync.Mutex
 	seen map[uint64]string // traceparent by sequence
@@ -66,7 +66,7 @@ func (b *batches) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight.Payl
 	}
 }
 
-// TestTraceContextIsCarriedThrough: a result has the context of its payload as that came, and who observes batches sees it.
+// TestTraceContextIsCarriedThrough: a result has the trace context of its payload as received, and batch observers see it.
 func TestTraceContextIsCarriedThrough(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 2} {

@@ -35,7 +35,7 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 
 func otherDocument(i int) []byte { return append(document(i), "of the second stream"...) }
 
-// wantBoth checks that every sequence has one result of each of the two inputs that had it, each under its own id.
+// wantBoth checks that every sequence has two results, one for each of the two inputs that had it, each under its own id.
 func (r *rig) wantBoth(n int) {
 	r.t.Helper()
 	found := r.stored("results.>")
@@ -53,7 +53,7 @@ func (r *rig) wantBoth(n int) {
 	}
 }
 
-// workOff runs a worker until so many deliveries were acknowledged in all, and ends it.
+// workOff runs a worker until that many deliveries were acknowledged in total, and ends it.
 func (r *rig) workOff(acknowledged int) {
 	r.t.Helper()
 	run := r.run(hostDevice(r.t), streams.Config{})
@@ -79,7 +79,7 @@ func eachDelivery(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// A stream that is deleted and created anew begins with sequences whose results the result stream has.
+// TestAStreamCreatedAnewUnderAWorker: a recreated stream starts with sequences that already have results in the result stream.
 func TestAStreamCreatedAnewUnderAWorker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -115,7 +115,7 @@ func TestAStreamCreatedAnewBetweenWorkers(t *testing.T) {
 	})
 }
 
-// A stream that is restored from an older copy uses sequences a second time and says that it is as old as before.
+// TestAStreamRestoredFromAnOlderCopy: a restored stream reuses sequences and keeps its creation time.
 func TestAStreamRestoredFromAnOlderCopy(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.provision()
@@ -171,8 +171,8 @@ func (r *rig) created(stream string) time.Time {
 	return s.CachedInfo().Created
 }
 
-// The result stream is a work queue that is older than the input stream, and loses what it held first before the inputs come to a
-// second worker.
+// TestIDsStayWhenAWorkQueueLosesItsFirstResult: the result stream is a work queue that is older than the input stream. It loses
+// its first messages before a second worker receives the inputs.
 func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.createStream(jetstream.StreamConfig{
@@ -205,7 +205,7 @@ func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 	})
 }
 
-// forgetConsumers creates the worker's consumers anew, so that every input is delivered again.
+// forgetConsumers recreates the worker's consumers, so that every input is delivered again.
 func (r *rig) forgetConsumers() {
 	r.t.Helper()
 	s, err := r.js.Stream(r.ctx(), r.opts.Stream)

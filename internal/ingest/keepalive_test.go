@@ -10,7 +10,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// settlements listens to what workers tell the server about their inputs: "+WPI" for work in progress.
+// settlements subscribes to the workers' acknowledgement messages: "+WPI" means that work is in progress.
 func (r *rig) settlements() <-chan *nats.Msg {
 	r.t.Helper()
 	heard := make(chan *nats.Msg, 1<<16)
@@ -23,7 +23,7 @@ func (r *rig) settlements() <-chan *nats.Msg {
 	return heard
 }
 
-// awaitProgress returns once the server was told n times that an input is worked on.
+// awaitProgress returns once the server has received n progress messages for an input.
 func (r *rig) awaitProgress(heard <-chan *nats.Msg, n int) {
 	r.t.Helper()
 	deadline := time.After(patience)
@@ -39,8 +39,8 @@ func (r *rig) awaitProgress(heard <-chan *nats.Msg, n int) {
 	}
 }
 
-// TestLongBatchIsKeptAlive holds a batch on the device until the server has been told of progress for longer than
-// AckWait several times over: the worker speaks up every third of it.
+// TestLongBatchIsKeptAlive holds a batch on the device for several times AckWait. The worker must report progress every third of
+// AckWait.
 func TestLongBatchIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -68,7 +68,7 @@ func TestLongBatchIsKeptAlive(t *testing.T) {
 	r.wantAll(1, payload)
 }
 
-// TestResultsThatWaitAreKeptAlive holds a batch back by its results instead.
+// TestResultsThatWaitAreKeptAlive delays the results of a batch instead.
 func TestResultsThatWaitAreKeptAlive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,7 +17,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// abandon takes n inputs as a worker does that dies with them, and gives each to keep.
+// abandon takes n inputs, as a worker would that then dies, and passes each to keep.
 func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 	r.t.Helper()
 	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: time.Second, Heartbeat: time.Second / 2}
@@ -60,7 +60,7 @@ func (r *rig) storeResult(d *inflight.Delivery, id string) {
 	}
 }
 
-// forgotten returns once the result stream has forgotten the ids of what it has stored before.
+// forgotten returns once the result stream has forgotten the ids of its earlier messages.
 func (r *rig) forgotten() {
 	r.t.Helper()
 	probe := &nats.Msg{Subject: "results.probe", Header: nats.Header{jetstream.MsgIDHeader: {"probe"}}}
@@ -93,7 +93,8 @@ func (r *rig) forgetful() {
 	r.provision()
 }
 
-// A worker dies after it has stored half of the results. The next one comes when the result stream has forgotten them.
+// TestWhatIsOlderThanTheWindowIsLookedUp: a worker dies after it has stored half of the results. The next one starts when the
+// result stream has forgotten their ids.
 func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.forgetful()
@@ -119,7 +120,7 @@ func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
 	})
 }
 
-// A dead letter counts as well as a result.
+// TestADeadLetterOlderThanTheWindowIsFound: a lookup finds a dead letter as it finds a result.
 func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.forgetful()
@@ -147,7 +148,7 @@ func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 	})
 }
 
-// Results of an earlier version have ids that the stream does not compare with ours.
+// TestResultsOfAnEarlierVersionAreFound: results of an earlier version have ids that the stream does not match with ours.
 func TestResultsOfAnEarlierVersionAreFound(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.opts.AckWait = time.Second
@@ -170,7 +171,8 @@ func TestResultsOfAnEarlierVersionAreFound(t *testing.T) {
 	})
 }
 
-// Where results cannot be read, inputs are not held for ever: they get a result, and the log says what that may mean.
+// TestWithoutALookupResultsArePublished: if results cannot be read, inputs are not held forever. They get a result, and the log
+// states the consequences.
 func TestWithoutALookupResultsArePublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -199,7 +201,7 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	}
 }
 
-// Deliveries that a client holds for long say so.
+// TestADeliveryCountsFromBeforeItCame: a delivery that waited in the client for long counts from before it arrived.
 func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// headerKeeper remembers where the headers of inputs are, and does not keep them from being collected.
+// headerKeeper tracks headers of inputs without preventing their collection.
 type headerKeeper struct {
 	mu   sync.Mutex
 	seen []weak.Pointer[string]
@@ -25,7 +25,7 @@ func (k *headerKeeper) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight
 	}
 }
 
-// alive is how many headers are still in memory.
+// alive returns the number of headers that are still in memory.
 func (k *headerKeeper) alive() (n int) {
 	runtime.GC()
 	for _, w := range k.seen {
@@ -36,8 +36,8 @@ func (k *headerKeeper) alive() (n int) {
 	return n
 }
 
-// TestNothingOfABatchStays: when all inputs are settled the worker keeps memory for the next ones, and no message. A result shares its
-// input's headers, so they show what becomes of both.
+// TestNothingOfABatchStays: after all inputs are settled, the worker keeps memory for the next batches, but no message. A result
+// shares its input's headers, so the headers show whether either is still in memory.
 func TestNothingOfABatchStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

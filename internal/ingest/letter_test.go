@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestPayloadAsLargeAsTheServerTakesIsNotLost has payloads beside which there is no room for the headers of a dead
-// letter, or for none but ours.
+// TestPayloadAsLargeAsTheServerTakesIsNotLost has payloads that leave no space for all headers of a dead letter, or only for
+// ours.
 func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -55,7 +55,7 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 	r.wantSettled(len(payloads))
 }
 
-// letters are the messages of the stream of dead letters that say which input they are of, by its sequence.
+// letters returns the messages of the dead-letter stream that name their input, by its sequence.
 func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 	r.t.Helper()
 	stream, err := r.js.Stream(r.ctx(), deadStream)
@@ -75,7 +75,7 @@ func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 	return found
 }
 
-// wantPayload checks a letter that had to go without something, and that its payload is stored, there or apart.
+// wantPayload checks a dead letter that omits something, and that its payload is stored, in the same message or in another.
 func (r *rig) wantPayload(m *jetstream.RawStreamMsg, payload []byte, omitted string) {
 	r.t.Helper()
 	wantHeaders(r.t, m.Header, map[string]string{results.HeaderReason: "too_large", results.HeaderOmitted: omitted, "Trace": ""})

@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 2,000 small ones, on a server that took 1 MiB when the worker
-// started. With a batch that cannot take it the large one becomes a dead letter, which the worker's own client would refuse.
+// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 2,000 small ones, on a server with a limit of 1 MiB when the
+// worker started. If the large input exceeds a batch, it becomes a dead letter, which the worker's own client would refuse.
 func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 	t.Parallel()
 	const large, small = 3 << 20, 2000
@@ -23,13 +23,13 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 				s, reload := natstest.Reloading(t, 1<<20)
 				r := newRigAt(t, s.ClientURL())
 				r.opts.Exclusive, r.opts.Partitions = mode == "exclusive", 1
-				r.opts.AckWait = 2 * time.Second // what is on its way when a connection is made anew comes again after that
+				r.opts.AckWait = 2 * time.Second // messages in transit during a reconnect are redelivered after that
 				r.provision()
 				r.publish(1, document)
 				run := r.run(hostDevice(t), streams.Config{BatchBytes: batchBytes})
 				r.tally.awaitStored(t, 1)
 				reload(8 << 20)
-				r.nc = r.connect() // a client knows only what it was told when it connected
+				r.nc = r.connect() // a client learns max_payload only when it connects
 				var err error
 				if r.js, err = jetstream.New(r.nc); err != nil {
 					t.Fatal(err)

@@ -10,21 +10,22 @@ import (
 )
 
 const (
-	// connectionBuffers is the memory that a connection takes for what it reads and writes. What is published while it is down is not
-	// kept.
+	// connectionBuffers is the memory in bytes for a connection's read and write buffers. Messages that are published while the
+	// connection is down are not kept.
 	connectionBuffers = 1 << 20
 
-	// pullShare is the part of the memory that prefetched messages may take: a quarter.
+	// pullShare is the share of the memory that prefetched messages may take: a quarter.
 	pullShare = 4
 )
 
-// fixedMemory is the memory that the worker takes at most besides deliveries in flight: prefetched messages, connections, the ledger.
+// fixedMemory returns the maximum memory in bytes that the worker takes in addition to deliveries in flight: prefetched messages,
+// connections and the ledger.
 func (o *Options) fixedMemory(c jetstream.Consumer, conns natsconn.Connections) int64 {
 	return int64(o.consumers())*o.pullSize(c, conns[0]).Memory(conns[0]) + int64(len(conns))*connectionBuffers + shared.LedgerBytes
 }
 
-// pullSize is how much one request to a consumer brings at most: what is fast, or less where that would be more than a quarter of the
-// memory for all consumers together.
+// pullSize returns the maximum size of one request to a consumer. That is the fastest size, or less where it would take more than
+// a quarter of the memory for all consumers together.
 func (o *Options) pullSize(c jetstream.Consumer, nc *nats.Conn) pull.Size {
 	size := pull.NewSize(c.CachedInfo().Config)
 	if o.Memory == 0 {
@@ -33,7 +34,7 @@ func (o *Options) pullSize(c jetstream.Consumer, nc *nats.Conn) pull.Size {
 	return size.Within(int(o.Memory/pullShare)/o.consumers(), nc)
 }
 
-// consumers is how many consumers a worker may pull from at once.
+// consumers returns the maximum number of consumers that a worker pulls from at once.
 func (o *Options) consumers() int {
 	if o.Exclusive {
 		return o.Partitions

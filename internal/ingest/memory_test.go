@@ -13,8 +13,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Everything must come to its end all the same: payloads
-// that came before, one that no batch takes, one that an operator cannot take, and all others, whichever partition they are in.
+// TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Every input must still be settled:
+// redelivered payloads, one that exceeds a batch, one on which an operator fails, and all others, in every partition.
 func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 4} {
@@ -26,7 +26,7 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 			const n, batchBytes = 150, 64 << 10
 			unfit := []int{40}
 			if r.opts.Exclusive {
-				unfit = nil // the partition would begin anew, which other tests show
+				unfit = nil // the lease would restart, which other tests cover
 			}
 			given := unfitAt(unfit...)
 			payload := func(i int) []byte {
@@ -58,7 +58,7 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 	}
 }
 
-// deliverBefore has n inputs delivered to somebody who gives them back.
+// deliverBefore delivers n inputs to a client that gives them back.
 func (r *rig) deliverBefore(n int) {
 	r.t.Helper()
 	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
@@ -79,7 +79,7 @@ func (r *rig) deliverBefore(n int) {
 	}
 }
 
-// TestBatchStaysWithinItsShare has a busy lane, so that batches fill, and room for a few payloads in each.
+// TestBatchStaysWithinItsShare has a busy lane, so that batches fill, and space for a few payloads in each.
 func TestBatchStaysWithinItsShare(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -106,7 +106,8 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	}
 }
 
-// TestMemoryIsDivided: what is pulled ahead takes a quarter at most, unless the largest messages take more, and too little is an error.
+// TestMemoryIsDivided: prefetched messages take at most a quarter, unless the largest messages need more. Too little memory is an
+// error.
 func TestMemoryIsDivided(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ partitions, mib int }{{0, 64}, {0, 2048}, {8, 160}, {8, 512}, {64, 1024}} {

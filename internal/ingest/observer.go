@@ -6,16 +6,16 @@ import (
 	"millrace/internal/ingest/stall"
 )
 
-// Observer is told what happens to messages. Calls come from several goroutines and must not block. With exclusive delivery, Pending is
-// told the backlog of all partitions together.
+// Observer receives message events. Calls come from several goroutines and must not block. With exclusive delivery, Pending
+// receives the backlog of all partitions together.
 type Observer interface {
 	results.Observer
 	shared.Observer
 	stall.Observer
 
-	// Restarted is called when this worker begins a partition again because something was wrong.
+	// Restarted is called when this worker restarts a lease after a fault.
 	Restarted()
 
-	// Reconnected is called when a connection to NATS was lost and is back.
+	// Reconnected is called when a lost connection to NATS is restored.
 	Reconnected()
 }

@@ -7,8 +7,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// In these tests acknowledgements are lost with connections, and the server delivers their inputs again after
-// AckWait. That is what at least once means; the results are there once all the same.
+// In these tests acknowledgements are lost with connections, and the server redelivers their inputs after AckWait, because
+// delivery is at least once. Each result is stored only once.
 
 func TestServerRestartUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -25,7 +25,7 @@ func TestServerRestartUnderLoad(t *testing.T) {
 	r.restart()
 	r.tally.awaitFunc(t, "connections", 1, r.tally.reconnects)
 
-	// Once more, with batches on the device and nothing being published.
+	// Repeat with batches on the device and none being published.
 	open := w.hold(t)
 	r.publishFrom(n, n+100, document)
 	r.restart()

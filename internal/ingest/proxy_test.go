@@ -7,7 +7,7 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// behindProxy has the rig's workers connect through a proxy.
+// behindProxy makes the rig's workers connect through a proxy.
 func (r *rig) behindProxy() *natstest.Proxy {
 	r.t.Helper()
 	p := natstest.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
@@ -15,5 +15,5 @@ func (r *rig) behindProxy() *natstest.Proxy {
 	return p
 }
 
-// isPubAck says whether a message is the server's word that the result stream has stored something.
+// isPubAck reports whether a message confirms that the result stream has stored something.
 func isPubAck(body []byte) bool { return bytes.HasPrefix(body, []byte(`{"stream":"RESULTS"`)) }

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// wantNothingAcked checks that the server waits for the acknowledgement of all n inputs.
+// wantNothingAcked checks that all n inputs are unacknowledged at the server.
 func (r *rig) wantNothingAcked(n int) {
 	r.t.Helper()
 	info := r.consumerInfo()
@@ -20,7 +20,7 @@ func (r *rig) wantNothingAcked(n int) {
 	}
 }
 
-// notStored is what the worker logs when it has tried in vain.
+// notStored is the message that the worker logs after a failed attempt.
 const notStored = "results could not be stored"
 
 func TestNothingIsAckedWhileTheResultStreamIsMissing(t *testing.T) {
@@ -72,8 +72,8 @@ func TestNothingIsAckedWhileTheResultStreamIsFull(t *testing.T) {
 	r.wantSettled(n)
 }
 
-// What waits in the client's queue while results cannot be stored is delivered again after every AckWait, though
-// nobody has tried it: that must not take it to the dead letters.
+// TestWaitingForAFullResultStreamIsNoReasonToGiveUp: deliveries that wait in the client's queue while results cannot be stored
+// are redelivered after every AckWait, although none was tried. They must not become dead letters because of that.
 func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -83,7 +83,7 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	config.MaxMsgs, config.Discard = 10, jetstream.DiscardNew
 	r.updateStream(config)
 	const n = 2000
-	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] } // one pull request holds them all, and more
+	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] } // one pull request covers more than all of them
 	r.publish(n, short)
 	run := r.run(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
 	until(t, "some of what waits is delivered again", func() bool {
@@ -124,7 +124,7 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	// How many acknowledgements there are to lose depends on how results go in batches.
+	// The number of acknowledgements that can be lost depends on how results are batched.
 	if r.tally.count(inflight.Duplicate) == 0 {
 		t.Error("no result was stored already when it was published again")
 	}

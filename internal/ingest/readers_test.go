@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// serversWords are headers of inputs that a client could take for the server's own word if a stored message without a
+// serversWords are headers of inputs. A client could take them for the server's own status line if a stored message without a
 // payload had them.
 var serversWords = []nats.Header{
 	{"Status": {"409"}, "Description": {"Consumer Deleted"}},
@@ -36,8 +36,8 @@ var serversWords = []nats.Header{
 	{"nats-rollup": {"all"}, "NATS-TTL": {"1s"}, "nats-expected-last-sequence": {"0"}, "nats-msg-id": {"mine"}},
 }
 
-// TestReadersAreNotStopped has inputs without a payload under such headers, each once with a result and once with a dead
-// letter. Every way in which nats.go reads a stream gets all of both.
+// TestReadersAreNotStopped has inputs with such headers and without a payload, each once with a result and once with a dead
+// letter. Every way in which nats.go reads a stream must return all of both.
 func TestReadersAreNotStopped(t *testing.T) {
 	t.Parallel()
 	for mode, partitions := range map[string]int{"shared": 0, "exclusive": 2} {
@@ -48,7 +48,7 @@ func TestReadersAreNotStopped(t *testing.T) {
 			r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
 			r.provision()
 			n := 0
-			heavy := strings.Repeat("h", 700) // no room for it in the result stream
+			heavy := strings.Repeat("h", 700) // too large for the result stream
 			for i, header := range serversWords {
 				for _, extra := range []string{"", heavy} {
 					h := nats.Header{"Word": {fmt.Sprint(i)}, "Heavy": {extra}}
@@ -78,7 +78,7 @@ func TestReadersAreNotStopped(t *testing.T) {
 	}
 }
 
-// wantHarmless checks the header of a result or of a dead letter whose input had those.
+// wantHarmless checks the header of a result or dead letter against the header of its input.
 func (r *rig) wantHarmless(what string, h, input nats.Header) {
 	r.t.Helper()
 	for key := range h {
@@ -91,8 +91,8 @@ func (r *rig) wantHarmless(what string, h, input nats.Header) {
 	}
 }
 
-// readers are the ways to read the first n messages of a stream with nats.go. Each returns the headers by the number of the
-// word; one that is stopped, or told of an error, fails the test.
+// readers are the ways to read the first n messages of a stream with nats.go. Each returns the headers by the number of the word.
+// A reader that stops or receives an error fails the test.
 var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	"Consume": func(r *rig, stream string, n int) map[int]nats.Header {
 		got := newHeaders(r, n)
@@ -157,7 +157,7 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	},
 }
 
-// reader is a consumer of a whole stream.
+// reader creates a consumer of a whole stream.
 func (r *rig) reader(stream string) jetstream.Consumer {
 	r.t.Helper()
 	c, err := r.js.CreateConsumer(r.ctx(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
@@ -178,11 +178,11 @@ func (r *rig) legacy(subscribe func(nats.JetStreamContext) (*nats.Subscription, 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed by now
+	r.t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may already be closed
 	return sub
 }
 
-// headers collects those of n messages by the number of their word.
+// headers collects the headers of n messages by the number of their word.
 type headers struct {
 	r    *rig
 	n    int

@@ -23,18 +23,18 @@ import (
 	"millrace/internal/streams"
 )
 
-// patience bounds how long a test waits for something that must happen; it is never slept through.
+// patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
 const patience = natstest.Patience
 
 // until is natstest.Until.
 var until = natstest.Until
 
-// rig is a server, a client of it, and what a worker needs.
+// rig is a server, a client, and everything that a worker needs.
 type rig struct {
 	t      *testing.T
 	server *embedded.Server
 	dir    string
-	url    string // where workers connect; the server's own unless a proxy stands before it
+	url    string // URL for workers: the server's own unless there is a proxy
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	opts   Options
@@ -52,7 +52,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// newRigAt is a rig whose server, at url, is the caller's.
+// newRigAt returns a rig that uses the caller's server at url.
 func newRigAt(t *testing.T, url string) *rig {
 	t.Helper()
 	r := &rig{t: t, url: url}
@@ -60,7 +60,7 @@ func newRigAt(t *testing.T, url string) *rig {
 	return r
 }
 
-// prepareClient connects to the server and sets what workers begin with.
+// prepareClient connects to the server and sets the workers' default options.
 func (r *rig) prepareClient() {
 	r.t.Helper()
 	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=4")
@@ -75,7 +75,7 @@ func (r *rig) prepareClient() {
 	}
 }
 
-// optionsFor are the options that tests begin with.
+// optionsFor returns the default options of tests.
 func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Options {
 	o := Options{
 		Topology: topology.Topology{
@@ -110,7 +110,7 @@ func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
 	url := r.url
 	if r.server != nil {
-		url = r.server.URL() // workers may go through a proxy, and the test itself does not
+		url = r.server.URL() // workers may use a proxy, but the test itself does not
 	}
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	if err != nil {
@@ -133,10 +133,10 @@ func (r *rig) publish(n int, payload func(i int) []byte) {
 	r.publishFrom(0, n, payload)
 }
 
-// publishFrom stores the inputs from number first to before number end.
+// publishFrom publishes the inputs with numbers from first to end-1.
 func (r *rig) publishFrom(first, end int, payload func(i int) []byte) {
 	r.t.Helper()
-	const most = 2000 // on their way at once: the client gives up on more while the server is slow
+	const most = 2000 // maximum in flight: the client refuses more while the server is slow
 	for i := first; i < end; i++ {
 		if i > first && (i-first)%most == 0 {
 			r.awaitPublished()
@@ -162,7 +162,7 @@ func (r *rig) awaitPublished() {
 	}
 }
 
-// hostDevice opens a host device that is closed without leaks.
+// hostDevice opens a host device, and checks for leaks when it is closed.
 func hostDevice(t *testing.T) device.Device {
 	t.Helper()
 	return openHost(t, operator.HostKernels())
@@ -182,7 +182,7 @@ func openHost(t *testing.T, kernels []device.HostKernel) device.Device {
 	return d
 }
 
-// running is a worker at work.
+// running is a running worker.
 type running struct {
 	t      *testing.T
 	worker *Worker
@@ -192,7 +192,7 @@ type running struct {
 	done   chan error
 }
 
-// run starts a worker with a connection of its own on a device.
+// run starts a worker with its own connection on a device.
 func (r *rig) run(d device.Device, cfg streams.Config) *running {
 	r.t.Helper()
 	run := r.prepare(d, cfg)
@@ -200,7 +200,7 @@ func (r *rig) run(d device.Device, cfg streams.Config) *running {
 	return run
 }
 
-// prepare makes a worker that start starts.
+// prepare returns a worker that start starts.
 func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 	r.t.Helper()
 	p := r.pipeline(d, cfg)
@@ -218,7 +218,7 @@ func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 	return run
 }
 
-// pipeline makes a small pipeline that is closed before its device.
+// pipeline returns a small pipeline that is closed before its device.
 func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
 	r.t.Helper()
 	cfg.Operators = r.opts.Operators
@@ -246,18 +246,18 @@ func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
 	return p
 }
 
-// start lets the worker run. It has returned before anything it uses is taken down.
+// start runs the worker. The worker returns before the resources that it uses are closed.
 func (run *running) start() {
 	go func() { run.done <- run.worker.Run(run.ctx) }()
 	run.t.Cleanup(func() {
 		run.stop()
-		_ = run.wait() // the test has judged it, or failed before
+		_ = run.wait() // the test has already checked the error, or failed
 	})
 }
 
-// startAndReceive starts the worker and returns once its client has n deliveries, which nothing may be published
-// for yet. What the server is about to deliver when a worker unsubscribes is lost on it, and comes only after
-// AckWait: tests that wait less must not have any.
+// startAndReceive starts the worker and returns once its client has n deliveries. No results may be published for them yet.
+// Messages that the server sends while a worker unsubscribes are lost and redelivered only after AckWait. Tests that wait less
+// must avoid that.
 func (run *running) startAndReceive(n uint64) {
 	run.t.Helper()
 	base := run.nc.Stats().InMsgs
@@ -265,7 +265,7 @@ func (run *running) startAndReceive(n uint64) {
 	until(run.t, "all deliveries are in the client", func() bool { return run.nc.Stats().InMsgs-base >= n })
 }
 
-// drain stops the worker and waits for it. Whatever became of its inputs, a worker that ended well has none in flight.
+// drain stops the worker and waits for it. A worker that ended without an error has no inputs in flight, whatever their outcome.
 func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
@@ -304,7 +304,7 @@ func (r *rig) consumerInfo() *jetstream.ConsumerInfo {
 	return c.CachedInfo()
 }
 
-// stored reads everything the result stream holds under a subject, by source sequence.
+// stored reads all messages of the result stream under a subject, by source sequence.
 func (r *rig) stored(subject string) map[uint64][]jetstream.Msg {
 	r.t.Helper()
 	return r.storedIn(r.opts.ResultStream, subject)
@@ -342,7 +342,7 @@ func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
 	return got
 }
 
-// wantAll checks that every input from 1 to n has exactly one result, and that it is right.
+// wantAll checks that every input from 1 to n has exactly one result, and that the result is correct.
 func (r *rig) wantAll(n int, payload func(i int) []byte) {
 	r.t.Helper()
 	got := r.stored("results.>")

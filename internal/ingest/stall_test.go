@@ -8,8 +8,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestAConsumerThatCannotDeliverIsNoticed has a consumer whose own bound is smaller than its next message. The worker says so,
-// and goes on when somebody has raised the bound.
+// TestAConsumerThatCannotDeliverIsNoticed has a consumer with a bound that is smaller than its next message. The worker reports
+// that, and continues after the bound is raised.
 func TestAConsumerThatCannotDeliverIsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {

@@ -11,13 +11,13 @@ type Status struct {
 	Stage      Stage
 	Connected  bool
 	InHand     int           // batches being filled, computed or settled
-	Partitions int           // that this worker has to itself, with exclusive delivery
-	HeldBack   int           // payloads that fail alone while no other has come right since; they come again later
-	Progress   time.Time     // when payloads last came right: a batch was computed, or results were stored
-	AckWait    time.Duration // the consumer's
+	Partitions int           // partitions that this worker owns, with exclusive delivery
+	HeldBack   int           // payloads that fail alone while no other payload has succeeded since; they are redelivered later
+	Progress   time.Time     // time of the last progress: a batch was computed, or results were stored
+	AckWait    time.Duration // the consumer's AckWait
 }
 
-// Status returns the worker's state. It asks neither the server nor a device.
+// Status returns the worker's state. It makes no request to the server or a device.
 func (w *Worker) Status() Status {
 	return Status{
 		Partitions: w.mode.Owned(), Stage: Stage(w.life.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
@@ -25,9 +25,9 @@ func (w *Worker) Status() Status {
 	}
 }
 
-// Stalled returns why the worker must not count as ready although it runs: a consumer that has messages has delivered none for two
-// minutes, though the worker asks for them. It returns nil if there is no such consumer. It asks neither the server nor a device.
+// Stalled returns an error if the worker should not count as ready although it runs. That is the case if a consumer with messages
+// has delivered none for two minutes although the worker requests them. Stalled makes no request to the server or a device.
 func (w *Worker) Stalled() error { return w.stalls.Err(time.Now()) }
 
-// Memory returns how much memory deliveries in flight take.
+// Memory returns the memory that deliveries in flight use, and its limit.
 func (w *Worker) Memory() inflight.Memory { return w.pool.Memory() }

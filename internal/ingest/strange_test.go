@@ -10,8 +10,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestSubjectTooLongForAResult has an input on the longest subject that a server takes. A result on it would cost the
-// worker its connection, and the next worker too.
+// TestSubjectTooLongForAResult has an input on the longest subject that a server accepts. A result on that subject would break
+// the connection of this worker, and then of the next one.
 func TestSubjectTooLongForAResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -13,21 +13,21 @@ import (
 	"millrace/internal/streams"
 )
 
-// The tests here look at what could be taken out of the code without any other test noticing.
+// These tests cover code that could be removed without failing any other test.
 
-// wantRunning fails the test if a worker ends within a time in which it is to wait for something that doesn't come.
+// wantRunning fails the test if a worker ends while it must wait for an event that doesn't happen.
 func (run *running) wantRunning(waitsFor string) {
 	run.t.Helper()
 	select {
 	case err := <-run.done:
 		run.done <- err
 		run.t.Errorf("the worker has ended (%v), and did not wait for %s", err, waitsFor)
-	case <-time.After(500 * time.Millisecond): // nothing is to happen in it
+	case <-time.After(500 * time.Millisecond): // nothing must happen in that time
 	}
 }
 
-// TestDrainWaitsForBatchesInHand holds the device until the worker has been told to stop and takes no more: what is on the device
-// is finished, and nothing of it is given back.
+// TestDrainWaitsForBatchesInHand holds the device until the worker has been told to stop and takes no more. The batches on the
+// device are finished, and none of their deliveries is given back.
 func TestDrainWaitsForBatchesInHand(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -53,7 +53,7 @@ func TestDrainWaitsForBatchesInHand(t *testing.T) {
 	}
 }
 
-// heldObserver holds up who tells of a dead letter until it is let go.
+// heldObserver blocks reports of dead letters until it is released.
 type heldObserver struct {
 	*tally
 	reached, free chan struct{}
@@ -68,7 +68,7 @@ func (o *heldObserver) Settled(of inflight.Outcome, in, out int, latency, headro
 	o.tally.Settled(of, in, out, latency, headroom)
 }
 
-// TestDrainWaitsForDeadLetters stops the worker while a dead letter is not yet done with.
+// TestDrainWaitsForDeadLetters stops the worker while a dead letter is not finished.
 func TestDrainWaitsForDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -79,7 +79,7 @@ func TestDrainWaitsForDeadLetters(t *testing.T) {
 	t.Cleanup(letGo)
 	r.publish(1, someBytes(2000))
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	t.Cleanup(letGo) // before the worker is waited for
+	t.Cleanup(letGo) // runs before the cleanup that waits for the worker
 	select {
 	case <-held.reached:
 	case <-time.After(patience):
@@ -114,9 +114,9 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	payload := someBytes(10)
 	r.publish(1, payload)
 	run := r.run(d, streams.Config{Lanes: 1})
-	t.Cleanup(open) // before the worker is waited for
+	t.Cleanup(open) // runs before the cleanup that waits for the worker
 	w.await(t, 1, 10)
-	r.awaitProgress(heard, 6) // one each third of AckWait
+	r.awaitProgress(heard, 6) // one per third of AckWait
 	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	r.wantAll(1, payload)
 }
 
-// TestTheLastAcknowledgementComesBeforeTheHandover: what another worker is to begin with must not be delivered to it again.
+// TestTheLastAcknowledgementComesBeforeTheHandover: otherwise acknowledged inputs would be redelivered to the next worker.
 func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -159,7 +159,7 @@ func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 			switch {
 			case strings.HasPrefix(m.Subject, "$JS.ACK."):
 				tokens := strings.Split(m.Subject, ".")
-				// Acknowledged with an answer asked for, and it is the last one.
+				// This is the last acknowledgement, and it requests an answer.
 				confirmed = confirmed || m.Reply != "" && tokens[5] == "20"
 			case strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.RESET."):
 				t.Error("the consumer was started again: the last acknowledgement was not there yet")

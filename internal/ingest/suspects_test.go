@@ -20,7 +20,7 @@ import (
 // marker is in each payload that breaks a device.
 var marker = []byte("\x00breaks the device\x00")
 
-// poisoned makes small payloads of which those in at break the device.
+// poisoned makes small payloads. Those at the indices in at break the device.
 func poisoned(at ...int) func(i int) []byte {
 	return func(i int) []byte {
 		b := fmt.Appendf(nil, "payload %d", i)
@@ -31,11 +31,11 @@ func poisoned(at ...int) func(i int) []byte {
 	}
 }
 
-// supervise runs workers, one after another, as a supervisor does, until all n inputs are settled. It returns how
-// many were lost with their device.
+// supervise runs workers, one after another, as a supervisor does, until all n inputs are settled. It returns the number of
+// workers that lost their device.
 func (r *rig) supervise(n int, start func() *running) (losses int) {
 	r.t.Helper()
-	const most = 100 // far more than there may be
+	const most = 100 // far more than are allowed
 	for ; losses < most; losses++ {
 		run := start()
 		finished := r.awaitEnd(run, n)
@@ -44,7 +44,7 @@ func (r *rig) supervise(n int, start func() *running) (losses int) {
 			return losses
 		case !errors.Is(err, device.ErrLost):
 			r.t.Fatalf("Run = %v, want a lost device", err)
-		case finished: // the last to be settled was what it was lost with
+		case finished: // the worker was lost with the last unsettled input
 			return losses + 1
 		}
 	}
@@ -74,8 +74,7 @@ func (r *rig) awaitEnd(run *running, n int) (finished bool) {
 	}
 }
 
-// wantPoisonApart checks that every good payload of n has one result, and each of the others a dead letter that says
-// what they did.
+// wantPoisonApart checks that every good payload of n has one result, and each of the others a dead letter that states the cause.
 func (r *rig) wantPoisonApart(n int, payload func(i int) []byte, poison ...int) {
 	r.t.Helper()
 	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
@@ -101,8 +100,8 @@ func (r *rig) wantPoisonApart(n int, payload func(i int) []byte, poison ...int) 
 	}
 }
 
-// TestPoisonIsFoundAndAllElseProcessed has devices that are lost with every batch with a poisonous payload in it, which
-// they tell before the process ends.
+// TestPoisonIsFoundAndAllElseProcessed has devices that are lost with every batch that contains a poisonous payload, and that
+// report the loss before the process ends.
 func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 	t.Parallel()
 	const n = 10000
@@ -125,7 +124,7 @@ func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 			r.publish(n, payload)
 			losses := r.supervise(n, func() *running { return r.run(c.open(r), streams.Config{}) })
 			r.wantPoisonApart(n, payload, c.poison...)
-			one := quarantine.Levels{Full: 1024, Limit: 10}.Alone() + quarantine.LoneRuns // losses for one: fresh, at each level, and alone again
+			one := quarantine.Levels{Full: 1024, Limit: 10}.Alone() + quarantine.LoneRuns // losses for one payload: as a new payload, at each level, and alone again
 			t.Logf("%d losses for %d payloads", losses, len(c.poison))
 			if losses < quarantine.LoneRuns+1 || losses > one*len(c.poison) {
 				t.Errorf("%d devices were lost, want %d to %d", losses, quarantine.LoneRuns+1, one*len(c.poison))
@@ -134,12 +133,12 @@ func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 	}
 }
 
-// poisonedSim opens a simulated device that is lost with the marker.
+// poisonedSim opens a simulated device that the marker breaks.
 func poisonedSim(r *rig) device.Device {
 	return simDevice(r.t, sim.Fault{Kind: sim.DeviceLoss, Marker: marker})
 }
 
-// poisonedHost opens a host device with an operator that fails on the marker, which loses it.
+// poisonedHost opens a host device with an operator that fails on the marker, so that the device is lost.
 func poisonedHost(r *rig) device.Device {
 	kernels := operator.HostKernels()
 	kernels[0] = poisonable{kernels[0]}
@@ -148,7 +147,7 @@ func poisonedHost(r *rig) device.Device {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() {
-		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed clean
+		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed without an error
 			r.t.Errorf("closing the device: %v", err)
 		}
 	})

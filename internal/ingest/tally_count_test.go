@@ -8,8 +8,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestStoredCountsInputs has every input come twice: the worker's acknowledgements of the first time are lost with their
-// consumer. Each is settled twice and counts once.
+// TestStoredCountsInputs delivers every input twice, because the worker's first acknowledgements are lost with their consumer.
+// Each input is settled twice and counts once.
 func TestStoredCountsInputs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

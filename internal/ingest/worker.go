@@ -1,10 +1,11 @@
-// Package ingest is the worker: it pulls payloads from a JetStream stream, packs them into batches for a pipeline, publishes the results,
-// and acknowledges each input only when its result is stored. Delivery is at least once: nothing is acknowledged whose result or dead letter
-// the server has not confirmed, whatever fails in between.
+// Package ingest is the worker: it pulls payloads from a JetStream stream, packs them into batches for a pipeline, publishes the
+// results, and acknowledges each input only when its result is stored. Delivery is at least once: no input is acknowledged before
+// the server has confirmed its result or dead letter, whatever fails in between.
 //
-// cmd/worker and the benchmarks run it. This package only connects the parts, which are packages of their own. Package pull receives
-// messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads that may break the device. Two
-// delivery modes use them: package shared, and exclusive delivery by partitions. Package topology creates the streams and consumers.
+// cmd/worker and the benchmarks run it. This package only connects the parts, which are separate packages. Package pull receives
+// messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads that may break the
+// device. Two delivery modes use them: shared delivery (package shared) and exclusive delivery by partitions (package
+// partitioned). Package topology creates the streams and consumers.
 //
 // Start reading at Worker.Run, then shared.Mode.Run.
 package ingest
@@ -37,10 +38,10 @@ type Worker struct {
 	log      *slog.Logger
 	observer Observer
 	nc       *nats.Conn           // the first of conns
-	conns    natsconn.Connections // all of them
+	conns    natsconn.Connections // all connections
 	pipes    []*streams.Pipeline
-	ackWait  time.Duration // the consumer's
-	maxBytes int           // of a payload: what the smallest batch takes
+	ackWait  time.Duration // the consumer's AckWait
+	maxBytes int           // maximum payload size in bytes: the smallest batch's capacity
 
 	pool    *inflight.Pool
 	results *results.Writer
@@ -50,18 +51,18 @@ type Worker struct {
 	life    lifecycle
 }
 
-// mode is one of the two ways in which workers divide the messages among themselves.
+// mode is one of the two delivery modes.
 type mode interface {
-	// Run processes messages until intake ends, and then finishes what it has until drainCtx ends. If something ends it sooner, Run
-	// passes the cause to stop, which ends intake.
+	// Run processes messages until intake ends, and then finishes the remaining ones until drainCtx ends. If a failure ends it
+	// sooner, Run passes the cause to stop, which ends intake.
 	Run(intake, drainCtx context.Context, stop context.CancelCauseFunc)
 
-	// Owned returns how many partitions this worker has to itself.
+	// Owned returns the number of partitions that this worker owns.
 	Owned() int
 }
 
-// NewWorker makes a worker over an open connection and pipelines, which stay the caller's. The streams and the consumer must exist (see
-// topology.Provision). An error says what is wrong with them.
+// NewWorker returns a worker that uses an open connection and pipelines, which the caller still owns. The streams and the
+// consumer must exist (see topology.Provision). NewWorker returns an error if they are missing or misconfigured.
 func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, opts Options) (*Worker, error) {
 	if err := checkPipelines(pipes); err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	return w, nil
 }
 
-// checkPipelines checks that every pipeline has a batch more than batchers can hold, because isolated retry needs one.
+// checkPipelines checks that every pipeline has one batch more than its batchers can hold, because isolated retry needs one.
 func checkPipelines(pipes []*streams.Pipeline) error {
 	if len(pipes) == 0 {
 		return errors.New("ingest: no pipelines")
@@ -130,7 +131,8 @@ func checkPipelines(pipes []*streams.Pipeline) error {
 	return nil
 }
 
-// findConsumer returns the consumer, or that of the first partition, because the consumers of all partitions are alike.
+// findConsumer returns the consumer. With partitions it returns the first partition's, because the consumers of all partitions
+// are alike.
 func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topology) (jetstream.Consumer, error) {
 	name := t.Consumer
 	if t.Exclusive {
@@ -143,10 +145,10 @@ func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topolo
 	return consumer, nil
 }
 
-// Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes and acknowledges. After
-// Options.DrainTimeout it gives the rest back, which may take a second more. It returns nil after a drain whose acknowledgements the server
-// has received. Otherwise it returns what ended it: an error that wraps device.ErrLost, or the loss of the connection for good. A worker
-// runs once.
+// Run works until ctx is done, then drains: it stops pulling, finishes the deliveries that it has received, publishes and
+// acknowledges. After Options.DrainTimeout it gives the rest back, which may take a second more. It returns nil after a drain if
+// the server has received the acknowledgements. Otherwise it returns the error that ended it: one that wraps device.ErrLost, or
+// the permanent loss of the connection. A worker runs once.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.life.begin() {
 		return errors.New("ingest: a worker runs once")
@@ -165,7 +167,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(ended(intake), w.flush(drainCtx))
 }
 
-// ended returns why intake stopped; nil if the caller asked for it.
+// ended returns why intake stopped, or nil if the caller stopped it.
 func ended(intake context.Context) error {
 	if cause := context.Cause(intake); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -173,10 +175,10 @@ func ended(intake context.Context) error {
 	return nil
 }
 
-// lastFlush is how long sending the last acknowledgements may take after drainCtx has ended.
+// lastFlush is the time limit for sending the last acknowledgements after drainCtx has ended.
 const lastFlush = time.Second
 
-// flush makes sure that the server has every acknowledgement. It waits until lastFlush after drainCtx has ended.
+// flush waits until the server has received every acknowledgement, at most until lastFlush after drainCtx has ended.
 func (w *Worker) flush(drainCtx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.opts.DrainTimeout+lastFlush)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// document is a payload that a test can make again.
+// document returns the payload of the i-th input.
 func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
 
 func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {

@@ -58,8 +58,8 @@ func limitsMemory(controllers string) bool {
 	return slices.Contains(strings.Split(controllers, ","), "memory")
 }
 
-// findMount returns the mount point of a cgroup hierarchy, and the path of the process's group below it. A container without a cgroup
-// namespace sees the whole path at of its group, but only that group is mounted.
+// findMount returns the mount point of a cgroup hierarchy, and the path of the process's group below it. A container without a
+// cgroup namespace sees the full path of its group (at), but only that group is mounted.
 func findMount(mounts, kind, at string) (mount, dir string, ok bool) {
 	for line := range strings.Lines(mounts) {
 		// id parent device root mount-point options [optional fields] - type source super-options

@@ -1,5 +1,6 @@
-// Package memory finds how much memory this process may take, and divides it: a fixed part for buffers, a limit for the Go runtime, and
-// the rest for the payloads that the worker holds. Cmd/worker uses it at the start, before it allocates anything large.
+// Package memory determines how much memory this process may take, and divides it: a fixed part for buffers, a limit for the Go
+// runtime, and the rest for the payloads that the worker holds. The command cmd/worker uses it at the start, before it allocates
+// anything large.
 //
 // Start reading at Find, which reads the limit from /proc and the cgroups, and at Limit.Divide.
 package memory
@@ -19,7 +20,7 @@ type Limit struct {
 	Bytes  int64  // 0: unknown
 	Source string // where the limit comes from, for people
 
-	Machine bool // the limit is all of the machine's memory, because nobody has set one for this process
+	Machine bool // the limit is all of the machine's memory, because none is set for this process
 }
 
 // Find returns the lowest limit of the process's cgroups, of version 1 or 2, and of the groups above them. If there is no limit, it
@@ -83,7 +84,7 @@ func machineMemory(root fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	total := firstField(text, "MemTotal:") // a number and kB
+	total := firstField(text, "MemTotal:") // a number and the unit kB
 	if total == "" {
 		return 0, errors.New("/proc/meminfo has no MemTotal")
 	}

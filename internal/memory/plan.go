@@ -11,10 +11,10 @@ type Fixed struct {
 	OffHeap int64 // outside Go's heap: pinned buffers and the memory that CUDA takes for itself
 }
 
-// Plan is a limit, divided. All fields are in bytes. The zero Plan limits nothing.
+// Plan is a divided limit. All fields are in bytes. The zero Plan limits nothing.
 type Plan struct {
 	Heap     int64 // the limit of the Go runtime (GOMEMLIMIT)
-	Payloads int64 // the limit of the payloads that the worker holds, with everything that belongs to them
+	Payloads int64 // the limit for the payloads that the worker holds, including their headers, results and bookkeeping
 }
 
 const (
@@ -23,11 +23,11 @@ const (
 	// program is the memory of the Go runtime, metrics, the timeline and the HTTP servers.
 	program = 48 * mib
 
-	// leastSlack or a sixteenth of the limit, whichever is more, stays free for page tables, for sockets, and for the runtime until it
-	// has collected garbage.
+	// leastSlack is the minimum memory that stays free. If a sixteenth of the limit is more, that stays free instead. It is for
+	// page tables, for sockets, and for the runtime until it has collected garbage.
 	leastSlack = 24 * mib
 
-	// leastPayloads is the least Payloads with which the worker starts.
+	// leastPayloads is the smallest Payloads with which the worker starts.
 	leastPayloads = 16 * mib
 )
 
@@ -57,11 +57,11 @@ func (l Limit) need(f Fixed) int64 {
 // ceil converts bytes to MiB, rounded up.
 func ceil(bytes int64) int64 { return (bytes + mib - 1) / mib }
 
-// ShortError is the error of Divide if the limit is too low.
+// ShortError is the error that Divide returns if the limit is too low.
 type ShortError struct {
 	Limit Limit
 	Fixed Fixed
-	Need  int64 // a limit in bytes that is high enough
+	Need  int64 // a sufficient limit in bytes
 }
 
 func (e *ShortError) Error() string {

@@ -8,34 +8,34 @@ import (
 	"millrace/internal/streams"
 )
 
-// Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. The server
-// counts AckWait down for each of them, so the pool keeps them alive here.
+// Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. AckWait runs
+// for each delivery, so the pool keeps the deliveries of every Batch alive.
 type Batch struct {
-	ReturnTo chan *streams.Batch // receives the completed batch; nil: a settler takes it. It does not change
+	ReturnTo chan *streams.Batch // receives the completed batch; nil: a settler receives it. Set once
 
 	mu         sync.Mutex
 	Items      []Delivery
 	settled    []bool
-	touched    time.Time // when the server was last told of them
-	headers    int       // bytes of the items' headers
-	cost       int64     // memory that the items took when they were added
-	bytes      int64     // of headers and payloads, once the batch is submitted; see holdings.payloads
-	kept       int64     // bytes of memory that it keeps for the next batch; see retention
-	window     *Window   // in which the batch counts; nil for none
-	publishing bool      // it counts there as one whose results are being published
+	touched    time.Time // when InProgress was last sent for the deliveries
+	headers    int       // bytes of the deliveries' headers
+	cost       int64     // memory that the deliveries held when they were added
+	bytes      int64     // bytes of headers and payloads, once the batch is submitted; see holdings.payloads
+	kept       int64     // bytes of memory that the batch keeps for reuse; see retention
+	window     *Window   // the window that counts the batch; nil for none
+	publishing bool      // the window counts the batch as one that is being published
 	Bodies     Bodies    // encoded results
 
-	// The rest is for batches that are settled in order (exclusive delivery).
+	// The remaining fields are for batches that are settled in order (exclusive delivery).
 	Record     Record
 	Err        error         // why the batch has no results
 	Completed  chan struct{} // closed once Record, Err and Bodies are set
-	Finished   chan struct{} // closed when every delivery is settled; nil if nothing waits for that
+	Finished   chan struct{} // closed when every delivery is settled; nil if no goroutine waits for that
 	OnLeave    func()        // called when the batch has left the device
 	OnComplete func()        // called after OnLeave, with Err set; nil for nothing
 }
 
-// Pack appends a delivery to the pipeline's batch b and to g. b must have room. Every payload fits an empty batch: larger ones are
-// not admitted.
+// Pack appends a delivery to the pipeline's batch b and to g. b must have space for it. Every admitted payload fits into an empty
+// batch.
 func (g *Batch) Pack(b *streams.Batch, d Delivery) {
 	if !b.Append(d.Msg.Data()) {
 		panic(fmt.Sprintf("ingest: payload of %d bytes does not fit a batch that it was measured for", len(d.Msg.Data())))
@@ -56,14 +56,14 @@ func (g *Batch) Add(d Delivery) {
 	g.mu.Unlock()
 }
 
-// Settle marks the i-th delivery as settled, or as moved to another batch. From then on g does not keep it alive.
+// Settle marks the i-th delivery as settled, or as moved to another batch. g no longer keeps it alive.
 func (g *Batch) Settle(i int) {
 	g.mu.Lock()
 	g.settled[i] = true
 	g.mu.Unlock()
 }
 
-// Reclaim takes deliveries back that moved to another batch and were not settled there.
+// Reclaim takes back deliveries that moved to another batch and were not settled there.
 func (g *Batch) Reclaim(items []int) {
 	g.mu.Lock()
 	for _, i := range items {
@@ -72,13 +72,13 @@ func (g *Batch) Reclaim(items []int) {
 	g.mu.Unlock()
 }
 
-// enter counts the batch in a window until it is cleared.
+// enter counts the batch in window p until Clear is called.
 func (g *Batch) enter(p *Window) {
 	g.window = p
 	p.Enter()
 }
 
-// StartPublish counts the batch in its window as one whose results are being published.
+// StartPublish marks the batch in its window as one that is being published.
 func (g *Batch) StartPublish() {
 	if g.window != nil {
 		g.publishing = true
@@ -86,22 +86,22 @@ func (g *Batch) StartPublish() {
 	}
 }
 
-// Clear makes g ready for the next batch.
+// Clear empties g so that it can be reused.
 func (g *Batch) Clear() {
 	if g.window != nil {
 		g.window.Leave(g.publishing)
 		g.window, g.publishing = nil, false
 	}
 	g.mu.Lock()
-	clear(g.Items) // let go of the messages
+	clear(g.Items) // release the messages
 	g.Items, g.settled, g.headers, g.cost = g.Items[:0], g.settled[:0], 0, 0
 	g.Bodies.Clear()
 	g.Err, g.Completed, g.Finished, g.OnLeave, g.OnComplete = nil, nil, nil, nil, nil
 	g.mu.Unlock()
 }
 
-// keepAlive tells the server that the unsettled deliveries are in progress, if it has not been told for longer than every. It
-// returns of how many it told the server.
+// keepAlive sends InProgress for each unsettled delivery, if the last time was longer than every ago. It returns the number of
+// deliveries for which it did.
 func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,7 +111,7 @@ func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.touched = now
 	told := 0
 	for i := range g.Items {
-		// An error means that the connection is gone: AckWait passes and the server delivers again.
+		// An error means that the connection is down. AckWait then expires and the server redelivers the message.
 		if !g.settled[i] && g.Items[i].Msg.InProgress() == nil {
 			told++
 		}
@@ -119,17 +119,17 @@ func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	return told
 }
 
-// Headroom is how much of ackWait is left for the deliveries.
+// Headroom returns how much of ackWait is left for the deliveries.
 func (g *Batch) Headroom(now time.Time, ackWait time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return ackWait - now.Sub(g.touched)
 }
 
-// Result is the encoded result of the i-th payload.
+// Result returns the encoded result of the i-th payload.
 func (g *Batch) Result(i int) []byte { return g.Bodies.at(i) }
 
-// Report tells o that the batch has ended, if there is an observer. Otherwise it does and allocates nothing.
+// Report passes the finished batch to o. If o is nil, it does nothing and allocates nothing.
 func (g *Batch) Report(o BatchObserver, r *Record) {
 	if o != nil {
 		o.BatchEnded(r, g.Payloads)
@@ -146,7 +146,7 @@ func (g *Batch) Payloads(yield func(Payload) bool) {
 	}
 }
 
-// Complete notes the result of a batch that has left the device and is settled in order.
+// Complete records the result of a batch that has left the device and is settled in order.
 func (g *Batch) Complete(record streams.Record, err error) {
 	g.Record, g.Err = Record{Record: record}, err
 	g.OnLeave()
@@ -156,7 +156,8 @@ func (g *Batch) Complete(record streams.Record, err error) {
 	close(g.Completed)
 }
 
-// Find returns the index of the delivery with that stream sequence; -1 if there is none. The deliveries must be in stream order.
+// Find returns the index of the delivery with that stream sequence, or -1 if there is none. The deliveries must be in stream
+// order.
 func (g *Batch) Find(sequence uint64) int {
 	if g == nil {
 		return -1
@@ -189,5 +190,6 @@ func (g *Batch) HandOver(i int) Delivery {
 	return d
 }
 
-// IsSettled reports whether the i-th delivery is settled, or another batch's. Only the goroutine that settles them may call it.
+// IsSettled reports whether the i-th delivery is settled or moved to another batch. Only the goroutine that settles the batch may
+// call it.
 func (g *Batch) IsSettled(i int) bool { return g.settled[i] }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// countedMsg counts how often the server is told of progress.
+// countedMsg counts the calls of InProgress.
 type countedMsg struct {
 	paperMsg
 	told int
@@ -30,9 +30,9 @@ func TestKeepAliveTellsOfWhatIsNotSettled(t *testing.T) {
 		at   time.Duration
 		want int
 	}{
-		{every - 1, 0}, // counted from the oldest
+		{every - 1, 0}, // counted from the oldest delivery
 		{every, 2},
-		{2*every - 1, 0}, // told just now
+		{2*every - 1, 0}, // InProgress was just sent
 		{2 * every, 2},
 	} {
 		if told := g.keepAlive(start.Add(c.at), every); told != c.want {
@@ -62,7 +62,7 @@ func TestNakDelayGrowsToAMinute(t *testing.T) {
 	}
 }
 
-// TestNobodyObservesBatchesForFree: without an observer a batch's end costs nothing more.
+// TestNobodyObservesBatchesForFree: without an observer, the end of a batch costs nothing extra.
 func TestNobodyObservesBatchesForFree(t *testing.T) {
 	g, record := &Batch{Items: make([]Delivery, 100)}, &Record{}
 	if n := testing.AllocsPerRun(1000, func() { g.Report(nil, record) }); n != 0 {

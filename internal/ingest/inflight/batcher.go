@@ -8,31 +8,33 @@ import (
 	"millrace/internal/streams"
 )
 
-// Batcher packs deliveries into batches of a pipeline, one batch at a time: two that fill at once would each be smaller.
+// Batcher packs deliveries into batches of a pipeline, one batch at a time. Two batches that fill at the same time would each be
+// smaller.
 type Batcher struct {
-	packing sync.Mutex // held by the goroutine that fills a batch while others submit theirs
+	packing sync.Mutex // held while a goroutine fills a batch; others may submit theirs
 	pool    *Pool
 	Pipe    *streams.Pipeline
 	in      *Queue
 	linger  time.Duration
 	Window  *Window
-	freed   <-chan struct{} // signalled when there is room in the window
-	timer   *time.Timer     // stopped, or running for the batch that fills
-	MaxRows int             // payloads of a batch; 0: as many as it holds
-	unread  func(Delivery)  // takes deliveries that no batch takes
+	freed   <-chan struct{} // signalled when the window has space
+	timer   *time.Timer     // stopped, or running for the batch that is being filled
+	MaxRows int             // maximum payloads per batch; 0: as many as it holds
+	unread  func(Delivery)  // receives deliveries that are not packed
 
 	carry    Delivery // the delivery that did not fit into the last batch
 	carrying bool
 }
 
-// NewBatcher makes a batcher that reads from in. It passes deliveries that Next and Leave don't pack to unread.
+// NewBatcher returns a batcher that reads from in. It passes deliveries that Next and Leave don't pack to unread.
 func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duration, window *Window, unread func(Delivery)) *Batcher {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &Batcher{pool: p, Pipe: pipe, in: in, linger: linger, Window: window, freed: window.Join(), timer: t, unread: unread}
 }
 
-// Next fills the next batch, for which Reserve returned g. It returns nil if no more deliveries come or the pipeline has ended.
+// Next fills the next batch, for which Reserve returned g. It returns nil if there are no more deliveries or the pipeline has
+// ended.
 func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	f.packing.Lock()
 	defer f.packing.Unlock()
@@ -50,7 +52,7 @@ func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	return b, f.Fill(b, g), nil
 }
 
-// Leave passes what is left in the queue to unread, until the queue is closed.
+// Leave passes the remaining deliveries of the queue to unread, until the queue is closed.
 func (f *Batcher) Leave() {
 	f.packing.Lock()
 	defer f.packing.Unlock()
@@ -75,9 +77,9 @@ func (f *Batcher) Drop() {
 	f.carry, f.carrying = Delivery{}, false
 }
 
-// Fill adds deliveries until the batch is full, its oldest payload has waited for the linger, or the queue is empty and the lane is
-// idle, so that waiting would only cost time. While the window is full, Fill waits for one of its batches instead. It waits beyond the
-// linger, up to WindowWait, if the batch could not be stored sooner anyway.
+// Fill adds deliveries until the batch is full, its oldest payload has waited for the linger, or the queue is empty and the lane
+// is idle. In the last case waiting would only add latency. While the window is full, Fill waits for one of the window's batches
+// instead. It waits up to WindowWait beyond the linger if the batch could not be stored sooner anyway.
 func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	lingering, overdue := false, false
 	defer f.timer.Stop()
@@ -135,8 +137,8 @@ func isOver(c <-chan struct{}) bool {
 	}
 }
 
-// place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but they stay in memory
-// until the batch is settled. So a batch may have as many bytes of headers as of payloads, and its share of the memory is bounded.
+// place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but they stay in
+// memory until the batch is settled. To bound that memory, a batch may have as many bytes of headers as of payloads.
 func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (streams.CloseReason, bool) {
 	if !ok {
 		return streams.ClosedByDrain, true
@@ -150,9 +152,10 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 	return 0, false
 }
 
-// Batchers is how many goroutines pack and submit batches for a pipeline. One packs at a time, since a core copies payloads
-// faster than a server delivers them. But a submission takes as long as a small batch is on a GPU: one alone would keep
-// lanes waiting that could overlap. More than half of the cores would take them from the server's and the client's work.
+// Batchers returns the number of goroutines that pack and submit batches for a pipeline. Only one packs at a time, because a core
+// copies payloads faster than a server delivers them. A submission to a GPU takes as long as a small batch runs there, so a
+// single goroutine would delay lanes that could overlap. Using more than half of the cores would slow down the server and the
+// client.
 func Batchers(p *streams.Pipeline) int {
 	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
 }

@@ -9,19 +9,18 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestSmallBatchWaitsWhileEnoughAreOnTheirWay fills batches whose lane is idle, while as many others are on their way as are
-// enough.
+// TestSmallBatchWaitsWhileEnoughAreOnTheirWay fills batches while the lane is idle and the window is full.
 func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	t.Parallel()
 	p := testPipeline(t, hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
 	for _, c := range []struct {
 		name   string
 		linger time.Duration
-		shared bool          // results are stored in no order
-		stored bool          // and those of the others are being stored, with one more on the device
+		shared bool          // results are stored in any order
+		stored bool          // the other batches are being stored, with one more on the device
 		more   int           // payloads after the first
-		open   time.Duration // how long it then stays open, though the linger is over
-		ends   bool          // the other batch, after that
+		open   time.Duration // how long it then stays open after the linger
+		ends   bool          // the other batch ends after that
 		want   streams.CloseReason
 	}{
 		{name: "the other one ends", linger: 2 * patience, more: 3, ends: true, want: streams.ClosedByLinger},
@@ -89,7 +88,7 @@ func TestSmallBatchWaitsWhileEnoughAreOnTheirWay(t *testing.T) {
 	}
 }
 
-// TestOneBatchFillsAtATime has two fill batches at once: what comes goes into one until it is full, and then into the other.
+// TestOneBatchFillsAtATime fills two batches at once. Deliveries go into one until it is full, and then into the other.
 func TestOneBatchFillsAtATime(t *testing.T) {
 	t.Parallel()
 	pipe := testPipeline(t, hostDevice(t), streams.Config{Lanes: 2, BatchPayloads: 3})

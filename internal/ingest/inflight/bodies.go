@@ -1,19 +1,19 @@
 package inflight
 
-// Bodies are the encoded results of a batch, back to back.
+// Bodies holds the encoded results of a batch, back to back.
 type Bodies struct {
 	Data []byte
-	ends []int // where each ends
+	ends []int // the end offset of each body
 }
 
-// Reserve makes room for so many bytes at once. Growing step by step would take twice as much, and leave garbage.
+// Reserve makes space for that many bytes at once. Growing step by step would take twice as much memory and leave garbage.
 func (b *Bodies) Reserve(bytes int) {
 	if cap(b.Data) < bytes {
 		b.Data = make([]byte, 0, bytes)
 	}
 }
 
-// Add notes that grown is data with one more body behind it.
+// Add records that grown is data with one more body appended.
 func (b *Bodies) Add(grown []byte) {
 	b.Data = grown
 	b.ends = append(b.ends, len(grown))
@@ -28,5 +28,5 @@ func (b *Bodies) at(i int) []byte {
 	return b.Data[start:b.ends[i]:b.ends[i]]
 }
 
-// Clear empties b, which keeps its memory.
+// Clear empties b and keeps its memory.
 func (b *Bodies) Clear() { b.Data, b.ends = b.Data[:0], b.ends[:0] }

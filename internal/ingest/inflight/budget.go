@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// budget bounds memory in bytes. Each delivery takes its cost before it reaches a batcher and returns it when it is settled. Waiters are
-// served in order, so small payloads don't starve a large one. A payload that costs more than the whole budget is served when nothing
-// else is held.
+// budget bounds memory in bytes. Each delivery takes its cost before it reaches a batcher, and returns it when it is settled.
+// Waiters are served in order, so small payloads don't starve a large one. A payload that costs more than the whole budget is
+// served when nothing else is held.
 type budget struct {
 	mu      sync.Mutex
 	limit   int64
 	used    int64
-	waiting []*budgetWaiter // in order
+	waiting []*budgetWaiter // in order of arrival
 	waits   uint64          // how often a caller had to wait
 	short   chan struct{}   // closed while a caller waits; nil until isShort is called
-	told    bool            // short is closed
+	told    bool            // whether short is closed
 }
 
 // budgetWaiter waits for n bytes.
@@ -24,8 +24,8 @@ type budgetWaiter struct {
 	granted chan struct{}
 }
 
-// take waits for n bytes and takes them, or returns ctx's error and takes nothing. A goroutine that holds bytes which only it can give
-// back must not call take, or it could deadlock. It calls force.
+// take waits for n bytes and takes them. If ctx ends first, it takes nothing and returns ctx's error. A goroutine that holds
+// bytes that only it can give back must call force instead, because take could deadlock.
 func (b *budget) take(ctx context.Context, n int64) error {
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.hasRoom(n) {
@@ -46,8 +46,8 @@ func (b *budget) take(ctx context.Context, n int64) error {
 	}
 }
 
-// await waits until the budget has bytes left or over is closed, or returns ctx's error. It takes nothing, so the next caller of force may
-// exceed the budget by one batch.
+// await waits until bytes are left in the budget or over is closed, or returns ctx's error. It takes nothing, so the next caller
+// of force may exceed the budget by one batch.
 func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
 	b.mu.Lock()
 	left := len(b.waiting) == 0 && b.hasRoom(1)
@@ -71,7 +71,7 @@ func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
 	return ctx.Err()
 }
 
-// leave removes a waiter from the queue, unless it was served in the meantime.
+// leave removes a waiter from the queue, unless it has already been served.
 func (b *budget) leave(ctx context.Context, w *budgetWaiter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +103,7 @@ func (b *budget) give(n int64) {
 	b.mu.Unlock()
 }
 
-// serve lets waiters continue for which there is room. b.mu is held.
+// serve wakes the waiters that fit into the budget. b.mu is held.
 func (b *budget) serve() {
 	for len(b.waiting) > 0 && b.hasRoom(b.waiting[0].n) {
 		b.used += b.waiting[0].n
@@ -126,8 +126,8 @@ func (b *budget) tell() {
 // hasRoom reports whether n bytes may be taken. b.mu is held.
 func (b *budget) hasRoom(n int64) bool { return b.used+n <= b.limit || b.used == 0 }
 
-// isShort returns a channel that is closed as soon as a caller waits. A batch that fills must then be submitted, since the waiter may
-// need what the batch holds. The channel is good for one wait.
+// isShort returns a channel that is closed as soon as a caller waits. A batch that is being filled must then be submitted,
+// because the caller may need the memory that the batch holds. The channel can be used for one wait.
 func (b *budget) isShort() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -138,10 +138,10 @@ func (b *budget) isShort() <-chan struct{} {
 	return b.short
 }
 
-// batchShare is how much one batch may hold, so that one can fill while others are computed and published.
+// batchShare returns how many bytes one batch may hold, so that one can fill while others are computed and published.
 func (b *budget) batchShare() int64 { return b.limit / 4 }
 
-// read returns the limit, how much of it is taken, and how often a caller had to wait.
+// read returns the limit, the bytes in use, and how often a caller had to wait.
 func (b *budget) read() (limit, used int64, waits uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// asking takes n bytes from a goroutine of its own; the channel has the answer once there is one.
+// asking takes n bytes in its own goroutine. The channel receives the answer.
 func asking(ctx context.Context, b *budget, n int64) <-chan error {
 	got := make(chan error, 1)
 	go func() { got <- b.take(ctx, n) }()
@@ -15,7 +15,7 @@ func asking(ctx context.Context, b *budget, n int64) <-chan error {
 	return got
 }
 
-// plenty is a pool with memory that nobody waits for.
+// plenty returns a pool with so much memory that nothing waits for it.
 func plenty() *Pool { return &Pool{holdings: holdings{memory: budget{limit: 1 << 40}}} }
 
 func TestBudgetServesInOrder(t *testing.T) {
@@ -51,7 +51,7 @@ func TestBudgetServesInOrder(t *testing.T) {
 	})
 }
 
-// TestBudgetTakesAnySinglePayload: one that is larger than all of it goes when it is alone.
+// TestBudgetTakesAnySinglePayload: a payload that is larger than the whole budget is served when it is alone.
 func TestBudgetTakesAnySinglePayload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}
@@ -77,7 +77,7 @@ func TestBudgetTakesAnySinglePayload(t *testing.T) {
 	})
 }
 
-// TestBudgetIsAwaited: nothing is taken, and the end of a pipeline or of a context ends the wait.
+// TestBudgetIsAwaited: await takes nothing, and the end of a pipeline or of a context ends the wait.
 func TestBudgetIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}
@@ -86,7 +86,7 @@ func TestBudgetIsAwaited(t *testing.T) {
 		if err := b.await(ctx, never); err != nil {
 			t.Fatal(err)
 		}
-		b.force(250) // a batch may overdraw it
+		b.force(250) // a batch may exceed the budget
 		got, ended := make(chan error, 3), make(chan error, 1)
 		for range 2 {
 			go func() { got <- b.await(t.Context(), never) }()
@@ -119,7 +119,7 @@ func TestBudgetIsAwaited(t *testing.T) {
 	})
 }
 
-// TestBudgetLetsGo: who stops waiting takes nothing, and holds up nobody behind it.
+// TestBudgetLetsGo: a waiter that stops waiting takes nothing and delays none behind it.
 func TestBudgetLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Message is what a delivery keeps of a message that package pull returns. *pull.Message implements it.
+// Message is the part of a message from package pull that a delivery keeps. *pull.Message implements it.
 type Message interface {
 	Data() []byte
 	Headers() nats.Header
@@ -30,33 +30,33 @@ type Message interface {
 type Delivery struct {
 	Msg              Message
 	Stream           string
-	Subject          string    // as it was published
-	Sequence         uint64    // in the stream
+	Subject          string    // as published
+	Sequence         uint64    // stream sequence
 	ConsumerSequence uint64    // number of the delivery at the consumer
 	NumDelivered     int       // 1 for the first
-	Turn             uint64    // in which the server pinned this client; see pull.Message
-	Level            int       // how carefully it is tried; see quarantine.Levels
+	Turn             uint64    // the turn in which the server pinned this client; see pull.Message
+	Level            int       // quarantine level; see quarantine.Levels
 	HeaderBytes      int       // bytes of its headers
-	Pending          uint64    // messages that the consumer has yet to deliver
-	Stored           time.Time // when the stream stored it
+	Pending          uint64    // messages that the consumer has not delivered yet
+	Stored           time.Time // when the stream stored the message
 	Received         time.Time
-	Cost             int64 // bytes of memory that it holds; see Costs
+	Cost             int64 // bytes of memory that the delivery holds; see Costs
 
-	First   bool      // it was not delivered before
-	Cleared time.Time // no result of it was stored before then; zero: unknown
+	First   bool      // whether the message was never delivered before
+	Cleared time.Time // no result of the input was stored before this time; zero: unknown
 }
 
-// Incoming is a message from which NewDelivery makes a delivery. *pull.Message implements it.
+// Incoming is a message that NewDelivery accepts. *pull.Message implements it.
 type Incoming interface {
 	Message
 
 	HeaderBytes() int // bytes of the headers on the wire
 	Turn() uint64     // see pull.Message
-	Since() time.Time // a moment before it reached the process; zero: unknown
+	Since() time.Time // a time before the message reached the process; zero: unknown
 	Metadata() (*jetstream.MsgMetadata, error)
 }
 
-// NewDelivery makes a delivery of msg, received at now. It returns an error for a message that is not from JetStream.
+// NewDelivery returns a delivery of msg, received at now. It returns an error for a message that is not from JetStream.
 func NewDelivery(msg Incoming, now time.Time) (Delivery, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -73,8 +73,8 @@ func NewDelivery(msg Incoming, now time.Time) (Delivery, error) {
 	return d, nil
 }
 
-// NakDelay is how long the server waits before it delivers a payload again that could not be processed: a second, doubled with every
-// delivery, MaxNakDelay at most. The consumer's BackOff does not apply to naks.
+// NakDelay returns how long the server waits before it redelivers a payload that could not be processed: one second, doubled with
+// every delivery, at most MaxNakDelay. The consumer's BackOff does not apply to naks.
 func (d *Delivery) NakDelay() time.Duration {
 	return min(time.Second<<min(d.NumDelivered-1, 6), MaxNakDelay)
 }
@@ -82,6 +82,6 @@ func (d *Delivery) NakDelay() time.Duration {
 // MaxNakDelay is the longest NakDelay.
 const MaxNakDelay = time.Minute
 
-// LossDelay is how long the server waits before it delivers a payload again that was on a lost device. Meanwhile the process ends, so
-// that its successor gets the payload.
+// LossDelay is how long the server waits before it redelivers a payload that was on a lost device. In that time the process ends,
+// so that its successor gets the payload.
 const LossDelay = time.Second

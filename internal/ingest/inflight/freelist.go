@@ -2,16 +2,16 @@ package inflight
 
 import "sync"
 
-// FreeList holds items that keep their memory from one use to the next. It is last in, first out, so only as many items grow to the size
-// of the largest batch as are in use at once.
+// FreeList holds reusable items that keep their memory. It is last in, first out, so only as many items grow to the size of the
+// largest batch as are in use at the same time.
 type FreeList[T any] struct {
-	tokens chan struct{} // a token per item. Receiving a token permits one pop
+	tokens chan struct{} // one token per item; receiving a token permits one pop
 
 	mu    sync.Mutex
 	stack []T
 }
 
-// NewFreeList makes a list of n items.
+// NewFreeList returns a list of n items.
 func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
 	s := &FreeList[T]{tokens: make(chan struct{}, n)}
 	for range n {
@@ -20,7 +20,7 @@ func NewFreeList[T any](n int, make1 func() T) *FreeList[T] {
 	return s
 }
 
-// Put gives an item back. It never blocks, since there is room for all.
+// Put gives an item back. It never blocks, because the list has space for all items.
 func (s *FreeList[T]) Put(t T) {
 	s.mu.Lock()
 	s.stack = append(s.stack, t)
@@ -44,5 +44,5 @@ func (s *FreeList[T]) pop() T {
 	return t
 }
 
-// size is how many items there are, taken or not.
+// size returns the number of items, taken or not.
 func (s *FreeList[T]) size() int { return cap(s.tokens) }

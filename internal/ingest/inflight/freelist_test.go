@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestShelfGivesWhatCameLast takes one thing at a time: it is always the same, and the others are never touched.
+// TestShelfGivesWhatCameLast takes one item at a time. It is always the same one, and the others are never used.
 func TestShelfGivesWhatCameLast(t *testing.T) {
 	type thing struct{ used int }
 	var all []*thing

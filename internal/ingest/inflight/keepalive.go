@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// StartKeepAlive tells the server about deliveries that are in flight for long, before ackWait passes. It returns what stops it.
+// StartKeepAlive sends InProgress for deliveries that are in flight for long, before ackWait expires. It returns a function that
+// stops it.
 func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
 	every := ackWait / 3
 	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// lateDevice is a device whose clock can be put forward.
+// lateDevice is a device with a clock that can be set forward.
 type lateDevice struct {
 	device.Device
 	late time.Duration
@@ -16,8 +16,8 @@ type lateDevice struct {
 
 func (d *lateDevice) Now() time.Duration { return d.Device.Now() + d.late }
 
-// TestLingerCountsFromTheOldestPayload looks at a batch whose oldest payload has waited for longer than the linger already: it must
-// not wait for another one.
+// TestLingerCountsFromTheOldestPayload checks a batch when its oldest payload has already waited for longer than the linger. The
+// batch must not wait for another payload.
 func TestLingerCountsFromTheOldestPayload(t *testing.T) {
 	t.Parallel()
 	d := &lateDevice{Device: hostDevice(t)}
@@ -43,7 +43,7 @@ func TestLingerCountsFromTheOldestPayload(t *testing.T) {
 			t.Errorf("closed by %v", why)
 		}
 	case <-time.After(patience / 2):
-		f.in.Close() // ends fill
+		f.in.Close() // ends Fill
 		<-closed
 		t.Error("the linger begins with the first look at the batch")
 	}

@@ -2,15 +2,15 @@ package inflight
 
 import "iter"
 
-// Outcome is what became of an input message.
+// Outcome is how the processing of an input message ended.
 type Outcome uint8
 
-// The outcomes. The names are those of the metrics.
+// The outcomes. Metrics use the same names.
 const (
-	Published    Outcome = iota // its result is stored and it is acknowledged
-	DeadLettered                // it is stored under the dead-letter subject and terminated
-	Nacked                      // it was given back to be delivered again
-	Duplicate                   // as Published, but the server said that it had its result already; of a batch it does not say it
+	Published    Outcome = iota // the result is stored and the input is acknowledged
+	DeadLettered                // the input is stored under the dead-letter subject and terminated
+	Nacked                      // the input was given back to be redelivered
+	Duplicate                   // as Published, but the server reported that it already had the result; it doesn't report that for a batch of results
 	NumOutcomes
 )
 
@@ -18,22 +18,22 @@ func (o Outcome) String() string {
 	return [...]string{"published", "deadlettered", "nacked", "duplicate"}[o]
 }
 
-// Payload is one input of a batch, as it came.
+// Payload is one input of a batch, as received.
 type Payload struct {
 	Stream   string
 	Sequence uint64
-	Header   map[string][]string // not to be kept or changed; nil where there is none
+	Header   map[string][]string // must not be kept or changed; nil if there are no headers
 }
 
-// BatchObserver is told of batches and of what they were made of. Calls come from several goroutines and must not block.
+// BatchObserver receives batches and their payloads. Calls come from several goroutines and must not block.
 type BatchObserver interface {
-	// BatchEnded: the device is done with a batch, and what could be published and settled of it is. Record and payloads
-	// are not to be kept.
+	// BatchEnded is called after the device has finished a batch and every result that could be published is settled.
+	// Implementations must not keep r or the payloads.
 	BatchEnded(r *Record, payloads iter.Seq[Payload])
 }
 
-// Memory is what a worker's deliveries in flight take of what they may, in bytes.
+// Memory is the memory that a worker's deliveries in flight use, and its limit, in bytes.
 type Memory struct {
 	Limit, Used int64
-	Waits       uint64 // times that the next payload had to wait for some
+	Waits       uint64 // how often the next payload had to wait for memory
 }

@@ -14,34 +14,35 @@ import (
 // delivery: payload, headers, result and bookkeeping. Its methods may be called by several goroutines.
 type Pool struct {
 	holdings               // memory of all deliveries in flight
-	batches       []*Batch // all: those of free, and those that NewBatch made
+	batches       []*Batch // all batches: those in free, and those from NewBatch
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
-	retained      retention    // memory of batches and settle buffers that are not in use
+	retained      retention    // memory of unused batches and settle buffers
 }
 
-// ErrMemory says that Settings.Memory is too little to work with.
+// ErrMemory means that Settings.Memory is too small for the worker.
 var ErrMemory = errors.New("ingest: too little memory")
 
-// Settings say how much a pool may hold.
+// Settings limits what a pool may hold.
 type Settings struct {
 	Costs   Costs
-	Memory  int64 // bytes for deliveries and everything in Fixed; 0: as much as the batches need that may be in flight
-	Fixed   int64 // bytes of Memory that are taken whatever the load is
+	Memory  int64 // bytes for deliveries and everything in Fixed; 0: as much as the allowed batches in flight need
+	Fixed   int64 // bytes of Memory that are in use at any load
 	Largest int64 // bytes of the largest message that the server delivers
 }
 
 const (
-	// BatchesPerSlot is how many batches may be between pull and acknowledgement for each that can be on a device.
+	// BatchesPerSlot is the number of batches that may be in flight, from pull to acknowledgement, per batch that can be on a
+	// device.
 	BatchesPerSlot = capacity.BatchesPerSlot
 
-	// keepShare: unused batches and settle buffers may keep an eighth of the memory.
+	// keepShare is the share of the memory that unused batches and settle buffers may keep: an eighth.
 	keepShare = 8
 
-	// usualHeaders is how many bytes the subjects and headers of a payload are assumed to take.
+	// usualHeaders is the assumed number of bytes of a payload's subjects and headers.
 	usualHeaders = 1024
 
-	// leastPayloads is how many of the smallest payloads must fit into the memory, or NewPool fails.
+	// leastPayloads is the number of the smallest payloads that must fit into the memory. Otherwise NewPool fails.
 	leastPayloads = 1024
 )
 
@@ -72,7 +73,7 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	return p, nil
 }
 
-// SmallestBatch is how many bytes every pipeline's batch can hold.
+// SmallestBatch returns the number of bytes that every pipeline's batch can hold.
 func SmallestBatch(pipes []*streams.Pipeline) int {
 	bytes := pipes[0].BatchBytes()
 	for _, p := range pipes {
@@ -81,8 +82,8 @@ func SmallestBatch(pipes []*streams.Pipeline) int {
 	return bytes
 }
 
-// least is how much memory deliveries need at least: the largest payload twice, with its headers, so that one can follow the other, and
-// some small ones. A batch holds up to batch bytes.
+// least returns the minimum memory for deliveries: twice the largest payload with its headers, so that one can follow the other,
+// and some small payloads. A batch holds up to batch bytes.
 func (s Settings) least(batch int64) int64 {
 	largest := min(s.Largest, batch)
 	least := 2*(largest+largest/8) + leastPayloads*s.Costs.perPayload()
@@ -91,15 +92,16 @@ func (s Settings) least(batch int64) int64 {
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
-// NewBatch makes a batch that is not one of the free ones. The pool keeps its deliveries alive too. Call it before the pool is used.
+// NewBatch returns an additional batch that is not on the free list. The pool keeps its deliveries alive too. Call it before the
+// pool is used.
 func (p *Pool) NewBatch() *Batch {
 	g := &Batch{}
 	p.batches = append(p.batches, g)
 	return g
 }
 
-// Reserve waits until there is room for one more batch of a pipeline, or ctx or the pipeline ends. Call it before you take a delivery, so
-// that a device which is free gets it.
+// Reserve waits until one more batch of a pipeline may be in flight, or ctx or the pipeline ends. Call it before you take a
+// delivery, so that an idle device gets the delivery.
 func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, error) {
 	if err := p.payloads.await(ctx, pipe.Over()); err != nil {
 		return nil, err
@@ -119,13 +121,13 @@ func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, err
 	}
 }
 
-// unreserve gives back what Reserve returned.
+// unreserve gives back the batch that Reserve returned.
 func (p *Pool) unreserve(g *Batch, pipe *streams.Pipeline) {
 	pipe.Unreserve()
 	p.free.Put(g)
 }
 
-// Begin takes the reserved batch from the pipeline. On an error it gives back what Reserve returned.
+// Begin takes the reserved batch from the pipeline. If it fails, it gives back the batch that Reserve returned.
 func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	b, err := pipe.Take()
 	if err != nil {
@@ -136,7 +138,8 @@ func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 	return b, nil
 }
 
-// Submit submits a filled batch to the device. The batch counts in window until it is cleared. On an error b is still the caller's.
+// Submit submits a filled batch to the device. The window counts the batch until it is cleared. If Submit fails, the caller still
+// owns b.
 func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.CloseReason) error {
 	b.Owner = g
 	g.bytes = int64(b.Bytes() + g.headers)
@@ -145,7 +148,7 @@ func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.Cl
 	return b.Submit(why)
 }
 
-// Acquire waits for a batch of a pipeline, for deliveries in a batch that NewBatch made.
+// Acquire waits for a batch of a pipeline, for the deliveries of a batch that NewBatch returned.
 func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
 	if err := pipe.Reserve(ctx); err != nil {
 		return nil, err
@@ -158,13 +161,13 @@ func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Ba
 	return b, nil
 }
 
-// Finish clears a batch that NewBatch made, once its deliveries have left the batch that Acquire returned.
+// Finish clears a batch that NewBatch returned, once its deliveries have left the batch that Acquire returned.
 func (p *Pool) Finish(g *Batch) {
 	p.empty(g)
 	p.inFlightCount.Add(-1)
 }
 
-// Recycle frees a batch. Each of its deliveries is settled, or left for the server to deliver again.
+// Recycle frees a batch. Each of its deliveries must be settled, or left for the server to redeliver.
 func (p *Pool) Recycle(g *Batch) {
 	p.releaseAll(g)
 	p.empty(g)
@@ -178,7 +181,7 @@ func (p *Pool) empty(g *Batch) {
 	p.retained.batch(g)
 }
 
-// Abandon clears every batch after a drain that ran out of time. It calls giveBack for each batch first.
+// Abandon clears every batch after a drain that timed out. It calls giveBack for each batch first.
 func (p *Pool) Abandon(giveBack func(*Batch)) {
 	for _, g := range p.batches {
 		giveBack(g)
@@ -188,17 +191,17 @@ func (p *Pool) Abandon(giveBack func(*Batch)) {
 	p.inFlightCount.Store(0)
 }
 
-// Retain counts memory that the caller keeps from one batch to the next: now bytes instead of before. It reports false, and counts
-// nothing, if that is too much. Then the caller must drop the memory.
+// Retain changes the count of memory that the caller keeps between batches from before to now bytes. If that exceeds the bound,
+// it changes nothing and reports false. The caller must then drop the memory.
 func (p *Pool) Retain(before, now int64) bool { return p.retained.resize(before, now) }
 
-// Size is how many batches may be in flight.
+// Size returns the maximum number of batches in flight.
 func (p *Pool) Size() int { return p.free.size() }
 
-// InFlight is how many batches are being filled, computed or settled.
+// InFlight returns the number of batches that are being filled, computed or settled.
 func (p *Pool) InFlight() int { return int(p.inFlightCount.Load()) }
 
-// AwaitIdle waits until every batch is settled, or ctx ends.
+// AwaitIdle waits until every batch is settled or ctx ends.
 func (p *Pool) AwaitIdle(ctx context.Context) {
 	held := 0
 	for held < p.free.size() {
@@ -206,7 +209,7 @@ func (p *Pool) AwaitIdle(ctx context.Context) {
 		case <-p.free.tokens:
 			held++
 		case <-ctx.Done():
-			held = p.free.size() // the settlers give up when ctx ends
+			held = p.free.size() // the settlers stop when ctx ends
 		}
 	}
 }

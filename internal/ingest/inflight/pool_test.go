@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestThePoolDividesItsMemory: what is used and what is kept while unused never exceed what the settings leave.
+// TestThePoolDividesItsMemory: used memory and memory that is kept for reuse never exceed the pool's share together.
 func TestThePoolDividesItsMemory(t *testing.T) {
 	t.Parallel()
 	pipes := []*streams.Pipeline{testPipeline(t, hostDevice(t), streams.Config{})}

@@ -8,30 +8,30 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Queue holds deliveries between the pull and the batchers, so that neither has to wake the other for each delivery. It is bounded by
-// number, and by bytes once it holds more than one: 256 payloads of the largest size would take most of a worker's memory. One
-// goroutine may put and any number may get.
+// Queue holds deliveries between the pull and the batchers, so that neither has to wake the other for each delivery. It is
+// bounded by number, and by bytes once it holds more than one delivery, because 256 payloads of the largest size would take most
+// of a worker's memory. One goroutine may put and any number may get.
 type Queue struct {
 	ch    chan Delivery
-	bytes atomic.Int64  // of the deliveries in it
-	room  chan struct{} // a token if a delivery was taken since Put last checked
+	bytes atomic.Int64  // bytes of the queued deliveries
+	room  chan struct{} // holds a token if a delivery was taken since Put last checked
 }
 
 const (
-	// QueueMost is how many deliveries may wait.
+	// QueueMost is the maximum number of queued deliveries.
 	QueueMost = capacity.Queued
 
-	// queueBytes is how many bytes they may have together, headers included, unless a single one has more. One request of the pull
-	// brings as much.
+	// queueBytes is the maximum number of queued bytes, headers included, unless a single delivery has more. One pull request
+	// delivers as much.
 	queueBytes = pull.RequestBytes
 )
 
-// NewQueue makes a queue for most deliveries. With 0, Put waits for Get.
+// NewQueue returns a queue for most deliveries. If most is 0, Put waits for Get.
 func NewQueue(most int) *Queue {
 	return &Queue{ch: make(chan Delivery, most), room: make(chan struct{}, 1)}
 }
 
-// Put waits for room and appends d. It reports false if ctx ends first.
+// Put waits for space and appends d. It reports false if ctx ends first.
 func (q *Queue) Put(ctx context.Context, d Delivery) bool {
 	n := int64(len(d.Msg.Data()) + d.HeaderBytes)
 	for held := q.bytes.Load(); held > 0 && held+n > queueBytes; held = q.bytes.Load() {
@@ -60,7 +60,7 @@ func (q *Queue) Get() (Delivery, bool) {
 	return d, ok
 }
 
-// TryGet is Get that does not wait: it reports false if the queue is empty.
+// TryGet is Get without waiting. It reports false if the queue is empty.
 func (q *Queue) TryGet() (Delivery, bool) {
 	select {
 	case d, ok := <-q.ch:
@@ -73,7 +73,7 @@ func (q *Queue) TryGet() (Delivery, bool) {
 	}
 }
 
-// took frees the room of d, which was received from q.ch.
+// took frees the space of d, which was received from q.ch.
 func (q *Queue) took(d Delivery) {
 	q.bytes.Add(-int64(len(d.Msg.Data()) + d.HeaderBytes))
 	select {
@@ -82,5 +82,5 @@ func (q *Queue) took(d Delivery) {
 	}
 }
 
-// Close ends the queue. Get returns what is left.
+// Close ends the queue. Get returns the remaining deliveries.
 func (q *Queue) Close() { close(q.ch) }

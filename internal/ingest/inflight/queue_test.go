@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// waiting puts deliveries of these sizes from a goroutine of its own, and says how many are in when nothing moves any more.
+// waiting puts deliveries of these sizes in its own goroutine. in returns how many are queued once nothing changes any more.
 func waiting(t *testing.T, q *Queue, sizes ...int) (in func() int) {
 	t.Helper()
 	n := 0
@@ -24,7 +24,7 @@ func waiting(t *testing.T, q *Queue, sizes ...int) (in func() int) {
 	}
 }
 
-// take takes one.
+// take takes one delivery.
 func (q *Queue) take(t *testing.T) {
 	t.Helper()
 	select {
@@ -35,12 +35,12 @@ func (q *Queue) take(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded: by number and by bytes, and one payload of any size goes through it.
+// TestQueueIsBounded: the queue is bounded by number and by bytes, and accepts a single payload of any size.
 func TestQueueIsBounded(t *testing.T) {
 	const half = queueBytes / 2
 	for name, c := range map[string]struct {
 		sizes []int
-		want  []int // how many are in, before anything is taken and after each that is
+		want  []int // number of queued deliveries, first before anything is taken and then after each take
 	}{
 		"small":          {[]int{1, 1, 1, 1, 1}, []int{4, 5}},
 		"empty":          {[]int{0, 0, 0, 0, 0}, []int{4, 5}},
@@ -63,7 +63,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestQueueCountsHeaders: they are held in memory as payloads are.
+// TestQueueCountsHeaders: headers count like payloads, because they are held in memory too.
 func TestQueueCountsHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, put := NewQueue(4), 0
@@ -84,7 +84,7 @@ func TestQueueCountsHeaders(t *testing.T) {
 	})
 }
 
-// TestQueueLetsGo: who waits for room stops waiting with ctx, and what it did not put counts no more.
+// TestQueueLetsGo: Put stops waiting for space when ctx ends, and a delivery that it didn't put no longer counts.
 func TestQueueLetsGo(t *testing.T) {
 	for name, size := range map[string]int{"for bytes": queueBytes, "for a place": 1} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ type Record struct {
 	Publish, Settle streams.Span
 }
 
-// Spans returns when each stage ran, in order. A stage that did not happen is the zero Span.
+// Spans returns the span of each stage, in order. A stage that did not happen is the zero Span.
 func (r *Record) Spans() (spans [NumStages]streams.Span) {
 	copy(spans[:], r.Stages[:])
 	spans[Publish], spans[Settle] = r.Publish, r.Settle

@@ -5,14 +5,14 @@ import (
 	"unsafe"
 )
 
-// retention bounds the memory that batches and settle buffers keep for the next batch, all of them together. Memory beyond the bound is
-// dropped, and the next batch of that size allocates it again. The budget counts memory that is in use.
+// retention bounds the memory that all unused batches and settle buffers keep together. Memory beyond the bound is dropped, and
+// the next batch of that size allocates it again. The budget counts memory that is in use.
 type retention struct {
 	most int64
 	kept atomic.Int64
 }
 
-// resize counts now bytes instead of before. It reports false, and changes nothing, if that exceeds the bound.
+// resize changes the count from before to now bytes. It reports false, and changes nothing, if that exceeds the bound.
 func (k *retention) resize(before, now int64) bool {
 	if k.kept.Add(now-before) <= k.most || now <= before {
 		return true
@@ -33,7 +33,7 @@ func (k *retention) batch(g *Batch) {
 	g.kept = size
 }
 
-// SizeOf is how many bytes a slice takes, with its spare capacity.
+// SizeOf returns the number of bytes that a slice takes, including its spare capacity.
 func SizeOf[T any](s []T) int64 {
 	var one T
 	return int64(cap(s)) * int64(unsafe.Sizeof(one))

@@ -35,7 +35,7 @@ func crc32c(t *testing.T) []operator.Operator {
 	return ops
 }
 
-// testPipeline makes a small pipeline that is closed before its device.
+// testPipeline returns a small pipeline that is closed before its device.
 func testPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
 	t.Helper()
 	cfg.Operators, cfg.BatchBytes, cfg.ScratchLimit = crc32c(t), 1<<20, 64<<20

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Window is the publish window: it counts batches in flight and decides whether a batch that is not full should wait. Storing ten
-// results takes the server about as long as storing a thousand. So while enough batches are in flight to keep the server busy, a small
-// one gains nothing by going at once, and payloads join it until a batch in flight is settled. With few inputs no batch is in flight and
-// no payload waits.
+// Window is the publish window: it counts batches in flight and decides whether a batch that is not full should wait. The server
+// takes about as long to store ten results as to store a thousand. So while enough batches are in flight to keep the server busy,
+// submitting a small batch at once gains nothing. Payloads join it until a batch in flight is settled. With few inputs no batch
+// is in flight and no payload waits.
 type Window struct {
 	size       int32
 	inFlight   atomic.Int32  // batches that are submitted and not settled
-	publishing atomic.Int32  // of those, the ones whose results are being published
+	publishing atomic.Int32  // batches in flight that are being published
 	all        *atomic.Int32 // batches in flight of all partitions on a device, if results are stored in order; otherwise nil
 
 	mu      sync.Mutex
@@ -21,25 +21,27 @@ type Window struct {
 }
 
 const (
-	// batchesPerConnection is how many batches in flight keep a connection busy with shared delivery. The publisher takes more at once,
-	// but the more there are, the smaller each is.
+	// batchesPerConnection is the number of batches in flight that keep a connection busy with shared delivery. The publisher
+	// accepts more at once, but then each batch is smaller.
 	batchesPerConnection = 4
 
-	// batchesInOrder is how many keep a partition busy, whose results are stored batch after batch: one is stored while the next is
-	// computed. One is enough while another partition has a batch in flight, since computing takes little time compared with storing.
+	// batchesInOrder is the number of batches in flight that keep a partition busy. A partition stores its results batch after
+	// batch: one is stored while the next is computed. One is enough while another partition has a batch in flight, because
+	// computing takes little time compared with storing.
 	batchesInOrder = 2
 
-	// WindowWait bounds how much longer than the linger a batch may wait. Batches whose results cannot be stored stay in flight for long.
+	// WindowWait bounds how much longer than the linger a batch may wait. Without it, batches would wait for as long as results
+	// cannot be stored.
 	WindowWait = 100 * time.Millisecond
 )
 
-// NewWindow makes a window for results that are stored in no order over so many connections.
+// NewWindow returns a window for results that are stored in any order over that many connections.
 func NewWindow(links int) *Window { return &Window{size: int32(batchesPerConnection * links)} }
 
-// NewOrderedWindow makes a partition's window. The windows of the device's other partitions share all.
+// NewOrderedWindow returns a partition's window. The windows of the device's other partitions share all.
 func NewOrderedWindow(all *atomic.Int32) *Window { return &Window{size: batchesInOrder, all: all} }
 
-// Join returns a channel that is signalled when the window may have room again.
+// Join returns a channel that is signalled when the window may have space again.
 func (p *Window) Join() (eased <-chan struct{}) {
 	c := make(chan struct{}, 1)
 	p.mu.Lock()
@@ -54,8 +56,8 @@ func (p *Window) Full() bool {
 	return n >= p.size || p.all != nil && n > 0 && p.all.Load() >= p.size
 }
 
-// PublishFull reports whether a batch should wait beyond its linger, because it would gain next to nothing by going. If results are
-// stored in no order, batches on the device do not count, since another batch would be computed beside them.
+// PublishFull reports whether a batch should wait beyond its linger, because submitting it would gain next to nothing. If results
+// are stored in any order, batches on the device do not count, because another batch would be computed beside them.
 func (p *Window) PublishFull() bool {
 	if p.all != nil {
 		return p.Full()
@@ -71,11 +73,11 @@ func (p *Window) Enter() {
 	}
 }
 
-// StartPublish counts it as one whose results are being published.
+// StartPublish counts a submitted batch as one that is being published.
 func (p *Window) StartPublish() { p.publishing.Add(1) }
 
-// Leave removes a batch that is settled or refused. stored says whether StartPublish counted it. Leave signals only this window, not
-// those of other partitions: they check again when their linger is over or a batch of their own ends.
+// Leave removes a batch that is settled or refused. stored tells whether StartPublish counted it. Leave signals only this window.
+// Windows of other partitions check again when their linger is over or one of their own batches ends.
 func (p *Window) Leave(stored bool) {
 	p.inFlight.Add(-1)
 	if p.all != nil {

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// askTimeout bounds one request.
+	// askTimeout is the timeout of one request.
 	askTimeout = 5 * time.Second
 
 	// unused is the time without a request after which the server deletes the consumer of a scan.
 	unused = 30 * time.Second
 )
 
-// api asks the server about the streams that store results. It remembers nothing.
+// api queries the server about the streams that store results. It keeps no state.
 type api struct {
 	nc *nats.Conn
 	js jetstream.JetStream
@@ -41,7 +41,7 @@ func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, err
 	return s.CachedInfo(), nil
 }
 
-// keeps returns an error for a stream in which a lookup isn't possible.
+// keeps returns an error for a stream on which a lookup isn't possible.
 func keeps(info *jetstream.StreamInfo) error {
 	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
 		return fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
@@ -56,7 +56,7 @@ type stored struct {
 	header   nats.Header
 }
 
-// next returns the first message from a sequence on whose subject matches; nil if there is none.
+// next returns the first message from a sequence on with a matching subject, or nil if there is none.
 func (a *api) next(ctx context.Context, from uint64, filter string) (*stored, error) {
 	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
 	if err != nil {
@@ -97,12 +97,12 @@ func (a *api) consumerSince(ctx context.Context, stream string, since time.Time)
 	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
 }
 
-// consumerFrom is a consumer of what was stored from that sequence on.
+// consumerFrom creates a consumer of the messages from that sequence on.
 func (a *api) consumerFrom(ctx context.Context, stream string, sequence uint64) (jetstream.Consumer, error) {
 	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: sequence})
 }
 
-// create makes a consumer of headers alone. The server deletes it when it is not used any more.
+// create creates a consumer that delivers only headers. The server deletes it after it is unused for a while.
 func (a *api) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -7,11 +7,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// bound returns a moment before which no result of these inputs can have been stored. One such moment is oldest, when
-// the first of them was stored itself. With a long backlog that is far back, so bound searches for a later one.
-// Inputs are delivered for the first time in the order of their sequences. A result without the header
-// Settings.Deliveries was stored within the duplicate window of its input's first delivery. If that input comes
-// before all of these, their first delivery was at most that window before the result was stored.
+// bound returns a time before which no result of these inputs can have been stored. One such time is oldest, when the stream
+// stored the first of the inputs. With a long backlog that is far back, so bound searches for a later one. Inputs are delivered
+// for the first time in the order of their sequences. A result without the header Settings.Deliveries was stored within the
+// duplicate window of its input's first delivery. If that input comes before all of these, their first delivery was at most that
+// window before the result was stored.
 func (a *api) bound(ctx context.Context, inputs []Wanted, oldest time.Time) time.Time {
 	lowest := inputs[0]
 	for _, in := range inputs {

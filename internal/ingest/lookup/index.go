@@ -34,7 +34,7 @@ func newIndex() index {
 	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}}
 }
 
-// add adds an input. It returns false if there is no room.
+// add adds an input. It reports false if there is no space.
 func (x *index) add(in Input) bool {
 	key, i := in.Sequence/perBlock, in.Sequence%perBlock
 	block := x.blocks[key]
@@ -58,7 +58,7 @@ func (x *index) add(in Input) bool {
 	return true
 }
 
-// addOld adds an input of which only the sequence is known.
+// addOld adds an input when only its sequence is known.
 func (x *index) addOld(sequence uint64) bool {
 	if len(x.old) >= mostOthers {
 		return x.old[sequence]
@@ -75,7 +75,7 @@ func (x *index) has(in Input) bool {
 	return x.others[in] || x.old[in.Sequence]
 }
 
-// keep removes all inputs except those in the blocks of these.
+// keep removes all inputs except those in the same blocks as the given inputs.
 func (x *index) keep(inputs []Input) {
 	wanted := map[uint64]bool{}
 	for _, in := range inputs {

@@ -1,9 +1,9 @@
-// Package lookup finds the inputs that already have a result or a dead letter. The result stream's duplicate window
-// covers recent results. For results that may be older, this package reads the headers of all messages stored since
-// then. It reads each message once, and remembers only the input that it belongs to. Start reading at Results.Find.
+// Package lookup finds the inputs that already have a result or a dead letter. The result stream's duplicate window covers recent
+// results. For results that may be older, this package reads the headers of all messages stored since then. It reads each message
+// once, and keeps only the input that the message belongs to.
 //
-// Package results asks it before it publishes what may be stored already, and package topology whether results can be read at all.
-// Start reading at Results.Find. A scanner reads the streams into an index, and api asks the server.
+// Package results calls it before it publishes a result that may already be stored, and package topology calls it to check that
+// results can be read. Start reading at Results.Find. A scanner reads the streams into an index, and api queries the server.
 package lookup
 
 import (
@@ -23,7 +23,7 @@ type Results struct {
 	scanner scanner
 }
 
-// New returns a Results that uses nc, which the caller still owns.
+// New returns a Results that uses nc. The caller still owns nc.
 func New(nc *nats.Conn, s Settings) (*Results, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -33,9 +33,9 @@ func New(nc *nats.Conn, s Settings) (*Results, error) {
 	return &Results{api: a, scanner: scanner{api: a}}, nil
 }
 
-// Find reports for each input whether a result or a dead letter of it is stored. A result that it doesn't find was
-// not stored before began. Find reads the headers of all messages stored since the first delivery of the first of
-// these inputs, except those that it has read before. It fails with ErrImpossible if results can't be read at all.
+// Find reports for each input whether its result or dead letter is stored. A result that it doesn't find was not stored before
+// began. Find reads the headers of all messages stored since the earliest first delivery among these inputs, except those that it
+// has read before. It fails with ErrImpossible if results can't be read at all.
 func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,9 +72,9 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 	return found, began, nil
 }
 
-// Check reports whether results can be read. It fails with ErrImpossible if the account lacks a permission. It also
-// fails if the stream removes messages that consumers have taken, because a missing result may then have been stored.
-// A stream that doesn't exist is not an error.
+// Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if the stream
+// removes messages that consumers have taken, because then a missing result may have been stored. A stream that doesn't exist is
+// not an error.
 func (r *Results) Check(ctx context.Context) error {
 	for _, name := range r.s.Streams {
 		info, err := r.info(ctx, name)
@@ -94,8 +94,8 @@ func (r *Results) Check(ctx context.Context) error {
 	return nil
 }
 
-// Highest returns the highest sequence of an input that has a result or a dead letter stored after oldest, the time at which the first
-// input in question was stored.
+// Highest returns the highest sequence of an input with a result or dead letter that was stored after oldest. oldest is the time
+// at which the stream stored the first input in question.
 func (r *Results) Highest(ctx context.Context, oldest time.Time) (highest uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -147,11 +147,11 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 func TestWhichIDsAreOfAnInput(t *testing.T) {
 	t.Parallel()
 	const stored = 1700000000123456789
-	for id, want := range map[string][2]bool{ // whether it is found for sequence 7 stored then, and for an input that reuses the sequence later
+	for id, want := range map[string][2]bool{ // whether a result with this id is found for sequence 7 with its original storage time, and for an input that reuses the sequence
 		"IN:7:1700000000123456789":              {true, false},
 		"IN:7:1700000000123456789:max_deliver":  {true, false},
 		"IN:7:1700000000123456788":              {false, false},
-		"IN:7":                                  {true, true}, // of a version whose ids don't contain the time when the input was stored
+		"IN:7":                                  {true, true}, // a version with ids that don't contain the time when the input was stored
 		"IN:7:too_large":                        {true, true},
 		"IN:7:1700000000123":                    {true, true}, // adr/0028
 		"IN:7:1700000000123:max_deliver":        {true, true},
@@ -229,7 +229,7 @@ func TestALateBoundIsFound(t *testing.T) {
 			for seq := uint64(1); seq <= 200; seq++ {
 				subject := "results.a"
 				if c.bySubject && seq%2 == 0 {
-					subject = "results.b" // of another partition, which is ahead
+					subject = "results.b" // in another partition, which is ahead
 				}
 				id := fmt.Sprintf(c.id, seq, storedAt(now, seq))
 				if i := strings.Index(id, "%!(EXTRA"); i >= 0 {
@@ -249,7 +249,7 @@ func TestALateBoundIsFound(t *testing.T) {
 	}
 }
 
-// A subject without a result gives no bound, and no wrong one.
+// TestNoBoundByAnotherSubject: a subject without a result gives no bound, and no wrong one.
 func TestNoBoundByAnotherSubject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, true)

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// atOnce is the number of headers per request.
+	// atOnce is the maximum number of messages per request.
 	atOnce = 5000
 
 	// bytesAtOnce is the byte limit per request. A message has at most 64 KiB of headers, and the server disconnects
 	// a client with more than 64 MiB pending.
 	bytesAtOnce = 4 << 20
 
-	// fetchWait is how long a request waits for headers.
+	// fetchWait is how long a request waits for messages.
 	fetchWait = time.Second
 
 	// logEvery is the interval at which a long scan logs its progress.
 	logEvery = 10 * time.Second
 )
 
-// scanner reads the headers of what the streams stored, each once, and enters which inputs they are of.
+// scanner reads the headers of the messages in the streams, each once, and records the inputs that they belong to.
 type scanner struct {
 	*api
 	found   index
-	since   time.Time // everything stored since then has been read, up to the cursors; zero: nothing has
+	since   time.Time // start of the period that has been read, up to the cursors; zero: nothing has been read
 	cursors []cursor
 	read    int // number of messages read so far, for tests
 }
@@ -44,7 +44,7 @@ type cursor struct {
 	highest uint64 // highest sequence of an input that was read
 }
 
-// restart drops everything that was read, and has the next scans read from since on.
+// restart drops all entries. The next scan reads from since on.
 func (r *scanner) restart(since time.Time) {
 	r.found, r.cursors, r.since = newIndex(), nil, since
 	for _, name := range r.s.Streams {
@@ -128,7 +128,7 @@ func (r *scanner) ended(ctx context.Context, consumer jetstream.Consumer) (bool,
 	return info.CachedInfo().NumPending == 0, nil
 }
 
-// consumer makes what a scan reads from.
+// consumer creates the consumer that a scan reads from.
 func (r *scanner) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, error) {
 	if c.next == 0 {
 		return r.consumerSince(ctx, c.stream, r.since)
@@ -151,6 +151,6 @@ func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) 
 		return true
 	}
 	r.found.keep(wanted)
-	_ = add() // there is room now, or the sequence is one of many that were reused
+	_ = add() // there is space now, or the sequence is one of many that were reused
 	return false
 }

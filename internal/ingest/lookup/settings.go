@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Settings says where to search for results.
+// Settings defines where to search for results.
 type Settings struct {
 	Input   string   // the input stream
 	Streams []string // the streams that store results and dead letters
@@ -15,13 +15,13 @@ type Settings struct {
 	// inputs of a subject are in one partition. Each call of Find is then for the inputs of one partition.
 	BySubject bool
 
-	// Deliveries is the header of results that weren't stored soon after the first delivery of their input.
+	// Deliveries is the header on each result that wasn't stored soon after the first delivery of its input.
 	Deliveries string
 
 	Log *slog.Logger
 }
 
-// ErrImpossible means that results can't be read, and that a retry is useless.
+// ErrImpossible means that results can't be read and that a retry won't help.
 var ErrImpossible = errors.New("results cannot be looked up")
 
 // slack extends the scanned period, because servers' clocks differ and results may have been in transit.

@@ -11,19 +11,19 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// acknowledgements tracks which inputs a lease has taken and which of them are settled. It acknowledges everything up to the first
-// input that is not settled, with one message. Its methods may be called by several goroutines.
+// acknowledgements tracks the inputs that a lease has taken and which of them are settled. It acknowledges everything before the
+// first unsettled input with one message. Its methods may be called by several goroutines.
 type acknowledgements struct {
 	host leaseHost
 	log  *slog.Logger
 
 	mu         sync.Mutex
 	floor      partition.Floor
-	taken      uint64                  // number of the last delivery
-	upTo       uint64                  // the stream sequence up to which everything is acknowledged
-	last       pull.Receipt            // what the last acknowledgement named; nil before the first
-	receipts   map[uint64]pull.Receipt // inputs with dead letters that the next acknowledgement may name
-	progressed bool                    // something was acknowledged
+	taken      uint64                  // consumer sequence of the last delivery
+	upTo       uint64                  // stream sequence up to which everything is acknowledged
+	last       pull.Receipt            // receipt of the last acknowledgement; nil before the first
+	receipts   map[uint64]pull.Receipt // receipts of inputs with dead letters, for the next acknowledgement
+	progressed bool                    // whether anything was acknowledged
 }
 
 func newAcknowledgements(host leaseHost, log *slog.Logger) *acknowledgements {
@@ -37,7 +37,7 @@ func (a *acknowledgements) begin(floor uint64) {
 	a.upTo, a.floor = floor, partition.NewFloor(floor)
 }
 
-// take has the floor judge a delivery. behind is the highest sequence that was taken before it.
+// take records a delivery in the floor and returns its verdict. behind is the highest sequence that was taken before.
 func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behind uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,22 +48,22 @@ func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behi
 	return v, behind
 }
 
-// reached returns the highest stream sequence that the lease has taken, and the number of its last delivery. Both are 0 before the
-// lease has begun.
+// reached returns the highest stream sequence that the lease has taken, and the consumer sequence of its last delivery. Both are
+// 0 before the lease has begun.
 func (a *acknowledgements) reached() (sequence, number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.floor.Highest(), a.taken
 }
 
-// fill enters inputs that were read from the stream: all between the last one taken and sequence.
+// fill records the inputs that were read from the stream: all inputs between the last one taken and sequence.
 func (a *acknowledgements) fill(missing []uint64, sequence uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.floor.Fill(missing, sequence)
 }
 
-// skipTo enters that every delivery up to that number has been taken, or read from the stream.
+// skipTo records that every delivery up to that consumer sequence has been taken, or read from the stream.
 func (a *acknowledgements) skipTo(number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,15 +77,14 @@ func (a *acknowledgements) acknowledged() uint64 {
 	return a.upTo
 }
 
-// latest returns the last acknowledgement, nil before the first, the stream sequence that it names, and how many inputs are open
-// behind it.
+// latest returns the last acknowledgement (nil before the first), its stream sequence, and the number of open inputs after it.
 func (a *acknowledgements) latest() (msg pull.Receipt, sequence uint64, open int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.last, a.upTo, a.floor.Open()
 }
 
-// settle notes that the results of deliveries are stored.
+// settle records that the results of deliveries are stored.
 func (a *acknowledgements) settle(stored []*inflight.Delivery) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +93,7 @@ func (a *acknowledgements) settle(stored []*inflight.Delivery) {
 	}
 }
 
-// settled notes that the result or the dead letter of a group's i-th input is stored.
+// settled records that the result or the dead letter of a group's i-th input is stored.
 func (a *acknowledgements) settled(g *inflight.Batch, i int) {
 	g.Settle(i)
 	a.mu.Lock()
@@ -102,8 +101,8 @@ func (a *acknowledgements) settled(g *inflight.Batch, i int) {
 	a.mu.Unlock()
 }
 
-// settledAlone notes that the dead letter of an input in no batch is stored. It reports whether no other input is open. Otherwise
-// the input is acknowledged with those before it.
+// settledAlone records that the dead letter of an input outside any batch is stored. It reports whether no other input is open.
+// If others are open, the input is acknowledged together with those before it.
 func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,11 +113,11 @@ func (a *acknowledgements) settledAlone(d *inflight.Delivery) (alone bool) {
 	return alone
 }
 
-// dropReceipts gives the memory of receipts back when the lease ends.
+// dropReceipts gives back the memory of receipts when the lease ends.
 func (a *acknowledgements) dropReceipts() { a.host.keepReceipts(-len(a.receipts)) }
 
-// acknowledge acknowledges everything up to the first input that is not settled, with one message. g is the group that was
-// settled last; nil after a dead letter.
+// acknowledge acknowledges everything before the first unsettled input with one message. g is the group that was settled last, or
+// nil after a dead letter.
 func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) error {
 	a.mu.Lock()
 	sequence, ok := a.floor.Acknowledge()
@@ -141,13 +140,13 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 	a.upTo, a.progressed, a.last = sequence, true, msg
 	a.mu.Unlock()
 	if msg == nil {
-		return fmt.Errorf("nothing in hand has sequence %d, which is to be acknowledged", sequence) // a bug; the next lease mends it
+		return fmt.Errorf("nothing in hand has sequence %d, which is to be acknowledged", sequence) // a bug; the next lease recovers from it
 	}
 	a.send(ctx, msg, sequence)
 	return nil
 }
 
-// send sends an acknowledgement. If that fails, its inputs are delivered again and their results dropped as duplicates.
+// send sends an acknowledgement. If that fails, its inputs are redelivered and their results are dropped as duplicates.
 func (a *acknowledgements) send(ctx context.Context, msg pull.Receipt, sequence uint64) {
 	if err := a.host.acknowledge(ctx, msg); err != nil {
 		a.log.Warn("could not acknowledge; what was to be is delivered again, and its results are dropped as duplicates",

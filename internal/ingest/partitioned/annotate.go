@@ -14,31 +14,31 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// The annotations that a lease leaves on the consumer, as metadata. They tell the next lease how this one ended, whatever
-// became of the worker.
+// The annotations that a lease leaves on the consumer, as metadata. The next lease learns from them how this one ended, even if
+// the worker died.
 const (
-	annotationOwner   = "millrace-owner"   // the worker that has the partition; removed when its lease ends in good order
-	annotationCaution = "millrace-caution" // partition.Caution
-	annotationAlone   = "millrace-alone"   // the stream sequence of the payload that is alone on the device
-	annotationBeside  = "millrace-beside"  // the stream sequence of a payload that is being compared with others: see compare
-	annotationFault   = "millrace-fault"   // left by earlier versions only: an operator failed during the lease
+	annotationOwner   = "millrace-owner"   // the worker that owns the partition; removed when its lease ends properly
+	annotationCaution = "millrace-caution" // a partition.Caution
+	annotationAlone   = "millrace-alone"   // stream sequence of the payload that is alone on the device
+	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others: see compare
+	annotationFault   = "millrace-fault"   // written only by earlier versions: an operator failed during the lease
 )
 
-// annotateTimeout bounds one change of the metadata.
+// annotateTimeout is the timeout of one metadata update.
 const annotateTimeout = 5 * time.Second
 
-// errPinLost ends a lease of which another worker has the partition by now.
+// errPinLost ends a lease after another worker has got the partition.
 var errPinLost = errors.New("the server gave the partition to another worker meanwhile")
 
-// annotations changes what a consumer's metadata says about a lease. Several goroutines may do so.
+// annotations updates a lease's annotations in the consumer's metadata. Several goroutines may call its methods.
 type annotations struct {
-	id     string // this worker's
+	id     string // this worker's ID
 	server leaseServer
 	acks   *acknowledgements
-	token  chan struct{} // holds a token while the metadata is read and changed
+	token  chan struct{} // holds a token while the metadata is read and updated
 
-	// noted is how far the consumer had delivered before this lease reset it. The lease keeps it, because another worker may
-	// overwrite the metadata with an older copy.
+	// noted is the stream sequence up to which the consumer had delivered before this lease reset it. The lease keeps it, because
+	// another worker may overwrite the metadata with an older copy.
 	noted atomic.Uint64
 }
 
@@ -46,7 +46,7 @@ func newAnnotations(id string, server leaseServer, acks *acknowledgements) *anno
 	return &annotations{id: id, server: server, acks: acks, token: make(chan struct{}, 1)}
 }
 
-// annotate changes the consumer's annotations; an empty value removes a key. If they are another worker's by now, it leaves
+// annotate updates the consumer's annotations. An empty value removes a key. If another worker owns them now, annotate leaves
 // them alone and fails with errPinLost.
 func (n *annotations) annotate(ctx context.Context, changes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
@@ -57,7 +57,7 @@ func (n *annotations) annotate(ctx context.Context, changes map[string]string) e
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// An earlier answer would not do: somebody may have changed the rest since, and it has to stay so.
+	// An earlier answer isn't usable: another worker may have changed other keys since, and those must stay.
 	info, err := n.server.info(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the consumer before marking it: %w", err)
@@ -68,7 +68,7 @@ func (n *annotations) annotate(ctx context.Context, changes map[string]string) e
 	return n.annotateOn(ctx, info, changes)
 }
 
-// annotateOn is annotate for a consumer whose state is known.
+// annotateOn is annotate for a consumer with a known state.
 func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerInfo, changes map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
 	defer cancel()
@@ -100,11 +100,12 @@ func (n *annotations) noteDelivered(ctx context.Context, info *jetstream.Consume
 	return n.annotateOn(ctx, info, nil)
 }
 
-// delivered returns the highest stream sequence that was delivered before, by the annotations; 0 without one.
+// delivered returns the highest stream sequence that was delivered before, according to the annotations, or 0 without an
+// annotation.
 func delivered(metadata map[string]string) uint64 {
 	n, err := strconv.ParseUint(metadata[topology.MarkDelivered], 10, 64)
 	if err != nil {
-		return 0 // nothing, or nothing of ours
+		return 0 // absent, or not in our format
 	}
 	return n
 }

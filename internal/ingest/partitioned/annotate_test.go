@@ -10,7 +10,7 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// A worker that could not end its lease has not died of anything.
+// TestTakeOverTellsADeathFromACut: a worker that could not end its lease has not died.
 func TestTakeOverTellsADeathFromACut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -46,7 +46,8 @@ func TestTakeOverTellsADeathFromACut(t *testing.T) {
 	}
 }
 
-// An acknowledgement that the server does not have is sent again, and then the lease begins anew.
+// TestAnAcknowledgementThatTheServerNeverGot: an acknowledgement that the server does not have is resent once, and then the lease
+// restarts.
 func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -68,7 +69,7 @@ func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	if err := at(2); err != nil || acknowledged.times != 2 {
 		t.Errorf("at the next look without it: %v, sent %d times; want twice and no error", err, acknowledged.times)
 	}
-	l.acks.upTo = 4 // what was behind it has been acknowledged too
+	l.acks.upTo = 4 // the inputs after it have been acknowledged too
 	if err := at(2); err != nil || acknowledged.times != 3 {
 		t.Errorf("at the first look without a later one: %v, sent %d times; want three times and no error", err, acknowledged.times)
 	}
@@ -77,7 +78,7 @@ func TestAnAcknowledgementThatTheServerNeverGot(t *testing.T) {
 	}
 }
 
-// countedAck counts how often a message is acknowledged.
+// countedAck counts the acknowledgements of a message.
 type countedAck struct {
 	pull.Receipt
 	times int

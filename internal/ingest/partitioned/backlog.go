@@ -2,13 +2,13 @@ package partitioned
 
 import "sync"
 
-// backlog is what the consumers of all partitions have yet to deliver together. Every worker reports the whole of it, whichever
-// partitions it has, as with shared delivery.
+// backlog is the number of messages that the consumers of all partitions have not delivered yet. As with shared delivery, every
+// worker reports the total, whichever partitions it owns.
 type backlog struct {
 	observer Observer
 
 	mu      sync.Mutex
-	pending []uint64 // by partition; 0 until it is known
+	pending []uint64 // by partition; 0 if unknown
 	total   uint64
 }
 
@@ -16,7 +16,7 @@ func newBacklog(observer Observer, partitions int) *backlog {
 	return &backlog{observer: observer, pending: make([]uint64, partitions)}
 }
 
-// update notes what a partition has left, and tells the observer the total.
+// update sets a partition's backlog and reports the total to the observer.
 func (b *backlog) update(partition int, pending uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

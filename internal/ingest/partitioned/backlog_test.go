@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestExclusiveTellsTheWholeBacklog: a worker knows what waits in partitions that are not its own, and a delivery in one of them
-// changes that one's share alone.
+// TestExclusiveTellsTheWholeBacklog: a worker knows the backlog of other workers' partitions, and a delivery changes only its own
+// partition's share.
 func TestExclusiveTellsTheWholeBacklog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)

@@ -14,63 +14,65 @@ import (
 
 // leaseBatches packs a lease's inputs into batches, computes them, and publishes their results.
 type leaseBatches interface {
-	// await waits for the first payload of the next batch. It reports false when there are no more.
+	// await waits for the first payload of the next batch. It reports false if there are no more payloads.
 	await() bool
 
-	// pack fills the next batch. bound returns how many of most payloads it may have. The batch is nil when the lease ends.
+	// pack fills the next batch. bound returns the maximum number of payloads for it, at most most. The batch is nil when the
+	// lease ends.
 	pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error)
 
-	// submit hands a batch to the device, and completes its group when it has left the device.
+	// submit submits a batch to the device, and completes its group when it has left the device.
 	submit(b *leaseBatch)
 	discard(b *leaseBatch)
 
-	// share waits until no payload is alone on the device, isolate until nothing is on it. Both return what undoes them.
+	// share waits until no payload runs alone on the device. isolate waits until nothing runs on it. Both return a function that
+	// undoes them.
 	share() (leave func())
 	isolate() (leave func())
 
-	// probe has the device compute payloads of known content.
+	// probe computes payloads of known content on the device.
 	probe(ctx context.Context) error
 
-	// rescue computes what it can of a batch that failed. publish stores the results of a batch. Both enter what is stored into the
-	// lease's acknowledgements, and return nil when everything is stored.
+	// rescue computes the payloads of a failed batch as far as possible. publish stores the results of a batch. Both record
+	// stored inputs in the lease's acknowledgements, and return nil when everything is stored.
 	rescue(ctx context.Context, g *inflight.Batch) error
 	publish(ctx context.Context, g *inflight.Batch) error
 
-	// report tells observers about a batch, and recycle takes it back.
+	// report passes a batch to the observers, and recycle frees it.
 	report(g *inflight.Batch)
 	recycle(g *inflight.Batch)
 
-	now() time.Duration  // the clock of stage timestamps
-	largest() int        // payloads in a batch without reason for caution
-	deviceFailed() error // why the device is lost; nil if it is not
-	stopPacking()        // releases what await found and no batch took
+	now() time.Duration  // clock of the stage timestamps
+	largest() int        // maximum payloads per batch without caution
+	deviceFailed() error // why the device is lost; nil if it is not lost
+	stopPacking()        // releases a delivery that await returned and no batch took
 	stopPublishing()
 }
 
-// leaseBatch is a batch that is packed and not submitted.
+// leaseBatch is a batch that is packed but not submitted.
 type leaseBatch struct {
 	group *inflight.Batch
 	batch *streams.Batch
 	why   streams.CloseReason
 }
 
-// sharedDevice is what the leases of all partitions on one device share.
+// sharedDevice is the state that the leases of all partitions on one device share.
 type sharedDevice struct {
 	pipe      *streams.Pipeline
-	gate      sync.RWMutex // held by what is on the device; exclusively by what must be alone there
-	submitted atomic.Int32 // batches that are submitted and not settled
+	gate      sync.RWMutex // read-locked by batches on the device, write-locked by a payload that must run alone
+	submitted atomic.Int32 // number of batches that are submitted and not settled
 }
 
-// pipelineBatches is the leaseBatches of a lease whose batches a pipeline computes and a worker publishes.
+// pipelineBatches implements leaseBatches with a pipeline, which computes, and a worker, which publishes.
 type pipelineBatches struct {
 	lease   *leaseState
 	s       *Settings
 	device  *sharedDevice
 	pipe    *streams.Pipeline
 	log     *slog.Logger
-	batcher *inflight.Batcher // only the goroutine that fills batches uses it
-	first   inflight.Delivery // of the next batch, between await and pack
-	buffers results.Buffers   // only the goroutine that settles batches uses them
+	batcher *inflight.Batcher // used only by the goroutine that fills batches
+	first   inflight.Delivery // first delivery of the next batch, between await and pack
+	buffers results.Buffers   // used only by the goroutine that settles batches
 }
 
 func newPipelineBatches(l *leaseState, s *Settings, device *sharedDevice) *pipelineBatches {
@@ -89,7 +91,7 @@ func (b *pipelineBatches) await() (ok bool) {
 func (b *pipelineBatches) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
 	g, err := b.s.Pool.Reserve(ctx, b.pipe)
 	if err != nil {
-		return nil, nil // the end of the lease; what was read and not submitted comes again
+		return nil, nil // the lease ends; deliveries that were read but not submitted are redelivered
 	}
 	batch, err := b.s.Pool.Begin(g, b.pipe)
 	if err != nil {
@@ -106,7 +108,7 @@ func (b *pipelineBatches) submit(packed *leaseBatch) {
 	if err := b.s.Pool.Submit(batch, g, b.batcher.Window, packed.why); err != nil {
 		record := *batch.ReadRecord()
 		batch.Release()
-		g.Complete(record, err) // the settler looks for the payload to blame
+		g.Complete(record, err) // the settler searches for the payload to blame
 	}
 }
 
@@ -149,7 +151,7 @@ func (b *pipelineBatches) stopPacking() {
 	b.batcher.Drop()
 }
 
-// publish stores the results of a batch. If one never can be stored, its payload becomes a dead letter.
+// publish stores the results of a batch. If a result can never be stored, its payload becomes a dead letter.
 func (b *pipelineBatches) publish(drainCtx context.Context, g *inflight.Batch) error {
 	return b.s.Results.Settle(drainCtx, b.pipe, g, &b.buffers, b)
 }

@@ -11,21 +11,22 @@ import (
 	"millrace/internal/streams"
 )
 
-// errHeldBack ends a lease whose first payload fails alone while no other has come right since. The next lease compares it
-// with what is behind it.
+// errHeldBack ends a lease when its first payload fails alone and no other payload has succeeded since. The next lease compares
+// it with the payloads after it.
 var errHeldBack = errors.New("an operator fails on the first payload alone, and no other has come right since")
 
-// groupSearch runs parts of a lease's failed batch again, while later batches go on. It keeps the results of what comes right
-// until the whole group can be published, in order.
+// groupSearch runs parts of a lease's failed batch again, while later batches continue. It keeps successful results until the
+// whole group can be published in order.
 type groupSearch struct {
 	b      *pipelineBatches
 	g      *inflight.Batch
-	bodies map[int][]byte // by item
-	unseen bool           // its batches are not for results, and observers are not told of them
+	bodies map[int][]byte // encoded results, by item
+	unseen bool           // set if its batches are not published and observers don't receive them
 }
 
-// rescue computes what it can of a batch that the operators failed on. Afterwards g has the results of all payloads except
-// those to blame, which are settled with their dead letters stored. An error ends the lease, and blames nobody.
+// rescue computes the payloads of a batch on which the operators failed, as far as possible. Afterwards g has the results of all
+// payloads except those to blame, which are settled with their dead letters stored. If rescue returns an error, the lease ends
+// and no payload is blamed.
 func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	b.report(g)
 	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.Items), g.Items[0].Sequence, g.Err)
@@ -40,7 +41,7 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	if err := r.Probe(ctx); err != nil {
 		return err
 	}
-	err := r.Run(ctx, all) // it may have been chance
+	err := r.Run(ctx, all) // the failure may have been chance
 	if quarantine.OperatorFailed(err) {
 		var guilty []quarantine.Failing
 		if guilty, err = quarantine.FindFailing(ctx, r, all, err); err == nil && len(guilty) > 0 {
@@ -54,7 +55,7 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	return nil
 }
 
-// condemn stores the dead letters of payloads that are to blame.
+// condemn stores the dead letters of the payloads to blame.
 func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
 	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
 	if len(guilty) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
@@ -79,9 +80,9 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 	return nil
 }
 
-// compare computes payloads behind a group, one by one until one comes right, because the group has no others to compare the
-// accused with. It drops their results: they are computed again in their turn. The annotations say so meanwhile. If the
-// worker dies of one of them, the next owner compares nothing.
+// compare computes payloads after a group, one by one until one succeeds, because the group has no others to compare the accused
+// with. It drops their results, because they are computed again later. The annotations record the comparison while it runs. If
+// the worker dies during it, the next owner compares nothing.
 func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
 	c := quarantine.Comparison{Since: since}
 	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
@@ -122,7 +123,7 @@ func (r *groupSearch) Probe(ctx context.Context) error {
 
 func (r *groupSearch) Aside(_ context.Context, _ []int, err error) error { return err }
 
-// Run computes items in their own batch, among those of other partitions.
+// Run computes items in their own batch, alongside batches of other partitions.
 func (r *groupSearch) Run(ctx context.Context, items []int) error {
 	pipe, part := r.b.pipe, &inflight.Batch{Completed: make(chan struct{})}
 	batch, err := pipe.Acquire(ctx)
@@ -142,7 +143,7 @@ func (r *groupSearch) Run(ctx context.Context, items []int) error {
 	select {
 	case <-part.Completed:
 	case <-ctx.Done():
-		return ctx.Err() // it is on the device still; nobody takes its results
+		return ctx.Err() // the batch is still on the device; its results are not used
 	}
 	if part.Err != nil {
 		return part.Err
@@ -156,7 +157,7 @@ func (r *groupSearch) Run(ctx context.Context, items []int) error {
 	return nil
 }
 
-// assemble gives the group the results of all its payloads, in order; those of the payloads to blame are empty.
+// assemble gives the group the results of all its payloads, in order. Those of the payloads to blame are empty.
 func (r *groupSearch) assemble() {
 	r.g.Bodies.Clear()
 	for i := range r.g.Items {

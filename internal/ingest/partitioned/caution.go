@@ -11,32 +11,32 @@ import (
 	"millrace/internal/ingest/partitioned/partition"
 )
 
-// precaution is how careful a lease is, because the workers before it died. It keeps that in the annotations, where the next lease
-// finds it.
+// precaution decides how careful a lease is after earlier workers died. It keeps its state in the annotations, where the next
+// lease reads it.
 type precaution struct {
-	id    string // this worker's
+	id    string // this worker's ID
 	acks  *acknowledgements
 	notes *annotations
 	log   *slog.Logger
 
-	// takeOver sets these.
-	accused   uint64 // stream sequence of the payload that was alone on the device as the last owner died; 0 for none
-	comparing bool   // an owner died while it compared a payload with others
+	// takeOver sets these fields.
+	accused   uint64 // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
+	comparing bool   // whether an owner died while it compared a payload with others
 
 	mu          sync.Mutex
 	due         partition.Caution
-	quarantined int // how many more payloads may be what the last owner died of
+	quarantined int // number of remaining payloads that may have killed the last owner
 }
 
-// takeOver reads how the last lease ended, and annotates that this one has begun. info is the consumer's state now, and largest is
-// the size of a batch without caution.
+// takeOver reads how the last lease ended, and annotates that this one has begun. info is the consumer's current state, and
+// largest is the size of a batch without caution.
 func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo, largest int) error {
 	left := info.Config.Metadata
 	before := partition.ParseCaution(left[annotationCaution])
 	floor := info.AckFloor.Stream
 	caution := before.Begin(floor)
-	// A lease that this very worker left behind was no death: the worker could not reach the server to end it. What a worker of
-	// an earlier version left because operators failed makes the next one cautious, and is no death either.
+	// If this worker itself left the last lease behind, that was no death: the worker could not reach the server to end the
+	// lease. A fault annotation of an earlier version makes this lease cautious, and is no death either.
 	fault := left[annotationFault] != ""
 	if owner, dead := left[annotationOwner]; dead && (owner != c.id || fault) {
 		if alone, err := strconv.ParseUint(left[annotationAlone], 10, 64); err == nil && !fault {
@@ -56,8 +56,8 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	})
 }
 
-// condemns reports whether a payload becomes a dead letter because it was alone on a device that was lost, often enough. behind is the
-// highest stream sequence that was taken before it. Only the reader may call it.
+// condemns reports whether a payload becomes a dead letter because it was alone often enough on a device that was lost. behind is
+// the highest stream sequence that was taken before the payload. Only the reader may call it.
 func (c *precaution) condemns(sequence, behind uint64) bool {
 	if c.accused == 0 || c.accused != sequence {
 		return false
@@ -67,7 +67,7 @@ func (c *precaution) condemns(sequence, behind uint64) bool {
 	return behind == c.due.Floor && c.due.GiveUp()
 }
 
-// bound reports whether there is reason for caution, and how many of most payloads the next batch may then have.
+// bound reports whether caution is due. If so, it returns how many payloads the next batch may have, at most most.
 func (c *precaution) bound(most int) (due bool, bound int) {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()
@@ -78,15 +78,15 @@ func (c *precaution) bound(most int) (due bool, bound int) {
 	return true, c.due.BatchPayloads(most)
 }
 
-// alone reports whether payloads are computed one by one where there is reason for caution.
+// alone reports whether payloads are computed one by one while caution is due.
 func (c *precaution) alone() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.due.Alone()
 }
 
-// relax notes that n quarantined payloads have been acknowledged. After the last of them there is less reason for caution,
-// and the annotations say so before anything else is computed.
+// relax records that n quarantined payloads have been acknowledged. After the last of them the lease is less cautious, and relax
+// annotates that before anything else is computed.
 func (c *precaution) relax(ctx context.Context, n, largest int) error {
 	floor := c.acks.acknowledged()
 	c.mu.Lock()

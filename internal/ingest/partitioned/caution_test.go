@@ -7,7 +7,8 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// Batches are small up to the last quarantined payload, and as large as ever behind it.
+// TestALeaseIsCautiousUpToTheLastQuarantinedPayload: batches are small up to the last quarantined payload, and of normal size
+// after it.
 func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 	t.Parallel()
 	l := newRig(t, 1).idleLease()
@@ -24,7 +25,8 @@ func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
 	}
 }
 
-// Once as many payloads have come through as were in a batch that killed a worker, there is less reason for caution.
+// TestALeaseRelaxesAfterItsQuarantinedPayloads: once as many payloads have succeeded as were in a batch that killed a worker, the
+// lease is less cautious.
 func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -51,7 +53,8 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	}
 }
 
-// What is read from the stream has the numbers that its deliveries had, one after the other: an acknowledgement names one.
+// TestInputsReadFromTheStreamAreNumberedInTurn: inputs that are read from the stream get the consecutive consumer sequences of
+// their deliveries, because an acknowledgement names one.
 func TestInputsReadFromTheStreamAreNumberedInTurn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)

@@ -11,22 +11,22 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// errOverridden ends a lease whose acknowledgements the server takes no more.
+// errOverridden ends a lease when the server no longer accepts its acknowledgements.
 var errOverridden = errors.New("an acknowledgement of an earlier lease came late, and the server takes none below it")
 
-// checker checks whether the server and the lease agree, when no deliveries arrive or acknowledged ones arrive again. Only the
+// checker compares the server's state with the lease's when no deliveries arrive or acknowledged ones arrive again. Only the
 // reader uses it.
 type checker struct {
 	*leaseState
 	intake *intake
 
-	checkedAt time.Time // when the consumer's state was last asked for
-	resent    uint64    // the stream sequence of the acknowledgement that was sent again because the server did not have it; 0 for none
-	resentAt  time.Time // when one was last sent again for a covered input that was redelivered
+	checkedAt time.Time // time of the last query for the consumer's state
+	resent    uint64    // stream sequence of the acknowledgement that was resent because the server did not have it; 0 for none
+	resentAt  time.Time // time of the last resend for a covered input that was redelivered
 }
 
-// check checks whether the consumer is as it should be, and mends what it can. pin is the pin of this worker's turn; empty while it has
-// none.
+// check checks whether the consumer's state is as expected, and repairs what it can. pin is the pin of this worker's turn, or
+// empty if it has no turn.
 func (c *checker) check(ctx, drainCtx context.Context, pin string) error {
 	info, err := c.askConsumer(ctx)
 	if err != nil {
@@ -42,11 +42,12 @@ func (c *checker) check(ctx, drainCtx context.Context, pin string) error {
 	_, taken := c.acks.reached()
 	switch {
 	case c.begun && info.Delivered.Consumer != taken && !pinnedTo(info, pin):
-		return errPinLost // those are the next owner's
+		return errPinLost // those deliveries belong to the next owner
 	case c.begun && info.Delivered.Consumer != taken:
-		return c.intake.fillTail(ctx, drainCtx, info) // what it delivered would have arrived by now
+		return c.intake.fillTail(ctx, drainCtx, info) // the consumer's deliveries would have arrived by now
 	case !c.begun && info.NumAckPending > 0 && pinOf(info) == "":
-		// Its owner is gone: the server has dropped the pin. What that one had would be delivered only after AckWait.
+		// The partition's owner is gone: the server has dropped the pin. That owner's deliveries would be redelivered only after
+		// AckWait.
 		c.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
 		if err := c.notes.noteDelivered(ctx, info); err != nil {
 			return err
@@ -64,7 +65,7 @@ func (c *checker) askConsumer(ctx context.Context) (*jetstream.ConsumerInfo, err
 	return c.server.info(ctx)
 }
 
-// checkOverridden returns an error if the server has an acknowledgement of a delivery that this lease has not had yet.
+// checkOverridden returns an error if the server has an acknowledgement for a delivery that this lease has not received yet.
 func (c *checker) checkOverridden(info *jetstream.ConsumerInfo) error {
 	if _, taken := c.acks.reached(); c.begun && info.AckFloor.Consumer > taken {
 		return errOverridden
@@ -72,8 +73,8 @@ func (c *checker) checkOverridden(info *jetstream.ConsumerInfo) error {
 	return nil
 }
 
-// checkAcknowledged checks whether the server has the last acknowledgement. If not it sends it again. If that was of no use
-// either, because a late acknowledgement of an earlier lease has taken its number, it returns an error.
+// checkAcknowledged checks whether the server has the last acknowledgement. If not, it resends it once. If the resend did not
+// help, because a late acknowledgement of an earlier lease has taken its number, it returns an error.
 func (c *checker) checkAcknowledged(drainCtx context.Context, info *jetstream.ConsumerInfo) error {
 	msg, sequence, open := c.acks.latest()
 	if msg == nil || open > 0 || info.AckFloor.Stream >= sequence {
@@ -88,9 +89,8 @@ func (c *checker) checkAcknowledged(drainCtx context.Context, info *jetstream.Co
 	return nil
 }
 
-// acknowledgeAgain repeats the last acknowledgement for an input that it covered and that was delivered again all the same.
-// Either the acknowledgement got lost, and nothing else would ever cover that input. Or the server rejects it, and
-// acknowledgeAgain checks why.
+// acknowledgeAgain resends the last acknowledgement for an input that it covered but that was redelivered. If the acknowledgement
+// was lost, nothing else would ever cover that input. If the server rejects it, acknowledgeAgain checks why.
 func (c *checker) acknowledgeAgain(ctx, drainCtx context.Context, sequence uint64) error {
 	msg, covered, _ := c.acks.latest()
 	if msg == nil || sequence > covered || time.Since(c.resentAt) < resendAfter {
@@ -108,5 +108,6 @@ func (c *checker) acknowledgeAgain(ctx, drainCtx context.Context, sequence uint6
 	return c.checkOverridden(info)
 }
 
-// resendAfter is how long one repeated acknowledgement does for all inputs that it covers: they are redelivered together.
+// resendAfter is the minimum time between two resent acknowledgements. All inputs that one acknowledgement covers are redelivered
+// together, so one resend is enough for them.
 const resendAfter = 100 * time.Millisecond

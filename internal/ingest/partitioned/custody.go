@@ -12,14 +12,14 @@ import (
 	"millrace/internal/ingest/retry"
 )
 
-// custody finds partitions whose assigned owner doesn't take them. A client with permission to publish on the members' subject can
-// pose as a member, and gets a share assigned. An announcement proves nothing, but the server knows whether a partition has an
-// owner: a consumer that has messages and is pinned to no client has none. After a while any worker takes such a partition,
-// whatever is assigned, and the server chooses among the workers that do.
+// custody finds partitions that their assigned owner doesn't take. A client with permission to publish on the members' subject
+// can pose as a member, and gets partitions assigned. An announcement proves nothing, but the server knows whether a partition
+// has an owner: a consumer that has messages and no pinned client has none. After a while any worker takes such a partition,
+// regardless of assignment, and the server chooses one of them.
 //
-// A worker keeps such a partition for a while. It does the same with one that it gave away, in which messages waited and that
-// nobody took, when it gets it back. It keeps the partition longer each time. So a partition that is assigned to ghosts again and
-// again is seldom without an owner, and without ghosts a worker that joins gets its share at once.
+// The worker keeps such a partition for a while. It also keeps a partition that it gave away and gets back, if messages waited in
+// it and no worker took it. It keeps the partition longer each time. So a partition that is repeatedly assigned to fake members
+// is seldom without an owner. Without fake members, a worker that joins gets its share at once.
 type custody struct {
 	members *members.Members
 	log     *slog.Logger
@@ -30,12 +30,12 @@ type custody struct {
 
 // charge is the state of a partition that custody tracks.
 type charge struct {
-	orphan  time.Time     // since when it has had messages and no owner; zero if it has none of the first or one of the second
-	given   bool          // this worker gave it away, and no other has taken it since
-	refused bool          // given, and messages were seen waiting in it
+	orphan  time.Time     // since when the partition has had messages and no owner; zero if it has no messages or has an owner
+	given   bool          // whether this worker gave it away and no other has taken it since
+	refused bool          // whether messages were waiting in it after it was given away
 	hold    time.Duration // how long this worker kept it the last time
-	adopted bool          // this worker wants it whatever is assigned
-	until   time.Time     // until then
+	adopted bool          // whether this worker wants it regardless of assignment
+	until   time.Time     // when the adoption ends
 }
 
 const (
@@ -47,11 +47,11 @@ const (
 	leastHold = 30 * time.Second
 	mostHold  = 10 * time.Minute
 
-	// custodyEvery is how often the server is asked about each partition that may have no owner, for all of them together at most
-	// 20 times per second.
+	// custodyEvery is the interval at which the server is queried about each partition that may have no owner. All queries
+	// together are limited to 20 per second.
 	custodyEvery = 500 * time.Millisecond
 
-	// leastPause between two questions keeps many partitions from asking the server more than it has time for: 20 per second.
+	// leastPause is the minimum time between two queries, so that many partitions don't overload the server: 20 per second.
 	leastPause = 50 * time.Millisecond
 )
 
@@ -59,7 +59,7 @@ func newCustody(m *members.Members, partitions int, log *slog.Logger) *custody {
 	return &custody{members: m, log: log, partitions: make([]charge, partitions)}
 }
 
-// saw enters the state of a partition's consumer.
+// saw records the state of a partition's consumer.
 func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
 	owned, assigned := c.members.Standing(p)
 	c.mu.Lock()
@@ -90,7 +90,7 @@ func (c *custody) saw(p int, info *jetstream.ConsumerInfo, now time.Time) {
 	}
 }
 
-// keep has this worker take or keep a partition, longer than the last time. c.mu is held.
+// keep makes this worker take or keep a partition, longer than the last time. c.mu is held.
 func (c *custody) keep(p int, now time.Time) {
 	it := &c.partitions[p]
 	it.hold = min(max(2*it.hold, leastHold), mostHold)
@@ -103,8 +103,8 @@ func (c *custody) adopt(p int, take bool) {
 	c.members.Adopt(p, take)
 }
 
-// gave notes that this worker no longer holds a partition. It returns false, and notes nothing, if the members' agreement still
-// assigns the partition to this worker, which is then only cut off.
+// gave records that this worker no longer owns a partition. If the members still assign the partition to this worker, it was only
+// disconnected. gave then records nothing and returns false.
 func (c *custody) gave(p int) bool {
 	if _, assigned := c.members.Standing(p); assigned {
 		return false
@@ -115,7 +115,7 @@ func (c *custody) gave(p int) bool {
 	return true
 }
 
-// began notes that this worker has a partition.
+// began records that this worker owns a partition.
 func (c *custody) began(p int, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +127,7 @@ func (c *custody) began(p int, now time.Time) {
 	}
 }
 
-// open returns the partitions to check soon: those that may have no owner, and those that this worker adopted and doesn't have
+// open returns the partitions to check soon: those that may have no owner, and those that this worker adopted but doesn't own
 // yet.
 func (c *custody) open() (open []int) {
 	c.mu.Lock()
@@ -141,7 +141,7 @@ func (c *custody) open() (open []int) {
 	return open
 }
 
-// watch checks open partitions until ctx is done. look asks the server about one.
+// watch checks open partitions until ctx is done. look queries the server about one.
 func (c *custody) watch(ctx context.Context, look func(p int)) {
 	for retry.Sleep(ctx, custodyEvery) {
 		for _, p := range c.open() {

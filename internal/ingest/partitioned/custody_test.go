@@ -10,16 +10,16 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// waitingFor is a consumer that has something to deliver and is pinned to pin.
+// waitingFor returns a consumer with pending messages that is pinned to pin.
 func waitingFor(pin string) *jetstream.ConsumerInfo {
 	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: pin}}}
 }
 
-// TestCustodyOfWhatNobodyTakes goes through a partition that the members' agreement gives to somebody else.
+// TestCustodyOfWhatNobodyTakes follows a partition that the members assign to another worker.
 func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
-	m := r.idleLease().m // which the members have given nothing
+	m := r.idleLease().m // the members have assigned nothing to it
 	c, start := m.watch.custody, time.Now()
 	wants := func(p int) bool {
 		mine, _ := m.members.Mine(p)
@@ -48,7 +48,7 @@ func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 		t.Error("it is still wanted though somebody else has it")
 	}
 
-	// It comes back to this worker each time that it gave it away, and nobody took what waited: it is kept longer each time.
+	// The partition returns to this worker each time that it was given away and no worker took it. It is kept longer each time.
 	now := start.Add(time.Hour)
 	for _, hold := range []time.Duration{leastHold, 2 * leastHold, 4 * leastHold, 8 * leastHold, 16 * leastHold, mostHold, mostHold} {
 		c.gave(1)
@@ -85,7 +85,7 @@ func TestCustodyOfWhatNobodyTakes(t *testing.T) {
 	}
 }
 
-// TestWhatAWorkerIsCutOffFromItHasNotGivenAway: the members' agreement still gives it to this worker.
+// TestWhatAWorkerIsCutOffFromItHasNotGivenAway: the members still assign the partition to this worker.
 func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)

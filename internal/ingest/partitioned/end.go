@@ -11,12 +11,12 @@ import (
 	"millrace/internal/device"
 )
 
-// endTimeout bounds how long giving the partition up may take when the time for draining is over.
+// endTimeout bounds how long it takes to give up the partition after the drain has timed out.
 const endTimeout = time.Second
 
-// end gives the partition up. What was not finished is left to the next lease. If a kernel lost the device, the annotations
-// stay as they are: they say what it was lost with. Any other loss leaves the owner's, so that the next one is cautious, but
-// says nothing about the payload that was alone.
+// end gives up the partition. The next lease gets the unfinished inputs. If a kernel lost the device, the annotations stay as
+// they are, because they record which payload was on it. After any other loss, only the owner annotation stays. The next lease is
+// then cautious, but doesn't blame the payload that was alone.
 func (l *lease) end(drainCtx context.Context) {
 	l.host.ended()
 	if !l.begun && l.reader.pinned() == "" {
@@ -28,19 +28,19 @@ func (l *lease) end(drainCtx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(drainCtx), endTimeout)
 	defer cancel()
-	// The server learns of the end of the pull over one connection, and of what follows over another. It must not be reset and
-	// deliver to a client that has left.
+	// The server learns of the end of the pull over one connection, and receives the following requests over another. It must not
+	// reset the consumer and deliver to a client that has left.
 	err := l.server.flush(ctx)
 	if last, _, _ := l.acks.latest(); err == nil && last != nil {
-		// The server processes acknowledgements asynchronously. One that it has not processed when the consumer is reset would
-		// be lost.
+		// The server processes acknowledgements asynchronously. An acknowledgement that it has not processed before the reset
+		// would be lost.
 		err = l.host.confirm(ctx, last)
 	}
 	if err == nil && l.begun && !errors.Is(l.batches.deviceFailed(), device.ErrKernelFault) {
 		err = l.notes.annotate(ctx, changes)
 	}
 	if errors.Is(err, errPinLost) {
-		return // another worker has the partition
+		return // another worker owns the partition
 	}
 	if err == nil {
 		err = l.handOver(ctx)
@@ -50,8 +50,8 @@ func (l *lease) end(drainCtx context.Context) {
 	}
 }
 
-// handOver lets another worker have the partition at once, with what this one has not acknowledged. It does nothing if
-// another has it already.
+// handOver lets another worker take the partition at once, with this worker's unacknowledged inputs. It does nothing if another
+// worker already has it.
 func (l *lease) handOver(ctx context.Context) error {
 	info, err := l.server.info(ctx)
 	if err != nil || !pinnedTo(info, l.reader.pinned()) {
@@ -68,7 +68,7 @@ func (l *lease) handOver(ctx context.Context) error {
 	return l.server.unpin(ctx)
 }
 
-// pinnedTo reports whether the server delivers to the client with that pin.
+// pinnedTo reports whether the client with that pin is pinned.
 func pinnedTo(info *jetstream.ConsumerInfo, pin string) bool {
 	return pin != "" &&
 		slices.ContainsFunc(info.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID == pin })

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest/partitioned/partition"
 )
 
-// A second worker joins, and gets half of the partitions. It takes three inputs of its first one. Their results are stored in
-// another order than that of the stream, and an acknowledgement covers only what nothing is missing before.
+// A second worker joins and gets half of the partitions. It takes three inputs of its first partition. Their results are stored
+// out of stream order, and an acknowledgement covers only inputs before the first missing result.
 func Example() {
 	owners := partition.Assign(4, []partition.Member{{ID: "first", Owns: []int{0, 1, 2, 3}}, {ID: "second"}})
 	fmt.Println(owners)

@@ -6,14 +6,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A lease reads deliveries that were lost on the way from the stream. Without them it could never acknowledge anything
-// behind them.
+// If deliveries are lost in transit, a lease reads their inputs from the stream. Otherwise it could never acknowledge anything
+// after them.
 
-// fillMost is how many inputs are read from the stream at once, each in one round trip. It is faster to have more of them
-// delivered again.
+// fillMost is the maximum number of inputs that are read from the stream at once, each in one round trip. For more inputs, a
+// redelivery is faster.
 const fillMost = 64
 
-// fill takes what the partition has between the last input taken and sequence, and passes it on.
+// fill takes the partition's inputs between the last one taken and sequence, and passes them on.
 func (k *intake) fill(ctx, drainCtx context.Context, sequence uint64) error {
 	from, number := k.acks.reached()
 	missing, err := k.stored.missing(ctx, from, sequence, k.mostRead)
@@ -37,7 +37,7 @@ func (k *intake) fill(ctx, drainCtx context.Context, sequence uint64) error {
 	return nil
 }
 
-// fillTail takes what the consumer delivered last, by its own account, and never arrived.
+// fillTail takes the inputs that the consumer has delivered last, according to its state, but that never arrived.
 func (k *intake) fillTail(ctx, drainCtx context.Context, info *jetstream.ConsumerInfo) error {
 	before, _ := k.acks.reached()
 	if err := k.fill(ctx, drainCtx, info.Delivered.Stream+1); err != nil {
@@ -45,7 +45,7 @@ func (k *intake) fillTail(ctx, drainCtx context.Context, info *jetstream.Consume
 	}
 	k.acks.skipTo(info.Delivered.Consumer)
 	if after, _ := k.acks.reached(); after == before {
-		return errGap // they were no new ones
+		return errGap // they were not new inputs
 	}
 	return nil
 }

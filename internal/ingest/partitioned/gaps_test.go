@@ -9,7 +9,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// What a lease reads from the stream has the same id as what the consumer delivers: see TestIDsSayWhichMessageItIs of package ingest.
+// TestIDsSayWhichMessageItIsThatWasRead: an input that a lease reads from the stream has the same id as when the consumer
+// delivers it. See TestIDsSayWhichMessageItIs of package ingest.
 func TestIDsSayWhichMessageItIsThatWasRead(t *testing.T) {
 	t.Parallel()
 	stored := time.Unix(1700000000, 123456789)

@@ -9,30 +9,30 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// leaseHost is what a lease needs of its worker beside the server and the device.
+// leaseHost is the part of the worker that a lease needs, in addition to the server and the device.
 type leaseHost interface {
-	// hold waits until there is memory for a delivery. It reports false when ctx ended before.
+	// hold waits until there is memory for a delivery. It reports false if ctx ends first.
 	hold(ctx context.Context, d *inflight.Delivery) bool
 	release(d *inflight.Delivery)
 
 	// keepReceipts accounts for the memory of n more receipts; n may be negative.
 	keepReceipts(n int)
 
-	// publishDeadLetter returns once a dead letter is stored.
+	// publishDeadLetter returns once a dead letter is stored, or with an error.
 	publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
 
-	// highestStored returns the highest sequence with a result, of inputs that were stored from oldest on.
+	// highestStored returns the highest sequence of an input with a result, among inputs that were stored from oldest on.
 	highestStored(ctx context.Context, oldest time.Time) (uint64, error)
 
 	// upgrading reports whether workers of an earlier version may still publish.
 	upgrading() bool
 
-	// acknowledge acknowledges an input and all before it. confirm also waits until the server has processed that.
+	// acknowledge acknowledges an input and all inputs before it. confirm also waits until the server has processed that.
 	acknowledge(ctx context.Context, msg pull.Receipt) error
 	confirm(ctx context.Context, msg pull.Receipt) error
 
-	// Events: the lease has begun or ended, waits with a delivery that it can't pass on, got a delivery with so many
-	// messages behind it, or got one again.
+	// Events: the lease has begun or ended, waits to pass on a delivery, received a delivery with that many messages pending, or
+	// received a redelivery.
 	began()
 	ended()
 	handing(busy bool)

@@ -9,14 +9,14 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// intake passes a lease's inputs on to the submitter, in order: those that are delivered, and those that are read from the stream
-// because their delivery was lost. Only the reader uses it.
+// intake passes a lease's inputs to the submitter in order: delivered inputs, and inputs that were read from the stream because
+// their delivery was lost. Only the reader uses it.
 type intake struct {
 	*leaseState
 	firsts *firsts
 }
 
-// enter takes a delivery, and passes it on if it is new. Before that it reads what is missing before it from the stream. It returns
+// enter takes a delivery, and passes it on if it is new. It first reads missing inputs before it from the stream. It returns
 // partition.Known if the input was taken before.
 func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (partition.Verdict, error) {
 	verdict, behind := k.acks.take(d)
@@ -35,7 +35,7 @@ func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (par
 	return verdict, errGap
 }
 
-// passOn gives a new delivery to the submitter, unless it becomes a dead letter at once, because it is condemned or too large.
+// passOn gives a new delivery to the submitter. A delivery that is condemned or too large becomes a dead letter instead.
 func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, condemned bool) error {
 	if !k.host.hold(ctx, d) {
 		return ctx.Err()
@@ -57,7 +57,7 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 	return nil
 }
 
-// publishDeadLetter stores a dead letter before anything behind it is taken. If that fails the lease ends: nothing behind it
+// publishDeadLetter stores a dead letter before any later input is taken. If that fails the lease ends, because no later input
 // may be acknowledged.
 func (k *intake) publishDeadLetter(drainCtx context.Context, d inflight.Delivery, why results.Reason, cause error) error {
 	defer k.host.release(&d)
@@ -65,7 +65,7 @@ func (k *intake) publishDeadLetter(drainCtx context.Context, d inflight.Delivery
 		return err
 	}
 	if !k.acks.settledAlone(&d) {
-		return nil // it is acknowledged with what is before it
+		return nil // it is acknowledged together with the inputs before it
 	}
 	return k.acks.acknowledge(drainCtx, nil)
 }

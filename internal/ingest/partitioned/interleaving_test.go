@@ -5,9 +5,9 @@ import (
 	"testing/synctest"
 )
 
-// Interleavings that the model of the lease found, each of which broke an invariant once.
+// Interleavings that the model of the lease found. Each of them once broke an invariant.
 
-// inLeaseModel runs a script with three workers, none of which has the partition.
+// inLeaseModel runs a script with three workers. None of them owns the partition.
 func inLeaseModel(t *testing.T, seed uint64, script func(m *leaseModel)) {
 	t.Helper()
 	m := newLeaseModel(seed)
@@ -21,7 +21,7 @@ func inLeaseModel(t *testing.T, seed uint64, script func(m *leaseModel)) {
 	}
 }
 
-// leaveBehind has the server deliver the first n inputs to an owner that dies at once.
+// leaveBehind delivers the first n inputs to an owner that dies at once.
 func (m *leaseModel) leaveBehind(n int) {
 	s := m.server
 	for _, in := range s.inputs[:n] {
@@ -31,7 +31,7 @@ func (m *leaseModel) leaveBehind(n int) {
 	}
 }
 
-// locked does what the scheduler does.
+// locked calls do with the lock that the scheduler holds.
 func (m *leaseModel) locked(do func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,7 +45,7 @@ func (m *leaseModel) answerAll() {
 	}
 }
 
-// answerNext answers the only call, which must be that one.
+// answerNext answers the only pending call, which must be what.
 func (m *leaseModel) answerNext(what string) {
 	synctest.Wait()
 	if len(m.calls) != 1 || m.calls[0].what != what {
@@ -56,7 +56,7 @@ func (m *leaseModel) answerNext(what string) {
 	synctest.Wait()
 }
 
-// arriveAll lets everything arrive that the server has sent.
+// arriveAll delivers all messages that the server has sent.
 func (m *leaseModel) arriveAll() {
 	for range 100 {
 		m.locked(m.arrive)
@@ -64,8 +64,9 @@ func (m *leaseModel) arriveAll() {
 	synctest.Wait()
 }
 
-// The owner before had only a few deliveries. The new one gets the next, and resets the consumer. If it processed those of before
-// the reset, its acknowledgements would name numbers that the server has yet to give, and it would end because of them.
+// TestALeaseTakesNothingOfBeforeItsReset: the previous owner had only a few deliveries. The new owner gets the next ones and
+// resets the consumer. If it processed the deliveries from before the reset, its acknowledgements would name consumer sequences
+// that the server has yet to assign, and the lease would end because of them.
 func TestALeaseTakesNothingOfBeforeItsReset(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -77,8 +78,9 @@ func TestALeaseTakesNothingOfBeforeItsReset(t *testing.T) {
 	}
 }
 
-// The consumer is reset after the server has sent the first message of a lease, and before the lease resets it itself. What the lease
-// takes in between is delivered again, so the server no longer knows that it was delivered before. The lease notes that.
+// TestALeaseNotesWhatItTookBeforeAReset: the consumer is reset after the server has sent the first message of a lease, and before
+// the lease itself resets it. Inputs that the lease takes in between are redelivered, and the server no longer knows that it
+// delivered them before. The lease annotates that.
 func TestALeaseNotesWhatItTookBeforeAReset(t *testing.T) {
 	t.Parallel()
 	inLeaseModel(t, 1, func(m *leaseModel) {
@@ -94,7 +96,7 @@ func TestALeaseNotesWhatItTookBeforeAReset(t *testing.T) {
 		}
 		m.answerNext("pin")
 		m.answerNext("info")
-		m.locked(s.deliver) // the answer did not know of this one
+		m.locked(s.deliver) // the answer was made before this delivery
 		taken := s.nextSequence - 1
 		m.answerNext("annotate")
 		m.answerNext("reset")

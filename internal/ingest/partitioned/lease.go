@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// lease is one stretch of time in which this worker has a partition to itself. It begins by making sure that the server
-// delivers from the acknowledgement floor on, in order. When it ends, every input that it took is either acknowledged, or
-// left to the next lease, which gets it again.
+// lease is a period in which this worker owns a partition. At its start it ensures that the server delivers from the
+// acknowledgement floor on, in order. When it ends, every input that it took is either acknowledged or redelivered to the next
+// lease.
 //
-// Three goroutines do the work: the reader takes deliveries, the submitter has them computed in batches, and the settler stores
-// the results and acknowledges the inputs. What they share is in leaseState. They reach the rest of the world through three
-// interfaces: leaseServer, leaseHost and leaseBatches. The model test runs leases between all three.
+// Three goroutines do the work: the reader takes deliveries, the submitter computes them in batches, and the settler stores the
+// results and acknowledges the inputs. Their shared state is in leaseState. They use three interfaces to the outside:
+// leaseServer, leaseHost and leaseBatches. The model test runs leases with simulations of all three.
 type lease struct {
 	*leaseState
 	batches leaseBatches
@@ -23,8 +23,8 @@ func newLease(l *leaseState, batches leaseBatches) *lease {
 	return &lease{leaseState: l, batches: batches, reader: newReader(l, batches)}
 }
 
-// run holds the lease until ctx is done, or it cannot go on; then it returns why. It waits, until drainCtx ends, for the
-// batches in flight.
+// run holds the lease until ctx is done or the lease fails, and returns the reason for a failure. It waits for the batches in
+// flight until drainCtx ends.
 func (l *lease) run(ctx, drainCtx context.Context) error {
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -47,7 +47,7 @@ func (l *lease) run(ctx, drainCtx context.Context) error {
 	stop(err)
 	working.Wait()
 	for d, ok := l.out.Get(); ok; d, ok = l.out.Get() {
-		l.host.release(&d) // it comes again
+		l.host.release(&d) // it is redelivered
 	}
 	l.acks.dropReceipts()
 	l.end(drainCtx)

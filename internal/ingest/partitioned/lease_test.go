@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// idleLease is a lease on partition 0 that a worker has not begun.
+// idleLease is a lease on partition 0 that has not begun.
 type idleLease struct {
 	*lease
 	m        *Mode
@@ -33,8 +33,8 @@ func (r *rig) awaitDelivered(c jetstream.Consumer, n uint64) {
 	})
 }
 
-// TestAnIdleWorkerLeavesABusyOwnerAlone has a second worker look at a partition whose owner's device is behind, as it does when
-// nothing comes of it.
+// TestAnIdleWorkerLeavesABusyOwnerAlone makes a second worker check a partition while the device of its owner is behind, as it
+// does when no messages arrive.
 func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -42,7 +42,7 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	pipe, open := r.heldPipeline(n)
 	r.publish(n, document)
 	owner := r.run(pipe)
-	t.Cleanup(open) // before the worker is waited for
+	t.Cleanup(open) // runs before the cleanup that waits for the worker
 	until(t, "the worker has a batch in flight", func() bool { return owner.s.Pool.InFlight() > 0 })
 	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
@@ -63,7 +63,7 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	}
 }
 
-// TestAnIdleWorkerStartsWhatADeadOwnerLeft is the other side: nobody is pinned any more.
+// TestAnIdleWorkerStartsWhatADeadOwnerLeft is the opposite case: no client is pinned any more.
 func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
@@ -71,7 +71,7 @@ func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
 	pipe, open := r.heldPipeline(n)
 	r.publish(n, document)
 	owner := r.run(pipe)
-	t.Cleanup(open) // before the worker is waited for
+	t.Cleanup(open) // runs before the cleanup that waits for the worker
 	until(t, "the worker has a batch in flight", func() bool { return owner.s.Pool.InFlight() > 0 })
 	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)

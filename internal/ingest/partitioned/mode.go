@@ -21,7 +21,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Mode is a worker's part in exclusive delivery.
+// Mode runs exclusive delivery in one worker.
 type Mode struct {
 	s       Settings
 	id      string
@@ -30,7 +30,7 @@ type Mode struct {
 	devices []*sharedDevice
 }
 
-// New joins the workers that share the partitions. Call Run afterwards.
+// New joins the group of workers that share the partitions. Call Run afterwards.
 func New(s Settings) (*Mode, error) {
 	m := &Mode{s: s, id: nuid.Next()}
 	for _, p := range s.Pipes {
@@ -44,10 +44,10 @@ func New(s Settings) (*Mode, error) {
 	return m, nil
 }
 
-// Owned returns how many partitions this worker has.
+// Owned returns how many partitions this worker owns.
 func (m *Mode) Owned() int { return m.members.Owned() }
 
-// Wanted returns how many partitions this worker should have. It has them once the server has chosen it for them.
+// Wanted returns how many partitions this worker should have. It owns them once the server has pinned it.
 func (m *Mode) Wanted() (n int) {
 	for p := range m.s.Topology.Partitions {
 		if mine, _ := m.members.Mine(p); mine {
@@ -57,8 +57,8 @@ func (m *Mode) Wanted() (n int) {
 	return n
 }
 
-// Run works on the partitions that are this worker's until intake is done, and then finishes the batches in flight until drainCtx
-// ends. If something ends it before, it passes that to stop, which must end intake.
+// Run processes the partitions that this worker should have until intake is done, and then finishes the batches in flight until
+// drainCtx ends. If a failure ends it sooner, it passes the error to stop, which must end intake.
 func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	var keepers, helpers sync.WaitGroup
 	completed, finish := context.WithCancel(context.WithoutCancel(intake))
@@ -92,7 +92,7 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	m.s.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
 }
 
-// keep holds leases on a partition whenever it is this worker's, until ctx is done.
+// keep holds leases on a partition whenever this worker should have it, until ctx is done.
 func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 	for m.members.Await(ctx, p, true) {
 		mine, dismiss := context.WithCancel(ctx)
@@ -102,7 +102,7 @@ func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 		}()
 		err := m.hold(mine, drainCtx, p)
 		if mine.Err() != nil && ctx.Err() == nil && m.watch.custody.gave(p) {
-			m.watch.check(ctx, p) // a worker that waits for the partition has it by now
+			m.watch.check(ctx, p) // a worker that waits for the partition owns it by now
 		}
 		dismiss()
 		if err != nil {
@@ -112,8 +112,8 @@ func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
 	return nil
 }
 
-// hold holds one lease after another until the partition is not this worker's any more. It returns an error only for what
-// ends the worker.
+// hold holds one lease after another until this worker should no longer have the partition. It returns an error only if the
+// worker must end.
 func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 	device := m.devices[p%len(m.devices)]
 	log := m.s.Log.With("partition", p)
@@ -148,7 +148,7 @@ func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
 	return nil
 }
 
-// newLease makes a lease on a partition whose inputs come over that connection.
+// newLease returns a lease on a partition that receives inputs over that connection.
 func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *sharedDevice, log *slog.Logger) (*lease, error) {
 	t := &m.s.Topology
 	name := topology.PartitionConsumer(t.Consumer, p)
@@ -170,8 +170,8 @@ func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *s
 	return newLease(state, newPipelineBatches(state, &m.s, device)), nil
 }
 
-// encodeCompleted takes batches as they come from the device, in whatever order, encodes their results so that their
-// buffers are free again, and leaves the rest to the lease that each belongs to.
+// encodeCompleted receives batches as the device completes them, in any order. It encodes their results, which frees their
+// buffers, and leaves the rest to each batch's lease.
 func (m *Mode) encodeCompleted(ctx context.Context, pipe *streams.Pipeline) {
 	s := &results.Buffers{}
 	for {

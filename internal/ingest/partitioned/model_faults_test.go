@@ -9,9 +9,9 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// What the model of the lease does to workers: it gives and takes the partition, and lets things go wrong.
+// Actions of the lease model on workers: it gives and takes the partition, and injects faults.
 
-// elect gives the partition to a worker, and mostly takes it from the others.
+// elect gives the partition to a worker, and usually takes it from the others.
 func (m *leaseModel) elect() {
 	if m.random.IntN(4) > 0 && slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
 		return
@@ -29,7 +29,7 @@ func (m *leaseModel) elect() {
 	m.give(w)
 }
 
-// give tells a worker that the partition is its own, and take that it is not.
+// give tells a worker that it should have the partition. take tells it that it should not.
 func (m *leaseModel) give(w *leaseWorker) {
 	if w.wants || len(w.start) > 0 || w.dead {
 		return
@@ -48,7 +48,7 @@ func (m *leaseModel) take(w *leaseWorker) {
 	w.stop()
 }
 
-// mishap is what goes wrong.
+// mishap injects a random fault.
 func (m *leaseModel) mishap() {
 	w := m.workers[m.random.IntN(len(m.workers))]
 	switch m.random.IntN(24) {
@@ -79,7 +79,7 @@ func (m *leaseModel) mishap() {
 		m.take(w)
 		w.life()
 		if m.random.IntN(2) == 0 {
-			w.kill() // the time for draining is over
+			w.kill() // the drain has timed out
 		}
 	case 8:
 		if m.server.pin != "" {
@@ -97,7 +97,7 @@ func (m *leaseModel) mishap() {
 	}
 }
 
-// resetByAnother is a worker that notes how far the consumer has delivered, and resets it.
+// resetByAnother acts as a worker that annotates how far the consumer has delivered, and resets it.
 func (m *leaseModel) resetByAnother() {
 	m.note("the consumer is reset by another")
 	metadata := m.server.info().Config.Metadata
@@ -106,13 +106,13 @@ func (m *leaseModel) resetByAnother() {
 	m.server.reset(m.server.floorSequence)
 }
 
-// crash ends a worker's process, and starts another in its place.
+// crash ends a worker's process and starts another one.
 func (m *leaseModel) crash(w *leaseWorker) {
 	m.end(w)
 	m.newWorker(w.slot)
 }
 
-// replace starts workers in the place of those whose process has ended.
+// replace starts a new worker for each ended process.
 func (m *leaseModel) replace() {
 	for _, w := range m.workers {
 		if w.over {
@@ -121,7 +121,8 @@ func (m *leaseModel) replace() {
 	}
 }
 
-// end is the end of a worker's process. m.mu is held, as for everything that the scheduler does. Some of what it has sent may arrive later.
+// end ends a worker's process. m.mu is held, as for all actions of the scheduler. Some messages that the worker has sent may
+// arrive later.
 func (m *leaseModel) end(w *leaseWorker) {
 	w.dead = true
 	for _, c := range m.calls {

@@ -10,7 +10,8 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// modelPull is a pull: its requests at the server, the wire to the client, and what has come to the client.
+// modelPull simulates a pull: its requests at the server, the connection to the client, and the messages that the client has
+// received.
 type modelPull struct {
 	w      *leaseWorker
 	e      *modelLease
@@ -18,17 +19,17 @@ type modelPull struct {
 	broken chan error
 
 	open        bool // the server has its requests
-	leaving     bool // the client has ended it, and the server may not know
+	leaving     bool // the client has ended the pull, but the server may not know
 	request     string
 	requestTurn uint64
 	wire        []*modelMessage
 	fresh       time.Time // when the request without a pin was made
 
-	turn   uint64 // the client's
+	turn   uint64 // turn as the client knows it
 	pinned string
 }
 
-// lost has the client learn that its pin is another's: it asks again, without one. m.mu is held.
+// lost tells the client that another client is pinned. The client then makes a request without a pin. m.mu is held.
 func (p *modelPull) lost() {
 	p.request, p.pinned, p.fresh = "", "", time.Now()
 }
@@ -58,7 +59,7 @@ func (p *modelPull) next(ctx context.Context) (inflight.Incoming, error) {
 	return msg, nil
 }
 
-// learnPin is pull.Pull's way to learn the pin of a turn.
+// learnPin learns the pin of a turn in the same way as pull.Pull.
 func (p *modelPull) learnPin(ctx context.Context, turn uint64) error {
 	m := p.w.m
 	return p.w.call(ctx, "pin", false, func() error {

@@ -11,10 +11,10 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// modelBudget is how long the test runs seeds, unless MILLRACE_MODEL_FOR says otherwise.
+// modelBudget is how long the test runs seeds, unless MILLRACE_MODEL_FOR sets another duration.
 const modelBudget = 8 * time.Second
 
-// TestModelOfTheLease runs seeds until its time is over, or the one of MILLRACE_MODEL_SEED with a trace.
+// TestModelOfTheLease runs seeds until its time is over. With MILLRACE_MODEL_SEED it runs only that seed, with a trace.
 func TestModelOfTheLease(t *testing.T) {
 	t.Parallel()
 	if text := os.Getenv("MILLRACE_MODEL_SEED"); text != "" {
@@ -52,10 +52,10 @@ func TestModelOfTheLease(t *testing.T) {
 	t.Logf("%d runs of %d steps: %v", runs, steps, counts)
 }
 
-// modelEnough is how many runs it takes for everything to have happened.
+// modelEnough is the number of runs after which every event must have happened.
 const modelEnough = 500
 
-// modelMustHappen is what must have happened in that many runs, or the model shows nothing.
+// modelMustHappen lists the events that must have happened in that many runs. Otherwise the model proves nothing.
 var modelMustHappen = []string{
 	"delivered", "redelivered", "delivery lost", "read", "stored", "stored again", "result lost", "confirmation lost", "acknowledged",
 	"acknowledgement ignored", "acknowledgement lost", "request lost", "answer lost", "late request", "crashed", "frozen", "cut",
@@ -75,5 +75,5 @@ func runLeaseModel(t *testing.T, seed uint64) *leaseModel {
 	return m
 }
 
-// modelTrace is how many lines of the trace a failure shows.
+// modelTrace is the number of trace lines that a failure shows.
 const modelTrace = 60

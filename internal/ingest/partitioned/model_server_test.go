@@ -15,32 +15,32 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// modelServer is the consumer of one partition, its stream and its result stream, with the rules of nats-server 2.15
+// modelServer simulates the consumer of one partition, its stream and its result stream, with the rules of nats-server 2.15
 // (consumer.go: processAckMsgLocked, resetLocalStartingSeq, nextWaiting, setPinnedTimer). It checks the invariants.
 type modelServer struct {
 	m      *leaseModel
-	inputs []uint64 // stream sequences of the partition's messages, in order; other partitions have those between
+	inputs []uint64 // stream sequences of the partition's messages, in order; the sequences between belong to other partitions
 
 	nextSequence, nextNumber   uint64
 	floorSequence, floorNumber uint64
-	pending                    map[uint64]bool // delivered and not acknowledged: whether AckWait has passed
-	counts                     map[uint64]int  // deliveries, for redelivered messages
+	pending                    map[uint64]bool // by unacknowledged delivery: whether AckWait has passed
+	counts                     map[uint64]int  // number of deliveries, for redelivered messages
 	metadata                   map[string]string
 
 	pin     string
-	pinSeen time.Time // when the pinned client last asked for something
+	pinSeen time.Time // time of the pinned client's last request
 	pins    int
 	pulls   []*modelPull
 	skipped bool // the last delivery was lost
 
-	results   map[uint64]string // the message id of the result or dead letter of an input
-	storedAt  map[uint64]int    // the step in which that was
-	forgotten map[uint64]bool   // inputs that a lease took before a reset that nobody has noted them for
-	alone     map[uint64]int    // owners that were replaced while the annotations said that this input was alone
-	highest   uint64            // the floor's highest value so far
+	results   map[uint64]string // by input: the message id of its result or dead letter
+	storedAt  map[uint64]int    // by input: the step in which that was stored
+	forgotten map[uint64]bool   // inputs that a lease took before a reset and that no worker has annotated since
+	alone     map[uint64]int    // by input: number of owners that were replaced while the annotations named it as alone
+	highest   uint64            // highest floor so far
 }
 
-// modelStored is when the stream stored an input.
+// modelStored returns when the stream stored an input.
 func modelStored(sequence uint64) time.Time { return time.Unix(int64(sequence), 0).UTC() }
 
 func (s *modelServer) last() uint64 { return s.inputs[len(s.inputs)-1] }
@@ -53,7 +53,7 @@ func (s *modelServer) expirePin() {
 	}
 }
 
-// info is the consumer's state.
+// info returns the consumer's state.
 func (s *modelServer) info() *jetstream.ConsumerInfo {
 	s.expirePin()
 	waiting := 0
@@ -72,7 +72,7 @@ func (s *modelServer) info() *jetstream.ConsumerInfo {
 	}
 }
 
-// reset makes the consumer deliver from that floor again.
+// reset makes the consumer deliver again from that floor.
 func (s *modelServer) reset(floor uint64) {
 	s.m.did("reset")
 	if floor < s.floorSequence {
@@ -86,7 +86,7 @@ func (s *modelServer) reset(floor uint64) {
 	s.nextSequence, s.nextNumber, s.highest = floor+1, 1, floor
 }
 
-// annotate replaces the metadata, and notes when an owner is replaced while a payload was alone.
+// annotate replaces the metadata, and records when an owner is replaced while a payload was alone.
 func (s *modelServer) annotate(metadata map[string]string) {
 	before, after := s.metadata[annotationOwner], metadata[annotationOwner]
 	if alone, err := strconv.ParseUint(s.metadata[annotationAlone], 10, 64); err == nil && before != "" && after != before {
@@ -98,7 +98,7 @@ func (s *modelServer) annotate(metadata map[string]string) {
 	s.m.note("annotations: %v", s.metadata)
 }
 
-// acknowledge is what the server makes of an acknowledgement of everything up to sequence.
+// acknowledge handles an acknowledgement of everything up to sequence, as the server does.
 func (s *modelServer) acknowledge(number, sequence uint64) {
 	if sequence >= s.nextSequence || number <= s.floorNumber || sequence <= s.floorSequence {
 		s.m.did("acknowledgement ignored")
@@ -118,7 +118,7 @@ func (s *modelServer) acknowledge(number, sequence uint64) {
 	s.m.did("acknowledged")
 }
 
-// store stores a result or a dead letter; one with a known id is dropped.
+// store stores a result or a dead letter. It drops a message with a known id.
 func (s *modelServer) store(d *inflight.Delivery, id string) {
 	before, known := s.results[d.Sequence]
 	switch {
@@ -132,7 +132,7 @@ func (s *modelServer) store(d *inflight.Delivery, id string) {
 	}
 }
 
-// receiver is the pull that gets the next message; nil if none may. It pins a client if none is pinned.
+// receiver returns the pull that gets the next message, or nil if none may. It pins a client if none is pinned.
 func (s *modelServer) receiver() *modelPull {
 	s.expirePin()
 	var asking []*modelPull
@@ -140,9 +140,9 @@ func (s *modelServer) receiver() *modelPull {
 		switch {
 		case !p.open:
 		case p.leaving && s.m.random.IntN(50) == 0:
-			p.open = false // the server has processed that, though nobody waited for it
+			p.open = false // the server has processed the unsubscription, although no client waited for that
 		case p.request != "" && p.request != s.pin:
-			p.lost() // 423: the client asks again, without a pin
+			p.lost() // status 423: the client requests again, without a pin
 		case p.request == s.pin:
 			asking = append(asking, p)
 		}
@@ -158,14 +158,14 @@ func (s *modelServer) receiver() *modelPull {
 		s.pins++
 		s.pin, s.pinSeen = fmt.Sprint("pin-", s.pins), time.Now()
 		p.request, p.requestTurn = s.pin, p.requestTurn+1
-		p.fresh = time.Now().Add(-time.Duration(s.m.random.Int64N(int64(pullFor)))) // a request lasts so long
+		p.fresh = time.Now().Add(-time.Duration(s.m.random.Int64N(int64(pullFor)))) // the request was made at most pullFor ago
 		s.m.did("pinned")
 		s.m.note("%s is pinned", p.w.id)
 	}
 	return p
 }
 
-// deliver sends the next message to the pinned client: what is to be redelivered first.
+// deliver sends the next message to the pinned client. Redeliveries go first.
 func (s *modelServer) deliver() {
 	sequence := uint64(0)
 	for in, due := range s.pending {
@@ -197,7 +197,7 @@ func (s *modelServer) deliver() {
 	}
 	s.nextNumber++
 	s.m.did("delivered")
-	s.skipped = (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client passes some on to nobody
+	s.skipped = (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client drops some messages
 	if s.skipped {
 		s.m.did("delivery lost")
 		s.m.note("delivery %d of %d to %s is lost", msg.number, sequence, p.w.id)
@@ -210,7 +210,7 @@ func (s *modelServer) deliver() {
 // modelMaxPending is the consumer's MaxAckPending.
 const modelMaxPending = 30
 
-// ackWaitPasses has the server deliver something again.
+// ackWaitPasses lets AckWait expire for a delivery, so that the server redelivers it.
 func (s *modelServer) ackWaitPasses() {
 	var waiting []uint64
 	for in, due := range s.pending {
@@ -218,13 +218,13 @@ func (s *modelServer) ackWaitPasses() {
 			waiting = append(waiting, in)
 		}
 	}
-	slices.Sort(waiting) // or a seed would not replay
+	slices.Sort(waiting) // otherwise a seed would not replay
 	if len(waiting) > 0 {
 		s.pending[waiting[s.m.random.IntN(len(waiting))]] = true
 	}
 }
 
-// read is the first message of the partition from a sequence on.
+// read returns the first message of the partition from a sequence on.
 func (s *modelServer) read(from uint64) *jetstream.RawStreamMsg {
 	i, _ := slices.BinarySearch(s.inputs, from)
 	if i == len(s.inputs) {
@@ -233,7 +233,7 @@ func (s *modelServer) read(from uint64) *jetstream.RawStreamMsg {
 	return &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: s.inputs[i], Time: modelStored(s.inputs[i])}
 }
 
-// modelMessage is a message as a client has it.
+// modelMessage is a message as a client receives it.
 type modelMessage struct {
 	inflight.Incoming
 	m          *leaseModel
@@ -241,7 +241,7 @@ type modelMessage struct {
 	sequence   uint64
 	deliveries int
 	turn       uint64
-	sent       int // the step in which the server sent it; 0 for one that was read from the stream
+	sent       int // the step in which the server sent it; 0 if it was read from the stream
 	since      time.Time
 }
 
@@ -261,7 +261,7 @@ func (d *modelMessage) Metadata() (*jetstream.MsgMetadata, error) {
 	}, nil
 }
 
-// errModelLost is what a dead worker's calls return. errModelKilled says that what was computed kills the worker.
+// errModelLost is the error of a dead worker's calls. errModelKilled means that a computed payload kills the worker.
 var (
 	errModelLost   = errors.New("the worker is dead")
 	errModelKilled = errors.New("it kills the worker")

@@ -19,72 +19,73 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// The lease model runs real leases of several workers against a model of the server, in a bubble of testing/synctest. Whatever
-// a lease asks of the server or the device waits until the scheduler, which is this test, picks it. So the scheduler decides
-// in which order everything happens, when time passes, and what goes wrong in between. All of it follows from a seed.
+// The lease model runs real leases of several workers against a model of the server, in a testing/synctest bubble. Every request
+// of a lease to the server or the device waits until the scheduler, which is this test, picks it. So the scheduler decides the
+// order of all events, when time passes, and what goes wrong in between. All of it follows from a seed.
 //
-// Each run has three parts. In the first, everything goes wrong: workers crash, freeze and lose their device, the server drops
-// pins, requests and answers and deliveries and acknowledgements get lost or come late. In the second all leases end. In the
-// third nothing goes wrong any more except that single deliveries and acknowledgements get lost, and the partition moves from
-// worker to worker.
+// Each run has three parts. In the first part, everything goes wrong: workers crash, freeze and lose their device; the server
+// drops pins; requests, answers, deliveries and acknowledgements are lost or late. In the second part all leases end. In the
+// third part nothing goes wrong except that single deliveries and acknowledgements are lost, and the partition moves from worker
+// to worker.
 //
-// These invariants hold throughout:
-//   - The server counts no input as settled whose result or dead letter is not stored.
+// These invariants always hold:
+//   - The server counts an input as settled only if its result or dead letter is stored.
 //   - The acknowledgement floor never goes back.
 //   - All results of an input have one id.
 //   - An input that counts as delivered for the first time had no result when the server sent it.
 //   - A lease takes each input once, publishes inputs in their order, and takes nothing of a later turn.
-//   - A lease that does not have the partition does not reset the consumer while it knows of an owner. One that has lost it does not
-//     change the new owner's annotations, nor unpin it.
-//   - An input becomes a dead letter only if it was alone on the device as two owners were lost.
+//   - A lease that does not have the partition does not reset the consumer while it knows of an owner. A lease that has lost the
+//     partition does not change the new owner's annotations, nor unpin it.
+//   - An input becomes a dead letter only if it was alone on the device when two owners were lost.
 //
-// In the third part these hold too, for a lease that did not reset the consumer while it waited. One that did may be pinned before
-// that reset, process what it gets, and reset the consumer again. That is safe, and may cost a restart or a second computation.
+// In the third part these invariants hold too, for a lease that did not reset the consumer while it waited. A lease that did may
+// be pinned before that reset, process its deliveries, and reset the consumer again. That is safe, and may cost a restart or a
+// second computation.
 //   - No lease ends before the partition is taken away from its worker.
 //   - The server pins no client that has left.
-//   - No input that a lease has acknowledged is given to the next one.
-//   - All inputs come to have a result, and nothing is left unacknowledged.
+//   - No input that a lease has acknowledged is delivered to the next lease.
+//   - All inputs get a result, and nothing is left unacknowledged.
 
 const (
-	modelInputs  = 40     // at the start; as many again come in the third part
-	modelChaos   = 1500   // steps of the first part
-	modelPatient = 30_000 // steps that anything may take while nothing goes wrong
+	modelInputs  = 40     // at the start; the same number is added in the third part
+	modelChaos   = 1500   // number of steps in the first part
+	modelPatient = 30_000 // maximum number of steps for any wait while nothing goes wrong
 )
 
-// leaseModel is the scheduler, and what it schedules.
+// leaseModel is the scheduler and its state.
 type leaseModel struct {
 	seed     uint64
 	random   *rand.Rand
 	log      *slog.Logger
-	confirms bool // workers have each acknowledgement confirmed
+	confirms bool // workers wait for the confirmation of each acknowledgement
 	faults   bool
-	poison   int     // which input kills the worker that computes it; 0 for none
-	trouble  float64 // how often something goes wrong, of the times that it might
-	calm     bool    // the third part
+	poison   int     // the input that kills the worker that computes it; 0 for none
+	trouble  float64 // probability that a possible fault happens
+	calm     bool    // whether the third part runs
 
 	server  *modelServer
 	workers []*leaseWorker
 	made    int
 	acks    []modelAck
 	steps   int
-	begin   int // how many inputs there were before the third part
+	begin   int // number of inputs before the third part
 	all     sync.WaitGroup
 
-	mu     sync.Mutex // held while the scheduler does anything, and by workers for what both sides use
+	mu     sync.Mutex // held while the scheduler acts, and by workers for shared state
 	calls  []*modelCall
-	lossy  bool // the last acknowledgement was lost
-	active int  // leases that have not ended
+	lossy  bool // whether the last acknowledgement was lost
+	active int  // number of leases that have not ended
 
-	notes  sync.Mutex // of what follows, and of steps and calm
+	notes  sync.Mutex // guards the following fields, and steps and calm
 	counts map[string]int
 	trace  []string
 	broken string
 
-	takes map[uint64][]*modelLease // by input
-	clean map[*modelLease]uint64   // the last input that a lease of the third part has acknowledged
+	takes map[uint64][]*modelLease // the leases that took each input
+	clean map[*modelLease]uint64   // the last input that each lease of the third part has acknowledged
 }
 
-// modelAck is an acknowledgement on its way to the server.
+// modelAck is an acknowledgement in transit to the server.
 type modelAck struct {
 	w                *leaseWorker
 	number, sequence uint64
@@ -121,7 +122,7 @@ func (m *leaseModel) addInputs(n int) {
 	}
 }
 
-// did counts what happened, and note puts it into the trace. violate ends the run.
+// did counts an event, and note adds it to the trace. violate ends the run.
 func (m *leaseModel) did(what string) {
 	m.notes.Lock()
 	m.counts[what]++
@@ -161,7 +162,7 @@ func (m *leaseModel) stop() {
 	m.all.Wait()
 }
 
-// run is one run in three parts.
+// run executes one run with its three parts.
 func (m *leaseModel) run() {
 	m.start()
 	defer m.stop()
@@ -189,7 +190,7 @@ func (m *leaseModel) newWorker(slot int) {
 	m.all.Go(func() { w.run(life) })
 }
 
-// step does one thing at random, once all workers wait.
+// step performs one random action, once all workers wait.
 func (m *leaseModel) step() {
 	synctest.Wait()
 	m.mu.Lock()
@@ -227,8 +228,8 @@ func (m *leaseModel) step() {
 	}
 }
 
-// pick returns an index into calls that can be answered now; -1 if there is none. The order doesn't depend on which goroutine ran
-// first.
+// pick returns an index into calls that can be answered now, or -1 if there is none. The order doesn't depend on which goroutine
+// ran first.
 func (m *leaseModel) pick() int {
 	slices.SortFunc(m.calls, func(a, b *modelCall) int {
 		return cmp.Or(cmp.Compare(a.w.id, b.w.id), cmp.Compare(a.what, b.what), cmp.Compare(a.number, b.number))
@@ -247,7 +248,7 @@ func (m *leaseModel) pick() int {
 
 func (m *leaseModel) isFrozen(w *leaseWorker) bool { return m.steps < w.frozenUntil }
 
-// answer lets the server see a call, and the caller its answer, if neither gets lost.
+// answer applies a call at the server and returns its answer to the caller, unless one of them is lost.
 func (m *leaseModel) answer() {
 	i := m.pick()
 	if i < 0 {
@@ -285,7 +286,7 @@ func (m *leaseModel) answer() {
 	}
 }
 
-// arrive moves the next message from a wire to its client.
+// arrive moves the next message from a connection to its client.
 func (m *leaseModel) arrive() {
 	var with []*modelPull
 	for _, p := range m.server.pulls {
@@ -308,7 +309,7 @@ func (m *leaseModel) arrive() {
 	}
 }
 
-// ackArrives lets an acknowledgement arrive, or be lost.
+// ackArrives delivers an acknowledgement to the server, or loses it.
 func (m *leaseModel) ackArrives() {
 	if len(m.acks) == 0 {
 		return
@@ -344,7 +345,7 @@ func (m *leaseModel) pass() {
 	retry.Sleep(context.Background(), time.Duration(m.random.Int64N(int64(most))))
 }
 
-// quiet is the second part: all leases end, and nothing is on its way any more.
+// quiet runs the second part: all leases end, and all messages in transit arrive.
 func (m *leaseModel) quiet() {
 	m.mu.Lock()
 	m.faults = false
@@ -373,7 +374,7 @@ func (m *leaseModel) calmDown() {
 	m.notes.Unlock()
 }
 
-// handOvers is the third part: the partition goes from one worker to the next.
+// handOvers runs the third part: the partition moves from one worker to the next.
 func (m *leaseModel) handOvers() {
 	s := m.server
 	for round := range 4 {
@@ -401,7 +402,7 @@ func (m *leaseModel) handOvers() {
 	}
 }
 
-// until takes steps until done.
+// until takes steps until done returns true.
 func (m *leaseModel) until(what string, done func() bool) {
 	for range modelPatient {
 		synctest.Wait()
@@ -414,14 +415,14 @@ func (m *leaseModel) until(what string, done func() bool) {
 		slices.Sorted(maps.Keys(m.server.pending)), m.server.nextSequence, m.server.pin)
 }
 
-// count counts leases that have not ended.
+// count adds n to the number of leases that have not ended.
 func (m *leaseModel) count(n int) {
 	m.mu.Lock()
 	m.active += n
 	m.mu.Unlock()
 }
 
-// held notes that a lease got an input to process.
+// held records that a lease received an input to process.
 func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
 	m.notes.Lock()
 	calm, before := m.calm, m.takes[d.Sequence]
@@ -446,7 +447,7 @@ func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
 	}
 }
 
-// acknowledging notes that a lease sends an acknowledgement.
+// acknowledging records that a lease sends an acknowledgement.
 func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
 	m.note("%s acknowledges %d of %d", e.w.id, d.number, d.sequence)
 	m.notes.Lock()
@@ -456,7 +457,7 @@ func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
 	m.notes.Unlock()
 }
 
-// publishes notes that the server gets results of a lease, of inputs from first on.
+// publishes records that the server receives results of a lease, for inputs from first on.
 func (m *leaseModel) publishes(e *modelLease, first uint64) {
 	for _, in := range m.server.inputs {
 		if in < first && m.server.results[in] == "" && slices.Contains(m.takes[in], e) {
@@ -465,7 +466,7 @@ func (m *leaseModel) publishes(e *modelLease, first uint64) {
 	}
 }
 
-// published notes that the server stores a result of a lease.
+// published records that the server stores a result of a lease.
 func (m *leaseModel) published(e *modelLease, d *inflight.Delivery) {
 	if at, stored := m.server.storedAt[d.Sequence]; d.First && stored && at < d.Msg.(*modelMessage).sent && !m.server.forgotten[d.Sequence] {
 		m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", e.w.id, d.Sequence, at)
@@ -473,7 +474,7 @@ func (m *leaseModel) published(e *modelLease, d *inflight.Delivery) {
 	m.server.store(d, results.MessageID(d))
 }
 
-// ended notes the end of a lease.
+// ended records the end of a lease.
 func (m *leaseModel) ended(e *modelLease, err error) {
 	m.note("lease %d of %s ends: %v", e.n, e.w.id, err)
 	if err == nil || errors.Is(err, context.Canceled) {

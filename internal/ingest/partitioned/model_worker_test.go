@@ -17,40 +17,40 @@ import (
 	"millrace/internal/streams"
 )
 
-// leaseWorker is a worker of the model: a loop of real leases between a model's server, host and batches.
+// leaseWorker is a worker of the model. It runs one real lease after another with simulations of the server, host and batches.
 type leaseWorker struct {
 	m     *leaseModel
 	slot  int
 	id    string
-	start chan context.Context // one for each time that the partition becomes its own
+	start chan context.Context // receives a context each time that the worker gets the partition
 	stop  context.CancelFunc   // takes the partition away
 	wants bool
 
 	life, kill  context.CancelFunc
 	drain       context.Context
 	dead        bool
-	lost        bool // its device
-	frozenUntil int  // a step
+	lost        bool // whether its device is lost
+	frozenUntil int  // the step until which it is frozen
 	pulls       []*modelPull
-	calls       int // so far
-	leases      int // so far
+	calls       int // number of calls so far
+	leases      int // number of leases so far
 	over        bool
 }
 
-// modelLease is the server, host and batches of one lease.
+// modelLease simulates the server, host and batches of one lease.
 type modelLease struct {
 	w          *leaseWorker
 	l          *lease
 	n          int
-	waited     bool   // it has reset the consumer while it waited for the partition
-	owner      string // by the last answer about the consumer
-	holds      bool   // it has begun; nothing is annotated from another goroutine before
-	knowsOther bool   // the last answer about the consumer showed another client's pin
+	waited     bool   // whether it has reset the consumer while it waited for the partition
+	owner      string // the owner according to the last consumer info
+	holds      bool   // whether it has begun; other goroutines annotate nothing before that
+	knowsOther bool   // whether the last consumer info showed another client's pin
 	carry      inflight.Delivery
 	carrying   bool
 }
 
-// run holds leases whenever the partition is this worker's, as Mode.keep and Mode.hold do.
+// run holds leases whenever this worker should have the partition, as Mode.keep and Mode.hold do.
 func (w *leaseWorker) run(life context.Context) {
 	for !w.isGone() && life.Err() == nil {
 		select {
@@ -81,7 +81,7 @@ func (w *leaseWorker) hold(ctx context.Context) {
 	}
 }
 
-// isGone reports whether the worker is dead, or has to end because its device is lost.
+// isGone reports whether the worker is dead, or must end because its device is lost.
 func (w *leaseWorker) isGone() bool {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
@@ -96,21 +96,21 @@ func (w *leaseWorker) newLease() *modelLease {
 	return e
 }
 
-// modelCall is something that a worker asks of the server or the device, until the scheduler picks it.
+// modelCall is a worker's request to the server or the device, which waits until the scheduler picks it.
 type modelCall struct {
 	w      *leaseWorker
 	what   string
 	number int
 	apply  func() error
 	done   chan error
-	gone   bool // the caller has given up
-	local  bool // it doesn't cross the network, and can't be lost
+	gone   bool // the caller no longer waits
+	local  bool // the call doesn't use the network and can't be lost
 }
 
-// callTimeout is how long a client waits for an answer whose context has no deadline.
+// callTimeout is how long a client waits for an answer if its context has no deadline.
 const callTimeout = 5 * time.Second
 
-// call waits until the scheduler has applied what is asked, or ctx ends.
+// call waits until the scheduler has applied the call, or ctx ends.
 func (w *leaseWorker) call(ctx context.Context, what string, local bool, apply func() error) error {
 	m := w.m
 	c := &modelCall{w: w, what: what, local: local, apply: apply, done: make(chan error, 1)}
@@ -156,14 +156,14 @@ func (e *modelLease) info(ctx context.Context) (info *jetstream.ConsumerInfo, er
 	return info, nil
 }
 
-// known is what the lease knows of the consumer: whether another client is pinned, and the owner by the annotations.
+// known returns what the lease knows of the consumer: whether another client is pinned, and the annotated owner.
 func (e *modelLease) known() (other bool, owner string) {
 	e.w.m.mu.Lock()
 	defer e.w.m.mu.Unlock()
 	return e.knowsOther, e.owner
 }
 
-// reset checks that nobody resets a consumer which it knows to be another's.
+// reset checks that a lease doesn't reset a consumer when it knows that another worker owns it.
 func (e *modelLease) reset(ctx context.Context, info *jetstream.ConsumerInfo) error {
 	if other, _ := e.known(); other && !e.holds {
 		e.w.m.violate("%s resets the consumer under an owner", e.w.id)
@@ -204,7 +204,7 @@ func (e *modelLease) flush(ctx context.Context) error {
 	silent := e.w.dead || m.isFrozen(e.w)
 	m.mu.Unlock()
 	if !leaving && !silent {
-		return nil // nothing is sent that matters
+		return nil // the message has no effect here
 	}
 	return e.w.call(ctx, "flush", false, func() error {
 		for _, p := range e.w.pulls {
@@ -228,7 +228,7 @@ func (e *modelLease) pull() (leasePull, error) {
 	return p, nil
 }
 
-// The host.
+// Implementation of leaseHost.
 
 func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
 	e.w.m.held(e, d)
@@ -295,7 +295,7 @@ func (e *modelLease) confirm(ctx context.Context, msg pull.Receipt) error {
 	})
 }
 
-// The batches.
+// Implementation of leaseBatches.
 
 func (e *modelLease) await() bool {
 	if !e.carrying {
@@ -353,7 +353,7 @@ func (e *modelLease) largest() int                                      { return
 func (e *modelLease) stopPacking()                                      {}
 func (e *modelLease) stopPublishing()                                   {}
 
-// modelBatch is how many payloads a batch has at most.
+// modelBatch is the maximum number of payloads per batch.
 const modelBatch = 8
 
 func (e *modelLease) deviceFailed() error {
@@ -365,7 +365,7 @@ func (e *modelLease) deviceFailed() error {
 	return nil
 }
 
-// publish stores the results of a group; some confirmations get lost, and some results.
+// publish stores the results of a group. It loses some confirmations and some results.
 func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
 	m := e.w.m
 	for {

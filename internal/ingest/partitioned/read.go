@@ -13,11 +13,11 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// pullFor is how long a pull request lasts, and how often the server hears of a worker that is behind.
+// pullFor is the duration of a pull request. It is also the interval at which a worker that is behind contacts the server.
 const pullFor = time.Second
 
-// reader takes a lease's deliveries from the first one that the server sends this worker, in order and without a gap, and passes
-// them on to the submitter.
+// reader takes a lease's deliveries in order and without a gap, starting with the first one that the server sends this worker. It
+// passes them to the submitter.
 type reader struct {
 	*leaseState
 	batches leaseBatches
@@ -26,7 +26,7 @@ type reader struct {
 	checker *checker
 
 	pull leasePull
-	turn uint64 // this worker's name for the turn in which the lease began; see pull.Message
+	turn uint64 // number of the turn in which the lease began; see pull.Message
 }
 
 func newReader(l *leaseState, batches leaseBatches) *reader {
@@ -35,7 +35,7 @@ func newReader(l *leaseState, batches leaseBatches) *reader {
 	return &reader{leaseState: l, batches: batches, firsts: f, intake: k, checker: &checker{leaseState: l, intake: k}}
 }
 
-// run takes deliveries and passes them on, until ctx is done or the lease cannot go on. It closes out.
+// run takes deliveries and passes them on until ctx is done or the lease fails. It closes out.
 func (r *reader) run(ctx, drainCtx context.Context) error {
 	defer r.out.Close()
 	var err error
@@ -47,13 +47,14 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 	defer over()
 	go r.keepTurn(keeping)
 	var stale staleDeliveries
-	var d inflight.Delivery // one for all: it escapes to the host
+	var d inflight.Delivery // reused for all deliveries, because it escapes to the heap
 	for {
 		if err := r.next(ctx, drainCtx, &d); err != nil {
 			return err
 		}
 		if !r.begun {
-			// A stop doesn't interrupt this: half begun it could not be given up, and what it had would wait for AckWait.
+			// A stop doesn't interrupt begin. A lease that has only half begun could not be given up, and its deliveries would
+			// wait for AckWait.
 			if err := r.begin(drainCtx, &d); err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 		if stale.includes(d.ConsumerSequence) {
 			r.firsts.delivered(d.Sequence)
 			if time.Since(stale.since) > topology.PinnedFor {
-				return errGap // the first deliveries after the reset got lost
+				return errGap // the first deliveries after the reset were lost
 			}
 			continue
 		}
@@ -72,23 +73,24 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 	}
 }
 
-// staleDeliveries tells deliveries that the server sent before it reset the consumer from later ones. Their numbers rise; those
-// after the reset start from 1. An acknowledgement of a stale one would name a number that the server has yet to give.
+// staleDeliveries identifies deliveries that the server sent before it reset the consumer. Their consumer sequences rise; those
+// after the reset start from 1. An acknowledgement of a stale delivery would name a consumer sequence that the server has yet to
+// assign.
 type staleDeliveries struct {
-	expected bool // none was found to be later yet
+	expected bool // whether every delivery so far was stale
 	last     uint64
-	since    time.Time // when the consumer was reset
+	since    time.Time // time of the reset
 }
 
-// includes reports whether the delivery with that number is stale.
+// includes reports whether the delivery with that consumer sequence is stale.
 func (s *staleDeliveries) includes(number uint64) bool {
 	s.expected = s.expected && number > s.last
 	s.last = number
 	return s.expected
 }
 
-// keepTurn has the server leave the partition to this worker while the device is behind and nothing is pulled. A worker that
-// the server doesn't answer stops doing so: its batches can't be finished, and another should have the partition.
+// keepTurn keeps the partition pinned to this worker while the device is behind and nothing is pulled. It stops when the server
+// doesn't answer, because the worker's batches can't be finished then, and another worker should have the partition.
 func (r *reader) keepTurn(ctx context.Context) {
 	for retry.Sleep(ctx, pullFor) {
 		answered, cancel := context.WithTimeout(ctx, pullFor)
@@ -103,7 +105,7 @@ func (r *reader) keepTurn(ctx context.Context) {
 	}
 }
 
-// next waits for a delivery. While none arrives it checks the consumer now and then, and d holds no message.
+// next waits for a delivery. While none arrives it checks the consumer at intervals, and d holds no message.
 func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	*d = inflight.Delivery{}
 	for {
@@ -127,9 +129,9 @@ func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error
 	}
 }
 
-// begin looks at the consumer when the server has chosen this worker, with d as the first message. If that is not the first
-// delivery that the consumer ever made, another worker may have earlier ones. Then the consumer is reset: it delivers again
-// from its acknowledgement floor, with numbers from 1.
+// begin checks the consumer's state when the server has pinned this worker, with d as the first message. If d is not the
+// consumer's first delivery ever, another worker may have earlier ones. Then begin resets the consumer, which delivers again from
+// its acknowledgement floor, with consumer sequences from 1.
 func (r *reader) begin(ctx context.Context, d *inflight.Delivery) error {
 	r.turn = d.Turn
 	info, err := r.server.info(ctx)
@@ -152,7 +154,7 @@ func (r *reader) begin(ctx context.Context, d *inflight.Delivery) error {
 	return nil
 }
 
-// take enters a delivery, and passes it on if it has to be processed.
+// take records a delivery, and passes it on if it must be processed.
 func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	r.host.handing(true)
 	defer r.host.handing(false)
@@ -171,7 +173,7 @@ func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error
 	return r.checker.acknowledgeAgain(ctx, drainCtx, d.Sequence)
 }
 
-// pinned returns the pin of this worker's turn; empty while it has none.
+// pinned returns the pin of this worker's turn, or empty if it has no turn.
 func (r *reader) pinned() string {
 	if r.pull == nil {
 		return ""

@@ -6,24 +6,24 @@ import (
 )
 
 const (
-	// restartsWindow and restartsMany tell when a partition restarts too often. A worker recovers from a fault with one restart. A
-	// fault that keeps coming back needs somebody to look at it.
+	// restartsWindow and restartsMany define when a partition restarts too often. A worker recovers from a fault with one
+	// restart. A recurring fault needs an operator's attention.
 	restartsWindow = time.Minute
 	restartsMany   = 3
 
-	// restartsSay is how often the log has a warning about restarts of a partition.
+	// restartsSay is the minimum interval between two warnings about restarts of a partition.
 	restartsSay = 10 * time.Second
 )
 
-// restarts counts how often a worker begins a partition again.
+// restarts counts how often a worker restarts the lease of a partition.
 type restarts struct {
-	since  time.Time // when the window began
+	since  time.Time // start of the window
 	n      int       // restarts in the window
 	warned time.Time
-	silent int // restarts since the last line in the log
+	silent int // restarts since the last log line
 }
 
-// say notes a restart and logs it. If restarts keep coming, the line is a warning, and not every restart has one.
+// say records and logs a restart. If restarts recur, it logs warnings, and not one for every restart.
 func (r *restarts) say(log *slog.Logger, because error, now time.Time) {
 	if now.Sub(r.since) > restartsWindow {
 		r.since, r.n = now, 0

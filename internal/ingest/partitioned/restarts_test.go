@@ -7,13 +7,13 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// TestRestartsThatKeepComingAreAWarning: the first are how a worker recovers.
+// TestRestartsThatKeepComingAreAWarning: the first restarts are normal recovery.
 func TestRestartsThatKeepComingAreAWarning(t *testing.T) {
 	t.Parallel()
 	log := natstest.NewLog(t)
 	var r restarts
 	start := time.Now()
-	for i := range 100 { // 20 s
+	for i := range 100 { // 20 s in total
 		r.say(log.Logger(), errGap, start.Add(time.Duration(i)*200*time.Millisecond))
 	}
 	if info, warn := log.Count("level=INFO"), log.Count("level=WARN"); info != 2 || warn != 2 {

@@ -33,7 +33,7 @@ var until = natstest.Until
 // document is the payload of the i-th input.
 func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
 
-// rig is a server with a partitioned stream, and a client of it.
+// rig is a server with a partitioned stream and a client.
 type rig struct {
 	t        *testing.T
 	url      string
@@ -89,7 +89,7 @@ func (r *rig) publish(n int, payload func(i int) []byte) {
 	}
 }
 
-// consumer is a partition's consumer.
+// consumer returns a partition's consumer.
 func (r *rig) consumer(p int) jetstream.Consumer {
 	r.t.Helper()
 	c, err := r.js.Consumer(r.ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, p))
@@ -99,7 +99,7 @@ func (r *rig) consumer(p int) jetstream.Consumer {
 	return c
 }
 
-// partitionConfig is the configuration of a partition's consumer.
+// partitionConfig returns the configuration of a partition's consumer.
 func (r *rig) partitionConfig(p int) jetstream.ConsumerConfig {
 	r.t.Helper()
 	return r.consumer(p).CachedInfo().Config
@@ -113,7 +113,7 @@ func (r *rig) changePartition(c jetstream.ConsumerConfig) {
 	}
 }
 
-// hostPipeline makes a small pipeline on a host device.
+// hostPipeline returns a small pipeline on a host device.
 func (r *rig) hostPipeline() *streams.Pipeline {
 	r.t.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
@@ -137,7 +137,7 @@ func (r *rig) hostPipeline() *streams.Pipeline {
 	return p
 }
 
-// heldPipeline makes a pipeline whose device computes nothing before open is called.
+// heldPipeline returns a pipeline on a device that computes nothing before open is called.
 func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func()) {
 	r.t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels()})
@@ -161,7 +161,7 @@ func (r *rig) heldPipeline(batchPayloads int) (p *streams.Pipeline, open func())
 	return p, sync.OnceFunc(d.Hold())
 }
 
-// mode makes a worker's part on its own connection.
+// mode returns a worker's Mode on its own connection.
 func (r *rig) mode(pipe *streams.Pipeline) *Mode {
 	r.t.Helper()
 	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test", r.log.Logger(), func() {})
@@ -197,13 +197,13 @@ func (r *rig) mode(pipe *streams.Pipeline) *Mode {
 	return m
 }
 
-// running is a Mode at work.
+// running is a running Mode.
 type running struct {
 	*Mode
 	t      *testing.T
 	intake context.Context
 	stop   context.CancelCauseFunc
-	giveUp context.CancelFunc // ends the time for draining
+	giveUp context.CancelFunc // ends the drain
 	done   chan struct{}
 }
 
@@ -221,7 +221,7 @@ func (r *rig) run(pipe *streams.Pipeline) *running {
 	return run
 }
 
-// drain stops the worker and waits for it, for 10 s until it gives up what is in flight.
+// drain stops the worker and waits for it. After 10 s the worker abandons the batches in flight.
 func (run *running) drain() {
 	run.t.Helper()
 	run.stop(nil)
@@ -233,7 +233,7 @@ func (run *running) drain() {
 	}
 }
 
-// wantAll checks that every input from 1 to n has exactly one result, and that it is right.
+// wantAll checks that every input from 1 to n has exactly one result, and that the result is correct.
 func (r *rig) wantAll(n int, payload func(i int) []byte) {
 	r.t.Helper()
 	stream, err := r.js.Stream(r.ctx(), r.topology.ResultStream)
@@ -267,7 +267,7 @@ func (r *rig) wantAll(n int, payload func(i int) []byte) {
 	}
 }
 
-// events counts what a worker reports.
+// events counts the events that a worker reports.
 type events struct {
 	mu                             sync.Mutex
 	stored, redeliveries, restarts int
@@ -298,14 +298,14 @@ func (e *events) Redelivered()     { e.note(func() { e.redeliveries++ }) }
 func (e *events) Restarted()       { e.note(func() { e.restarts++ }) }
 func (e *events) Stalled(int)      {}
 
-// waiting is the backlog.
+// waiting returns the backlog.
 func (e *events) waiting() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.backlog
 }
 
-// disturbances is how often a partition was begun again, and how many deliveries were not the first.
+// disturbances returns the number of lease restarts and of redeliveries.
 func (e *events) disturbances() (restarts, redeliveries int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,58 +15,58 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// leaseServer is everything that a lease asks of the server. Time is not part of it: tests run a lease in a bubble of
-// testing/synctest, which has a clock of its own for timers and timeouts too.
+// leaseServer contains all requests that a lease makes to the server. Time is not part of it: tests run a lease in a
+// testing/synctest bubble, which has its own clock for timers and timeouts.
 type leaseServer interface {
 	// info returns the state of the partition's consumer.
 	info(ctx context.Context) (*jetstream.ConsumerInfo, error)
 
-	// reset makes the consumer deliver again from its acknowledgement floor on, with numbers from 1 (nats-server 2.14 or later).
-	// info is the consumer's state, and the floor is the one in it. The request may arrive late, under another owner. That
-	// owner then has the same deliveries again and misses none, even if the first of them are lost.
+	// reset makes the consumer deliver again from its acknowledgement floor on, with consumer sequences from 1 (nats-server 2.14
+	// or later). info is the consumer's state, which contains the floor. The request may arrive late, under another owner. That
+	// owner then receives the same deliveries again and misses none, even if the first of them are lost.
 	reset(ctx context.Context, info *jetstream.ConsumerInfo) error
 
-	// annotate replaces the metadata of a consumer with that configuration.
+	// annotate replaces the metadata of the consumer that has that configuration.
 	annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error
 
-	// unpin lets another client have the consumer.
+	// unpin removes the pin, so that another client can be pinned.
 	unpin(ctx context.Context) error
 
-	// read returns the first message of the partition from a stream sequence on; nil if there is none.
+	// read returns the first message of the partition from a stream sequence on, or nil if there is none.
 	read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error)
 
-	// message makes the consumer's number-th delivery of a message that was read.
+	// message returns a message that was read as the consumer's number-th delivery.
 	message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming
 
-	// flush returns when the server has processed what was sent over the connection on which inputs come.
+	// flush returns when the server has processed everything that was sent over the connection for inputs.
 	flush(ctx context.Context) error
 
-	// pull starts to pull.
+	// pull starts a pull.
 	pull() (leasePull, error)
 }
 
-// leasePull is a pull from a pinned consumer. It alone keeps the pin.
+// leasePull is a pull from a pinned consumer.
 type leasePull interface {
-	// next waits for a message. It returns pull.ErrIdle when none comes for a while.
+	// next waits for a message. It returns pull.ErrIdle if none arrives for a while.
 	next(ctx context.Context) (inflight.Incoming, error)
 
-	// pin is the server's name for this client's turn; empty while it has none.
+	// pin returns the server's id for this client's turn, or empty if it has no turn.
 	pin() string
 
-	// keep has the server keep the turn for this client.
+	// keep tells the server to keep this client pinned.
 	keep() error
 
-	// leave ends the pull. If messages of a later turn than that have come, it learns the pin of that turn.
+	// leave ends the pull. If messages of a turn after that one have arrived, it queries the pin of that later turn.
 	leave(ctx context.Context, turn uint64)
 }
 
-// consumerServer is a leaseServer: the consumer of a partition on a real server.
+// consumerServer implements leaseServer with a partition's consumer on a real server.
 type consumerServer struct {
 	js        jetstream.JetStream
-	requests  *nats.Conn // for what is asked
-	inputs    *nats.Conn // where inputs come
+	requests  *nats.Conn // connection for requests
+	inputs    *nats.Conn // connection for inputs
 	stream    string
-	name      string // the consumer's
+	name      string // name of the consumer
 	partition int
 	consumer  jetstream.Consumer
 	request   pull.Request
@@ -77,7 +77,7 @@ func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, err
 }
 
 func (s *consumerServer) reset(ctx context.Context, info *jetstream.ConsumerInfo) error {
-	if info.Config.DeliverPolicy != jetstream.DeliverAllPolicy { // the server refuses a sequence with most other policies
+	if info.Config.DeliverPolicy != jetstream.DeliverAllPolicy { // the server refuses a start sequence with most other policies
 		_, err := s.js.ResetConsumer(ctx, s.stream, s.name)
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *consumerServer) pull() (leasePull, error) {
 	return consumerPull{p}, nil
 }
 
-// consumerPull is a leasePull from a real server.
+// consumerPull implements leasePull with a real server.
 type consumerPull struct{ *pull.Pull }
 
 func (p consumerPull) next(ctx context.Context) (inflight.Incoming, error) {
@@ -135,13 +135,13 @@ func (p consumerPull) leave(ctx context.Context, turn uint64) {
 	defer p.Stop()
 	for m := range p.Rest() {
 		if m.Turn() > turn {
-			_, _ = p.Claim(ctx, m) // without the pin the next owner waits until the server drops it
+			_, _ = p.Claim(ctx, m) // without the pin the next owner must wait until the server drops it
 			return
 		}
 	}
 }
 
-// pinOf returns the pin of a partition's consumer; empty while no client is pinned.
+// pinOf returns the pin of a partition's consumer, or empty if no client is pinned.
 func pinOf(info *jetstream.ConsumerInfo) string {
 	for _, g := range info.PriorityGroups {
 		if g.Group == topology.PriorityGroup {
@@ -151,8 +151,9 @@ func pinOf(info *jetstream.ConsumerInfo) string {
 	return ""
 }
 
-// readNext reads the first message of a stream from a sequence on whose subject matches; nil if there is none. Unlike the
-// client library it also returns a message whose headers cannot be parsed, without them: they may be why it never arrived.
+// readNext reads the first message of a stream from a sequence on with a matching subject, or nil if there is none. Unlike the
+// client library, it also returns a message whose headers cannot be parsed, but without the headers. They may be why it never
+// arrived.
 func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
 	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
 	if err != nil {

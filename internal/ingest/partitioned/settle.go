@@ -13,9 +13,9 @@ type settler struct {
 	batches leaseBatches
 }
 
-// run publishes the results of one batch after another, in the order in which their payloads are in the stream, and
-// acknowledges each batch at once. It ends when no more come. After a failure it publishes nothing more: the next lease gets
-// the rest again.
+// run publishes the results of one batch after another, in the stream order of their payloads, and acknowledges each batch at
+// once. It ends when there are no more batches. After a failure it publishes nothing more, and the inputs are redelivered to the
+// next lease.
 func (s *settler) run(drainCtx context.Context) {
 	defer s.batches.stopPublishing()
 	broken := false
@@ -23,7 +23,7 @@ func (s *settler) run(drainCtx context.Context) {
 		select {
 		case <-g.Completed:
 		case <-drainCtx.Done():
-			broken = true // its batch is still on the device, and the group with it
+			broken = true // the batch is still on the device, and uses the group
 			continue
 		}
 		if !broken {
@@ -56,7 +56,7 @@ func (s *settler) settle(drainCtx context.Context, g *inflight.Batch) error {
 	err := s.acks.acknowledge(drainCtx, g)
 	g.Record.Publish = streams.Span{Start: start, End: published}
 	g.Record.Settle = streams.Span{Start: published, End: s.batches.now()}
-	if !failed { // otherwise that was reported, with the failure
+	if !failed { // after a failure, the batch has already been reported
 		s.batches.report(g)
 	}
 	return err

@@ -6,27 +6,27 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// leaseSettings tell a lease who it is and what the partition has.
+// leaseSettings identifies a lease's worker and partition, and sets the lease's limits.
 type leaseSettings struct {
-	id         string // this worker's name in annotations
+	id         string // this worker's ID in annotations
 	stream     string
 	subjects   []string // the consumer's filters, without the partition
-	maxBytes   int      // the largest payload that a batch takes
-	mostRead   int      // how many lost inputs are read at once; see fillMost
-	maxBatches int      // how many batches there can be in flight
+	maxBytes   int      // maximum payload size of a batch, in bytes
+	mostRead   int      // maximum number of lost inputs that are read at once; see fillMost
+	maxBatches int      // maximum number of batches in flight
 }
 
-// leaseState is what the parts of a lease and its batches share.
+// leaseState is the state that the parts of a lease and its batches share.
 type leaseState struct {
 	leaseSettings
 	server leaseServer
 	host   leaseHost
 	log    *slog.Logger
 
-	begun  bool                 // the server has chosen this worker, and the consumer is annotated; only the reader uses it, and end
+	begun  bool                 // whether the server has pinned this worker and the consumer is annotated; used only by the reader and end
 	out    *inflight.Queue      // from the reader to the submitter
 	order  chan *inflight.Batch // from the submitter to the settler: submitted batches, in order
-	failed chan error           // why the lease must end; room for one
+	failed chan error           // why the lease must end; holds one error
 
 	stored  *storedInputs
 	acks    *acknowledgements
@@ -45,7 +45,7 @@ func newLeaseState(s leaseSettings, server leaseServer, host leaseHost, log *slo
 	return l
 }
 
-// fail ends the lease; the first reason counts.
+// fail ends the lease. Only the first error counts.
 func (l *leaseState) fail(err error) {
 	select {
 	case l.failed <- err:

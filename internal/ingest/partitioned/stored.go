@@ -13,7 +13,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// errGap ends a lease that can't tell, or won't read, what it has not received.
+// errGap ends a lease that has missed deliveries and cannot, or does not, read them from the stream.
 var errGap = errors.New("there are deliveries that went elsewhere or got lost")
 
 // storedInputs reads a partition's inputs from the stream.
@@ -23,8 +23,8 @@ type storedInputs struct {
 	subjects []string // the consumer's filters, without the partition
 }
 
-// missing reads the partition's inputs between two sequences of the stream, both not included. It fails with errGap if there are more
-// than most.
+// missing reads the partition's inputs between two stream sequences, both exclusive. It fails with errGap if there are more than
+// most.
 func (s *storedInputs) missing(ctx context.Context, from, to uint64, most int) (found []*jetstream.RawStreamMsg, err error) {
 	for from+1 < to {
 		raw, err := s.server.read(ctx, from+1)
@@ -44,18 +44,18 @@ func (s *storedInputs) missing(ctx context.Context, from, to uint64, most int) (
 	return found, nil
 }
 
-// matches reports whether the consumer delivers messages with that subject of the partition.
+// matches reports whether the consumer delivers messages with that subject.
 func (s *storedInputs) matches(subject string) bool {
 	subject = topology.PartitionSubject(subject)
 	return slices.ContainsFunc(s.subjects, func(f string) bool { return topology.Covers(f, subject) })
 }
 
-// delivery makes the consumer's number-th delivery of a message of the stream.
+// delivery returns a message of the stream as the consumer's number-th delivery.
 func (s *storedInputs) delivery(raw *jetstream.RawStreamMsg, number uint64) inflight.Delivery {
 	msg := s.server.message(raw, number)
 	return inflight.Delivery{
 		Msg: msg, HeaderBytes: msg.HeaderBytes(),
 		Stream: s.stream, Subject: topology.PartitionSubject(raw.Subject), Sequence: raw.Sequence, ConsumerSequence: number,
-		NumDelivered: 1, Stored: raw.Time, Received: time.Now(), // not the first: nobody knows when that was
+		NumDelivered: 1, Stored: raw.Time, Received: time.Now(), // First stays false: the time of the first delivery is unknown
 	}
 }

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// submitter has a lease's inputs computed.
+// submitter submits a lease's inputs to the device.
 type submitter struct {
 	*leaseState
 	batches leaseBatches
 }
 
-// run packs and submits inputs until there are no more. With reason for caution there is one small batch at a time,
-// and the next only when it has been acknowledged.
+// run packs and submits inputs until there are no more. While caution is due, it submits one small batch at a time, and the next
+// one only after an acknowledgement.
 func (s *submitter) run(ctx context.Context) error {
 	defer s.batches.stopPacking()
 	for s.batches.await() {
@@ -42,13 +42,13 @@ func (s *submitter) run(ctx context.Context) error {
 	return nil
 }
 
-// submitAmongOthers hands a batch to the device, where others may be too.
+// submitAmongOthers submits a batch to the device, where other batches may run too.
 func (s *submitter) submitAmongOthers(b *leaseBatch) {
 	b.group.OnLeave = s.batches.share()
 	s.submit(b)
 }
 
-// submitCautiously hands over a batch that may kill the worker, and waits until it is acknowledged.
+// submitCautiously submits a batch that may kill the worker, and waits until it is acknowledged.
 func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 	g := b.group
 	n, last := len(g.Items), g.Items[len(g.Items)-1].Sequence
@@ -64,13 +64,13 @@ func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 	case <-ctx.Done():
 	}
 	if s.acks.acknowledged() < last || ctx.Err() != nil {
-		return nil // it failed, and the lease with it
+		return nil // the batch failed, and the lease with it
 	}
 	return s.caution.relax(ctx, n, s.batches.largest())
 }
 
-// probeBeforeAlone has the device prove that it works before a payload runs alone. Otherwise the death of the worker would
-// say nothing about the payload. It comes before a batch is taken, so that probes don't wait for each other's batches.
+// probeBeforeAlone probes the device before a payload runs alone. Otherwise the death of the worker would prove nothing about the
+// payload. The probe runs before a batch is taken, so that probes don't wait for each other's batches.
 func (s *submitter) probeBeforeAlone(ctx context.Context) error {
 	if due, _ := s.caution.bound(1); !due || !s.caution.alone() {
 		return nil
@@ -78,8 +78,8 @@ func (s *submitter) probeBeforeAlone(ctx context.Context) error {
 	return s.batches.probe(ctx)
 }
 
-// computeAlone has a payload computed with nothing else on the device, so that the payload is to blame if the worker dies
-// meanwhile. The annotations say so for just that time.
+// computeAlone computes a payload with nothing else on the device, so that the payload is to blame if the worker dies. The
+// annotations record the payload for exactly that time.
 func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	defer s.batches.isolate()()
 	g := b.group
@@ -94,7 +94,7 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	select {
 	case <-completed:
 	case <-ctx.Done():
-		return nil // the annotation stays: nobody knows what becomes of the payload
+		return nil // the annotation stays, because the outcome for the payload is unknown
 	}
 	if failed && s.batches.deviceFailed() != nil {
 		return nil // see end
@@ -102,10 +102,10 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	return s.notes.annotate(ctx, map[string]string{annotationAlone: ""})
 }
 
-// submit hands a batch to the device, and its group to the settler, which owns it from then on.
+// submit submits a batch to the device, and passes its group to the settler, which then owns it.
 func (s *submitter) submit(b *leaseBatch) {
 	g := b.group
 	g.Completed = make(chan struct{})
 	s.batches.submit(b)
-	s.order <- g // there is room for every group
+	s.order <- g // the channel has space for every group
 }

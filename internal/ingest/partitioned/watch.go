@@ -11,13 +11,13 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// watch asks the server about the consumers of all partitions, whichever worker has them.
+// watch queries the server about the consumers of all partitions, whichever worker owns them.
 type watch struct {
 	s       *Settings
 	members *members.Members
 	backlog *backlog
 	custody *custody
-	handing []atomic.Bool // by partition: its lease has a delivery to pass on and asks for nothing; see stall.Detector
+	handing []atomic.Bool // by partition: its lease is passing on a delivery and requests none; see stall.Detector
 }
 
 func newWatch(s *Settings, m *members.Members) *watch {
@@ -25,8 +25,8 @@ func newWatch(s *Settings, m *members.Members) *watch {
 	return &watch{s: s, members: m, backlog: newBacklog(s.Observer, n), custody: newCustody(m, n, s.Log), handing: make([]atomic.Bool, n)}
 }
 
-// run asks about one partition after the other until ctx is done, about all within stall.Interval if they are not more than a
-// hundred. A partition's own messages tell its backlog sooner, but only to the worker that has it.
+// run queries one partition after the other until ctx is done, and all of them within stall.Interval for up to about a hundred. A
+// partition's own messages report its backlog sooner, but only to its owner.
 func (w *watch) run(ctx context.Context) {
 	partitions := w.s.Topology.Partitions
 	pause := max(stall.Interval/time.Duration(partitions), leastPause)
@@ -38,7 +38,7 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// check asks the server about a partition's consumer.
+// check queries the server about a partition's consumer.
 func (w *watch) check(ctx context.Context, p int) {
 	asked, done := context.WithTimeout(ctx, stall.Interval)
 	defer done()
@@ -50,7 +50,7 @@ func (w *watch) check(ctx context.Context, p int) {
 	info := c.CachedInfo()
 	w.backlog.update(p, info.NumPending)
 	owned, _ := w.members.Standing(p)
-	// A partition of another worker is for that worker to report.
+	// The owner of a partition reports it, not this worker.
 	w.s.Stalls.Saw(p, info, w.handing[p].Load() || !owned && pinOf(info) != "", time.Now())
 	w.custody.saw(p, info, time.Now())
 }

@@ -6,13 +6,13 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// age computes, for each message taken from a queue, a moment before which it can't have arrived. Only the goroutine
-// that takes messages may use it.
+// age computes, for each message taken from a queue, a lower bound of its arrival time. Only the goroutine that takes messages
+// may use it.
 type age struct {
 	taken uint64    // number of messages taken so far
-	at    time.Time // time of the latest mark
+	at    time.Time // time of the latest call of mark
 	until uint64    // number of messages taken or waiting at that time; later messages arrived after it
-	since time.Time // arrival time for messages up to until
+	since time.Time // lower bound of the arrival time for messages up to until
 }
 
 // mark records how many messages are waiting now.
@@ -20,8 +20,8 @@ func (a *age) mark(now time.Time, waiting int) {
 	a.since, a.at, a.until = a.at, now, a.taken+uint64(waiting)
 }
 
-// took records that one message was taken and left are still waiting. It returns a moment before that message
-// arrived.
+// took records that one message was taken and left messages are still waiting. It returns a lower bound of the message's arrival
+// time.
 func (a *age) took(left int) time.Time {
 	a.taken++
 	if a.taken <= a.until {
@@ -31,6 +31,6 @@ func (a *age) took(left int) time.Time {
 	now := time.Now()
 	came := pause.Process().Since(a.at, now)
 	a.mark(now, left)
-	a.since = came // some of the waiting messages may have arrived as early
+	a.since = came // some of the waiting messages may have arrived just after that
 	return came
 }

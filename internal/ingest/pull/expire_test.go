@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestARequestWhoseEndGotLostIsForgotten: otherwise its messages would count forever, and nothing more would be
-// requested.
+// TestARequestWhoseEndGotLostIsForgotten: otherwise its messages would count forever, and no further request would be made.
 func TestARequestWhoseEndGotLostIsForgotten(t *testing.T) {
 	now := time.Now()
 	p := &requests{left: 30, room: 3000}

@@ -16,10 +16,10 @@ import (
 // the messages take.
 const answerWithin = 2 * time.Second
 
-// Fetch makes one request for up to n messages, waits for them for at most wait (0 takes only available messages),
-// and passes each to take. It returns how many arrived. Nothing ends it earlier, because messages that the server has
-// already sent would be lost to this client until AckWait. Of r it uses only the consumer and Bytes or Limit.
-// Reaching the byte limit also ends the request.
+// Fetch makes one request for up to n messages, waits for them for at most wait, and passes each to take. With wait 0 it takes
+// only available messages. It returns how many arrived. It always waits for the end of the request, because messages in transit
+// would be lost to this client until AckWait. Of r it uses only the consumer and Bytes or Limit. Reaching the byte limit also
+// ends the request.
 func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Message)) (came int, err error) {
 	in := make(chan *nats.Msg, n+spareWords)
 	inbox := nc.NewInbox()

@@ -15,17 +15,16 @@ import (
 // to get a turn.
 type inbox struct {
 	number uint64 // 1 for the first
-	prefix string // of its subjects; a request's number follows
+	prefix string // of its subjects; the request's number follows
 	sub    *nats.Subscription
-	fresh  time.Time // when the request without a pin was made
+	fresh  time.Time // when the latest request without a pin was made
 }
 
-// inboxesMost is the maximum number of inboxes of a pull. A message that arrives late on an older one is delivered
-// again.
+// inboxesMost is the maximum number of inboxes of a pull. A message that arrives late on an older inbox is redelivered.
 const inboxesMost = 4
 
-// inboxes are the inboxes of one pull. They bring everything to one channel. One goroutine opens and reads them; drain and stop
-// are for any.
+// inboxes are the inboxes of one pull. They deliver everything to one channel. Only one goroutine may open and read them. Any
+// goroutine may call drain and stop.
 type inboxes struct {
 	nc       *nats.Conn
 	consumer string
@@ -34,10 +33,10 @@ type inboxes struct {
 	ended    chan struct{} // closed when nothing more arrives on in
 	end      sync.Once     // guards the close of ended
 	opened   uint64        // number of inboxes so far
-	leaving  atomic.Bool   // drain or stop was called: nothing more is to be asked for
+	leaving  atomic.Bool   // drain or stop was called, so no more requests are made
 
 	mu   sync.Mutex
-	list []*inbox // the latest last; changed by who opens one, with mu held
+	list []*inbox // newest last; only the goroutine that opens inboxes changes it, with mu held
 }
 
 // open opens another inbox.
@@ -57,7 +56,7 @@ func (s *inboxes) open() (*inbox, error) {
 	s.opened = b.number
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leaving.Load() { // stop or drain has not seen it
+	if s.leaving.Load() { // stop or drain ran before the inbox was in the list
 		_ = b.sub.Unsubscribe()
 	}
 	s.list = append(s.list, b)
@@ -68,10 +67,10 @@ func (s *inboxes) open() (*inbox, error) {
 	return b, nil
 }
 
-// last is the latest inbox.
+// last returns the newest inbox.
 func (s *inboxes) last() *inbox { return s.list[len(s.list)-1] }
 
-// numbered is the inbox with that number; nil for one that is no more.
+// numbered returns the inbox with that number, or nil if it no longer exists.
 func (s *inboxes) numbered(number uint64) *inbox {
 	for _, b := range s.list {
 		if b.number == number {
@@ -81,7 +80,7 @@ func (s *inboxes) numbered(number uint64) *inbox {
 	return nil
 }
 
-// of returns the inbox on which raw arrived; nil if that inbox no longer exists.
+// of returns the inbox on which raw arrived, or nil if that inbox no longer exists.
 func (s *inboxes) of(raw *nats.Msg) *inbox {
 	for i := len(s.list) - 1; i >= 0; i-- {
 		if s.list[i].sub == raw.Sub {
@@ -105,17 +104,17 @@ func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
 	return number, on, err == nil
 }
 
-// drain ends the inboxes once everything that the server sent has come.
+// drain ends the inboxes after everything that the server sent has arrived.
 func (s *inboxes) drain() {
 	s.leave(func(b *inbox) { _ = b.sub.Drain() }) // it fails only if the subscription has already ended
 }
 
 // stop ends the inboxes at once.
 func (s *inboxes) stop() {
-	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // as in Drain
+	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // as in drain
 }
 
-// leave calls end for each inbox. One that is opened later ends at once.
+// leave calls end for each inbox. An inbox that is opened later ends at once.
 func (s *inboxes) leave(end func(*inbox)) {
 	s.leaving.Store(true)
 	s.mu.Lock()

@@ -8,12 +8,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Limit is the byte limit of a consumer's requests. It must be at least the size of the largest message, or the
-// consumer stalls, because the server refuses every request that its next message doesn't fit.
+// Limit is the byte limit of a consumer's requests. It must be at least the size of the largest message. Otherwise the consumer
+// stalls, because the server refuses every request that is too small for its next message.
 //
-// The server's max_payload can be raised while a worker runs. nats-server 2.15 doesn't send its clients an INFO then,
-// so the client library learns it only when it reconnects. Therefore the limit also grows when the server refuses a
-// request.
+// The server's max_payload can be raised while a worker runs. nats-server 2.15 doesn't send its clients an INFO then, so the
+// client library learns the new value only when it reconnects. Therefore the limit also grows when the server refuses a request.
 //
 // A Limit is safe for concurrent use. Several pulls of one consumer may share it.
 type Limit struct {
@@ -24,7 +23,7 @@ type Limit struct {
 }
 
 const (
-	// subjectBytes is room for the subjects of a message, which the server also counts.
+	// subjectBytes is the allowance for a message's subjects, which the server also counts.
 	subjectBytes = 64 << 10
 
 	// largest bounds the limit after refusals, unless max_payload itself is larger. The server disconnects a client
@@ -50,8 +49,8 @@ func (l *Limit) Bytes() int {
 	return n
 }
 
-// refused records that the server refused an unused request of that many bytes because the next message doesn't fit.
-// It fails if no request may ask for more.
+// refused records that the server refused an unused request of that many bytes because the next message doesn't fit. It fails if
+// a larger request isn't allowed.
 func (l *Limit) refused(asked int) error {
 	now := l.Bytes()
 	if asked < now {

@@ -20,14 +20,14 @@ type Message struct {
 	since time.Time
 }
 
-// Since returns a moment before the message arrived in this process. It is early by at most the time that earlier
-// messages waited in the client. It is zero if the moment isn't known.
+// Since returns a lower bound of the time at which the message arrived in this process. It is early by at most the time that
+// earlier messages waited in the client. It is zero if the time isn't known.
 func (m *Message) Since() time.Time { return m.since }
 
 var _ jetstream.Msg = (*Message)(nil)
 
-// Stored returns a message read from the stream, with the acknowledgements of the consumer's delivery with that
-// number, which never arrived.
+// Stored returns a message that was read from the stream. Its acknowledgements are for the consumer's delivery with that number,
+// which never arrived.
 func Stored(nc *nats.Conn, stream, consumer string, number uint64, m *jetstream.RawStreamMsg) *Message {
 	reply := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", stream, consumer, m.Sequence, number, m.Time.UnixNano())
 	return &Message{nc: nc, raw: &nats.Msg{Subject: m.Subject, Reply: reply, Header: m.Header, Data: m.Data}}
@@ -50,9 +50,9 @@ func (m *Message) Subject() string { return m.raw.Subject }
 // Reply returns the subject for acknowledgements.
 func (m *Message) Reply() string { return m.raw.Reply }
 
-// Turn returns the number of this client's turn in a priority group, which is the period of one pin. Messages have
-// the same number if the server sent them under the same pin. It depends only on this client's requests, so a
-// publisher can't influence it. It is 0 for a consumer without such a group, and for a message read from the stream.
+// Turn returns the number of this client's turn in a priority group. A turn is the period of one pin. Messages have the same
+// number if the server sent them under the same pin. The number depends only on this client's requests, so a publisher can't
+// influence it. It is 0 for a consumer without a priority group, and for a message read from the stream.
 func (m *Message) Turn() uint64 { return m.turn }
 
 // Receipt acknowledges a message. It can do so repeatedly, because an acknowledgement may get lost.
@@ -69,16 +69,16 @@ func (m *Message) Receipt() Receipt {
 	return &Message{nc: m.nc, raw: &nats.Msg{Subject: m.raw.Subject, Reply: m.raw.Reply}}
 }
 
-// The positions in a reply subject, from its end: $JS.ACK.<stream>.<consumer>.<deliveries>.<stream
-// sequence>.<consumer sequence>.<nanoseconds>.<pending>. With a domain there are more tokens before the stream, and
-// one after all others.
+// The token positions in a reply subject, counted from its end: $JS.ACK.<stream>.<consumer>.<deliveries>.<stream
+// sequence>.<consumer sequence>.<nanoseconds>.<pending>. With a domain there are more tokens before the stream, and one after all
+// others.
 const (
 	shortReply = 9
 	longReply  = 11
 )
 
-// Metadata returns the origin of the message. It fails with jetstream.ErrNotJSMessage if the message isn't from a
-// consumer.
+// Metadata returns the message's stream, consumer, sequences and time. It fails with jetstream.ErrNotJSMessage if the message
+// isn't from a consumer.
 func (m *Message) Metadata() (*jetstream.MsgMetadata, error) {
 	var array [longReply + 1]string
 	tokens := array[:0]
@@ -94,7 +94,7 @@ func (m *Message) Metadata() (*jetstream.MsgMetadata, error) {
 	meta := &jetstream.MsgMetadata{}
 	from := tokens[2:]
 	if len(tokens) >= longReply {
-		from = tokens[4:] // after the domain and the account
+		from = tokens[4:] // skip the domain and the account
 		if tokens[2] != "_" {
 			meta.Domain = tokens[2]
 		}
@@ -114,13 +114,13 @@ func (m *Message) Metadata() (*jetstream.MsgMetadata, error) {
 	return meta, nil
 }
 
-// say sends the server an acknowledgement of any kind for the message.
+// say sends an acknowledgement of any kind for the message.
 func (m *Message) say(word string) error { return m.nc.Publish(m.raw.Reply, []byte(word)) }
 
 // Ack acknowledges the message. It does not wait.
 func (m *Message) Ack() error { return m.say("+ACK") }
 
-// DoubleAck acknowledges the message and returns when the server has confirmed that.
+// DoubleAck acknowledges the message and waits until the server confirms it.
 func (m *Message) DoubleAck(ctx context.Context) error {
 	_, err := m.nc.RequestWithContext(ctx, m.raw.Reply, []byte("+ACK"))
 	return err

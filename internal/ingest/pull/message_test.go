@@ -72,7 +72,7 @@ func TestStoredMessageIsAcknowledged(t *testing.T) {
 	}
 }
 
-// TestWordsAboutAMessage sends each acknowledgement that makes the server deliver a message again, or never.
+// TestWordsAboutAMessage sends each acknowledgement that makes the server redeliver a message or stop delivering it.
 func TestWordsAboutAMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour })
@@ -94,7 +94,7 @@ func TestWordsAboutAMessage(t *testing.T) {
 	r.until("it is settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
 }
 
-// TestReceipt: a receipt keeps what an acknowledgement needs, and nothing that may be large.
+// TestReceipt: a receipt keeps only what an acknowledgement needs, and nothing that may be large.
 func TestReceipt(t *testing.T) {
 	t.Parallel()
 	whole := &Message{raw: &nats.Msg{

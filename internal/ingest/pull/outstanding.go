@@ -10,36 +10,35 @@ import (
 	"millrace/internal/ingest/capacity"
 )
 
-// outstanding is the number of requests that are pending at the server, so that the server has another request while
-// the end of one is in transit. So messages in transit and waiting in the client are bounded by twice the size of a
-// request.
+// outstanding is the number of requests that are pending at the server. With two, the server has another request while the end of
+// one is in transit. Messages in transit and waiting in the client are therefore bounded by twice the size of a request.
 const outstanding = capacity.Requests
 
 // ask is a request that is pending at the server.
 type ask struct {
-	number   uint64 // 0: there is none
+	number   uint64 // 0: no request
 	messages int    // number of messages requested
 	bytes    int
-	until    time.Time // the latest time at which it ends, reported or not
+	until    time.Time // latest time at which the request ends, even if its end isn't reported
 }
 
 // requests are the requests of one pull that are pending at the server. Only the goroutine that calls Next may use them.
 type requests struct {
 	nc      *nats.Conn
 	r       Request
-	subject string // where requests go
+	subject string // subject for requests
 	turns   *turns
 
 	live  [outstanding]ask
-	asked uint64 // number of requests so far
-	left  int    // messages that they may still deliver
-	room  int    // bytes that they may still deliver, as the server counts
-	renew bool   // forget them once all waiting messages are taken
+	asked uint64 // number of requests made so far
+	left  int    // number of messages that they may still deliver
+	room  int    // number of bytes that they may still deliver, as the server counts
+	renew bool   // treat them as ended once all waiting messages are taken
 }
 
-// refill sends requests until the intended number is pending at the server. Messages of earlier requests may still be in
-// transit, because a server with replicas reports the end of a request before it sends messages that wait for other
-// servers. So those count too.
+// refill sends requests until the intended number is pending at the server. It also counts messages of earlier requests, which
+// may still be in transit: a server with replicas reports the end of a request before it sends messages that wait for other
+// servers.
 func (q *requests) refill() error {
 	if q.left <= 0 || q.room <= 0 {
 		// The requests have delivered everything. If a request's bytes are used up exactly, the server doesn't report
@@ -57,8 +56,7 @@ func (q *requests) refill() error {
 		messages, full := q.r.Messages, q.r.bytes()
 		bytes := full
 		if none && i == 0 && !alone {
-			// The server serves requests in turns. The first of two has half the size, so that they don't end at the
-			// same time.
+			// The server serves requests in turn. The first of two has half the size, so that they don't end at the same time.
 			messages, bytes = (messages+1)/2, (bytes+1)/2
 		}
 		if q.left+messages > outstanding*q.r.Messages || q.room+bytes > outstanding*full {
@@ -66,7 +64,7 @@ func (q *requests) refill() error {
 		}
 		switch err := q.send(i, messages, bytes); {
 		case errors.Is(err, nats.ErrReconnectBufExceeded):
-			return nil // there is no connection; ask is called again when there is one
+			return nil // there is no connection; refill is called again after a reconnect
 		case err != nil:
 			return err
 		}
@@ -117,7 +115,7 @@ func (q *requests) came(raw *nats.Msg) {
 	}
 }
 
-// of is what a request asked for that the server has; the zero value where it is over.
+// of returns the pending request with that number, or the zero value if it has ended.
 func (q *requests) of(number uint64) ask {
 	for _, a := range q.live {
 		if a.number == number {

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestTurnsAreToldApart makes the server end a client's turn and give it another, while the header of every message
-// claims to be of the first.
+// TestTurnsAreToldApart makes the server end a client's turn and give it another, while the header of every message claims to
+// belong to the first.
 func TestTurnsAreToldApart(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)

@@ -1,13 +1,13 @@
 // Package pull receives messages from a JetStream pull consumer, exactly as the server sends them.
 //
-// The client library recognizes a status message of the server (a heartbeat, the end of a request, the end of the
-// consumer) by its content: no payload, and a header Status. But a producer may send such a message too, and the
-// library would then deliver the input to nobody, or end the pull. This package uses a difference that no producer
-// can influence. A message of a consumer has a reply subject for its acknowledgement, and a status message has none.
+// The client library recognizes a status message of the server (a heartbeat, the end of a request, the end of the consumer) by
+// its content: no payload, and a header Status. But a producer can publish such a message too. The library would then not deliver
+// that input, or would end the pull. This package uses a difference that no producer can influence. A message of a consumer has a
+// reply subject for its acknowledgement, and a status message has none.
 //
-// Both delivery modes pull their inputs with this package, and package lookup fetches the headers of results with it. Start reading
-// at Pull. It composes inboxes, where everything comes, turns, which tells its turns in a priority group apart, and requests, which
-// keeps enough requests with the server. Fetch is a single request.
+// Both delivery modes pull their inputs with this package, and package lookup fetches the headers of results with it. Start
+// reading at Pull. It consists of inboxes, where all messages arrive; turns, which distinguishes the client's turns in a priority
+// group; and requests, which keeps enough requests pending at the server. Fetch makes a single request.
 package pull
 
 import (
@@ -20,29 +20,29 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Pull is one continuous pull. It requests more as messages are taken. Only one goroutine may call Next. The other
+// Pull is one continuous pull. It requests more messages as messages are taken. Only one goroutine may call Next. The other
 // methods are safe for concurrent use.
 type Pull struct {
 	nc       *nats.Conn
 	r        Request
-	inboxes  inboxes  // where everything comes
-	turns    turns    // in a priority group
-	requests requests // that the server has
+	inboxes  inboxes  // where all messages arrive
+	turns    turns    // this client's turns in a priority group
+	requests requests // the requests that are pending at the server
 	silence  silence
-	age      age              // of the waiting messages
+	age      age              // arrival times of the waiting messages
 	status   chan nats.Status // signals a reconnect
 	tick     *time.Ticker
 	stop     sync.Once
 }
 
-// Open starts a pull. The caller ends it with Stop, or with Drain and by taking the remaining messages. The caller
-// must call Stop in any case.
+// Open starts a pull. The caller must call Stop, even after Drain.
 func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	p := &Pull{
 		nc: nc, r: r,
 		inboxes: inboxes{
 			nc: nc, consumer: r.Consumer, ended: make(chan struct{}),
-			// Twice everything that can be in transit: requests from before a reconnect may have been answered in full.
+			// Twice the number of messages that can be in transit: requests from before a reconnect may have been answered in
+			// full.
 			in: make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
 		},
 	}
@@ -57,7 +57,7 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	return p, nil
 }
 
-// Next returns the next message. It sends requests to the server when there is room.
+// Next returns the next message. It also sends requests to the server when fewer than the intended number are pending.
 func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	for {
 		if !p.inboxes.leaving.Load() {
@@ -88,7 +88,7 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		p.silence.quiet = 0
 		m := p.message(raw, since)
 		if p.r.Group != "" && m.turn == 0 {
-			continue // from a turn that ended long ago; the server delivers it again
+			continue // from an inbox that was closed long ago; the server redelivers it
 		}
 		if m.turn > p.turns.turn {
 			if err := p.turns.begin(ctx, m.turn); err != nil {
@@ -100,8 +100,8 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	}
 }
 
-// wait waits for the next message when all waiting messages are taken. It returns neither a message nor an error if
-// requests may have to be made again.
+// wait waits for the next message when all waiting messages are taken. It returns neither a message nor an error if requests may
+// have to be repeated.
 func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	if p.requests.renew {
 		p.requests.forget()
@@ -114,7 +114,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	case <-p.tick.C:
 		return nil, p.measure()
 	case <-p.status:
-		p.requests.renew = true // the server that had the requests may have been replaced
+		p.requests.renew = true // the server with the pending requests may have been replaced
 		return nil, nil
 	case <-p.inboxes.ended:
 		return p.last()
@@ -123,7 +123,7 @@ func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
 	}
 }
 
-// last takes a remaining message of a pull that has ended.
+// last returns a remaining message of a pull that has ended.
 func (p *Pull) last() (*nats.Msg, error) {
 	select {
 	case raw := <-p.inboxes.in:
@@ -147,7 +147,7 @@ func (p *Pull) measure() error {
 	return err
 }
 
-// handleStatus enters a word of the server. It is an error where the pull cannot go on.
+// handleStatus handles a status message. It returns an error if the pull cannot continue.
 func (p *Pull) handleStatus(raw *nats.Msg) error {
 	number, on, ours := p.inboxes.answered(raw)
 	if !ours {
@@ -192,17 +192,17 @@ func (p *Pull) refused(number uint64, raw *nats.Msg) {
 	p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
-// Claim returns the pin of the turn in which m arrived, and makes Pin return it too. It is for a client that stops
-// without having taken m with Next.
+// Claim returns the pin of the turn in which m arrived, and makes Pin return it too. It is for a client that stops before it has
+// taken m with Next.
 func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
 	return p.turns.claim(ctx, m.turn)
 }
 
-// Pin returns the server's id for this client's turn in a priority group; empty without a turn.
+// Pin returns the server's id for this client's turn in a priority group, or empty if it has no turn.
 func (p *Pull) Pin() string { return p.turns.held() }
 
-// Keep tells the server that this client still wants its turn in a priority group, although it takes no messages for
-// a while. It delivers no message, because it requests fewer bytes than any message has.
+// Keep tells the server that this client still wants its turn in a priority group, although it takes no messages for a while. It
+// makes a request with a byte limit below any message's size, so that no message is delivered.
 func (p *Pull) Keep() error {
 	pin := p.Pin()
 	if pin == "" {
@@ -212,12 +212,12 @@ func (p *Pull) Keep() error {
 	return w.send(p.nc, p.requests.subject, p.nc.NewInbox())
 }
 
-// Drain ends the pull. Messages that have arrived, or that the server sent before it received the unsubscription, can
-// still be taken. While the connection is down, the end comes late.
+// Drain ends the pull. Messages that have arrived, or that the server sent before it received the unsubscription, can still be
+// taken. While the connection is down, the end is delayed.
 func (p *Pull) Drain() { p.inboxes.drain() }
 
-// Stop ends the pull at once. Messages that haven't been taken are lost to this client, and the server delivers them
-// again after AckWait.
+// Stop ends the pull at once. Messages that haven't been taken are lost to this client, and the server redelivers them after
+// AckWait.
 func (p *Pull) Stop() {
 	p.stop.Do(func() {
 		p.inboxes.stop()

@@ -60,8 +60,8 @@ func TestAFetchedInputIsNotTakenForTheServersWord(t *testing.T) {
 	}
 }
 
-// TestEverythingComesOnce makes many requests, each of which ends by messages or by bytes. None ends by its time: if
-// the end of one were missed, the test would hang.
+// TestEverythingComesOnce makes many requests. Each of them ends by messages or by bytes, and none by its duration. If the client
+// missed the end of one, the test would hang.
 func TestEverythingComesOnce(t *testing.T) {
 	t.Parallel()
 	for name, q := range map[string]Request{
@@ -120,7 +120,7 @@ func TestBytesThatComeOutEven(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsBounded takes only one message now and then.
+// TestWhatWaitsIsBounded takes a message only now and then.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -235,8 +235,8 @@ func TestDrainedPullGivesWhatHasCome(t *testing.T) {
 	p := r.open(asking(100))
 	r.next(p)
 	out := 0
-	// The server counts a message before it writes it, and doesn't write messages that a client has unsubscribed from
-	// in between.
+	// The server counts a message before it writes it. It doesn't write messages for a subscription that the client has ended in
+	// between.
 	r.until("the server has answered both requests, and all has come", func(c *jetstream.ConsumerInfo) bool {
 		out = c.NumAckPending
 		return out == 100 && len(p.inboxes.in) >= out-1
@@ -291,7 +291,7 @@ func TestPullEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestPullGoesOnAfterARestart loses long requests with the server.
+// TestPullGoesOnAfterARestart loses long requests when the server restarts.
 func TestPullGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestRequestsAreMadeAnewAfterAReconnection: the server that had them may have been replaced, and reports nothing
-// about them. Messages that arrived before are taken first.
+// TestRequestsAreMadeAnewAfterAReconnection: the server with the pending requests may have been replaced, and reports nothing
+// about them. Messages that arrived before the reconnect are taken first.
 func TestRequestsAreMadeAnewAfterAReconnection(t *testing.T) {
 	p := &Pull{
 		inboxes:  inboxes{in: make(chan *nats.Msg, 1), ended: make(chan struct{})},

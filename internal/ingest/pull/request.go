@@ -9,20 +9,20 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Request says what to request from a consumer.
+// Request describes what to request from a consumer.
 type Request struct {
 	Stream, Consumer string
 
-	Group     string        // the priority group of a consumer that has one; empty otherwise
+	Group     string        // the consumer's priority group; empty if it has none
 	Messages  int           // maximum number of messages per request
-	Bytes     int           // maximum bytes per request, as the server counts them: at least the largest message's
+	Bytes     int           // maximum bytes per request, as the server counts them; at least the largest message
 	Limit     *Limit        // byte limit for each request; nil: Bytes applies
 	Expires   time.Duration // how long one request lasts
 	Heartbeat time.Duration // interval between heartbeats of the server; at most half of Expires
 	Idle      time.Duration // Next returns ErrIdle after this time without a message; 0: never
 }
 
-// spareWords is room for status messages besides a request's messages.
+// spareWords is the channel space for status messages in addition to a request's messages.
 const spareWords = 16
 
 // subject returns the subject for requests to a consumer.
@@ -39,7 +39,7 @@ func (r Request) bytes() int {
 // tooSmall handles a refusal of a request of asked bytes. It fails if a larger request wouldn't help.
 func (r Request) tooSmall(raw *nats.Msg, asked int) error {
 	if r.Limit == nil || !strings.EqualFold(raw.Header.Get("Description"), conflictSize) || unused(raw, bytesHeader) < asked {
-		return nil // it ended for another reason, or after it delivered something
+		return nil // the request ended for another reason, or after it delivered a message
 	}
 	return r.Limit.refused(asked)
 }
@@ -55,7 +55,7 @@ type wire struct {
 	Pin       string        `json:"id,omitempty"`
 }
 
-// send sends w to subject. The answers go to reply.
+// send publishes w on subject. The answers go to reply.
 func (w wire) send(nc *nats.Conn, subject, reply string) error {
 	text, err := json.Marshal(w)
 	if err == nil {

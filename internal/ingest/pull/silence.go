@@ -5,13 +5,13 @@ import "time"
 // ticksPerBeat is how often silence is measured per heartbeat.
 const ticksPerBeat = 2
 
-// silence measures for how long the server has sent nothing, and for how long it has sent no message.
+// silence measures how long the server has sent nothing, and how long it has sent no message.
 type silence struct {
 	mute  int // ticks without anything from the server
 	quiet int // ticks without a message
 }
 
-// tick counts one tick. It says whether the requests are to be made anew, and fails with ErrSilent or ErrIdle.
+// tick counts one tick. renew reports whether the requests must be repeated. tick fails with ErrSilent or ErrIdle.
 func (s *silence) tick(r Request, connected bool) (renew bool, err error) {
 	if !connected {
 		s.mute = 0 // without a connection silence is expected, and a reconnect is signalled

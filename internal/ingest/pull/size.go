@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	// RequestBytes is the byte limit of a request if the largest message is smaller. A pull has two requests at once.
-	// The server disconnects a client as a slow consumer if more than 64 MiB are pending for it. Values of 4 to 8 MiB
-	// worked well.
+	// RequestBytes is the byte limit of a request, unless the largest message is larger. A pull has two requests at once. The
+	// server disconnects a client as a slow consumer if more than 64 MiB are pending for it. Values of 4 to 8 MiB worked well.
 	RequestBytes = 2 << 20
 
 	// heartbeat is the interval between heartbeats of the server. After two missing heartbeats the pull is started
 	// again.
 	heartbeat = 2 * time.Second
 
-	// BeatsPerRequest is the duration of a request in heartbeats.
+	// BeatsPerRequest is the duration of a request, in heartbeats.
 	BeatsPerRequest = 3
 
 	// LeastMessages is the smallest number of messages that a request asks for.
@@ -33,9 +32,9 @@ const (
 // Size bounds a request's messages, bytes and duration.
 type Size struct {
 	Messages int
-	Least    int           // bytes that a request asks for, unless the largest message has more
+	Least    int           // byte limit of a request, unless the largest message is larger
 	Most     int           // the consumer's own bound (max_request_max_bytes); 0 for none
-	Beat     time.Duration // between two heartbeats
+	Beat     time.Duration // interval between heartbeats
 }
 
 // NewSize returns the fastest size that a consumer allows. A consumer refuses a request that exceeds its own bounds.
@@ -50,8 +49,8 @@ func NewSize(c jetstream.ConsumerConfig) Size {
 	return s
 }
 
-// Within returns the size with which a pull over nc holds at most share bytes in the client. It still allows the largest message, or
-// the consumer would stall.
+// Within returns s reduced so that a pull over nc holds at most share bytes in the client. It still allows the largest message,
+// because otherwise the consumer would stall.
 func (s Size) Within(share int, nc *nats.Conn) Size {
 	share /= outstanding
 	s.Least = min(s.Least, share/2)

@@ -16,7 +16,7 @@ const (
 	wordExpired    = "408" // the request has expired
 	wordConflict   = "409" // the request has ended, for the reason that follows
 	wordRequired   = "412"
-	wordPinned     = "423" // another client has the turn
+	wordPinned     = "423" // another client is pinned
 	wordNobody     = "503" // no server answers for the consumer
 	pendingHeader  = "Nats-Pending-Messages"
 	bytesHeader    = "Nats-Pending-Bytes"
@@ -29,7 +29,7 @@ const (
 // conflictSize is the server's reason for ending a request that its next message doesn't fit.
 const conflictSize = "message size exceeds maxbytes"
 
-// fatal returns the error for a conflict that no further request would resolve.
+// fatal returns an error for a conflict that no further request would resolve, and nil for any other.
 func fatal(why string) error {
 	switch low := strings.ToLower(why); {
 	case strings.Contains(low, conflictGone):
@@ -40,7 +40,7 @@ func fatal(why string) error {
 	return nil
 }
 
-// unused returns how much more an ended request could have delivered, according to that header.
+// unused returns how much more an ended request could have delivered, according to the given header.
 func unused(raw *nats.Msg, header string) int {
 	n, err := strconv.Atoi(raw.Header.Get(header))
 	if err != nil || n < 0 {

@@ -26,7 +26,7 @@ func inGroup() Request {
 	return q
 }
 
-// TestAnothersTurnComes: the first client sends nothing more.
+// TestAnothersTurnComes: the first client sends nothing more, so the server pins the other.
 func TestAnothersTurnComes(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
@@ -72,7 +72,8 @@ func TestATurnIsKept(t *testing.T) {
 	}
 }
 
-// TestATurnThatWasLostComesAgain: the first client still names the pin of its old turn, and is told that it is over.
+// TestATurnThatWasLostComesAgain: the first client still names the pin of its old turn, and the server reports that the turn is
+// over.
 func TestATurnThatWasLostComesAgain(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)

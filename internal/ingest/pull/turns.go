@@ -11,22 +11,22 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A consumer with a pinned priority group serves only requests that name the pin of its one client. A request without
-// a pin waits until nobody is pinned. When the server serves it, it pins the client, and the request stays under that
-// pin. So all messages of one request arrive under one pin. A client without a pin makes one request at a time, each
-// on its own inbox, and requests under the resulting pin use the same inbox. So the inbox of a message identifies the
-// turn of this client in which the server sent it.
+// A consumer with a pinned priority group serves only requests that name the pin of its one client. A request without a pin waits
+// until no client is pinned. When the server serves it, it pins the client, and the request stays under that pin. So all messages
+// of one request arrive under one pin. A client without a pin makes one request at a time, each on its own inbox, and requests
+// under the resulting pin use the same inbox. So the inbox of a message identifies the turn of this client in which the server
+// sent it.
 //
-// The server also adds the pin to the header of every message (Nats-Pin-Id). The client ignores it, because a
-// publisher can send that header too, and can hide the server's line with a malformed header block.
+// The server also adds the pin to the header of every message (Nats-Pin-Id). The client ignores it, because a publisher can send
+// that header too, and can hide the server's line with a malformed header block.
 
-// turns are the turns of this client in the priority group of a consumer, and the server's name for the current one.
+// turns tracks this client's turns in the priority group of a consumer, and the server's id for the current one.
 type turns struct {
 	nc                      *nats.Conn
 	stream, consumer, group string
 	inboxes                 *inboxes
 
-	turn   uint64 // number of the inbox of this client's turn; 0 before the first
+	turn   uint64 // inbox number of this client's turn; 0 before the first
 	unused bool   // the last request without a pin ended without delivering anything, so its inbox can be reused
 
 	mu  sync.Mutex
@@ -84,7 +84,7 @@ func (t *turns) begin(ctx context.Context, turn uint64) error {
 	return nil
 }
 
-// claim returns the pin of that turn, which is the current one from then on.
+// claim returns the pin of that turn, and makes it the current turn.
 func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 	if pin := t.held(); pin != "" && turn == t.turn {
 		return pin, nil
@@ -95,9 +95,8 @@ func (t *turns) claim(ctx context.Context, turn uint64) (string, error) {
 	return t.held(), nil
 }
 
-// askPin queries the server for the pinned client. It is this client in its turn if the answer arrives within the
-// lifetime of an unused pin, counted from the first request of the turn. The server can't have pinned another client
-// sooner.
+// askPin queries the server for the pinned client. The answer is this client's pin in that turn if it arrives within the lifetime
+// of an unused pin, counted from the first request of the turn. The server can't have pinned another client sooner.
 func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, infoTimeout)
 	defer cancel()
@@ -136,15 +135,15 @@ func (t *turns) askPin(ctx context.Context, turn uint64) (string, error) {
 	return "", errPinUnknown
 }
 
-// Bytes that the server adds to a message's header for its pin, after it has counted the message.
+// The number of bytes that the server adds to a message's header for its pin, after it has counted the message.
 const (
 	pinLine   = len("Nats-Pin-Id: \r\n")
 	newHeader = len("NATS/1.0\r\n\r\n")
 )
 
-// added returns how many bytes of a message the server didn't count, which are the bytes of the pin. The server gave
-// a header to a message that was stored without one. (A message that was stored with an empty header looks the same,
-// and then newHeader bytes too few are counted.)
+// added returns the number of bytes of a message that the server didn't count, which are the bytes of the pin. The server adds a
+// whole header to a message that was stored without one. (A message that was stored with an empty header looks the same, so
+// newHeader bytes too few are counted for it.)
 func (t *turns) added(raw *nats.Msg) int {
 	added := pinLine + len(t.pin)
 	if header := raw.Size() - len(raw.Subject) - len(raw.Reply) - len(raw.Data); header == added+newHeader {
@@ -166,22 +165,22 @@ func (t *turns) lose(turn uint64) {
 	}
 }
 
-// held is the pin of the current turn; empty while this client has none.
+// held returns the pin of the current turn, or empty if this client has no turn.
 func (t *turns) held() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pin
 }
 
-// alone says whether only one request may be with the server: this client is in a priority group and has no pin.
+// alone reports whether only one request may be pending at the server, because this client is in a priority group and has no pin.
 func (t *turns) alone() bool { return t.group != "" && t.held() == "" }
 
-// unspent notes that a request on that inbox ended and had brought nothing.
+// unspent records that a request on that inbox ended without delivering a message.
 func (t *turns) unspent(on *inbox) {
 	if on.number > t.turn {
 		t.unused = true
 	}
 }
 
-// unsent notes that a request with that pin was not made, so that nothing can come on its inbox.
+// unsent records that a request with that pin was not made, so that no message can arrive on its inbox.
 func (t *turns) unsent(pin string) { t.unused = t.unused || pin == "" }

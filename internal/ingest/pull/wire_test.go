@@ -18,8 +18,8 @@ func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// TestADelayIsInNanoseconds: the server reads it that way. In another unit, a payload that is given back for a second
-// would be redelivered at once.
+// TestADelayIsInNanoseconds: the server reads the delay in nanoseconds. In another unit, a payload that is given back for a
+// second would be redelivered at once.
 func TestADelayIsInNanoseconds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -68,8 +68,7 @@ func TestKeepingATurnAsksForNoMessage(t *testing.T) {
 	}
 }
 
-// TestARequestThatEndsWithoutACountIsOneOfNone: the server that reports this has none of the requests, so all are
-// made again.
+// TestARequestThatEndsWithoutACountIsOneOfNone: a server that reports no count has none of the requests, so all are repeated.
 func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 	t.Parallel()
 	for counted, header := range map[bool]nats.Header{

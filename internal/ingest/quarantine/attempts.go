@@ -16,22 +16,23 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// Before a worker with shared delivery tries a payload alone, it notes that in the consumer's metadata, and removes the note afterwards.
-// A note that stays tells that the process died of the try, on a device that had just passed a probe. A death at any other moment says
-// nothing about the payload. Only payloads that are tried alone have a note, so there are few.
+// Before a worker with shared delivery tries a payload alone, it writes a note to the consumer's metadata, and removes the note
+// afterwards. If a note stays, the process died during the try, on a device that had just passed a probe. A death at any other
+// time proves nothing about the payload. Only payloads that are tried alone have a note, so there are few.
 
 // noteKey is the prefix of a note's key. The payload's stream sequence follows.
 const noteKey = "millrace-alone-"
 
 // attemptNote is the value of a note.
 type attemptNote struct {
-	begun  int       // tries alone in which the process died
+	begun  int       // number of tries alone in which the process died
 	stored time.Time // when the stream stored the payload, because a recreated stream reuses sequences
 }
 
 func (m attemptNote) String() string { return fmt.Sprintf("%d %d", m.begun, m.stored.UnixNano()) }
 
-// parseAttemptNote parses the note of the payload that was stored then. A note of another payload or form counts no try.
+// parseAttemptNote parses the note of the payload that was stored at that time. A note of another payload or an unknown form
+// counts no try.
 func parseAttemptNote(text string, stored time.Time) attemptNote {
 	var begun int
 	var at int64
@@ -41,17 +42,17 @@ func parseAttemptNote(text string, stored time.Time) attemptNote {
 	return attemptNote{begun, stored}
 }
 
-// Attempts keeps these notes and asks the server about the consumer. Only the goroutine that pulls may note.
+// Attempts keeps these notes and queries the consumer's state. Only the goroutine that pulls may write notes.
 type Attempts struct {
 	JS       jetstream.JetStream
 	Consumer jetstream.Consumer
 	Stream   string
 	Log      *slog.Logger
-	noNotes  time.Time // until when it does not try to note, after the server refused
+	noNotes  time.Time // after a refusal by the server, no notes are written until then
 }
 
-// begin notes that a payload is about to be tried alone. It returns in how many tries before a process died. After LoneRuns of them it
-// notes nothing.
+// begin writes a note before a payload is tried alone. It returns the number of earlier tries in which a process died. If that is
+// LoneRuns or more, it writes no note.
 func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, err error) {
 	if time.Now().Before(a.noNotes) {
 		return 0, errNoNotes
@@ -70,7 +71,7 @@ func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, 
 	return begun, err
 }
 
-// note changes the note of a payload. It removes a note that counts no try, and notes of payloads that are settled.
+// note changes the note of a payload. It removes a note that counts no try, and the notes of settled payloads.
 func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(before attemptNote) attemptNote) error {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
@@ -101,15 +102,16 @@ func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(b
 	return err
 }
 
-// noNotesFor is how long a worker waits after the server refused a note, since each refusal may take natsconn.RequestTimeout.
+// noNotesFor is how long a worker writes no notes after the server refused one, because each refusal may take
+// natsconn.RequestTimeout.
 const noNotesFor = time.Minute
 
 var errNoNotes = errors.New("the server did not take a note a moment ago")
 
-// eraseTries is how often erase tries. A note that stays counts as a death.
+// eraseTries is the number of attempts to erase a note. A note that stays counts as a death.
 const eraseTries = 3
 
-// erase removes the note of a payload that was tried while the process lives, even if the drain has ended.
+// erase removes the note of a payload after the process has survived its try. It does so even after the drain has ended.
 func (a *Attempts) erase(d *inflight.Delivery) {
 	nothing := func(attemptNote) attemptNote { return attemptNote{} }
 	err := a.note(context.Background(), d, nothing)
@@ -122,7 +124,8 @@ func (a *Attempts) erase(d *inflight.Delivery) {
 	}
 }
 
-// idle reports whether the payload that is tried is the consumer's only one, so that no other can show whether the device works.
+// idle reports whether the payload that is being tried is the consumer's only one, so that no other can show whether the device
+// works.
 func (a *Attempts) idle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
@@ -130,7 +133,7 @@ func (a *Attempts) idle(ctx context.Context) bool {
 	return err == nil && info.NumPending == 0 && info.NumAckPending <= 1
 }
 
-// outstanding returns how many deliveries are not settled, and how many of those are redeliveries.
+// outstanding returns the number of unsettled deliveries, and how many of those are redeliveries.
 func (a *Attempts) outstanding(ctx context.Context) (all, redelivered int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()

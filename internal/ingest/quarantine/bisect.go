@@ -10,25 +10,25 @@ import (
 
 // Search runs parts of a failed batch again. Each delivery mode has one.
 type Search interface {
-	// Run computes items in a batch of their own, and keeps the results if they come right.
+	// Run computes items in their own batch, and keeps the results if it succeeds.
 	Run(ctx context.Context, items []int) error
 
 	// Probe checks that the device works.
 	Probe(ctx context.Context) error
 
-	// Aside takes items that could not be computed, though no operator failed on them. An error ends the search.
+	// Aside takes items that could not be computed for a reason other than an operator failure. An error ends the search.
 	Aside(ctx context.Context, items []int, err error) error
 }
 
-// Failing is a payload on which the operators failed alone.
+// Failing is a payload on which the operators failed when it ran alone.
 type Failing struct {
 	Item int // index in the batch
 	Err  error
 }
 
 // FindFailing finds the items on which the operators fail alone, after they failed on all of them together with err. It tries all
-// others first, and probes the device before and after each failure that counts. On an error it returns no item, and some may not have
-// been tried.
+// others first, and probes the device before and after each failure that counts. If it returns an error, it returns no items, and
+// some may not have been tried.
 func FindFailing(ctx context.Context, r Search, items []int, err error) ([]Failing, error) {
 	if err := r.Probe(ctx); err != nil {
 		return nil, err
@@ -40,8 +40,8 @@ func FindFailing(ctx context.Context, r Search, items []int, err error) ([]Faili
 	return confirm(ctx, r, suspects)
 }
 
-// OperatorFailed reports whether a payload may be the cause of err: the device is not known to be lost, memory did not run out, and the
-// context did not end. Probes and other payloads decide whether a payload is the cause.
+// OperatorFailed reports whether a payload may be the cause of err: the device is not known to be lost, memory did not run out,
+// and the context did not end. Probes and other payloads then decide whether a payload is the cause.
 func OperatorFailed(err error) bool {
 	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
@@ -71,7 +71,7 @@ func search(ctx context.Context, r Search, items []int, err error, found []Faili
 	return found, nil
 }
 
-// confirm runs each of suspects alone once more, between probes, and returns those on which the operators fail again.
+// confirm runs each of suspects alone once more, between probes, and returns the payloads on which the operators fail again.
 func confirm(ctx context.Context, r Search, suspects []Failing) (guilty []Failing, err error) {
 	for _, s := range suspects {
 		if err := r.Probe(ctx); err != nil {

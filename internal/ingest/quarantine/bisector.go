@@ -13,13 +13,13 @@ type failed struct {
 	g    *inflight.Batch // its deliveries, which hold memory until they are settled
 }
 
-// Bisector looks for the payloads to blame in batches that failed, one batch at a time.
+// Bisector searches failed batches for the payloads to blame, one batch at a time.
 type Bisector struct {
 	queue chan failed
 	trier *tester
 }
 
-// NewBisector makes a Bisector. At most so many batches wait for it. Others are given back.
+// NewBisector returns a Bisector. At most most batches wait for it. Further batches are given back.
 func NewBisector(i Isolation, most int) *Bisector {
 	return &Bisector{queue: make(chan failed, most), trier: newTester(i)}
 }
@@ -53,14 +53,14 @@ func (s *Bisector) Run(done <-chan struct{}, drainCtx context.Context) {
 			if err == nil {
 				err = context.Canceled
 			}
-			s.giveBack(f.g, err) // what a lost device or the end of the drain left
+			s.giveBack(f.g, err) // the items that remain after a lost device or the end of the drain
 		case <-done:
 			return
 		}
 	}
 }
 
-// giveBack gives back what is left of a batch.
+// giveBack gives back the unsettled deliveries of a batch.
 func (s *Bisector) giveBack(g *inflight.Batch, why error) {
 	for _, i := range g.Unsettled() {
 		g.Settle(i)

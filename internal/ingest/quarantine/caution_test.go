@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestCautionFollowsWhatTheConsumerSays: begun with reason for the utmost care, a worker goes on as carefully as what is
-// outstanding gives reason for.
+// TestCautionFollowsWhatTheConsumerSays: a worker starts in strict mode, and then follows the consumer's outstanding deliveries.
 func TestCautionFollowsWhatTheConsumerSays(t *testing.T) {
 	start := time.Unix(1000, 0)
 	const horizon = time.Minute

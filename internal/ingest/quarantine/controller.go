@@ -8,31 +8,31 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// environment is what a Controller needs of the worker. The model test simulates it.
+// environment is the part of the worker that a Controller needs. The model test simulates it.
 type environment interface {
-	// fetch asks the server for up to n deliveries and passes each that must be processed to take. It returns how many
-	// came. If wait is set, it waits a while for the first.
+	// fetch requests up to n deliveries and passes each that must be processed to take. It returns how many arrived. If wait is
+	// set, it waits a while for the first.
 	fetch(ctx context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error)
 
-	// outstanding returns how many deliveries are not settled, by any worker, and how many of those are redeliveries.
+	// outstanding returns the number of unsettled deliveries of all workers, and how many of those are redeliveries.
 	outstanding(ctx context.Context) (all, redelivered int, err error)
 
-	// quiet waits until all but mine of the worker's deliveries are settled and the server knows it.
+	// quiet waits until all but mine of the worker's deliveries are settled, and the server has processed that.
 	quiet(ctx context.Context, mine int) error
 
-	// flow processes items of g that were never delivered before, outside quarantine. They leave g.
+	// flow processes items of g that were never delivered before, outside quarantine. It removes them from g.
 	flow(ctx context.Context, g *inflight.Batch, items []int) error
 
-	// try runs items of g in an isolated batch, with nothing else on the devices, and settles each. It returns an error if
-	// the device is lost or the drain ends.
+	// try runs items of g in an isolated batch, with nothing else on the devices, and settles each. It returns an error if the
+	// device is lost or the drain ends.
 	try(ctx context.Context, g *inflight.Batch, items []int) error
 
 	now() time.Time
 }
 
-// Controller pulls while quarantined payloads may come. It holds no more deliveries than it tries at once, and tries one level at a time
-// with nothing else in flight. So each delivery of a payload counts one try, and after a crash the delivery counts tell the next process
-// which payloads may be to blame.
+// Controller pulls while quarantined payloads may come. It holds no more deliveries than it can try at once, and tries one level
+// at a time with nothing else in flight. So each delivery of a payload counts one try. After a crash, the delivery counts tell
+// the next process which payloads may be to blame.
 type Controller struct {
 	around    environment
 	levels    Levels
@@ -42,10 +42,10 @@ type Controller struct {
 	checkedAt time.Time // when the consumer was last checked
 }
 
-// checkEvery is how often the Controller asks the consumer whether quarantined payloads are left.
+// checkEvery is the interval at which the Controller queries the consumer for quarantined payloads.
 const checkEvery = time.Second
 
-// Begin asks whether an earlier process left deliveries unsettled. Without an answer it assumes the worst.
+// Begin checks whether an earlier process left deliveries unsettled. If the query fails, Begin assumes that it did.
 func (c *Controller) Begin(ctx context.Context) {
 	all, redelivered, err := c.around.outstanding(ctx)
 	if err != nil {
@@ -65,7 +65,8 @@ func (c *Controller) SetAside(d inflight.Delivery) {
 	c.held.add(d)
 }
 
-// Run pulls and tries deliveries until no quarantined payload can come, or ctx is done. After ctx is done, the held set may not be empty.
+// Run pulls and tries deliveries until no quarantined payload can come, or ctx is done. In the second case, the held set may not
+// be empty.
 func (c *Controller) Run(ctx context.Context) error {
 	for {
 		if err := c.Play(ctx); err != nil {
@@ -84,7 +85,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// gather fills the held set with what can be tried at once. The server delivers redeliveries before new messages.
+// gather fills the held set with deliveries that can be tried at once. The server sends redeliveries before new messages.
 func (c *Controller) gather(ctx context.Context) (came int, err error) {
 	take := c.SetAside
 	came, err = c.around.fetch(ctx, 1, true, take)
@@ -98,8 +99,8 @@ func (c *Controller) gather(ctx context.Context) (came int, err error) {
 	return came, err
 }
 
-// stride is how many deliveries one fetch may bring. A payload's level is known only once it is delivered, so in strict mode they come
-// one by one.
+// stride returns the maximum number of deliveries per fetch. A payload's level is known only once it is delivered, so in strict
+// mode they come one by one.
 func (c *Controller) stride() int {
 	if c.caution.level(c.around.now()) == strict {
 		return 1
@@ -107,7 +108,7 @@ func (c *Controller) stride() int {
 	return c.levels.size(2)
 }
 
-// check asks whether quarantined payloads are left.
+// check queries whether quarantined payloads are left.
 func (c *Controller) check(ctx context.Context, now time.Time) {
 	c.checkedAt = now
 	if all, redelivered, err := c.around.outstanding(ctx); err == nil {
@@ -143,7 +144,7 @@ func (c *Controller) Play(ctx context.Context) error {
 	return nil
 }
 
-// Leave passes what is left in the held set to unread.
+// Leave passes the remaining deliveries of the held set to unread.
 func (c *Controller) Leave(unread func(inflight.Delivery)) {
 	for _, i := range c.held.left {
 		c.held.g.Settle(i)

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// settledServer is one on which nobody has anything.
+// settledServer simulates a server without outstanding deliveries.
 type settledServer struct{ environment }
 
 func (settledServer) now() time.Time { return time.Unix(1000, 0) }
@@ -17,7 +17,8 @@ func (settledServer) outstanding(context.Context) (all, redelivered int, err err
 
 func (settledServer) quiet(context.Context, int) error { return nil }
 
-// Suspects in hand that there is no time left to try go back, so that they come again at once and not after AckWait.
+// TestSuspectsInHandAtTheEndAreLeft: if no time is left to try the held set, its payloads are given back, so that they are
+// redelivered at once and not after AckWait.
 func TestSuspectsInHandAtTheEndAreLeft(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()

@@ -12,39 +12,38 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// A model of everything around careful pulling: a server that counts deliveries, a device that is lost with every
-// batch that has a poisonous payload in it, and a process that dies of it. What is under test is the code that the
-// worker runs.
+// A model of everything around isolated pulling: a server that counts deliveries, a device that is lost with every batch that
+// contains a poisonous payload, and a process that dies because of that. The Controller under test is the worker's own code.
 
 // modelMsg is a payload in the model.
 type modelMsg struct {
 	stored time.Duration // when it is published
 	poison bool
-	count  int           // deliveries
-	due    time.Duration // when it is delivered again if nobody settles it
+	count  int           // number of deliveries
+	due    time.Duration // when it is redelivered if it is not settled
 
 	done, dead bool
-	lone       int // how often it ran alone
-	begun      int // as tryMark
+	lone       int // number of times that it ran alone
+	begun      int // as in attemptNote
 }
 
-// crashModel is a server and the way its workers die.
+// crashModel simulates a server and how its workers die.
 type crashModel struct {
 	rng     *rand.Rand
 	levels  Levels
 	ackWait time.Duration
-	ahead   int  // deliveries that are pulled ahead while all is calm
-	hard    bool // processes die without a word; otherwise they give back what they have
-	jumbled bool // what is delivered again comes in any order
-	mishaps int  // one batch in so many has another end of the process: the device is lost by no kernel, or a reboot; 0 for none
+	ahead   int  // deliveries that are prefetched while there is no quarantine
+	hard    bool // processes die abruptly; otherwise they give back their deliveries
+	jumbled bool // redeliveries come in any order
+	mishaps int  // one in this many batches ends the process for another reason, such as a device loss without a kernel or a reboot; 0 for none
 
 	clock   time.Duration
 	msgs    []modelMsg
-	fresh   int   // the next message never delivered
-	mine    []int // delivered to the process that lives, and not settled
-	crashes int   // by poisonous payloads
-	others  int   // by anything else
-	worst   int   // the highest level of a good payload
+	fresh   int   // the next message that was never delivered
+	mine    []int // delivered to the running process and not settled
+	crashes int   // number of crashes because of poisonous payloads
+	others  int   // number of crashes for any other reason
+	worst   int   // highest level of a good payload
 }
 
 // errDied ends a process of the model.
@@ -52,7 +51,7 @@ var errDied = errors.New("died")
 
 func (m *crashModel) now() time.Time { return time.Unix(0, 0).Add(m.clock) }
 
-// ready is the message that the server would deliver now: one to be delivered again before a fresh one. -1 is none.
+// ready returns the message that the server would deliver now, or -1 if there is none. Redeliveries come before new messages.
 func (m *crashModel) ready() int {
 	best, seen := -1, 0
 	for i := range m.fresh {
@@ -72,7 +71,7 @@ func (m *crashModel) ready() int {
 	return best
 }
 
-// deliver gives the process a message.
+// deliver delivers a message to the process.
 func (m *crashModel) deliver(i int, take func(inflight.Delivery)) {
 	msg := &m.msgs[i]
 	msg.count++
@@ -143,7 +142,7 @@ func (m *crashModel) try(_ context.Context, g *inflight.Batch, items []int) erro
 		return nil
 	}
 	if m.mishap() {
-		return m.die(g, items, nil, false) // before it was marked, or it is a loss that says so
+		return m.die(g, items, nil, false) // the process died before the note, or the loss was reported as such
 	}
 	msg.begun++
 	err := m.run(g, items)
@@ -153,10 +152,10 @@ func (m *crashModel) try(_ context.Context, g *inflight.Batch, items []int) erro
 	return err
 }
 
-// mishap says whether the process ends now, for a reason that is no payload's.
+// mishap reports whether the process ends now for a reason that is not a payload.
 func (m *crashModel) mishap() bool { return m.mishaps > 0 && m.rng.IntN(m.mishaps) == 0 }
 
-// compute is run, unless the process ends of something else.
+// compute calls run, unless the process ends for another reason.
 func (m *crashModel) compute(g *inflight.Batch, items []int) error {
 	if m.mishap() {
 		return m.die(g, items, nil, false)
@@ -164,7 +163,7 @@ func (m *crashModel) compute(g *inflight.Batch, items []int) error {
 	return m.run(g, items)
 }
 
-// Run runs a batch and settles it, or dies of it.
+// Run runs a batch and settles it, or dies because of it.
 func (m *crashModel) run(g *inflight.Batch, items []int) error {
 	m.clock += time.Millisecond
 	sick := false
@@ -191,7 +190,7 @@ func (m *crashModel) settled(n int) {
 	m.mine = slices.DeleteFunc(m.mine, func(i int) bool { return i == n })
 }
 
-// die ends the process in that batch; poisoned says that a payload of it did it.
+// die ends the process during that batch. poisoned reports whether a payload of the batch caused it.
 func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) error {
 	if poisoned {
 		m.crashes++
@@ -215,7 +214,7 @@ func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) e
 	return errDied
 }
 
-// process is one life of a worker: it ends with errDied, or with nil when nothing is left.
+// process runs one process of a worker. It returns errDied, or nil when nothing is left.
 func (m *crashModel) process(ctx context.Context) error {
 	c := &Controller{around: m, levels: m.levels, most: 1, held: heldSet{g: &inflight.Batch{}}, caution: caution{horizon: m.ackWait}}
 	c.Begin(ctx)
@@ -233,7 +232,7 @@ func (m *crashModel) process(ctx context.Context) error {
 	}
 }
 
-// until runs careful pulling until it is over or everything is done.
+// until runs isolated pulling until it ends or everything is settled.
 func (m *crashModel) until(ctx context.Context, c *Controller) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -242,7 +241,7 @@ func (m *crashModel) until(ctx context.Context, c *Controller) error {
 	return c.Run(ctx)
 }
 
-// lastCall ends careful pulling when the model has nothing more to give.
+// lastCall ends isolated pulling when the model has no more messages.
 type lastCall struct {
 	*crashModel
 	end func()
@@ -255,7 +254,7 @@ func (l *lastCall) fetch(ctx context.Context, n int, wait bool, take func(inflig
 	return l.crashModel.fetch(ctx, n, wait, take)
 }
 
-// pullAhead is calm work: far ahead, in full batches. What is suspect in it is set aside.
+// pullAhead prefetches many deliveries and runs full batches. It sets quarantined deliveries aside.
 func (m *crashModel) pullAhead(c *Controller) error {
 	g := &inflight.Batch{}
 	var items []int
@@ -300,7 +299,7 @@ func newCrashModel(seed uint64) *crashModel {
 	return m
 }
 
-// TestPoisonCannotWedgeTheModel lets a supervisor restart a worker that dies of its payloads, many times over.
+// TestPoisonCannotWedgeTheModel restarts a worker many times that dies because of its payloads.
 func TestPoisonCannotWedgeTheModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {
@@ -308,7 +307,7 @@ func TestPoisonCannotWedgeTheModel(t *testing.T) {
 	}
 }
 
-// TestOtherEndsBlameNobodyInTheModel has processes end for many other reasons too, far more often than any limit of deliveries.
+// TestOtherEndsBlameNobodyInTheModel ends processes for many other reasons too, far more often than any delivery limit.
 func TestOtherEndsBlameNobodyInTheModel(t *testing.T) {
 	t.Parallel()
 	others, most := 0, 0
@@ -328,7 +327,7 @@ func TestOtherEndsBlameNobodyInTheModel(t *testing.T) {
 	}
 }
 
-// survive runs processes until nothing is left, and looks at what became of every payload.
+// survive runs processes until nothing is left, and checks the outcome of every payload.
 func survive(t *testing.T, seed uint64, m *crashModel) {
 	t.Helper()
 	poisons := 0
@@ -346,12 +345,12 @@ func survive(t *testing.T, seed uint64, m *crashModel) {
 		if !errors.Is(err, errDied) || m.crashes > most {
 			t.Fatalf("seed %d: after %d crashes, with at most %d expected: %v", seed, m.crashes, most, err)
 		}
-		m.clock += time.Second // the supervisor takes its time
+		m.clock += time.Second // the supervisor's restart delay
 	}
 	m.judge(t, seed)
 }
 
-// judge looks at what became of every payload.
+// judge checks the outcome of every payload.
 func (m *crashModel) judge(t *testing.T, seed uint64) {
 	t.Helper()
 	for i := range m.msgs {

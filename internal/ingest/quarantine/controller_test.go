@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// unanswered is a server that does not say what is outstanding.
+// unanswered simulates a server that does not report outstanding deliveries.
 type unanswered struct {
 	environment
 	at time.Time

@@ -9,16 +9,16 @@ import (
 	"millrace/internal/streams"
 )
 
-// Intake is where a Controller gets deliveries from. Shared delivery implements it.
+// Intake is the source of a Controller's deliveries. Shared delivery implements it.
 type Intake interface {
-	// Fetch asks the server for up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. It
-	// returns how many came.
+	// Fetch requests up to n deliveries, waits up to wait for the first, and passes each that must be processed to take. It
+	// returns how many arrived.
 	Fetch(n int, wait time.Duration, take func(inflight.Delivery)) (came int, err error)
 
 	// HandOn processes a new delivery outside quarantine.
 	HandOn(d inflight.Delivery)
 
-	// Quiet waits until all but n of the worker's deliveries are settled and the server knows it.
+	// Quiet waits until all but n of the worker's deliveries are settled, and the server has processed that.
 	Quiet(ctx context.Context, n int) error
 }
 
@@ -27,14 +27,15 @@ type liveEnvironment struct {
 	Intake
 	pipes    []*streams.Pipeline
 	trier    *tester
-	drainCtx context.Context // batches on a device may finish until it ends
+	drainCtx context.Context // when it ends, batches on a device are no longer awaited
 }
 
-// fetchWait is how long a fetch waits for a payload. The end of intake does not shorten it: messages in transit would not be redelivered
-// before AckWait.
+// fetchWait is how long a fetch waits for a payload. The end of intake does not shorten it, because messages in transit would not
+// be redelivered before AckWait.
 const fetchWait = 250 * time.Millisecond
 
-// NewController makes a Controller that pulls through in. A batch holds up to most payload bytes. Batches may finish until drainCtx ends.
+// NewController returns a Controller that pulls through in. A batch holds at most most payload bytes. Batches may finish until
+// drainCtx ends.
 func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, most int, ackWait time.Duration, i Isolation) *Controller {
 	return &Controller{
 		around: &liveEnvironment{Intake: in, pipes: pipes, trier: newTester(i), drainCtx: drainCtx},
@@ -59,7 +60,7 @@ func (s *liveEnvironment) outstanding(ctx context.Context) (all, redelivered int
 
 func (s *liveEnvironment) quiet(ctx context.Context, mine int) error { return s.Quiet(ctx, mine) }
 
-// flow passes new payloads on, as the pull does. A stop does not end that: what has come is processed.
+// flow passes new payloads on, as the pull does. A stop does not interrupt it: received payloads are processed.
 func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int) error {
 	for _, i := range items {
 		g.Settle(i)
@@ -68,7 +69,7 @@ func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int
 	return nil
 }
 
-// try uses another device for each level if there are several, in case the device was to blame.
+// try uses another device for each level if there are several, in case the device is to blame.
 func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int) error {
 	d := &g.Items[items[0]]
 	pipe := s.pipes[d.Level%len(s.pipes)]
@@ -81,7 +82,7 @@ func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int)
 		s.trier.Pool.Release(&g.Items[i])
 	}
 	if errors.Is(err, context.Canceled) {
-		return nil // the drain ran out of time, and the worker gives back what is left
+		return nil // the drain timed out, and the worker gives back the remaining deliveries
 	}
 	return err
 }

@@ -7,7 +7,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// handed counts what is handed on.
+// handed counts the deliveries that are handed on.
 type handed struct {
 	Intake
 	n int
@@ -15,8 +15,8 @@ type handed struct {
 
 func (h *handed) HandOn(inflight.Delivery) { h.n++ }
 
-// TestFreshPayloadsFlowThoughItStops has a careful pull hand fresh payloads on after it was told to stop: they are in hand, and
-// are finished as the others are.
+// TestFreshPayloadsFlowThoughItStops: isolated pulling hands on new payloads after it was told to stop. They were already
+// received, so they are finished like the others.
 func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100

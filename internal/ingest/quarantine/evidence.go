@@ -7,36 +7,36 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// MaxInRow is how many different payloads may fail alone on a device, one after another, while no other payload comes right. The device
-// may still compute payloads of known content right. A stream has one payload that fails, or a few next to each other. With MaxInRow of
-// them the device is to blame, and the worker stops. The number exceeds the last isolated batches of several payloads, and is small
-// enough that a broken device costs seconds.
+// MaxInRow is the number of different payloads that may fail alone on a device, one after another, while no other payload
+// succeeds. The device may still compute payloads of known content correctly. A stream usually has one failing payload, or a few
+// next to each other. After MaxInRow of them the device is to blame, and the worker stops. The number exceeds the last isolated
+// batches of several payloads, and is small enough that a broken device costs only seconds.
 const MaxInRow = 16
 
-// evidence records which payloads failed alone on a device, and whether others came right since. A payload is given up only with evidence
-// that the payload, and not the device, is to blame.
+// evidence records which payloads failed alone on a device, and whether others have succeeded since. A payload is given up only
+// with evidence that the payload, and not the device, is to blame.
 type evidence struct {
 	mu     sync.Mutex
-	right  uint64                // batches of payloads that came right
-	failed map[uint64]failedOnce // payloads that failed alone and were neither given up nor came right since, by sequence
-	row    int                   // payloads that failed alone since a batch came right
+	right  uint64                // number of batches that succeeded
+	failed map[uint64]failedOnce // by sequence: payloads that failed alone, and have neither succeeded nor been given up since
+	row    int                   // number of payloads that failed alone since a batch succeeded
 }
 
 // failedOnce is a payload that failed alone.
 type failedOnce struct {
 	stored time.Time // when the stream stored it, because a recreated stream reuses sequences
-	right  uint64    // evidence.right then
-	times  int       // how often it failed alone
-	at     time.Time // when it last did
+	right  uint64    // value of evidence.right when it last failed
+	times  int       // how often the payload failed alone
+	at     time.Time // when it last failed
 }
 
-// mostRemembered bounds how many failed payloads are remembered for each device.
+// mostRemembered is the maximum number of failed payloads that are remembered for each device.
 const mostRemembered = 1 << 16
 
-// heldFor is how long a payload counts as held back after it failed: twice the longest time until it is redelivered.
+// heldFor is how long a payload counts as held back after it failed: twice the longest delay of a redelivery.
 const heldFor = 2 * inflight.MaxNakDelay
 
-// cameRight notes that a batch of payloads has results.
+// cameRight records that a batch succeeded.
 func (e *evidence) cameRight() {
 	e.mu.Lock()
 	e.right++
@@ -44,30 +44,30 @@ func (e *evidence) cameRight() {
 	e.mu.Unlock()
 }
 
-// batches is how many batches of payloads came right so far.
+// batches returns the number of batches that have succeeded.
 func (e *evidence) batches() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.right
 }
 
-// Ruling is what follows when payloads fail alone.
+// Ruling is the decision about payloads that fail alone.
 type Ruling uint8
 
 const (
 	GiveUp        Ruling = iota // the payloads are to blame
-	holdBack                    // undecided: they are delivered again later
-	DeviceNotWell               // the device is to blame, though it computes payloads of known content right
+	holdBack                    // undecided: the payloads are redelivered later
+	DeviceNotWell               // the device is to blame, although it computes payloads of known content correctly
 )
 
 func (r Ruling) String() string { return [...]string{"give up", "hold back", "not well"}[r] }
 
-// rule judges payloads that each failed alone, between two probes that passed. limit is how often a payload is delivered
-// before its count decides.
+// rule decides about payloads that each failed alone, between two probes that passed. limit is the number of deliveries of a
+// payload after which its count decides.
 //
-// If another payload came right since, they are to blame. If two or more failed and none came right, the device is. A single one is to
-// blame if there is no other to compare it with. Otherwise it is held back. It is given up when it fails again after others came right,
-// or when it was delivered, or has failed, limit times.
+// If another payload has succeeded since, the payloads are to blame. If two or more failed and none succeeded, the device is to
+// blame. A single payload is to blame if there is no other to compare it with. Otherwise it is held back. It is given up when it
+// fails again after others succeeded, or when it was delivered, or has failed, limit times.
 func (e *evidence) rule(failed []*inflight.Delivery, limit int, c Comparison) Ruling {
 	if e.batches() > c.Since {
 		return e.forget(failed)
@@ -121,7 +121,7 @@ func (e *evidence) forget(failed []*inflight.Delivery) Ruling {
 	return GiveUp
 }
 
-// settled removes payloads that came right after all.
+// settled removes payloads that succeeded after all.
 func (e *evidence) settled(items []inflight.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,7 +133,8 @@ func (e *evidence) settled(items []inflight.Delivery) {
 	}
 }
 
-// holds reports whether a payload failed alone before and no other came right since. Among others it would prove nothing.
+// holds reports whether a payload failed alone before and no other payload has succeeded since. Trying it in a batch with others
+// would prove nothing.
 func (e *evidence) holds(d *inflight.Delivery) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,7 +142,7 @@ func (e *evidence) holds(d *inflight.Delivery) bool {
 	return ok && f.stored.Equal(d.Stored) && f.right == e.right
 }
 
-// held is how many payloads are held back.
+// held returns the number of payloads that are held back.
 func (e *evidence) held() (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,9 +154,9 @@ func (e *evidence) held() (n int) {
 	return n
 }
 
-// Comparison is what failing payloads are compared with.
+// Comparison describes the other payloads that failing payloads are compared with.
 type Comparison struct {
-	Since  uint64      // Judge.Batches when the search for them began
-	Others int         // other payloads that were computed alone to compare with, and failed too
-	Idle   func() bool // reports whether no other payload can come. It is called only if it matters
+	Since  uint64      // value of Judge.Batches when the search for the failing payloads began
+	Others int         // number of other payloads that were computed alone for comparison and failed too
+	Idle   func() bool // reports whether no other payload can come; called only if needed
 }

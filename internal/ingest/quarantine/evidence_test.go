@@ -7,7 +7,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// in is a delivery of a payload, for the count-th time.
+// in returns the count-th delivery of a payload.
 func in(sequence uint64, count int) *inflight.Delivery {
 	return &inflight.Delivery{Sequence: sequence, NumDelivered: count, Stored: time.Unix(int64(sequence), 0)}
 }
@@ -17,7 +17,7 @@ func TestEvidenceRules(t *testing.T) {
 	busy, idle := func() bool { return false }, func() bool { return true }
 	const limit = 5
 	for name, c := range map[string]struct {
-		before func(e *evidence) // what happened earlier
+		before func(e *evidence) // earlier events
 		failed []*inflight.Delivery
 		since  uint64
 		others int
@@ -58,7 +58,7 @@ func TestEvidenceRules(t *testing.T) {
 	}
 }
 
-// held has payloads fail alone, with others waiting.
+// held makes payloads fail alone while others wait.
 func held(failed ...*inflight.Delivery) func(e *evidence) {
 	return func(e *evidence) {
 		for _, d := range failed {
@@ -67,7 +67,7 @@ func held(failed ...*inflight.Delivery) func(e *evidence) {
 	}
 }
 
-// heldRow has n different payloads fail alone.
+// heldRow makes n different payloads fail alone.
 func heldRow(n int) func(e *evidence) {
 	return func(e *evidence) {
 		for i := range n {
@@ -76,7 +76,7 @@ func heldRow(n int) func(e *evidence) {
 	}
 }
 
-// What is noted of a payload that is tried alone is of that payload and no other.
+// TestTryMarks: the note of a payload that is tried alone applies to that payload and to no other.
 func TestTryMarks(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(7, 42)

@@ -6,13 +6,13 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// heldSet holds the deliveries that a Controller has pulled and not tried yet: quarantined payloads, and new ones that came between them.
-// If one that is tried breaks the device, all others in the set are redelivered, with a higher level. So the set is small, and the
-// highest level is tried first: a payload that runs alone never waits for another.
+// heldSet holds the deliveries that a Controller has pulled and not tried yet: quarantined payloads, and new ones that arrived
+// between them. If one of them breaks the device, all others in the set are redelivered with a higher level. So the set is kept
+// small, and the highest level is tried first. A payload that runs alone never waits for another.
 type heldSet struct {
 	g     *inflight.Batch // keeps the deliveries alive
-	left  []int           // items of g that were not tried yet
-	bytes int             // of all items, headers included
+	left  []int           // indices of the deliveries in g that were not tried yet
+	bytes int             // total bytes of all deliveries, headers included
 	top   int             // the highest level
 }
 
@@ -23,8 +23,8 @@ func (h *heldSet) add(d inflight.Delivery) {
 	h.top = max(h.top, d.Level)
 }
 
-// room is how many more deliveries may be added so that one batch of the highest level can take all of them. They may have about most
-// bytes.
+// room returns how many more deliveries may be added so that one batch of the highest level can take all of them. The deliveries
+// may have about most bytes in total.
 func (h *heldSet) room(l Levels, most int) int {
 	if h.bytes >= most {
 		return 0
@@ -32,8 +32,8 @@ func (h *heldSet) room(l Levels, most int) int {
 	return max(l.size(h.top)-len(h.left), 0)
 }
 
-// next removes and returns what to try next: items of the highest level, oldest first, as many as that level and a batch of most bytes
-// allow. It returns none if nothing is left.
+// next removes and returns the items to try next: those of the highest level, oldest first, as many as that level and a batch of
+// most bytes allow. It returns none if the set is empty.
 func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	for _, i := range h.left {
 		level = max(level, h.g.Items[i].Level)

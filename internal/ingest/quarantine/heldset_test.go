@@ -7,8 +7,8 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// TestHandIsBoundedByBytes: a hand that has a batch's bytes takes no more, however few payloads those are, and what is
-// tried at once fits one batch.
+// TestHandIsBoundedByBytes: a held set with a batch's bytes accepts no more, however few payloads it has. The payloads that are
+// tried at once fit into one batch.
 func TestHandIsBoundedByBytes(t *testing.T) {
 	const most = 100
 	l := Levels{Full: 64, Limit: 10}
@@ -25,7 +25,7 @@ func TestHandIsBoundedByBytes(t *testing.T) {
 	if got := h.room(l, most); got != 0 {
 		t.Errorf("with all of %d bytes there is room for %d more", most, got)
 	}
-	add(90, 0, 0) // came with the others, before anybody asked for room
+	add(90, 0, 0) // arrived with the others, before room was checked
 	var parts [][]int
 	for len(h.left) > 0 {
 		_, part := h.next(l, most)

@@ -8,16 +8,16 @@ import (
 	"millrace/internal/streams"
 )
 
-// Judge decides what becomes of payloads on which the operators fail alone. It keeps the evidence for each device. Both delivery modes use
+// Judge decides about payloads on which the operators fail alone. It keeps the evidence for each device. Both delivery modes use
 // it.
 type Judge struct {
 	evidence map[*streams.Pipeline]*evidence
-	limit    int    // deliveries of a payload before its count decides
-	progress func() // called when payloads came right
+	limit    int    // number of deliveries of a payload after which its count decides
+	progress func() // called when a batch succeeds
 	log      *slog.Logger
 }
 
-// NewJudge makes a judge without evidence. progress is called when payloads come right.
+// NewJudge returns a judge without evidence. progress is called when a batch succeeds.
 func NewJudge(pipes []*streams.Pipeline, limit int, progress func(), log *slog.Logger) *Judge {
 	j := &Judge{evidence: map[*streams.Pipeline]*evidence{}, limit: limit, progress: progress, log: log}
 	for _, p := range pipes {
@@ -26,7 +26,7 @@ func NewJudge(pipes []*streams.Pipeline, limit int, progress func(), log *slog.L
 	return j
 }
 
-// CameRight notes that a device has computed a batch.
+// CameRight records that a device has computed a batch.
 func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
 	j.progress()
 	j.evidence[pipe].cameRight()
@@ -35,10 +35,10 @@ func (j *Judge) CameRight(pipe *streams.Pipeline, b *inflight.Batch) {
 	}
 }
 
-// Batches is how many batches of payloads came right on a device so far.
+// Batches returns the number of batches that have succeeded on a device.
 func (j *Judge) Batches(pipe *streams.Pipeline) uint64 { return j.evidence[pipe].batches() }
 
-// HeldBack is how many payloads failed alone while no other came right since. They are delivered again later.
+// HeldBack returns the number of payloads that failed alone while no other has succeeded since. They are redelivered later.
 func (j *Judge) HeldBack() (n int) {
 	for _, e := range j.evidence {
 		n += e.held()
@@ -46,7 +46,7 @@ func (j *Judge) HeldBack() (n int) {
 	return n
 }
 
-// Holds reports whether a payload is one of them.
+// Holds reports whether a payload is held back.
 func (j *Judge) Holds(d *inflight.Delivery) bool {
 	for _, e := range j.evidence {
 		if e.holds(d) {
@@ -56,7 +56,7 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 	return false
 }
 
-// Decide decides what becomes of payloads of b that fail alone; see evidence.rule. After DeviceNotWell the pipeline has ended.
+// Decide decides about payloads of b that fail alone; see evidence.rule. After it returns DeviceNotWell, the pipeline has ended.
 func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
 	failed := make([]*inflight.Delivery, len(guilty))
 	for n, a := range guilty {

@@ -24,7 +24,7 @@ type paperMsg struct {
 
 func (m *paperMsg) Data() []byte { return m.data }
 
-// ends counts how deliveries end.
+// ends counts the outcomes of deliveries.
 type ends struct{ finished, back, dead int }
 
 func (e *ends) Finish(_ context.Context, _ *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, _ *results.Buffers) {
@@ -41,7 +41,7 @@ func (e *ends) DeadLetter(context.Context, *inflight.Delivery, results.Reason, e
 	return true
 }
 
-// isolate makes what it takes to try deliveries on a device.
+// isolate returns what is needed to try deliveries on a device.
 func isolate(t *testing.T, d device.Device, lanes int) (*streams.Pipeline, Isolation, *ends) {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c")
@@ -90,9 +90,9 @@ func (k heldBound) Run(rows []byte, offsets []uint32, scratch, result []byte, pa
 	return k.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
 }
 
-// holdup holds kernels up.
+// holdup blocks kernels.
 type holdup struct {
-	began chan struct{} // a token for each that waits
+	began chan struct{} // receives a token for each blocked kernel
 	mu    sync.Mutex
 	open  chan struct{}
 }
@@ -105,7 +105,7 @@ func (h *holdup) wait() {
 	<-open
 }
 
-// close makes kernels wait until the function that it returns is called.
+// close blocks kernels until the returned function is called.
 func (h *holdup) close() (open func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,7 +114,7 @@ func (h *holdup) close() (open func()) {
 	return func() { close(c) }
 }
 
-// heldDevice is a host device whose kernels wait for h.
+// heldDevice returns a host device with kernels that wait for the holdup.
 func heldDevice(t *testing.T) (device.Device, *holdup) {
 	t.Helper()
 	h := &holdup{began: make(chan struct{}, 64)}
@@ -134,7 +134,7 @@ func heldDevice(t *testing.T) (device.Device, *holdup) {
 	return d, h
 }
 
-// faultyDevice is a simulated device on which some things fail.
+// faultyDevice returns a simulated device with the given faults.
 func faultyDevice(t *testing.T, faults ...sim.Fault) device.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels(), Faults: faults})
@@ -142,14 +142,14 @@ func faultyDevice(t *testing.T, faults ...sim.Fault) device.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed clean
+		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed without an error
 			t.Errorf("closing the device: %v", err)
 		}
 	})
 	return d
 }
 
-// paperInput is a delivery of a payload.
+// paperInput returns a delivery of a payload that was never sent.
 func paperInput(n int) inflight.Delivery {
 	return inflight.Delivery{Msg: &paperMsg{data: make([]byte, n)}, Sequence: 1, NumDelivered: 1, Received: time.Now()}
 }

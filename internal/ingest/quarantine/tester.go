@@ -11,42 +11,42 @@ import (
 	"millrace/internal/streams"
 )
 
-// Deliveries ends deliveries that were tried in isolated batches. Shared delivery implements it.
+// Deliveries settles deliveries that were tried in isolated batches. Shared delivery implements it.
 type Deliveries interface {
-	// Finish publishes the results of a completed batch and settles every delivery of it.
+	// Finish publishes the results of a completed batch and settles each of its deliveries.
 	Finish(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, s *results.Buffers)
 
-	// GiveBack has the server deliver d again, at once or with a delay that depends on why.
+	// GiveBack has the server redeliver d, at once or with a delay that depends on why.
 	GiveBack(d *inflight.Delivery, why error)
 
-	// GiveUp takes d over and makes a dead letter of it. It waits only for room.
+	// GiveUp takes over d and publishes a dead letter for it. It waits only for a free publish slot.
 	GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error)
 
-	// DeadLetter publishes a dead letter of d and settles d. It reports false, and settles nothing, if the dead letter could not
-	// be stored.
+	// DeadLetter publishes a dead letter for d and settles d. If the dead letter could not be stored, it settles nothing and
+	// reports false.
 	DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool
 }
 
-// Isolation is what it takes to try deliveries in isolated batches.
+// Isolation contains what a Controller and a Bisector need to try deliveries in isolated batches.
 type Isolation struct {
 	Pool     *inflight.Pool
 	Judge    *Judge
 	Ends     Deliveries
 	Attempts *Attempts
 	Levels   Levels
-	Limit    int // deliveries of a payload before it is tried alone
+	Limit    int // number of deliveries before a payload is tried alone
 	Log      *slog.Logger
 }
 
-// tester runs deliveries in isolated batches, and looks for the one to blame if an operator fails on them. Only one goroutine may use it.
-// It has one batch on a device at a time.
+// tester runs deliveries in isolated batches, and searches for the one to blame if an operator fails on them. Only one goroutine
+// may use it. It has at most one batch on a device at a time.
 type tester struct {
 	Isolation
-	part    *inflight.Batch // the deliveries on the device. The pool keeps them alive
+	part    *inflight.Batch // the deliveries on the device, which the pool keeps alive
 	buffers results.Buffers
-	ran     bool // the latest items reached the device
-	lone    bool // the item runs alone on a device that has just passed a probe
-	deaths  int  // how often that was so and the process died, by the consumer's metadata; -1: unknown
+	ran     bool // whether the latest items reached the device
+	lone    bool // whether the item runs alone on a device that has just passed a probe
+	deaths  int  // number of earlier tries alone in which the process died, from the consumer's metadata; -1: unknown
 }
 
 func newTester(i Isolation) *tester {
@@ -55,8 +55,8 @@ func newTester(i Isolation) *tester {
 	return t
 }
 
-// giveBack gives items back that were not processed, or makes a dead letter of one that is condemned. It returns err if err is the end of
-// the pipeline.
+// giveBack gives back items that were not processed, or publishes a dead letter for one that is condemned. It returns err if err
+// means that the pipeline has ended.
 func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, err error) error {
 	for _, i := range items {
 		d := &g.Items[i]
@@ -75,8 +75,8 @@ func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, e
 	return nil
 }
 
-// withhold gives the unsettled items back without blame. It returns err if err is the end of the pipeline. If ctx has ended it returns
-// ctx's error, and the worker gives the items back at its end.
+// withhold gives back the unsettled items without blame. It returns err if err means that the pipeline has ended. If ctx has
+// ended, it returns ctx's error, and the worker gives the items back when it ends.
 func (t *tester) withhold(ctx context.Context, g *inflight.Batch, items []int, err error) error {
 	t.ran = false
 	if ctx.Err() != nil {
@@ -94,8 +94,9 @@ func (t *tester) withhold(ctx context.Context, g *inflight.Batch, items []int, e
 	return nil
 }
 
-// condemned reports whether a payload that ran alone is given up for err. Either it broke the device for the second time, by a loss that a
-// kernel may have caused. Or the device had too little memory for it alone, and it was delivered too often.
+// condemned reports whether a payload that ran alone is given up because of err. There are two cases. A kernel may have lost the
+// device, for the second time with this payload alone. Or the device had too little memory for the payload alone, and the payload
+// was delivered too often.
 func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, bool) {
 	switch {
 	case !t.ran || !t.lone:
@@ -106,8 +107,8 @@ func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, boo
 	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
 }
 
-// run computes items of g in one batch and settles them. On an error they are still in g. If ctx ended, they may be on the device and in
-// t.part instead.
+// run computes items of g in one batch and settles them. If it fails, they are still in g. If ctx ended, they may be on the
+// device and in t.part instead.
 func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	t.ran = false
 	if err := ctx.Err(); err != nil {
@@ -120,7 +121,7 @@ func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 	t.ran = true
 	for _, i := range items {
 		d := g.Items[i]
-		d.Cost = 0 // g keeps it
+		d.Cost = 0 // g still holds the memory
 		t.part.Pack(b, d)
 		g.Settle(i)
 	}
@@ -146,6 +147,6 @@ func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 
 // probe checks that the device works.
 func (t *tester) probe(ctx context.Context, pipe *streams.Pipeline) error {
-	t.ran = false // if the probe loses the device, no payload is the cause
+	t.ran = false // if the probe loses the device, no payload is to blame
 	return pipe.Probe(ctx)
 }

@@ -11,7 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// tryAlone tries a quarantined payload alone. If two processes died of it, it becomes a dead letter without another try.
+// tryAlone tries a quarantined payload alone. If two processes died while they tried it, it becomes a dead letter without another
+// try.
 func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	d := &g.Items[items[0]]
 	t.Log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,

@@ -11,12 +11,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// A trial that the end of the drain interrupts is on the device still: it is not run a second time beside itself.
+// TestAnInterruptedTrialIsNotRunAgain: a try that the end of the drain interrupts is still on the device, and must not run a
+// second time beside itself.
 func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	d, held := heldDevice(t)
 	pipe, isolated, _ := isolate(t, d, 4)
-	for range 4 { // there is a free batch each time, which an interrupted trial might take
+	for range 4 { // a batch is free each time, which an interrupted try might take
 		open := held.close()
 		trial, g := newTester(isolated), &inflight.Batch{}
 		g.Add(paperInput(10))
@@ -38,7 +39,8 @@ func TestAnInterruptedTrialIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// A suspect whose turn comes when the device has been lost to another is not to blame for that, however often it came.
+// TestASuspectThatNeverRanIsGivenBack: if the device was already lost to another payload, a quarantined payload is not to blame,
+// however often it was delivered.
 func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 	t.Parallel()
 	pipe, isolated, ended := isolate(t, faultyDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1}), 2)
@@ -52,7 +54,7 @@ func TestASuspectThatNeverRanIsGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Append([]byte("what the device is lost with"))
-	switch err := other.Submit(streams.ClosedByLinger); { // the loss may show in any command, or at the end
+	switch err := other.Submit(streams.ClosedByLinger); { // the loss may be reported by any command, or at the end
 	case err == nil:
 		(<-pipe.Completed()).Release()
 	case errors.Is(err, device.ErrLost):

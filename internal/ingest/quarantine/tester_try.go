@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// isolatedSearch is a Search with a tester.
+// isolatedSearch implements Search with a tester.
 type isolatedSearch struct {
 	*tester
 	pipe *streams.Pipeline
@@ -25,9 +25,9 @@ func (r isolatedSearch) Aside(ctx context.Context, items []int, err error) error
 	return r.giveBack(ctx, r.g, items, err)
 }
 
-// try runs items of g, which one batch can hold, and ends each: published, given up, or given back. If an operator fails on them, it looks
-// for those to blame. It returns an error if the device is lost or ctx ends. Then the unsettled items were given back, or are in g or
-// t.part, which the worker gives back at its end.
+// try runs items of g, which must fit into one batch, and settles each: published, given up, or given back. If an operator fails
+// on them, it searches for the ones to blame. It returns an error if the device is lost or ctx ends. The unsettled items were
+// then given back, or are in g or t.part, and the worker gives them back when it ends.
 func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
 	err := t.run(ctx, pipe, g, items)
 	switch {
@@ -39,8 +39,8 @@ func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 	return t.blame(ctx, pipe, g, items, err)
 }
 
-// blame finds the items to blame, after the operators failed on all of them together with err. It gives up none before the others were
-// tried.
+// blame finds the items to blame, after the operators failed on all of them together with err. It gives up no item before the
+// others were tried.
 func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int, err error) error {
 	since := t.Judge.Batches(pipe)
 	guilty, err := FindFailing(ctx, isolatedSearch{t, pipe, g}, items, err)

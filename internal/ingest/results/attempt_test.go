@@ -9,7 +9,7 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// counted is a publisher that counts what it is given.
+// counted is a publisher that counts its messages.
 type counted struct{ puts int }
 
 func (c *counted) Publish(_ context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {
@@ -17,7 +17,8 @@ func (c *counted) Publish(_ context.Context, msgs []*nats.Msg, dst []publisher.A
 	return append(dst, make([]publisher.Answer, len(msgs))...)
 }
 
-// What may have been published before goes one by one: among many the server drops what it knows without saying so.
+// TestFurtherAttemptsGoOneByOne: messages that may have been published before are sent one by one, because in a batch the server
+// drops known messages without reporting it.
 func TestFurtherAttemptsGoOneByOne(t *testing.T) {
 	t.Parallel()
 	first, further := &counted{}, &counted{}

@@ -15,33 +15,33 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a second one for as long as its
-// duplicate window lasts. So a message may be published only while it is known that none was stored before a moment less than that window
-// ago. Otherwise it is looked up first.
+// clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a duplicate only within
+// its duplicate window. So a message may be published without a lookup only if no copy of it was stored before some time within
+// that window. Otherwise it is looked up first.
 type clearance struct {
 	s       Settings
-	results duplicateWindow // of the result stream
-	dead    duplicateWindow // of the stream of dead letters, if it is another
-	apart   bool            // it is
+	results duplicateWindow // window of the result stream
+	dead    duplicateWindow // window of the dead-letter stream, if that is another stream
+	apart   bool            // whether dead letters have their own stream
 	lookup  *lookup.Results
 
-	upgrading atomic.Bool // results have ids of an earlier version, which the stream does not compare with ours
+	upgrading atomic.Bool // recent results have ids of an earlier version, which the stream does not match with ours
 	probing   sync.Mutex
 	probed    time.Time // when upgrading was last checked
 }
 
 const (
-	// upgradeFor is how long after the newest result with such an id every redelivered input is looked up.
+	// upgradeFor is how long every redelivered input is looked up after the newest result with such an id.
 	upgradeFor = time.Hour
 
-	// upgradeSamples is how many results of that time are sampled.
+	// upgradeSamples is the number of results from that period that are sampled.
 	upgradeSamples = 128
 
-	// probeEvery is how often they are sampled while inputs are redelivered.
+	// probeEvery is the interval between samplings while inputs are redelivered.
 	probeEvery = time.Minute
 )
 
-// newClearance finds out where results and dead letters are stored.
+// newClearance determines which streams store results and dead letters.
 func newClearance(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, s Settings) (*clearance, error) {
 	c := &clearance{s: s}
 	streams := []string{s.ResultStream}
@@ -59,7 +59,7 @@ func newClearance(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, s 
 	return c, err
 }
 
-// probe checks which ids the newest results have, unless it did so within probeEvery. After an error the caller may try again.
+// probe checks the ids of the newest results, unless it did so within probeEvery. After an error the caller may try again.
 func (c *clearance) probe(ctx context.Context) error {
 	c.probing.Lock()
 	defer c.probing.Unlock()
@@ -84,12 +84,13 @@ func (c *clearance) probe(ctx context.Context) error {
 	return nil
 }
 
-// clear reports whether a result of a delivery may be published now. It may be published for most after the delivery was cleared.
+// clear reports whether a result of a delivery may be published now. The result may be published for most after the delivery was
+// cleared.
 func (c *clearance) clear(d *inflight.Delivery, now time.Time, most time.Duration) bool {
 	return c.results.clear(d, now, most, d.First || !c.upgrading.Load())
 }
 
-// until is the time from which the first of these deliveries may no longer be published. All of them are clear.
+// until returns the time from which the first of these deliveries may no longer be published. All of them must be clear.
 func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) time.Time {
 	oldest := now
 	for _, i := range left {
@@ -100,7 +101,8 @@ func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) 
 	return oldest.Add(c.results.publishFor(now))
 }
 
-// find looks stale deliveries up and appends those that have a result or a dead letter to known. The others are clear from now on.
+// find looks up stale deliveries and appends those that have a result or a dead letter to known. The others are clear from now
+// on.
 func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int) ([]int, error) {
 	wanted := make([]lookup.Wanted, len(stale))
 	for n, i := range stale {
@@ -129,7 +131,8 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 	return known, nil
 }
 
-// clearDeadLetter reports whether a delivery has a result or a dead letter already. If not, a dead letter may be published until then.
+// clearDeadLetter reports whether a delivery already has a result or a dead letter. If not, a dead letter may be published until
+// the returned time.
 func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (stored bool, until time.Time, err error) {
 	w := &c.results
 	if c.apart {
@@ -152,11 +155,11 @@ func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (
 	return false, d.Cleared.Add(w.publishFor(now)), nil
 }
 
-// highestInput is the highest sequence of an input that has a result or a dead letter stored after oldest.
+// highestInput returns the highest sequence of an input with a result or a dead letter that was stored after oldest.
 func (c *clearance) highestInput(ctx context.Context, oldest time.Time) (uint64, error) {
 	highest, err := c.lookup.Highest(ctx, oldest)
 	if errors.Is(err, lookup.ErrImpossible) {
-		return 0, nil // inputs are published without a lookup, which logs that
+		return 0, nil // inputs are published without a lookup, and that is logged elsewhere
 	}
 	return highest, err
 }

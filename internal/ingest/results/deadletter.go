@@ -13,11 +13,11 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// deadLetterAttempts is how often publishing a dead letter is tried before the payload is given back, to be redelivered.
+// deadLetterAttempts is the number of attempts to publish a dead letter before the payload is given back for redelivery.
 const deadLetterAttempts = 3
 
-// PublishDeadLetter publishes the dead letter of a delivery and waits until the server has stored it. It logs the error that it returns.
-// After success the caller settles the delivery and calls ReportDeadLetter.
+// PublishDeadLetter publishes the dead letter of a delivery and waits until the server has stored it. It logs any error that it
+// returns. After success the caller must settle the delivery and call ReportDeadLetter.
 func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
 	err := w.publishDeadLetter(ctx, d, why, cause)
 	if err != nil {
@@ -28,14 +28,14 @@ func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 	return err
 }
 
-// ReportDeadLetter logs that the dead letter of a delivery is stored, and tells the observer.
+// ReportDeadLetter logs that the dead letter of a delivery is stored, and notifies the observer.
 func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error) {
 	w.s.Log.Warn("payload dead-lettered", "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
 		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)
 	w.Report(inflight.DeadLettered, d)
 }
 
-// publishDeadLetter publishes the dead letter in the first form that the server takes.
+// publishDeadLetter publishes the dead letter in the first form that the server accepts.
 func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
 	letter := &deadLetter{w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject))}
 	for attempt := 1; ; attempt++ {

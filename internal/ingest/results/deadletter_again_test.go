@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A letter in two messages that is stored again, since no answer came, does not have its payload there twice: that has no
-// id by which the stream would know it.
+// TestALetterApartHasItsPayloadOnce: a dead letter in two messages that is published again, because no answer arrived, has its
+// payload in the stream only once. The payload's message has no id by which the stream would recognize it.
 func TestALetterApartHasItsPayloadOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,13 +11,13 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// form is how much of a dead letter goes into one message. Each form has the whole payload.
+// form determines how a dead letter is divided into messages. Each form includes the whole payload.
 type form uint8
 
 const (
-	whole   form = iota // with the input's headers and ours
-	ownOnly             // with ours alone, if the server does not take both
-	apart               // payload and headers in a message each
+	whole   form = iota // one message with the input's headers and ours
+	ownOnly             // one message with our headers only, if the server does not accept both
+	apart               // one message with the payload and one with the headers
 )
 
 // deadLetter is a dead letter that is being published.
@@ -28,10 +28,10 @@ type deadLetter struct {
 	cause   error
 	subject string
 	form    form
-	payload uint64 // sequence of the message with the payload, once that is stored apart
+	payload uint64 // sequence of the message with the payload, if that is stored separately
 }
 
-// payloadTimeout bounds how long the server may take to store a payload alone.
+// payloadTimeout bounds how long the server may take to store the message with only a payload.
 const payloadTimeout = 10 * time.Second
 
 // publish publishes the dead letter in its form.
@@ -42,8 +42,9 @@ func (l *deadLetter) publish(ctx context.Context) error {
 	return l.publishApart(ctx)
 }
 
-// publishApart publishes the payload in a message without headers, and then the headers in a message without a payload, which names the
-// first one's sequence. If only the first can be stored, the redelivered input stores the payload a second time.
+// publishApart publishes the payload in a message without headers, and then the headers in a message without a payload. The
+// second message names the first one's sequence. If only the first can be stored, the payload is stored a second time when the
+// input is redelivered.
 func (l *deadLetter) publishApart(ctx context.Context) error {
 	if l.payload == 0 {
 		at, err := l.publishPayload(ctx)
@@ -70,7 +71,7 @@ func (l *deadLetter) publishPayload(ctx context.Context) (at uint64, err error) 
 	return ack.Sequence, nil
 }
 
-// send publishes one message with the dead letter's headers, and with the input's if inputs is set.
+// send publishes one message with the dead letter's headers. It adds the input's headers if inputs is set.
 func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body []byte) error {
 	h := DeadLetterHeader(l.d, l.why, l.cause, inputs)
 	if omitted != "" {
@@ -83,10 +84,10 @@ func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body
 	return l.w.again.Publish(ctx, []*nats.Msg{message}, nil)[0].Err
 }
 
-// omitted is the value of HeaderOmitted.
+// omitted returns the value of HeaderOmitted.
 func (f form) omitted() string { return [...]string{"", "headers", "payload"}[f] }
 
-// logOmission logs what the dead letter had to omit.
+// logOmission logs what the dead letter omits.
 func (l *deadLetter) logOmission() {
 	switch l.form {
 	case ownOnly:

@@ -12,24 +12,24 @@ import (
 	"millrace/internal/ingest/publisher"
 )
 
-// Reason says why a payload was given up. The names stand in the Millrace-Reason header.
+// Reason is why a payload was given up. It is the value of the Millrace-Reason header.
 type Reason string
 
 // The reasons.
 const (
-	TooLarge      Reason = "too_large"      // it exceeds a batch, or its result exceeds what the server takes
-	MaxDeliver    Reason = "max_deliver"    // it was delivered too often
-	OperatorError Reason = "operator_error" // an operator cannot take it
-	DeviceFault   Reason = "device_fault"   // it breaks the device
+	TooLarge      Reason = "too_large"      // the payload exceeds a batch, or its result exceeds the server's limit
+	MaxDeliver    Reason = "max_deliver"    // the payload was delivered too often
+	OperatorError Reason = "operator_error" // an operator fails on the payload
+	DeviceFault   Reason = "device_fault"   // the payload breaks the device
 )
 
-// ErrExceedsBatch returns the error for a payload of so many bytes if a batch takes at most most.
+// ErrExceedsBatch returns the error for a payload of that many bytes when a batch holds at most most.
 func ErrExceedsBatch(bytes, most int) error {
 	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
 }
 
-// DeadLetterHeader returns the headers of a dead letter, with the input's own if own is set. The message id differs from the result's.
-// Otherwise the stream would drop the dead letter if it has a result whose acknowledgement was lost.
+// DeadLetterHeader returns the headers of a dead letter, including the input's own if own is set. The message id differs from the
+// result's. Otherwise the stream would drop the dead letter if it has a result with a lost acknowledgement.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {
@@ -46,7 +46,7 @@ func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) n
 	return h
 }
 
-// headerText makes an error fit one header line of bounded length.
+// headerText converts an error to one header line of bounded length.
 func headerText(err error) string {
 	const most = 512
 	text := []byte(err.Error())
@@ -58,7 +58,7 @@ func headerText(err error) string {
 	return string(text[:min(len(text), most)])
 }
 
-// shortSubject cuts a subject to publisher.MaxSubject. The input's whole subject is in the headers.
+// shortSubject truncates a subject to publisher.MaxSubject. The input's whole subject is in the headers.
 func shortSubject(subject string) string {
 	if len(subject) <= publisher.MaxSubject {
 		return subject

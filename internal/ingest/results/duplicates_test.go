@@ -9,7 +9,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// A longer window brings forgotten ids back only with time.
+// TestTheWindowIsAsLongAsIdsAreKnown: a longer window covers forgotten ids only after some time.
 func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -23,7 +23,7 @@ func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
 		{0, 0, 40 * time.Second},
 		{time.Hour, 0, 40 * time.Second},
 		{0, 10 * time.Second, 50 * time.Second},
-		{time.Hour, 30 * time.Second, 70 * time.Second}, // asked again
+		{time.Hour, 30 * time.Second, 70 * time.Second}, // queried again
 		{0, 2 * time.Hour, time.Hour - 20*time.Second},
 		{10 * time.Second, 2 * time.Hour, 5 * time.Second},
 		{time.Millisecond, 2 * time.Hour, time.Second},
@@ -37,7 +37,7 @@ func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
 	}
 }
 
-func TestClearance(t *testing.T) { // alone: it counts allocations
+func TestClearance(t *testing.T) { // not parallel: it counts allocations
 	now := time.Now()
 	w := &duplicateWindow{}
 	// The server's clock is a minute ahead.

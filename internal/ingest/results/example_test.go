@@ -19,7 +19,8 @@ var input = inflight.Delivery{
 	Stream: "INGEST", Sequence: 7, Subject: "ingest.web", Stored: time.Unix(1, 0), NumDelivered: 1, First: true,
 }
 
-// ExampleResultHeader shows what names the input of a result. The duplicate window of the result stream compares Nats-Msg-Id.
+// ExampleResultHeader shows the headers that name the input of a result. The duplicate window of the result stream compares
+// Nats-Msg-Id.
 func ExampleResultHeader() {
 	printHeader(results.ResultHeader(&input, "crc32c"))
 	// Output:

@@ -12,7 +12,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// Headers of results and dead letters. Input headers pass through as well, except those with a meaning for the server or a client
+// Headers of results and dead letters. Input headers are copied too, except those with a meaning for the server or a client
 // library (see carried).
 const (
 	HeaderStream     = "Millrace-Stream"
@@ -21,19 +21,20 @@ const (
 	HeaderOperators  = "Millrace-Operators"
 	HeaderReason     = "Millrace-Reason"
 	HeaderError      = "Millrace-Error"
-	HeaderDeliveries = "Millrace-Deliveries" // of a dead letter, and of a result that was not stored soon after its input's first delivery
+	HeaderDeliveries = "Millrace-Deliveries" // on a dead letter, and on a result that was not stored soon after its input's first delivery
 
-	// HeaderInput is on a dead letter: one line, "name: value", for each header of the input that it can't carry under
-	// the header's own name.
+	// HeaderInput is on a dead letter. It has one line, "name: value", for each header of the input that the dead letter can't
+	// carry under the header's own name.
 	HeaderInput = "Millrace-Input-Header"
 
-	// These are on a dead letter that is too large for one message with all its headers.
-	HeaderOmitted         = "Millrace-Omitted"          // what is missing: headers, payload, or both
-	HeaderPayloadSequence = "Millrace-Payload-Sequence" // where the letter's stream has the payload, without headers
+	// These headers are on a dead letter that is too large for one message with all its headers.
+	HeaderOmitted         = "Millrace-Omitted"          // what is omitted: headers, payload, or both
+	HeaderPayloadSequence = "Millrace-Payload-Sequence" // stream sequence of the message with the payload, in the dead letter's stream
 )
 
-// Prefixes of headers that do not pass through. With the server's, it would expect sequences or drop messages that have nothing to do
-// with the result. With ours, a dead letter that is published as an input again would get a result that looks like a dead letter.
+// Prefixes of headers that are not copied. With the server's prefix, the server would expect sequences or drop messages that are
+// unrelated to the result. With our prefix, a dead letter that is published as an input again would get a result that looks like
+// a dead letter.
 const (
 	serversPrefix = "Nats-"
 	ownPrefix     = "Millrace-"
@@ -42,13 +43,13 @@ const (
 // serversPin is the header that the server adds to each delivery of a pinned consumer.
 const serversPin = "Nats-Pin-Id"
 
-// statusHeaders are the names under which client libraries show the server's own status line. A message without a payload
-// that has one is taken for a status message: nats.go ends a Consume, a Messages or a Fetch on it. The names are compared
-// without regard to case, as some libraries do.
+// statusHeaders are the names under which client libraries show the server's own status line. They take a message without a
+// payload but with such a header for a status message: nats.go ends a Consume, a Messages or a Fetch on it. The names are
+// compared without regard to case, as some libraries do.
 var statusHeaders = [...]string{"Status", "Description"}
 
-// carried reports whether a header of an input keeps its name on its result and on its dead letter. A server stores
-// any bytes as a name, and the client writes only some: a result with a name that it can't write could never be stored.
+// carried reports whether a header of an input keeps its name on its result and on its dead letter. A server stores any bytes as
+// a name, but the client writes only valid ones. A result with a name that it can't write could never be stored.
 func carried(key string) bool {
 	if hasPrefixFold(key, serversPrefix) || hasPrefixFold(key, ownPrefix) {
 		return false
@@ -61,7 +62,7 @@ func carried(key string) bool {
 	return isWritable(key)
 }
 
-// passThrough copies the headers of the input that are carried, with room for extra more.
+// passThrough copies the headers of the input that are carried, with space for extra more.
 func passThrough(in nats.Header, extra int) nats.Header {
 	out := make(nats.Header, len(in)+extra)
 	for key, values := range in {
@@ -72,9 +73,10 @@ func passThrough(in nats.Header, extra int) nats.Header {
 	return out
 }
 
-// Withheld returns the values of HeaderInput: a line for each header of the input that isn't carried, sorted by name. An
-// input that is itself a dead letter, fed in again, keeps the lines it has; its other Millrace headers are replaced. The
-// pin of exclusive delivery is left out: the server adds it on the way, and it is the worker's alone.
+// Withheld returns the values of HeaderInput: one line for each header of the input that isn't carried, sorted by name. If the
+// input is itself a dead letter that was published as an input again, it keeps its lines, and its other Millrace headers are
+// replaced. The pin of exclusive delivery is left out, because the server adds it to the delivery and it is meant only for the
+// worker.
 func Withheld(in nats.Header) []string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(in)) {
@@ -91,8 +93,8 @@ func Withheld(in nats.Header) []string {
 	return lines
 }
 
-// isWritable says whether the client writes a header of that key: one of visible ASCII without the separators of
-// MIME.
+// isWritable reports whether the client writes a header with that key. The key must consist of visible ASCII without the
+// separators of MIME.
 func isWritable(key string) bool {
 	for i := range len(key) {
 		if c := key[i]; c <= ' ' || c > '~' || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
@@ -113,9 +115,9 @@ func addSource(h nats.Header, d *inflight.Delivery) {
 	h[HeaderSubject] = []string{d.Subject}
 }
 
-// MessageID identifies the input for the result stream's duplicate window: <stream>:<sequence>:<nanoseconds since 1970 at which the
-// input stream stored it>. The server sends all three with every delivery, so every worker gives an input the same id. The time is
-// part of it because a stream that is recreated, or restored from an older copy, reuses sequences.
+// MessageID returns the id of an input's result for the stream's duplicate window: <stream>:<sequence>:<nanoseconds since 1970 at
+// which the input stream stored it>. The server sends all three with every delivery, so every worker gives an input the same id.
+// The id includes the time because a stream that is recreated, or restored from an older copy, reuses sequences.
 func MessageID(d *inflight.Delivery) string {
 	id := make([]byte, 0, len(d.Stream)+2*len(":18446744073709551615"))
 	id = append(id, d.Stream...)
@@ -125,15 +127,15 @@ func MessageID(d *inflight.Delivery) string {
 	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
 }
 
-// resultHeaders are the headers that a result has besides its input's.
+// resultHeaders are the headers that a result has in addition to its input's.
 var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, HeaderOperators, jetstream.MsgIDHeader}
 
-// ResultHeader is the header of the input's result.
+// ResultHeader returns the headers of the input's result.
 func ResultHeader(d *inflight.Delivery, operators string) nats.Header {
 	h := passThrough(d.Msg.Headers(), 5)
 	id := MessageID(d)
 	sequence, _, _ := strings.Cut(id[len(d.Stream)+1:], ":")
-	values := []string{d.Stream, sequence, d.Subject, operators, id} // one allocation for all
+	values := []string{d.Stream, sequence, d.Subject, operators, id} // one allocation for all values
 	for i, key := range resultHeaders {
 		h[key] = values[i : i+1 : i+1]
 	}

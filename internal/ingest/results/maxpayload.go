@@ -12,19 +12,19 @@ import (
 	"millrace/internal/ingest/natsconn"
 )
 
-// reconnectPause is the least time between two reconnections that are made to learn the server's max_payload.
+// reconnectPause is the minimum time between two reconnections that are made to learn the server's max_payload.
 const reconnectPause = time.Minute
 
-// maxPayload keeps what the client knows of the server's max_payload up to date.
+// maxPayload keeps the client's copy of the server's max_payload up to date.
 type maxPayload struct {
-	conns       natsconn.Connections // all of the worker's
+	conns       natsconn.Connections // all connections of the worker
 	log         *slog.Logger
-	reconnected atomic.Int64 // when the worker last connected again, UnixNano
+	reconnected atomic.Int64 // when the worker last reconnected, in Unix nanoseconds
 }
 
-// learn connects again if the client refuses to send what the server has delivered: then the server's max_payload was raised, of
-// which it tells its clients only when they connect. err is why a dead letter of d could not be stored. If max_payload was lowered instead,
-// reconnecting does not help, so it happens once in reconnectPause at most.
+// learn reconnects if the client refuses to send a message of a size that the server has delivered. The server's max_payload was
+// then raised, and the server reports it to clients only when they connect. err is why a dead letter of d could not be stored. If
+// max_payload was lowered instead, reconnecting does not help, so learn reconnects at most once per reconnectPause.
 func (m *maxPayload) learn(d *inflight.Delivery, err error) {
 	known := m.conns[0].MaxPayload()
 	if !errors.Is(err, nats.ErrMaxPayload) || int64(len(d.Msg.Data())) <= known {

@@ -17,7 +17,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// rig is a server and a client of it.
+// rig is a server and a client.
 type rig struct {
 	t  *testing.T
 	nc *nats.Conn
@@ -55,7 +55,7 @@ func (r *rig) createStream(c jetstream.StreamConfig) {
 	}
 }
 
-// writer makes a writer to the streams RESULTS.
+// writer returns a writer to the stream RESULTS.
 func (r *rig) writer() *Writer {
 	r.t.Helper()
 	ops, err := operator.ParseList("crc32c")
@@ -74,12 +74,12 @@ func (r *rig) writer() *Writer {
 	return w
 }
 
-// nobody observes nothing.
+// nobody is an observer that ignores everything.
 type nobody struct{}
 
 func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 
-// input is a delivery of a payload.
+// input returns a delivery of a payload.
 func (r *rig) input(payload []byte) inflight.Delivery {
 	r.t.Helper()
 	m := pull.Stored(r.nc, "INGEST", "millrace", 1, &jetstream.RawStreamMsg{Subject: "ingest.web.0", Sequence: 1, Data: payload, Time: time.Now()})

@@ -9,27 +9,27 @@ import (
 	"millrace/internal/operator"
 )
 
-// Settings say what a Writer stores, and where.
+// Settings configures a Writer.
 type Settings struct {
 	topology.Topology
 
-	Operators []operator.Operator // as the pipelines run them
-	Format    operator.Format     // of result bodies
-	AckWait   time.Duration       // the consumer's
-	Timeout   time.Duration       // after which an answer of the server counts as lost; 0: publisher.Timeout
+	Operators []operator.Operator // the operators that the pipelines run
+	Format    operator.Format     // format of result bodies
+	AckWait   time.Duration       // the consumer's AckWait
+	Timeout   time.Duration       // time after which an answer of the server counts as lost; 0: publisher.Timeout
 
 	Log      *slog.Logger
 	Observer Observer
 	Progress func() // called when a result is stored
 
-	// Stored is called for each input whose result is stored, before Observer.Settled, each time it is. It is for tests, which
-	// tell inputs apart; nil for nothing.
+	// Stored is called each time the result of an input is stored, before Observer.Settled. It is for tests, which need to
+	// identify inputs; nil for none.
 	Stored func(sequence uint64, stored time.Time)
 }
 
-// Observer is told how deliveries end. Calls come from several goroutines and must not block.
+// Observer receives the outcomes of deliveries. Calls come from several goroutines and must not block.
 type Observer interface {
-	// Settled: a message came to its end. in and out are the bytes of the payload and of the result body
-	// (0 where there is none), latency is from received to published, headroom what was left of AckWait.
+	// Settled is called for the outcome of each delivery. in and out are the bytes of the payload and of the result body (0 if
+	// there is none), latency is the time from receipt to publication, and headroom is the remaining AckWait.
 	Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration)
 }

@@ -15,32 +15,32 @@ import (
 	"millrace/internal/streams"
 )
 
-// Sink is told what becomes of the deliveries of a batch. Each delivery mode has one.
+// Sink receives the outcomes of a batch's deliveries. Each delivery mode has one.
 type Sink interface {
-	// Stored is called with deliveries whose results are stored: they may be acknowledged.
+	// Stored is called with deliveries that may be acknowledged, because their results are stored.
 	Stored(ctx context.Context, stored []*inflight.Delivery)
 
-	// Undeliverable is called for the i-th delivery of a batch, whose result no retry can store. An error ends Settle.
+	// Undeliverable is called for the i-th delivery of a batch if its result can never be stored. An error ends Settle.
 	Undeliverable(ctx context.Context, b *inflight.Batch, i int, cause error) error
 }
 
-// Buffers is the memory that it takes to settle a batch. It is kept for the next one.
+// Buffers is the memory for settling a batch. It is reused for the next one.
 type Buffers struct {
-	// Settling is how long telling the sink has taken, for the batch that was settled last.
+	// Settling is how long the calls of the sink took for the batch that was settled last.
 	Settling time.Duration
 
-	records [][]byte // of one payload, by operator
+	records [][]byte // records of one payload, by operator
 	left    []int    // indices of deliveries that are not settled yet
-	stale   []int    // of those, what has to be looked up
-	known   []int    // of those, what is stored already
+	stale   []int    // of those, the deliveries to look up
+	known   []int    // of those, the deliveries with a stored result
 	results []nats.Msg
-	msgs    []*nats.Msg          // the results, by position in left
-	answers []publisher.Answer   // to msgs
-	stored  []*inflight.Delivery // for the sink
-	kept    int64                // bytes, as the pool counts them
+	msgs    []*nats.Msg          // results to publish, by position in left
+	answers []publisher.Answer   // the server's answers to msgs
+	stored  []*inflight.Delivery // argument for the sink
+	kept    int64                // bytes that the pool counts for these buffers
 }
 
-// Tidy lets go of the last batch's results and deliveries, and bounds the memory that s keeps.
+// Tidy releases the last batch's results and deliveries, and bounds the memory that s keeps.
 func (s *Buffers) Tidy(p *inflight.Pool) {
 	s.clear()
 	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
@@ -52,7 +52,7 @@ func (s *Buffers) Tidy(p *inflight.Pool) {
 	s.kept = size
 }
 
-// Free lets go of all memory.
+// Free releases all memory.
 func (s *Buffers) Free(p *inflight.Pool) {
 	p.Retain(s.kept, 0)
 	*s = Buffers{}
@@ -80,11 +80,11 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 	}
 }
 
-// Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first, if the
-// connection is closed for good, or if the sink cannot give an input up: then the rest of b is not settled.
+// Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first,
+// if the connection is closed for good, or if the sink cannot give up an input. The rest of b is then not settled.
 //
-// A result that was not confirmed is published again under the same id, so the stream keeps one. A result stream that is full, missing or
-// slow holds the batch here, and with that, as batches run out, the pull.
+// A result that was not confirmed is published again under the same id, so the stream keeps one copy. While a result stream is
+// full, missing or slow, Settle holds the batch. Once no batch is free, the pull stops too.
 func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
 	s.Settling, s.left = 0, b.AppendUnsettled(s.left[:0])
 	for attempt := 1; len(s.left) > 0; attempt++ {
@@ -112,9 +112,9 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 	return nil
 }
 
-// publish sends every result that is left and waits for the server's answer on each. It returns the last error.
+// publish sends every result that is left and waits for the server's answers. It returns the last error.
 func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, attempt int) (last error) {
-	s.clear() // an attempt before may have had more
+	s.clear() // an earlier attempt may have had more messages
 	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
 	for _, i := range s.left {
 		d := &b.Items[i]
@@ -140,8 +140,8 @@ func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, att
 	return last
 }
 
-// settleAnswered tells the sink of the deliveries whose results are stored, and of those whose results never can be. It keeps the rest in
-// s.left.
+// settleAnswered notifies the sink of the deliveries with stored results, and of those with results that can never be stored. It
+// keeps the rest in s.left.
 func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
 	start := pipe.Now()
 	now := time.Now()
@@ -168,7 +168,7 @@ func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *
 	return err
 }
 
-// outcome is what became of an input whose result is stored.
+// outcome returns the outcome of an input with a stored result.
 func outcome(a publisher.Answer) inflight.Outcome {
 	if a.Duplicate {
 		return inflight.Duplicate
@@ -176,7 +176,8 @@ func outcome(a publisher.Answer) inflight.Outcome {
 	return inflight.Published
 }
 
-// settleKnown looks up which results may be stored already, and settles those that are. The rest stays in s.left and may be published.
+// settleKnown looks up the results that may already be stored, and settles their deliveries if so. The rest stay in s.left and
+// may be published.
 func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
 	if err := w.probeIDs(ctx, b, s.left); err != nil {
 		return err
@@ -197,7 +198,7 @@ func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inf
 		return err
 	}
 	rest := slices.DeleteFunc(s.left, func(i int) bool {
-		_, known := slices.BinarySearch(s.known, i) // it has the order of left
+		_, known := slices.BinarySearch(s.known, i) // s.known is in the order of left
 		return known
 	})
 	s.answers = slices.Repeat([]publisher.Answer{{Duplicate: true}}, len(s.known))
@@ -207,7 +208,7 @@ func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inf
 	return err
 }
 
-// probeIDs looks which ids the newest results have, if one of these inputs may have been delivered before.
+// probeIDs checks the ids of the newest results if one of these inputs may have been delivered before.
 func (w *Writer) probeIDs(ctx context.Context, b *inflight.Batch, left []int) error {
 	for _, i := range left {
 		if d := &b.Items[i]; !d.First && d.Cleared.IsZero() {

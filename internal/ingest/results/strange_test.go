@@ -21,7 +21,7 @@ func TestShortSubject(t *testing.T) {
 	}
 }
 
-// TestHeadersThatPassThroughCanBeWritten compares with the client, to which an invalid header has no size.
+// TestHeadersThatPassThroughCanBeWritten compares with the client, which reports no size for an invalid header.
 func TestHeadersThatPassThroughCanBeWritten(t *testing.T) {
 	t.Parallel()
 	for c := range 256 {

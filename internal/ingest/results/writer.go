@@ -18,17 +18,18 @@ import (
 // Writer stores results and dead letters. Its methods may be called by several goroutines.
 type Writer struct {
 	s         Settings
-	conns     natsconn.Connections // all of the worker's
+	conns     natsconn.Connections // all connections of the worker
 	js        jetstream.JetStream
 	clearance *clearance
-	first     publisher.Publisher // of what is published for the first time
-	again     publisher.Publisher // of what may have been published before, and of dead letters
-	operators string              // the header's value
+	first     publisher.Publisher // for messages that are published for the first time
+	again     publisher.Publisher // for messages that may have been published before, and for dead letters
+	operators string              // value of HeaderOperators
 
-	maxPayload maxPayload // of the server, as far as the client knows it
+	maxPayload maxPayload // the server's max_payload, as far as the client knows it
 }
 
-// NewWriter makes a writer over connections that stay the caller's. It asks the result stream how it takes results, and logs that.
+// NewWriter returns a writer over connections that the caller still owns. It queries how the result stream accepts results, and
+// logs that.
 func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Writer, error) {
 	js, err := jetstream.New(conns[0])
 	if err != nil {
@@ -47,7 +48,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	return w, nil
 }
 
-// OperatorNames is the value of HeaderOperators.
+// OperatorNames returns the value of HeaderOperators.
 func OperatorNames(operators []operator.Operator) string {
 	names := make([]string, len(operators))
 	for i, op := range operators {
@@ -56,7 +57,7 @@ func OperatorNames(operators []operator.Operator) string {
 	return strings.Join(names, ",")
 }
 
-// openPublisher asks the result stream how it takes results.
+// openPublisher queries how the result stream accepts results.
 func (w *Writer) openPublisher(ctx context.Context) error {
 	singles, err := publisher.NewWindowed(w.s.Timeout, w.conns.ForResults(w.s.Exclusive)...)
 	if err != nil {
@@ -84,9 +85,9 @@ func (w *Writer) logFailedBatch(err error) {
 	w.s.Log.Warn("a batch of results was not confirmed; they are published again one by one", "stream", w.s.ResultStream, "error", err)
 }
 
-// publishAttempt publishes the messages of one attempt and appends the server's answer on each to answers. What was
-// published before goes one by one: the server drops a message that it knows without saying so among many, and
-// where the stream has replicas, a message that it knows may still be on its way to them.
+// publishAttempt publishes the messages of one attempt and appends the server's answers to answers. Messages that were published
+// before are sent one by one. Within a batch, the server drops a message that it already has without reporting that. With
+// replicas, such a message may also still be on its way to them.
 func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.Msg, answers []publisher.Answer) []publisher.Answer {
 	if attempt > 1 {
 		return w.again.Publish(ctx, msgs, answers)
@@ -94,35 +95,36 @@ func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.M
 	return w.first.Publish(ctx, msgs, answers)
 }
 
-// awaitRetry waits before the n-th retry, from 1: for a while, and without a connection until there is one. It returns false if ctx ends
-// first.
+// awaitRetry waits before the n-th retry, counted from 1. It waits for a while, and without a connection until it is restored. It
+// returns false if ctx ends first.
 func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
 	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.s.Exclusive).AwaitConnected(ctx)
 }
 
-// Upgrading reports whether results were stored lately under the ids of an earlier version. Then every input that comes again is looked up.
+// Upgrading reports whether results were recently stored under the ids of an earlier version. Every redelivered input is then
+// looked up.
 func (w *Writer) Upgrading() bool { return w.clearance.upgrading.Load() }
 
-// HighestInput returns the highest sequence of an input that has a result or a dead letter stored since that time; 0 if they cannot be
-// looked up.
+// HighestInput returns the highest sequence of an input with a result or a dead letter that was stored since that time, or 0 if
+// they cannot be looked up.
 func (w *Writer) HighestInput(ctx context.Context, since time.Time) (uint64, error) {
 	return w.clearance.highestInput(ctx, since)
 }
 
-// stored tells tests of an input whose result is stored.
+// stored notifies tests that the result of an input is stored.
 func (w *Writer) stored(d *inflight.Delivery) {
 	if w.s.Stored != nil {
 		w.s.Stored(d.Sequence, d.Stored)
 	}
 }
 
-// AlreadyStored reports a delivery whose result was stored before.
+// AlreadyStored reports a delivery that already had a stored result.
 func (w *Writer) AlreadyStored(d *inflight.Delivery) {
 	w.stored(d)
 	w.Report(inflight.Duplicate, d)
 }
 
-// Report tells the observer how a delivery without a new result ended.
+// Report notifies the observer of the outcome of a delivery without a new result.
 func (w *Writer) Report(o inflight.Outcome, d *inflight.Delivery) {
 	since := time.Since(d.Received)
 	w.s.Observer.Settled(o, len(d.Msg.Data()), 0, since, w.s.AckWait-since)

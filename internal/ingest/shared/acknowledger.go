@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// acknowledger ends deliveries: it acknowledges them, gives them back, or makes dead letters of them. It notes each in the ledger. It
-// implements results.Sink and quarantine.Deliveries.
+// acknowledger settles deliveries: it acknowledges them, gives them back, or publishes dead letters for them. It records each in
+// the ledger. It implements results.Sink and quarantine.Deliveries.
 type acknowledger struct {
 	ledger  *ledger
 	pool    *inflight.Pool
@@ -25,19 +25,19 @@ type acknowledger struct {
 	records inflight.RecordObserver // nil for none
 	log     *slog.Logger
 
-	confirm    bool          // have the server confirm every acknowledgement
-	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
+	confirm    bool          // whether the server confirms every acknowledgement
+	confirming chan struct{} // holds a token for each acknowledgement that waits for confirmation
 
-	deadLetters chan struct{}  // a token for each dead letter that is being published
-	publishing  sync.WaitGroup // the goroutines that publish dead letters
+	deadLetters chan struct{}  // holds a token for each dead letter that is being published
+	publishing  sync.WaitGroup // counts the goroutines that publish dead letters
 }
 
 const (
-	// confirmAtOnce is how many acknowledgements of all batches together may wait for confirmation at once. One after the other, each
-	// would cost a round trip.
+	// confirmAtOnce is the maximum number of acknowledgements of all batches that wait for confirmation at the same time.
+	// Sequentially, each would cost a round trip.
 	confirmAtOnce = 1024
 
-	// deadLetterWindow is how many dead letters may be in flight at once.
+	// deadLetterWindow is the maximum number of dead letters in flight.
 	deadLetterWindow = 64
 )
 
@@ -48,10 +48,11 @@ func newAcknowledger(s Settings) *acknowledger {
 	}
 }
 
-// Stored implements results.Sink: it acknowledges inputs whose results are stored. With confirm it waits until the server has confirmed
-// each, for pull.ConfirmTimeout at most. If an acknowledgement is lost, the input is redelivered and its result dropped as a duplicate.
+// Stored implements results.Sink: it acknowledges inputs with stored results. If confirm is set, it waits until the server has
+// confirmed each, at most pull.ConfirmTimeout. If an acknowledgement is lost, the input is redelivered and its result dropped as
+// a duplicate.
 func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) {
-	if !a.confirm || ctx.Err() != nil { // it does not wait after the drain
+	if !a.confirm || ctx.Err() != nil { // after the drain it does not wait
 		for _, d := range stored {
 			a.ack(d)
 		}
@@ -70,7 +71,7 @@ func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) 
 	waiting.Wait()
 }
 
-// ack sends an input's acknowledgement. If that fails, the input is redelivered and its result dropped as a duplicate.
+// ack acknowledges an input. If that fails, the input is redelivered and its result dropped as a duplicate.
 func (a *acknowledger) ack(d *inflight.Delivery) {
 	a.ledger.settle(d)
 	if err := d.Msg.Ack(); err != nil {
@@ -78,8 +79,8 @@ func (a *acknowledger) ack(d *inflight.Delivery) {
 	}
 }
 
-// ackConfirmed sends an input's acknowledgement and waits until the server confirms it or ctx ends. If ctx has ended already, it sends
-// without waiting.
+// ackConfirmed acknowledges an input and waits until the server confirms it or ctx ends. If ctx has already ended, it doesn't
+// wait.
 func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
 	if ctx.Err() != nil {
 		a.ack(d)
@@ -92,7 +93,7 @@ func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
 	}
 }
 
-// nak has the server deliver an input again after delay. If that fails, the server does so after AckWait.
+// nak has the server redeliver an input after delay. If that fails, the server redelivers it after AckWait.
 func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
 	a.ledger.giveBack(d)
 	if err := d.Msg.NakWithDelay(delay); err != nil {
@@ -113,7 +114,7 @@ func (a *acknowledger) GiveBack(d *inflight.Delivery, why error) {
 	a.nak(d, delay)
 }
 
-// giveBackAll gives back the deliveries of a batch that are not settled.
+// giveBackAll gives back the unsettled deliveries of a batch.
 func (a *acknowledger) giveBackAll(g *inflight.Batch, why error) {
 	for i := range g.Items {
 		if !g.IsSettled(i) {

@@ -9,17 +9,17 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// admission decides which deliveries are processed, and on which level of quarantine.
+// admission decides which deliveries are processed, and at which level of quarantine.
 type admission struct {
 	ends     *acknowledger
 	levels   quarantine.Levels
-	maxBytes int // of a payload: what the smallest batch takes
-	limit    int // deliveries of a payload before it is tried alone
-	last     int // the consumer's own limit of deliveries; 0 or less: none
+	maxBytes int // maximum payload size in bytes: the smallest batch's capacity
+	limit    int // number of deliveries before a payload is tried alone
+	last     int // the consumer's own delivery limit; 0 or less: none
 }
 
-// admit reports whether a delivery must be processed. If it never can be, admit gives it up. If it was processed before and the
-// acknowledgement was late, admit acknowledges it again.
+// admit reports whether a delivery must be processed. It gives up a delivery that can never be processed. It acknowledges a
+// delivery again if its input is already settled and the acknowledgement was late.
 func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 	d.Level = a.levelOf(d)
 	switch a.ends.ledger.take(d) {
@@ -44,13 +44,14 @@ func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 		return true
 	}
 	a.ends.GiveUp(ctx, *d, why, cause)
-	d.Cost = 0 // the dead letter holds it now
+	d.Cost = 0 // the dead letter holds the memory now
 	return false
 }
 
-// levelOf is the level of a delivery; see quarantine.Levels. A delivery that this process gave back has level 0, since the process lives.
-// If it failed alone while nothing else came right since, or was delivered more often than the limit allows, it is tried alone. The count
-// by itself gives nothing up: workers may have died or given it back for other reasons.
+// levelOf returns the quarantine level of a delivery; see quarantine.Levels. A delivery that this process gave back has level 0,
+// because the process survived it. A payload is tried alone if it failed alone while no other has succeeded since, or if it was
+// delivered more often than the limit allows. The count alone never makes it a dead letter, because workers may have died or
+// given it back for other reasons.
 func (a *admission) levelOf(d *inflight.Delivery) int {
 	level := d.NumDelivered - 1
 	if a.ends.ledger.gaveBack(d) {
@@ -62,8 +63,8 @@ func (a *admission) levelOf(d *inflight.Delivery) int {
 	return level
 }
 
-// lastChance reports whether the server will not deliver a payload again, because the consumer has its own limit. Then only a dead letter
-// keeps the payload.
+// lastChance reports whether the server will not redeliver a payload because the consumer has its own limit. Then only a dead
+// letter preserves the payload.
 func (a *admission) lastChance(d *inflight.Delivery) bool {
 	return a.last > 0 && d.NumDelivered >= a.last && d.NumDelivered > a.limit
 }

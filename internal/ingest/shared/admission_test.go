@@ -6,7 +6,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// TestWhatWasSettledIsAcknowledgedAgain has a settled input delivered again: its acknowledgement was lost, so it gets another.
+// TestWhatWasSettledIsAcknowledgedAgain redelivers a settled input. Its acknowledgement was lost, so it is acknowledged again.
 func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -17,7 +17,7 @@ func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
 	if !m.admission.admit(t.Context(), &input) {
 		t.Fatal("a first delivery is not to be processed")
 	}
-	m.ends.ledger.settle(&input) // its acknowledgement got lost
+	m.ends.ledger.settle(&input) // the acknowledgement was lost
 	input.NumDelivered = 2
 	if m.admission.admit(t.Context(), &input) {
 		t.Error("what was settled is to be processed again")

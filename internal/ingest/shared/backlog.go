@@ -9,8 +9,8 @@ import (
 	"millrace/internal/ingest/stall"
 )
 
-// watchBacklog asks the server for the state of the consumer every stall.Interval until ctx is done. It tells the observer the backlog,
-// and the stall detector whether the consumer delivers. While occupied is set, the worker itself does not pull.
+// watchBacklog queries the state of the consumer every stall.Interval until ctx is done. It reports the backlog to the observer,
+// and the consumer's state to the stall detector. While occupied is set, the worker itself does not pull.
 func watchBacklog(ctx context.Context, s Settings, occupied *atomic.Bool) {
 	for {
 		asked, done := context.WithTimeout(ctx, stall.Interval)

@@ -7,9 +7,9 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// GiveUp implements quarantine.Deliveries. It takes over a delivery and the memory that it holds. The delivery becomes a dead letter, or is
-// given back if that fails. GiveUp waits only for room among deadLetterWindow dead letters. Each is published in its own goroutine, so that
-// it does not delay other payloads. If ctx ends first, GiveUp gives the delivery back.
+// GiveUp implements quarantine.Deliveries. It takes over a delivery and the memory that it holds. The delivery becomes a dead
+// letter, or is given back if that fails. GiveUp waits only while deadLetterWindow dead letters are in flight. Each is published
+// in its own goroutine, so that it does not delay other payloads. If ctx ends first, GiveUp gives the delivery back.
 func (a *acknowledger) GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error) {
 	select {
 	case a.deadLetters <- struct{}{}:

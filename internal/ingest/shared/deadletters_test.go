@@ -13,8 +13,8 @@ import (
 	"millrace/internal/ingest/results"
 )
 
-// TestADeadLetterIsNoDuplicateOfItsResult gives a payload up although its result is stored, as happens when every acknowledgement of it was
-// lost. A stream that has both must not take the dead letter for the result.
+// TestADeadLetterIsNoDuplicateOfItsResult dead-letters a payload with a stored result, as happens when every acknowledgement of
+// it was lost. A stream that stores both must not drop the dead letter as a duplicate of the result.
 func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

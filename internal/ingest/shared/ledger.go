@@ -8,25 +8,26 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// ledger records which inputs this worker has in flight and which it has settled lately. The server redelivers an input that waited longer
-// than AckWait, even in the client's queue. Such a redelivery does not count as another try and is not computed again.
+// ledger records which inputs this worker has in flight and which it has recently settled. The server redelivers an input that
+// has waited longer than AckWait, even in the client's queue. Such a redelivery does not count as another try and is not computed
+// again.
 type ledger struct {
 	mu      sync.Mutex
-	held    map[uint64]time.Time // when the stream stored each, by sequence, because a recreated stream reuses sequences
+	held    map[uint64]time.Time // by sequence: when the stream stored the input, because a recreated stream reuses sequences
 	settled map[uint64]time.Time
-	order   []uint64 // the keys of settled, oldest first from next on
+	order   []uint64 // the keys of settled, as a ring; the oldest is at next
 	next    int
 
-	returned map[uint64]time.Time // given back by this worker
-	awaited  int                  // how many may be held when await returns
-	fewer    chan struct{}        // closed then; nil while no goroutine waits
+	returned map[uint64]time.Time // inputs that this worker gave back
+	awaited  int                  // number of held inputs at which await returns
+	fewer    chan struct{}        // closed when that number is reached; nil while no goroutine waits
 }
 
 const (
-	// remembered is how many settled inputs a ledger knows: as many as a worker settles in about a second.
+	// remembered is the maximum number of settled inputs in a ledger: as many as a worker settles in about a second.
 	remembered = 1 << 16
 
-	// LedgerBytes is the memory of a full ledger, for inputs that are settled or were given back.
+	// LedgerBytes is the memory in bytes of a full ledger, for inputs that are settled or were given back.
 	LedgerBytes = 12 << 20
 )
 
@@ -34,17 +35,17 @@ func newLedger() *ledger {
 	return &ledger{held: map[uint64]time.Time{}, settled: make(map[uint64]time.Time, remembered)}
 }
 
-// standing is what a ledger knows of a delivery.
+// standing is the state of a delivery in the ledger.
 type standing uint8
 
 const (
-	unknown  standing = iota // it was not in flight, and is now
-	inFlight                 // an earlier delivery of it is in flight
-	done                     // its result or its dead letter is stored
+	unknown  standing = iota // the input was not in flight, and is now
+	inFlight                 // an earlier delivery of the input is in flight
+	done                     // the input's result or dead letter is stored
 )
 
-// take records a delivery, unless its input is known. A first delivery of a settled input is a replay by a recreated consumer, and is
-// computed again.
+// take records a delivery, unless its input is known. A first delivery of a settled input is a replay by a recreated consumer,
+// and is computed again.
 func (l *ledger) take(d *inflight.Delivery) standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +59,7 @@ func (l *ledger) take(d *inflight.Delivery) standing {
 	return unknown
 }
 
-// giveBack notes that a delivery was given back and will be redelivered.
+// giveBack records that a delivery was given back and will be redelivered.
 func (l *ledger) giveBack(d *inflight.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +70,7 @@ func (l *ledger) giveBack(d *inflight.Delivery) {
 	l.returned[d.Sequence] = d.Stored
 }
 
-// gaveBack reports whether this worker has given an input back. The process lives, so the input did not break the device.
+// gaveBack reports whether this worker has given an input back. The process survived it, so the input did not break the device.
 func (l *ledger) gaveBack(d *inflight.Delivery) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +105,7 @@ func (l *ledger) await(ctx context.Context, n int) error {
 	}
 }
 
-// settle notes that the result or the dead letter of a delivery is stored.
+// settle records that the result or the dead letter of a delivery is stored.
 func (l *ledger) settle(d *inflight.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +123,7 @@ func (l *ledger) settle(d *inflight.Delivery) {
 	l.settled[d.Sequence] = d.Stored
 }
 
-// size is how many inputs are in flight.
+// size returns the number of inputs in flight.
 func (l *ledger) size() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

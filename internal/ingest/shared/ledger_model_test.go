@@ -12,22 +12,22 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// The ledger of shared delivery under random interleavings of everything that can come between: deliveries and redeliveries,
-// results whose confirmation is lost, acknowledgements that arrive late or never, workers that die. The ledger is the
-// worker's own code. Server and network are models, with the rules of nats-server 2.15 (consumer.go: processAckMsgLocked).
-// TestModelOfTheLease does the same for exclusive delivery.
+// The ledger of shared delivery under random interleavings of all possible events: deliveries and redeliveries, results with lost
+// confirmations, acknowledgements that arrive late or never, and workers that die. The ledger is the worker's own code. Server
+// and network are models, with the rules of nats-server 2.15 (consumer.go: processAckMsgLocked). TestModelOfTheLease does the
+// same for exclusive delivery.
 //
-// The invariant: the server counts no input as settled whose result or dead letter is not stored. And once nothing goes
-// wrong any more, every input is settled, with one result.
+// The invariant: the server counts an input as settled only if its result or dead letter is stored. Once nothing goes wrong any
+// more, every input is settled and has one result.
 
-// ledgerInputs, ledgerSteps and ledgerSeeds make a million steps.
+// ledgerInputs, ledgerSteps and ledgerSeeds result in a million steps.
 const (
 	ledgerInputs = 60
 	ledgerSteps  = 2500
 	ledgerSeeds  = 400
 )
 
-// TestModelOfSharedDelivery runs all seeds, or the one of MILLRACE_MODEL_SEED.
+// TestModelOfSharedDelivery runs all seeds, or only the one in MILLRACE_MODEL_SEED.
 func TestModelOfSharedDelivery(t *testing.T) {
 	t.Parallel()
 	first, last := uint64(1), uint64(ledgerSeeds)
@@ -58,12 +58,12 @@ func TestModelOfSharedDelivery(t *testing.T) {
 	t.Logf("%v", covered)
 }
 
-// ledgerMustHappen is what must have happened in some run, or the model shows nothing.
+// ledgerMustHappen lists the events that must have happened in some run. Otherwise the model proves nothing.
 var ledgerMustHappen = []string{
 	"delivered", "redelivered", "stored", "stored again", "confirmation lost", "acknowledged", "late", "died", "cut", "known", "given back",
 }
 
-// ledgerWire is a delivery or an acknowledgement on its way.
+// ledgerWire is a delivery or an acknowledgement in transit.
 type ledgerWire struct {
 	sequence   uint64
 	deliveries int
@@ -75,17 +75,17 @@ type ledgerModel struct {
 	did    map[string]int
 	calm   bool // nothing goes wrong any more
 
-	// The consumer, as the server keeps it.
+	// The consumer's state at the server.
 	nextSequence uint64
-	pending      map[uint64]bool // delivered and not acknowledged: whether AckWait has passed
-	counts       map[uint64]int  // deliveries
+	pending      map[uint64]bool // by unacknowledged delivery: whether AckWait has passed
+	counts       map[uint64]int  // number of deliveries
 
-	results map[uint64]int // how often the result of an input was stored anew: once, where the window is long enough
+	results map[uint64]int // number of times that an input's result was stored as new: once, if the window is long enough
 	late    []ledgerWire
 	workers []*ledgerWorker
 }
 
-// ledgerWorker is a worker: what it has been sent, and what it knows.
+// ledgerWorker is a worker: the messages that it has received, and its ledger.
 type ledgerWorker struct {
 	inbox  []ledgerWire
 	inHand []ledgerInput
@@ -112,7 +112,7 @@ func newLedgerModel(seed uint64) *ledgerModel {
 	return m
 }
 
-// run takes random steps, then only good ones until all is settled.
+// run takes random steps, then only fault-free ones until all inputs are settled.
 func (m *ledgerModel) run(steps int) error {
 	for i := range steps {
 		if err := m.step(); err != nil {
@@ -157,7 +157,7 @@ func (m *ledgerModel) step() error {
 	return nil
 }
 
-// deliver sends the next message to a worker: what is to be redelivered first.
+// deliver sends the next message to a worker. Redeliveries go first.
 func (m *ledgerModel) deliver(w *ledgerWorker) {
 	again := uint64(0)
 	for s, due := range m.pending {
@@ -181,7 +181,7 @@ func (m *ledgerModel) deliver(w *ledgerWorker) {
 	m.did["delivered"]++
 }
 
-// receive has a worker take what came.
+// receive makes a worker take a received message.
 func (m *ledgerModel) receive(w *ledgerWorker) error {
 	if len(w.inbox) == 0 {
 		return nil
@@ -204,7 +204,7 @@ func (d ledgerWire) delivery() *inflight.Delivery {
 	return &inflight.Delivery{Sequence: d.sequence, NumDelivered: d.deliveries, Stored: time.Unix(int64(d.sequence), 0)}
 }
 
-// compute stores the result of an input; its confirmation may get lost, and then it is stored again.
+// compute stores the result of an input. Its confirmation may be lost, and then it is stored again.
 func (m *ledgerModel) compute(w *ledgerWorker) {
 	var open []int
 	for i := range w.inHand {
@@ -217,7 +217,7 @@ func (m *ledgerModel) compute(w *ledgerWorker) {
 	}
 	in := &w.inHand[open[m.random.IntN(len(open))]]
 	if m.results[in.sequence] == 0 {
-		m.results[in.sequence] = 1 // what has been stored is dropped, by its id
+		m.results[in.sequence] = 1 // the stream drops a stored result by its id
 		m.did["stored"]++
 	} else {
 		m.did["stored again"]++
@@ -229,7 +229,7 @@ func (m *ledgerModel) compute(w *ledgerWorker) {
 	in.stored = true
 }
 
-// settle acknowledges what is stored.
+// settle acknowledges the inputs with stored results.
 func (m *ledgerModel) settle(w *ledgerWorker) error {
 	for i, in := range w.inHand {
 		if !in.stored {
@@ -251,7 +251,7 @@ func (m *ledgerModel) acknowledge(a ledgerWire) error {
 	return m.ackAtServer(a)
 }
 
-// ackArrives lets one that was late arrive, or be lost.
+// ackArrives delivers a late acknowledgement, or loses it.
 func (m *ledgerModel) ackArrives() error {
 	if len(m.late) == 0 {
 		return nil
@@ -266,7 +266,7 @@ func (m *ledgerModel) ackArrives() error {
 	return m.ackAtServer(a)
 }
 
-// ackAtServer is what the server makes of an acknowledgement.
+// ackAtServer handles an acknowledgement as the server does.
 func (m *ledgerModel) ackAtServer(a ledgerWire) error {
 	if m.results[a.sequence] == 0 {
 		return fmt.Errorf("input %d is settled without a result", a.sequence)
@@ -276,7 +276,7 @@ func (m *ledgerModel) ackAtServer(a ledgerWire) error {
 	return nil
 }
 
-// ackWaitPasses has the server deliver something again.
+// ackWaitPasses lets AckWait expire for a delivery, so that the server redelivers it.
 func (m *ledgerModel) ackWaitPasses() {
 	var waiting []uint64
 	for s, due := range m.pending {
@@ -284,13 +284,13 @@ func (m *ledgerModel) ackWaitPasses() {
 			waiting = append(waiting, s)
 		}
 	}
-	slices.Sort(waiting) // or a seed would not replay
+	slices.Sort(waiting) // otherwise a seed would not replay
 	if len(waiting) > 0 {
 		m.pending[waiting[m.random.IntN(len(waiting))]] = true
 	}
 }
 
-// mishap is what goes wrong.
+// mishap injects a random fault.
 func (m *ledgerModel) mishap(w *ledgerWorker) {
 	if m.calm {
 		return
@@ -299,12 +299,12 @@ func (m *ledgerModel) mishap(w *ledgerWorker) {
 	case 0: // the worker dies, and another starts
 		m.did["died"]++
 		*w = *newLedgerWorker()
-	case 1: // the connection is cut: what was on its way is lost
+	case 1: // the connection is cut, and messages in transit are lost
 		m.did["cut"]++
 		if n := len(w.inbox); n > 0 {
 			w.inbox = w.inbox[:m.random.IntN(n)]
 		}
-	case 2: // something is given back
+	case 2: // a delivery is given back
 		if i := len(w.inHand) - 1; i >= 0 {
 			m.did["given back"]++
 			w.ledger.giveBack(w.inHand[i].delivery())

@@ -13,7 +13,7 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	at := time.Unix(1000, 0)
 	first := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 1}
 	again := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 9}
-	// A stream that was deleted and made anew starts over with its sequences.
+	// A recreated stream starts its sequences from the beginning.
 	other := &inflight.Delivery{Sequence: 7, Stored: at.Add(time.Hour), NumDelivered: 2}
 
 	want := func(d *inflight.Delivery, s standing, when string) {

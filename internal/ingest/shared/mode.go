@@ -11,7 +11,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// Mode is shared delivery of one worker. It runs once.
+// Mode runs shared delivery in one worker. It runs once.
 type Mode struct {
 	s         Settings
 	ends      *acknowledger
@@ -23,7 +23,7 @@ type Mode struct {
 	unread    unread
 }
 
-// New makes a Mode.
+// New returns a Mode.
 func New(s Settings) *Mode {
 	slots := 0
 	for _, p := range s.Pipes {
@@ -42,7 +42,7 @@ func New(s Settings) *Mode {
 	return m
 }
 
-// fullBatch is how many payloads every pipeline's batch can hold.
+// fullBatch returns the number of payloads that every pipeline's batch can hold.
 func fullBatch(pipes []*streams.Pipeline) int {
 	full := pipes[0].BatchPayloads()
 	for _, p := range pipes {
@@ -51,7 +51,7 @@ func fullBatch(pipes []*streams.Pipeline) int {
 	return full
 }
 
-// isolation is what quarantine needs.
+// isolation returns what package quarantine needs.
 func (m *Mode) isolation() quarantine.Isolation {
 	return quarantine.Isolation{
 		Pool: m.s.Pool, Judge: m.s.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.s.Limit, Log: m.s.Log,
@@ -59,8 +59,8 @@ func (m *Mode) isolation() quarantine.Isolation {
 	}
 }
 
-// Run pulls until intake ends, and then finishes what it has until drainCtx ends. If something ends it sooner, it passes the cause to
-// stop, which ends intake.
+// Run pulls until intake ends, and then finishes the received deliveries until drainCtx ends. If a failure ends it sooner, it
+// passes the cause to stop, which ends intake.
 func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	settled := make(chan struct{})
 	var settlers, intakers sync.WaitGroup
@@ -78,8 +78,8 @@ func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFun
 	m.s.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
 }
 
-// startSettlers runs as many settlers for each pipeline as there can be batches in flight, so that no batch keeps its buffers while the
-// results of others wait for the server.
+// startSettlers starts as many settlers for each pipeline as it can have batches in flight. So no completed batch keeps its
+// buffers while the results of others wait for the server.
 func (m *Mode) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context) {
 	for _, p := range m.s.Pipes {
 		for range inflight.BatchesPerSlot * p.Slots() {
@@ -89,7 +89,7 @@ func (m *Mode) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, drainCtx 
 	}
 }
 
-// startBacklogWatch starts to report the state of the consumer. It returns a function that stops it.
+// startBacklogWatch starts watchBacklog. It returns a function that stops it.
 func (m *Mode) startBacklogWatch() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -100,7 +100,7 @@ func (m *Mode) startBacklogWatch() (stop func()) {
 	}
 }
 
-// startIntake runs the source and the submitters of each pipeline. Whichever fails stops the intake of all.
+// startIntake runs the source, and the submitters of each pipeline. If one of them fails, intake stops for all.
 func (m *Mode) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context, stop context.CancelCauseFunc) {
 	src := m.newSource(drainCtx)
 	wg.Go(func() {
@@ -128,7 +128,7 @@ func (m *Mode) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context,
 	}
 }
 
-// newSource makes the source that pulls from the consumer.
+// newSource returns the source that pulls from the consumer.
 func (m *Mode) newSource(drainCtx context.Context) *source {
 	nc, pool := m.s.Conns[0], m.s.Pool
 	src := &source{
@@ -141,7 +141,7 @@ func (m *Mode) newSource(drainCtx context.Context) *source {
 	return src
 }
 
-// giveBackUnread gives the unread deliveries back, to be redelivered at once.
+// giveBackUnread gives back the unread deliveries, which are redelivered at once.
 func (m *Mode) giveBackUnread() {
 	for _, d := range m.unread.takeAll() {
 		m.ends.nak(&d, 0)
@@ -149,8 +149,8 @@ func (m *Mode) giveBackUnread() {
 	}
 }
 
-// InFlight returns how many deliveries are not settled.
+// InFlight returns the number of unsettled deliveries.
 func (m *Mode) InFlight() int { return m.ends.ledger.size() }
 
-// Owned returns 0: with shared delivery no worker has a partition to itself.
+// Owned returns 0, because with shared delivery no worker owns a partition.
 func (m *Mode) Owned() int { return 0 }

@@ -25,14 +25,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// patience bounds how long a test waits for something that must happen.
+// patience bounds how long a test waits for an event that must happen.
 const patience = natstest.Patience
 
-// rig is a server, a client of it, and what a Mode needs.
+// rig is a server, a client, and everything that a Mode needs.
 type rig struct {
 	t         *testing.T
 	server    *embedded.Server
-	url       string // where the code under test connects: the server's own URL unless a proxy stands before it
+	url       string // URL for the code under test: the server's own unless there is a proxy
 	nc        *nats.Conn
 	js        jetstream.JetStream
 	topology  topology.Topology
@@ -92,7 +92,7 @@ func (r *rig) provision() {
 	}
 }
 
-// publish stores the inputs from number first to before number end.
+// publish publishes the inputs with numbers from first to end-1.
 func (r *rig) publish(first, end int, payload func(i int) []byte) {
 	r.t.Helper()
 	for i := first; i < end; i++ {
@@ -107,7 +107,7 @@ func (r *rig) publish(first, end int, payload func(i int) []byte) {
 	}
 }
 
-// consumer returns the consumer as the server knows it, for requests over nc.
+// consumer returns the consumer, for requests over nc.
 func (r *rig) consumer(nc *nats.Conn) jetstream.Consumer {
 	r.t.Helper()
 	js, err := jetstream.New(nc)
@@ -138,7 +138,7 @@ func (r *rig) input() inflight.Delivery {
 	return d
 }
 
-// mode makes a Mode on a host device. The streams must exist.
+// mode returns a Mode on a host device. The streams must exist.
 func (r *rig) mode() *Mode {
 	r.t.Helper()
 	log, conns, pipes := r.log.Logger(), natsconn.Connections{r.nc}, []*streams.Pipeline{r.pipeline()}
@@ -160,7 +160,7 @@ func (r *rig) mode() *Mode {
 	})
 }
 
-// pipeline makes a small pipeline on a host device.
+// pipeline returns a small pipeline on a host device.
 func (r *rig) pipeline() *streams.Pipeline {
 	r.t.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
@@ -187,7 +187,7 @@ func (r *rig) pipeline() *streams.Pipeline {
 // until is natstest.Until.
 var until = natstest.Until
 
-// counts is how often observers were told what.
+// counts counts the calls of the observers.
 type counts struct {
 	outcomes    [inflight.NumOutcomes]atomic.Int64
 	redelivered atomic.Int64
@@ -200,10 +200,10 @@ func (c *counts) Reconnected()                                             { c.r
 func (c *counts) Pending(uint64)                                           {}
 func (c *counts) Stalled(int)                                              {}
 
-// document is a payload that a test can make again.
+// document returns the payload of the i-th input.
 func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
 
-// someBytes makes payloads of that many bytes.
+// someBytes returns a function that makes payloads of that many bytes.
 func someBytes(n int) func(int) []byte {
 	return func(i int) []byte { return payloads.Text(uint64(i)+1, n) }
 }

@@ -15,22 +15,22 @@ import (
 	"millrace/internal/streams"
 )
 
-// Settings are what shared delivery needs. The caller keeps ownership.
+// Settings configures shared delivery. The caller still owns everything in it.
 type Settings struct {
 	Pipes    []*streams.Pipeline
 	Conns    natsconn.Connections
 	JS       jetstream.JetStream
 	Consumer jetstream.Consumer
-	Size     pull.Size // of a pull request
+	Size     pull.Size // size of a pull request
 
 	Pool    *inflight.Pool
 	Results *results.Writer
 	Judge   *quarantine.Judge
-	Stalls  *stall.Detector // for one consumer
+	Stalls  *stall.Detector // covers one consumer
 
-	Limit   int           // deliveries of a payload before it is tried alone
-	Linger  time.Duration // how long the oldest payload of a batch waits for more
-	Confirm bool          // have the server confirm every acknowledgement
+	Limit   int           // number of deliveries before a payload is tried alone
+	Linger  time.Duration // how long the oldest payload of a batch waits for more payloads
+	Confirm bool          // whether the server confirms every acknowledgement
 
 	Log      *slog.Logger
 	Observer Observer
@@ -38,11 +38,11 @@ type Settings struct {
 	Batches  inflight.BatchObserver  // nil for none
 }
 
-// Observer is told what the consumer delivers. Calls come from several goroutines and must not block.
+// Observer receives delivery events. Calls come from several goroutines and must not block.
 type Observer interface {
-	// Redelivered is called for each delivery that is not the first of its message.
+	// Redelivered is called for each redelivery.
 	Redelivered()
 
-	// Pending is told how many messages the consumer has yet to deliver.
+	// Pending is called with the number of messages that the consumer has not delivered yet.
 	Pending(messages uint64)
 }

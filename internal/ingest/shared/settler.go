@@ -15,7 +15,7 @@ type settler struct {
 	pool     *inflight.Pool
 	ends     *acknowledger
 	bisector *quarantine.Bisector
-	free     *inflight.FreeList[*results.Buffers] // as many as there are settlers
+	free     *inflight.FreeList[*results.Buffers] // one item per settler
 }
 
 // run settles batches until done is closed.
@@ -33,7 +33,7 @@ func (s *settler) run(done <-chan struct{}, drainCtx context.Context) {
 	}
 }
 
-// settle settles a completed batch, or passes it to the goroutine that waits for this batch.
+// settle settles a completed batch, or passes it to the goroutine that waits for it.
 func (s *settler) settle(drainCtx context.Context, b *streams.Batch, buffers *results.Buffers) {
 	g := b.Owner.(*inflight.Batch)
 	if g.ReturnTo != nil {

@@ -19,26 +19,26 @@ import (
 	"millrace/internal/streams"
 )
 
-// source pulls continuously from the consumer and puts deliveries into a queue. It pulls more only as they are taken, so what waits in the
-// client is bounded in messages and bytes.
+// source pulls continuously from the consumer and puts deliveries into a queue. It pulls more only as deliveries are taken, which
+// bounds the messages and bytes that wait in the client.
 type source struct {
 	nc       *nats.Conn
 	conns    natsconn.Connections
 	consumer jetstream.Consumer
 	size     pull.Size
-	limit    *pull.Limit     // of size, which follows the server's max_payload
-	drainCtx context.Context // messages that have come are processed until it ends
+	limit    *pull.Limit     // byte limit of size, which follows the server's max_payload
+	drainCtx context.Context // received messages are processed until it ends
 	out      *inflight.Queue
-	isolated isolatedPull // how to pull while quarantined payloads may come; nil: there is no quarantine
+	isolated isolatedPull // how to pull while quarantined payloads may come; nil: no quarantine
 	ledger   *ledger
-	occupied *atomic.Bool // set while it does not pull because a delivery waits for room or is tried; see package stall
+	occupied *atomic.Bool // set while the source does not pull because a delivery waits for space or is being tried; see package stall
 	log      *slog.Logger
 	observer Observer
 
-	hold   func(context.Context, *inflight.Delivery) bool // waits for memory; false if ctx ends first
-	force  func(*inflight.Delivery)                       // takes memory at once
-	admit  func(*inflight.Delivery) bool                  // false: it was settled otherwise
-	unread func(inflight.Delivery)                        // takes what is not processed any more
+	hold   func(context.Context, *inflight.Delivery) bool // waits for memory; returns false if ctx ends first
+	force  func(*inflight.Delivery)                       // takes memory without waiting
+	admit  func(*inflight.Delivery) bool                  // returns false if the delivery must not be processed
+	unread func(inflight.Delivery)                        // receives deliveries that will not be processed
 }
 
 // isolatedPull pulls while quarantined payloads may come; see quarantine.Controller.
@@ -51,7 +51,7 @@ type isolatedPull interface {
 	Leave(unread func(inflight.Delivery))
 }
 
-// run pulls until intake is done, then takes what the client still holds, until drainCtx ends. It closes out.
+// run pulls until intake is done, then processes the messages that the client still holds, until drainCtx ends. It closes out.
 func (s *source) run(intake context.Context) (err error) {
 	defer s.out.Close()
 	if s.isolated != nil {
@@ -59,7 +59,7 @@ func (s *source) run(intake context.Context) (err error) {
 		defer s.isolated.Leave(s.unread)
 		defer func() {
 			if !streams.Ended(err) && !streams.Ended(context.Cause(intake)) {
-				err = errors.Join(err, s.isolated.Play(s.drainCtx)) // finish what has come
+				err = errors.Join(err, s.isolated.Play(s.drainCtx)) // finish the received deliveries
 			}
 		}()
 	}
@@ -80,7 +80,7 @@ func (s *source) run(intake context.Context) (err error) {
 	return nil
 }
 
-// pullOnce prefetches, or pulls through quarantine, until it is time for the other. Then it returns nil.
+// pullOnce either prefetches or pulls through quarantine, until it must switch to the other. Then it returns nil.
 func (s *source) pullOnce(intake context.Context) error {
 	if s.mustIsolate() {
 		s.occupied.Store(true) // except while it fetches
@@ -90,7 +90,7 @@ func (s *source) pullOnce(intake context.Context) error {
 	err := s.prefetch(intake)
 	if s.mustIsolate() {
 		s.log.Info("payloads come that were delivered before; they are tried apart from others")
-		return nil // the pull was ended for that
+		return nil // the pull was ended to switch to quarantine
 	}
 	return err
 }
@@ -105,8 +105,8 @@ func (s *source) prefetch(intake context.Context) error {
 		return err
 	}
 	defer messages.Stop()
-	// A drained pull returns what has come and ends. If the connection is down, it ends late, so the wait is bounded. Messages that the
-	// server sends just before it learns of the end are lost here, and redelivered at once.
+	// A drained pull returns the received messages and ends. If the connection is down, it ends late, so the wait is bounded.
+	// Messages that the server sends just before it learns of the end are lost here, and redelivered at once.
 	stopping := context.AfterFunc(intake, messages.Drain)
 	defer stopping()
 	var failed error
@@ -121,7 +121,7 @@ func (s *source) prefetch(intake context.Context) error {
 				messages.Drain()
 			}
 		case failed != nil || s.drainCtx.Err() != nil || errors.Is(err, pull.ErrEnded):
-			for msg := range messages.Rest() { // finish what has come, or give it back if drainCtx has ended
+			for msg := range messages.Rest() { // process the received messages, or give them back if drainCtx has ended
 				s.take(msg)
 			}
 			return cmp.Or(failed, err)
@@ -132,7 +132,7 @@ func (s *source) prefetch(intake context.Context) error {
 	}
 }
 
-// request is what the source asks the consumer for.
+// request returns the source's pull request.
 func (s *source) request() pull.Request {
 	info := s.consumer.CachedInfo()
 	return pull.Request{
@@ -141,8 +141,8 @@ func (s *source) request() pull.Request {
 	}
 }
 
-// take queues one message, or sets it aside for quarantine. It does so until drainCtx ends, even after the end of the pull, since a message
-// that is given back is delivered a second time.
+// take queues one message, or sets it aside for quarantine. It does so until drainCtx ends, even after the end of the pull,
+// because a message that is given back is delivered a second time.
 func (s *source) take(msg *pull.Message) {
 	s.occupied.Store(true)
 	defer s.occupied.Store(false)
@@ -156,8 +156,9 @@ func (s *source) take(msg *pull.Message) {
 	}
 }
 
-// receive makes a delivery of a message and reports whether it must be processed. After drainCtx has ended it leaves the delivery unread.
-// It waits for memory unless mustNotWait is set: deliveries that were set aside hold memory, and are settled only if the source continues.
+// receive converts a message to a delivery and reports whether it must be processed. After drainCtx has ended it leaves the
+// delivery unread. It waits for memory unless mustNotWait is set: deliveries that were set aside hold memory, and are settled
+// only if the source continues.
 func (s *source) receive(msg *pull.Message, mustNotWait bool) (d inflight.Delivery, ok bool) {
 	d, err := inflight.NewDelivery(msg, time.Now())
 	if err != nil {
@@ -199,7 +200,7 @@ func (s *source) awaitConsumer(ctx context.Context) {
 		_, err := s.consumer.Info(ctx)
 		if err == nil {
 			s.size.Most = s.consumer.CachedInfo().Config.MaxRequestMaxBytes
-			s.limit = s.size.Limit(s.nc) // its own bound may have changed
+			s.limit = s.size.Limit(s.nc) // the consumer's own bound may have changed
 		}
 		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return

@@ -17,8 +17,8 @@ func (leaving) Play(context.Context) error { return nil }
 
 func (leaving) Leave(unread func(inflight.Delivery)) { unread(inflight.Delivery{Sequence: 7}) }
 
-// TestWhatCarefulPullingHasAtTheEndIsLeft: what the isolated pull holds when the source ends is given back, so that it is redelivered at once
-// and not after AckWait.
+// TestWhatCarefulPullingHasAtTheEndIsLeft: deliveries that the isolated pull holds when the source ends are given back, so that
+// they are redelivered at once and not after AckWait.
 func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
 	over, end := context.WithCancel(t.Context())
 	end()

@@ -15,18 +15,18 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// pulling is a source that runs with nothing behind it.
+// pulling is a running source without submitters.
 type pulling struct {
 	*source
 	nc       *nats.Conn
-	base     uint64                 // messages that came over nc before the pull
+	base     uint64                 // messages that arrived over nc before the pull
 	stop     context.CancelFunc     // ends intake
 	endDrain context.CancelFunc     // ends drainCtx
 	left     chan inflight.Delivery // deliveries that it left unread
 	done     chan error
 }
 
-// pull runs a source that pulls within that size, on its own connection. Only the test takes what it hands on.
+// pull runs a source with that size on its own connection. Only the test takes the deliveries.
 func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
 	r.t.Helper()
 	size.Beat = beat
@@ -77,7 +77,7 @@ func TestPullIsBounded(t *testing.T) {
 		name    string
 		payload func(int) []byte
 		size    pull.Size
-		most    int // deliveries while nobody reads
+		most    int // maximum number of deliveries while the test takes none
 	}{
 		{"by messages", someBytes(10), pull.Size{Messages: 25, Most: 1 << 20}, 50},
 		{"by bytes", someBytes(10000), pull.Size{Messages: 4096, Most: 100000}, 20},
@@ -89,7 +89,7 @@ func TestPullIsBounded(t *testing.T) {
 			const n = 300
 			r.publish(0, n, c.payload)
 			p := r.pull(c.size, time.Second)
-			// The server answers a pull in one go, so when the fifth delivery is there it has counted all.
+			// The server answers a pull at once, so when the fifth delivery has arrived, it has counted all of them.
 			var got []inflight.Delivery
 			for range 5 {
 				got = append(got, p.next(t))
@@ -109,7 +109,7 @@ func TestPullIsBounded(t *testing.T) {
 	}
 }
 
-// TestStoppedSourceHandsOnWhatTheClientHolds takes half of it in time. The rest is left when the time is over.
+// TestStoppedSourceHandsOnWhatTheClientHolds takes half of the deliveries in time. The rest are left unread when the drain ends.
 func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -124,7 +124,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 		seen[p.next(t).Sequence] = true
 	}
 	p.endDrain()
-	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may choose to hand on one more
+	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may hand on one more
 		seen[d.Sequence] = true
 	}
 	err := <-p.done
@@ -138,7 +138,7 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	}
 }
 
-// TestPullIsMadeAnewWhenTheServerFallsSilent loses everything that belongs to the pull, while the connection stays.
+// TestPullIsMadeAnewWhenTheServerFallsSilent loses all messages of the pull, while the connection stays up.
 func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

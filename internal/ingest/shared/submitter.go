@@ -15,8 +15,8 @@ type submitter struct {
 	bisector *quarantine.Bisector
 }
 
-// run fills and submits batches, in turn with other goroutines, until the deliveries, drainCtx or the pipeline end. It returns an error
-// only for the end of the pipeline.
+// run fills and submits batches, alternating with other goroutines, until there are no more deliveries or drainCtx or the
+// pipeline ends. It returns an error only if the pipeline has ended.
 func (s *submitter) run(drainCtx context.Context) error {
 	for {
 		g, err := s.pool.Reserve(drainCtx, s.batcher.Pipe)
@@ -37,7 +37,8 @@ func (s *submitter) run(drainCtx context.Context) error {
 	}
 }
 
-// submit submits a filled batch. The bisector takes a batch that the device refuses. Only the end of the pipeline is an error.
+// submit submits a filled batch. If the device refuses the batch, submit passes it to the bisector. It returns an error only if
+// the pipeline has ended.
 func (s *submitter) submit(b *streams.Batch, g *inflight.Batch, why streams.CloseReason) error {
 	err := s.pool.Submit(b, g, s.batcher.Window, why)
 	if err == nil {

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// unread collects deliveries that came and that no batch takes any more. They are given back when the pull has ended. If they were given
-// back sooner, the server would deliver them to this worker again.
+// unread collects received deliveries that will not be packed into a batch. They are given back when the pull has ended. If they
+// were given back sooner, the server would deliver them to this worker again.
 type unread struct {
 	mu   sync.Mutex
 	list []inflight.Delivery
@@ -19,7 +19,7 @@ func (u *unread) add(d inflight.Delivery) {
 	u.list = append(u.list, d)
 }
 
-// takeAll removes and returns all of them.
+// takeAll removes and returns all unread deliveries.
 func (u *unread) takeAll() []inflight.Delivery {
 	u.mu.Lock()
 	defer u.mu.Unlock()

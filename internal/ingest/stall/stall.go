@@ -1,8 +1,8 @@
-// Package stall detects consumers that have messages and deliver none to any worker. Every fault that keeps messages from being delivered
-// shows up like that, whether it is known or not.
+// Package stall detects consumers that have messages but deliver none to any worker. Every fault that keeps messages from being
+// delivered has this symptom, known or not.
 //
-// Both delivery modes tell a Detector the state of their consumers every Interval. The worker isn't ready while the Detector returns
-// an error. Start reading at Detector.Saw.
+// Both delivery modes report the state of their consumers to a Detector every Interval. The worker isn't ready while the Detector
+// returns an error. Start reading at Detector.Saw.
 package stall
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// Interval is how often a delivery mode asks the server for the state of each consumer, which includes the backlog. Every message
-	// tells the backlog too, but none comes after a purge, or while results cannot be stored.
+	// Interval is how often a delivery mode queries the state of each consumer, which includes the backlog. Every message reports
+	// the backlog too, but no message arrives after a purge, or while results cannot be stored.
 	Interval = 5 * time.Second
 
 	// stalledAfter is the default of Detector.After.
@@ -29,14 +29,14 @@ const (
 	warnEvery = time.Minute
 )
 
-// Detector knows which consumers have messages and deliver none, although a worker asks for them. Its methods may be called by several
-// goroutines.
+// Detector tracks which consumers have messages but deliver none, although a worker requests them. Its methods may be called by
+// several goroutines.
 type Detector struct {
-	// After is how long a consumer delivers none, with nothing to excuse it, before it counts as stalled. Then the log has a warning and
-	// the metric counts it. Change it only before the first Saw.
+	// After is how long a consumer must deliver nothing, without being excused, before it counts as stalled. A stalled consumer
+	// is logged as a warning and counted in the metric. Change After only before the first Saw.
 	After time.Duration
 
-	// UnreadyAfter is how long a consumer delivers none before Err returns an error. Change it only before the first Saw.
+	// UnreadyAfter is how long a consumer must deliver nothing before Err returns an error. Change it only before the first Saw.
 	UnreadyAfter time.Duration
 
 	log      *slog.Logger
@@ -46,21 +46,21 @@ type Detector struct {
 	consumers []consumer
 }
 
-// Observer is told how many consumers are stalled.
+// Observer receives the number of stalled consumers.
 type Observer interface {
 	// Stalled is called after every report, mostly with 0.
 	Stalled(consumers int)
 }
 
-// NewDetector makes a Detector for that many consumers.
+// NewDetector returns a Detector for that many consumers.
 func NewDetector(consumers int, log *slog.Logger, observer Observer) *Detector {
 	return &Detector{
 		After: stalledAfter, UnreadyAfter: unreadyAfter, log: log, observer: observer, consumers: make([]consumer, consumers),
 	}
 }
 
-// Saw enters the state of the i-th consumer. excused means that this worker asks for no messages for a reason of its own, or that
-// another worker asks for them.
+// Saw records the state of the i-th consumer. excused means that this worker has a reason to request no messages, or that another
+// worker requests them.
 func (d *Detector) Saw(i int, info *jetstream.ConsumerInfo, excused bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,7 +85,7 @@ func (d *Detector) Saw(i int, info *jetstream.ConsumerInfo, excused bool, now ti
 	d.notify(now)
 }
 
-// Unknown enters that the i-th consumer could not be asked. Its time starts again.
+// Unknown records that the query for the i-th consumer failed. Its stall time starts again.
 func (d *Detector) Unknown(i int, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *Detector) Unknown(i int, now time.Time) {
 	d.notify(now)
 }
 
-// Err returns why the worker is not ready. It returns nil unless a consumer delivered nothing for UnreadyAfter.
+// Err returns why the worker is not ready. It returns nil unless a consumer has delivered nothing for UnreadyAfter.
 func (d *Detector) Err(now time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *Detector) Err(now time.Time) error {
 	return nil
 }
 
-// notify tells the observer how many consumers are stalled. d.mu is held.
+// notify reports the number of stalled consumers to the observer. d.mu is held.
 func (d *Detector) notify(now time.Time) {
 	n := 0
 	for i := range d.consumers {
@@ -119,8 +119,8 @@ func (d *Detector) notify(now time.Time) {
 // consumer is the last reported state of a consumer.
 type consumer struct {
 	delivered, floor jetstream.SequenceInfo
-	since            time.Time // when it was first seen to deliver nothing; zero while it delivers or is excused
-	warned           time.Time // when the log last had a warning
+	since            time.Time // when the consumer was first seen to deliver nothing; zero while it delivers or is excused
+	warned           time.Time // time of the last warning in the log
 	name             string
 	pending          uint64
 }

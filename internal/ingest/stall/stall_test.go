@@ -10,12 +10,12 @@ import (
 	"millrace/internal/ingest/natstest"
 )
 
-// observer keeps how many consumers were stalled at the last report.
+// observer keeps the number of stalled consumers from the last report.
 type observer struct{ stalled int }
 
 func (o *observer) Stalled(consumers int) { o.stalled = consumers }
 
-// TestStallsHaveNoFalseAlarms goes through what a consumer that delivers nothing may have for an excuse.
+// TestStallsHaveNoFalseAlarms checks every excuse for a consumer that delivers nothing.
 func TestStallsHaveNoFalseAlarms(t *testing.T) {
 	t.Parallel()
 	still := jetstream.ConsumerInfo{Name: "millrace", NumPending: 10, Delivered: jetstream.SequenceInfo{Consumer: 5, Stream: 5}}
@@ -55,7 +55,8 @@ func TestStallsHaveNoFalseAlarms(t *testing.T) {
 	}
 }
 
-// TestStallsHaveBounds: a warning and the metric after 30 s, unready after 2 min, and all of it gone with the next delivery.
+// TestStallsHaveBounds: a stalled consumer is logged and counted after 30 s, and makes the worker unready after 2 min. The next
+// delivery ends both.
 func TestStallsHaveBounds(t *testing.T) {
 	t.Parallel()
 	counts := &observer{}
@@ -66,7 +67,7 @@ func TestStallsHaveBounds(t *testing.T) {
 		d.Saw(1, &info, false, start.Add(after))
 	}
 	at(0)
-	at(0) // the first shows where it is, the second that it is there still
+	at(0) // the first report shows the consumer's position, the second that it has not moved
 	for _, c := range []struct {
 		at      time.Duration
 		stalled int

@@ -1,5 +1,5 @@
-// Package members lets the workers that share a stream's partitions find each other, and agree on which worker has
-// Package partitioned uses it. Start reading at Members.
+// Package members lets the workers that share a stream's partitions find each other, and agree on which worker has which
+// partition. Package partitioned uses it. Start reading at Members.
 package members
 
 import (
@@ -32,10 +32,10 @@ const (
 	longestID = 64
 )
 
-// Members knows the workers that share a stream's partitions, and which partitions this one should have. Workers announce themselves
-// in plain NATS messages. Nothing is stored, and a worker that stops announcing itself is gone. While workers see different
-// others, two may want one partition, and the server lets only one have it. An announcement doesn't prove that its sender is a
-// worker. The caller can Adopt partitions that their assigned owner doesn't take.
+// Members tracks the workers that share a stream's partitions, and which partitions this worker should have. Workers announce
+// themselves in plain NATS messages. Nothing is stored, and a worker that stops announcing itself counts as gone. If workers
+// don't all know the same others, two may want one partition, but the server lets only one have it. An announcement doesn't prove
+// that its sender is a worker. The caller can Adopt partitions that their assigned owner doesn't take.
 type Members struct {
 	nc      *nats.Conn
 	subject string
@@ -44,22 +44,22 @@ type Members struct {
 
 	mu       sync.Mutex
 	others   map[string]other // by ID
-	echo     time.Time        // when this worker last received its own announcement: it can send and receive
-	nonce    string           // in its announcements, so that nobody can forge one
-	owns     map[int]bool     // the partitions that this worker has
+	echo     time.Time        // when this worker last received its own announcement, which shows that it can send and receive
+	nonce    string           // included in its announcements, so that no other client can forge one
+	owns     map[int]bool     // the partitions that this worker owns
 	assigned []bool           // by partition: whether Assign gives it to this worker
 	adopted  []bool           // by partition: whether this worker takes it anyway
-	wanted   []bool           // by partition: one of the two, unless this worker is deaf
+	wanted   []bool           // by partition: assigned or adopted, unless this worker is deaf
 	change   chan struct{}    // closed when wanted changes
 }
 
-// other is what another worker announced last.
+// other is the last announcement of another worker.
 type other struct {
 	owns []int
 	at   time.Time
 }
 
-// announcement is what workers send each other.
+// announcement is the message that workers send each other.
 type announcement struct {
 	ID      string `json:"id"`
 	Owns    []int  `json:"owns"`
@@ -106,8 +106,8 @@ func (m *Members) handle(msg *nats.Msg) {
 	}
 }
 
-// Run announces this worker, and decides which partitions it should have, until ctx is done. The first decision comes after every
-// other worker has announced itself once, so that a worker that starts doesn't claim what others have.
+// Run announces this worker, and decides which partitions it should have, until ctx is done. It makes the first decision after
+// every other worker has had time to announce itself, so that a new worker doesn't claim partitions that others own.
 func (m *Members) Run(ctx context.Context) {
 	defer m.leave()
 	tick := time.NewTicker(beat)
@@ -126,9 +126,9 @@ func (m *Members) Run(ctx context.Context) {
 	}
 }
 
-// announce tells the others which partitions this worker has. If that fails, the connection is down, and the others
-// see the worker as gone. While it is deaf, it announces that it leaves: the others may receive that, although this
-// worker receives nothing.
+// announce tells the others which partitions this worker owns. If that fails, the connection is down, and the others treat the
+// worker as gone. While the worker is deaf, it announces that it leaves: the others may receive that, although this worker
+// receives nothing.
 func (m *Members) announce(leaving bool) {
 	m.mu.Lock()
 	say := announcement{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}
@@ -144,10 +144,10 @@ func (m *Members) leave() {
 	_ = m.sub.Unsubscribe()
 }
 
-// deaf reports whether this worker has not received its own announcements for a while. m.mu is held.
+// deaf reports whether this worker has stopped receiving its own announcements. m.mu is held.
 func (m *Members) deaf(now time.Time) bool { return now.Sub(m.echo) > gone }
 
-// decide forgets workers that are gone, and sets which partitions this worker should have.
+// decide removes workers that are gone, and updates which partitions this worker should have.
 func (m *Members) decide(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,7 +162,7 @@ func (m *Members) decide(now time.Time) {
 	m.want(now)
 }
 
-// want sets which partitions this worker should have. m.mu is held.
+// want updates which partitions this worker should have. m.mu is held.
 func (m *Members) want(now time.Time) {
 	deaf, changed := m.deaf(now), false
 	for p := range m.wanted {
@@ -184,7 +184,7 @@ func (m *Members) Adopt(p int, take bool) {
 	m.want(time.Now())
 }
 
-// Standing reports whether this worker has a partition, and whether Assign gives it to this worker.
+// Standing reports whether this worker owns a partition, and whether Assign gives it to this worker.
 func (m *Members) Standing(p int) (owned, assigned bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,14 +213,14 @@ func (m *Members) Await(ctx context.Context, p int, want bool) bool {
 	return false
 }
 
-// Owned returns how many partitions this worker has.
+// Owned returns how many partitions this worker owns.
 func (m *Members) Owned() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.owns)
 }
 
-// Has records whether this worker has a partition.
+// Has records whether this worker owns a partition.
 func (m *Members) Has(p int, owns bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 // Member is a worker that shares the partitions of a stream.
 type Member struct {
 	ID   string
-	Owns []int // the partitions that it claims to have
+	Owns []int // the partitions that it claims to own
 }
 
-// Assign gives each of n partitions an owner. The result's i-th entry is the ID of partition i's owner; it is empty
-// if there are no members. Loads differ by at most one, and members keep their partitions as far as that allows. The
-// same members give the same result in any order.
+// Assign gives each of n partitions an owner. The i-th entry of the result is the ID of partition i's owner, or empty if there
+// are no members. Loads differ by at most one, and members keep their partitions as far as that allows. The same members give the
+// same result in any order.
 func Assign(n int, members []Member) []string {
 	owners := make([]string, n)
 	if len(members) == 0 {

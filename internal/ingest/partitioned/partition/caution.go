@@ -6,13 +6,13 @@ import (
 )
 
 // Caution records the deaths of a partition's workers. One of the first payloads above the floor may have killed the last worker,
-// and it must not kill one after the other. With every death batches get smaller, until the payload that kills is alone.
+// and it must not kill one worker after another. Batches get smaller with every death, until the payload to blame is alone.
 // Delivery counts don't help, because each new lease resets them.
 //
 // A lease keeps its Caution in the consumer's metadata, so it outlives the worker.
 type Caution struct {
 	Floor  uint64 // the stream sequence up to which everything was acknowledged when the lease began
-	Until  uint64 // the stream sequence up to which caution applies: that of the last delivery before a death
+	Until  uint64 // the stream sequence up to which caution applies: the last delivery before a death
 	Deaths int    // number of leases that died before they reached Until; not counted beyond alone
 	Trials int    // number of most recent leases that died while the same payload was first and alone
 }
@@ -20,10 +20,11 @@ type Caution struct {
 const (
 	shrink = 16 // the factor by which batches shrink with each death
 
-	// alone is the number of deaths from which payloads are computed one by one. Of 8192 payloads, batches have 512, 32, 2 and 1.
+	// alone is the number of deaths from which payloads are computed one by one. With 8192 payloads, the batch sizes are 512, 32,
+	// 2 and 1.
 	alone = 4
 
-	// trials is the number of workers that a payload may kill while it is first and alone before it is given up.
+	// trials is the number of workers that a payload may kill while it is first and alone. After that it becomes a dead letter.
 	trials = 2
 )
 
@@ -53,7 +54,7 @@ func (c Caution) Begin(floor uint64) Caution {
 	return c
 }
 
-// Relaxed returns the caution that applies at floor once all quarantined payloads have been acknowledged: that of one
+// Relaxed returns the caution that applies at floor once all quarantined payloads have been acknowledged: the same as after one
 // death.
 func (c Caution) Relaxed(floor uint64) Caution {
 	if floor >= c.Until {
@@ -78,7 +79,7 @@ func (c Caution) Due(floor uint64) bool { return c.Deaths > 0 && floor < c.Until
 // Alone reports whether payloads are computed one by one.
 func (c Caution) Alone() bool { return c.Deaths >= alone }
 
-// BatchPayloads returns how many payloads a batch may have; most is the number without caution.
+// BatchPayloads returns the maximum number of payloads per batch. most is the number without caution.
 func (c Caution) BatchPayloads(most int) int {
 	if c.Alone() {
 		return 1
@@ -92,12 +93,12 @@ func (c Caution) BatchPayloads(most int) int {
 // GiveUp reports whether the first payload above the floor was first and alone often enough to become a dead letter.
 func (c Caution) GiveUp() bool { return c.Trials >= trials }
 
-// String returns the form in which a Caution is kept.
+// String returns the text form of c for the metadata.
 func (c Caution) String() string {
 	return fmt.Sprintf("floor=%d until=%d deaths=%d trials=%d", c.Floor, c.Until, c.Deaths, c.Trials)
 }
 
-// ParseCaution parses String's form. It returns the zero Caution for any other text.
+// ParseCaution parses the result of String. It returns the zero Caution for any other text.
 func ParseCaution(text string) Caution {
 	var c Caution
 	n, err := fmt.Sscanf(text, "floor=%d until=%d deaths=%d trials=%d", &c.Floor, &c.Until, &c.Deaths, &c.Trials)

@@ -2,20 +2,20 @@ package partition
 
 // Floor tracks, for one lease of a partition, which deliveries one acknowledgement may cover.
 //
-// An acknowledgement of one delivery covers everything below it in the stream, whichever worker had it. So this worker must know
-// that everything below was delivered to it, and is settled. It begins a lease by resetting the consumer to its
-// acknowledgement floor. From there the server delivers in the order of the stream, with numbers from 1 without a gap. A missing
-// number may belong to an input that this worker never received. Then the worker reads the stream up to the next delivery
-// before it takes that one.
+// An acknowledgement of one delivery covers everything below it in the stream, whichever worker received it. So this worker must
+// know that everything below was delivered to it and is settled. It begins a lease by resetting the consumer to its
+// acknowledgement floor. From there the server delivers in stream order, with consumer sequences from 1 without a gap. A missing
+// consumer sequence may belong to an input that this worker never received. Then the worker reads the stream up to the next
+// delivery before it takes that one.
 //
 // A Floor is not safe for concurrent use.
 type Floor struct {
-	delivered uint64  // the number of the last delivery
-	doubt     bool    // numbers were missing, of deliveries that this worker may never have received
-	filled    uint64  // the stream has been read up to before this sequence
-	highest   uint64  // the stream sequence of the last new one, or where the lease began
-	open      []input // new deliveries not acknowledged yet, in the order of the stream
-	first     int     // the index of the first of them in open
+	delivered uint64  // consumer sequence of the last delivery
+	doubt     bool    // whether consumer sequences were missing, so that deliveries may have been lost
+	filled    uint64  // the stream has been read up to just before this sequence
+	highest   uint64  // stream sequence of the last new delivery, or of the lease's start
+	open      []input // new deliveries that are not acknowledged yet, in stream order
+	first     int     // index of the first unacknowledged delivery in open
 }
 
 // NewFloor returns the floor of a lease that begins after that sequence of the stream.
@@ -23,7 +23,7 @@ func NewFloor(acknowledged uint64) Floor { return Floor{highest: acknowledged} }
 
 // input is a delivery that is not acknowledged yet.
 type input struct {
-	sequence uint64 // in the stream
+	sequence uint64 // stream sequence
 	settled  bool
 }
 
@@ -33,18 +33,17 @@ type Verdict uint8
 // The verdicts.
 const (
 	New   Verdict = iota // process it
-	Known                // it is in flight or settled, and the server delivered it again after AckWait
+	Known                // in flight or settled; the server redelivered it after AckWait
 	Gap                  // read the stream between Highest and this delivery, call Fill, and take it again
 )
 
 func (v Verdict) String() string { return [...]string{"new", "known", "gap"}[v] }
 
-// Take records a delivery: its number at the consumer, its sequence in the stream, and whether it was delivered
-// before, to any worker. If it returns Gap, nothing is recorded.
+// Take records a delivery: its consumer sequence (number), its stream sequence, and whether it was delivered before, to any
+// worker. If it returns Gap, nothing is recorded.
 //
-// When an input is delivered for the first time, everything before it has been delivered. So once the stream has been
-// read up to there, nothing is missing. A redelivery doesn't prove that, because missing inputs may come after it
-// too.
+// When an input is delivered for the first time, everything before it has been delivered. So once the stream has been read up to
+// there, nothing is missing. A redelivery doesn't prove that, because missing inputs may come after it too.
 func (f *Floor) Take(number, sequence uint64, redelivered bool) Verdict {
 	f.doubt = f.doubt || number != f.delivered+1
 	if sequence > f.highest && f.doubt && f.filled != sequence {
@@ -73,7 +72,7 @@ func (f *Floor) add(sequence uint64) {
 	f.open = append(f.open, input{sequence: sequence})
 }
 
-// Highest returns the stream sequence up to which every input of the partition was taken, or acknowledged before.
+// Highest returns the stream sequence up to which every input of the partition has been taken or was acknowledged before.
 func (f *Floor) Highest() uint64 { return f.highest }
 
 // Settle records that the result or the dead letter of an input is stored. It panics if the input isn't open, because
@@ -87,7 +86,7 @@ func (f *Floor) Settle(sequence uint64) {
 	f.open[at].settled = true
 }
 
-// find returns the index of the open input with that sequence, -1 if there is none.
+// find returns the index of the open input with that sequence, or -1 if there is none.
 func (f *Floor) find(sequence uint64) int {
 	low, high := f.first, len(f.open)
 	for low < high {

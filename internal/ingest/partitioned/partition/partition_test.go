@@ -135,7 +135,7 @@ func TestFloorHasGapsFilled(t *testing.T) {
 	if v := f.Take(8, 15, true); v != New {
 		t.Fatalf("the same with nothing missing before it: %v", v)
 	}
-	if v := f.Take(9, 17, false); v != Gap { // the missing numbers include that of 16
+	if v := f.Take(9, 17, false); v != Gap { // the missing numbers include the number of 16
 		t.Fatalf("behind a redelivery that was new: %v", v)
 	}
 	for _, s := range []uint64{10, 12, 14} {
@@ -168,8 +168,8 @@ func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
 	}
 }
 
-// A worker dies whenever a batch contains a payload that kills. All other payloads are acknowledged, those that kill
-// are given up, and the number of deaths is bounded.
+// TestCautionFindsWhatKills: a worker dies whenever a batch contains a lethal payload. All other payloads are acknowledged,
+// lethal ones are given up, and the number of deaths is bounded.
 func TestCautionFindsWhatKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 500 {
@@ -180,7 +180,7 @@ func TestCautionFindsWhatKills(t *testing.T) {
 			kills[1+random.Uint64N(n)] = true
 		}
 		givenUp := map[uint64]bool{}
-		var kept Caution // as the consumer keeps it
+		var kept Caution // as stored in the consumer's metadata
 		died := false
 		deaths, floor, delivered := 0, uint64(0), uint64(0)
 		for floor < n {
@@ -207,8 +207,8 @@ func TestCautionFindsWhatKills(t *testing.T) {
 	}
 }
 
-// Workers die at any point for reasons other than payloads, far more often than a payload is tried alone. No payload
-// is given up for that. If there are payloads that kill, only those are given up.
+// TestCautionBlamesNobodyForOtherDeaths: workers die at any point for reasons other than payloads, far more often than a payload
+// is tried alone. No payload is given up because of that. If there are lethal payloads, only those are given up.
 func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	others := 0
@@ -229,8 +229,8 @@ func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 			}
 			kept = ParseCaution(c.String())
 			if end := floor + random.Uint64N(n-floor+1); random.IntN(3) > 0 && lives < 50 {
-				// The worker dies for another reason after it has come this far, when a payload that runs alone has
-				// left the device.
+				// The worker dies for another reason after it has reached end, when a payload that runs alone has left the
+				// device.
 				floor, kept, died = leaseOf(kept, floor, end, most, kills, givenUp)
 				alone = died && kept.Alone()
 				died = true
@@ -252,7 +252,7 @@ func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
 	}
 }
 
-// leaseOf processes payloads from floor to n, or until a payload kills it. It returns how far it came and the caution
+// leaseOf processes payloads from floor to n, or until a payload kills it. It returns the floor that it reached and the caution
 // that is kept.
 func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
 	kept, left := c, c.Quarantined(most)
