@@ -21,7 +21,7 @@ const tableAlign = 16
 // A batch is ragged. The payloads' bytes lie back to back in one pinned region, followed by a table of Rows()+1
 // little-endian uint32 offsets, aligned to 16 bytes. One copy moves the whole region.
 type Batch struct {
-	Owner any // for the caller: what the batch belongs to. Release clears it
+	Owner any // for the caller: the object that the batch belongs to. Release clears it
 
 	pipe  *Pipeline
 	lane  *lane

@@ -74,8 +74,8 @@ type Pipeline struct {
 	started  time.Duration
 
 	freeSlots     chan struct{}   // one token per free batch
-	completed     chan *Batch     // has room for every slot, so sending never blocks
-	toPoll        chan polled     // batches whose event must be polled; has room for every slot
+	completed     chan *Batch     // has capacity for every slot, so sending never blocks
+	toPoll        chan polled     // batches whose event must be polled; has capacity for every slot
 	pendingQueues []device.Stream // queues whose oldest batch has not completed; used by sweep only
 	stop          context.CancelFunc
 	goroutines    sync.WaitGroup // goroutines that complete batches

@@ -106,8 +106,8 @@ func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimesta
 	return last, err
 }
 
-// readCopies returns those of p.copies that ended no later than b's own copy, in order of their ends. It returns none
-// if b's copy has already been placed. Copies that ended later stay unplaced until a later batch is timed, because
+// readCopies returns the copies in p.copies that ended no later than b's own copy, in order of their ends. It returns
+// none if b's copy has already been placed. Copies that ended later stay unplaced until a later batch is timed, because
 // copies that were not queried may have ended between b's copy and theirs.
 func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	ended = p.copies[:0]
@@ -135,8 +135,8 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	return ended[:own+1], nil
 }
 
-// queuedBehind returns where the queue of b's copy in records the batch at whose timing a copy had not ended. The
-// caller holds p.timing.
+// queuedBehind returns the field that, for the queue of b's copy in, records the batch at whose timing a copy had not
+// ended. The caller holds p.timing.
 func (b *Batch) queuedBehind() *uint64 {
 	if b.route.in == b.pipe.shared.in {
 		return &b.pipe.behind
@@ -166,7 +166,7 @@ func (c *copyIn) measure() (err error) {
 	return err
 }
 
-// timed enters the timestamps of b, the first of p.untimed, into its record. It skips b if they could not be read.
+// timed adds the timestamps of b, the first of p.untimed, to its record. It skips b if they could not be read.
 func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	}
 	b.untimed = false
 	p.untimed = slices.Delete(p.untimed, 0, 1)
-	// No stage that is still to come can have started before the oldest batch in flight was submitted.
+	// No later stage can have started before the oldest batch in flight was submitted.
 	horizon := b.lane.copiedOut
 	for _, other := range p.slots {
 		if (other.phase == inFlight || other.untimed) && !p.activity.crowded() {
@@ -211,7 +211,7 @@ func (b *Batch) filledBy(start time.Duration) {
 	fill.Start = min(fill.Start, fill.End)
 }
 
-// place enters the stages after the copy in. The caller holds p.mu.
+// place adds the stages after the copy in to the timeline. The caller holds p.mu.
 func (p *Pipeline) place(b *Batch, last lateTimestamps) {
 	l := b.lane
 	if b.inPlace {
@@ -234,7 +234,7 @@ func (p *Pipeline) place(b *Batch, last lateTimestamps) {
 	}
 }
 
-// note enters a stage into the batch's record and into the engine's busy time.
+// note adds a stage to the batch's record and to the engine's busy time.
 func (b *Batch) note(stage Stage, span Span) {
 	b.record.Stages[stage] = span
 	b.pipe.activity.add(Engine(stage-CopyIn), span)

@@ -35,7 +35,7 @@ func (p *Pipeline) spin(f polled) {
 			continue
 		}
 		if p.schedule.Completion == ByAdaptivePolling {
-			p.toPoll <- f // there is room for every batch, so this never blocks
+			p.toPoll <- f // the channel has capacity for every batch, so this never blocks
 		} else if err := f.out.Notify(f.token); err != nil {
 			p.abandon(f, err)
 		}

@@ -41,7 +41,7 @@ type Span struct {
 // Duration returns the length of the span.
 func (s Span) Duration() time.Duration { return s.End - s.Start }
 
-// CloseReason is why a batch stopped filling.
+// CloseReason is the reason why a batch stopped filling.
 type CloseReason uint8
 
 // The close reasons. Metrics use the same names.
@@ -106,7 +106,7 @@ type Stats struct {
 	Progress   time.Time                 // when a batch last changed its state
 }
 
-// LaneCounts counts lanes by state.
+// LaneCounts holds the number of lanes in each state.
 type LaneCounts struct {
 	Free     int // nothing is filling or on the device; results may still be read
 	Filling  int // a batch is filling and none is on the device

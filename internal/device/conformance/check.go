@@ -46,7 +46,7 @@ func checkBusy(r *rig) {
 	r.ok(r.dev.Check(later))
 }
 
-// checkNoTime checks that a Check whose context has ended says nothing about the device.
+// checkNoTime checks that a Check with an ended context draws no conclusion about the device.
 func checkNoTime(r *rig) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

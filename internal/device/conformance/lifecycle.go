@@ -34,7 +34,7 @@ func (r *rig) unclosed(name string, flags device.EventFlags, bytes int) unclosed
 	return unclosed{s, e, p, b}
 }
 
-// leftovers also has memory, and memory from the pool.
+// leftovers is unclosed with memory, and with memory from the pool.
 type leftovers struct {
 	unclosed
 	memory, pooled device.Memory

@@ -202,8 +202,8 @@ func (r *rig) nextToken() uint64 {
 	return token
 }
 
-// roundTrips runs many operations on other streams all the way through the device, so that the device has every
-// opportunity to do what it must not do.
+// roundTrips runs many operations on other streams all the way through the device, so that a forbidden effect has every
+// opportunity to show.
 func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory) {
 	r.Helper()
 	for range 20 {
@@ -211,7 +211,7 @@ func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory
 	}
 }
 
-// wantAll checks that every byte of a buffer has that value.
+// wantAll checks that every byte of a buffer has the given value.
 func (r *rig) wantAll(what string, b device.HostBuffer, value byte) {
 	r.Helper()
 	r.wantBytes(what, b.Bytes(), bytes.Repeat([]byte{value}, b.Len()))

@@ -102,7 +102,7 @@ func (c *clock) record(d *gpu, anchor int, limit time.Duration) (before, after t
 	}
 }
 
-// timeOf returns when the device reached a timed event.
+// timeOf returns the time at which the device reached a timed event.
 func (c *clock) timeOf(d *gpu, e eventHandle) (time.Duration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -68,8 +68,8 @@ func (d *gpu) locked(op string, mu tryLocker) error {
 	}
 }
 
-// closeOnce closes an object whose calls hold mu, once no call uses it any more, and frees it. It does nothing if the object
-// is closed, or if the device is closed and has freed it.
+// closeOnce closes and frees an object whose calls hold mu, once no call uses it. It does nothing if the object is
+// closed, or if the device is closed and has freed it.
 func (d *gpu) closeOnce(op string, o resource, mu tryLocker, closed *atomic.Bool, free func() error) error {
 	if !d.hold() {
 		return nil

@@ -95,7 +95,7 @@ func hashOf(t testing.TB, root string) string {
 	t.Helper()
 	h := sha256.New()
 	for _, pattern := range append([]string{"*.cuh", "math/*.cuh", "include/*.h", "runtime/*.hpp", "test/fake/*.h*", "test/fake/*/*.h"}, sources...) {
-		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are right
+		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are valid
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
