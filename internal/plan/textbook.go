@@ -74,7 +74,7 @@ func (t Textbook) Run(ctx context.Context) (Comparison, error) {
 	if err := t.Check(); err != nil {
 		return Comparison{}, err
 	}
-	const unit = time.Second // of a batch; that of a whole payload is a multiple, so that a chunk's share has no fraction
+	const unit = time.Second // duration of a batch's unit; that of a whole payload is a multiple, so that a chunk's share has no fraction
 	c := Comparison{Stages: t.Stages}
 	lanes, whole, batches := cmp.Or(t.Lanes, t.Batches), unit, t.Batches
 	if t.Chunked {

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// The range and the default of the parameter seconds of /trace.
+// The range and the default of the query parameter seconds of /trace.
 const (
 	maxTraceSeconds     = 3600
 	defaultTraceSeconds = 10
