@@ -17,7 +17,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// lying is an operator whose results are wrong once lies is set.
+// lying is an operator that gives wrong results once lies is set.
 type lying struct {
 	device.HostKernel
 	lies *atomic.Bool

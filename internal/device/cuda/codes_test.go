@@ -204,7 +204,7 @@ var calls = []call{
 		[]string{"cudaSetDevice", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaStreamQuery"}},
 }
 
-// handles are the calls whose only arguments are handles.
+// handles are the calls with no arguments except handles.
 var handles = map[string]bool{
 	"record": true, "wait": true, "notify": true, "event done": true, "await event": true, "event time": true,
 	"synchronize": true, "pool free": true,
