@@ -1,7 +1,7 @@
 // The kernel of mix, and its number of blocks.
 //
-// A thread takes 16 bytes at a time. These are four words whose rounds are independent, so that their multiplications
-// overlap. The grid fills every multiprocessor, and the blocks stride over the rest.
+// A thread takes 16 bytes at a time: four words with independent rounds, so that their multiplications overlap. The
+// grid fills every multiprocessor, and the blocks stride over the rest.
 #pragma once
 
 #include "load.cuh"

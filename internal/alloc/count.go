@@ -19,7 +19,7 @@ type Counted struct {
 
 	limit int64
 	mu    sync.Mutex
-	held  int64 // bytes that were allocated and whose Free has not been enqueued yet
+	held  int64 // allocated bytes, until their Free is enqueued
 }
 
 // Count wraps pool. It refuses an allocation, without calling the device, if callers would then hold more than limit

@@ -54,7 +54,7 @@ type Options struct {
 	Rounds int           // 0: DefaultRounds
 	Budget time.Duration // per row, for all rounds together, without warm-up and checks; 0: DefaultBudget
 	Lanes  int           // for rows that don't set their own; 0: DefaultLanes
-	Seed   uint64        // of the random data
+	Seed   uint64        // seed of the random data
 
 	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare. nil: the
 	// defaults of package streams with a scratch pool of 1 GiB.
@@ -150,8 +150,8 @@ type Session struct {
 	suite     Suite           // the suite being measured
 	seeds     int             // number of seeds handed out so far
 	compares  bool            // a row of this table can be compared with the baseline program
-	notes     []string        // to print below this table
-	explained map[string]bool // columns whose legend has been printed
+	notes     []string        // lines to print below this table
+	explained map[string]bool // columns with a legend that has been printed
 }
 
 // Run makes the measurements that o selects and returns the report. After an error the report contains the earlier

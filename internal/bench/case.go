@@ -156,7 +156,7 @@ func onDevice(id string) string {
 	return " on " + id
 }
 
-// selected returns the requested cases and those that others are compared with, each followed by its baseline.
+// selected returns the requested cases and the cases that they are compared with, each followed by its baseline.
 func (s *Session) selected(all []*Case) (list []*Case) {
 	for _, c := range all {
 		if c == nil {

@@ -82,8 +82,8 @@ func (b *batchRun) passes(ctx context.Context, n int) (time.Duration, error) {
 // sameResults checks that several cases have the same results in a round. The reference checks only a sample of them.
 type sameResults struct {
 	first   string // the case that is measured first in the round
-	seed    uint64 // of the round
-	results []byte // of first
+	seed    uint64 // seed of the round
+	results []byte // results of first
 }
 
 // check compares the results of all batches with those of the first case, byte by byte.

@@ -12,7 +12,7 @@ import (
 // Column is one column of a table. A table omits columns that are empty in all of its rows.
 type Column struct {
 	Title  string
-	Legend string                  // what it means; empty if the title says enough
+	Legend string                  // explanation; empty if the title is enough
 	Cell   func(report.Row) string // returns an empty string if the row has no value
 
 	distinguishes bool // show the column only if its cells differ

@@ -16,7 +16,7 @@ type load interface {
 	// verify compares a sample of a completed batch's results with the reference. The sample includes the first and
 	// the last result. The error says where they differ. Several batches may be verified at once.
 	verify(b *streams.Batch, seed uint64) error
-	// operators returns the operators whose results verify expects.
+	// operators returns the operators for which verify checks the results.
 	operators() []operator.Operator
 	// bytes and payloads bound a batch.
 	bytes() int
@@ -29,7 +29,7 @@ type words struct {
 	size    int                // bytes of the largest batch
 	sizeOf  func(slot int) int // bytes of a slot's batches, at most size; nil: size
 	pieces  bool               // the batches of all slots are one payload in pieces, in the order of the slots
-	scratch []byte             // for making a payload; size bytes
+	scratch []byte             // buffer of size bytes in which payloads are generated
 }
 
 func newWords(m mix, size int) *words { return &words{mix: m, size: size, scratch: make([]byte, size)} }

@@ -23,7 +23,7 @@ type sender interface {
 type oneByOne struct {
 	t     *target
 	ops   []operator.Operator
-	bytes int // of a payload
+	bytes int // size of a payload
 	open  func(context.Context) (sender, error)
 	took  []float64 // seconds of each payload of the last run
 }
@@ -50,7 +50,7 @@ func (o *oneByOne) measure(ctx context.Context, c *Case, seed uint64) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	var cpu time.Duration // of the last run
+	var cpu time.Duration // processor time of the last run
 	err = c.timed(o.t.Turn(), singleLeast, func(n int) (took time.Duration, err error) {
 		before := CPUTime()
 		took, err = o.run(ctx, s, seed, n)

@@ -115,7 +115,7 @@ type Gater interface {
 	Gate(s Stream) (open func(), err error)
 }
 
-// Mapper is implemented by devices whose kernels can access host memory. A GPU accesses it over the bus.
+// Mapper is implemented by devices with kernels that can access host memory. A GPU accesses it over the bus.
 type Mapper interface {
 	// Map returns the address at which kernels can access b, which must be a buffer from AllocHost or a slice of one.
 	// The result may only be used in launches, and is valid until the buffer is freed. Map fails with ErrInvalid for
@@ -123,7 +123,7 @@ type Mapper interface {
 	Map(b HostBuffer) (Memory, error)
 }
 
-// Ranger is implemented by devices whose profiler shows named ranges (NVTX).
+// Ranger is implemented by devices with a profiler that shows named ranges (NVTX).
 type Ranger interface {
 	// Range opens a range with that name and returns the function that closes it. Ranges may overlap, and any goroutine
 	// may close them.

@@ -40,7 +40,7 @@ type LaunchArgs struct {
 	Result  Memory // at least Needs.Result bytes, aligned to 256
 }
 
-// HostKernel is an operator in Go, for devices whose memory is host memory (host and sim).
+// HostKernel is an operator in Go, for devices that use host memory as device memory (host and sim).
 type HostKernel interface {
 	// Name returns the operator's name.
 	Name() string

@@ -46,8 +46,8 @@ type Operator interface {
 	AppendReference(dst, payload []byte) []byte
 }
 
-// HostKernels returns the operators' kernels for devices whose memory is host memory, one for each name that Parse
-// knows.
+// HostKernels returns the operators' kernels for devices that use host memory as device memory, one for each name that
+// Parse knows.
 func HostKernels() []device.HostKernel {
 	return []device.HostKernel{crc32cHost{}, minhashHost{}}
 }

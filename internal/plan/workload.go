@@ -23,10 +23,10 @@ type Workload struct {
 	Device   string // report.Device.ID, or the name of the process in a trace
 	Kind     string // report.Device.Kind
 	Name     string // the device's display name; empty if the file has none
-	Operator string // empty if the file doesn't tell
+	Operator string // empty if the file doesn't name it
 	Rows     []Row
 
-	// Host is the host's time per submission; 0 if the file doesn't tell.
+	// Host is the host's time per submission; 0 if the file doesn't contain it.
 	Host time.Duration
 }
 

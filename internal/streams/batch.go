@@ -49,9 +49,9 @@ type Batch struct {
 	// each stage.
 	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
 
-	read [numTimestamps]readTimestamp // what the events at the stages' ends returned; guarded by Pipeline.timing
+	read [numTimestamps]readTimestamp // times of the events at the stages' ends; guarded by Pipeline.timing
 
-	mappedIn, mappedOut device.Memory // in and out as kernels address them; zero if kernels can't
+	mappedIn, mappedOut device.Memory // addresses of in and out for kernels; zero if kernels can't access host memory
 	inPlace             bool          // in this submission the kernels use mappedIn and mappedOut, and nothing is copied
 
 	commands []device.Command    // to be enqueued, in order

@@ -60,7 +60,7 @@ func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.phase != inFlight {
-		return nil, nil // the device was lost meanwhile, and the batch came back through Completed
+		return nil, nil // the device has been lost, and the batch came back through Completed
 	}
 	b.submitting = true
 	return nil, err
@@ -84,7 +84,7 @@ func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error)
 	return b.token, alone, nil
 }
 
-// withdrawn returns a batch whose submission failed to the caller. If the device is lost, it also ends the pipeline.
+// withdrawn returns a batch to the caller after a failed submission. If the device is lost, it also ends the pipeline.
 func (p *Pipeline) withdrawn(b *Batch, err error) {
 	p.mu.Lock()
 	b.submitting = false

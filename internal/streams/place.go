@@ -56,9 +56,9 @@ func (p *Pipeline) timeUpTo(b *Batch) {
 	}
 }
 
-// nextUntimed returns the next batch whose timestamps are to be read, and its predecessor. It returns nil if b has been
-// timed, or if b is nil and all batches have been timed. It lists in p.copies the copies in that may have ended, in
-// order of submission.
+// nextUntimed returns the next batch with unread timestamps, and its predecessor. It returns nil if b has been timed,
+// or if b is nil and all batches have been timed. It lists in p.copies the copies in that may have ended, in order of
+// submission.
 func (p *Pipeline) nextUntimed(b *Batch) (*Batch, predecessor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,8 +81,8 @@ func (p *Pipeline) nextUntimed(b *Batch) (*Batch, predecessor) {
 // onDevice reports whether the batch is in flight with all its work enqueued. The caller holds p.mu.
 func (b *Batch) onDevice() bool { return b.phase == inFlight && !b.submitting }
 
-// readTimestamps reads the timestamps of b, whose predecessor is after, and keeps in p.copies those copies that have
-// ended. The caller holds p.timing.
+// readTimestamps reads the timestamps of b. The parameter after is b's predecessor. In p.copies it keeps only the
+// copies that have ended. The caller holds p.timing.
 func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimestamps, err error) {
 	if p.copies, err = p.readCopies(b); err != nil {
 		return last, err
@@ -135,8 +135,8 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	return ended[:own+1], nil
 }
 
-// queuedBehind returns the field that, for the queue of b's copy in, records the batch at whose timing a copy had not
-// ended. The caller holds p.timing.
+// queuedBehind returns a pointer to the behind field for the queue of b's copy in (see lane.behind). The caller holds
+// p.timing.
 func (b *Batch) queuedBehind() *uint64 {
 	if b.route.in == b.pipe.shared.in {
 		return &b.pipe.behind
@@ -191,7 +191,7 @@ func (p *Pipeline) placeCopies() {
 	for _, c := range p.copies {
 		b := c.batch
 		if !b.untimed && !b.onDevice() || b.token != c.token {
-			continue // it was released meanwhile
+			continue // it was released in between
 		}
 		b.copied = true
 		b.filledBy(c.span.Start)

@@ -100,7 +100,7 @@ func (p *Pipeline) poll(f polled) bool {
 	return true
 }
 
-// abandon fails a batch whose completion can't be determined, once nothing uses its buffers.
+// abandon fails a batch, once nothing uses its buffers, if its completion can't be determined.
 func (p *Pipeline) abandon(f polled, err error) {
 	drained := p.drain(f.batch.lane)
 	if lost := p.dev.Err(); lost != nil {

@@ -84,7 +84,7 @@ type Record struct {
 
 // Observer receives the events of a pipeline. A pipeline makes one call at a time. Methods must not block.
 type Observer interface {
-	// DeviceError reports that a device call failed. The kind is one of those that device.Kind returns, or KindProbe.
+	// DeviceError reports that a device call failed. The kind is one that device.Kind returns, or KindProbe.
 	DeviceError(deviceID, kind string)
 }
 

@@ -15,7 +15,7 @@ const (
 	defaultTraceSeconds = 10
 )
 
-// Debug holds what the debug pages show.
+// Debug holds the sources of the debug pages.
 type Debug struct {
 	Timeline *Timeline
 	Build    Build

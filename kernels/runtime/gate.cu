@@ -19,7 +19,7 @@ __global__ void gate_kernel(GateSlot *slot, uint64_t ticket) {
     __threadfence_system();
 }
 
-// Returns a slot whose gate has finished, or kGates. The caller holds the mutex.
+// Returns the slot of a finished gate, or kGates. The caller holds the mutex.
 uint32_t free_slot(const Gates *gates) {
     for (uint32_t i = 0; i < kGates; i++) {
         if (__atomic_load_n(&gates->slots[i].done, __ATOMIC_ACQUIRE) == gates->tickets[i]) return i;

@@ -20,7 +20,7 @@ const sampleBytes = 256 << 10
 // expected describes the results of a round.
 type expected struct {
 	load
-	stream string              // of the inputs
+	stream string              // the input stream
 	ops    []operator.Operator // nil for a worker that computes nothing
 }
 

@@ -60,7 +60,7 @@ func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 	return &bench.Case{Row: row(session, k, latencyBytes), Measure: measure}
 }
 
-// atLowRate is a worker whose payloads are published one by one while it runs.
+// atLowRate is a worker that receives payloads one by one, published while it runs.
 type atLowRate struct {
 	worker
 	server *server

@@ -15,7 +15,7 @@ import (
 type load struct {
 	seed uint64
 	n    int
-	size int // bytes of each
+	size int // size of each payload, in bytes
 }
 
 // payload creates payload i in dst, or in new memory if dst is too short.

@@ -19,7 +19,7 @@ var memoryEntries = []bench.Entry{
 }
 
 const (
-	memoryBytes = 64 << 10 // of a payload
+	memoryBytes = 64 << 10 // size of a payload
 
 	// memoryLeast is the minimum number of payloads of a round: more than the worker ever holds.
 	memoryLeast = 1536
@@ -68,7 +68,7 @@ func (s *server) memory(session *bench.Session, k kind, least int) *bench.Case {
 type watched struct {
 	worker
 	before, most int64 // resident bytes
-	buffers      int64 // of the pipelines' batches on the host
+	buffers      int64 // size of the pipelines' batches on the host
 }
 
 func (w *watched) ready(ctx context.Context, s *server, l load) error {

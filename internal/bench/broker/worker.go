@@ -34,7 +34,7 @@ type grouping interface {
 type client struct {
 	conns  []*nats.Conn
 	js     []jetstream.JetStream // one for each connection
-	stream string                // of the inputs
+	stream string                // the input stream
 }
 
 // dial opens n connections. On each, window publishes may wait for their acknowledgement.

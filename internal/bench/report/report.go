@@ -19,7 +19,7 @@ const maxBytes = 16 << 20
 type Report struct {
 	Version int       `json:"version"` // 1
 	Command string    `json:"command"` // the command line
-	Commit  string    `json:"commit"`  // of the worker
+	Commit  string    `json:"commit"`  // commit of the worker
 	Started time.Time `json:"started"`
 	Devices []Device  `json:"devices"`
 	Rows    []Row     `json:"rows"`
@@ -41,7 +41,7 @@ type Row struct {
 	Group        string            `json:"group"`             // "schedules"
 	Name         string            `json:"name"`              // "triple"
 	Device       string            `json:"device"`            // Device.ID; "all" for several together, empty if no device takes part
-	Lanes        int               `json:"lanes,omitempty"`   // of the pipeline
+	Lanes        int               `json:"lanes,omitempty"`   // lanes of the pipeline
 	Buffers      int               `json:"buffers,omitempty"` // host buffers per lane
 	BatchBytes   int               `json:"batch_bytes,omitempty"`
 	Operator     string            `json:"operator,omitempty"`

@@ -29,7 +29,7 @@ func checkWorks(r *rig) {
 	r.wantAll("what was copied around the checks", b, 8)
 }
 
-// checkBusy checks that a device whose streams are stalled doesn't count as lost, whether or not it answers.
+// checkBusy checks that a device with stalled streams doesn't count as lost, whether or not it answers.
 func checkBusy(r *rig) {
 	s := r.stream("s")
 	open := r.gate(s)

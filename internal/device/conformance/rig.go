@@ -135,7 +135,7 @@ func (r *rig) done(e device.Event) bool {
 	return done
 }
 
-// wantReached checks that the device has reached the events. The error says what is wrong.
+// wantReached checks that the device has reached the events. If not, the test fails with the message wrong.
 func (r *rig) wantReached(wrong string, events ...device.Event) {
 	r.Helper()
 	for _, e := range events {
@@ -145,7 +145,7 @@ func (r *rig) wantReached(wrong string, events ...device.Event) {
 	}
 }
 
-// wantPending checks that the device has not reached the event.
+// wantPending checks that the device has not reached the event. If it has, the test fails with the message wrong.
 func (r *rig) wantPending(wrong string, e device.Event) {
 	r.Helper()
 	if r.done(e) {

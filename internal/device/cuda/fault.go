@@ -23,8 +23,8 @@ var kernelFaults = map[int]bool{
 	719: true, // launch failure
 }
 
-// handlesAlone are the calls, by their names in the library's errors, whose only arguments are handles that Go has
-// checked. No payload can make CUDA refuse them, so a refusal means that the device has lost its state.
+// handlesAlone are the calls, by their names in the library's errors, that take only handles, which Go has checked. No
+// payload can make CUDA refuse them, so a refusal means that the device has lost its state.
 var handlesAlone = map[string]bool{
 	"record": true, "wait": true, "notify": true, "query event": true, "await event": true, opEventTime: true,
 	"synchronize": true, "pool free": true,

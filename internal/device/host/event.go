@@ -25,7 +25,7 @@ type event struct {
 	mu     sync.Mutex
 	latest mark
 	time   time.Duration // time at which latest was reached; only if timed
-	order  order         // what latest comes after; with the invariants tag only
+	order  order         // latest comes after these operations; with the invariants tag only
 	closed bool
 }
 

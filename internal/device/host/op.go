@@ -31,7 +31,7 @@ type op struct {
 	host   []byte            // opCopyIn's source, opCopyOut's destination
 	event  *event            // opRecord
 	wait   mark              // opWait: the mark to wait for
-	after  order             // opWait, with the invariants tag: what the mark comes after
+	after  order             // opWait: operations before the mark; with the invariants tag only
 	kernel *software.Kernel  // opLaunch
 	args   device.LaunchArgs // opLaunch
 	gate   *gate             // opGate

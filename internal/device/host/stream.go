@@ -28,7 +28,7 @@ type stream struct {
 	queue    []op      // enqueued and not yet picked up
 	queued   uint64    // number of the last operation enqueued
 	closed   bool
-	order    order         // what the next operation comes after; with the invariants tag only
+	order    order         // the next operation comes after these; with the invariants tag only
 	exited   chan struct{} // closed when the goroutine has returned
 
 	offsets []uint32 // offsets table of the running launch; only the goroutine uses it

@@ -170,7 +170,7 @@ func (t *tracker) mustBeOrdered(next use) {
 	}
 }
 
-// mustComeFirst panics if an operation that may still run when s frees the memory uses it.
+// mustComeFirst panics if s frees memory while an operation that uses the memory may still run.
 func (t *tracker) mustComeFirst(s *stream, freed addressRange) {
 	for _, u := range t.uses {
 		if !u.host && u.span.overlaps(freed) && !u.before(s) {

@@ -16,7 +16,7 @@ type workers struct {
 	closed bool
 	exited sync.WaitGroup
 
-	spare sync.Pool // of *job
+	spare sync.Pool // holds *job
 }
 
 // job is one call of run.

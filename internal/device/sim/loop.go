@@ -21,10 +21,10 @@ type op struct {
 	service  service       // while it is on an engine
 	arriving bool          // on the way to its engine until due: see Model.Dispatch
 	uses     []use
-	token    uint64 // of a notify
-	mark     *mark  // of a record or a wait
-	opened   bool   // of a gate
-	pool     *Pool  // of a free
+	token    uint64 // token of a notify
+	mark     *mark  // mark of a record or a wait
+	opened   bool   // a gate has been opened
+	pool     *Pool  // pool of a free
 
 	// effect changes memory and state when the operation ends. An error loses the device.
 	effect func() error

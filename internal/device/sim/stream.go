@@ -95,7 +95,8 @@ func (s *Stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 	return s.transfer(CopyOut, dst, src.Bytes, src, dst.Len())
 }
 
-// transfer enqueues a copy of n bytes between the starts of host and dev. The destination has room bytes.
+// transfer enqueues a copy of n bytes between the starts of host and dev. The parameter room is the size of the
+// destination.
 func (s *Stream) transfer(kind Kind, host device.HostBuffer, n int, dev device.Memory, room int) error {
 	d := s.dev
 	d.mu.Lock()

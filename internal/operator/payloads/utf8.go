@@ -60,9 +60,9 @@ func fewKinds(g *generator) [][]byte {
 	return payloads
 }
 
-// LongCharacters returns payloads whose characters are runs of continuation bytes, with lengths around the powers of
-// two at which devices split rows. A shingle then spans several blocks or pieces, and in some pieces no character
-// starts.
+// LongCharacters returns payloads with characters that are runs of continuation bytes. Their lengths are around the
+// powers of two at which devices split rows. A shingle then spans several blocks or pieces, and in some pieces no
+// character starts.
 func LongCharacters(seed uint64) [][]byte {
 	g := newGenerator(seed)
 	var payloads [][]byte

@@ -1,5 +1,5 @@
 // Package fakecuda builds a kernel library for tests without a GPU. It is the real kernels/runtime, built against a
-// fake CUDA runtime that does its work immediately in host memory and whose calls fail as configured (see
+// fake CUDA runtime. The fake does its work immediately in host memory, and its calls fail as configured (see
 // kernels/test/fake/control.hpp).
 //
 // The tests of package cuda and of cmd/worker use it. Start reading with Library and Set.
