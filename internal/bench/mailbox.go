@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// mailboxWords is the head of a persistent kernel's mailbox, in memory that the host and the kernel share; the payload
+// mailboxWords is the head of a persistent kernel's mailbox, in host memory to which the kernel has access; the payload
 // follows it. kernels/persistent.cuh has the same layout.
 //
 // Payloads are numbered from 1. The host writes a payload and its length, and then stores its number in posted. The

@@ -18,7 +18,7 @@ const persistentIdle = time.Second
 // persistentHost is an operator's persistent kernel, for devices that use the host's memory. One launch processes
 // payloads from a mailbox, which is its only row, until the host stops it.
 type persistentHost struct {
-	device.HostKernel               // the operator's
+	device.HostKernel               // the kernel of the operator
 	idle              time.Duration // time without a payload after which the kernel stops
 }
 

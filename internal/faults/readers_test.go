@@ -21,8 +21,8 @@ var words = []string{
 }
 
 // TestReadersUnderStatusHeaders reads results and dead letters with nats.go while workers take inputs that have no
-// payload and headers like the server's. The header of every second input leaves no space for its result, so that input
-// becomes a dead letter.
+// payload and headers like the server's. Every second input leaves no space for its result, so it becomes a dead
+// letter.
 func TestReadersUnderStatusHeaders(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const ordinary = 500

@@ -160,7 +160,7 @@ func TestReadyFirstServedFirst(t *testing.T) {
 	r.ok(late.Launch(k, b.args()))
 	r.ok(late.Notify(3))
 	for i, s := range []device.Stream{first, second} {
-		r.ok(s.Launch(k, b.args())) // ready at 0, though enqueued after the other
+		r.ok(s.Launch(k, b.args())) // ready at 0, although enqueued after the other
 		r.ok(s.Notify(uint64(i + 1)))
 	}
 	r.completes(1, 2, 3)
