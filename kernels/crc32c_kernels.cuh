@@ -56,7 +56,8 @@ struct Crc32cRows {
     uint32_t start;       // start of the tile
 };
 
-// The current row of a thread, and the raw CRC of the bytes processed so far. Positions refer to the batch.
+// The current row of a thread, and the raw CRC of the bytes processed so far. Positions count from the start of the
+// batch.
 struct RowCursor {
     const Crc32cRows *rows;
     const uint32_t (*slice)[256];
@@ -96,9 +97,9 @@ struct RowCursor {
 // end.
 //
 // All threads of a warp process their slices in step, 16 bytes at a time. If a row ends within these 16 bytes, its
-// thread continues by words, and by bytes in the word with the end; the other threads wait only for that long. If the
-// pieces were processed one after another, the threads of nearly every warp of a ragged batch would wait as long as a
-// slice takes byte by byte.
+// thread continues by words, and by bytes in the word with the end. The other threads wait only during that time. If
+// the pieces were processed one after another, the threads of nearly every warp of a ragged batch would wait as long as
+// a slice takes byte by byte.
 __device__ inline Piece crc_of_pieces(const Crc32cTile &tile, const Crc32cTables *tables,
                                       const uint32_t (*slice)[256], const Crc32cRows &rows, uint32_t from, uint32_t to,
                                       uint32_t *result) {

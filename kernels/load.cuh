@@ -5,10 +5,10 @@
 
 namespace millrace {
 
-// Returns bytes [position, position + 16) of the batch as little-endian words. Bytes at `limit` and after are 0 and are
-// not read. It uses one load if the address is a multiple of 16, four loads if it is a multiple of 4, and otherwise, or
-// near the limit, single bytes. The loads are plain, because a persistent kernel uses this function to read what it has
-// written itself, for which the read-only path must not be used.
+// Returns bytes [position, position + 16) of the batch as little-endian words. Bytes from `limit` on are 0 and are not
+// read. It uses one load if the address is a multiple of 16, four loads if it is a multiple of 4, and otherwise, or
+// near the limit, single bytes. The loads are plain: a persistent kernel reads its own writes with this function, and
+// the read-only path must not be used for those.
 __device__ inline void load_16(const uint8_t *batch, uint32_t position, uint32_t limit, uint32_t (&words)[4]) {
     const uint8_t *from = batch + position;
     uint64_t address = reinterpret_cast<uint64_t>(from);

@@ -5,7 +5,7 @@
 //
 // The operator exists under four names that take the same parameters and give the same results. `minhash` runs the
 // kernels that are fastest on its device. minhash:plain, minhash:warp-specialized and minhash:cluster run the kernels
-// in their names; creating them fails if the device lacks what those need. minhash:persistent is for `worker bench`
+// in their names; creating them fails if the device lacks a required feature. minhash:persistent is for `worker bench`
 // (persistent_operator.hpp).
 #include <string.h>
 
@@ -35,7 +35,7 @@ struct Minhash {
 // docs/benchmarks.md, kernels.
 constexpr uint32_t kManyTiles = 2048;
 
-// Returns the variant to launch. Only this function knows which one is fastest.
+// Returns the variant to launch. This function alone decides which variant is fastest.
 MinhashVariant variant_for(const Minhash &instance, uint32_t tiles) {
     if (instance.variant != MinhashVariant::fastest) return instance.variant;
     bool specialized = tiles >= kManyTiles && available(instance.device, MinhashVariant::specialized);

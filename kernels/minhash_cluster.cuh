@@ -71,7 +71,8 @@ __device__ inline void write_entering(const MinhashWork &work, const TileInput &
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) atomicMin(&values[i], shared->entering[i]);
 }
 
-// A block whose number is at least work.tiles fills the last cluster. It has no tile, but takes part in the barriers.
+// A block with a number of work.tiles or more only completes the last cluster. It has no tile, but takes part in the
+// barriers.
 __device__ inline void cluster_block(const MinhashWork &work, ClusterShared *shared) {
     uint32_t tile = blockIdx.x, first_tile = tile - cluster_rank();
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) {

@@ -2,8 +2,8 @@
 // hashes. All threads of a warp read the same hash at once, which shared memory serves in one access. If there are
 // fewer permutations than threads, groups of threads divide the tile's shingles among themselves.
 //
-// The minimum of each segment goes to a sink, which knows where to merge the minima of rows that continue in other
-// tiles.
+// The minimum of each segment goes to a sink, which merges the minima of rows that continue in other tiles in the right
+// place.
 #pragma once
 
 #include "math/permutation.cuh"

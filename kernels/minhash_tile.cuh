@@ -2,8 +2,8 @@
 //
 // A team of threads (team.cuh) stages the tile and a halo after it in shared memory, finds where rows and characters
 // start, and hashes every shingle that starts in the tile. Positions count from the start of the tile. A shingle of
-// valid UTF-8 ends within the halo (k characters of at most four bytes). Shingles that don't, in input that consists
-// mostly of 10xxxxxx bytes, are found and hashed in global memory, which is slower.
+// valid UTF-8 ends within the halo (k characters of at most four bytes). In input that consists mostly of 10xxxxxx
+// bytes, a shingle may end after the halo. Such shingles are found and hashed in global memory, which is slower.
 #pragma once
 
 #include "load.cuh"
@@ -36,7 +36,7 @@ struct MinhashWork {
     const PermutationWords *permutations;
     uint32_t hashes;       // number of permutations
     const uint32_t *index; // the tile index (ragged.cuh)
-    uint32_t *taken;       // tile counter, initially 0, for kernels whose blocks take tiles one after another
+    uint32_t *taken;       // tile counter, initially 0, for kernels with blocks that take tiles one after another
     uint32_t *result;
 };
 
@@ -67,7 +67,7 @@ __device__ inline TileInput tile_input(const MinhashWork &work, uint32_t tile) {
 struct TileState {
     alignas(16) uint32_t hashes[kMinhashTileBytes];   // hashes[c]: of the shingle that starts with character c
     uint32_t segment_row[kMinhashTileBytes];
-    uint16_t segment_first[kMinhashTileBytes];        // its shingles start with the characters from first to
+    uint16_t segment_first[kMinhashTileBytes];        // the segment's shingles start with the characters from first to
     uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; there are none if limit <= first
     PositionSet<kMinhashTileBytes> row_starts;        // starts of non-empty rows
     uint32_t far[kMostShingleCharacters];             // characters after the halo, if any are needed
@@ -77,8 +77,8 @@ struct TileState {
     uint32_t warp_totals[kMostTeamWarps];
 };
 
-// The staged bytes, and where the characters in them start. There are sixteen more bytes, so that a word past the end
-// can be read.
+// The staged bytes, and where the characters in them start. There are sixteen additional bytes, so that a word past the
+// end can be read.
 struct TileBytes {
     alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
     uint16_t positions[kMinhashTileBytes + kMostHaloBytes];

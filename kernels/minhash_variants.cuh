@@ -1,4 +1,4 @@
-// The kinds of kernels for minhash, what each needs from the device, and how each is launched.
+// The kinds of kernels for minhash, the device features that each requires, and their launches.
 #pragma once
 
 #include "minhash_cluster.cuh"
@@ -10,7 +10,7 @@ namespace millrace {
 
 enum class MinhashVariant { fastest, plain, specialized, cluster };
 
-// What launches need to know about the device.
+// The properties of the device that launches depend on.
 struct MinhashDevice {
     int32_t ordinal;
     uint32_t multiprocessors;
@@ -47,7 +47,7 @@ inline bool available(const MinhashDevice &device, MinhashVariant variant) {
     return variant == MinhashVariant::plain || variant == MinhashVariant::fastest || device.capability >= 90;
 }
 
-// Returns MILLRACE_UNAVAILABLE if the device lacks what the variant needs.
+// Returns MILLRACE_UNAVAILABLE if the device lacks a feature that the variant requires.
 inline int32_t require(const MinhashDevice &device, MinhashVariant variant, millrace_error *error) {
     if (available(device, variant)) return MILLRACE_OK;
     return fail(error, MILLRACE_UNAVAILABLE, 0,

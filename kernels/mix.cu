@@ -62,7 +62,7 @@ int32_t mix_create(int32_t ordinal, const void *params, size_t bytes, void **out
 }
 
 int32_t mix_destroy(void *self, millrace_error *) {
-    delete static_cast<Mix *>(self); // it holds nothing on the device
+    delete static_cast<Mix *>(self); // it has no resources on the device
     return MILLRACE_OK;
 }
 

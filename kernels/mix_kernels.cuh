@@ -1,7 +1,7 @@
 // The kernel of mix, and its number of blocks.
 //
-// A thread takes 16 bytes at a time. These are four words whose rounds are independent, so that their multiplications
-// overlap. The grid fills every multiprocessor, and the blocks stride over the rest.
+// A thread takes 16 bytes at a time: four words with independent rounds, so that their multiplications overlap. The
+// grid fills every multiprocessor, and the blocks stride over the rest.
 #pragma once
 
 #include "load.cuh"
@@ -39,7 +39,7 @@ __device__ inline void store_words(const uint32_t (&words)[4], uint8_t *to, uint
 }
 
 // Mixes `bytes` bytes from any address (at most kMostInBatch) into whole words at `to`, which must be aligned to 16. If
-// `last` is not NULL, it is the address of one more byte to write: the last byte of a scratch, so that all of it is
+// `last` is not NULL, it is the address of one more byte to write: the last byte of the scratch, so that all of it is
 // used.
 static __global__ void __launch_bounds__(kMixThreads)
     mix_bytes(const uint8_t *from, uint32_t bytes, uint32_t rounds, uint8_t *to, uint8_t *last) {

@@ -1,9 +1,9 @@
 // A persistent kernel: one block that stays on the GPU and takes payloads from a mailbox in pinned memory. Only the row
 // `persistent` of `worker bench` launches one: see docs/adr/0014-persistent-kernels.md.
 //
-// An access over the bus takes about a microsecond, so the block crosses the bus as seldom as it can: once to see that
-// there is a payload, once for its length, once for the payload, which all threads copy to device memory together, and
-// once for the record. In between, the operator's tiles run as in its plain kernel, on device memory.
+// An access over the bus takes about a microsecond, so the block crosses the bus as rarely as possible: once to detect
+// a payload, once for its length, once for the payload, which all threads together copy to device memory, and once for
+// the record. In between, the operator's tiles run as in its plain kernel, on device memory.
 #pragma once
 
 #include <stddef.h>
@@ -31,27 +31,27 @@ constexpr uint64_t kMailboxStop = ~0ull;
 // A mailbox's size is a multiple of this many bytes: the kernel reads the payload in vectors of this size.
 constexpr uint32_t kMailboxAlign = 16;
 
-// The kernel ends by itself after this long without a payload, in nanoseconds of the GPU's clock. The host then
-// launches it again. A host that forgets the kernel, or that waits for the whole GPU, thus waits for a second at most.
+// The kernel ends after this time without a payload, in nanoseconds of the GPU's clock. The host then launches it
+// again. So a host that doesn't stop the kernel, or that waits for the whole GPU, waits for at most a second.
 constexpr uint64_t kMailboxIdle = 1000ull * 1000 * 1000;
 
-// The pause between two looks into the mailbox, in nanoseconds. It is short compared with the bus, and it leaves the
-// multiprocessor to other blocks.
+// The pause between two reads of the mailbox, in nanoseconds. It is short compared with an access over the bus, and it
+// leaves the multiprocessor to other blocks.
 constexpr uint32_t kMailboxPause = 100;
 
-// The memory that a persistent kernel works on.
+// The memory that a persistent kernel uses.
 struct PersistentMemory {
     MailboxWords *mailbox; // pinned, with the payload behind it
     uint32_t *record;      // pinned: the last payload's record
-    uint8_t *payload;      // on the device: a copy of the payload, with room for whole vectors
+    uint8_t *payload;      // on the device: a copy of the payload, rounded up to whole vectors
     uint32_t *offsets;     // on the device: the table of a batch that has the payload as its only row
     uint32_t *scratch;     // on the device: the operator's scratch
     uint32_t *result;      // on the device: the record that the operator writes
 };
 
-// A payload in the mailbox, read by one thread for all.
+// A payload in the mailbox. One thread reads it for all threads.
 struct MailboxRequest {
-    uint64_t number; // kMailboxStop to end
+    uint64_t number; // kMailboxStop to end the kernel
     uint32_t bytes;
 };
 
@@ -65,9 +65,9 @@ __device__ inline MailboxRequest next_request(const MailboxWords *words, uint64_
     return MailboxRequest{posted, posted == kMailboxStop ? 0 : load_mapped(&words->bytes)};
 }
 
-// Copies the payload to device memory, and makes its table of offsets. All threads call it.
+// Copies the payload to device memory, and creates its table of offsets. All threads call it.
 __device__ inline void bring_in(const PersistentMemory &memory, uint32_t bytes) {
-    constexpr uint32_t kAtOnce = 4; // loads of a thread that are on their way together
+    constexpr uint32_t kAtOnce = 4; // loads of one thread that are in flight at once
     const uint4 *from = reinterpret_cast<const uint4 *>(memory.mailbox + 1);
     uint4 *to = reinterpret_cast<uint4 *>(memory.payload);
     uint32_t vectors = (bytes + 15) / 16;
@@ -96,7 +96,7 @@ __device__ inline void bring_in(const PersistentMemory &memory, uint32_t bytes) 
 template <class Compute>
 __device__ void serve_mailbox(const PersistentMemory &memory, uint32_t record_words, Compute compute) {
     __shared__ MailboxRequest request;
-    uint64_t served = memory.mailbox->finished; // by the launch before this one
+    uint64_t served = memory.mailbox->finished; // by the previous launch
     for (;;) {
         if (threadIdx.x == 0) request = next_request(memory.mailbox, served);
         __syncthreads();

@@ -2,8 +2,8 @@
 // "OPERATOR:persistent".
 //
 // Parameter block and record are the operator's. The batch of a launch is one row: the mailbox (persistent.cuh), in
-// pinned memory, as is the result. The row's length says how large a payload the mailbox has room for. A launch ends
-// once the host has stored kMailboxStop, or after a second without a payload.
+// pinned memory. The result is in pinned memory too. The row's length determines the maximum payload size of the
+// mailbox. A launch ends once the host has stored kMailboxStop, or after a second without a payload.
 #pragma once
 
 #include "persistent.cuh"
@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// Makes an instance of the plain operator once the persistent kernel is loaded. A GPU whose watchdog ends kernels that
-// run for long cannot have one.
+// Creates an instance of the plain operator once the persistent kernel is loaded. It refuses a GPU with a watchdog that
+// stops long-running kernels.
 template <class Kernel>
 int32_t create_persistent(Kernel *kernel, const char *name, const millrace_operator &plain, int32_t ordinal,
                           const void *params, size_t bytes, void **out, millrace_error *error) {
@@ -30,10 +30,10 @@ int32_t create_persistent(Kernel *kernel, const char *name, const millrace_opera
     return plain.create(ordinal, params, bytes, out, error);
 }
 
-// Rounds up to 256 bytes, to which scratch is aligned, so that the next part of it is aligned too.
+// Rounds up to 256 bytes, the alignment of scratch, so that the next part of it is aligned too.
 inline uint64_t aligned_room(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// What the plain operator needs for the largest payload of a mailbox.
+// Returns the plain operator's needs for the largest payload of a mailbox.
 inline int32_t largest_needs(const millrace_operator &plain, const void *instance, const millrace_shape &mailbox,
                              millrace_shape *payload, millrace_needs *needs, millrace_error *error) {
     if (mailbox.rows != 1 || mailbox.bytes < sizeof(MailboxWords) || mailbox.bytes % kMailboxAlign != 0) {
@@ -60,7 +60,7 @@ inline int32_t persistent_needs(const millrace_operator &plain, const void *inst
     return MILLRACE_OK;
 }
 
-// Cuts a launch's memory into what the kernel works on, in the order in which persistent_needs counts it.
+// Divides a launch's memory into the parts that the kernel uses, in the order in which persistent_needs counts them.
 inline int32_t persistent_memory(const millrace_operator &plain, const void *instance, const millrace_launch &args,
                                  PersistentMemory *memory, millrace_error *error) {
     millrace_shape payload = {};

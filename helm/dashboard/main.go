@@ -70,7 +70,7 @@ func panels() (all []*panel) {
 	return all
 }
 
-// variables returns what a reader can select: the data source, the workers, and the device.
+// variables returns the settings that a reader can choose: the data source, the workers, and the device.
 func variables() []object {
 	const pages = "docs/runbooks"
 	list := []object{{
@@ -85,7 +85,7 @@ func variables() []object {
 		list = append(list, object{
 			"name": v.name, "label": v.label, "type": "query", "definition": v.query, "datasource": prometheus,
 			"query":   object{"query": v.query, "refId": "variable-" + v.name},
-			"refresh": 2,                                          // when the time range changes
+			"refresh": 2,                                          // updated when the time range changes
 			"sort":    1,                                          // by name
 			"multi":   true, "includeAll": true, "allValue": ".*", // without Kubernetes there is no pod
 			"current": object{"selected": true, "text": []string{"All"}, "value": []string{"$__all"}}, "options": []any{}, "hide": 0,
@@ -97,7 +97,7 @@ func variables() []object {
 	})
 }
 
-// restartsOfWorkers marks in every graph when a worker started.
+// restartsOfWorkers adds a mark to every graph at each start of a worker.
 func restartsOfWorkers() object {
 	return object{
 		"name": "Starts of workers", "enable": true, "hide": false, "iconColor": "purple", "datasource": prometheus,

@@ -1,7 +1,7 @@
 package main
 
-// This file has the part of Grafana's classic dashboard model whose fields differ from panel to panel. What is the same
-// everywhere is an object, as Grafana exports it.
+// This file has the part of Grafana's classic dashboard model with fields that differ from panel to panel. The constant
+// part is an object, as Grafana exports it.
 
 // object is a JSON object.
 type object = map[string]any

@@ -94,10 +94,10 @@ func (p *panel) stacked() *panel {
 // plain is the colour of panels in which no value is better than another.
 var plain = []object{{"color": "blue", "value": nil}}
 
-// above returns thresholds that are green below that value and have another colour from there on.
+// above returns thresholds that are green below that value and have another colour from it upwards.
 func above(value float64, color string) []object { return steps("green", value, color) }
 
-// below returns thresholds that are green from that value on and have another colour below it.
+// below returns thresholds that are green from that value upwards and have another colour below it.
 func below(value float64, color string) []object { return steps(color, value, "green") }
 
 func steps(first string, value float64, second string) []object {
@@ -118,7 +118,7 @@ func (p *panel) steps(s []object) *panel {
 	return p
 }
 
-// line draws a threshold into a graph: that of the alert for the same figure.
+// line draws a graph's threshold, which is that of the alert for the same figure.
 func (p *panel) line(s []object) *panel {
 	return p.custom(object{"thresholdsStyle": object{"mode": "line"}}).steps(s)
 }

@@ -57,14 +57,14 @@ func way() []*panel {
 	}
 }
 
-// engine returns the step of one engine: its busy share on the busiest device.
+// engine returns the step for one engine: its busy share on the busiest device.
 func engine(title, name string) *panel {
 	return stat(title, "Share of time in which this engine is busy, on the busiest device. The one nearest to 100 % is the bottleneck.", "percentunit").
 		ask(query{`max(engine:millrace_engine_busy:ratio_rate5m{` + chosen + `,engine="` + name + `"})`, "busy"}).
 		runbook("MillraceOverlapLow")
 }
 
-// wrong returns the firing alerts and the state of the devices.
+// wrong returns panels with the firing alerts and the state of the devices.
 func wrong() []*panel {
 	alerts := newPanel("table", "Firing alerts", "From the rules of the same chart. A name links to its runbook.", "", 12, 5)
 	alerts.ask(query{`sum by (alertname, severity, namespace, pod) (ALERTS{alertname=~"Millrace.+",alertstate="firing"})`, ""})

@@ -1,6 +1,6 @@
-// Package exposed checks queries against the metrics that exist: those of the worker, which it reads from the generated
-// documentation, and a short list of other programs' metrics. It finds metrics, labels and values in a query that can never
-// exist. Prometheus itself treats those as series that have no samples yet.
+// Package exposed checks queries against the existing metrics: those of the worker, which it reads from the generated
+// documentation, and a short list of other programs' metrics. It finds metrics, labels and values in a query that can
+// never exist. Prometheus itself treats those as series that have no samples yet.
 //
 // The tests of the rules and of the dashboard use it. Start reading with Read and Check.
 package exposed
@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// Metrics maps the names of metrics to their labels, and each label to its possible values. A label without fixed values
-// has none.
+// Metrics maps the names of metrics to their labels, and each label to its possible values. A label with free values
+// has an empty list.
 type Metrics map[string]map[string][]string
 
 // target lists the labels that a scrape adds to every series.

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/device"
 )
 
-// Counted is a pool that limits the bytes that callers hold at once, and counts their calls. The counters may be read at any
-// time.
+// Counted is a pool that limits the bytes that callers hold at once, and counts their calls. The counters may be read
+// at any time.
 type Counted struct {
 	device.Pool
 	allocations, frees, refused atomic.Uint64
@@ -19,11 +19,11 @@ type Counted struct {
 
 	limit int64
 	mu    sync.Mutex
-	held  int64 // bytes that were allocated and whose Free has not been enqueued yet
+	held  int64 // allocated bytes, until their Free is enqueued
 }
 
-// Count wraps pool. It refuses an allocation with which callers would hold more than limit bytes before the device is called.
-// PoolConfig.Limit, the device's own cap, limits what the pool takes from the device; a pool needs both.
+// Count wraps pool. It refuses an allocation, without calling the device, if callers would then hold more than limit
+// bytes. PoolConfig.Limit, the device's own limit, bounds what the pool takes from the device; a pool needs both.
 func Count(pool device.Pool, limit int64) *Counted { return &Counted{Pool: pool, limit: limit} }
 
 // Instead returns why scratch is preallocated: the device has no pools. It returns nil if scratch comes from a pool.
@@ -96,8 +96,8 @@ func (c *Counted) Allocations() uint64 { return c.allocations.Load() }
 func (c *Counted) Refused() uint64 { return c.refused.Load() }
 
 // Outstanding returns the number of allocations that have not been freed. While other goroutines allocate and free, it
-// may count an allocation that has just been freed. It never underflows: it reads frees first, and each allocation is
-// counted before its free.
+// may count an allocation that has just been freed. The result is never negative: Outstanding reads frees first, and
+// each allocation is counted before its free.
 func (c *Counted) Outstanding() uint64 {
 	frees := c.frees.Load()
 	return c.allocations.Load() - frees

@@ -25,7 +25,7 @@ var (
 	series = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// runbooksNameWhatExists covers the pages that people open when something is wrong.
+// runbooksNameWhatExists covers the pages that people open during an incident.
 var runbooksNameWhatExists = rule{
 	name: "runbooks name metrics and variables that exist",
 	check: func(tr *tree) (found []string) {
@@ -73,7 +73,7 @@ var runbooksNameWhatExists = rule{
 	},
 }
 
-// tableOf returns the names that begin a row of a table in page.
+// tableOf returns the names that begin a row of a table on the page.
 func (tr *tree) tableOf(page string, name *regexp.Regexp) map[string]bool {
 	names := map[string]bool{}
 	for _, f := range tr.files {

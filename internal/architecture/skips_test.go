@@ -36,7 +36,8 @@ var skipsGiveAReason = rule{
 	},
 }
 
-// isQuietSkip reports whether call skips a test without a reason that stands out. It accepts a reason that is not a literal.
+// isQuietSkip reports whether call skips a test without a conspicuous reason. It accepts a reason that is not a
+// literal.
 func isQuietSkip(call *ast.CallExpr) bool {
 	switch {
 	case isMethod(call, "SkipNow"):

@@ -30,10 +30,10 @@ var oneFileImportsC = rule{
 	},
 }
 
-// maxLines is the longest that a source file may be. Most files should stay under 400.
+// maxLines is the maximum length of a source file, in lines. Most files should stay under 400.
 const maxLines = 500
 
-// sourceSuffixes are the files that people read as code.
+// sourceSuffixes are the suffixes of files that people read as code.
 var sourceSuffixes = []string{".go", ".cu", ".cuh", ".cpp", ".hpp", ".c", ".h", ".sh", ".py", ".js", ".css", ".html"}
 
 // filesAreShort is a test because most of these languages have no linter here.

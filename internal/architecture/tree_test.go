@@ -16,7 +16,8 @@ import (
 // maxText is the size in bytes of the largest file that is read as text. Every file that people write here is far smaller.
 const maxText = 1 << 20
 
-// skipped maps each folder that git ignores to what it holds. Folders that begin with a dot are skipped too, except .ci.
+// skipped maps each folder that git ignores to a description of its contents. Folders that begin with a dot are skipped
+// too, except .ci.
 var skipped = map[string]string{
 	"bin":           "the built worker",
 	"kernels/build": "the built kernel library",

@@ -20,9 +20,9 @@ var allocSuite = deviceSuite(groupAlloc, Experiment{
 	each: runAlloc,
 })
 
-// allocFactor is how many bytes of scratch a batch has per byte, and allocLeast how many of the smallest batches make
-// the largest one. The batches of the baseline program have one size and scratch of varying size, at least as large as a
-// batch. So it gets the mean size of our batches and the same range of scratch.
+// allocFactor is the ratio of scratch to batch size, in bytes, and allocLeast is the number of the smallest batches
+// that together have the size of the largest one. The baseline program's batches have one size and scratch of varying
+// size, at least as large as a batch. So it gets the mean size of our batches and the same range of scratch.
 const (
 	allocFactor = 2
 	allocLeast  = 2
@@ -43,7 +43,7 @@ func runAlloc(ctx context.Context, t *target) error {
 			load.sizeOf = sizeOf
 			c, f := t.flow(name, load, t.schedule())
 			f.double, f.figures = double, allocation
-			f.cfg.ScratchLimit = max(f.cfg.ScratchLimit, int64(t.Lanes+1)*int64(roundUp(allocFactor*bytes, scratchAlign))) // room for every stream's piece
+			f.cfg.ScratchLimit = max(f.cfg.ScratchLimit, int64(t.Lanes+1)*int64(roundUp(allocFactor*bytes, scratchAlign))) // enough for one piece per stream
 			c.baseline = t.ask(func() string {
 				return fmt.Sprintf("alloc mode=%s least=%d most=%d bytes=%d slots=%d batches=%d rounds=%d",
 					baselineMode, allocFactor*least, allocFactor*bytes, mean, t.Lanes, c.times, m.rounds)
@@ -67,21 +67,21 @@ func runAlloc(ctx context.Context, t *target) error {
 	})
 }
 
-// allocation adds the host's time in allocation calls per batch.
+// allocation adds the host time that a batch spends in allocation calls.
 func allocation(c *Case, r ran, before, after streams.Stats) {
 	spent := after.Scratch.HostTime - before.Scratch.HostTime
 	c.Add(figureAllocation, "s", spent.Seconds()/float64(r.batches))
 }
 
-// compareAllocation adds how much less time the case spends in allocation calls than another.
+// compareAllocation adds the percentage of allocation time that the case saves compared with another case.
 func (c *Case) compareAllocation(other *Case) {
 	if of, ok := ratioOf(c.figure(figureAllocation), other.figure(figureAllocation)); ok {
 		c.derive(figureLessAllocation, "%", of, func(share float64) float64 { return 100 * (1 - share) })
 	}
 }
 
-// spreadOut returns a number from 0 to most for each slot: multiples of the golden ratio, less their whole part. The
-// numbers of any few slots are evenly spread.
+// spreadOut returns a number from 0 to most for each slot: the fractional part of a multiple of the golden ratio,
+// scaled to most. The numbers of consecutive slots are evenly spread.
 func spreadOut(slot, most int) int {
 	share := float64(golden*uint64(slot+1)) / (1 << 64)
 	return int(share * float64(most))

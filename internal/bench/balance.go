@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// eachBalanced calls measure for every batch size with the kernel that is balanced for it.
+// eachBalanced calls measure for each batch size with the kernel that is balanced for that size.
 func (t *target) eachBalanced(ctx context.Context, measure func(m mix, bytes int) error) error {
 	for _, bytes := range t.sizes() {
 		m, err := t.balanced(ctx, bytes)
@@ -22,8 +22,8 @@ func (t *target) eachBalanced(ctx context.Context, measure func(m mix, bytes int
 	return nil
 }
 
-// balanced returns the mix whose kernel alone takes as long as a copy of a batch: the mean of copy in and copy out. It
-// is found once for each size, from the stages of the serial schedule.
+// balanced returns the mix with a kernel that alone takes as long as copying a batch: the mean of copy in and copy out.
+// It is determined once for each size, from the stages of the serial schedule.
 func (t *target) balanced(ctx context.Context, bytes int) (mix, error) {
 	if t.MixRounds > 0 {
 		return mix{rounds: t.MixRounds}, nil
@@ -60,10 +60,10 @@ func (t *target) findBalance(ctx context.Context, bytes int) (int, error) {
 	return high, nil
 }
 
-// balanceBatches is how many batches each step of the search measures.
+// balanceBatches is the number of batches that each step of the search measures.
 const balanceBatches = 15
 
-// kernelIsSlower reports whether the kernel takes longer than a copy with that many rounds.
+// kernelIsSlower reports whether the kernel takes longer than a copy with the given number of rounds.
 func (t *target) kernelIsSlower(ctx context.Context, bytes, rounds int) (slower bool, err error) {
 	c, err := t.try(ctx, newWords(mix{rounds: rounds}, bytes), balanceBatches)
 	if err != nil {
@@ -78,20 +78,20 @@ func (t *target) kernelIsSlower(ctx context.Context, bytes, rounds int) (slower 
 	return median(c.stages[streams.ComputeEngine]) >= copyTime, nil
 }
 
-// try measures some batches of l with the serial schedule, for no row.
+// try measures some batches of l with the serial schedule. The result appears in no row.
 func (t *target) try(ctx context.Context, l load, batches int) (*Case, error) {
 	c, f := t.flow("", l, streams.Serial)
 	c.times, f.quiet = batches, true
 	return c, f.measure(ctx, c, t.seed())
 }
 
-// affordableShare is how much longer than a row's time one round of the smallest pipeline may take, because each of its
-// batches must run a few times.
+// affordableShare limits the time of one round of the smallest pipeline to that multiple of a row's time, because each
+// of its batches must run several times.
 const affordableShare = 2
 
-// afford returns the size of the largest batches, at most bytes, with which operators can be measured in about the time
-// of a row. It adds a note if they are smaller than asked for. A GPU can afford every size; a CPU may take seconds for
-// what a GPU does in milliseconds.
+// afford returns the largest batch size, at most bytes, with which operators can be measured in about the time of a
+// row. If that size is smaller than requested, afford adds a note. A GPU can use every size; a CPU may take seconds
+// where a GPU takes milliseconds.
 func (t *target) afford(ctx context.Context, what string, bytes, batches int, loadOf func(bytes int) load) (int, error) {
 	const probe = 16 << 10
 	if bytes <= probe || t.isGPU() {

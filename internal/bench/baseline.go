@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// program is the baseline program: it does the same work in plain CUDA C++ (kernels/bench) as a subprocess. Each request
-// is one line, "balanced bytes=1048576 rounds=900 slots=4 batches=1000". Each answer is one JSON object on a line,
-// {"error": "..."} if the program can't do it. A nil program is none.
+// program is the baseline program, a subprocess that does the same work in plain CUDA C++ (kernels/bench). Each request
+// is one line, such as "balanced bytes=1048576 rounds=900 slots=4 batches=1000". Each answer is one JSON object on a
+// line, or {"error": "..."} if the program can't do the work. A nil program means that there is no baseline.
 type program struct {
 	path string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  io.Reader
-	line *bufio.Scanner // of out
-	gone error          // why it doesn't answer any more
+	line *bufio.Scanner // reads out
+	gone error          // why it no longer answers
 }
 
 // Bounds on the program.
 const (
 	maxAnswer     = 1 << 20          // bytes of one answer
 	answerTimeout = 2 * time.Minute  // for one answer; the longest request takes seconds
-	exitTimeout   = 10 * time.Second // to end after its input has ended
+	exitTimeout   = 10 * time.Second // to exit after its input has ended
 )
 
 // answer is one JSON object of the program.
 type answer map[string]any
 
-// number returns a positive number of the answer. The key "a.b" is b in the object a.
+// number returns a positive number from the answer. The key "a.b" selects b in the object a.
 func (a answer) number(key string) (float64, error) {
 	var value any = map[string]any(a)
 	for part := range strings.SplitSeq(key, ".") {
@@ -49,7 +49,7 @@ func (a answer) number(key string) (float64, error) {
 	return n, nil
 }
 
-// startProgram starts the program that Options.Yardstick names, if it names one.
+// startProgram starts the program in Options.Yardstick, unless that option is empty.
 func (s *Session) startProgram(ctx context.Context) error {
 	if s.Yardstick == "" {
 		return nil
@@ -91,7 +91,7 @@ func (p *program) ask(request string) (answer, error) {
 	return a, nil
 }
 
-// exchange writes a line and reads one. It ends a program that writes nothing for too long.
+// exchange writes a line and reads one. It stops the program if no answer arrives within answerTimeout.
 func (p *program) exchange(request string) (string, error) {
 	if _, err := fmt.Fprintln(p.in, request); err != nil {
 		return "", err
@@ -107,20 +107,20 @@ func (p *program) exchange(request string) (string, error) {
 	return "", cmp.Or(p.line.Err(), errors.New("it has ended"))
 }
 
-// endAfter ends the program unless the timer is stopped before.
+// endAfter stops the program after d unless the caller stops the timer first.
 func (p *program) endAfter(d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() { _ = p.cmd.Process.Kill() })
 }
 
-// close ends the program by closing its input. It ignores an exit status other than 0: a program that can't work ends
-// that way, and the rows have reported it.
+// close closes the program's input and waits for its exit. It ignores a nonzero exit status: the program exits that way
+// if it can't work, and the rows have reported that.
 func (p *program) close() error {
 	if p == nil {
 		return nil
 	}
-	_ = p.in.Close() // it may have ended already
+	_ = p.in.Close() // may be closed already
 	defer p.endAfter(exitTimeout).Stop()
-	_, _ = io.Copy(io.Discard, p.out) // an answer that nobody reads would keep it from ending
+	_, _ = io.Copy(io.Discard, p.out) // an unread answer would block its exit
 	var status *exec.ExitError
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, &status) {
 		return fmt.Errorf("baseline program %s: %w", p.path, err)
@@ -128,14 +128,14 @@ func (p *program) close() error {
 	return nil
 }
 
-// question is a request to the baseline program that is asked once per round. Several cases may share its answer.
+// question is a request to the baseline program, made once per round. Several cases may share its answer.
 type question struct {
 	t       *target
-	request func() string // called when it is asked, because it may depend on how the case before it was paced
+	request func() string // called just before the request, because it may depend on the pace of the previous case
 	answers []answer      // one per round
 }
 
-// ask makes a question; nil if there is no baseline program.
+// ask returns a new question, or nil if there is no baseline program.
 func (t *target) ask(request func() string) *question {
 	t.compares = true
 	if t.program == nil {
@@ -144,13 +144,14 @@ func (t *target) ask(request func() string) *question {
 	return &question{t: t, request: request}
 }
 
-// seconds makes a case whose seconds per batch are in the answer under key; nil if there is no baseline program.
+// seconds returns a case that takes its seconds per batch from the answer under key, or nil if there is no baseline
+// program.
 func (q *question) seconds(key string) *Case {
 	return q.answer(func(a answer) (float64, error) { return a.number(key) })
 }
 
-// answer makes a case whose seconds per batch are computed from the answer. If the baseline program fails, the
-// comparison is left out and the run goes on.
+// answer returns a case that computes its seconds per batch from the answer. If the baseline program fails, the
+// comparison is omitted and the run continues.
 func (q *question) answer(of func(answer) (float64, error)) *Case {
 	if q == nil {
 		return nil
@@ -182,7 +183,7 @@ func (c *Case) compareBaseline(s *Session) {
 		s.Note("%s: not compared with the baseline program: %s", c.Row.Name, c.baseline.Row.Skipped)
 	case c.measured():
 		c.Add(figureBaseline, "s", c.baseline.seconds...)
-		if c.Row.Group != groupCompletion { // there the baseline program does less: it copies nothing
+		if c.Row.Group != groupCompletion { // in that group the baseline program does less: it copies nothing
 			c.ratio(figureOverBaseline, "x", c.baseline.seconds, c.seconds)
 		}
 	}
@@ -199,7 +200,7 @@ const (
 	yardLaunch  = "calls.total_seconds.median"
 )
 
-// slowest returns how long n bytes take at the slowest of the rates under these keys.
+// slowest returns how long n bytes take at the lowest of the rates under these keys.
 func (a answer) slowest(n int, keys []string) (seconds float64, err error) {
 	for _, key := range keys {
 		rate, err := a.number(key)

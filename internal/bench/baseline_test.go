@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// fakeProgram, set in the environment, makes this test binary a baseline program that behaves as its value says.
+// fakeProgram is an environment variable that makes this test binary a baseline program. Its value selects the
+// behaviour.
 const fakeProgram = "MILLRACE_TEST_YARDSTICK"
 
 func TestMain(m *testing.M) {
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// playProgram answers every request with all the figures that any request asks for.
+// playProgram answers every request with all figures that any request needs.
 func playProgram(how string) int {
 	requests := bufio.NewScanner(os.Stdin)
 	for requests.Scan() {
@@ -59,7 +60,7 @@ func fakeAnswer() string {
 	return "{" + strings.Join(fields, ", ") + "}"
 }
 
-// playing makes the process's baseline programs behave as how says, and returns the program's path.
+// playing sets the behaviour of the process's baseline programs, and returns the program's path.
 func playing(t *testing.T, how string) string {
 	t.Helper()
 	t.Setenv(fakeProgram, how)
@@ -70,7 +71,7 @@ func playing(t *testing.T, how string) string {
 	return program
 }
 
-// comparableRows are the rows that the baseline program can be asked about.
+// comparableRows are the rows that have a comparison with the baseline program.
 var comparableRows = []string{
 	"pinned-in", "pinned-out", "pinned-both", "serial", "double", "triple", "lanes",
 	"preallocated", "synchronous", "async-0", "async-kept", "latency/streams",
@@ -98,8 +99,8 @@ func TestRowsAreComparedWithTheBaselineProgram(t *testing.T) {
 	}
 }
 
-// TestABaselineProgramThatFailsIsReported: rows still have their own figures, and the table says why there is no
-// comparison.
+// TestABaselineProgramThatFailsIsReported checks that rows still have their own figures, and that the table says why
+// there is no comparison.
 func TestABaselineProgramThatFailsIsReported(t *testing.T) {
 	for how, want := range map[string]string{
 		"refuses": "refused \"serial", "stutters": "which is no JSON object", "lacks": "no positive number",
@@ -135,7 +136,7 @@ func TestABaselineProgramThatIsMissing(t *testing.T) {
 	}
 }
 
-// TestAskOnceARound: cases that want the same answer share it.
+// TestAskOnceARound checks that cases with the same question share its answer.
 func TestAskOnceARound(t *testing.T) {
 	tg := newTarget(2)
 	tg.Yardstick = playing(t, "well")
@@ -160,7 +161,7 @@ func TestAskOnceARound(t *testing.T) {
 	}
 }
 
-// TestSpeedupsAgreeWithTheTimes: in one row, every ratio is that of the times which the table shows.
+// TestSpeedupsAgreeWithTheTimes checks that every ratio in a row is the quotient of the times in the table.
 func TestSpeedupsAgreeWithTheTimes(t *testing.T) {
 	const serialInCUDA = 0.5 // seconds per batch of every schedule of the fake program
 	o := tiny(openHost(t))
@@ -201,7 +202,8 @@ func TestSpeedupsAgreeWithTheTimes(t *testing.T) {
 	}
 }
 
-// TestHeaderSaysWhatSpeedupsAreOver: without a baseline program they are over our own serial schedule.
+// TestHeaderSaysWhatSpeedupsAreOver checks that, without a baseline program, the header refers to our own serial
+// schedule.
 func TestHeaderSaysWhatSpeedupsAreOver(t *testing.T) {
 	o := tiny(openHost(t))
 	o.Rows = []string{"schedules/triple", "lanes"}

@@ -4,14 +4,14 @@
 // `worker plan --fit` reads.
 //
 // Start with Suite, Case and Session.Measure. A Suite is one group of rows, and a Case is one row while it is measured.
-// Session.Measure takes the cases of an experiment in turns: one round of each, then the next round of each. A machine
-// that becomes slower or faster then changes all of them alike. Every round has fresh random data, its own pipeline
-// (a device has one at a time), a warm-up, and a check of its results against the reference. A figure is the median
-// over the rounds, with the 10th and the 90th percentile. A ratio is the quotient of two such medians, so it always
-// agrees with the figures beside it.
+// Session.Measure interleaves the cases of an experiment: one round of each, then the next round of each. So a machine
+// that becomes slower or faster affects all of them equally. Every round has fresh random data, its own pipeline (a
+// device has one at a time), a warm-up, and a check of its results against the reference. A figure is the median over
+// the rounds, with the 10th and the 90th percentile. A ratio is the quotient of two such medians, so it always agrees
+// with the figures in the same table.
 //
-// Rows that measure a device don't fill batches while the clock runs, because filling costs a core's memcpy. They submit
-// the same batches again. Rows that include filling say so.
+// Rows that measure a device don't fill batches during the measurement, because filling costs a core's memcpy. They
+// submit the same batches again. Rows that include filling say so.
 package bench
 
 import (
@@ -41,7 +41,7 @@ const (
 	MaxBatchBytes = 1 << 30 // largest batch
 )
 
-// Options says what to measure and for how long.
+// Options selects the measurements and their duration.
 type Options struct {
 	Devices []device.Device // at least one, owned by the caller; none may have a pipeline during Run
 
@@ -50,18 +50,18 @@ type Options struct {
 
 	Suites []Suite // measured after the suites of this package
 
-	Bytes  []int         // sizes of batches, or of payloads (see Suite.Sizes); none: the suite's own defaults
+	Bytes  []int         // sizes of batches, or of payloads (see Suite.Sizes); none: the suite's defaults
 	Rounds int           // 0: DefaultRounds
 	Budget time.Duration // per row, for all rounds together, without warm-up and checks; 0: DefaultBudget
 	Lanes  int           // for rows that don't set their own; 0: DefaultLanes
-	Seed   uint64        // of the random data
+	Seed   uint64        // seed of the random data
 
-	// Pipeline returns the configuration that the worker uses for a device. Rows change what they compare. nil: the
+	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare. nil: the
 	// defaults of package streams with a scratch pool of 1 GiB.
 	Pipeline func(d device.Info, ops []operator.Operator) streams.Config
 
 	// Yardstick is the path of the baseline program, which does the same work in plain CUDA C++ (kernels/bench). Empty:
-	// rows are compared with each other only.
+	// rows are only compared with each other.
 	Yardstick string
 
 	// MixRounds is the work of the balanced kernel, in rounds per word. 0: the bench finds the number of rounds that
@@ -69,21 +69,21 @@ type Options struct {
 	MixRounds int
 
 	Out      io.Writer          // receives each table when its rows are done; nil: none
-	Progress func(doing string) // receives what is measured next, and "" when that is done; nil: none
+	Progress func(doing string) // receives the name of the next measurement, and "" when it is done; nil: none
 	Trace    Tracer             // receives the last batches of every measured pipeline; nil: none
 
 	Command, Commit string // for the report
 }
 
-// Tracer receives batches to draw them. telemetry.Timeline is one.
+// Tracer receives batches in order to draw them. telemetry.Timeline implements it.
 type Tracer interface {
-	// AddDevice announces a pipeline before its first batch, as if it were a device: its batches have id as
-	// their Device. epoch is the zero of the device's clock.
+	// AddDevice announces a pipeline before its first batch, as if it were a device: its batches have id as their
+	// Device. epoch is the wall-clock time at which the device's clock read zero.
 	AddDevice(id, name string, epoch time.Time)
 	AddBatch(*streams.Record)
 }
 
-// withDefaults returns the options with the zero fields filled in.
+// withDefaults returns the options with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	if o.Rounds == 0 {
 		o.Rounds = DefaultRounds
@@ -124,8 +124,8 @@ func (o Options) Check() error {
 	return errors.Join(append(errs, o.checkBytes(), o.checkNames())...)
 }
 
-// checkBytes checks the sizes against the first suite that is measured. Later suites leave out the sizes that they
-// can't have.
+// checkBytes checks the sizes against the first suite that is measured. Later suites omit the sizes that they don't
+// support.
 func (o Options) checkBytes() error {
 	bounds := batchSizes
 	suites := o.suites()
@@ -141,21 +141,22 @@ func (o Options) checkBytes() error {
 	return errors.Join(errs...)
 }
 
-// Session is one run. Suites get it to measure their cases.
+// Session is one run. Suites use it to measure their cases.
 type Session struct {
 	Options
 	report    *report.Report
 	targets   []*target
 	program   *program        // the baseline program; nil for none
-	suite     Suite           // that is being measured
-	seeds     int             // handed out so far
+	suite     Suite           // the suite being measured
+	seeds     int             // number of seeds handed out so far
 	compares  bool            // a row of this table can be compared with the baseline program
-	notes     []string        // to print below this table
-	explained map[string]bool // columns whose legend has been printed
+	notes     []string        // lines to print below this table
+	explained map[string]bool // columns with a legend that has been printed
 }
 
-// Run measures what o asks for and returns the report. After an error the report holds what was measured before it.
-// Run fails if a result is wrong, a device is lost or ctx ends. If a device can't do something, the row says so.
+// Run makes the measurements that o selects and returns the report. After an error the report contains the earlier
+// measurements. Run fails if a result is wrong, a device is lost or ctx ends. If a device can't do something, the row
+// says so.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
 	s := &Session{Options: o.withDefaults(), explained: map[string]bool{}}
 	s.report = &report.Report{Version: report.Version, Command: o.Command, Commit: o.Commit, Started: time.Now()}
@@ -179,7 +180,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	return s.report, errors.Join(err, s.program.close())
 }
 
-// runSuites runs the experiments of all suites and prints the table of each.
+// runSuites runs the experiments of all suites and prints a table for each.
 func (s *Session) runSuites(ctx context.Context) error {
 	for _, s.suite = range s.suites() {
 		for _, e := range s.suite.Experiments {
@@ -196,7 +197,7 @@ func (s *Session) runSuites(ctx context.Context) error {
 	return nil
 }
 
-// runExperiment runs one experiment: once, or on each device.
+// runExperiment runs one experiment, once or on each device.
 func (s *Session) runExperiment(ctx context.Context, e Experiment) error {
 	if e.Run != nil {
 		return s.leaveOut(e, "all", e.Run(ctx, s))
@@ -209,7 +210,7 @@ func (s *Session) runExperiment(ctx context.Context, e Experiment) error {
 	return nil
 }
 
-// leaveOut enters the rows of an experiment that the device can't do at all, with the reason. It returns every other
+// leaveOut reports the rows of an experiment that the device can't run at all, with the reason. It returns every other
 // error.
 func (s *Session) leaveOut(e Experiment, device string, err error) error {
 	reason, cannot := unable(err)
@@ -230,12 +231,12 @@ func (s *Session) seed() uint64 {
 	return derive(s.Seed, s.seeds)
 }
 
-// Note prints a line below the table of the experiment, once.
+// Note prints a line below the experiment's table, once.
 func (s *Session) Note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// Turn returns how long one round of a row is measured.
+// Turn returns the duration of one round of a row.
 func (s *Session) Turn() time.Duration { return s.Budget / time.Duration(s.Rounds) }
 
 // Sizes returns the sizes to measure, in bytes: those of Options.Bytes that the suite accepts, or the defaults.
@@ -254,7 +255,7 @@ func (s *Session) Sizes(defaults ...int) []int {
 	return sizes
 }
 
-// target is a device that is measured.
+// target is a device to measure.
 type target struct {
 	*Session
 	dev     device.Device

@@ -13,22 +13,22 @@ import (
 
 // Case is one row while it is measured.
 type Case struct {
-	// Row is what is known before the first round, without Group. Session.Report adds the figures.
+	// Row holds the fields that are known before the first round, except Group. Session.Report adds the figures.
 	Row report.Row
 
-	// Measure takes one round over data made from seed and adds what it measured to the case.
+	// Measure runs one round over data derived from seed and adds its measurements to the case.
 	Measure func(ctx context.Context, c *Case, seed uint64) error
 
-	// Reference marks a case that others are compared with. It is measured even if nobody asked for its row.
+	// Reference marks a case that others are compared with. It is measured even if its row was not requested.
 	Reference bool
 
-	// Close frees what Measure keeps between rounds; nil: nothing.
+	// Close frees the objects that Measure keeps between rounds; nil if there are none.
 	Close func() error
 
-	baseline *Case // the same work in the baseline program; nil for none
+	baseline *Case // the same work in the baseline program; nil if there is none
 
-	times   int       // how often Measure does its work in a round; 0 until the first round has found it
-	seconds []float64 // per batch, one for each round
+	times   int       // how often Measure repeats its work in a round; 0 until the first round has determined it
+	seconds []float64 // per batch, one value per round
 	stages  [streams.NumEngines][]float64
 	samples []samples
 	ratios  []report.Figure
@@ -40,7 +40,7 @@ type samples struct {
 	values     []float64
 }
 
-// Add adds samples to the figure of that name. Only figures with one sample per round can be compared.
+// Add adds samples to the figure with that name. Only figures with one sample per round can be compared.
 func (c *Case) Add(name, unit string, values ...float64) {
 	if len(values) == 0 {
 		return
@@ -54,7 +54,7 @@ func (c *Case) Add(name, unit string, values ...float64) {
 	c.samples = append(c.samples, samples{name, unit, values})
 }
 
-// figure returns the samples of a figure; nil if it was not measured.
+// figure returns the samples of a figure, or nil if it was not measured.
 func (c *Case) figure(name string) []float64 {
 	for _, s := range c.samples {
 		if s.name == name {
@@ -64,7 +64,7 @@ func (c *Case) figure(name string) []float64 {
 	return nil
 }
 
-// Compare adds the figure ratio: a figure of this case over the same figure of another.
+// Compare adds a ratio with that name: a figure of this case divided by the same figure of another case.
 func (c *Case) Compare(ratio, figure string, other *Case) {
 	c.ratio(ratio, "x", c.figure(figure), other.figure(figure))
 }
@@ -76,7 +76,7 @@ func (c *Case) ratio(name, unit string, dividend, divisor []float64) {
 	}
 }
 
-// derive adds a figure that is computed from a spread by a function that falls as its argument grows.
+// derive adds a figure that f computes from a spread. The function f must be decreasing.
 func (c *Case) derive(name, unit string, from report.Spread, f func(float64) float64) {
 	c.ratios = append(c.ratios, report.Figure{Name: name, Unit: unit, Spread: report.Spread{
 		Median: f(from.Median), Low: f(from.High), High: f(from.Low), N: from.N,
@@ -86,8 +86,8 @@ func (c *Case) derive(name, unit string, from report.Spread, f func(float64) flo
 // measured reports whether the case has figures.
 func (c *Case) measured() bool { return c.Row.Skipped == "" }
 
-// Pace returns how often the case does its work in a round: least to most times, so that it takes about turn. The first
-// round finds the number by calling run, which does the work n times and returns how long that took.
+// Pace returns how often the case repeats its work in a round: from least to most times, so that it takes about turn.
+// The first round determines the number with run, which does the work n times and returns how long that took.
 func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (n int, err error) {
 	if c.times == 0 {
 		c.times, err = pace(turn, least, most, run)
@@ -95,8 +95,8 @@ func (c *Case) Pace(turn time.Duration, least, most int, run func(n int) (time.D
 	return c.times, err
 }
 
-// timed takes one round: run does the work n times and returns how long that took. It is called for a warm-up, to find
-// how often the work fits into turn, and then for the measurement.
+// timed runs one round with run, which does the work n times and returns how long that took. The first call is a
+// warm-up that determines how often the work fits into turn. The second call is the measurement.
 func (c *Case) timed(turn time.Duration, least int, run func(n int) (time.Duration, error)) error {
 	if _, err := run(least); err != nil {
 		return err
@@ -114,9 +114,9 @@ func (c *Case) timed(turn time.Duration, least int, run func(n int) (time.Durati
 	return nil
 }
 
-// Measure takes the rounds of the cases in turns: every case once, then every case again. All cases of a round get one
-// seed, so they don't differ in their data. A case that can't be measured says why in Row.Skipped; every other error
-// ends the run. nil cases are ignored.
+// Measure interleaves the rounds of the cases: every case once, then every case again. All cases of a round use the
+// same seed, so they have the same data. If a case can't be measured, the reason is in Row.Skipped; every other error
+// ends the run. Measure ignores nil cases.
 func (s *Session) Measure(ctx context.Context, cases ...*Case) (err error) {
 	cases = s.selected(cases)
 	defer func() {
@@ -148,7 +148,7 @@ func (s *Session) Measure(ctx context.Context, cases ...*Case) (err error) {
 	return nil
 }
 
-// onDevice names the device of a row; empty for a row without one.
+// onDevice names a row's device. It returns an empty string for a row without one.
 func onDevice(id string) string {
 	if id == "" {
 		return ""
@@ -156,7 +156,7 @@ func onDevice(id string) string {
 	return " on " + id
 }
 
-// selected returns the cases that are asked for and those that others are compared with, each followed by its baseline.
+// selected returns the requested cases and the cases that they are compared with, each followed by its baseline.
 func (s *Session) selected(all []*Case) (list []*Case) {
 	for _, c := range all {
 		if c == nil {
@@ -178,10 +178,11 @@ func (s *Session) selected(all []*Case) (list []*Case) {
 // errUnable is the reason why something can't be measured here. It ends a row, not the run.
 type errUnable struct{ error }
 
-// Unable returns an error that ends a row and not the run: it says what can't be measured here, and why.
+// Unable returns an error that ends a row but not the run. The text must say what can't be measured here, and why.
 func Unable(format string, args ...any) error { return errUnable{fmt.Errorf(format, args...)} }
 
-// unable reports whether err means that the device can't do this, and why. A wrong result or a lost device never does.
+// unable reports whether err means that the device can't do this, and returns the reason. A wrong result or a lost
+// device never counts as such.
 func unable(err error) (reason string, cannot bool) {
 	var asked errUnable
 	var wrong errWrong
@@ -195,7 +196,7 @@ func unable(err error) (reason string, cannot bool) {
 	return "", false
 }
 
-// Report enters the rows that were asked for into the report, in this order.
+// Report adds the requested rows to the report, in this order.
 func (s *Session) Report(cases ...*Case) {
 	for _, c := range cases {
 		if s.wants(c.Row.Group, c.Row.Name) {

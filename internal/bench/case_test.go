@@ -11,7 +11,7 @@ import (
 	"millrace/internal/device"
 )
 
-// newTarget makes a target for cases that touch no device.
+// newTarget creates a target for cases that don't use the device.
 func newTarget(rounds int) *target {
 	s := &Session{
 		Options: Options{Rounds: rounds, Progress: func(string) {}}, report: &report.Report{}, explained: map[string]bool{},
@@ -20,7 +20,8 @@ func newTarget(rounds int) *target {
 	return &target{Session: s, info: device.Info{ID: "none"}}
 }
 
-// TestCasesAreMeasuredInTurns: every round measures each case once, followed by its baseline, all with the same seed.
+// TestCasesAreMeasuredInTurns checks that every round measures each case once, followed by its baseline, all with the
+// same seed.
 func TestCasesAreMeasuredInTurns(t *testing.T) {
 	var order []string
 	seeds := map[uint64]int{}
@@ -52,7 +53,7 @@ func TestCasesAreMeasuredInTurns(t *testing.T) {
 	if len(tg.report.Rows) != 1 || tg.report.Rows[0].Name != "triple" {
 		t.Fatalf("the report has %+v", tg.report.Rows)
 	}
-	// Medians are compared: of 3 and 6 with 1 and 4; the baseline's of 2 and 5.
+	// Medians are compared: those of 3 and 6 with those of 1 and 4; the baseline has 2 and 5.
 	for name, want := range map[string]float64{figureSpeedup: 4.5 / 2.5, figureOverBaseline: 3.5 / 2.5} {
 		if f, ok := tg.report.Rows[0].Figure(name); !ok || f.Median != want || f.N != 2 {
 			t.Errorf("%s is %+v, want %v", name, f, want)
@@ -60,7 +61,8 @@ func TestCasesAreMeasuredInTurns(t *testing.T) {
 	}
 }
 
-// TestCasesThatCannotBeMeasuredAreDropped: other errors end the run, and whatever was opened is closed.
+// TestCasesThatCannotBeMeasuredAreDropped also checks that other errors end the run, and that all opened objects are
+// closed.
 func TestCasesThatCannotBeMeasuredAreDropped(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -91,8 +93,8 @@ func TestCasesThatCannotBeMeasuredAreDropped(t *testing.T) {
 	}
 }
 
-// TestRatiosAgreeWithTheFiguresBesideThem: a ratio is that of the medians that the table shows, even if the ratios of the
-// rounds have another median.
+// TestRatiosAgreeWithTheFiguresBesideThem checks that a ratio is the quotient of the medians in the table, even if the
+// ratios of the rounds have another median.
 func TestRatiosAgreeWithTheFiguresBesideThem(t *testing.T) {
 	serial := []float64{10, 20, 60, 61, 62}
 	c := &Case{Row: report.Row{Name: "triple"}, seconds: []float64{10, 1, 20, 15, 2}} // by round: 1, 20, 3, 4.07, 31
@@ -107,7 +109,7 @@ func TestRatiosAgreeWithTheFiguresBesideThem(t *testing.T) {
 	}
 }
 
-// TestRatiosNeedTheSameRounds: a case that was dropped after a few rounds is compared with nothing.
+// TestRatiosNeedTheSameRounds checks that a case that was dropped after a few rounds is not compared.
 func TestRatiosNeedTheSameRounds(t *testing.T) {
 	for name, c := range map[string]struct{ dividend, divisor []float64 }{
 		"the other was dropped":   {[]float64{1}, []float64{1, 2}},

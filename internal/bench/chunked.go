@@ -40,7 +40,7 @@ func runChunked(ctx context.Context, t *target) error {
 	return nil
 }
 
-// chunked makes a case that runs one payload in n pieces, each on its own lane. The payload counts as one batch.
+// chunked returns a case that runs one payload in n pieces, each on its own lane. The payload counts as one batch.
 func (t *target) chunked(m mix, payload, n int, same *sameResults) *Case {
 	load := newWords(m, payload/n)
 	load.pieces = true
@@ -67,7 +67,7 @@ func (t *target) chunked(m mix, payload, n int, same *sameResults) *Case {
 	return c
 }
 
-// passes takes all held batches through the pipeline n times. Each pass ends before the next begins.
+// passes sends all held batches through the pipeline n times. Each pass ends before the next begins.
 func (b *batchRun) passes(ctx context.Context, n int) (time.Duration, error) {
 	b.recent.forget()
 	start := time.Now()
@@ -79,11 +79,11 @@ func (b *batchRun) passes(ctx context.Context, n int) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// sameResults checks that several cases have the same results in a round. Their references look at a sample only.
+// sameResults checks that several cases have the same results in a round. The reference checks only a sample of them.
 type sameResults struct {
 	first   string // the case that is measured first in the round
-	seed    uint64 // of the round
-	results []byte // of first
+	seed    uint64 // seed of the round
+	results []byte // results of first
 }
 
 // check compares the results of all batches with those of the first case, byte by byte.

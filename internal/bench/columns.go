@@ -9,11 +9,11 @@ import (
 	"millrace/internal/streams"
 )
 
-// Column is one column of a table. A table shows the columns in which at least one row has something to show.
+// Column is one column of a table. A table omits columns that are empty in all of its rows.
 type Column struct {
 	Title  string
-	Legend string                  // what it means; empty if the title says enough
-	Cell   func(report.Row) string // empty if the row has nothing to show
+	Legend string                  // explanation; empty if the title is enough
+	Cell   func(report.Row) string // returns an empty string if the row has no value
 
 	distinguishes bool // show the column only if its cells differ
 }
@@ -55,7 +55,7 @@ var columns = []Column{
 	{Title: "x baseline", Legend: "time of the baseline program over ours: above 1, ours is faster", Cell: FigureCell(figureOverBaseline, times)},
 }
 
-// CoresColumn shows the figure "host cores". It is for suites in which it means something.
+// CoresColumn shows the figure "host cores". Suites add it if the figure applies to them.
 var CoresColumn = Column{Title: "cores", Legend: "processor time of the process over wall time", Cell: FigureCell(FigureCores, Number)}
 
 func operatorCell(r report.Row) string {
@@ -88,7 +88,7 @@ func batchCell(r report.Row) string {
 	return withSpread(*r.Batch, Micros)
 }
 
-// rateCell is the rate of rows whose batches all have one size and are measured for their bytes.
+// rateCell returns the byte rate of a row, if its batches all have the same size.
 func rateCell(r report.Row) string {
 	if batchCell(r) == "" || r.Group == groupAlloc {
 		return ""
@@ -106,12 +106,12 @@ func stageCell(e streams.Engine) func(report.Row) string {
 	}
 }
 
-// FigureCell writes the median of a figure.
+// FigureCell formats the median of a figure.
 func FigureCell(name string, write func(float64) string) func(report.Row) string {
 	return cell(name, func(s report.Spread) string { return write(s.Median) })
 }
 
-// SpreadCell writes the median of a figure with its 10th and 90th percentile.
+// SpreadCell formats the median of a figure with its 10th and 90th percentile.
 func SpreadCell(name string, write func(float64) string) func(report.Row) string {
 	return cell(name, func(s report.Spread) string { return withSpread(s, write) })
 }

@@ -23,7 +23,7 @@ var completionSuite = deviceSuite(groupCompletion, Experiment{
 // completionBytes is the payload of an almost empty batch.
 const completionBytes = 64
 
-// baselineRepeats is how often the baseline program does what is quick.
+// baselineRepeats is how often the baseline program repeats quick operations.
 const baselineRepeats = 1000
 
 func runCompletion(ctx context.Context, t *target) error {

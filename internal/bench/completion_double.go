@@ -8,28 +8,29 @@ import (
 	"millrace/internal/device"
 )
 
-// asking is a device that completes batches by the event behind each, one after another, where the device below it would
-// notify the host.
+// asking is a device that detects completions by querying the event after each batch, one batch after another. The
+// underlying device would notify the host.
 type asking struct {
 	below
-	flags device.EventFlags // of its events, beside those that are asked for
+	flags device.EventFlags // flags of its events, in addition to the requested ones
 	wait  func(ctx context.Context, e device.Event) error
 	ends  chan end // in the order of Notify
 
 	mu       sync.Mutex
-	commands []device.Command // Enqueue's own, so that it makes no garbage
+	commands []device.Command // reused by Enqueue, to avoid allocation
 }
 
-// end is a batch that was enqueued.
+// end is the end of a batch that was enqueued.
 type end struct {
 	token uint64
 	event device.Event
 }
 
-// manyEnds is more batches than a row has in flight.
+// manyEnds is more than the number of batches that a row has in flight.
 const manyEnds = 2 * maxLanes
 
-// polling is d with completions found by asking the oldest batch's event again and again, which keeps a core busy.
+// polling returns d with another kind of completion: it queries the oldest batch's event repeatedly, which keeps a core
+// busy.
 func polling(d device.Device) device.Device {
 	return &asking{below: below{d}, ends: make(chan end, manyEnds), wait: func(ctx context.Context, e device.Event) error {
 		for {
@@ -44,8 +45,8 @@ func polling(d device.Device) device.Device {
 	}}
 }
 
-// blocking is d with completions found by a thread that sleeps in the driver until the oldest batch's event is reached.
-// That costs a GPU an interrupt for each batch.
+// blocking returns d with another kind of completion: a thread sleeps in the driver until the oldest batch's event is
+// reached. This costs a GPU one interrupt per batch.
 func blocking(d device.Device) device.Device {
 	return &asking{below: below{d}, ends: make(chan end, manyEnds), flags: device.BlockingSync,
 		wait: func(_ context.Context, e device.Event) error { return e.Synchronize() }}
@@ -66,7 +67,7 @@ func (d *asking) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// askedStream is a stream of an asking device. It knows the event that was recorded last.
+// askedStream is a stream of an asking device. It remembers the event that was recorded last.
 type askedStream struct {
 	device.Stream
 	dev  *asking
@@ -106,7 +107,7 @@ func (s *askedStream) Notify(token uint64) error {
 	return nil
 }
 
-// askedPool is a pool of the device below an asking one.
+// askedPool is a pool of the device that an asking device wraps.
 type askedPool struct{ device.Pool }
 
 // NewPool implements device.Device.

@@ -33,7 +33,7 @@ var copySuite = deviceSuite("copy", Experiment{
 	each: runCopies,
 })
 
-// copySizes are the sizes of the copies, in bytes, unless others are asked for.
+// copySizes are the default sizes of copies, in bytes.
 var copySizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20}
 
 func runCopies(ctx context.Context, t *target) error {
@@ -53,13 +53,14 @@ func runCopies(ctx context.Context, t *target) error {
 	return nil
 }
 
-// copyBuffers is how many buffers the copies of one direction use in turn, as batches do.
+// copyBuffers is the number of buffers that the copies of one direction use in rotation, as batches do.
 const copyBuffers = 2
 
-// copyShare is the part of a turn that copies are measured for, as 1 over copyShare: they need no time to settle.
+// copyShare is the divisor of a turn's length for copies. They need less time than other rows, because they reach a
+// steady state at once.
 const copyShare = 4
 
-// copies measures copies between host and device while nothing else runs: the ceiling of every pipeline.
+// copies measures copies between host and device while nothing else runs. This is the upper bound for every pipeline.
 type copies struct {
 	t *target
 	direction
@@ -72,7 +73,7 @@ type copies struct {
 	source   device.Memory // the source of copies out
 }
 
-// copies makes a case that makes copies of that many bytes.
+// copies returns a case that makes copies of that many bytes.
 func (t *target) copies(d direction, bytes int) *Case {
 	k := &copies{t: t, direction: d, bytes: bytes, holder: holder{dev: t.dev}}
 	return &Case{
@@ -81,7 +82,7 @@ func (t *target) copies(d direction, bytes int) *Case {
 	}
 }
 
-// open takes streams and memory, once.
+// open creates streams and allocates memory, once.
 func (k *copies) open() error {
 	if k.streams[0] != nil {
 		return nil
@@ -114,7 +115,7 @@ func (k *copies) measure(_ context.Context, c *Case, seed uint64) error {
 	return k.verify((c.times - 1) % copyBuffers)
 }
 
-// burst makes n copies in each direction, one after the other, and waits for all.
+// burst makes n copies in each direction, one after the other, and waits for all of them.
 func (k *copies) burst(n int) (time.Duration, error) {
 	start := time.Now()
 	for i := range n {
@@ -133,7 +134,7 @@ func (k *copies) burst(n int) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// verify checks the bytes of the last copy in each direction, which used the host buffers of that number.
+// verify checks the bytes of the last copy in each direction, which used the host buffers with index last.
 func (k *copies) verify(last int) error {
 	if k.out && !bytes.Equal(k.to[last].Bytes(), k.from[0].Bytes()) {
 		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from those on the device", k.bytes)}

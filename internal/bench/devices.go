@@ -9,8 +9,8 @@ import (
 	"millrace/internal/bench/report"
 )
 
-// runDevices measures the balanced kernel on each device alone and on all at once. All devices do the same work: the
-// kernel is balanced for the first device.
+// runDevices measures the balanced kernel on each device alone and on all devices at once. All devices do the same
+// work: the kernel is balanced for the first device.
 func runDevices(ctx context.Context, s *Session) error {
 	return s.targets[0].eachBalanced(ctx, func(m mix, bytes int) error {
 		var rows []*Case
@@ -36,8 +36,8 @@ func runDevices(ctx context.Context, s *Session) error {
 	})
 }
 
-// together makes a case that runs several flows at once, each on its device. The work is one queue: a device that has a
-// free batch takes the next piece.
+// together returns a case that runs several flows at once, each on its own device. The flows share one queue of work: a
+// device with a free batch takes the next piece.
 func together(flows []*flow, like report.Row) *Case {
 	c := &Case{Row: like}
 	c.Row.Name, c.Row.Device, c.Row.Lanes = "devices", "all", like.Lanes*len(flows)

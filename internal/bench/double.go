@@ -2,11 +2,11 @@ package bench
 
 import "millrace/internal/device"
 
-// below is the device that a double stands in for. A double differs from it in the one respect that a row is about, and the
-// pipeline on it is the worker's.
+// below is the device that a double wraps. A double differs from it only in the property that a row measures, and its
+// pipeline is the worker's.
 type below struct{ device.Device }
 
-// Map implements device.Mapper, which every device that is measured does.
+// Map implements device.Mapper, which every measured device implements.
 func (d below) Map(b device.HostBuffer) (device.Memory, error) {
 	m, ok := d.Device.(device.Mapper)
 	if !ok {

@@ -15,7 +15,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// doubles are the devices that rows put in place of the one under measurement.
+// doubles are the devices that rows use instead of the measured device.
 var doubles = map[string]func(device.Device) device.Device{
 	"legacy":     func(d device.Device) device.Device { return &onDefaultStreams{below: below{d}} },
 	"per-thread": func(d device.Device) device.Device { return &onDefaultStreams{below: below{d}, perThread: true} },
@@ -28,7 +28,7 @@ var doubles = map[string]func(device.Device) device.Device{
 	"blocking": blocking,
 }
 
-// doublePipeline makes a pipeline that is closed before its device.
+// doublePipeline creates a pipeline that is closed before its device.
 func doublePipeline(t *testing.T, d device.Device, list string, s streams.Schedule) (*streams.Pipeline, []operator.Operator) {
 	t.Helper()
 	ops := Parse(list)
@@ -46,7 +46,8 @@ func doublePipeline(t *testing.T, d device.Device, list string, s streams.Schedu
 	return p, ops
 }
 
-// submitDocuments submits a batch of n payloads of bytes each. It tells before what they are.
+// submitDocuments submits a batch of n payloads of the given size. It passes the payloads to tell before the
+// submission.
 func submitDocuments(t *testing.T, p *streams.Pipeline, seed uint64, n, bytes int, tell func(slot int, payloads [][]byte)) {
 	t.Helper()
 	b, err := p.Acquire(t.Context())
@@ -66,15 +67,15 @@ func submitDocuments(t *testing.T, p *streams.Pipeline, seed uint64, n, bytes in
 	}
 }
 
-// TestDoublesGiveTheSameResults: every double gives the results that the operator's reference gives, with submitters that
-// are each locked to a thread.
+// TestDoublesGiveTheSameResults checks that every double gives the results of the operator's reference. Each submitter
+// is locked to a thread.
 func TestDoublesGiveTheSameResults(t *testing.T) {
 	for name, double := range doubles {
 		for _, d := range []device.Device{openHost(t), openSim(t)} {
 			t.Run(fmt.Sprintf("%s on %s", name, d.Info().Kind), func(t *testing.T) {
 				p, ops := doublePipeline(t, double(d), "crc32c,minhash?hashes=2", streams.Schedule{Name: name, Buffers: 1})
 				const submitters, each = 3, 8
-				want := make([][][]byte, p.Slots()) // whoever holds the batch of a slot has its entry
+				want := make([][][]byte, p.Slots()) // entries belong to the owner of the slot's batch
 				var left sync.WaitGroup
 				for s := range submitters {
 					left.Go(func() {
@@ -117,7 +118,7 @@ func wantReference(t *testing.T, b *streams.Batch, ops []operator.Operator, payl
 	}
 }
 
-// TestLegacyDefaultStreamIsSerial: on the legacy default stream lanes do not overlap; on others they do.
+// TestLegacyDefaultStreamIsSerial checks that lanes don't overlap on the legacy default stream, and do on others.
 func TestLegacyDefaultStreamIsSerial(t *testing.T) {
 	const unit = time.Millisecond
 	for name, want := range map[string]time.Duration{"non-blocking": 6 * unit, "legacy": 12 * unit, "per-thread": 6 * unit} {
@@ -144,7 +145,7 @@ func TestLegacyDefaultStreamIsSerial(t *testing.T) {
 	}
 }
 
-// TestAskingDoublesDoNotNotify: a double that asks for the ends of batches leaves the device's own notifications alone.
+// TestAskingDoublesDoNotNotify checks that a double that queries events doesn't use the device's own notifications.
 func TestAskingDoublesDoNotNotify(t *testing.T) {
 	for name, want := range map[string]int{"polling": 0, "blocking": 0, "per-thread": 3} {
 		d := openSim(t).(*sim.Device)

@@ -10,10 +10,10 @@ import (
 	"millrace/internal/operator"
 )
 
-// The names of figures in the report. A name means the same in all suites. Other programs read these names, so they don't
-// change: two of them still call the baseline program the yardstick.
+// The names of figures in the report. A name means the same in all suites. Other programs read these names, so they
+// don't change. Two of them still call the baseline program the yardstick.
 const (
-	figureSpeedup        = "speedup over serial" // our own serial schedule
+	figureSpeedup        = "speedup over serial" // over our own serial schedule
 	figureOverCUDASerial = "speedup over plain CUDA serial"
 	figureShare          = "share of ceiling"
 	figureOverLongest    = "time a batch over its longest stage"
@@ -44,13 +44,14 @@ const (
 	figureOverOne     = "throughput over one device"
 )
 
-// FigureCores is processor time of the process over wall time. CoresColumn shows it.
+// FigureCores is the processor time of the process divided by wall time. CoresColumn shows it.
 const FigureCores = "host cores"
 
-// bytesText writes a size in its largest unit: "16 MiB".
+// bytesText formats a size in its largest unit: "16 MiB".
 func bytesText(n int) string { return strings.Replace(console.Bytes(float64(n)), ".0 ", " ", 1) }
 
-// Number writes a number with three significant digits, or with all digits before the point: "0.0123", "1,234".
+// Number formats a number with three significant digits, or with all digits before the decimal point: "0.0123",
+// "1,234".
 func Number(v float64) string {
 	if v >= 100 {
 		return console.Count(int64(math.Round(v)))
@@ -58,7 +59,7 @@ func Number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// Micros writes seconds as microseconds.
+// Micros formats seconds as microseconds.
 func Micros(seconds float64) string { return Number(1e6 * seconds) }
 
 func count(v float64) string   { return strconv.Itoa(int(v)) }
@@ -66,7 +67,7 @@ func times(v float64) string   { return fmt.Sprintf("%.3gx", v) }
 func percent(v float64) string { return fmt.Sprintf("%.1f %%", v) }
 func share(v float64) string   { return percent(100 * v) }
 
-// Specs writes operators as a report and a header name them.
+// Specs formats operators as in a report and a header.
 func Specs(ops []operator.Operator) string {
 	var list []string
 	for _, op := range ops {
@@ -75,7 +76,7 @@ func Specs(ops []operator.Operator) string {
 	return strings.Join(list, ",")
 }
 
-// Parse parses a list of operators from the source of a suite. It panics if the list is wrong.
+// Parse parses a list of operators that is fixed in a suite's source. It panics if the list is invalid.
 func Parse(list string) []operator.Operator {
 	ops, err := operator.ParseList(list)
 	if err != nil {

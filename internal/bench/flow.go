@@ -13,24 +13,24 @@ import (
 	"millrace/internal/streams"
 )
 
-// flow measures a pipeline that runs without pause over batches that are filled once per round, before the clock starts.
+// flow measures a pipeline that runs continuously over batches that are filled once per round, before the measurement.
 type flow struct {
 	t           *target
 	cfg         streams.Config
 	load        load
 	drivers     int  // goroutines that submit
 	locked      bool // every driver has its own thread
-	quiet       bool // leave it out of the trace
+	quiet       bool // omit it from the trace
 	kernelAlone bool // record the round's median kernel time as a figure
 
-	// double changes the device that the pipeline runs on, in the one respect that the row measures; nil: nothing.
+	// double changes the pipeline's device in the one property that the row measures; nil: no change.
 	double func(device.Device) device.Device
 
-	// figures adds what only this row shows, from the measured run and the pipeline's counters before and after it; nil:
-	// nothing.
+	// figures adds the row's special figures, from the measured run and the pipeline's counters before and after it;
+	// nil: none.
 	figures func(c *Case, r ran, before, after streams.Stats)
 
-	// check makes more checks after the results have been compared with the reference; nil: none.
+	// check makes further checks after the results have been compared with the reference; nil: none.
 	check func(held []*streams.Batch, seed uint64) error
 
 	recent recent
@@ -52,7 +52,7 @@ func (t *target) inLanes(n int) streams.Schedule {
 	return s
 }
 
-// flow makes a case that runs the batches of l through a pipeline with schedule s.
+// flow returns a case that runs the batches of l through a pipeline with schedule s.
 func (t *target) flow(name string, l load, s streams.Schedule) (*Case, *flow) {
 	// One driver: CUDA takes one call at a time, and a second driver would mostly spin while it waits.
 	f := &flow{t: t, load: l, drivers: 1, cfg: t.Pipeline(t.info, l.operators())}
@@ -68,10 +68,10 @@ func (t *target) flow(name string, l load, s streams.Schedule) (*Case, *flow) {
 	}}, f
 }
 
-// setLanes gives a row its own number of lanes.
+// setLanes sets the row's number of lanes.
 func (f *flow) setLanes(c *Case, lanes int) { f.cfg.Lanes, c.Row.Lanes = lanes, lanes }
 
-// open makes the flow's pipeline. The caller closes it.
+// open creates the flow's pipeline. The caller closes it.
 func (f *flow) open() (*streams.Pipeline, error) {
 	dev := f.t.dev
 	if f.double != nil {
@@ -107,7 +107,7 @@ func (f *flow) measure(ctx context.Context, c *Case, seed uint64) error {
 	})
 }
 
-// batchRun prepares to run the held batches, which it shares among the drivers.
+// batchRun prepares a run of the held batches and divides them among the drivers.
 func (f *flow) batchRun(p *streams.Pipeline, held []*streams.Batch) *batchRun {
 	b := &batchRun{locked: f.locked, recent: &f.recent}
 	n := min(f.drivers, len(held))
@@ -117,7 +117,7 @@ func (f *flow) batchRun(p *streams.Pipeline, held []*streams.Batch) *batchRun {
 	return b
 }
 
-// timed takes one round: run takes n batches through the pipeline.
+// timed measures one round: run sends n batches through the pipeline.
 func (f *flow) timed(c *Case, p *streams.Pipeline, run func(n int) (ran, error)) error {
 	var (
 		r      ran
@@ -158,7 +158,7 @@ func fill(ctx context.Context, p *streams.Pipeline, l load, seed uint64) ([]*str
 	return held, nil
 }
 
-// verify checks the results that the last run left in the held batches, on all cores, because references are slow.
+// verify checks the results of the last run in the held batches. It uses all cores, because references are slow.
 func verify(held []*streams.Batch, l load, seed uint64) error {
 	var group sync.WaitGroup
 	errs := make([]error, len(held))
@@ -176,7 +176,7 @@ func verify(held []*streams.Batch, l load, seed uint64) error {
 	return errors.Join(errs...)
 }
 
-// enter adds a round's figures to the case, except for its time.
+// enter adds a round's figures to the case, except for its duration.
 func (f *flow) enter(c *Case, p *streams.Pipeline, r ran, before, after streams.Stats) {
 	known := len(c.stages[streams.ComputeEngine])
 	for _, record := range f.recent.last(recentBatches) {
@@ -198,10 +198,10 @@ func (f *flow) enter(c *Case, p *streams.Pipeline, r ran, before, after streams.
 	}
 }
 
-// tracedBatches is how many batches of a row's last round a trace shows.
+// tracedBatches is the number of batches of a row's last round in a trace.
 const tracedBatches = 48
 
-// trace passes the records to the tracer as those of a device that is named after the row.
+// trace passes the records to the tracer, as records of a device that is named after the row.
 func (t *target) trace(c *Case, p *streams.Pipeline, records []streams.Record) {
 	if t.Trace == nil {
 		return

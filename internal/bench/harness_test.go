@@ -11,8 +11,8 @@ import (
 	"millrace/internal/bench/report"
 )
 
-// visitSuite is a suite of two rows, as another package makes it. The second row is compared with the first. measured
-// receives the name of each row that is measured.
+// visitSuite returns a suite of two rows, like that of another package. The second row is compared with the first.
+// measured receives the name of each measured row.
 func visitSuite(measured *[]string, second error) Suite {
 	row := func(name string, figure float64, reference bool, err error) *Case {
 		return &Case{Row: report.Row{Name: name}, Reference: reference, Measure: func(_ context.Context, c *Case, _ uint64) error {
@@ -43,7 +43,8 @@ func visitSuite(measured *[]string, second error) Suite {
 	}
 }
 
-// TestSuiteOfAnotherPackageIsMeasuredLikeOurs: in turns, compared, in a table and in the report.
+// TestSuiteOfAnotherPackageIsMeasuredLikeOurs checks that such a suite is measured in interleaved rounds, compared, and
+// shown in a table and in the report.
 func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	var measured []string
 	var table bytes.Buffer
@@ -74,8 +75,8 @@ func TestSuiteOfAnotherPackageIsMeasuredLikeOurs(t *testing.T) {
 	}
 }
 
-// TestReferencesAndRowsThatCannotBeMeasured: a reference that nobody asked for stays out of the report. A row that can't
-// be measured says why, and any other error ends the run.
+// TestReferencesAndRowsThatCannotBeMeasured checks that a reference that was not requested is not in the report. A row
+// that can't be measured has a reason, and any other error ends the run.
 func TestReferencesAndRowsThatCannotBeMeasured(t *testing.T) {
 	var measured []string
 	o := tiny(openHost(t))
@@ -103,7 +104,7 @@ func TestReferencesAndRowsThatCannotBeMeasured(t *testing.T) {
 	}
 }
 
-// TestSizesThatASuiteCannotHaveAreLeftOut: beside a suite of batches, with a note.
+// TestSizesThatASuiteCannotHaveAreLeftOut runs the suite after a suite of batches, and expects a note.
 func TestSizesThatASuiteCannotHaveAreLeftOut(t *testing.T) {
 	var measured []string
 	var table bytes.Buffer

@@ -50,7 +50,8 @@ func runLanes(ctx context.Context, t *target) error {
 	})
 }
 
-// knee returns the case with the fewest lanes that comes near the best; nil if none was measured.
+// knee returns the case with the fewest lanes that reaches kneeShare of the best throughput, or nil if none was
+// measured.
 func knee(rows []*Case) *Case {
 	best := 0.0
 	for _, c := range rows {
@@ -67,7 +68,7 @@ func knee(rows []*Case) *Case {
 }
 
 // runStreamKinds runs the same work on the three kinds of stream. A per-thread default stream belongs to its thread, so
-// every lane needs a driver with its own thread. The other kinds have them too, so that nothing else differs.
+// every lane needs a driver with its own thread. The other kinds have such drivers too, so that nothing else differs.
 func runStreamKinds(ctx context.Context, t *target) error {
 	return t.eachBalanced(ctx, func(m mix, bytes int) error {
 		load := newWords(m, bytes)

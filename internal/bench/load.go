@@ -8,15 +8,15 @@ import (
 	"millrace/internal/streams"
 )
 
-// load fills batches with payloads that are made from a seed, fresh for every batch and every round, and checks the
-// results against the operators' references.
+// load fills batches with payloads derived from a seed, fresh for every batch and every round. It checks the results
+// against the operators' references.
 type load interface {
-	// fill appends the payloads of seed for the batch's slot to an empty batch.
+	// fill appends the payloads for the batch's slot, derived from seed, to an empty batch.
 	fill(b *streams.Batch, seed uint64) error
 	// verify compares a sample of a completed batch's results with the reference. The sample includes the first and
 	// the last result. The error says where they differ. Several batches may be verified at once.
 	verify(b *streams.Batch, seed uint64) error
-	// operators returns the operators whose results verify expects.
+	// operators returns the operators for which verify checks the results.
 	operators() []operator.Operator
 	// bytes and payloads bound a batch.
 	bytes() int
@@ -29,7 +29,7 @@ type words struct {
 	size    int                // bytes of the largest batch
 	sizeOf  func(slot int) int // bytes of a slot's batches, at most size; nil: size
 	pieces  bool               // the batches of all slots are one payload in pieces, in the order of the slots
-	scratch []byte             // for making a payload; size bytes
+	scratch []byte             // buffer of size bytes in which payloads are generated
 }
 
 func newWords(m mix, size int) *words { return &words{mix: m, size: size, scratch: make([]byte, size)} }
@@ -45,7 +45,7 @@ func (w *words) length(slot int) int {
 	return w.sizeOf(slot)
 }
 
-// source returns the random sequence of a slot's batch, and where in it the batch begins.
+// source returns the random sequence of a slot's batch, and the offset at which the batch begins in it.
 func (w *words) source(slot int, seed uint64) (of uint64, off int) {
 	if w.pieces {
 		return seed, slot * w.size
@@ -67,7 +67,7 @@ func appendTo(b *streams.Batch, payload []byte) error {
 	return nil
 }
 
-// verify looks at sampleStretches stretches of stretchBytes in a batch of words: the reference computes a word's rounds
+// For a batch of words, verify checks sampleStretches stretches of stretchBytes. The reference computes a word's rounds
 // one after another, and there may be thousands.
 const (
 	sampleStretches = 16
@@ -95,10 +95,10 @@ func (w *words) verify(b *streams.Batch, seed uint64) error {
 }
 
 // documents is a load for the worker's operators: many payloads of ASCII. Every byte is a character and so starts a
-// shingle, which is the most work that minhash can have.
+// shingle, which is the maximum work for minhash.
 type documents struct {
 	ops     []operator.Operator
-	sizes   func(seed uint64) []int // of the batch of a seed; their number and their sum are always the same
+	sizes   func(seed uint64) []int // sizes of the documents in a batch, by seed; their number and their sum are always the same
 	count   int
 	total   int
 	scratch []byte
@@ -107,7 +107,7 @@ type documents struct {
 // documentBytes is the size of a document if all have the same size.
 const documentBytes = 2 << 10
 
-// newDocuments makes a load of documents of about documentBytes, at least two, with total bytes together.
+// newDocuments creates a load of at least two documents of about documentBytes each. Their sizes add up to total bytes.
 func newDocuments(ops []operator.Operator, total int, ragged bool) *documents {
 	n := max(total/documentBytes, 2)
 	d := &documents{ops: ops, count: n, total: total, scratch: make([]byte, total)}
@@ -122,7 +122,7 @@ func (d *documents) operators() []operator.Operator { return d.ops }
 func (d *documents) bytes() int                     { return d.total }
 func (d *documents) payloads() int                  { return d.count }
 
-// Document fills dst with document i of a seed: random ASCII. Each document can be made again without the others.
+// Document fills dst with document i of a seed: random ASCII. Each document can be recreated without the others.
 func Document(dst []byte, seed uint64, i int) { random(dst, derive(seed, i), 0, asciiMask) }
 
 func (d *documents) fill(b *streams.Batch, seed uint64) error {
@@ -137,8 +137,8 @@ func (d *documents) fill(b *streams.Batch, seed uint64) error {
 	return nil
 }
 
-// verify looks at sampleDocuments of a batch, of at most sampleBytes together, in addition to the first and the last:
-// references compute a byte at a time.
+// verify checks sampleDocuments documents of a batch, of at most sampleBytes in total, in addition to the first and the
+// last. References process one byte at a time.
 const (
 	sampleDocuments = 8
 	sampleBytes     = 64 << 10
@@ -169,11 +169,11 @@ func (d *documents) verify(b *streams.Batch, seed uint64) error {
 	return nil
 }
 
-// sample returns at most limit different numbers from 0 to n-1: the first, the last, and others at random.
+// sample returns at most limit different numbers from 0 to n-1: the first, the last, and random ones.
 func sample(n, limit int, seed uint64) []int {
 	chosen := []int{n - 1, 0}[:min(n, 2)]
 	for i := 1; len(chosen) < min(n, limit); i++ {
-		stratum := len(chosen) - 2 // one number from each of so many equal parts of the rest
+		stratum := len(chosen) - 2 // one number from each of this many equal parts of the rest
 		parts := min(n, limit) - 2
 		low, high := 1+stratum*(n-2)/parts, 1+(stratum+1)*(n-2)/parts
 		chosen = append(chosen, low+int(derive(seed, i)%uint64(high-low)))
@@ -184,7 +184,8 @@ func sample(n, limit int, seed uint64) []int {
 // errWrong is a result that differs from the reference.
 type errWrong struct{ error }
 
-// equal returns an error that says where got, which begins at byte off of op's results, differs from the reference.
+// equal returns an error with the first position at which got differs from the reference. got begins at byte off of
+// op's results.
 func equal(op operator.Operator, off int, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// mailboxWords is the head of the mailbox of a persistent kernel, in host memory that the host and the kernel share; the
-// payload follows it. kernels/persistent.cuh has the same layout.
+// mailboxWords is the head of a persistent kernel's mailbox, in host memory to which the kernel has access; the payload
+// follows it. kernels/persistent.cuh has the same layout.
 //
 // Payloads are numbered from 1. The host writes a payload and its length, and then stores its number in posted. The
 // kernel writes the record, and then stores the number in finished.
@@ -26,10 +26,10 @@ const (
 	mailboxAlign = 16                                 // a mailbox's size is a multiple of this many bytes
 )
 
-// mailboxBytes is the size of a mailbox whose largest payload has that many bytes.
+// mailboxBytes returns the size of a mailbox for payloads of up to that many bytes.
 func mailboxBytes(payload int) int { return mailboxHead + roundUp(payload, mailboxAlign) }
 
-// wordsOf gives the words of the mailbox in memory, which must be aligned to 64 bytes.
+// wordsOf returns the words of the mailbox in memory, which must be aligned to 64 bytes.
 func wordsOf(memory []byte) *mailboxWords {
 	return (*mailboxWords)(unsafe.Pointer(unsafe.SliceData(memory[:mailboxHead])))
 }

@@ -51,8 +51,7 @@ func (m mix) Params() []byte {
 	return binary.LittleEndian.AppendUint32(block, uint32(m.scratchFactor))
 }
 
-// Stride implements operator.Operator. A record is a word. There is one record for each word of the batch, not for each
-// payload.
+// Stride implements operator.Operator. A record is a word. There is one record per word of the batch, not per payload.
 func (mix) Stride() int { return wordBytes }
 
 // Needs implements operator.Operator.
@@ -63,7 +62,7 @@ func (m mix) Needs(s device.Shape) device.Needs {
 	}
 }
 
-// AppendJSON implements operator.Operator: the word as a number.
+// AppendJSON implements operator.Operator. It appends the word as a number.
 func (mix) AppendJSON(dst, record []byte) []byte {
 	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
 }

@@ -8,11 +8,11 @@ import (
 	"millrace/internal/operator"
 )
 
-// mixPieceBytes is how many bytes of a batch one core takes at a time; a multiple of 16.
+// mixPieceBytes is the number of bytes of a batch that one core processes at a time; a multiple of 16.
 const mixPieceBytes = 64 << 10
 
-// HostKernels returns the kernels that the bench needs besides those of the operators, for devices that use the host's
-// memory.
+// HostKernels returns the kernels that the bench needs in addition to those of the operators, for devices that use the
+// host's memory.
 func HostKernels() []device.HostKernel {
 	all := []device.HostKernel{mixHost{}}
 	for _, k := range operator.HostKernels() {
@@ -54,7 +54,7 @@ func (k mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel
 	}
 	source := rows
 	if needs.Scratch > 0 {
-		scratch[needs.Scratch-1] = 0 // so that a test notices memory that is too short
+		scratch[needs.Scratch-1] = 0 // so that a test detects memory that is too short
 		source = scratch[:len(rows)]
 		copy(source, rows)
 	}

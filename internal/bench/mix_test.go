@@ -17,7 +17,7 @@ func serially(n int, fn func(int)) {
 }
 
 func TestMixByHand(t *testing.T) {
-	// One round of 1: 1664525 + 1013904223 = 1015568748 = 0x3C88596C, turned left by 13: 0x0B2D8791.
+	// One round of 1: 1664525 + 1013904223 = 1015568748 = 0x3C88596C, rotated left by 13: 0x0B2D8791.
 	got := mix{rounds: 1}.AppendReference(nil, []byte{1, 0, 0, 0})
 	if want := binary.LittleEndian.AppendUint32(nil, 0x0B2D8791); !bytes.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)

@@ -7,7 +7,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// measuredOperators are the lists of operators that the suite measures, by the first part of the rows' names.
+// measuredOperators lists the operators that the suite measures. The name is the first part of the rows' names.
 var measuredOperators = []struct{ name, list string }{
 	{"crc32c", "crc32c"}, {"minhash", minhashSpec}, {"both", "crc32c," + minhashSpec},
 }
@@ -26,7 +26,7 @@ var operatorSuite = Suite{
 	}),
 }
 
-// eachOperator makes an experiment for each of measuredOperators.
+// eachOperator returns an experiment for each of measuredOperators.
 func eachOperator() []Experiment {
 	var list []Experiment
 	for _, o := range measuredOperators {
@@ -52,7 +52,7 @@ func runOperator(ctx context.Context, t *target, name string, ops []operator.Ope
 			return err
 		}
 		if size == done {
-			continue // a larger size was reduced to the previous one
+			continue // a larger size was reduced to the previous size
 		}
 		done = size
 		if err := t.runOperatorOf(ctx, name, ops, size); err != nil {
@@ -92,14 +92,14 @@ func (t *target) runOperatorOf(ctx context.Context, name string, ops []operator.
 	return nil
 }
 
-// addKernelRate adds the rate at which the kernels alone take bytes, computed from the spread of their time.
+// addKernelRate adds the rate at which the kernels alone process bytes, computed from the spread of their time.
 func (c *Case) addKernelRate(bytes int) {
 	if took := c.figure(figureKernelTime); len(took) > 0 {
 		c.derive(figureKernelRate, "GB/s", spread(took), func(seconds float64) float64 { return float64(bytes) / seconds / 1e9 })
 	}
 }
 
-// hostCPUBytes is the batch size of the row host-cpu, unless sizes are given.
+// hostCPUBytes is the default batch size of the row host-cpu.
 const hostCPUBytes = 4 << 20
 
 func runHostCPU(ctx context.Context, t *target) error {

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// persistent makes a case that sends payloads of bytes through persistent kernels, one for each operator.
+// persistent returns a case that sends payloads of the given size through persistent kernels, one per operator.
 func (t *target) persistent(ops []operator.Operator, bytes int) *Case {
 	c := &Case{Row: report.Row{
 		Group: groupLatency, Name: "persistent", Device: t.info.ID, BatchBytes: bytes, Operator: Specs(ops),
@@ -30,13 +30,14 @@ func (t *target) persistent(ops []operator.Operator, bytes int) *Case {
 	return c
 }
 
-// persistentSender sends through persistent kernels.
+// persistentSender sends payloads through persistent kernels.
 type persistentSender struct {
 	dev   device.Device
 	boxes []*mailbox
 }
 
-// open makes the mailboxes and launches their kernels. Allocations may wait for persistent kernels, so they come first.
+// open creates the mailboxes and launches their kernels. It allocates first, because an allocation may wait for a
+// persistent kernel.
 func (s *persistentSender) open(ops []operator.Operator, bytes int) error {
 	mapper, ok := s.dev.(device.Mapper)
 	if info := s.dev.Info(); !ok || info.Kind == "sim" { // on a virtual clock no time passes while the host polls
@@ -57,7 +58,7 @@ func (s *persistentSender) open(ops []operator.Operator, bytes int) error {
 	return nil
 }
 
-// close ends all kernels before it waits for one.
+// close stops all kernels before it waits for any of them.
 func (s *persistentSender) close() error {
 	var errs []error
 	for _, m := range s.boxes {
@@ -69,7 +70,7 @@ func (s *persistentSender) close() error {
 	return errors.Join(errs...)
 }
 
-// send implements sender. The kernels of all operators work at once.
+// send implements sender. The kernels of all operators run at once.
 func (s *persistentSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
 	for _, m := range s.boxes {
 		m.post(payload)
@@ -83,7 +84,7 @@ func (s *persistentSender) send(ctx context.Context, payload, dst []byte) ([]byt
 	return dst, nil
 }
 
-// ready implements sender: a mailbox is ready once its payload is finished.
+// ready implements sender. It does nothing: a mailbox is ready once its payload is finished.
 func (s *persistentSender) ready() {}
 
 // mailbox is one persistent kernel, and the memory that the host shares with it while it runs.
@@ -99,10 +100,10 @@ type mailbox struct {
 	result  device.HostBuffer
 	words   *mailboxWords // in region
 	posted  uint64        // number of the last payload
-	checked time.Time     // when the device was last asked about the posted payload; zero until await has begun to poll
+	checked time.Time     // when the device was last queried for the posted payload; zero until await polls
 }
 
-// open allocates everything that a launch needs. No payload may be larger than bytes.
+// open allocates the memory for launches. No payload may be larger than bytes.
 func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) error {
 	m.kernel = hold(&m.holder, func() (device.Kernel, error) {
 		return m.dev.Kernel(op.Name()+persistentSuffix, op.Params())
@@ -129,7 +130,7 @@ func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) er
 	return m.addresses(mapper, row)
 }
 
-// addresses fills in where the kernel finds the memory of the host.
+// addresses sets the addresses at which the kernel accesses host memory.
 func (m *mailbox) addresses(mapper device.Mapper, row int) error {
 	region, err := mapper.Map(m.region)
 	if err != nil {
@@ -155,7 +156,7 @@ func (m *mailbox) stop() {
 	}
 }
 
-// post hands a payload to the kernel. The one before it must be finished.
+// post hands a payload to the kernel. The previous payload must be finished.
 func (m *mailbox) post(payload []byte) {
 	copy(m.region.Raw()[mailboxHead:], payload)
 	m.words.bytes = uint32(len(payload))
@@ -164,7 +165,7 @@ func (m *mailbox) post(payload []byte) {
 	m.checked = time.Time{}
 }
 
-// mailboxSpins is how often await reads the word before it lets other goroutines run.
+// mailboxSpins is the number of times that await reads the word before it lets other goroutines run.
 const mailboxSpins = 64
 
 // await polls until the kernel has finished the payload.
@@ -181,11 +182,11 @@ func (m *mailbox) await(ctx context.Context) error {
 	return nil
 }
 
-// mailboxPatience is how long a payload may take before the device is asked about the kernel, and the time between two
-// questions. Until then the host only reads a word in its own memory.
+// mailboxPatience is how long a payload may take before the host queries the device about the kernel, and the interval
+// between such queries. Until then the host only reads a word in its own memory.
 const mailboxPatience = time.Millisecond
 
-// check fails if the device is lost, and launches the kernel again if it has ended by itself.
+// check returns an error if the device is lost, and launches the kernel again if it has stopped after an idle period.
 func (m *mailbox) check() error {
 	now := time.Now()
 	if m.checked.IsZero() {

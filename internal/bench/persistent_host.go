@@ -11,14 +11,15 @@ import (
 // persistentSuffix follows the operator's name in the name of its persistent kernel.
 const persistentSuffix = ":persistent"
 
-// persistentIdle is how long a persistent kernel stays without a payload before it ends by itself. A GPU's does the same.
+// persistentIdle is the time without a payload after which a persistent kernel stops. A GPU's kernel has the same
+// limit.
 const persistentIdle = time.Second
 
-// persistentHost is the persistent kernel of an operator, for devices whose memory is the host's. One launch takes
-// payloads from a mailbox, which is its only row, until it is told to end.
+// persistentHost is an operator's persistent kernel, for devices that use the host's memory. One launch processes
+// payloads from a mailbox, which is its only row, until the host stops it.
 type persistentHost struct {
-	device.HostKernel               // the operator's
-	idle              time.Duration // time without a payload after which the kernel ends
+	device.HostKernel               // the kernel of the operator
+	idle              time.Duration // time without a payload after which the kernel stops
 }
 
 // Name implements device.HostKernel.
@@ -35,7 +36,7 @@ type persistentKernel struct {
 	idle time.Duration
 }
 
-// Needs implements device.BoundHostKernel: what the operator needs for the largest payload of the mailbox.
+// Needs implements device.BoundHostKernel. It returns the operator's needs for the mailbox's largest payload.
 func (k persistentKernel) Needs(mailbox device.Shape) device.Needs {
 	payload := max(mailbox.Bytes-mailboxHead, 0)
 	return k.BoundHostKernel.Needs(device.Shape{Rows: 1, Bytes: payload, Longest: payload})
@@ -57,18 +58,18 @@ func (k persistentKernel) Run(mailbox []byte, _ []uint32, scratch, result []byte
 	return nil
 }
 
-// A persistent kernel sleeps for persistentNap each time it has looked into the mailbox persistentLooks times in vain. An
-// idle one thus leaves its core to other goroutines.
+// A persistent kernel sleeps for persistentNap after each persistentLooks unsuccessful reads of the mailbox. So an idle
+// kernel leaves its core to other goroutines.
 const (
 	persistentLooks = 1000
 	persistentNap   = 20 * time.Microsecond
 )
 
-// next waits for a payload and returns its number. It returns mailboxStop if the host has stored that, or if no payload
-// came for the time that idle says.
+// next waits for a payload and returns its number. It returns mailboxStop if the host has stored that value, or if no
+// payload arrives within idle.
 func (w *mailboxWords) next(idle time.Duration) uint64 {
 	finished := w.finished.Load()
-	var since time.Time // of the first nap
+	var since time.Time // time of the first nap
 	for looks := 1; ; looks++ {
 		if posted := w.posted.Load(); posted != finished {
 			return posted

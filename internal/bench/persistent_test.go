@@ -14,7 +14,7 @@ import (
 	"millrace/internal/operator/payloads"
 )
 
-// openPersistent opens a sender of crc32c through a persistent kernel of d. No payload may be larger than bytes.
+// openPersistent opens a sender that runs crc32c through a persistent kernel on d. No payload may be larger than bytes.
 func openPersistent(t *testing.T, d device.Device, bytes int) *persistentSender {
 	t.Helper()
 	s := &persistentSender{dev: d}
@@ -50,7 +50,7 @@ func wantRecord(t *testing.T, s *persistentSender, payload []byte) {
 	}
 }
 
-// TestPersistentKernelTakesPayloadsOfEverySize sends fresh data through one launch, payload after payload.
+// TestPersistentKernelTakesPayloadsOfEverySize sends fresh data through one launch, one payload after another.
 func TestPersistentKernelTakesPayloadsOfEverySize(t *testing.T) {
 	s := openPersistent(t, openHost(t), 5000)
 	for i, bytes := range []int{0, 1, 15, 16, 17, 5000, 0, 63, 64, 65, 4999, 1024, 1} {
@@ -58,7 +58,7 @@ func TestPersistentKernelTakesPayloadsOfEverySize(t *testing.T) {
 	}
 }
 
-// TestPersistentKernelIsLaunchedAgain has a kernel that ends before each payload.
+// TestPersistentKernelIsLaunchedAgain uses a kernel that ends before each payload.
 func TestPersistentKernelIsLaunchedAgain(t *testing.T) {
 	k := kernelNamed(t, "crc32c:persistent").(persistentHost)
 	k.idle = time.Nanosecond
@@ -72,7 +72,7 @@ func TestPersistentKernelIsLaunchedAgain(t *testing.T) {
 	}
 }
 
-// TestPersistentKernelEndsWhenIdle: nobody has to stop it.
+// TestPersistentKernelEndsWhenIdle checks that the kernel ends although nobody stops it.
 func TestPersistentKernelEndsWhenIdle(t *testing.T) {
 	k := kernelNamed(t, "crc32c:persistent").(persistentHost)
 	bound, err := persistentHost{k.HostKernel, time.Millisecond}.Bind(nil)
@@ -103,21 +103,21 @@ func (failingBound) Run([]byte, []uint32, []byte, []byte, device.Parallel) error
 	return errors.New("no more grain")
 }
 
-// TestPersistentKernelThatFailsLosesTheDevice: the payload is never finished, and send returns an error all the same.
+// TestPersistentKernelThatFailsLosesTheDevice checks that send returns an error although the payload is never finished.
 func TestPersistentKernelThatFailsLosesTheDevice(t *testing.T) {
 	k := kernelNamed(t, "crc32c:persistent").(persistentHost)
 	d, err := host.Open(host.Options{Cores: 2, Kernels: hostKernels(persistentHost{failing{k.HostKernel}, k.idle})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = d.Close() }() // it is lost, and frees nothing
+	defer func() { _ = d.Close() }() // it is lost and frees nothing
 	s := openPersistent(t, d, 1024)
 	if _, err := s.send(t.Context(), make([]byte, 100), nil); !errors.Is(err, device.ErrLost) {
 		t.Errorf("the error is %v, want one that wraps %q", err, device.ErrLost)
 	}
 }
 
-// TestMailboxAllocatesNothing: the row measures the device, and not the garbage collector.
+// TestMailboxAllocatesNothing ensures that the row measures the device, not the garbage collector.
 func TestMailboxAllocatesNothing(t *testing.T) {
 	memory := make([]mailboxWords, 2)
 	shared := unsafe.Slice((*byte)(unsafe.Pointer(&memory[0])), len(memory)*mailboxHead)
@@ -131,7 +131,7 @@ func TestMailboxAllocatesNothing(t *testing.T) {
 	payload, ctx := make([]byte, mailboxHead), t.Context()
 	allocations := testing.AllocsPerRun(100, func() {
 		m.post(payload)
-		m.checked = time.Now().Add(time.Minute) // there is no device to ask
+		m.checked = time.Now().Add(time.Minute) // there is no device to query
 		if err := m.await(ctx); err != nil {
 			t.Error(err)
 		}
@@ -143,7 +143,7 @@ func TestMailboxAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestMailboxLayout has the offsets that kernels/persistent.cuh asserts.
+// TestMailboxLayout checks the offsets that kernels/persistent.cuh asserts.
 func TestMailboxLayout(t *testing.T) {
 	var w mailboxWords
 	got := []uintptr{unsafe.Offsetof(w.posted), unsafe.Offsetof(w.bytes), unsafe.Offsetof(w.finished), unsafe.Sizeof(w)}

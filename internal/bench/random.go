@@ -17,14 +17,14 @@ func hash64(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// derive returns the n-th seed made from seed.
+// derive returns the n-th seed derived from seed.
 func derive(seed uint64, n int) uint64 { return hash64(seed + golden*uint64(n+1)) }
 
 // asciiMask clears the top bit of every byte.
 const asciiMask = 0x7f7f7f7f7f7f7f7f
 
-// random fills dst with the bytes from off on, a multiple of 8, of the endless random sequence of seed, and-ed with mask.
-// Any stretch can be made again without the others, so nothing has to be kept for checking.
+// random fills dst with the bytes of seed's infinite random sequence from offset off, a multiple of 8, and-ed with
+// mask. Any section can be recreated without the others, so nothing has to be kept for checks.
 func random(dst []byte, seed uint64, off int, mask uint64) {
 	n := uint64(off / 8)
 	for ; len(dst) >= 8; dst, n = dst[8:], n+1 {
@@ -44,12 +44,12 @@ func uniformSizes(n, total int) []int {
 	return sizes
 }
 
-// raggedSizes returns n sizes, at least 2, that add up to total: log-normal with a sigma of 1, and one of 100 times
-// their median at a random place.
+// raggedSizes returns n sizes (n is at least 2) that add up to total. They are log-normal with a sigma of 1, except for
+// one size at a random place, which is 100 times their median.
 func raggedSizes(n, total int, seed uint64) []int {
 	const sigma, longest = 1.0, 100.0
 	r := rand.New(rand.NewPCG(seed, golden))
-	shares := []float64{longest} // in medians
+	shares := []float64{longest} // relative to the median
 	sum := longest
 	for range n - 1 {
 		x := math.Exp(sigma * r.NormFloat64())

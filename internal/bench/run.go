@@ -12,8 +12,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// batchRun sends filled batches through pipelines as fast as they take them. Each batch that comes back is submitted again
-// with the payloads that are in it.
+// batchRun sends filled batches through pipelines at the highest possible rate. It submits each completed batch again
+// with the same payloads.
 type batchRun struct {
 	drivers []driver // goroutines that submit
 	locked  bool     // every driver has its own thread
@@ -22,25 +22,25 @@ type batchRun struct {
 	again bool // the batches have been submitted before
 }
 
-// driver is a goroutine that submits batches to a pipeline. Several drivers may share one.
+// driver is a goroutine that submits batches to a pipeline. Several drivers may share one pipeline.
 type driver struct {
 	p    *streams.Pipeline
-	held []*streams.Batch // filled; the caller's again, completed, when the run ends
+	held []*streams.Batch // filled; when the run ends, the caller owns them again, completed
 }
 
-// ran is what a run took.
+// ran holds the times that a run took.
 type ran struct {
 	batches int
 	elapsed time.Duration // wall time
-	blocked time.Duration // the part of it in which drivers only waited for a batch, summed over the drivers
+	blocked time.Duration // time in which drivers only waited for a batch, summed over the drivers
 	cpu     time.Duration // processor time of the process
 }
 
 // cores returns processor time over wall time.
 func (r ran) cores() float64 { return r.cpu.Seconds() / r.elapsed.Seconds() }
 
-// run submits the held batches, and resubmits the batches that come back until n have been submitted in all. It waits for
-// every batch. n is at least the number of held batches.
+// run submits the held batches, and resubmits completed batches until n have been submitted in total. It waits for
+// every batch. n must be at least the number of held batches.
 func (b *batchRun) run(ctx context.Context, n int) (ran, error) {
 	var (
 		group   sync.WaitGroup
@@ -74,7 +74,7 @@ func (b *batchRun) held() (n int) {
 	return n
 }
 
-// drive runs one driver and returns how long it only waited. It receives as many batches as it submits, though not always
+// drive runs one driver and returns how long it only waited. It receives as many batches as it submits, but not always
 // the same ones.
 func (b *batchRun) drive(ctx context.Context, d driver, left *atomic.Int64) (blocked time.Duration, err error) {
 	for _, batch := range d.held {
@@ -103,7 +103,7 @@ func (b *batchRun) drive(ctx context.Context, d driver, left *atomic.Int64) (blo
 	return blocked, nil
 }
 
-// receive waits for a batch to come back and returns how long it waited.
+// receive waits for a completed batch and returns it with the waiting time.
 func receive(ctx context.Context, p *streams.Pipeline) (b *streams.Batch, waited time.Duration, err error) {
 	select {
 	case b = <-p.Completed():
@@ -124,10 +124,10 @@ func receive(ctx context.Context, p *streams.Pipeline) (b *streams.Batch, waited
 	return b, waited, nil
 }
 
-// recentBatches is how many records are kept of a run.
+// recentBatches is the number of records that are kept of a run.
 const recentBatches = 256
 
-// recent keeps the records of the last batches: recentBatches of them, and up to as many before those.
+// recent keeps the records of the last recentBatches batches, and up to as many older ones.
 type recent struct {
 	mu      sync.Mutex
 	records []streams.Record
@@ -144,7 +144,7 @@ func (r *recent) note(record *streams.Record) {
 
 func (r *recent) forget() { r.records = r.records[:0] }
 
-// last returns the last records, at most that many and at most recentBatches, oldest first.
+// last returns the last records, oldest first: at most the given number and at most recentBatches.
 func (r *recent) last(most int) []streams.Record {
 	return r.records[max(len(r.records)-min(most, recentBatches), 0):]
 }

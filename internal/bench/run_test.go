@@ -17,7 +17,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// renamed is a kernel under another name.
+// renamed is a kernel with another name.
 type renamed struct {
 	device.HostKernel
 	name string
@@ -25,8 +25,8 @@ type renamed struct {
 
 func (r renamed) Name() string { return r.name }
 
-// hostKernels returns all kernels that rows need. The variants are the plain kernel. A faulty kernel replaces the one of the
-// same name.
+// hostKernels returns all kernels that rows need. The variants are the plain kernel. A faulty kernel replaces the one
+// with the same name.
 func hostKernels(faulty ...device.HostKernel) []device.HostKernel {
 	all := append(operator.HostKernels(), HostKernels()...)
 	for _, k := range operator.HostKernels() {
@@ -57,15 +57,16 @@ func openSim(t *testing.T) device.Device {
 	return d
 }
 
-// tiny measures as little as possible. It sets the rounds of the balanced kernel, because the time of a simulated kernel
-// doesn't depend on them.
+// tiny returns options for the smallest possible measurement. It sets the rounds of the balanced kernel, because the
+// time of a simulated kernel doesn't depend on them.
 func tiny(devices ...device.Device) Options {
 	return Options{
 		Devices: devices, Bytes: []int{8 << 10}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 2, Seed: 1, MixRounds: 2,
 	}
 }
 
-// TestEveryRowRuns: every row of every suite has figures or says why not, and every pipeline is in the trace.
+// TestEveryRowRuns checks that every row of every suite has figures or a reason for their absence, and that every
+// pipeline is in the trace.
 func TestEveryRowRuns(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) device.Device{
 		"host": func(t *testing.T) device.Device { return openHost(t) },
@@ -103,7 +104,7 @@ func TestEveryRowRuns(t *testing.T) {
 	}
 }
 
-// mayLack returns the reason that a row gives if the device can't do it; empty if it must.
+// mayLack returns the reason that a row gives if the device can't run it; empty if the device must be able to.
 func mayLack(e Entry, d device.Device) (reason string) {
 	switch {
 	case e.Name == "devices":
@@ -140,7 +141,7 @@ func wantRow(t *testing.T, r *report.Report, e Entry, d device.Device) {
 	}
 }
 
-// TestFiguresOfTheComparedRows: rows that are compared have the figures for it.
+// TestFiguresOfTheComparedRows checks that rows that are compared have the required figures.
 func TestFiguresOfTheComparedRows(t *testing.T) {
 	o := tiny(openHost(t))
 	o.Groups = []string{"schedules", "streams", "alloc", "operators"}
@@ -176,7 +177,7 @@ func TestFiguresOfTheComparedRows(t *testing.T) {
 	}
 }
 
-// TestSeveralDevices: two devices share the work, and each is also measured alone.
+// TestSeveralDevices checks that two devices share the work and that each is also measured alone.
 func TestSeveralDevices(t *testing.T) {
 	o := tiny(openHost(t), openSim(t))
 	o.Rows = []string{"device", "devices"}
@@ -203,7 +204,7 @@ func TestSeveralDevices(t *testing.T) {
 	}
 }
 
-// TestADeviceWithoutTheBalancedKernel: with an old kernel library, only the rows that need the kernel are left out.
+// TestADeviceWithoutTheBalancedKernel uses an old kernel library: only the rows that need the kernel are omitted.
 func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
 	if err != nil {
@@ -215,7 +216,7 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 		}
 	}()
 	o := tiny(d)
-	o.MixRounds = 0 // so that the search for the balance runs into it first
+	o.MixRounds = 0 // so that the search for the balance fails first
 	o.Rows = []string{"triple", "devices", "completion/polling"}
 	r, err := Run(t.Context(), o)
 	if err != nil {
@@ -230,7 +231,7 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 	}
 }
 
-// TestBalanceIsFound: the search finds a number of rounds, and finds it only once.
+// TestBalanceIsFound checks that the search finds a number of rounds, and runs only once.
 func TestBalanceIsFound(t *testing.T) {
 	d := openHost(t)
 	s := &Session{Options: tiny(d).withDefaults(), report: &report.Report{}}
@@ -248,7 +249,7 @@ func TestBalanceIsFound(t *testing.T) {
 	}
 }
 
-// TestInterrupted: an interrupted run reports that, and no other error.
+// TestInterrupted checks that an interrupted run reports the interruption and no other error.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o := tiny(openHost(t))

@@ -61,7 +61,7 @@ func runSchedules(ctx context.Context, t *target) error {
 	})
 }
 
-// serial makes the case of the serial schedule, with the serial schedule of the baseline program beside it.
+// serial returns the case of the serial schedule, with the baseline program's serial schedule as its baseline.
 func (t *target) serial(load *words) *Case {
 	c, _ := t.flow("serial", load, streams.Serial)
 	c.Reference = true
@@ -71,15 +71,15 @@ func (t *target) serial(load *words) *Case {
 	return c
 }
 
-// balancedBaseline is the baseline of c: a schedule of the baseline program with that many slots.
+// balancedBaseline returns the baseline of c: a schedule of the baseline program with the given number of slots.
 func (t *target) balancedBaseline(schedule string, c *Case, load *words, slots int) *Case {
 	return t.ask(func() string {
 		return fmt.Sprintf("%s bytes=%d rounds=%d slots=%d batches=%d", schedule, load.size, load.rounds, slots, c.times)
 	}).seconds(yardSeconds)
 }
 
-// compareSerial adds two speedups: over the baseline program's serial schedule, in plain CUDA, and over our own, which
-// is slower than that one.
+// compareSerial adds two speedups: over the baseline program's serial schedule in plain CUDA, and over our own serial
+// schedule, which is the slower of the two.
 func (c *Case) compareSerial(serial *Case) {
 	if serial.baseline != nil {
 		c.ratio(figureOverCUDASerial, "x", serial.baseline.seconds, c.seconds)
@@ -107,14 +107,15 @@ func longestStage(copying, kernels []float64) []float64 {
 	return stages
 }
 
-// compareCeiling adds how near the case comes to the ceiling of every schedule: a batch in the time of its longest stage.
+// compareCeiling adds the case's share of the maximum throughput of any schedule: one batch in the time of its longest
+// stage.
 func (c *Case) compareCeiling(longest []float64) {
 	c.ratio(figureShare, "", longest, c.seconds)
 	c.ratio(figureOverLongest, "x", c.seconds, longest)
 }
 
-// waiting adds the share of the time in which the submitting goroutine had to wait: for a batch to come back, or for
-// the device within Submit, where it can do nothing else.
+// waiting adds the share of the time in which the submitting goroutine was blocked: waiting for a completed batch, or
+// for the device within Submit.
 func waiting(c *Case, r ran, before, after streams.Stats) {
 	within := after.HostWaited - before.HostWaited
 	c.Add(figureBlocked, "", (r.blocked+within).Seconds()/r.elapsed.Seconds())

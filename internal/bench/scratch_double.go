@@ -6,7 +6,7 @@ import (
 	"millrace/internal/device"
 )
 
-// releasing is a device whose pools give unused memory back at every synchronization.
+// releasing is a device with pools that release unused memory at every synchronization.
 type releasing struct{ below }
 
 // NewPool implements device.Device.
@@ -15,7 +15,7 @@ func (d releasing) NewPool(c device.PoolConfig) (device.Pool, error) {
 	return d.Device.NewPool(c)
 }
 
-// poolless is a device without pools, as some GPUs are. A pipeline preallocates its scratch there: one piece for each stream,
+// poolless is a device without pools, like some GPUs. A pipeline preallocates its scratch there: one piece per stream,
 // of the largest size.
 type poolless struct{ below }
 
@@ -24,7 +24,7 @@ func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
 	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "this row is about a device without pools")
 }
 
-// synchronous is a device whose pools are none: they ask the device at every allocation, and give back at every free.
+// synchronous is a device with synchronousPool as its pools.
 type synchronous struct{ below }
 
 // NewPool implements device.Device.
@@ -32,8 +32,8 @@ func (d synchronous) NewPool(device.PoolConfig) (device.Pool, error) {
 	return &synchronousPool{dev: d.Device}, nil
 }
 
-// synchronousPool is a pool that is none: every allocation asks the device, and every free waits for the stream, as
-// cudaMalloc and cudaFree do.
+// synchronousPool doesn't pool memory: every allocation calls the device, and every free waits for the stream, like
+// cudaMalloc and cudaFree.
 type synchronousPool struct {
 	dev device.Device
 
@@ -41,7 +41,7 @@ type synchronousPool struct {
 	stats device.PoolStats
 }
 
-// Alloc takes memory from the device, which may wait for all of its work.
+// Alloc allocates memory from the device, which may wait for all of its work.
 func (p *synchronousPool) Alloc(_ device.Stream, bytes int) (device.Memory, error) {
 	m, err := p.dev.Alloc(bytes)
 	if err != nil {
@@ -55,7 +55,7 @@ func (p *synchronousPool) Alloc(_ device.Stream, bytes int) (device.Memory, erro
 	return m, nil
 }
 
-// Free waits for what is on s and gives m back.
+// Free waits for the work on s and frees m.
 func (p *synchronousPool) Free(s device.Stream, m device.Memory) error {
 	if err := s.Synchronize(); err != nil {
 		return err
@@ -70,10 +70,10 @@ func (p *synchronousPool) Free(s device.Stream, m device.Memory) error {
 	return nil
 }
 
-// Trim has nothing to give back.
+// Trim does nothing: there is no unused memory.
 func (p *synchronousPool) Trim(int64) error { return nil }
 
-// SetReleaseThreshold means nothing where nothing is kept.
+// SetReleaseThreshold does nothing: no memory is kept.
 func (p *synchronousPool) SetReleaseThreshold(int64) error { return nil }
 
 // Stats implements device.Pool.
@@ -83,5 +83,5 @@ func (p *synchronousPool) Stats() (device.PoolStats, error) {
 	return p.stats, nil
 }
 
-// Close implements device.Pool. What is handed out stays its holder's to free.
+// Close implements device.Pool. Callers must still free their allocations.
 func (p *synchronousPool) Close() error { return nil }

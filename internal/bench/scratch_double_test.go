@@ -8,7 +8,7 @@ import (
 	"millrace/internal/device"
 )
 
-// scratchRig is a stream and scratch on a device, as a pipeline takes it.
+// scratchRig is a stream and scratch on a device, allocated like a pipeline's.
 type scratchRig struct {
 	*testing.T
 	dev     device.Device
@@ -43,7 +43,7 @@ func (r *scratchRig) stats() device.PoolStats {
 	return s
 }
 
-// onScratchDoubles runs a test on every double that changes where scratch comes from, over both devices.
+// onScratchDoubles runs a test on both devices with every double that changes how scratch is allocated.
 func onScratchDoubles(t *testing.T, test func(r *scratchRig, name string)) {
 	for _, name := range []string{"releasing", "synchronous", "poolless"} {
 		for _, d := range []device.Device{openHost(t), openSim(t)} {
@@ -54,7 +54,8 @@ func onScratchDoubles(t *testing.T, test func(r *scratchRig, name string)) {
 	}
 }
 
-// TestScratchOfDoublesIsMemory: it can be written and read in stream order, is counted, and its high water stays.
+// TestScratchOfDoublesIsMemory checks that scratch can be written and read in stream order and is counted, and that its
+// high-water mark stays.
 func TestScratchOfDoublesIsMemory(t *testing.T) {
 	onScratchDoubles(t, func(r *scratchRig, _ string) {
 		b, err := r.dev.AllocHost(1 << 10)
@@ -83,7 +84,8 @@ func TestScratchOfDoublesIsMemory(t *testing.T) {
 	})
 }
 
-// TestWhatScratchDoublesKeep: what each keeps between two batches is what sets it apart.
+// TestWhatScratchDoublesKeep checks how much memory each double keeps between two batches, which is the property that
+// differs.
 func TestWhatScratchDoublesKeep(t *testing.T) {
 	onScratchDoubles(t, func(r *scratchRig, name string) {
 		m, err := r.scratch.Alloc(r.stream, 1<<20)
@@ -96,7 +98,7 @@ func TestWhatScratchDoublesKeep(t *testing.T) {
 	})
 }
 
-// TestSynchronousFreeWaits: a free waits for the work before it.
+// TestSynchronousFreeWaits checks that a free waits for the work before it.
 func TestSynchronousFreeWaits(t *testing.T) {
 	r := newScratchRig(t, synchronous{below{openHost(t)}})
 	m, err := r.scratch.Alloc(r.stream, 1<<10)

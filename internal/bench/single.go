@@ -9,29 +9,29 @@ import (
 	"millrace/internal/streams"
 )
 
-// sender takes one payload at a time through an idle device.
+// sender sends one payload at a time through an idle device.
 type sender interface {
-	// send takes payload through and appends the records of all operators to dst.
+	// send sends payload through the device and appends the records of all operators to dst.
 	send(ctx context.Context, payload, dst []byte) ([]byte, error)
 	// ready prepares the sender for the next payload.
 	ready()
 	close() error
 }
 
-// oneByOne measures payloads that go through an idle device one at a time, from the payload on the heap to its
-// results there. Every result is compared with the reference.
+// oneByOne measures payloads that go through an idle device one at a time. The time runs from the payload on the heap
+// to its results on the heap. Every result is compared with the reference.
 type oneByOne struct {
 	t     *target
 	ops   []operator.Operator
-	bytes int // of a payload
+	bytes int // size of a payload
 	open  func(context.Context) (sender, error)
 	took  []float64 // seconds of each payload of the last run
 }
 
-// single makes a case that sends payloads of bytes through a pipeline.
+// single returns a case that sends payloads of the given size through a pipeline.
 func (t *target) single(name string, ops []operator.Operator, bytes int, s streams.Schedule) (*Case, *flow) {
 	l := newDocuments(ops, bytes, false)
-	l.count = 1 // the pipeline's bound on payloads; the batches are filled here
+	l.count = 1 // the pipeline's bound on payloads; this file fills the batches
 	c, f := t.flow(name, l, s)
 	o := &oneByOne{t: t, ops: ops, bytes: bytes, open: func(context.Context) (sender, error) {
 		p, err := f.open()
@@ -41,7 +41,7 @@ func (t *target) single(name string, ops []operator.Operator, bytes int, s strea
 	return c, f
 }
 
-// singleLeast is the minimum number of payloads of a round, and of a warm-up.
+// singleLeast is the minimum number of payloads in a round, and in a warm-up.
 const singleLeast = 64
 
 func (o *oneByOne) measure(ctx context.Context, c *Case, seed uint64) (err error) {
@@ -50,7 +50,7 @@ func (o *oneByOne) measure(ctx context.Context, c *Case, seed uint64) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	var cpu time.Duration // of the last run
+	var cpu time.Duration // processor time of the last run
 	err = c.timed(o.t.Turn(), singleLeast, func(n int) (took time.Duration, err error) {
 		before := CPUTime()
 		took, err = o.run(ctx, s, seed, n)
@@ -60,14 +60,15 @@ func (o *oneByOne) measure(ctx context.Context, c *Case, seed uint64) (err error
 	if err != nil {
 		return err
 	}
-	c.seconds[len(c.seconds)-1] = median(o.took) // without what lies between two payloads
+	c.seconds[len(c.seconds)-1] = median(o.took) // without the time between payloads
 	c.Add(figureLatency, "s", median(o.took))
 	c.Add(figureLatencyP99, "s", Percentile(o.took, 0.99))
 	c.Add(figureCPU, "s", cpu.Seconds()/float64(len(o.took)))
 	return nil
 }
 
-// singleKinds is how many different payloads are sent in turn. Their references are computed before the clock starts.
+// singleKinds is the number of different payloads, which are sent in rotation. Their references are computed before the
+// measurement.
 const singleKinds = 16
 
 // run sends n payloads, records how long each takes in o.took, and returns how long all of them take.
@@ -98,11 +99,11 @@ func (o *oneByOne) run(ctx context.Context, s sender, seed uint64, n int) (time.
 	return time.Since(start), nil
 }
 
-// pipelineSender sends through a pipeline.
+// pipelineSender sends payloads through a pipeline.
 type pipelineSender struct {
 	p         *streams.Pipeline
 	operators int
-	back      *streams.Batch // with the results of the previous payload; nil for none
+	back      *streams.Batch // holds the results of the previous payload; nil if there is none
 }
 
 func (s *pipelineSender) close() error { return s.p.Close() }
@@ -127,8 +128,8 @@ func (s *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte,
 	return dst, nil
 }
 
-// ready implements sender. Releasing a batch reads its stage times. That is not part of the latency, because the
-// results are there before.
+// ready implements sender. Releasing a batch reads its stage times. That time is not part of the latency, because the
+// results are available before.
 func (s *pipelineSender) ready() {
 	s.back.Release()
 	s.back = nil

@@ -6,7 +6,7 @@ import (
 	"millrace/internal/bench/report"
 )
 
-// spread returns the median of values with the 10th and the 90th percentile. It panics without values.
+// spread returns the median of values with the 10th and the 90th percentile. It panics if there are no values.
 func spread(values []float64) report.Spread {
 	sorted := slices.Sorted(slices.Values(values))
 	return report.Spread{
@@ -14,9 +14,9 @@ func spread(values []float64) report.Spread {
 	}
 }
 
-// ratioOf compares two figures that have one value per round. Its Median is the quotient of their medians, so that a
-// table never shows a ratio that its other columns contradict. Low and High are percentiles of the ratios round by
-// round. ok is false unless both figures come from the same rounds and the divisor is positive in each.
+// ratioOf compares two figures that have one value per round. Median is the quotient of their medians, so that a table
+// never shows a ratio that contradicts its other columns. Low and High are percentiles of the ratios round by round. ok
+// is false unless both figures come from the same rounds and the divisor is positive in each.
 func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
 	if len(divisor) == 0 || len(dividend) != len(divisor) || slices.Min(divisor) <= 0 {
 		return report.Spread{}, false
@@ -31,7 +31,7 @@ func ratioOf(dividend, divisor []float64) (of report.Spread, ok bool) {
 	return of, true
 }
 
-// quantile returns the q-th quantile, 0 to 1, of sorted values, interpolated between the two nearest.
+// quantile returns the q-th quantile (0 to 1) of sorted values, interpolated between the two nearest.
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	below := int(at)
@@ -42,10 +42,10 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[below]*(1-share) + sorted[below+1]*share
 }
 
-// median returns the median of values. It panics without values.
+// median returns the median of values. It panics if there are no values.
 func median(values []float64) float64 { return Percentile(values, 0.5) }
 
-// Percentile returns one quantile of values, 0 to 1. It panics without values.
+// Percentile returns a quantile (0 to 1) of values. It panics if there are no values.
 func Percentile(values []float64, q float64) float64 {
 	return quantile(slices.Sorted(slices.Values(values)), q)
 }

@@ -11,15 +11,15 @@ type defaultStreamer interface {
 	DefaultStream(name string, perThread bool) (device.Stream, error)
 }
 
-// onDefaultStreams is a device all of whose streams are default streams: the legacy one, which is one queue for all, or the
-// one of whichever thread submits, which must be locked to its goroutine. A device without default streams has one stream in
-// place of the legacy one, and ordinary streams in place of the others.
+// onDefaultStreams is a device on which all streams are default streams: either the legacy one, which is one queue for
+// all, or the submitting thread's own, in which case the goroutine must be locked to its thread. A device without
+// default streams uses one stream instead of the legacy one, and ordinary streams instead of the others.
 type onDefaultStreams struct {
 	below
 	perThread bool
 
 	mu   sync.Mutex
-	only device.Stream // stands for the legacy default stream; nil where there is one, and before the first call of NewStream
+	only device.Stream // replaces the legacy default stream; nil if the device has one, and before the first call of NewStream
 	turn sync.Mutex    // keeps the work of two batches from interleaving on the legacy default stream
 }
 

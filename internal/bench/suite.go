@@ -13,34 +13,34 @@ type Suite struct {
 	Name        string // the group
 	Experiments []Experiment
 	Columns     []Column // shown in this suite's tables only, after the columns of every suite
-	Sizes       Sizes    // what the suite takes Options.Bytes for
+	Sizes       Sizes    // bounds of Options.Bytes for this suite
 }
 
-// Experiment is rows that are measured together, in turns, and printed as one table.
+// Experiment is a set of rows that are measured in interleaved rounds and printed as one table.
 type Experiment struct {
 	Rows []Entry // without Group
 
 	// Run measures the rows on all devices at once.
 	Run func(context.Context, *Session) error
 
-	// each measures the rows on one device. It is set where Run is not.
+	// each measures the rows on one device. It is set if Run is nil.
 	each func(context.Context, *target) error
 }
 
-// Entry is a row as --list shows it.
+// Entry is a row as shown by --list.
 type Entry struct {
 	Group string
 	Name  string
 	Shows string // one line
 }
 
-// Sizes bounds Options.Bytes.
+// Sizes sets the bounds of Options.Bytes.
 type Sizes struct {
 	Of          string // "batch" or "payload"
 	Least, Most int    // in bytes
 }
 
-// batchSizes bounds the sizes of all suites that measure devices.
+// batchSizes bounds the sizes for all suites that measure devices.
 var batchSizes = Sizes{Of: "batch", Least: MinBatchBytes, Most: MaxBatchBytes}
 
 func (b Sizes) hold(n int) bool { return n >= b.Least && n <= b.Most }
@@ -48,7 +48,7 @@ func (b Sizes) hold(n int) bool { return n >= b.Least && n <= b.Most }
 // deviceSuites are the suites of this package, in the order of the output.
 var deviceSuites = []Suite{copySuite, scheduleSuite, streamSuite, allocSuite, completionSuite, operatorSuite, latencySuite}
 
-// deviceSuite makes a suite that measures devices.
+// deviceSuite returns a suite that measures devices.
 func deviceSuite(name string, experiments ...Experiment) Suite {
 	return Suite{Name: name, Experiments: experiments, Sizes: batchSizes}
 }
@@ -56,7 +56,7 @@ func deviceSuite(name string, experiments ...Experiment) Suite {
 // suites returns all suites in the order of the output.
 func (o Options) suites() []Suite { return slices.Concat(deviceSuites, o.Suites) }
 
-// Groups lists the names of the suites in the order of the output. more are the suites of other packages.
+// Groups returns the names of the suites in the order of the output. more are the suites of other packages.
 func Groups(more ...Suite) []string {
 	var names []string
 	for _, s := range slices.Concat(deviceSuites, more) {
@@ -65,7 +65,7 @@ func Groups(more ...Suite) []string {
 	return names
 }
 
-// List lists every row in the order of the output. more are the suites of other packages.
+// List returns every row in the order of the output. more are the suites of other packages.
 func List(more ...Suite) []Entry {
 	var all []Entry
 	for _, s := range slices.Concat(deviceSuites, more) {
@@ -78,7 +78,7 @@ func List(more ...Suite) []Entry {
 	return all
 }
 
-// checkNames returns an error for each group and row that doesn't exist, with the names of those that do.
+// checkNames returns an error for each group and row that doesn't exist, with the names of the existing ones.
 func (o Options) checkNames() error {
 	var errs []error
 	groups, rows := Groups(o.Suites...), List(o.Suites...)
@@ -99,15 +99,15 @@ func (o Options) checkNames() error {
 	return errors.Join(errs...)
 }
 
-// named reports whether name means the row: "triple" or "schedules/triple".
+// named reports whether name refers to the row: "triple" or "schedules/triple".
 func (e Entry) named(name string) bool { return name == e.Name || name == e.Group+"/"+e.Name }
 
-// Measures reports whether a row of the group is asked for.
+// Measures reports whether a row of the group was requested.
 func (o Options) Measures(group string) bool {
 	return slices.ContainsFunc(List(o.Suites...), func(e Entry) bool { return e.Group == group && o.wants(group, e.Name) })
 }
 
-// wants reports whether the row is asked for.
+// wants reports whether the row was requested.
 func (o Options) wants(group, name string) bool {
 	if len(o.Groups) > 0 && !slices.Contains(o.Groups, group) {
 		return false

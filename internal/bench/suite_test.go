@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device/host"
 )
 
-// TestEveryScheduleHasItsRow: users and documents know the schedules by these names.
+// TestEveryScheduleHasItsRow checks the names under which users and documents know the schedules.
 func TestEveryScheduleHasItsRow(t *testing.T) {
 	var all []string
 	for _, e := range List() {

@@ -8,8 +8,8 @@ import (
 	"millrace/internal/console"
 )
 
-// printRows prints the rows of the report from number from on: a table, the legends of its columns that no earlier table
-// had, and what could not be measured and why.
+// printRows prints the rows of the report with index from and above. It prints a table, the legends of columns that no
+// earlier table had, and the measurements that failed, with the reasons.
 func (s *Session) printRows(from int) error {
 	rows := s.report.Rows[from:]
 	if len(rows) == 0 {
@@ -78,11 +78,11 @@ func (s *Session) shownColumns(rows []report.Row) []Column {
 	return shown
 }
 
-// noBaseline is printed below the first table that has no comparison with plain CUDA.
+// noBaseline is printed below the first table that could have a comparison with plain CUDA.
 const noBaseline = "Nothing here is compared with plain CUDA, because there is no baseline program. " +
 	"Build it with `make -C kernels yardstick` and name it with --yardstick (it needs a GPU)."
 
-// takeNotes returns what to print below a table, each line once, and clears it for the next table.
+// takeNotes returns the notes for a table, each line once, and clears them for the next table.
 func (s *Session) takeNotes(rows []report.Row) []string {
 	var notes []string
 	for _, r := range rows {

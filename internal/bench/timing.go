@@ -9,15 +9,15 @@ import (
 	"millrace/internal/streams"
 )
 
-// timingTolerance is how far stage times by events may be from those by the clock.
+// timingTolerance is the permitted relative difference between stage times from events and from the clock.
 const timingTolerance = 0.05
 
-// timingBatches is how many batches each round of event-timing looks at.
+// timingBatches is the number of batches in each round of event-timing.
 const timingBatches = 32
 
-// eventTiming compares the stage times of serial batches by device events with those by the host's clock. A host that
-// waits for each stage measures its length and the cost of waiting. That cost is measured with the same schedule over
-// almost empty batches, and subtracted.
+// eventTiming compares two measurements of the stage times of serial batches: by device events and by the host's clock.
+// If the host waits for each stage, its clock shows the stage's length plus the cost of waiting. That cost is measured
+// with the same schedule over almost empty batches, and subtracted.
 func (t *target) eventTiming(l *words) *Case {
 	c, f := t.flow("event-timing", l, streams.Serial)
 	c.Measure = func(ctx context.Context, c *Case, seed uint64) error {
@@ -38,8 +38,8 @@ func (t *target) eventTiming(l *words) *Case {
 	return c
 }
 
-// warnOfTiming adds a note after the last round if events and clock disagree. It looks at the largest batches only:
-// beside a short stage the cost of waiting is too large.
+// warnOfTiming adds a note after the last round if events and clock disagree. It checks the largest batches only:
+// compared with a short stage the cost of waiting is too large.
 func (t *target) warnOfTiming(c *Case) {
 	rounds := c.figure(figureByClock)
 	if len(rounds) < t.Rounds || c.Row.BatchBytes != slices.Max(t.sizes()) {
@@ -50,8 +50,8 @@ func (t *target) warnOfTiming(c *Case) {
 	}
 }
 
-// timeStages returns how long the three stages of a batch take together, in seconds: by the host's clock around Submit,
-// which waits for each stage, and by the device's events. Both are medians.
+// timeStages returns the total time of a batch's three stages, in seconds: by the host's clock around Submit, which
+// waits for each stage, and by the device's events. Both are medians.
 func (f *flow) timeStages(ctx context.Context, l *words, seed uint64) (clock, events float64, err error) {
 	of := &flow{t: f.t, cfg: f.cfg}
 	of.cfg.BatchBytes, of.cfg.Operators = l.bytes(), l.operators()
@@ -96,7 +96,7 @@ func timeBatch(ctx context.Context, p *streams.Pipeline, b *streams.Batch) (time
 	return took, back.ReadRecord(), nil
 }
 
-// stageSeconds returns the time of the three device stages together.
+// stageSeconds returns the total time of the three device stages.
 func stageSeconds(r *streams.Record) (sum float64) {
 	for _, stage := range []streams.Stage{streams.CopyIn, streams.Compute, streams.CopyOut} {
 		sum += r.Stages[stage].Duration().Seconds()

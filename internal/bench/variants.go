@@ -8,8 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// variant is an operator that uses another kernel of the device's library than the one with its name. Parameters and
-// results are the same.
+// variant is an operator that uses a different kernel of the device's library. Parameters and results are the same.
 type variant struct {
 	operator.Operator
 	kernel string
@@ -24,7 +23,7 @@ func (v variant) String() string {
 	return v.kernel + "?" + parameters
 }
 
-// minhashSpec is minhash with the parameters of all figures.
+// minhashSpec is minhash with the parameters that all figures use.
 const minhashSpec = "minhash?k=24&hashes=128"
 
 func runVariants(ctx context.Context, t *target) error {
@@ -47,8 +46,8 @@ func runVariants(ctx context.Context, t *target) error {
 	return nil
 }
 
-// variant makes a case of a minhash kernel with the worker's schedule. The first batch of every round is also compared as
-// a whole with the results of the first kernel.
+// variant returns a case of a minhash kernel with the worker's schedule. In every round, all results of the first batch
+// are also compared with those of the first kernel.
 func (t *target) variant(name string, size int, same *sameResults) *Case {
 	op := variant{Operator: Parse(minhashSpec)[0], kernel: "minhash:" + name}
 	c, f := t.flow(name, newDocuments([]operator.Operator{op}, size, true), t.schedule())

@@ -11,20 +11,20 @@ import (
 	"millrace/internal/streams"
 )
 
-// whole measures a pipeline as the worker uses it: while the clock runs, several goroutines acquire batches, fill them
-// and submit them, and one receives and releases them.
+// whole measures a pipeline as the worker uses it. During the measurement, several goroutines acquire batches, fill
+// them and submit them, and one goroutine receives and releases them.
 type whole struct {
 	f       *flow
 	l       *documents
 	fillers int
-	memory  [][]byte   // of the payloads of each slot's batches, made before the clock starts
-	sets    [][][]byte // the payloads, parts of memory
+	memory  [][]byte   // the payloads of each slot's batches, generated before the measurement
+	sets    [][][]byte // the payloads, as parts of memory
 }
 
-// maxFillers bounds the goroutines that fill, because the worker has few batchers.
+// maxFillers bounds the number of goroutines that fill batches, because the worker has few of them.
 const maxFillers = 8
 
-// whole makes a case that measures the whole path of l's payloads, including Append.
+// whole returns a case that measures the whole path of l's payloads, including Append.
 func (t *target) whole(name string, l *documents) *Case {
 	c, f := t.flow(name, l, t.schedule())
 	w := &whole{f: f, l: l, fillers: min(maxFillers, runtime.GOMAXPROCS(0))}
@@ -39,7 +39,8 @@ func (w *whole) measure(ctx context.Context, c *Case, seed uint64) error {
 	})
 }
 
-// prepare makes the payloads of n batches. Rounds share the memory, so that no garbage is collected while the clock runs.
+// prepare generates the payloads of n batches. Rounds share the memory, so that no garbage is collected during the
+// measurement.
 func (w *whole) prepare(n int, seed uint64) {
 	for len(w.sets) < n {
 		w.sets, w.memory = append(w.sets, nil), append(w.memory, make([]byte, w.l.total))
@@ -54,7 +55,7 @@ func (w *whole) prepare(n int, seed uint64) {
 	}
 }
 
-// run takes n batches, at least one for each slot, the whole path. When the clock has stopped, it checks the last batch
+// run sends n batches, at least one per slot, through the whole path. After the measurement, it checks the last batch
 // of each slot and releases it.
 func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int, seed uint64) (ran, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -89,7 +90,7 @@ func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int, seed uint64
 	return r, err
 }
 
-// fill fills and submits batches until n have been taken.
+// fill fills and submits batches until n have been submitted in total.
 func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int64, n int) error {
 	for next.Add(1) <= int64(n) {
 		b, err := p.Acquire(ctx)
@@ -108,8 +109,8 @@ func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int6
 	return nil
 }
 
-// receive takes n batches back. It releases all but the last one of each slot, which no batch needs any more, and returns
-// those.
+// receive receives n batches. It releases all except the last ones, one per slot, which no other goroutine waits for,
+// and returns those.
 func (w *whole) receive(ctx context.Context, p *streams.Pipeline, n int) (last []*streams.Batch, err error) {
 	for i := range n {
 		b, _, err := receive(ctx, p)

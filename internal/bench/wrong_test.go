@@ -44,7 +44,8 @@ func kernelNamed(t *testing.T, name string) device.HostKernel {
 	return nil
 }
 
-// faultyKernel is the kernel of that name with a wrong bit. A persistent one has it in every payload's record.
+// faultyKernel returns the kernel with that name, with one wrong bit. A persistent kernel has it in every payload's
+// record.
 func faultyKernel(t *testing.T, name string) device.HostKernel {
 	t.Helper()
 	k := kernelNamed(t, name)
@@ -54,7 +55,7 @@ func faultyKernel(t *testing.T, name string) device.HostKernel {
 	return faulty{HostKernel: k}
 }
 
-// TestWrongResultsEndTheRun: in every row, a wrong bit ends the run with an error that names the device.
+// TestWrongResultsEndTheRun checks that, in every row, a wrong bit ends the run with an error that names the device.
 func TestWrongResultsEndTheRun(t *testing.T) {
 	rows := map[string]string{
 		"schedules/serial": "mix", "schedules/double": "mix", "schedules/triple": "mix", "schedules/host-sync": "mix",
@@ -78,7 +79,7 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 	}
 }
 
-// TestPiecesAreComparedWithTheWhole: a piece that differs from the whole payload's result is found.
+// TestPiecesAreComparedWithTheWhole checks that a piece that differs from the whole payload's result is detected.
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	same := &sameResults{first: "the whole", seed: 1, results: []byte("right all over")}
 	d := openHost(t)
@@ -90,7 +91,7 @@ func TestPiecesAreComparedWithTheWhole(t *testing.T) {
 	}
 }
 
-// TestVariantsAreComparedWhole: a variant that differs from the first kernel in any byte is found.
+// TestVariantsAreComparedWhole checks that a variant that differs from the first kernel in any byte is detected.
 func TestVariantsAreComparedWhole(t *testing.T) {
 	d := openHost(t)
 	s := &Session{Options: tiny(d).withDefaults()}
@@ -110,7 +111,7 @@ func TestVariantsAreComparedWhole(t *testing.T) {
 	}
 }
 
-// TestEqualSaysWhere names the first byte that differs.
+// TestEqualSaysWhere checks that the error names the first byte that differs.
 func TestEqualSaysWhere(t *testing.T) {
 	op, err := operator.Parse("crc32c")
 	if err != nil {

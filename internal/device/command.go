@@ -2,10 +2,10 @@ package device
 
 import "fmt"
 
-// CommandKind identifies the method of Stream that a Command stands for.
+// CommandKind identifies the Stream method that a Command calls.
 type CommandKind uint8
 
-// The command kinds, each with the fields of Command that it uses in addition to Stream.
+// The command kinds. Each comment names the fields of Command that the kind uses in addition to Stream.
 const (
 	DoCopyIn  CommandKind = iota + 1 // Memory, Host
 	DoCopyOut                        // Host, Memory
@@ -20,7 +20,7 @@ func (k CommandKind) String() string {
 	return [...]string{"no command", "copy in", "copy out", "fill", "launch", "record", "wait", "notify"}[k]
 }
 
-// Command is a call of one of Stream's methods as a value, for use with Device.Enqueue.
+// Command is a call of one of Stream's methods as a value, for Device.Enqueue.
 type Command struct {
 	Kind   CommandKind
 	Stream Stream

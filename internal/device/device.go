@@ -31,15 +31,15 @@ type Device interface {
 	// NewEvent creates an event. Only a Timed event has a Time; an untimed event is cheaper.
 	NewEvent(flags EventFlags) (Event, error)
 
-	// Enqueue carries out commands in order in a single call, each like the corresponding method of its stream. On a
-	// GPU that costs less than separate calls, and the host is less likely to be interrupted between two commands. If a
-	// command fails, Enqueue returns that method's error; the commands before it have been enqueued and those after it
-	// have not.
+	// Enqueue carries out commands in order in a single call. Each command has the effect of the corresponding Stream
+	// method. On a GPU, one call costs less than separate calls, and the host is less likely to be interrupted between
+	// two commands. If a command fails, Enqueue returns that method's error. Earlier commands have been enqueued then,
+	// and later ones have not.
 	Enqueue(commands []Command) error
 
 	// AllocHost allocates bytes (> 0) of pinned host memory, which copies can access while the caller does other work.
 	// It is expensive (0.6 to 0.8 s per GiB on a GPU): allocate once and cut the memory into buffers. HostBuffer.Kind
-	// tells whether the memory is really pinned. AllocHost fails with ErrOutOfMemory.
+	// reports whether the memory is really pinned. AllocHost fails with ErrOutOfMemory.
 	AllocHost(bytes int) (HostBuffer, error)
 
 	// FreeHost frees a whole buffer that AllocHost returned, not a slice of it. No work that uses it may be in flight.
@@ -60,10 +60,10 @@ type Device interface {
 	// with ErrNotFound for an unknown name and ErrInvalid for an invalid block.
 	Kernel(name string, params []byte) (Kernel, error)
 
-	// WaitCompletion returns the tokens of Notify calls that their streams have reached, one per call, in the order in
-	// which that happened. It blocks until there is a token, until ctx is done (ctx.Err()), until the device is lost
-	// (ErrLost; outstanding completions never arrive) or until it is closed (ErrClosed). Waiting doesn't occupy a
-	// thread per stream. Only one goroutine may wait at a time.
+	// WaitCompletion returns the tokens of Notify calls that their streams have reached, one token per call, in the
+	// order in which the streams reached them. It blocks until there is a token, until ctx is done (ctx.Err()), until
+	// the device is lost (ErrLost; outstanding completions never arrive) or until it is closed (ErrClosed). Waiting
+	// doesn't occupy a thread per stream. Only one goroutine may wait at a time.
 	WaitCompletion(ctx context.Context) (token uint64, err error)
 
 	// Now returns the time on the device's clock since its Epoch. Event times use the same scale, so they can be
@@ -78,15 +78,16 @@ type Device interface {
 	Err() error
 
 	// Check runs a small operation with a known result on the device, separate from all streams, and waits for it until
-	// ctx is done. It returns nil if the device works. It returns an error that wraps ErrLost if the device doesn't
-	// work; Err returns that error from then on. It returns an error that wraps ErrNotReady if the device has not
-	// answered by then, which can also happen on a busy device. Call it before you blame a payload for a failure.
+	// ctx is done. It returns nil if the device works. If the device doesn't work, it returns an error that wraps
+	// ErrLost, and Err returns that error from then on. If the device has not answered in time, which can also happen
+	// on a busy device, it returns an error that wraps ErrNotReady. Call Check before you blame a payload for a
+	// failure.
 	Check(ctx context.Context) error
 
 	// Close waits for queued work, frees everything that is still allocated and shuts the device down. It returns a
-	// *LeakError that names what the caller had not closed or freed. A second Close returns nil. Closing and freeing
-	// never wait without bound: if the work doesn't end within some time, they return ErrLost. On a lost device they
-	// free nothing and return at once.
+	// *LeakError that names the objects that the caller had not closed or freed. A second Close returns nil. Closing
+	// and freeing always return: if the work doesn't end within a time limit, they return ErrLost. On a lost device
+	// they free nothing and return at once.
 	Close() error
 }
 
@@ -106,15 +107,15 @@ type Info struct {
 	NUMANode string
 }
 
-// Gater is implemented by devices that can stall a stream on purpose. Tests use it to hold work back while they check
-// what must not have happened yet.
+// Gater is implemented by devices that can stall a stream on purpose. Tests use it to delay work while they check that
+// something has not happened yet.
 type Gater interface {
-	// Gate enqueues work on s that finishes only after open is called. A gate that nobody opens gives way after ten
+	// Gate enqueues work on s that finishes only after open is called. If nobody opens the gate, it opens after ten
 	// seconds of the device's time, so that a failing test ends.
 	Gate(s Stream) (open func(), err error)
 }
 
-// Mapper is implemented by devices whose kernels can access host memory. A GPU accesses it over the bus.
+// Mapper is implemented by devices with kernels that can access host memory. A GPU accesses it over the bus.
 type Mapper interface {
 	// Map returns the address at which kernels can access b, which must be a buffer from AllocHost or a slice of one.
 	// The result may only be used in launches, and is valid until the buffer is freed. Map fails with ErrInvalid for
@@ -122,7 +123,7 @@ type Mapper interface {
 	Map(b HostBuffer) (Memory, error)
 }
 
-// Ranger is implemented by devices whose profiler shows named ranges (NVTX).
+// Ranger is implemented by devices with a profiler that shows named ranges (NVTX).
 type Ranger interface {
 	// Range opens a range with that name and returns the function that closes it. Ranges may overlap, and any goroutine
 	// may close them.

@@ -9,8 +9,7 @@ import (
 // The kinds of failure. Every Error wraps exactly one of them. Check with errors.Is.
 var (
 	// ErrLost means that the device is unusable for the rest of this process, for example after an illegal address, a
-	// failed kernel or an ECC error, or because it fell off the bus. Don't retry: the process must end and be
-	// restarted.
+	// failed kernel or an ECC error, or because it fell off the bus. Don't retry: restart the process.
 	ErrLost = errors.New("device lost")
 
 	// ErrKernelFault is a loss (it wraps ErrLost) that a kernel caused or may have caused: an illegal address, a failed
@@ -22,13 +21,14 @@ var (
 	// working, so the memory that it uses must not be reused or freed.
 	ErrHung = fmt.Errorf("%w: it hangs", ErrKernelFault)
 
-	// ErrOutOfMemory means that the device, the host or a pool's limit has no room. Other users may free some.
+	// ErrOutOfMemory means that an allocation doesn't fit in the memory of the device, the host or a pool. It may
+	// succeed after other users free memory.
 	ErrOutOfMemory = errors.New("out of memory")
 
 	// ErrLaunch means that a launch was refused before it ran. The device still works.
 	ErrLaunch = errors.New("launch failed")
 
-	// ErrInvalid means that an argument is not acceptable, because of a bug in the caller or bad parameters.
+	// ErrInvalid means that an argument is invalid, because of a bug in the caller or bad parameters.
 	ErrInvalid = errors.New("invalid argument")
 
 	// ErrNotReady means that the requested result doesn't exist yet.
@@ -100,7 +100,7 @@ func Kind(err error) string {
 	return "other"
 }
 
-// LeakError lists what was still open when the device was closed. The device has freed all of it.
+// LeakError lists the objects that were still open when the device was closed. The device has freed all of them.
 type LeakError struct {
 	Device string
 	Open   []string // one description per object: "stream lane-0", "event", "pool 4096 bytes used", "host buffer 1048576 bytes"

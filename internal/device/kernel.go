@@ -9,11 +9,11 @@ type Kernel interface {
 	// Needs returns the scratch and result memory for a batch of that shape. It makes no call to the hardware.
 	Needs(Shape) Needs
 
-	// Close frees what the kernel holds on the device. No launch may be in flight. A second Close returns nil.
+	// Close frees the kernel's resources on the device. No launch may be in flight. A second Close returns nil.
 	Close() error
 }
 
-// Shape is what is known about a ragged batch before it runs.
+// Shape describes a ragged batch before it runs.
 type Shape struct {
 	Rows    int // number of rows: entries of the offsets table minus one
 	Bytes   int // total size of the rows in bytes
@@ -40,7 +40,7 @@ type LaunchArgs struct {
 	Result  Memory // at least Needs.Result bytes, aligned to 256
 }
 
-// HostKernel is an operator in Go, for devices whose memory is host memory (host and sim).
+// HostKernel is an operator in Go, for devices that use host memory as device memory (host and sim).
 type HostKernel interface {
 	// Name returns the operator's name.
 	Name() string

@@ -2,8 +2,7 @@ package device
 
 import "fmt"
 
-// Memory is a span of device memory. Only the device that allocated it can interpret Addr. The zero Memory is no
-// memory.
+// Memory is a span of device memory. Only the device that allocated it can interpret Addr. The zero Memory is empty.
 type Memory struct {
 	Addr  uint64
 	Bytes int
@@ -17,7 +16,7 @@ func (m Memory) Slice(off, n int) Memory {
 	return Memory{Addr: m.Addr + uint64(off), Bytes: n}
 }
 
-// HostKind is the kind of host memory that an allocation really returned.
+// HostKind is the kind of host memory that an allocation returned.
 type HostKind uint8
 
 const (

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// buildAiling builds, once, the worker whose device can be told to fail.
+// buildAiling builds, once, a worker with a device that tests can make fail.
 var buildAiling = sync.OnceValues(func() (binary string, err error) {
 	binary = filepath.Join(filepath.Dir(workerBinary), "ailing")
 	return binary, build(binary, "millrace/cmd/worker", "-tags=faults")
@@ -23,11 +23,12 @@ func ailingWorker(t *testing.T) string {
 	return binary
 }
 
-// exitLost is the status of a worker whose device is lost.
+// exitLost is the exit status of a worker that has lost its device.
 const exitLost = 70
 
-// TestDeviceFailsEverything has the devices of workers, one after the other, fail everything from some batch on, under load.
-// Each worker ends with status 70 and gives up no payload, though payloads come far more often than they are tried.
+// TestDeviceFailsEverything makes the devices of workers, one worker after another, fail everything from some batch on,
+// under load. Each worker exits with status 70 and gives up no payload, although payloads are delivered far more often
+// than the limit on tries.
 func TestDeviceFailsEverything(t *testing.T) {
 	t.Parallel()
 	binary := ailingWorker(t)
@@ -68,7 +69,8 @@ func TestDeviceFailsEverything(t *testing.T) {
 	}
 }
 
-// TestDeviceFailsFromTheStart has a device that computes nothing right: the worker ends before it takes any payload.
+// TestDeviceFailsFromTheStart uses a device that computes everything incorrectly: the worker exits before it takes any
+// payload.
 func TestDeviceFailsFromTheStart(t *testing.T) {
 	binary := ailingWorker(t)
 	eachMode(t, func(r *rig) {

@@ -1,6 +1,6 @@
-// Package loglimit limits how often a log repeats a message, so that a flood of errors neither fills a disk nor hides other messages.
-// The first records of a message pass in each interval. One more record at the end of the interval holds the number of records dropped.
-// Cmd/worker puts a Handler in front of all its logs.
+// Package loglimit limits how often a log repeats a message, so that a flood of errors neither fills a disk nor hides
+// other messages. In each interval, the first records of a message pass. If records were dropped, one more record at
+// the end of the interval holds their number. Command worker puts a Handler in front of all its logs.
 //
 // Start reading at Handler.Handle.
 package loglimit
@@ -16,7 +16,7 @@ import (
 type Options struct {
 	Burst    int           // records of a message that pass in an interval; default 10
 	Interval time.Duration // default 10 s
-	Messages int           // messages that have a limit of their own at the same time; default 256. The others share one limit per level
+	Messages int           // messages that have their own limit at the same time; default 256. The others share one limit per level
 
 	// SplitBy names an attribute. Records of a message with different values of it have separate limits. It must have few values.
 	SplitBy string
@@ -25,12 +25,12 @@ type Options struct {
 	Suppressed func(slog.Level)
 }
 
-// SuppressedKey is the attribute of the record at the end of an interval. Its value is the number of dropped records of the message,
-// including this record, which is the last of them.
+// SuppressedKey is the attribute of the record at the end of an interval. Its value is the number of dropped records of
+// the message. That number includes this record, which is the last of them.
 const SuppressedKey = "suppressed"
 
-// OthersText is the message of the record at the end of an interval in which records of messages beyond Options.Messages were dropped.
-// Its attribute last holds the message of the last of them.
+// OthersText is the message of the record at the end of an interval in which records of messages beyond
+// Options.Messages were dropped. Its attribute last holds the message of the last dropped record.
 const OthersText = "too many different messages"
 
 // Handler is a slog.Handler that passes a limited number of records to the next one. Several goroutines may use it.
@@ -39,7 +39,7 @@ type Handler struct {
 	*state
 }
 
-// state is shared by all handlers of a log, whatever attributes they add.
+// state is shared by all handlers of a log, even if their attributes differ.
 type state struct {
 	Options
 
@@ -64,7 +64,7 @@ type window struct {
 	end        *time.Timer
 }
 
-// New returns a handler that limits the log that next writes. Close it to log the last counts.
+// New returns a handler that limits the records that next receives. Close it to log the last counts.
 func New(next slog.Handler, o Options) *Handler {
 	if o.Burst <= 0 {
 		o.Burst = 10
@@ -81,7 +81,7 @@ func New(next slog.Handler, o Options) *Handler {
 	return &Handler{next: next, state: &state{Options: o, windows: map[key]*window{}}}
 }
 
-// Enabled implements slog.Handler. It asks the next handler.
+// Enabled implements slog.Handler. It returns the answer of the next handler.
 func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.next.Enabled(ctx, level)
 }
@@ -162,8 +162,8 @@ func (s *state) window(k key) *window {
 	return w
 }
 
-// expire ends the interval of a window. If records were dropped, the next interval begins at once. Otherwise it begins with the next
-// record.
+// expire ends the interval of a window. If records were dropped, the next interval begins at once. Otherwise it begins
+// with the next record.
 func (s *state) expire(k key, w *window) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ type rig struct {
 	suppressed map[slog.Level]int
 }
 
-// remembered is how many messages have an interval that runs.
+// remembered returns the number of messages with a running interval.
 func (r *rig) remembered() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (r *rig) want(t *testing.T, want ...string) {
 	}
 }
 
-// pass waits for d and for everything that happens in that time.
+// pass waits for d and for everything that happens during that time.
 func pass(d time.Duration) {
 	<-time.After(d) // on the virtual clock
 	synctest.Wait()

@@ -8,7 +8,7 @@ import (
 )
 
 // Check computes a payload's results with the reference implementation and compares body with the message that ops
-// would produce. The error names the operator whose result differs, and the position.
+// would produce. The error names the operator with the different result, and the position.
 func (f Format) Check(ops []Operator, payload, body []byte) error {
 	records := make([][]byte, len(ops))
 	for i, op := range ops {

@@ -196,7 +196,7 @@ func TestAppendPanicsOnRecordsOfOthers(t *testing.T) {
 	}
 }
 
-// The example in the documentation must be what the code writes.
+// The example in the documentation must match the output of the code.
 func TestResultsDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/results.md")
 	if err != nil {

@@ -141,7 +141,7 @@ func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
 	}
 }
 
-// characterStart returns the first start of a character at or after i, or the end of the row.
+// characterStart returns the first position at or after i at which a character starts, or the end of the row.
 func characterStart(row []byte, i int) int {
 	for i > 0 && i < len(row) && row[i]&0xC0 == 0x80 {
 		i++

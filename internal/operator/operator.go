@@ -1,10 +1,10 @@
-// Package operator defines what can be computed for a batch: the operators' names and parameters, the layout of their
+// Package operator defines the computations for a batch: the operators' names and parameters, the layout of their
 // results, and how a result message is written and checked.
 //
 // Every operator is implemented twice in this package, deliberately without shared code. The reference
-// (Operator.AppendReference) is simple, processes one payload at a time, and is what results are checked against. The
-// host kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. The GPU
-// kernel of the same name is a third implementation. All three must return the same bytes for the same payload.
+// (Operator.AppendReference) is simple, processes one payload at a time, and is the standard for results. The host
+// kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. The GPU kernel of
+// the same name is a third implementation. All three must return the same bytes for the same payload.
 //
 // The worker parses MILLRACE_OPERATORS with ParseList, package streams runs the operators, and internal/ingest writes
 // their results with Format. Start reading with this file, then parse.go and format.go.
@@ -46,8 +46,8 @@ type Operator interface {
 	AppendReference(dst, payload []byte) []byte
 }
 
-// HostKernels returns the operators' kernels for devices whose memory is host memory, one for each name that Parse
-// knows.
+// HostKernels returns the operators' kernels for devices that use host memory as device memory, one for each name that
+// Parse knows.
 func HostKernels() []device.HostKernel {
 	return []device.HostKernel{crc32cHost{}, minhashHost{}}
 }

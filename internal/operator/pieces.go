@@ -8,13 +8,13 @@ import (
 	"millrace/internal/device"
 )
 
-// batch is a ragged batch cut into pieces of equal size, so that cores share it evenly however its bytes are spread
-// over rows. Many cores can work on one long row.
+// batch is a ragged batch that is divided into pieces of equal size, so that cores share it evenly however its bytes
+// are spread over rows. Many cores can work on one long row.
 //
 // Pieces are measured in units. A row takes one unit for its beginning and one for each byte. So even an empty row
-// takes up space, and every row begins in exactly one piece, which writes the row's record. If the first part of a
-// piece continues a row from an earlier piece, the piece stores that part's record in scratch, and the records are
-// merged when all pieces are done.
+// takes one unit, and every row begins in exactly one piece, which writes the row's record. If the first part of a
+// piece continues a row from an earlier piece, the piece stores that part's record in scratch. The records are merged
+// when all pieces are done.
 type batch struct {
 	rows       []byte
 	offsets    []uint32

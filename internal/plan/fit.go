@@ -22,7 +22,7 @@ type Fitted struct {
 	Completion     time.Duration
 	Synchronize    time.Duration
 
-	Assumptions []string // what the file did not contain, in whole sentences
+	Assumptions []string // assumptions made for data that the file did not contain, in whole sentences
 
 	fitted []Row // rows whose seconds were used for the fit
 	waits  waits

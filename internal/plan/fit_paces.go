@@ -11,9 +11,9 @@ import (
 // lowestShare is the lower bound for the share of its speed that any stage keeps while other work runs.
 const lowestShare = 0.4
 
-// leastShare returns the smallest share of their speed that the stages can have kept in the widest rows, over all sizes
-// together: they took no longer there than their medians. Those medians may include waiting, so the true share may be
-// larger.
+// leastShare returns a lower estimate of the share of their speed that the stages kept in the widest rows, over all
+// sizes together: there, they took no longer than their medians. Those medians may include waiting, so the true share
+// may be larger.
 func (f *Fitted) leastShare(w Workload, engines ...streams.Engine) float64 {
 	var alone, beside float64
 	for _, size := range w.sizes() {

@@ -36,7 +36,7 @@ type Prediction struct {
 	Buffers        int     `json:"buffers"` // host buffers per lane
 	Seconds        float64 `json:"batch_seconds"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
-	Bottleneck     string  `json:"bottleneck"` // "copy_in", "compute", "copy_out" or "host": what is busy for the largest share of the time
+	Bottleneck     string  `json:"bottleneck"` // "copy_in", "compute", "copy_out" or "host": the one that is busy for the largest share of the time
 	Busy           float64 `json:"busy"`       // share of the time that the bottleneck is busy, 0 to 1
 
 	Knee     bool     `json:"knee,omitempty"`                   // the smallest lane count within 2 % of the best pace at this size

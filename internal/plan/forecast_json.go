@@ -11,7 +11,7 @@ func (o Forecast) MarshalJSON() ([]byte, error) {
 		Operator    string       `json:"operator,omitempty"`
 		Model       modelJSON    `json:"model"`
 		Predictions []Prediction `json:"predictions"`
-		Largest     *float64     `json:"largest_error,omitempty"` // of the predictions that have a measured value
+		Largest     *float64     `json:"largest_error,omitempty"` // largest error of the predictions that have a measured value
 		Assumptions []string     `json:"assumptions"`
 	}{
 		Device: o.Workload.Device, Name: o.Workload.Name, Operator: o.Workload.Operator, Model: o.Fitted.json(),

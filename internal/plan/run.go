@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// course runs batches through a pipeline on a simulated device, as fast as its schedule permits. One goroutine submits,
-// and each batch that completes is released and submitted again.
+// course runs batches through a pipeline on a simulated device, as fast as its schedule permits. One goroutine submits
+// batches, and releases and resubmits each batch that completes.
 type course struct {
 	cost     sim.Model // cost of a batch, independent of its size
 	schedule streams.Schedule
@@ -25,10 +25,10 @@ type course struct {
 type outcome struct {
 	records []streams.Record // in the order in which the batches came back
 	back    []time.Duration  // when the host received each of them, on the device's clock
-	spans   []sim.Span       // what the engines did
+	spans   []sim.Span       // operations of the engines
 }
 
-// spansABatch is more than the number of operations that any schedule enqueues for one batch.
+// spansABatch is an upper bound for the number of operations that a schedule enqueues per batch.
 const spansABatch = 32
 
 // run runs the course. Each batch carries a single byte. The cost model determines its times, so real payloads would
@@ -120,7 +120,7 @@ func (t *turnstile) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// let lets one wait for a completion proceed. It fails once over is closed, because nobody waits any more.
+// let lets one wait for a completion proceed. It fails once over is closed, because nothing waits any more.
 func (t *turnstile) let(ctx context.Context, over <-chan struct{}) error {
 	select {
 	case t.turns <- struct{}{}:

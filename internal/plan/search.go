@@ -16,10 +16,10 @@ const (
 	worthwhile = 1e-9 // minimum improvement of miss; smaller improvements are ignored, so a parameter that has no effect keeps its value
 )
 
-// search varies the knobs, one at a time, as long as that reduces miss. It starts with the values in at, leaves the knobs
-// and at where it finds the minimum, and returns that minimum. The result of miss may depend only on the knobs. At first
-// search tries each knob over its whole range, because most parameters have an effect only above some value: a host that is
-// faster than the engines has none. Then the steps become smaller.
+// search varies the knobs, one at a time, as long as that reduces miss, and returns the smallest miss. It starts with
+// the values in at. At the end, the knobs and at have the values of that minimum. The result of miss may depend only on
+// the knobs. At first search tries each knob over its whole range, because most parameters have an effect only above
+// some value: a host that is faster than the engines has none. Then the steps become smaller.
 func search(knobs []knob, at []float64, miss func() (float64, error)) (best float64, err error) {
 	known := map[string]float64{} // a search tries the same values repeatedly
 	try := func(values []float64) (float64, error) {

@@ -22,8 +22,8 @@ const (
 	maxSlots   = 20000  // sum over all stages of all batches
 )
 
-// Textbook plans equal batches whose stages take a given number of time units each, or the equal chunks of one payload. If
-// all three stages of a payload take T, it takes 3 T as a whole and T (1 + 2/N) in N chunks.
+// Textbook plans equal batches with stages that take a given number of time units each, or the equal chunks of one
+// payload. If all three stages of a payload take T, it takes 3 T as a whole and T (1 + 2/N) in N chunks.
 type Textbook struct {
 	Batches int        // or chunks; 1 to MaxBatches
 	Chunked bool       // the batches are the chunks of one payload, and each takes its share of the payload's time
@@ -74,7 +74,7 @@ func (t Textbook) Run(ctx context.Context) (Comparison, error) {
 	if err := t.Check(); err != nil {
 		return Comparison{}, err
 	}
-	const unit = time.Second // of a batch; that of a whole payload is a multiple, so that a chunk's share has no fraction
+	const unit = time.Second // for a batch; the unit for a whole payload is a multiple, so that a chunk's share has no fraction
 	c := Comparison{Stages: t.Stages}
 	lanes, whole, batches := cmp.Or(t.Lanes, t.Batches), unit, t.Batches
 	if t.Chunked {
@@ -99,7 +99,7 @@ func (t Textbook) Run(ctx context.Context) (Comparison, error) {
 	return c, nil
 }
 
-// units returns the model of a device whose stages take the given number of units each, whatever their size.
+// units returns the model of a device with stages that take the given number of units each, whatever the size.
 func units(stages [3]float64, unit time.Duration) sim.Model {
 	cost := func(i int) sim.Cost {
 		return sim.Cost{Latency: time.Duration(math.Round(stages[i] * float64(unit)))}

@@ -34,7 +34,7 @@ type Slot []Work
 type Work struct {
 	Stage streams.Stage
 	Batch uint64 // from 1
-	Thing string // what a batch is called: "batch" or "chunk"
+	Thing string // the name for a batch: "batch" or "chunk"
 }
 
 func (w Work) String() string { return fmt.Sprintf("%v(%s %d)", w.Stage, w.Thing, w.Batch) }

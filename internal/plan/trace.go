@@ -72,7 +72,8 @@ func fromTrace(text []byte) ([]Workload, error) {
 	return found, nil
 }
 
-// kindOf returns the kind of a device whose ID is part of name; empty if the name doesn't tell.
+// kindOf returns the kind of a device from the device ID in the name. It returns an empty string if the name contains
+// none.
 func kindOf(name string) string {
 	if strings.Contains(name, "GPU-") {
 		return "cuda"

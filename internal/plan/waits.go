@@ -6,8 +6,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// waits holds the time per batch, in seconds, that rows show beyond the stages where nothing hides it: the dispatch of
-// every stage and the host's time. A negative value means that no row shows it.
+// waits holds the time per batch, in seconds, that rows need in addition to their stages when nothing hides it: the
+// dispatch of every stage and the host's time. A negative value means that no row shows it.
 type waits struct {
 	serial float64 // submission, three synchronizations and the completion
 	single float64 // one lane with one buffer: submission and completion
@@ -33,8 +33,8 @@ func (f *Fitted) fitWaits(w Workload, host time.Duration) {
 	f.setHost(host)
 }
 
-// beyond returns the time per batch that rows of one lane need beyond their stages, in seconds, by least squares of
-// relative errors, and at least 0. It returns a negative value if there are no such rows.
+// beyond returns the time per batch that rows of one lane need in addition to their stages, in seconds, by least
+// squares of relative errors, and at least 0. It returns a negative value if there are no such rows.
 func (f *Fitted) beyond(w Workload, of func(Row) bool) float64 {
 	var rest, weights float64
 	for _, r := range w.Rows {
@@ -78,8 +78,8 @@ func (f *Fitted) setDispatch(dispatch time.Duration) {
 	f.divideWaits()
 }
 
-// divideWaits assigns to the completion and the synchronizations what the waits contain beyond dispatch and submission.
-// One lane with one buffer shows the completion. Without such a row, all waits of a serial batch count as equally long.
+// divideWaits assigns the waits without dispatch and submission to the completion and the synchronizations. One lane
+// with one buffer shows the completion. Without such a row, all waits of a serial batch count as equally long.
 func (f *Fitted) divideWaits() {
 	known := float64(streams.NumEngines)*f.Dispatch.Seconds() + f.Host.Seconds()
 	single, serial := max(f.waits.single-known, 0), max(f.waits.serial-known, 0)

@@ -23,10 +23,10 @@ type Workload struct {
 	Device   string // report.Device.ID, or the name of the process in a trace
 	Kind     string // report.Device.Kind
 	Name     string // the device's display name; empty if the file has none
-	Operator string // empty if the file doesn't tell
+	Operator string // empty if the file doesn't name it
 	Rows     []Row
 
-	// Host is the host's time per submission; 0 if the file doesn't tell.
+	// Host is the host's time per submission; 0 if the file doesn't contain it.
 	Host time.Duration
 }
 
@@ -104,8 +104,8 @@ func Load(from io.Reader) ([]Workload, error) {
 // schedule.
 var otherStreams = []string{"legacy-default", "per-thread-default"}
 
-// scheduleFor returns the schedule that the worker runs on that kind of device for batches of that size. The way in
-// which the host learns of a completion is a latency in the model, so the simulated device can always notify it.
+// scheduleFor returns the schedule that the worker runs on that kind of device for batches of that size. How the host
+// learns of a completion is a latency in the model, so the simulated device can always notify it.
 func scheduleFor(kind string, bytes int) streams.Schedule {
 	s := streams.Overlapped
 	if kind == "cuda" {
@@ -121,7 +121,7 @@ func scheduleFor(kind string, bytes int) streams.Schedule {
 	return s
 }
 
-// rowOf extracts what a plan can use from a report's row, or returns false if that is nothing.
+// rowOf extracts a plan's data from a report's row, or returns false if the row has none.
 func rowOf(r report.Row, kind string) (Row, bool) {
 	row := Row{Bytes: r.BatchBytes, Lanes: r.Lanes, Schedule: scheduleFor(kind, r.BatchBytes)}
 	switch {

@@ -33,7 +33,8 @@ func (s muteStream) Notify(uint64) error {
 	return errMute
 }
 
-// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone: until then the device accesses the batch's buffers.
+// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone checks that a batch without a completion comes back only
+// after its stream is done. Until then the device accesses the batch's buffers.
 func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 	d := &mute{spyOn(openHost(t)), make(chan struct{}, 1)}
 	p := newPipeline(t, d, streams.Config{Lanes: 1, Spin: 1, Operators: operators(t, "crc32c")})

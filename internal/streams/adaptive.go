@@ -18,7 +18,7 @@ const (
 	longestPause  = 200 * time.Microsecond
 )
 
-// begin prepares the calling goroutine for short sleeps. The function that it returns undoes that.
+// begin prepares the calling goroutine for short sleeps. The caller must call end afterwards to undo that.
 func (n *adaptivePoll) begin() (end func()) {
 	runtime.LockOSThread()
 	preciseTimers()
@@ -28,7 +28,7 @@ func (n *adaptivePoll) begin() (end func()) {
 // restart starts the wait for a batch when none was in flight before.
 func (n *adaptivePoll) restart() { n.since = time.Now() }
 
-// came records that a batch has completed while others are still in flight.
+// came records that a batch has completed while other batches are in flight.
 func (n *adaptivePoll) came() {
 	now := time.Now()
 	n.learn(now.Sub(n.since))

@@ -8,7 +8,7 @@ import (
 )
 
 // A warm pipeline must not create garbage per payload: at a million payloads per second, even a few bytes each would
-// keep the garbage collector busy. What the device allocates per batch doesn't matter here, so a batch of a thousand
+// keep the garbage collector busy. The device's allocations per batch don't matter here, so a batch of a thousand
 // payloads is compared with a batch of one.
 func TestNoAllocationsAPayloadOnceWarm(t *testing.T) {
 	if raceEnabled {

@@ -21,7 +21,7 @@ const tableAlign = 16
 // A batch is ragged. The payloads' bytes lie back to back in one pinned region, followed by a table of Rows()+1
 // little-endian uint32 offsets, aligned to 16 bytes. One copy moves the whole region.
 type Batch struct {
-	Owner any // for the caller: what the batch belongs to. Release clears it
+	Owner any // for the caller: the object that the batch belongs to. Release clears it
 
 	pipe  *Pipeline
 	lane  *lane
@@ -49,9 +49,9 @@ type Batch struct {
 	// each stage.
 	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
 
-	read [numTimestamps]readTimestamp // what the events at the stages' ends returned; guarded by Pipeline.timing
+	read [numTimestamps]readTimestamp // times of the events at the stages' ends; guarded by Pipeline.timing
 
-	mappedIn, mappedOut device.Memory // in and out as kernels address them; zero if kernels can't
+	mappedIn, mappedOut device.Memory // addresses of in and out for kernels; zero if kernels can't access host memory
 	inPlace             bool          // in this submission the kernels use mappedIn and mappedOut, and nothing is copied
 
 	commands []device.Command    // to be enqueued, in order

@@ -49,7 +49,7 @@ func (p *Pipeline) end(b *Batch) {
 	case b.probe.abandoned:
 		go b.Release() // Release locks p.mu
 	default:
-		b.probe.back <- struct{}{} // the channel has room, so this never blocks
+		b.probe.back <- struct{}{} // the channel is buffered, so this never blocks
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Time in which the process did not run doesn't count: while it was stopped, suspended with the machine, or without a
-// processor.
+// Only time in which the process ran counts. It doesn't count while the process was stopped, suspended with the
+// machine, or without a processor.
 func TestOnlyTimeThatTheProcessRanCounts(t *testing.T) {
 	const every = 500 * time.Millisecond
 	now := time.Now()

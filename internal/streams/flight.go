@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// This file moves batches into flight, takes them back if a submission fails, and makes submissions wait for other
-// batches' memory. See complete.go for normal completion.
+// This file moves batches into flight, takes them back if a submission fails, and makes submissions wait for memory
+// that other batches hold. See complete.go for normal completion.
 
 // submissions counts the submissions of all pipelines in the process. Counting across pipelines keeps a late completion
 // from a closed pipeline from matching a batch of the next pipeline on the same device.
@@ -60,15 +60,15 @@ func (p *Pipeline) notify(b *Batch) (*polled, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.phase != inFlight {
-		return nil, nil // the device was lost meanwhile, and the batch came back through Completed
+		return nil, nil // the device has been lost, and the batch came back through Completed
 	}
 	b.submitting = true
 	return nil, err
 }
 
-// endSubmission lets the batch come back through Completed from now on, unless the pipeline is over. The result alone
-// reports that the batch is small and alone in flight, so that Submit should poll it for a while (see Config.Spin). In
-// that case the caller must call p.pollers.Done after polling.
+// endSubmission lets the batch come back through Completed from now on, unless the pipeline is over. If alone is true,
+// the batch is small and no other batch is in flight, so Submit should poll it for a while (see Config.Spin). In that
+// case the caller must call p.pollers.Done after polling.
 func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *Pipeline) endSubmission(b *Batch) (token uint64, alone bool, err error)
 	return b.token, alone, nil
 }
 
-// withdrawn returns a batch whose submission failed to the caller. If the device is lost, it also ends the pipeline.
+// withdrawn returns a batch to the caller after a failed submission. If the device is lost, it also ends the pipeline.
 func (p *Pipeline) withdrawn(b *Batch, err error) {
 	p.mu.Lock()
 	b.submitting = false
@@ -113,7 +113,7 @@ func (p *Pipeline) awaitCompletion(b *Batch, seen uint64) (came bool, err error)
 	defer p.mu.Unlock()
 	p.starved++
 	b.clock.waiting = true
-	p.changed.Broadcast() // an earlier waiter may now wait for nothing
+	p.changed.Broadcast() // an earlier waiter may now be unable to succeed
 	defer func() { p.starved--; b.startClock() }()
 	for p.ended == seen && p.inFlight > p.starved && p.err == nil {
 		p.changed.Wait()

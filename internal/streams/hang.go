@@ -10,14 +10,14 @@ import (
 	"millrace/internal/device"
 )
 
-// This file detects that a device hangs: a kernel doesn't end, or its completion doesn't arrive. It judges each batch
-// in flight on its own, so that other batches that make progress don't hide a stuck one.
+// This file detects that a device hangs: a kernel doesn't end, or its completion doesn't arrive. It checks each batch
+// in flight separately, so that other batches that make progress don't hide a stuck one.
 
 // flightClock measures how long a batch has been at the head of its streams. Pipeline.mu guards it.
 type flightClock struct {
 	since   time.Time     // when the batch reached the head
 	ran     time.Duration // Pipeline.ran at that time
-	waiting bool          // the submission waits for scratch that another batch holds; that batch is judged instead
+	waiting bool          // the submission waits for scratch that another batch holds; only that other batch can exceed its bound
 }
 
 // InFlightBatch describes the batch that has been at the head of its streams for longest. It is zero if no batch is in flight.
@@ -73,7 +73,7 @@ type runClock struct {
 }
 
 // tick returns how long the process has run since the last tick, at most two intervals. A longer gap means that the
-// process was stopped, suspended or starved of CPU time, which says nothing about the device.
+// process was stopped, suspended or starved of CPU time, so it doesn't count against the device.
 func (c *runClock) tick(now time.Time) time.Duration {
 	ran := min(now.Sub(c.last), 2*c.every)
 	c.last = now
@@ -212,8 +212,8 @@ func (p *Pipeline) checkDevice(timeout time.Duration) error {
 	}
 }
 
-// hangError returns the error for a device on which f doesn't complete and whose check returned answer. If the device
-// reports that it is lost, the error keeps that.
+// hangError returns the error for a device on which f doesn't complete. answer is the result of its check. If the
+// device reports that it is lost, the returned error wraps that loss.
 func (p *Pipeline) hangError(f InFlightBatch, answer error) error {
 	names := make([]string, len(p.cfg.Operators))
 	for i, op := range p.cfg.Operators {

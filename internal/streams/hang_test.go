@@ -33,7 +33,7 @@ func hangingSim(t *testing.T, o sim.Options) *sim.Device {
 	return d
 }
 
-// hangingPipeline creates a pipeline whose Close doesn't touch the device.
+// hangingPipeline creates a pipeline with a Close that doesn't touch the device.
 func hangingPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
 	t.Helper()
 	cfg.BatchBytes, cfg.BatchPayloads, cfg.ScratchLimit = 100<<10, 100, 64<<20
@@ -190,8 +190,8 @@ func (e endless) Run(rows []byte, offsets []uint32, _, _ []byte, _ device.Parall
 	return nil
 }
 
-// hangingHost returns a host device whose kernels hang on payloads that begin with '!'. A call that waits for a stuck
-// stream waits until the end of the test.
+// hangingHost returns a host device with kernels that hang on payloads that begin with '!'. A call that waits for a
+// stuck stream waits until the end of the test.
 func hangingHost(t *testing.T, list string) (device.Device, []operator.Operator) {
 	t.Helper()
 	op := endless{operators(t, list)[0], '!', make(chan struct{})}
@@ -209,8 +209,8 @@ func hangingHost(t *testing.T, list string) (device.Device, []operator.Operator)
 	return d, []operator.Operator{op}
 }
 
-// A kernel doesn't end. Its batch and those behind it come back, a submission that waits for its scratch returns, and
-// Close waits for nothing and frees nothing that the kernel may still write to.
+// A kernel doesn't end. Its batch and those behind it come back, and a submission that waits for its scratch returns.
+// Close waits for nothing and frees no memory that the kernel may still write to.
 func TestAKernelThatDoesNotEnd(t *testing.T) {
 	shared := streams.Triple // the kernel hangs on a shared stream
 	shared.CopiesFrom, shared.SharedFrom = 0, 400<<10
@@ -255,7 +255,7 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	}
 }
 
-// A call to a hung device may not return. The submission that made it is judged like a batch in flight: the other
+// A call to a hung device may not return. The submission that made it is treated like a batch in flight: the other
 // batches come back, and Close doesn't wait for it.
 func TestASubmissionThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestCloseOfADeviceThatHangs(t *testing.T) {
 	}
 }
 
-// Batches that wait for others in a queue are not late. Only the first of the queue is judged, from the time when it
+// Batches that wait for others in a queue are not late. Only the first of the queue is checked, from the time when it
 // reached the head. Here sixteen batches of 5 s each follow each other, which takes longer than the longest bound.
 func TestAQueueOfSlowBatchesIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ var next = [...][]phase{
 	done:     {free, filling},
 }
 
-// route is the streams for a batch's stages. All three are the same stream, or there is one for each engine.
+// route holds the streams for a batch's stages. All three are the same stream, or there is one for each engine.
 type route struct{ in, kern, out device.Stream }
 
 func (r route) drain() error {
@@ -57,7 +57,7 @@ type lane struct {
 
 	copiedOut time.Duration // latest known end of a copy out; guarded by Pipeline.mu
 	ownFree   time.Duration // when the latest timed batch left the lane's own stream; guarded by Pipeline.mu
-	behind    uint64        // token of the batch at whose timing the next copy in on the lane's own stream had not ended; guarded by Pipeline.timing
+	behind    uint64        // token of a batch: when it was timed, the next copy in on the lane's own stream had not ended; guarded by Pipeline.timing
 }
 
 // state returns the state of the lane as a whole, derived from its batches.

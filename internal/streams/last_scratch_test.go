@@ -33,8 +33,8 @@ func (p *hoardingPool) Trim(keep int64) error {
 	return p.Pool.Trim(keep)
 }
 
-// TestLoneBatchGetsTheScratchOfUnusedPieces: with nothing else in flight, no batch frees scratch, and only the pool's
-// unused pieces are left.
+// TestLoneBatchGetsTheScratchOfUnusedPieces checks a batch that is alone in flight. No other batch frees scratch, and
+// only the pool's unused pieces are left.
 func TestLoneBatchGetsTheScratchOfUnusedPieces(t *testing.T) {
 	ops := operators(t, "minhash?hashes=4")
 	p := newPipeline(t, hoard{openSim(t, sim.Options{})}, streams.Config{Operators: ops})

@@ -21,7 +21,7 @@ const (
 	modelDone     // in Completed, or received
 )
 
-// modelBatch is what the model knows about a batch that the caller owns or that is in flight.
+// modelBatch is the model's data about a batch that the caller owns or that is in flight.
 type modelBatch struct {
 	batch    *streams.Batch
 	state    modelState
@@ -167,7 +167,7 @@ func (m *model) release(b *modelBatch) {
 	}
 }
 
-// turn stalls a lane's stream or resumes it.
+// turn closes or opens the gate of a lane's stream.
 func (m *model) turn(lane int) {
 	if open := m.stalled[lane]; open != nil {
 		open()

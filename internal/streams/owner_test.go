@@ -25,7 +25,7 @@ const (
 	ownedByReceiver
 )
 
-// traffic runs many goroutines on one pipeline, with a ledger of who owns each batch. Every change of owner is entered
+// traffic runs many goroutines on one pipeline and records the owner of each batch. Every change of owner is recorded
 // before the call that gives the batch away, or after the call that returns it.
 type traffic struct {
 	t       *testing.T
@@ -84,7 +84,7 @@ func (tr *traffic) fill(random *rand.Rand) {
 	}
 }
 
-// touch calls f unless the pipeline is about to be closed: the caller of Close must ensure that nobody fills or reads
+// touch calls f unless the pipeline is about to be closed. The caller of Close must ensure that nobody fills or reads
 // batches.
 func (tr *traffic) touch(f func()) {
 	tr.hands.RLock()

@@ -48,8 +48,8 @@ type Config struct {
 	// Deadline bounds how long a batch may be in flight. The zero Deadline sets no bound.
 	Deadline Deadline
 
-	// Ranges names batches and their stages on a profiler's timeline, if the device is a device.Ranger. Each stage then
-	// takes a device call of its own instead of one call per batch.
+	// Ranges names batches and their stages on a profiler's timeline, if the device is a device.Ranger. Each stage is
+	// then a separate device call, instead of one call per batch.
 	Ranges bool
 
 	// Copies forces every batch to be copied, even if kernels could use it in place. On a CPU, where every batch would
@@ -74,9 +74,9 @@ type Pipeline struct {
 	started  time.Duration
 
 	freeSlots     chan struct{}   // one token per free batch
-	completed     chan *Batch     // has room for every slot, so sending never blocks
-	toPoll        chan polled     // batches whose event must be polled; has room for every slot
-	pendingQueues []device.Stream // queues whose oldest batch has not completed; used by sweep only
+	completed     chan *Batch     // has capacity for every slot, so sending never blocks
+	toPoll        chan polled     // batches whose event must be polled; has capacity for every slot
+	pendingQueues []device.Stream // queues with an incomplete oldest batch; used by sweep only
 	stop          context.CancelFunc
 	goroutines    sync.WaitGroup // goroutines that complete batches
 	pollers       sync.WaitGroup // submissions that poll for the completion of their batch
@@ -85,11 +85,11 @@ type Pipeline struct {
 
 	mu       sync.Mutex
 	changed  *sync.Cond // signals that a batch completed or was released, or that the pipeline is over
-	err      error      // why the pipeline accepts no more batches
+	err      error      // why the pipeline no longer accepts batches
 	number   uint64     // number of batches acquired so far
 	inHand   int        // batches acquired and not released
 	inFlight int
-	starved  int    // batches in flight whose submission waits for scratch
+	starved  int    // submissions that wait for scratch
 	ended    uint64 // number of batches that have left flight
 	progress time.Time
 	closed   bool
@@ -100,7 +100,7 @@ type Pipeline struct {
 	engineFree [NumEngines]time.Duration // when each engine finished the latest work placed in the timeline
 	activity   activity
 
-	untimed []*Batch   // completed batches whose timestamps are still to be read, in order of completion; guarded by mu
+	untimed []*Batch   // completed batches with unread timestamps, in order of completion; guarded by mu
 	timing  sync.Mutex // held while timestamps are read
 	copies  []copyIn   // see place.go; guarded by timing
 	behind  uint64     // like lane.behind, for the shared copy-in stream; guarded by timing
@@ -190,11 +190,11 @@ func (p *Pipeline) Epoch() time.Time { return p.dev.Epoch() }
 func (p *Pipeline) Completed() <-chan *Batch { return p.completed }
 
 // Over returns a channel that is closed when the pipeline stops accepting batches, because the device is lost or the
-// pipeline was closed. Err tells which.
+// pipeline was closed. Err returns the reason.
 func (p *Pipeline) Over() <-chan struct{} { return p.over }
 
-// Err returns why the pipeline accepts no more batches: ErrClosed or an error that wraps device.ErrLost. It returns nil
-// while the pipeline works.
+// Err returns why the pipeline no longer accepts batches: ErrClosed or an error that wraps device.ErrLost. It returns
+// nil while the pipeline works.
 func (p *Pipeline) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -291,7 +291,7 @@ func (b *Batch) Release() {
 		p.progress = time.Now()
 	}
 	p.changed.Broadcast()
-	p.freeSlots <- struct{}{} // the channel has room for every batch, so this never blocks
+	p.freeSlots <- struct{}{} // the channel has capacity for every batch, so this never blocks
 }
 
 // Again takes back a completed batch in order to submit the same payloads once more, as if they had just been appended.
@@ -331,7 +331,7 @@ func (p *Pipeline) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Ended says whether err is the end of a pipeline: its device is lost, or one of them is closed.
+// Ended reports whether err is the end of a pipeline: its device is lost, or one of them is closed.
 func Ended(err error) bool {
 	return errors.Is(err, device.ErrLost) || errors.Is(err, ErrClosed) || errors.Is(err, device.ErrClosed)
 }

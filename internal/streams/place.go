@@ -56,9 +56,9 @@ func (p *Pipeline) timeUpTo(b *Batch) {
 	}
 }
 
-// nextUntimed returns the next batch whose timestamps are to be read, and its predecessor. It returns nil if b has been
-// timed, or if b is nil and all batches have been timed. It lists in p.copies the copies in that may have ended, in
-// order of submission.
+// nextUntimed returns the next batch with unread timestamps, and its predecessor. It returns nil if b has been timed,
+// or if b is nil and all batches have been timed. It lists in p.copies the copies in that may have ended, in order of
+// submission.
 func (p *Pipeline) nextUntimed(b *Batch) (*Batch, predecessor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,8 +81,8 @@ func (p *Pipeline) nextUntimed(b *Batch) (*Batch, predecessor) {
 // onDevice reports whether the batch is in flight with all its work enqueued. The caller holds p.mu.
 func (b *Batch) onDevice() bool { return b.phase == inFlight && !b.submitting }
 
-// readTimestamps reads the timestamps of b, whose predecessor is after, and keeps in p.copies those copies that have
-// ended. The caller holds p.timing.
+// readTimestamps reads the timestamps of b. The parameter after is b's predecessor. In p.copies it keeps only the
+// copies that have ended. The caller holds p.timing.
 func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimestamps, err error) {
 	if p.copies, err = p.readCopies(b); err != nil {
 		return last, err
@@ -106,8 +106,8 @@ func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimesta
 	return last, err
 }
 
-// readCopies returns those of p.copies that ended no later than b's own copy, in order of their ends. It returns none
-// if b's copy has already been placed. Copies that ended later stay unplaced until a later batch is timed, because
+// readCopies returns the copies in p.copies that ended no later than b's own copy, in order of their ends. It returns
+// none if b's copy has already been placed. Copies that ended later stay unplaced until a later batch is timed, because
 // copies that were not queried may have ended between b's copy and theirs.
 func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	ended = p.copies[:0]
@@ -135,8 +135,8 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	return ended[:own+1], nil
 }
 
-// queuedBehind returns where the queue of b's copy in records the batch at whose timing a copy had not ended. The
-// caller holds p.timing.
+// queuedBehind returns a pointer to the behind field for the queue of b's copy in (see lane.behind). The caller holds
+// p.timing.
 func (b *Batch) queuedBehind() *uint64 {
 	if b.route.in == b.pipe.shared.in {
 		return &b.pipe.behind
@@ -166,7 +166,7 @@ func (c *copyIn) measure() (err error) {
 	return err
 }
 
-// timed enters the timestamps of b, the first of p.untimed, into its record. It skips b if they could not be read.
+// timed adds the timestamps of b, the first of p.untimed, to its record. It skips b if they could not be read.
 func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +176,7 @@ func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	}
 	b.untimed = false
 	p.untimed = slices.Delete(p.untimed, 0, 1)
-	// No stage that is still to come can have started before the oldest batch in flight was submitted.
+	// No later stage can have started before the oldest batch in flight was submitted.
 	horizon := b.lane.copiedOut
 	for _, other := range p.slots {
 		if (other.phase == inFlight || other.untimed) && !p.activity.crowded() {
@@ -191,7 +191,7 @@ func (p *Pipeline) placeCopies() {
 	for _, c := range p.copies {
 		b := c.batch
 		if !b.untimed && !b.onDevice() || b.token != c.token {
-			continue // it was released meanwhile
+			continue // it was released in between
 		}
 		b.copied = true
 		b.filledBy(c.span.Start)
@@ -211,7 +211,7 @@ func (b *Batch) filledBy(start time.Duration) {
 	fill.Start = min(fill.Start, fill.End)
 }
 
-// place enters the stages after the copy in. The caller holds p.mu.
+// place adds the stages after the copy in to the timeline. The caller holds p.mu.
 func (p *Pipeline) place(b *Batch, last lateTimestamps) {
 	l := b.lane
 	if b.inPlace {
@@ -234,7 +234,7 @@ func (p *Pipeline) place(b *Batch, last lateTimestamps) {
 	}
 }
 
-// note enters a stage into the batch's record and into the engine's busy time.
+// note adds a stage to the batch's record and to the engine's busy time.
 func (b *Batch) note(stage Stage, span Span) {
 	b.record.Stages[stage] = span
 	b.pipe.activity.add(Engine(stage-CopyIn), span)

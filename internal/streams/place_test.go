@@ -95,8 +95,8 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	}
 }
 
-// unevenPipeline returns a pipeline on which a batch's stages take very different times. Batches of up to inPlace bytes
-// are not copied.
+// unevenPipeline returns a pipeline on which the stages of batches take very different times. Batches of up to inPlace
+// bytes are not copied.
 func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule, inPlace int) (*sim.Device, *streams.Pipeline) {
 	slow := sim.Cost{Latency: time.Microsecond, BytesPerSecond: 2e8}
 	d := openSim(t, sim.Options{Seed: seed, MostInPlace: inPlace, Cost: sim.Model{

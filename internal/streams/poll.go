@@ -35,7 +35,7 @@ func (p *Pipeline) spin(f polled) {
 			continue
 		}
 		if p.schedule.Completion == ByAdaptivePolling {
-			p.toPoll <- f // there is room for every batch, so this never blocks
+			p.toPoll <- f // the channel has capacity for every batch, so this never blocks
 		} else if err := f.out.Notify(f.token); err != nil {
 			p.abandon(f, err)
 		}
@@ -100,7 +100,7 @@ func (p *Pipeline) poll(f polled) bool {
 	return true
 }
 
-// abandon fails a batch whose completion can't be determined, once nothing uses its buffers.
+// abandon fails a batch, once nothing uses its buffers, if its completion can't be determined.
 func (p *Pipeline) abandon(f polled, err error) {
 	drained := p.drain(f.batch.lane)
 	if lost := p.dev.Err(); lost != nil {

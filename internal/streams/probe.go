@@ -36,9 +36,10 @@ type known struct {
 	want     [][]byte // per operator: one record for each payload, back to back
 }
 
-// probing is where a probe's batch comes back, so that it isn't taken for a batch of payloads. Pipeline.mu guards it.
+// probing receives a probe's batch when it completes, so that it isn't taken for a batch of payloads. Pipeline.mu
+// guards it.
 type probing struct {
-	back      chan struct{} // receives once the batch has completed; has room for one value
+	back      chan struct{} // receives once the batch has completed; buffered
 	abandoned bool          // the probe has given up, so the batch releases itself
 }
 
@@ -76,9 +77,10 @@ func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 	return p.Lose("probe", err)
 }
 
-// Lose ends the pipeline because its device doesn't work, although the device itself doesn't report that. Everything in
-// flight comes back with the error that Lose returns, which wraps device.ErrLost and is Err from then on. If the
-// pipeline is already over, Lose changes nothing and returns Err. The parameter call names what detected the fault.
+// Lose ends the pipeline because its device doesn't work, although the device itself doesn't report that. Every batch
+// in flight comes back with the error that Lose returns. That error wraps device.ErrLost, and Err returns it from then
+// on. If the pipeline is already over, Lose changes nothing and returns Err. The parameter call names the check that
+// detected the fault.
 func (p *Pipeline) Lose(call string, why error) error {
 	lost := why
 	if !errors.Is(why, device.ErrLost) {

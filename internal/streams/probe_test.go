@@ -17,7 +17,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// lying is an operator whose results are wrong once lies is set.
+// lying is an operator that gives wrong results once lies is set.
 type lying struct {
 	device.HostKernel
 	lies *atomic.Bool
@@ -146,7 +146,7 @@ func TestProbeThatFailsLosesTheDevice(t *testing.T) {
 			if again := p.Probe(t.Context()); !errors.Is(again, device.ErrLost) {
 				t.Errorf("the next probe says %v", again)
 			}
-			if err := p.Close(); err != nil { // the goroutine that noticed the loss has told the observer by then
+			if err := p.Close(); err != nil { // by now the goroutine that noticed the loss has notified the observer
 				t.Error(err)
 			}
 			if !slices.Contains(seen.kinds, "lost") {

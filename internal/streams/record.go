@@ -41,7 +41,7 @@ type Span struct {
 // Duration returns the length of the span.
 func (s Span) Duration() time.Duration { return s.End - s.Start }
 
-// CloseReason is why a batch stopped filling.
+// CloseReason is the reason why a batch stopped filling.
 type CloseReason uint8
 
 // The close reasons. Metrics use the same names.
@@ -84,7 +84,7 @@ type Record struct {
 
 // Observer receives the events of a pipeline. A pipeline makes one call at a time. Methods must not block.
 type Observer interface {
-	// DeviceError reports that a device call failed. The kind is one of those that device.Kind returns, or KindProbe.
+	// DeviceError reports that a device call failed. The kind is one that device.Kind returns, or KindProbe.
 	DeviceError(deviceID, kind string)
 }
 
@@ -106,7 +106,7 @@ type Stats struct {
 	Progress   time.Time                 // when a batch last changed its state
 }
 
-// LaneCounts counts lanes by state.
+// LaneCounts holds the number of lanes in each state.
 type LaneCounts struct {
 	Free     int // nothing is filling or on the device; results may still be read
 	Filling  int // a batch is filling and none is on the device

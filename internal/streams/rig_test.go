@@ -37,8 +37,8 @@ func openHost(t testing.TB) device.Device {
 	return d
 }
 
-// openCopyingHost opens a host device whose batches must be copied, like a GPU's. Its tracker knows the order of
-// streams, and its streams are goroutines, unlike those of sim.
+// openCopyingHost opens a host device that must copy batches, like a GPU. Its tracker knows the order of streams, and
+// its streams are goroutines, unlike those of sim.
 func openCopyingHost(t testing.TB) device.Device {
 	t.Helper()
 	d := openHost(t)

@@ -103,7 +103,7 @@ func TestCloseWhileBatchesWaitForScratch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
 		s := starve(t, d, 3, streams.Config{})
-		if err := s.Close(); err != nil { // the gate gives way to it
+		if err := s.Close(); err != nil { // closes despite the closed gate
 			t.Errorf("Close: %v", err)
 		}
 		for _, err := range s.results() {
@@ -145,7 +145,7 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 }
 
 // A batch may come back before its stream has freed its scratch, which happens after the event at the end of its copy
-// out. The next batch waits for that instead of failing for lack of memory.
+// out. The next batch waits for the free instead of failing for lack of memory.
 func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
 	own := streams.Schedule{Name: "lane's own stream", Buffers: 1, Completion: streams.ByAdaptivePolling}
 	mixed := streams.Schedule{Name: "shared streams for copies", Buffers: 1, Topology: streams.StreamBySize, SharedFrom: 1 << 30, Completion: streams.ByAdaptivePolling}

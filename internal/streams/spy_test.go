@@ -9,7 +9,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// spy is a device that gives a test access to what a pipeline gets from it.
+// spy is a device that gives a test access to the objects that a pipeline uses.
 type spy struct {
 	device.Device
 
@@ -33,7 +33,7 @@ func (s *spy) NewStream(name string) (device.Stream, error) {
 	return made, err
 }
 
-// mappingSpy is a spy on a device whose kernels can access host memory.
+// mappingSpy is a spy on a device with kernels that can access host memory.
 type mappingSpy struct {
 	*spy
 	device.Mapper
@@ -101,7 +101,7 @@ func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 	return s
 }
 
-// checked is a device whose Check returns what the test chooses.
+// checked is a device with a Check that returns an error of the test's choice.
 type checked struct {
 	device.Device
 	answer  error

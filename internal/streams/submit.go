@@ -34,7 +34,7 @@ func (b *Batch) Submit(why CloseReason) error {
 	case !f.until.IsZero():
 		p.spin(*f)
 	default:
-		p.toPoll <- *f // there is room for every batch, so this never blocks
+		p.toPoll <- *f // the channel has capacity for every batch, so this never blocks
 	}
 	return err
 }
@@ -61,8 +61,8 @@ func (b *Batch) submit(why CloseReason) (*polled, error) {
 	return nil, err
 }
 
-// plan lays out the operators' results and returns what the launches need: the scratch of the most demanding operator,
-// since operators run one after another, and result space for all.
+// plan lays out the operators' results and returns the memory that the launches need: the scratch of the most demanding
+// operator, since operators run one after another, and result space for all.
 func (b *Batch) plan() (device.Needs, error) {
 	all := device.Needs{InPlace: b.mappedIn.Bytes > 0 && !b.copies}
 	shape := b.shape()
@@ -84,8 +84,8 @@ func (b *Batch) plan() (device.Needs, error) {
 	return all, nil
 }
 
-// enqueue puts the stages on the batch's streams, in one device call if nothing has to come between them. Between two
-// calls the host could be interrupted while the device waits.
+// enqueue puts the stages on the batch's streams. It makes one device call unless something has to come between the
+// stages, because the host could be interrupted between two calls while the device waits.
 func (b *Batch) enqueue() error {
 	needs, err := b.plan()
 	if err != nil {
@@ -233,8 +233,8 @@ func (b *Batch) endOf(stage Stage, s device.Stream) error {
 	return s.Synchronize()
 }
 
-// allocScratch allocates bytes in the order of the kernels' stream. If there is no room, it waits for other batches to
-// free theirs. The caller holds lane.submitting meanwhile, so at most one batch per lane waits.
+// allocScratch allocates scratch in the order of the kernels' stream. If there is none, it waits until other batches
+// free theirs. The caller holds lane.submitting during the wait, so at most one batch per lane waits.
 func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 	if bytes == 0 {
 		return device.Memory{}, nil

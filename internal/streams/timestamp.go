@@ -40,11 +40,11 @@ func (b *Batch) when(m timestamp) (time.Duration, error) {
 	return b.read[m].at, nil
 }
 
-// predecessor says when a batch reaches the head of its lane's own stream: when the batch before it has left that
+// predecessor tells when a batch reaches the head of its lane's own stream: when the previous batch has left that
 // stream.
 type predecessor struct {
-	batch *Batch    // the batch before, if its timestamps are still to be read; nil if at is known
-	token uint64    // which submission of that batch
+	batch *Batch    // the previous batch, if its timestamps are still to be read; nil if at is known
+	token uint64    // the submission of that batch
 	left  timestamp // its last event on the lane's own stream
 
 	at time.Duration // if batch is nil: when the stream became free; 0 for a batch that doesn't use it

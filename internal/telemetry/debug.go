@@ -9,13 +9,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// The range and the default of the parameter seconds of /trace.
+// The range and the default of the query parameter seconds of /trace.
 const (
 	maxTraceSeconds     = 3600
 	defaultTraceSeconds = 10
 )
 
-// Debug holds what the debug pages show.
+// Debug holds the sources of the debug pages.
 type Debug struct {
 	Timeline *Timeline
 	Build    Build

@@ -25,9 +25,9 @@ func readsText(pattern string) bool {
 	return pattern == "GET /healthz" || pattern == "GET /readyz" || strings.HasPrefix(pattern, "/debug/pprof/")
 }
 
-// withFailures converts all error responses of next to failures, whoever created them, and turns a panic into one as
-// well. It logs a panic with its stack. If the response has already begun, it aborts the connection instead, so that
-// the client doesn't take the response for complete.
+// withFailures converts all error responses of next to failures, including those of net/http, and also a panic. It logs
+// a panic with its stack. If the response has already begun, it aborts the connection instead, so that the client
+// doesn't take the response for complete.
 func withFailures(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &answer{ResponseWriter: w, request: r}

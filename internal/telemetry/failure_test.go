@@ -73,7 +73,7 @@ func TestErrorsAreJSON(t *testing.T) {
 	}
 }
 
-// TestTextStaysText: errors for probes and Go's tools are text.
+// TestTextStaysText checks that errors for probes and Go's tools are text.
 func TestTextStaysText(t *testing.T) {
 	m, _ := observed(t)
 	var p patient

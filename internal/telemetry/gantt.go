@@ -30,8 +30,8 @@ const (
 
 // RenderGantt draws the part of the timeline in which a device's engines overlapped most, in ASCII and at most width
 // columns (limited to the range from 40 to 500). The drawing has one row per engine, with each batch as a run of one
-// digit or letter, a row that shows overlap, and a time axis. If no batch has been on a device yet, it writes one line
-// that says so.
+// digit or letter, a row that shows overlap, and a time axis. If no batch has been on a device yet, RenderGantt writes
+// a line that says so.
 func (t *Timeline) RenderGantt(w io.Writer, width int) error {
 	s, ok := t.busiest()
 	if !ok {
@@ -53,7 +53,7 @@ func (t *Timeline) RenderGantt(w io.Writer, width int) error {
 	return err
 }
 
-// legend explains which mark represents which batch.
+// legend lists the mark and number of each batch.
 func (s stretch) legend() string {
 	n := len(s.records)
 	first, last := s.records[0].Batch, s.records[n-1].Batch
@@ -138,7 +138,7 @@ func writeRow(out *bytes.Buffer, name string, row []byte) {
 	fmt.Fprintf(out, "%-*s|%s|\n", ganttNameWidth, name, row)
 }
 
-// ganttTick is the minimum number of columns between two ticks of the axis, which leaves room for a number.
+// ganttTick is the minimum number of columns between two ticks of the axis. That is enough for a number.
 const ganttTick = 8
 
 // writeAxis draws the time since the start of the stretch, with ticks at round numbers.

@@ -122,8 +122,8 @@ func TestLiveGoesOnFromItsCursor(t *testing.T) {
 	}
 }
 
-// TestLiveIsBounded: the response has the newest batches and the number of missing ones, including those that were
-// dropped.
+// TestLiveIsBounded checks that the response has the newest batches and the number of missing ones, including dropped
+// batches.
 func TestLiveIsBounded(t *testing.T) {
 	line := telemetry.NewTimeline(2000)
 	for _, r := range pipelined("GPU-1", 5000, 4) {

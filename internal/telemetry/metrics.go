@@ -1,5 +1,5 @@
-// Package telemetry exports what the worker does: Prometheus metrics, health, the timeline of batches, and the HTTP
-// servers for them.
+// Package telemetry exports the worker's state and events: Prometheus metrics, health, the timeline of batches, and the
+// HTTP servers for them.
 //
 // Packages streams and ingest don't depend on it. The worker passes them a Metrics and a Timeline as observers, and
 // telemetry reads their state through small functions. Start reading with this file, then health.go and timeline.go.
@@ -27,10 +27,10 @@ type Build struct {
 	GoVersion string // version of the Go compiler
 }
 
-// Metrics counts what the worker does. It implements Observer and ingest.Observer. Those calls allocate no
-// memory once a device is known. All methods are safe for concurrent use.
+// Metrics counts the worker's events. It implements Observer and ingest.Observer. Those calls allocate no memory once a
+// device is known. All methods are safe for concurrent use.
 //
-// Metrics of a device have the label device, whose value is the GPU's UUID or "host". Metrics of messages don't have
+// Metrics of a device have the label device, with the GPU's UUID or "host" as its value. Metrics of messages don't have
 // that label, because a dead letter may never have reached a device.
 type Metrics struct {
 	registry *prometheus.Registry

@@ -131,7 +131,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"scratch_allocations_total", "device=host", 7}, {"redeliveries_total", "", 1}, {"consumer_pending", "", 42},
 		{"device_errors_total", "device=host,kind=out_of_memory", 1}, {"device_errors_total", "device=host,kind=lost", 0},
 		{"device_fallback", "", 1}, {"nats_reconnects_total", "", 1}, {"build_info", "commit=abc,goversion=go1.26,version=v0.0.0", 1},
-		// Ours:
+		// The worker's own metrics:
 		{"pageable_bytes", "device=host", 4096}, {"scratch_limit_bytes", "device=host", 1 << 30},
 		{"scratch_allocation_failures_total", "device=host", 2},
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5}, {"held_back_payloads", "", 2},

@@ -63,7 +63,7 @@ func (d deviceTimeline) engineBars() (bars []bar) {
 // unusual is the multiple of its stage's median above which a bar is ignored.
 const unusual = 4
 
-// usual returns the bars that took about as long as is usual for their stage.
+// usual returns the bars with about the usual duration for their stage.
 func usual(bars []bar) []bar {
 	var times [inflight.NumStages][]time.Duration
 	for _, b := range bars {

@@ -23,7 +23,7 @@ type Timeline struct {
 	made    time.Time
 }
 
-// trackedDevice is what a timeline knows about a device.
+// trackedDevice is a timeline's data about a device.
 type trackedDevice struct {
 	id    string
 	name  string
@@ -82,7 +82,7 @@ func (t *Timeline) BatchDone(r *inflight.Record) {
 	t.done++
 }
 
-// AddBatch adds a batch whose results nothing publishes.
+// AddBatch adds a batch that has no published results.
 func (t *Timeline) AddBatch(r *streams.Record) { t.BatchDone(&inflight.Record{Record: *r}) }
 
 func (s *sums) add(r *inflight.Record) {

@@ -37,7 +37,7 @@ func (m micros) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(m)/1e3, 'f', 3, 64), nil
 }
 
-// batchArgs holds what a viewer shows for a batch.
+// batchArgs holds the details that a viewer shows for a batch.
 type batchArgs struct {
 	Payloads int    `json:"payloads"`
 	Bytes    int    `json:"bytes"`

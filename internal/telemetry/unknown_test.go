@@ -6,8 +6,8 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestADeviceThatNobodyToldOfHasTheClockOfTheFirst: the batches of a device without AddDevice are on the first device's
-// axis.
+// TestADeviceThatNobodyToldOfHasTheClockOfTheFirst checks that the batches of a device without AddDevice are on the
+// first device's time axis.
 func TestADeviceThatNobodyToldOfHasTheClockOfTheFirst(t *testing.T) {
 	line := telemetry.NewTimeline(100)
 	line.AddDevice("GPU-1", "one", epoch.Add(2*ms))

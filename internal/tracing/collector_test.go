@@ -21,7 +21,7 @@ import (
 	"millrace/internal/tracing"
 )
 
-// received is what a collector has received.
+// received holds the spans that a collector has received.
 type received struct {
 	collector.UnimplementedTraceServiceServer
 	mu       sync.Mutex

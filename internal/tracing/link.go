@@ -48,7 +48,7 @@ func contextOf(p inflight.Payload) api.SpanContext {
 	return api.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier(p.Header)))
 }
 
-// carrier reads NATS headers, whose names keep the case that the publisher used: lower case as in the standard, or
+// carrier reads NATS headers. Their names keep the case that the publisher used: lower case as in the standard, or
 // capitalized as in Go's HTTP library.
 type carrier map[string][]string
 

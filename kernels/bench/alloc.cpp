@@ -12,7 +12,7 @@ namespace yardstick {
 
 namespace {
 
-// The same sequence of sizes in every run and for every mode.
+// Generates the same sequence of sizes in every run and for every mode.
 class Sizes {
 public:
     Sizes(uint64_t least, uint64_t most) : least_(least), choices_(most - least + 1) {}
@@ -28,7 +28,7 @@ struct Lane {
     Event done;
 };
 
-// Mixes the words via the scratch, and also writes the last byte of the scratch.
+// Mixes the words through the scratch, and also writes the last byte of the scratch.
 void mix_through(const Session &session, const Slot &slot, cudaStream_t stream, uint8_t *scratch, uint64_t scratch_bytes,
                  uint32_t rounds) {
     uint8_t *last = scratch_bytes > slot.bytes ? scratch + scratch_bytes - 1 : nullptr;

@@ -1,4 +1,4 @@
-// completion: how soon, and at what cost, the host learns that an empty kernel has finished.
+// completion: the time and the cost until the host learns that an empty kernel has finished.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ private:
     int fd_;
 };
 
-// One launch, until the host knows that it has finished.
+// One launch, until the host has detected that it has finished.
 using Round = std::function<void(cudaStream_t)>;
 
 Round by_event(Wait wait) {

@@ -5,7 +5,7 @@
 
 namespace yardstick {
 
-// The request is invalid; the message says what is allowed. Nothing was done, and further requests may follow.
+// The request is invalid; the message lists the permitted values. Nothing was done, and further requests may follow.
 struct BadRequest : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -41,7 +41,7 @@ void run(Case *way, cudaStream_t stream, cudaEvent_t done, const SmallBatch &bat
     way->enqueue.push_back(enqueued - start);
 }
 
-// Checks the output: the kernels have added their numbers to each byte of the input.
+// Checks that the kernels have added their numbers to each byte of the input.
 void check_sums(const SmallWork &work, const SmallBatch &batch, const char *name) {
     uint32_t sum = 0;
     for (uint32_t k = 0; k < work.kernels; k++) sum += batch.add + k;

@@ -47,7 +47,7 @@ private:
     std::map<std::string, uint64_t> values_;
 };
 
-// Parses `NAME key=value ...`. Throws BadRequest, whose message says what is allowed.
+// Parses `NAME key=value ...`. Throws BadRequest with a message that lists the permitted values.
 Request parse(const std::string &line, const std::vector<Form> &forms);
 
 // Describes the valid values of a key: "4 to 268435456, a multiple of 4", "spin|yield".

@@ -65,7 +65,8 @@ public:
         pool_.reset(pool);
         check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
               "cudaMemPoolSetAttribute(ReleaseThreshold)");
-        // Otherwise a slot's stream might have to wait for another one, and the comparison would not measure the calls.
+        // Otherwise a slot's stream might have to wait for another stream, and the comparison would not measure the
+        // calls.
         int off = 0;
         check(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &off),
               "cudaMemPoolSetAttribute(ReuseAllowInternalDependencies)");

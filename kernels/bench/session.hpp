@@ -1,4 +1,4 @@
-// The environment in which a request runs: its GPU, which is current, and the free list of slots.
+// The environment in which a request runs: its GPU, which is the current device, and the free list of slots.
 #pragma once
 
 #include "cuda.hpp"
@@ -21,8 +21,8 @@ struct Session {
     }
 };
 
-// Makes the request's GPU current. Throws BadRequest if there is no GPU with that number, and Failure if there is no
-// GPU at all.
+// Makes the request's GPU the current device. Throws BadRequest if there is no GPU with that number, and Failure if
+// there is no GPU at all.
 Session open_session(const Request &request, FreeList &free_list);
 
 } // namespace yardstick

@@ -10,8 +10,8 @@
 
 namespace yardstick {
 
-// What differs between small batches: how much of the slot they use, and what the first kernel adds to each byte.
-// Kernel k adds `add` + k, so the expected output follows from the input.
+// The properties in which small batches differ: the bytes of the slot that they use, and the number that the first
+// kernel adds to each byte. Kernel k adds `add` + k, so the expected output follows from the input.
 struct SmallBatch {
     uint64_t bytes; // 1 to the size of the slot
     uint32_t add;

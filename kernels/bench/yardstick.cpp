@@ -46,7 +46,7 @@ Status serve(const std::string &line, FreeList &free_list) {
 }
 
 // Reads a line without its end. Returns false at the end of the input. It truncates a line that is too long, but the
-// rest is still longer than any request may be.
+// result is still longer than any valid request.
 bool read_line(std::string *line) {
     line->clear();
     int c;

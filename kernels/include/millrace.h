@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* The version of everything in this header. Every change increments it, and versions are not compatible: the loader
+/* The version of everything in this header. Every change increments it. Versions are not compatible: the loader
  * refuses a library with a different version. */
 #define MILLRACE_ABI_VERSION 4u
 
@@ -90,7 +90,7 @@ typedef struct millrace_pool_stats {
     uint64_t reserved_high; /* maximum of reserved */
 } millrace_pool_stats;
 
-/* What is known about a ragged batch before it runs. */
+/* The properties of a ragged batch that are known before it runs. */
 typedef struct millrace_shape {
     uint64_t rows;    /* entries of the offsets table minus one; at most 2^31 - 1 */
     uint64_t bytes;   /* total size of the rows; at most 2^31 - 1 */
@@ -157,7 +157,7 @@ typedef struct millrace_api {
 
     /* Opens a GPU. It creates the context, loads every built-in kernel (loading one later could wait for running
      * work), and reserves memory for `completions` (1 to 1048576) outstanding notifications. It returns
-     * MILLRACE_UNAVAILABLE for a GPU for which the library has no code. The message then contains the GPU's compute
+     * MILLRACE_UNAVAILABLE if the library has no code for the GPU. The message then contains the GPU's compute
      * capability and the minimum. */
     int32_t (*device_open)(int32_t ordinal, uint32_t completions, millrace_device **device, millrace_error *error);
 
@@ -166,8 +166,8 @@ typedef struct millrace_api {
     int32_t (*device_close)(millrace_device *device, millrace_error *error);
 
     /* Checks the device with a small operation that has a known result: a copy in, a kernel and a copy out, on a
-     * separate stream. It doesn't wait: it returns MILLRACE_NOT_READY until the answer exists, and a later call
-     * looks for it. It returns MILLRACE_OK if the answer was right, and MILLRACE_LOST if it was wrong or if CUDA
+     * separate stream. It doesn't wait: it returns MILLRACE_NOT_READY until the answer exists, and the caller must
+     * call it again. It returns MILLRACE_OK if the answer was right, and MILLRACE_LOST if it was wrong or if CUDA
      * reports an error. A busy device may take long to answer. */
     int32_t (*device_check)(millrace_device *device, millrace_error *error);
 
@@ -253,14 +253,14 @@ typedef struct millrace_api {
     /* --- completion --- */
 
     /* Adds token to the device's completion queue when the stream reaches this point. It returns
-     * MILLRACE_OUT_OF_MEMORY if as many tokens are outstanding (not reached, or not drained) as device_open was
-     * told. After a sticky fault the token never arrives. */
+     * MILLRACE_OUT_OF_MEMORY if the number of outstanding tokens (not reached, or not drained) has reached the
+     * maximum that was passed to device_open. After a sticky fault the token never arrives. */
     int32_t (*notify)(millrace_stream *stream, uint64_t token, millrace_error *error);
 
     /* Returns a non-blocking eventfd that becomes readable when a token is queued. The device owns it. */
     int32_t (*completion_fd)(millrace_device *device);
 
-    /* Takes up to `room` tokens off the queue, oldest first, without waiting. Returns their number. */
+    /* Removes up to `room` tokens from the queue, oldest first, without waiting. Returns their number. */
     uint32_t (*completion_drain)(millrace_device *device, uint64_t *tokens, uint32_t room);
 
     /* --- for tests and profilers --- */

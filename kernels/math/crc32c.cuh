@@ -35,7 +35,7 @@ MILLRACE_BOTH uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
 struct Crc32cTables {
     // slice[j][v]: the raw CRC of the byte v followed by j zero bytes. Four lookups process four bytes.
     uint32_t slice[4][256];
-    // power[j][v]: x^(8 * v * 256^j) mod P. The product of four of them is any shift of up to 2^32 - 1 bytes.
+    // power[j][v]: x^(8 * v * 256^j) mod P. A product of four of them is a shift by any number of bytes up to 2^32 - 1.
     uint32_t power[4][256];
 };
 
@@ -79,7 +79,7 @@ MILLRACE_BOTH uint32_t crc32c_shift(const uint32_t (*power)[256], uint32_t crc, 
     return crc;
 }
 
-// Returns what the initial value and the final complement add to the raw CRC of a row with that many bytes.
+// Returns the term that the initial value and the final complement add to the raw CRC of a row with that many bytes.
 MILLRACE_BOTH uint32_t crc32c_frame(const uint32_t (*power)[256], uint32_t bytes) {
     return ~crc32c_shift(power, 0xffffffffu, bytes);
 }

@@ -19,7 +19,7 @@ constexpr uint32_t kNoCharacter = 0xffffffffu;
 
 // Returns the position at which the shingle that starts with character `character` ends, or kNoCharacter if there is no
 // such shingle. start(j) returns the position of character j, numbered throughout the batch, or kNoCharacter. row_end
-// is the end of the row, and first tells whether the character is the row's first.
+// is the end of the row, and first is true if the character is the row's first.
 template <class Start>
 MILLRACE_BOTH uint32_t shingle_end(Start start, uint32_t character, uint32_t k, uint32_t row_end, bool first) {
     uint32_t last = start(character + k - 1);

@@ -23,7 +23,7 @@ void CUDART_CB reached(void *argument) {
     notification->next_free = queue->free;
     queue->free = static_cast<uint32_t>(notification - queue->notifications);
     pthread_mutex_unlock(&queue->mutex);
-    // The counter can't overflow before 2^64 - 2 unread signals, so the write can only be interrupted.
+    // The counter overflows only after 2^64 - 2 unread signals, so the only possible error is an interruption.
     uint64_t one = 1;
     while (write(queue->fd, &one, sizeof one) < 0 && errno == EINTR) {
     }

@@ -36,7 +36,7 @@ int32_t check_compute(int ordinal, millrace_error *error) {
                 ordinal, major, minor, least / 10, least % 10);
 }
 
-// Creates the context and the parts of a device object. On failure the caller closes what was created.
+// Creates the context and the parts of a device object. On failure the caller closes the parts that exist.
 int32_t open_parts(millrace_device *device, uint32_t completions, millrace_error *error) {
     if (int32_t s = check_compute(device->ordinal, error)) return s;
     if (int32_t s = use(device, error)) return s;

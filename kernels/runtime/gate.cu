@@ -1,4 +1,4 @@
-// Gates: kernels that stall their stream until the host opens them. For tests.
+// Gates: kernels that stall their stream until the host opens them. Only tests use them.
 #include <string.h>
 
 #include "../system.cuh"
@@ -8,7 +8,7 @@ namespace millrace {
 
 namespace {
 
-// A gate gives way after this time, in nanoseconds of the GPU's clock, so that a failing test ends.
+// A gate opens after this time, in nanoseconds of the GPU's clock, so that a failing test ends.
 constexpr uint64_t kGivesWayAfter = 10ull * 1000 * 1000 * 1000;
 
 __global__ void gate_kernel(GateSlot *slot, uint64_t ticket) {
@@ -19,7 +19,7 @@ __global__ void gate_kernel(GateSlot *slot, uint64_t ticket) {
     __threadfence_system();
 }
 
-// Returns a slot whose gate has finished, or kGates. The caller holds the mutex.
+// Returns the slot of a finished gate, or kGates. The caller holds the mutex.
 uint32_t free_slot(const Gates *gates) {
     for (uint32_t i = 0; i < kGates; i++) {
         if (__atomic_load_n(&gates->slots[i].done, __ATOMIC_ACQUIRE) == gates->tickets[i]) return i;

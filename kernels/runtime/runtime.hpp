@@ -52,7 +52,7 @@ struct Probe {
 int32_t probe_open(Probe *probe, millrace_error *error);
 void probe_close(Probe *probe);
 
-// Asks the next question, or looks for the answer to the pending one. It doesn't wait: it returns MILLRACE_NOT_READY
+// Asks the next question, or checks for the answer to the pending one. It doesn't wait: it returns MILLRACE_NOT_READY
 // until the answer exists, and MILLRACE_LOST if the answer is wrong or CUDA reports an error.
 int32_t probe_ask(Probe *probe, millrace_error *error);
 
@@ -70,8 +70,8 @@ struct Notification {
     uint32_t next_free;
 };
 
-// A bounded queue of tokens, and an eventfd that signals that there are some. A notification reserves an entry from
-// notify until it is drained, so the host function always finds room and never allocates.
+// A bounded queue of tokens, and an eventfd that becomes readable when a token is queued. A notification reserves an
+// entry from notify until it is drained, so the queue is never full for the host function, which never allocates.
 struct Completions {
     pthread_mutex_t mutex;
     int fd;

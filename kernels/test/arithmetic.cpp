@@ -101,7 +101,7 @@ static int check_carries(Random &random) {
         uint32_t word1;
         carries += permute_fast(permutation_words(p), h, &word1) != slow_permute(p, h);
 
-        // Among other hashes, so that the stretch is computed again.
+        // The hash is among others, so that the stretch is computed again.
         alignas(16) uint32_t hashes[64];
         uint32_t first = random.below(8), limit = first + 1 + random.below(56), least = 0xffffffffu;
         for (uint32_t &other : hashes) other = static_cast<uint32_t>(random.next());

@@ -235,7 +235,7 @@ inline uint32_t __reduce_xor_sync(uint32_t mask, uint32_t value) {
     });
 }
 
-// What a persistent kernel shares with the host (system.cuh). The host gets its turn when the kernel pauses.
+// The state that a persistent kernel shares with the host (system.cuh). The host runs when the kernel pauses.
 namespace emulator {
 inline std::function<void()> host_turn;
 inline uint64_t clock; // nanoseconds

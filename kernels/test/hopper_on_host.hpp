@@ -90,7 +90,7 @@ inline void team_barrier(uint32_t barrier, uint32_t threads) {
 
 inline uint32_t cluster_rank() { return blockIdx.x - emulator::first_block; }
 
-// The two halves of the cluster barrier. The threads of a cluster yield where they wait, which is not before they
+// The two halves of the cluster barrier. The threads of a cluster yield when they wait, which is never before they
 // arrive.
 inline void cluster_arrive() {}
 inline void cluster_wait() { emulator::give_way(emulator::State::at_cluster_barrier); }

@@ -17,7 +17,8 @@ using namespace millrace;
 
 using Launch = std::function<void(const PersistentMemory &)>;
 
-// Memory that is aligned like pinned memory and ends after the last byte asked for, so that the sanitizer sees a read past it.
+// Memory that is aligned like pinned memory and ends after the last requested byte, so that the sanitizer detects a
+// read past it.
 struct FreeAligned {
     void operator()(void *memory) const { ::operator delete(memory, std::align_val_t(alignof(MailboxWords))); }
 };
@@ -29,12 +30,13 @@ static Aligned zeroed(size_t bytes) {
     return memory;
 }
 
-// The host's side: posts the payloads in order while the kernel runs, then tells it to end, or forgets it for long.
+// The host's side: posts the payloads in order while the kernel runs, and then either stops the kernel or leaves it
+// idle.
 struct Host {
     std::vector<std::string> payloads;
     uint32_t record_words;
     bool forgets;
-    Aligned mailbox = nullptr; // words, and room for the largest payload in whole vectors
+    Aligned mailbox = nullptr; // words, and space for the largest payload in whole vectors
     std::vector<uint32_t> record = {};
     std::vector<std::vector<uint32_t>> records = {};
 
@@ -69,9 +71,9 @@ struct Host {
     }
 };
 
-// Runs a kernel until it ends, which it must do once it has been told to, or has been idle for long.
+// Runs a kernel until it ends. It must end after it has been stopped or has been idle for the limit.
 static void run(Host *host, uint32_t scratch_words, const Launch &launch) {
-    // Noise, and no more of it than the kernel may use.
+    // Noise, only as much as the kernel may use.
     std::vector<uint4> payload((host->largest() + 15) / kMailboxAlign, uint4{1, 2, 3, 4});
     std::vector<uint32_t> offsets(2, 5), scratch(scratch_words, 6), result(host->record_words, 7);
     host->record.resize(host->record_words);
@@ -115,7 +117,7 @@ static std::string letters(Random &random, uint32_t bytes) {
     return s;
 }
 
-// Payloads of every kind in turn, so that each finds what another has left behind.
+// Returns payloads of every kind in rotation, so that each finds the remains of another kind.
 static std::vector<std::string> mixed_payloads(Random &random) {
     std::vector<std::string> all = {"", "x", "", letters(random, 1024), letters(random, 20000), "end"};
     for (uint32_t bytes = 7; bytes < 80; bytes += 8) all.push_back(letters(random, bytes));
@@ -133,7 +135,7 @@ void check_persistent() {
     run_minhash(&wide, 5, 300);
     run_minhash(&narrow, 24, 3);
 
-    // Forgotten, it ends by itself; launched again, it goes on with the next payload.
+    // An idle kernel ends; after a new launch, it continues with the next payload.
     Host forgetful = {payloads, 1, true};
     uint64_t began = emulator::clock;
     run_crc32c(&forgetful);

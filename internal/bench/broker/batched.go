@@ -10,9 +10,9 @@ import (
 )
 
 // batched is a worker that computes nothing and stores the results of a group of inputs in one batch, with one
-// confirmation for all. It has two shapes. Shared: it acknowledges each input separately and stores several groups at
-// once. Partitioned: each partition has its own consumer, stores one group after the other, and acknowledges a group
-// at once.
+// confirmation for the batch. It has two shapes. Shared: it acknowledges each input separately and stores several
+// groups at once. Partitioned: each partition has its own consumer, stores one group after the other, and acknowledges
+// a group at once.
 type batched struct {
 	client
 	partitioned bool
@@ -22,11 +22,11 @@ type batched struct {
 	settled     atomic.Int64   // groups
 }
 
-// bounds are those of a batch of the worker.
+// bounds are the bounds of a worker's batch.
 type bounds struct{ payloads, bytes int }
 
-// publishers is how many groups a shared worker stores at once. It is the number of partitions, so that the two shapes
-// differ in nothing else.
+// publishers is the number of groups that a shared worker stores at once. It equals the number of partitions, so that
+// the two shapes don't differ in this.
 const publishers = partitions
 
 func (w *batched) ready(ctx context.Context, s *server, l load) (err error) {
@@ -56,7 +56,7 @@ func (w *batched) run(ctx context.Context, l load) error {
 	return w.flush(ctx)
 }
 
-// serve moves the n inputs of the i-th consumer with a pull, a goroutine that makes groups, and publishers.
+// serve moves the n inputs of the i-th consumer with a pull, a goroutine that forms groups, and publishers.
 func (w *batched) serve(g *errGroup, i int, name string, n, publishers, size int) {
 	inputs := make(chan received, inputBuffer)
 	groups := make(chan []jetstream.Msg)
@@ -77,8 +77,9 @@ func (w *batched) serve(g *errGroup, i int, name string, n, publishers, size int
 	}
 }
 
-// connection returns the connection for the inputs of a consumer, or for the results of one of its publishers. One of both
-// kinds has the first connection, and the other kind has the others in turn, unless there is only one.
+// connection returns the connection for the inputs of a consumer, or for the results of one of its publishers. One of
+// the two uses the first connection, and the other uses the remaining connections in rotation, unless there is only
+// one.
 func (w *batched) connection(i int, inputs bool) int {
 	if inputs != w.partitioned || w.connections == 1 {
 		return 0
@@ -86,8 +87,8 @@ func (w *batched) connection(i int, inputs bool) int {
 	return 1 + i%(w.connections-1)
 }
 
-// gather makes groups of inputs. It hands over a group that is not full when no input is waiting and a publisher is idle,
-// as the worker does with a batch and an idle lane.
+// gather forms groups of inputs. If no input is waiting and a publisher is idle, it hands over a group that is not
+// full, as the worker does with a batch and an idle lane.
 func (w *batched) gather(ctx context.Context, inputs <-chan received, groups chan<- []jetstream.Msg) error {
 	defer close(groups)
 	var group []jetstream.Msg
@@ -136,7 +137,8 @@ func (w *batched) settle(ctx context.Context, js jetstream.JetStream, group []je
 // groups implements grouping.
 func (w *batched) groups() int64 { return w.settled.Load() }
 
-// flow says after how many messages the server reports its progress, and how many of these reports may be outstanding.
+// flow sets the number of messages between two progress reports of the server, and the maximum number of outstanding
+// reports.
 var flow = jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3, AckTimeout: answerTimeout}
 
 // store stores the results of a group in one batch.

@@ -16,8 +16,8 @@ type fakeInput struct {
 
 func (f fakeInput) Data() []byte { return f.data }
 
-// TestGroupsKeepOrderAndBounds: with any bounds every input is in one group, in order, and no group exceeds them by more
-// than its last input.
+// TestGroupsKeepOrderAndBounds checks that, with any bounds, every input is in one group, in order, and that no group
+// exceeds the bounds by more than its last input.
 func TestGroupsKeepOrderAndBounds(t *testing.T) {
 	const n, size = 1000, 10
 	for _, b := range []bounds{{payloads: 1, bytes: 1 << 20}, {payloads: 7, bytes: 1 << 20}, {payloads: 1 << 20, bytes: 35}} {
@@ -53,7 +53,7 @@ func TestGroupsKeepOrderAndBounds(t *testing.T) {
 	}
 }
 
-// TestErrGroupReturnsItsFirstError: the others are cancelled, and their errors are ignored.
+// TestErrGroupReturnsItsFirstError checks that the other goroutines are cancelled and their errors ignored.
 func TestErrGroupReturnsItsFirstError(t *testing.T) {
 	broken := errors.New("broken")
 	g := newErrGroup(t.Context())

@@ -1,10 +1,10 @@
-// Package broker is the suite `nats` of `worker bench`. It measures the whole path from one JetStream stream to another:
-// Millrace, workers of the same shape that compute nothing, and a worker in plain Go that computes the same. Its callers
-// are the command and nothing else.
+// Package broker is the suite `nats` of `worker bench`. It measures the whole path from one JetStream stream to
+// another, for three kinds of workers: Millrace, workers of the same shape that compute nothing, and a worker in plain
+// Go that computes the same. Only the command calls it.
 //
 // Start with Bench and rates.go. A round of a row recreates both streams, fills the input stream with fresh random
-// payloads, and then starts the worker. The time runs from before the first delivery until every result is stored and the
-// server has every acknowledgement. After that the results are read back and checked.
+// payloads, and then starts the worker. The time runs from before the first delivery until every result is stored and
+// the server has every acknowledgement. After that the results are read back and checked.
 package broker
 
 import (
@@ -18,7 +18,7 @@ import (
 // suiteName is the name of the suite, and the group of its rows.
 const suiteName = "nats"
 
-// Options says where the streams are.
+// Options selects the server and its configuration.
 type Options struct {
 	// Server is a running server. Without URL the bench starts one.
 	Server natsconn.Server
@@ -32,18 +32,18 @@ type Options struct {
 	// ignore it. 0: the worker's default.
 	Connections int
 
-	// Memory keeps the streams in memory; otherwise they are files.
+	// Memory keeps the streams in memory instead of files.
 	Memory bool
 }
 
-// Bench makes the suite. It starts its server when its first row is measured.
+// Bench creates the suite. It starts its server when its first row is measured.
 type Bench struct {
 	o      Options
 	server *server // nil before the first row
 
 	// Tests change these.
 	withoutBatches bool // pretend that the server can't store batches
-	memoryLeast    int  // payloads per round of the memory rows, at least
+	memoryLeast    int  // minimum number of payloads per round of the memory rows
 }
 
 // New returns a Bench. It starts nothing.

@@ -38,7 +38,7 @@ func openHost(t *testing.T, kernels ...device.HostKernel) device.Device {
 	return d
 }
 
-// tiny measures as little as possible, with a batch for each partition.
+// tiny returns options for the smallest possible measurement, with one batch per partition.
 func tiny(d device.Device, b *Bench) bench.Options {
 	return bench.Options{
 		Devices: []device.Device{d}, Suites: []bench.Suite{b.Suite()}, Groups: []string{suiteName},
@@ -46,7 +46,7 @@ func tiny(d device.Device, b *Bench) bench.Options {
 	}
 }
 
-// run runs what o asks for and fails on an error.
+// run makes the measurements that o selects, and fails on an error.
 func run(t *testing.T, o bench.Options) *report.Report {
 	t.Helper()
 	r, err := bench.Run(t.Context(), o)
@@ -68,7 +68,7 @@ func newBench(t *testing.T, o Options) *Bench {
 	return b
 }
 
-// rows returns the rows of a name.
+// rows returns the rows with that name.
 func rows(r *report.Report, name string) (list []report.Row) {
 	for _, row := range r.Rows {
 		if row.Group == suiteName && row.Name == name {
@@ -78,7 +78,7 @@ func rows(r *report.Report, name string) (list []report.Row) {
 	return list
 }
 
-// wantFigures wants one positive sample of each figure per round.
+// wantFigures checks that the row has one positive sample of each figure per round.
 func wantFigures(t *testing.T, row report.Row, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -88,7 +88,7 @@ func wantFigures(t *testing.T, row report.Row, names ...string) {
 	}
 }
 
-// wantRates wants every row that shows how fast a worker is, with its figures, for each size.
+// wantRates checks that every row that shows how fast a worker is has its figures, for each size.
 func wantRates(t *testing.T, r *report.Report, sizes int) {
 	t.Helper()
 	for name, compared := range map[string][]string{
@@ -114,7 +114,7 @@ func wantRates(t *testing.T, r *report.Report, sizes int) {
 	}
 }
 
-// wantGroups wants the number of payloads per group, at least one, in the rows that store results together.
+// wantGroups checks that rows that store results together have at least one payload per group.
 func wantGroups(t *testing.T, row report.Row) {
 	t.Helper()
 	together := row.Name != rowAsync && row.Name != rowPlain
@@ -123,7 +123,7 @@ func wantGroups(t *testing.T, row report.Row) {
 	}
 }
 
-// TestEveryRowIsMeasured: every row has its figures and a line in a table.
+// TestEveryRowIsMeasured checks that every row has its figures and a line in a table.
 func TestEveryRowIsMeasured(t *testing.T) {
 	b := newBench(t, Options{})
 	b.memoryLeast = 32
@@ -152,14 +152,15 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	}
 }
 
-// TestStreamsInMemory: the same rows with the streams in memory.
+// TestStreamsInMemory runs the same rows with the streams in memory.
 func TestStreamsInMemory(t *testing.T) {
 	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
 	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowPinned, rowShared, rowExclusive, rowSharedMore, rowExclusiveOne, rowPlain}, []int{64}
 	wantRates(t, run(t, o), 1)
 }
 
-// TestConnectionsOfEveryWorker: another number applies to every worker, and the tables say so.
+// TestConnectionsOfEveryWorker checks that another number of connections applies to every worker, and that the tables
+// say so.
 func TestConnectionsOfEveryWorker(t *testing.T) {
 	b := newBench(t, Options{Connections: 2})
 	o := tiny(openHost(t), b)
@@ -181,7 +182,7 @@ func TestConnectionsOfEveryWorker(t *testing.T) {
 	}
 }
 
-// TestServerWithoutBatches: rows that need batches say so, and the others are measured.
+// TestServerWithoutBatches checks that rows that need batches report that, and that the others are measured.
 func TestServerWithoutBatches(t *testing.T) {
 	b := newBench(t, Options{})
 	b.withoutBatches = true
@@ -203,8 +204,8 @@ func TestServerWithoutBatches(t *testing.T) {
 	}
 }
 
-// TestServerElsewhere: a server that others use keeps their streams and none of ours. The streams of an interrupted run
-// don't disturb the next one.
+// TestServerElsewhere checks that a server that others use keeps their streams and none of ours. The streams of an
+// interrupted run don't disturb the next one.
 func TestServerElsewhere(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
@@ -247,7 +248,7 @@ func TestServerElsewhere(t *testing.T) {
 	}
 }
 
-// TestPayloadThatFitsNoBatch: the row says what to do.
+// TestPayloadThatFitsNoBatch checks that the row tells the user what to do.
 func TestPayloadThatFitsNoBatch(t *testing.T) {
 	o := tiny(openHost(t), newBench(t, Options{}))
 	o.Rows, o.Bytes = []string{rowShared}, []int{3000}
@@ -261,7 +262,8 @@ func TestPayloadThatFitsNoBatch(t *testing.T) {
 	}
 }
 
-// TestSizesOfPayloads: the suite alone accepts sizes that batches can't have, and rejects those that payloads can't have.
+// TestSizesOfPayloads checks that the suite alone accepts sizes that batches can't have, and rejects sizes that
+// payloads can't have.
 func TestSizesOfPayloads(t *testing.T) {
 	o := tiny(nil, New(Options{}))
 	o.Bytes = []int{1, 4 << 10}
@@ -281,7 +283,7 @@ func TestSizesOfPayloads(t *testing.T) {
 	}
 }
 
-// TestInterrupted: an interrupted run ends, says so and leaves nothing behind.
+// TestInterrupted checks that an interrupted run ends, reports the interruption and leaves nothing behind.
 func TestInterrupted(t *testing.T) {
 	b := newBench(t, Options{})
 	o := tiny(openHost(t), b)

@@ -13,19 +13,19 @@ import (
 	"millrace/internal/operator"
 )
 
-// sampleBytes is how many bytes of payloads a check computes the reference for. The reference takes a second for a few
-// megabytes.
+// sampleBytes is the number of payload bytes for which a check computes the reference. The reference takes a second for
+// a few megabytes.
 const sampleBytes = 256 << 10
 
 // expected describes the results of a round.
 type expected struct {
 	load
-	stream string              // of the inputs
+	stream string              // the input stream
 	ops    []operator.Operator // nil for a worker that computes nothing
 }
 
-// check reads every result back. Each input must have exactly one, with its id and on its subject. A sample of the bodies
-// is compared with the reference. If the worker computes nothing, every body is compared.
+// check reads every result back. Each input must have exactly one, with its ID and on its subject. A sample of the
+// bodies is compared with the reference. If the worker computes nothing, every body is compared.
 func (s *server) check(ctx context.Context, want expected) error {
 	stream, err := s.js.Stream(ctx, s.out)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// newTestServer makes a server with empty streams.
+// newTestServer creates a server with empty streams.
 func newTestServer(t *testing.T) *server {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
@@ -33,7 +33,7 @@ func newTestServer(t *testing.T) *server {
 	return s
 }
 
-// store stores a result for an input. change may change it first.
+// store stores a result for an input. The function change may modify the result first.
 func (s *server) store(t *testing.T, sequence int, body []byte, change func(*nats.Msg)) {
 	t.Helper()
 	m := &nats.Msg{Subject: mapped(subject(sequence - 1)), Data: body, Header: nats.Header{}}
@@ -47,7 +47,7 @@ func (s *server) store(t *testing.T, sequence int, body []byte, change func(*nat
 	}
 }
 
-// TestWhatIsWrongIsFound has three inputs. The results of the first two are right.
+// TestWhatIsWrongIsFound uses three inputs. The results of the first two are correct.
 func TestWhatIsWrongIsFound(t *testing.T) {
 	ops := bench.Parse("crc32c")
 	l := load{seed: 7, n: 3, size: 100}
@@ -114,7 +114,7 @@ func (f faultyBound) Run(rows []byte, offsets []uint32, scratch, result []byte, 
 	return err
 }
 
-// TestWrongResultEndsTheRun: a wrong result of the device ends the run, and the error names the row.
+// TestWrongResultEndsTheRun checks that a wrong result of the device ends the run, and that the error names the row.
 func TestWrongResultEndsTheRun(t *testing.T) {
 	var kernels []device.HostKernel
 	for _, k := range operator.HostKernels() {
@@ -133,7 +133,7 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestStuckRoundEnds: a round whose inputs are not acknowledged ends with its context.
+// TestStuckRoundEnds checks that a round with unacknowledged inputs ends when its context does.
 func TestStuckRoundEnds(t *testing.T) {
 	s := newTestServer(t)
 	l := load{seed: 7, n: 3, size: 100}

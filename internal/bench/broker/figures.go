@@ -25,14 +25,14 @@ const (
 	figureBuffers  = "batch buffers"
 )
 
-// Where the server runs, and what that means for the figures.
+// The location of the server, and its effect on the figures.
 const (
 	oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores and the memory with every worker."
 	ownProcess = "The server runs in its own process, over TCP on loopback. It shares the machine with every worker, but the columns of cores and memory do not include it."
 	elsewhere  = "The server runs elsewhere, so cores and memory are the worker's alone."
 )
 
-// columns are the suite's own.
+// columns are the suite's own columns.
 var columns = []bench.Column{
 	{
 		Title: "payloads/s (p10-p90)", Cell: bench.SpreadCell(figurePayloads, bench.Number),

@@ -17,13 +17,13 @@ type kind struct {
 	shape shape               // of the input stream and its consumers
 	ops   []operator.Operator // nil for a worker that computes nothing
 	later bool                // the inputs arrive while the worker runs; it publishes them itself
-	// make makes the worker of one round. If took is not nil, it receives the time of each payload from received to stored. Only
-	// workers that the row latency measures need to call it.
+	// make creates the worker of one round. If took is not nil, it receives the time of each payload from received to
+	// stored. Only workers in the latency rows need to call it.
 	make func(took func(time.Duration)) worker
 }
 
-// operatorLists are what Millrace and the worker in plain Go compute. Rows with another number of connections use the
-// first list.
+// operatorLists are the operators that Millrace and the worker in plain Go compute. Rows with another number of
+// connections use the first list.
 var operatorLists = []string{"crc32c", "crc32c,minhash"}
 
 // The names of rows. To measure another worker, add a kind here and a line in rateEntries.
@@ -36,13 +36,13 @@ const (
 	rowExclusive = "millrace-exclusive"
 	rowPlain     = "go-worker"
 
-	// The same with another number of connections to the server: two, for inputs and for results, and one for both.
+	// Rows with another number of connections to the server: two, for inputs and for results, or one for both.
 	rowSharedMore   = "millrace-shared-2"
 	rowExclusiveOne = "millrace-exclusive-1"
 )
 
-// connections is how many connections to the server a worker has, by its delivery mode. Workers that compute nothing have
-// as many as the worker of their shape.
+// connections is a worker's number of connections to the server, by delivery mode. Workers that compute nothing have as
+// many as the worker of their shape.
 type connections struct{ shared, exclusive int }
 
 // usualConnections are the worker's defaults.
@@ -67,24 +67,24 @@ func (n connections) nulls(session *bench.Session) []kind {
 	}
 }
 
-// nullAsync is the worker that computes nothing and stores each result separately.
+// nullAsync is the kind that computes nothing and stores each result separately.
 var nullAsync = kind{name: rowAsync, make: func(took func(time.Duration)) worker { return &single{name: rowAsync, took: took} }}
 
-// storing returns a function that makes workers that compute nothing and store results in batches.
+// storing returns a function that creates workers that compute nothing and store results in batches.
 func storing(b bounds, connections int, partitioned bool) func(func(time.Duration)) worker {
 	return func(func(time.Duration)) worker {
 		return &batched{bounds: b, connections: connections, partitioned: partitioned}
 	}
 }
 
-// sharedDelivery is Millrace with shared delivery.
+// sharedDelivery returns the kind that runs Millrace with shared delivery.
 func (n connections) sharedDelivery(session *bench.Session, ops []operator.Operator) kind {
 	return kind{name: rowShared, ops: ops, make: func(took func(time.Duration)) worker {
 		return newMillrace(session, ops, n.shared, took)
 	}}
 }
 
-// exclusiveDelivery is Millrace with exclusive delivery: each worker has its own partitions.
+// exclusiveDelivery returns the kind that runs Millrace with exclusive delivery: each worker has its own partitions.
 func (n connections) exclusiveDelivery(session *bench.Session, ops []operator.Operator) kind {
 	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func(took func(time.Duration)) worker {
 		m := newMillrace(session, ops, n.exclusive, took)
@@ -106,7 +106,7 @@ func inPlainGo(ops []operator.Operator) kind {
 	}}
 }
 
-// named returns the kind as a row with another name.
+// named returns a copy of the kind with another row name.
 func (k kind) named(name string) kind {
 	k.name = name
 	return k
@@ -131,13 +131,13 @@ func pipelineConfig(session *bench.Session, d device.Info, ops []operator.Operat
 	return c
 }
 
-// batchBounds returns the bounds of the worker's batches. Workers without a device keep them too.
+// batchBounds returns the bounds of the worker's batches. Workers without a device use them too.
 func batchBounds(session *bench.Session) bounds {
 	c := pipelineConfig(session, session.Devices[0].Info(), nil)
 	return bounds{payloads: c.BatchPayloads, bytes: c.BatchBytes}
 }
 
-// row returns what is known of a kind's row before it is measured.
+// row returns a kind's row with the fields that are known before it is measured.
 func row(session *bench.Session, k kind, size int) report.Row {
 	r := report.Row{Name: k.name, PayloadBytes: size, Operator: bench.Specs(k.ops)}
 	if _, ours := k.make(nil).(*millrace); ours {

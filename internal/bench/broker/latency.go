@@ -21,11 +21,11 @@ const (
 	latencyBytes = 1 << 10
 	latencyEvery = time.Millisecond
 
-	// latencyLeast is the minimum number of payloads of a round, so that a 99th percentile means something.
+	// latencyLeast is the minimum number of payloads of a round, large enough for a 99th percentile.
 	latencyLeast = 300
 )
 
-// runLatency measures Millrace and the worker that computes nothing.
+// runLatency measures the latency of Millrace and of the worker that computes nothing.
 func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 	s, err := b.open(ctx, session)
 	if err != nil {
@@ -43,7 +43,7 @@ func (b *Bench) runLatency(ctx context.Context, session *bench.Session) error {
 	return nil
 }
 
-// latency makes the case of a kind of worker.
+// latency returns the latency case of a kind of worker.
 func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 	n := max(int(session.Turn()/latencyEvery), latencyLeast)
 	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
@@ -60,7 +60,7 @@ func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 	return &bench.Case{Row: row(session, k, latencyBytes), Measure: measure}
 }
 
-// atLowRate is a worker whose payloads are published one by one while it runs.
+// atLowRate is a worker that receives payloads one by one, published while it runs.
 type atLowRate struct {
 	worker
 	server *server

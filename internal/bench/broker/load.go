@@ -15,10 +15,10 @@ import (
 type load struct {
 	seed uint64
 	n    int
-	size int // bytes of each
+	size int // size of each payload, in bytes
 }
 
-// payload makes payload i in dst, or in new memory if dst is too short.
+// payload creates payload i in dst, or in new memory if dst is too short.
 func (l load) payload(dst []byte, i int) []byte {
 	if cap(dst) < l.size {
 		dst = make([]byte, l.size)
@@ -32,10 +32,10 @@ const (
 	// fillWindow is how many messages may be unconfirmed while the input stream is filled.
 	fillWindow = 4096
 
-	// fillBytes bounds their bytes.
+	// fillBytes bounds the bytes of unconfirmed messages.
 	fillBytes = 32 << 20
 
-	// answerTimeout is how long the server may take to answer. After that the round fails.
+	// answerTimeout bounds the server's response time. After that the round fails.
 	answerTimeout = time.Minute
 )
 

@@ -19,13 +19,13 @@ var memoryEntries = []bench.Entry{
 }
 
 const (
-	memoryBytes = 64 << 10 // of a payload
+	memoryBytes = 64 << 10 // size of a payload
 
 	// memoryLeast is the minimum number of payloads of a round: more than the worker ever holds.
 	memoryLeast = 1536
 )
 
-// runMemory samples the memory while Millrace runs, and while the worker that computes nothing runs.
+// runMemory measures the memory of Millrace and of the worker that computes nothing.
 func (b *Bench) runMemory(ctx context.Context, session *bench.Session) error {
 	s, err := b.open(ctx, session)
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *Bench) runMemory(ctx context.Context, session *bench.Session) error {
 	return nil
 }
 
-// memory makes a case that measures how much memory the process uses while a kind of worker runs.
+// memory returns a case that measures the memory of the process while a kind of worker runs.
 func (s *server) memory(session *bench.Session, k kind, least int) *bench.Case {
 	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
 		n, err := s.pace(ctx, session, c, k, least, load{seed: ^seed, size: memoryBytes})
@@ -64,15 +64,15 @@ func (s *server) memory(session *bench.Session, k kind, least int) *bench.Case {
 	return &bench.Case{Row: row(session, k, memoryBytes), Measure: measure}
 }
 
-// watched is a worker during whose run the memory is sampled.
+// watched is a worker that samples the memory while it runs.
 type watched struct {
 	worker
 	before, most int64 // resident bytes
-	buffers      int64 // of the pipelines' batches on the host
+	buffers      int64 // size of the pipelines' batches on the host
 }
 
 func (w *watched) ready(ctx context.Context, s *server, l load) error {
-	debug.FreeOSMemory() // what filling used and nobody holds
+	debug.FreeOSMemory() // release the memory that filling used
 	var err error
 	if w.before, err = resident(); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (w *watched) run(ctx context.Context, l load) error {
 	return errors.Join(err, failed)
 }
 
-// resident returns the resident memory of the process, in bytes, by proc(5).
+// resident returns the resident memory of the process in bytes, from proc(5).
 func resident() (int64, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

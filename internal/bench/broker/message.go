@@ -14,7 +14,7 @@ import (
 // nullOperators is the header of a worker that computes nothing.
 const nullOperators = "none"
 
-// result makes the message that Millrace stores for an input, with the same subject, headers and id.
+// result creates the message that Millrace stores for an input, with the same subject, headers and ID.
 func result(in jetstream.Msg, operators string, body []byte) (*nats.Msg, error) {
 	meta, err := in.Metadata()
 	if err != nil {
@@ -34,8 +34,8 @@ func result(in jetstream.Msg, operators string, body []byte) (*nats.Msg, error) 
 	}, nil
 }
 
-// messageID is the beginning of the id that makes the server store the result of an input only once. The rest is the time
-// at which the input was stored, in nanoseconds.
+// messageID is the beginning of the ID that makes the server store the result of an input only once. The rest is the
+// time at which the input was stored, in nanoseconds.
 func messageID(stream string, sequence uint64) string {
 	return stream + ":" + strconv.FormatUint(sequence, 10) + ":"
 }
@@ -51,7 +51,7 @@ const (
 	pullMessages = 4096
 	pullBytes    = 2 << 20
 
-	// subjectBytes is an upper bound for subject and reply subject. The server counts them too.
+	// subjectBytes is an upper bound for the subject and the reply subject, which the server counts too.
 	subjectBytes = 64 << 10
 )
 

@@ -15,16 +15,16 @@ import (
 	"millrace/internal/streams"
 )
 
-// linger is how long the oldest payload of a batch waits for more payloads: the worker's default.
+// linger is the worker's default: how long the oldest payload of a batch waits for more payloads.
 const linger = 2 * time.Millisecond
 
-// millrace is the worker itself, on every device, with a pipeline on each.
+// millrace is the real worker, with a pipeline on every device.
 type millrace struct {
 	devices     []device.Device
 	config      func(device.Info) streams.Config
 	ops         []operator.Operator
 	exclusive   bool                // exclusive delivery; otherwise shared
-	connections int                 // to the server
+	connections int                 // number of connections to the server
 	took        func(time.Duration) // receives the time of each payload from received to stored; nil for none
 
 	client

@@ -15,9 +15,9 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// The names of the streams, their subjects and their consumers. They differ from the worker's defaults, so that the bench
-// can use a server that others use too. Each stream's name gets a number: after the server has confirmed that a stream is
-// deleted, it is still removing it, and a recreated stream of the same name can contain old messages.
+// The names of the streams, their subjects and their consumers. They differ from the worker's defaults, so that the
+// bench can use a server that others use too. Each stream's name has a number, because the server still removes a
+// stream after it has confirmed the deletion. A stream recreated with the same name can contain old messages.
 const (
 	streamPrefix = "MILLRACE_BENCH_"
 	anchorStream = streamPrefix + "ANCHOR"
@@ -33,15 +33,15 @@ const (
 const partitions = 8
 
 const (
-	// ackWait is longer than any payload waits.
+	// ackWait is longer than any payload waits for its acknowledgement.
 	ackWait = 5 * time.Minute
 
-	// maxAckPending is more than any worker holds.
+	// maxAckPending is larger than the number of messages that any worker holds.
 	maxAckPending = 1 << 20
 )
 
-// subject returns the subject of input i. There is one subject for each partition, and the server maps each to a different
-// partition: it takes a hash of the subject, and the last bits of the hash are those of the last digit.
+// subject returns the subject of input i. There is one subject for each partition, and the server maps each subject to
+// a different partition: it hashes the subject, and the last bits of the hash depend only on the last digit.
 func subject(i int) string { return inPrefix + "." + strconv.Itoa(i%partitions) }
 
 // published returns the subject under which an input was published. A partitioned stream puts the partition's number in
@@ -67,7 +67,7 @@ func (s *server) topology(exclusive bool) topology.Topology {
 	}
 }
 
-// recreate recreates both streams and the consumers, with that shape of the input stream.
+// recreate recreates both streams and the consumers, with the given shape of the input stream.
 func (s *server) recreate(ctx context.Context, of shape) error {
 	if err := s.remove(ctx, anchorStream); err != nil {
 		return err
@@ -98,13 +98,13 @@ func (s *server) create(ctx context.Context, name string, subjects []string) err
 	return nil
 }
 
-// anchor creates a stream that stays while the others are recreated. When the last stream of an account is deleted, the
-// server removes the folder of streams, and a stream that is created at that moment has none.
+// anchor creates a stream that remains while the others are recreated. When an account's last stream is deleted, the
+// server removes the folder of streams. A stream that is created at that moment has no folder.
 func (s *server) anchor(ctx context.Context) error {
 	return s.create(ctx, anchorStream, []string{anchorSubject})
 }
 
-// remove deletes every stream of this program with its consumers, except those to keep.
+// remove deletes all streams of this program except those in keep, with their consumers.
 func (s *server) remove(ctx context.Context, keep ...string) error {
 	var ours []string
 	there := s.js.StreamNames(ctx)

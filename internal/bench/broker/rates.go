@@ -9,7 +9,7 @@ import (
 	"millrace/internal/bench"
 )
 
-// rateEntries are the rows that show how fast workers are.
+// rateEntries returns the rows that show how fast workers are.
 func rateEntries() []bench.Entry {
 	return []bench.Entry{
 		{Name: rowAsync, Shows: "a worker that computes nothing: it stores each result and acknowledges each input separately"},
@@ -24,12 +24,12 @@ func rateEntries() []bench.Entry {
 	}
 }
 
-// payloadSizes are the sizes of the payloads, in bytes, unless others are asked for.
+// payloadSizes are the default sizes of payloads, in bytes.
 var payloadSizes = []int{256, 2 << 10, 64 << 10, 512 << 10}
 
-// Bounds of a round. It has at least one payload for each partition and several for each core, so that none is idle, and
-// at most mostBytes in the input stream. With the largest payloads and a fast server that lasts for two seconds. In a much
-// shorter round, the one-time work for each partition would show.
+// Bounds of a round. It has at least one payload for each partition and several for each core, so that none is idle,
+// and at most mostBytes in the input stream. With the largest payloads and a fast server that lasts for two seconds. In
+// a much shorter round, the one-time work for each partition would distort the figures.
 const (
 	payloadsPerCore = 4
 	mostPayloads    = 1 << 20
@@ -94,7 +94,7 @@ func (s *server) runRatesOf(ctx context.Context, session *bench.Session, size in
 	return nil
 }
 
-// rate makes a case that measures how fast a kind of worker is. Workers that compute nothing are references for the
+// rate returns a case that measures how fast a kind of worker is. Workers that compute nothing are references for the
 // others.
 func (s *server) rate(session *bench.Session, k kind, size int) *bench.Case {
 	least := max(partitions, payloadsPerCore*runtime.GOMAXPROCS(0))
@@ -119,8 +119,8 @@ func (s *server) rate(session *bench.Session, k kind, size int) *bench.Case {
 	return &bench.Case{Row: row(session, k, size), Reference: k.ops == nil, Measure: measure}
 }
 
-// pace returns how many payloads a kind of worker moves in a turn, at least least. The first round finds the number,
-// which warms up too.
+// pace returns the number of payloads that a kind of worker moves in a turn, but at least least. The first round
+// determines the number and is a warm-up.
 func (s *server) pace(ctx context.Context, session *bench.Session, c *bench.Case, k kind, least int, l load) (n int, err error) {
 	most := min(mostPayloads, max(mostBytes/l.size, least))
 	return c.Pace(session.Turn(), least, most, func(n int) (time.Duration, error) {

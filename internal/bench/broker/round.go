@@ -12,17 +12,17 @@ import (
 	"millrace/internal/bench"
 )
 
-// roundLimit is how long a round may take. A longer one counts as stuck.
+// roundLimit bounds the duration of a round. A longer round counts as stuck.
 const roundLimit = 5 * time.Minute
 
-// roundFigures is what a round measured.
+// roundFigures holds a round's measurements.
 type roundFigures struct {
 	took   time.Duration // from before the first delivery until everything is acknowledged
 	cpu    time.Duration // processor time of the process in that time
 	groups int64         // batches of results; 0 for a worker that stores each result separately
 }
 
-// round lets a worker of kind k move l between new streams, and checks what it stored.
+// round runs a worker of kind k, which moves l between new streams, and checks the stored results.
 func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("a round takes longer than %v: it is stuck, or --seconds is too large", roundLimit))
 	defer cancel()
@@ -47,7 +47,7 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 	if err := w.ready(ctx, s, l); err != nil {
 		return r, err
 	}
-	runtime.GC() // so that the worker doesn't collect the garbage of filling
+	runtime.GC() // so that the worker doesn't collect garbage from filling
 	if r, err = s.timed(ctx, w, l); err != nil {
 		return r, err
 	}
@@ -83,10 +83,10 @@ type moment struct {
 func now() moment { return moment{time.Now(), bench.CPUTime()} }
 
 // beforeFirstDelivery waits for the first delivery of these consumers. It returns the last moment at which none had
-// delivered anything: shortly before the first delivery, never after it. last is such a moment to begin with.
+// delivered anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment.
 //
-// Before the first delivery a worker looks up its consumers or takes its partitions. That happens once and takes more than
-// a second with exclusive delivery, so it is not measured.
+// Before the first delivery a worker looks up its consumers or takes its partitions. That happens once and takes more
+// than a second with exclusive delivery, so it is not measured.
 func beforeFirstDelivery(ctx context.Context, consumers []jetstream.Consumer, last moment) (moment, error) {
 	for {
 		next := now()
@@ -106,7 +106,7 @@ func beforeFirstDelivery(ctx context.Context, consumers []jetstream.Consumer, la
 	}
 }
 
-// waitForAcks waits until the server has nothing left to deliver and has every acknowledgement.
+// waitForAcks waits until the server has delivered everything and has every acknowledgement.
 func waitForAcks(ctx context.Context, consumers []jetstream.Consumer) error {
 	for _, c := range consumers {
 		for {
@@ -125,8 +125,8 @@ func waitForAcks(ctx context.Context, consumers []jetstream.Consumer) error {
 	return nil
 }
 
-// Pauses between two requests to the server, short compared with a round: while waiting for the first delivery, which may
-// take long, and for the last acknowledgement.
+// Pauses between two requests to the server: while waiting for the first delivery, which may take long, and for the
+// last acknowledgement. They are short compared with a round.
 const (
 	pollFirst = time.Millisecond
 	pollLast  = 200 * time.Microsecond

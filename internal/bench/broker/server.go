@@ -19,7 +19,7 @@ import (
 
 // server is the NATS server of all rows, with the two streams of the current round.
 type server struct {
-	process running // nil for a server that was running before
+	process running // nil if the server was running before
 	where   string  // describes where it runs
 	dir     string  // its files, removed by close; empty for none
 	address natsconn.Server
@@ -88,7 +88,7 @@ func (s *server) start(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// note adds to the table what all figures depend on.
+// note adds notes on conditions that affect all figures.
 func (s *server) note(session *bench.Session) {
 	session.Note("%s", s.where)
 	if s.connections != usualConnections {
@@ -96,10 +96,10 @@ func (s *server) note(session *bench.Session) {
 	}
 }
 
-// quiet is the log of the workers that are measured. Their errors are returned.
+// quiet discards the logs of the measured workers. Their errors are returned.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// connect opens one more connection, over TCP. The caller closes it.
+// connect opens another connection, over TCP. The caller closes it.
 func (s *server) connect(name string) (*nats.Conn, error) {
 	return natsconn.Open(s.address, name, quiet, func() {})
 }

@@ -30,20 +30,20 @@ func (s inProcess) Close() error {
 	return nil
 }
 
-// serverProcess is a server in its own process, so that processor time and memory of this process belong to the worker
-// alone. It ends when its standard input ends, and so never outlives this process.
+// serverProcess is a server in its own process, so that this process's processor time and memory belong to the worker
+// alone. It exits when its standard input ends, and so never outlives this process.
 type serverProcess struct {
 	cmd   *exec.Cmd
 	in    io.Closer
 	url   string
-	wrote bytes.Buffer // on standard error
+	wrote bytes.Buffer // standard error
 }
 
 const (
 	// processTimeout is how long the server's process may take to start, or to end after its input has ended.
 	processTimeout = time.Minute
 
-	// maxOutput is how much of its output is read or shown, in bytes.
+	// maxOutput is the maximum number of bytes of its output that are read or shown.
 	maxOutput = 2 << 10
 )
 
@@ -78,7 +78,7 @@ func startProcess(ctx context.Context, program []string, dir string) (p *serverP
 	return p, nil
 }
 
-// untuned removes the variables that tune Go's runtime: they are meant for the worker, not for the server.
+// untuned removes the variables that tune Go's runtime. They are meant for the worker, not for the server.
 func untuned(environ []string) []string {
 	return slices.DeleteFunc(environ, func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -88,7 +88,7 @@ func untuned(environ []string) []string {
 
 func (p *serverProcess) URL() string { return p.url }
 
-// Close ends the process and waits for it. If the process fails, the error contains what it wrote.
+// Close stops the process and waits for it. If the process fails, the error contains its standard error.
 func (p *serverProcess) Close() error {
 	closed := p.in.Close()
 	defer time.AfterFunc(processTimeout, func() { _ = p.cmd.Process.Kill() }).Stop()

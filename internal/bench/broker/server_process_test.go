@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestServerIsServedUntilEOF: the server writes its URL, and stops when its input ends.
+// TestServerIsServedUntilEOF checks that the server writes its URL, and stops when its input ends.
 func TestServerIsServedUntilEOF(t *testing.T) {
 	in, stop := io.Pipe()
 	output, out := io.Pipe()
@@ -40,7 +40,7 @@ func TestServerIsServedUntilEOF(t *testing.T) {
 	}
 }
 
-// TestServerProcess: Close ends the server's process. A script takes the place of the program, which the tests of the
+// TestServerProcess checks that Close ends the server's process. A script replaces the program, which the tests of the
 // command run.
 func TestServerProcess(t *testing.T) {
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func TestServerProcess(t *testing.T) {
 	}
 }
 
-// TestServerProcessFails: the error contains what the process wrote.
+// TestServerProcessFails checks that the error contains the process's output.
 func TestServerProcessFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		program []string
@@ -89,7 +89,7 @@ func script(t *testing.T, text string) []string {
 	return []string{"/bin/sh", "-c", text, "sh"}
 }
 
-// TestUntuned: other variables are kept.
+// TestUntuned checks that other variables are kept.
 func TestUntuned(t *testing.T) {
 	got := untuned([]string{"A=1", "GOGC=50", "GOMAXPROCS=2", "GOMEMLIMIT=1GiB", "GODEBUG=x=1", "B"})
 	if want := []string{"A=1", "B"}; !slices.Equal(got, want) {

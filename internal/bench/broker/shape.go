@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shape is how the input stream is divided, and which consumers it has.
+// shape describes how the input stream is partitioned, and which consumers it has.
 type shape uint8
 
 const (
@@ -59,7 +59,7 @@ func (s *server) inputs(ctx context.Context, n int) (map[string]int, error) {
 	return nil, err
 }
 
-// unpin replaces each consumer by one that is the same except that it is not pinned to a client.
+// unpin recreates each consumer without pinning it to a client.
 func (s *server) unpin(ctx context.Context) error {
 	consumers, err := s.consumers(ctx)
 	if err != nil {

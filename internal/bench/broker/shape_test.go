@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shaped makes a server with an input stream of that shape that holds l.
+// shaped creates a server with an input stream of that shape, which contains l.
 func shaped(t *testing.T, of shape, l load) *server {
 	t.Helper()
 	s := newTestServer(t)
@@ -20,8 +20,8 @@ func shaped(t *testing.T, of shape, l load) *server {
 	return s
 }
 
-// TestPartitionsAreEven: each partition has a consumer and the same number of inputs. Only the consumers for exclusive
-// delivery are pinned to one client.
+// TestPartitionsAreEven checks that each partition has a consumer and the same number of inputs. Only the consumers for
+// exclusive delivery are pinned to one client.
 func TestPartitionsAreEven(t *testing.T) {
 	const each = 5
 	for of, want := range map[shape]jetstream.PriorityPolicy{pinned: jetstream.PriorityPolicyPinned, partitioned: jetstream.PriorityPolicyNone} {
@@ -56,7 +56,8 @@ func TestPartitionIsTakenOffTheSubject(t *testing.T) {
 	}
 }
 
-// TestClockStartsBeforeTheFirstDelivery: the clock starts before the first delivery, and is known only after it.
+// TestClockStartsBeforeTheFirstDelivery checks that the clock starts before the first delivery. The start is known only
+// after that delivery.
 func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	s := shaped(t, whole, load{seed: 7, n: 3, size: 10})
 	consumers, err := s.consumers(t.Context())

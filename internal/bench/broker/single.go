@@ -12,12 +12,12 @@ import (
 	"millrace/internal/operator"
 )
 
-// single is a worker that stores each result and acknowledges each input separately, with the shape of Millrace's shared
-// delivery: one pull. With operators it computes their references in plain Go on all cores, without a GPU and without
-// batches.
+// single is a worker that stores each result and acknowledges each input separately, with the shape of Millrace's
+// shared delivery: one pull. With operators it computes their references in plain Go on all cores, without a GPU and
+// without batches.
 type single struct {
 	client
-	name string              // of its connection
+	name string              // name of its connection
 	ops  []operator.Operator // nil: it computes nothing
 	took func(time.Duration) // receives the time of each payload from received to stored; nil for none
 
@@ -77,7 +77,7 @@ func (w *single) compute(ctx context.Context, inputs <-chan received) error {
 	return nil
 }
 
-// send starts to store the result of in. Several goroutines may call it.
+// send publishes the result of in without waiting for the confirmation. Several goroutines may call it.
 func (w *single) send(ctx context.Context, in received, operators string, body []byte) error {
 	m, err := result(in, operators, body)
 	if err != nil {

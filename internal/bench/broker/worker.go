@@ -10,10 +10,10 @@ import (
 	"millrace/internal/ingest/pull"
 )
 
-// worker is a worker that is measured for one round.
+// worker is a worker to measure, for one round.
 type worker interface {
-	// ready makes what is not measured: connections and pipelines. The streams exist, and the input stream is full unless
-	// l is published later.
+	// ready creates objects whose creation is not measured: connections and pipelines. The streams exist, and the input
+	// stream is full unless l is published later.
 	ready(ctx context.Context, s *server, l load) error
 
 	// run moves every payload of l. It returns when each result is stored and each input's acknowledgement has reached the
@@ -34,7 +34,7 @@ type grouping interface {
 type client struct {
 	conns  []*nats.Conn
 	js     []jetstream.JetStream // one for each connection
-	stream string                // of the inputs
+	stream string                // the input stream
 }
 
 // dial opens n connections. On each, window publishes may wait for their acknowledgement.
@@ -61,8 +61,8 @@ const (
 	heartbeat = time.Second
 )
 
-// pull starts to pull from a consumer over nc, as the worker does. It joins the consumer's priority group if there is one.
-// The caller stops it.
+// pull starts a pull from a consumer over nc, as the worker does. It joins the consumer's priority group if there is
+// one. The caller stops the pull.
 func (c *client) pull(ctx context.Context, nc *nats.Conn, name string) (*pull.Pull, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -88,7 +88,7 @@ type received struct {
 	at time.Time
 }
 
-// receive pulls n inputs from a consumer and passes each to hand.
+// receive pulls n inputs from a consumer and calls hand for each.
 func (c *client) receive(ctx context.Context, nc *nats.Conn, name string, n int, hand func(received) error) error {
 	messages, err := c.pull(ctx, nc, name)
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *client) receiveInto(ctx context.Context, nc *nats.Conn, name string, n 
 	})
 }
 
-// flush waits until the server has received everything that was sent.
+// flush waits until the server has received all earlier messages.
 func (c *client) flush(ctx context.Context) error {
 	for _, nc := range c.conns {
 		if err := nc.FlushWithContext(ctx); err != nil {

@@ -19,7 +19,7 @@ const maxBytes = 16 << 20
 type Report struct {
 	Version int       `json:"version"` // 1
 	Command string    `json:"command"` // the command line
-	Commit  string    `json:"commit"`  // of the worker
+	Commit  string    `json:"commit"`  // commit of the worker
 	Started time.Time `json:"started"`
 	Devices []Device  `json:"devices"`
 	Rows    []Row     `json:"rows"`
@@ -36,17 +36,17 @@ type Device struct {
 	Units   int    `json:"units"`
 }
 
-// Row is one row of a table. Fields that mean nothing for a row are zero and left out.
+// Row is one row of a table. Fields that don't apply to a row are zero and omitted.
 type Row struct {
 	Group        string            `json:"group"`             // "schedules"
 	Name         string            `json:"name"`              // "triple"
-	Device       string            `json:"device"`            // Device.ID; "all" for several together, empty if none takes part
-	Lanes        int               `json:"lanes,omitempty"`   // of the pipeline
+	Device       string            `json:"device"`            // Device.ID; "all" for several together, empty if no device takes part
+	Lanes        int               `json:"lanes,omitempty"`   // lanes of the pipeline
 	Buffers      int               `json:"buffers,omitempty"` // host buffers per lane
 	BatchBytes   int               `json:"batch_bytes,omitempty"`
 	Operator     string            `json:"operator,omitempty"`
 	PayloadBytes int               `json:"payload_bytes,omitempty"` // for rows that differ in their payloads, not in their batches
-	Batches      int               `json:"batches,omitempty"`       // measured, all rounds together
+	Batches      int               `json:"batches,omitempty"`       // number of measured batches in all rounds
 	Batch        *Spread           `json:"batch_seconds,omitempty"` // wall seconds per batch in steady state: one sample per round
 	Stages       map[string]Spread `json:"stage_seconds,omitempty"` // copy_in, compute, copy_out of single batches, from device events
 	Figures      []Figure          `json:"figures,omitempty"`       // all other figures
@@ -69,7 +69,7 @@ type Figure struct {
 	Spread
 }
 
-// Figure returns the row's figure of that name; false if it has none.
+// Figure returns the row's figure with that name, or false if there is none.
 func (r *Row) Figure(name string) (Figure, bool) {
 	for _, f := range r.Figures {
 		if f.Name == name {
@@ -89,8 +89,8 @@ func (r *Report) Write(w io.Writer) error {
 	return nil
 }
 
-// Read reads a document of Write. It returns an error if the document is not JSON, has another version, is longer than
-// 16 MiB, or has no rows.
+// Read reads a document that Write wrote. It returns an error if the document is not JSON, has another version, is
+// longer than 16 MiB, or has no rows.
 func Read(r io.Reader) (*Report, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {

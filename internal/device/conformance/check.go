@@ -29,7 +29,7 @@ func checkWorks(r *rig) {
 	r.wantAll("what was copied around the checks", b, 8)
 }
 
-// checkBusy checks that a device whose streams are stalled doesn't count as lost, whether or not it answers.
+// checkBusy checks that a device with stalled streams doesn't count as lost, whether or not it answers.
 func checkBusy(r *rig) {
 	s := r.stream("s")
 	open := r.gate(s)
@@ -46,7 +46,7 @@ func checkBusy(r *rig) {
 	r.ok(r.dev.Check(later))
 }
 
-// checkNoTime checks that a Check whose context has ended says nothing about the device.
+// checkNoTime checks that a Check with an ended context draws no conclusion about the device.
 func checkNoTime(r *rig) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -29,7 +29,7 @@ func notifyWithinStream(r *rig) {
 	r.ok(<-sent)
 }
 
-// notifyRange enqueues count notifications whose tokens start at first.
+// notifyRange enqueues count notifications with consecutive tokens, starting at first.
 func notifyRange(s device.Stream, first uint64, count int) error {
 	for i := range uint64(count) {
 		if err := s.Notify(first + i); err != nil {

@@ -53,7 +53,7 @@ func concurrentLanes(r *rig) {
 	})
 }
 
-// lane holds what one goroutine of concurrentLanes works with.
+// lane holds the objects that one goroutine of concurrentLanes uses.
 type lane struct {
 	s       device.Stream
 	p       device.Pool

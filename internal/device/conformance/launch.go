@@ -154,7 +154,7 @@ func launchMemoryReused(r *rig) {
 	}
 }
 
-// launchScratchFromPool checks launches whose scratch is allocated and freed in stream order around them, as in a
+// launchScratchFromPool checks launches with scratch that is allocated and freed in stream order around them, as in a
 // pipeline.
 func launchScratchFromPool(r *rig) {
 	s, k, p := r.stream("s"), r.kernel("minhash", minhashParams(24, 16, 1)), r.pool(keepAll)

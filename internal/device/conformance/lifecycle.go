@@ -34,7 +34,7 @@ func (r *rig) unclosed(name string, flags device.EventFlags, bytes int) unclosed
 	return unclosed{s, e, p, b}
 }
 
-// leftovers also has memory, and memory from the pool.
+// leftovers is unclosed with memory, and with memory from the pool.
 type leftovers struct {
 	unclosed
 	memory, pooled device.Memory
@@ -50,7 +50,7 @@ func (r *rig) leftovers() leftovers {
 	return l
 }
 
-// wantLeaks closes the device and checks that the error names what was left open.
+// wantLeaks closes the device and checks that the error names the open objects.
 func (r *rig) wantLeaks(want ...string) {
 	r.Helper()
 	var leak *device.LeakError
@@ -71,7 +71,7 @@ func leaksNamed(r *rig) {
 	r.wantLeaks("stream forgotten", "event", "pool", "host buffer", "4194304 bytes")
 }
 
-// closeWithWork checks that a device can be closed while it has work, and that it still names what was open.
+// closeWithWork checks that a device can be closed while it has work, and that its error still names the open objects.
 func closeWithWork(r *rig) {
 	l := r.leftovers()
 	for i := range 100 {

@@ -13,8 +13,8 @@ var orderTests = []test{
 	{"GateHolds", gateHolds},
 }
 
-// orderWithinStream checks that a stream does one thing after another. The same memory takes different values in turn,
-// and each value is copied out before the next one is written.
+// orderWithinStream checks that a stream runs one operation after another. The same memory takes different values in
+// turn, and each value is copied out before the next one is written.
 func orderWithinStream(r *rig) {
 	const steps, width = 200, 512
 	s := r.stream("order")

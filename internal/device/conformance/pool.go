@@ -63,7 +63,7 @@ func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 	return nil
 }
 
-// freeAll frees the memory on s and waits for that.
+// freeAll frees the memory on s and waits until it is freed.
 func (r *rig) freeAll(p device.Pool, s device.Stream, all ...device.Memory) {
 	r.Helper()
 	for _, m := range all {
@@ -157,7 +157,7 @@ func thresholdReleases(r *rig) {
 	r.wantReserved("with the threshold lowered again, synchronized", p, 0, 0)
 }
 
-// poolTrim checks that unused memory returns at once, and that used memory stays with its contents.
+// poolTrim checks that Trim returns unused memory at once, and that used memory keeps its contents.
 func poolTrim(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	kept, out := r.take(p, s, piece), r.host(piece, 0)
@@ -196,7 +196,7 @@ func poolsApart(r *rig) {
 	r.freeAll(q, s, m)
 }
 
-// poolCloseBeforeFree checks that a pool may be closed while its memory is in use. It refuses allocations then and
+// poolCloseBeforeFree checks that a pool may be closed while its memory is in use. It then refuses allocations and
 // disappears with the last Free.
 func poolCloseBeforeFree(r *rig) {
 	s := r.stream("s")

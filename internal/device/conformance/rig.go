@@ -135,7 +135,7 @@ func (r *rig) done(e device.Event) bool {
 	return done
 }
 
-// wantReached checks that the device has reached the events. The error says what is wrong.
+// wantReached checks that the device has reached the events. If not, the test fails with the message wrong.
 func (r *rig) wantReached(wrong string, events ...device.Event) {
 	r.Helper()
 	for _, e := range events {
@@ -145,7 +145,7 @@ func (r *rig) wantReached(wrong string, events ...device.Event) {
 	}
 }
 
-// wantPending checks that the device has not reached the event.
+// wantPending checks that the device has not reached the event. If it has, the test fails with the message wrong.
 func (r *rig) wantPending(wrong string, e device.Event) {
 	r.Helper()
 	if r.done(e) {
@@ -202,8 +202,8 @@ func (r *rig) nextToken() uint64 {
 	return token
 }
 
-// roundTrips runs many operations on other streams all the way through the device, so that the device has every
-// opportunity to do what it must not do.
+// roundTrips runs many operations on other streams all the way through the device, so that a forbidden effect has every
+// opportunity to show.
 func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory) {
 	r.Helper()
 	for range 20 {
@@ -211,7 +211,7 @@ func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory
 	}
 }
 
-// wantAll checks that every byte of a buffer has that value.
+// wantAll checks that every byte of a buffer has the given value.
 func (r *rig) wantAll(what string, b device.HostBuffer, value byte) {
 	r.Helper()
 	r.wantBytes(what, b.Bytes(), bytes.Repeat([]byte{value}, b.Len()))

@@ -77,8 +77,8 @@ static inline int32_t mr_create(const millrace_operator *op, int32_t ordinal, co
 static inline int32_t mr_destroy(const millrace_operator *op, void *instance, millrace_error *e) { return op->destroy(instance, e); }
 static inline int32_t mr_needs(const millrace_operator *op, const void *instance, const millrace_shape *shape, millrace_needs *needs, millrace_error *e) { return op->needs(instance, shape, needs, e); }
 
-// A call that enqueues work, as a value. The kind determines what the fields hold, in the order of the call's
-// arguments.
+// A call that enqueues work, as a value. The kind determines the meaning of the fields, which are in the order of the
+// call's arguments.
 enum { mr_copy_in, mr_copy_out, mr_fill, mr_launch, mr_record, mr_wait, mr_notify };
 typedef struct mr_command {
     int32_t kind;

@@ -51,7 +51,7 @@ import (
 	"millrace/internal/device"
 )
 
-// Handles of the library's objects.
+// Handles for the library's objects.
 type (
 	deviceHandle   = *C.millrace_device
 	streamHandle   = *C.millrace_stream

@@ -35,7 +35,8 @@ func (d *gpu) Check(ctx context.Context) error {
 	}
 }
 
-// awaitAnswers waits for two answers, because the first may belong to a question from before the failure in question.
+// awaitAnswers waits for two answers, because the device may have started on the first one before the failure in
+// question.
 func (d *gpu) awaitAnswers(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

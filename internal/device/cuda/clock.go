@@ -32,7 +32,7 @@ const anchorSpin = 200 * time.Microsecond
 // anchorPause is the pause between two polls after that.
 const anchorPause = 100 * time.Microsecond
 
-// clock maps CUDA events to the host's clock. An anchor is an event whose host time is known: it is recorded on an
+// clock maps CUDA events to the host's clock. An anchor is an event with a known host time: it is recorded on an
 // otherwise empty stream, and the host reads its clock before it records the event and after the event is reached. The
 // time of any other event is computed from its distance to the anchor.
 type clock struct {
@@ -44,7 +44,8 @@ type clock struct {
 	tried   time.Duration // when an anchor was last set or could not be set
 }
 
-// init creates the clock's stream and events and sets the first anchor. If it fails, close frees what was created.
+// init creates the clock's stream and events and sets the first anchor. If it fails, close frees the objects that were
+// created.
 func (c *clock) init(d *gpu) (err error) {
 	if c.stream, err = d.lib.streamCreate(d.handle); err != nil {
 		return err
@@ -102,7 +103,7 @@ func (c *clock) record(d *gpu, anchor int, limit time.Duration) (before, after t
 	}
 }
 
-// timeOf returns when the device reached a timed event.
+// timeOf returns the time at which the device reached a timed event.
 func (c *clock) timeOf(d *gpu, e eventHandle) (time.Duration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -68,8 +68,8 @@ func (d *gpu) locked(op string, mu tryLocker) error {
 	}
 }
 
-// closeOnce closes an object whose calls hold mu, once no call uses it any more, and frees it. It does nothing if the object
-// is closed, or if the device is closed and has freed it.
+// closeOnce closes and frees an object once no call uses it. Calls on the object hold mu. closeOnce does nothing if the
+// object is closed, or if the device is closed and has freed it.
 func (d *gpu) closeOnce(op string, o resource, mu tryLocker, closed *atomic.Bool, free func() error) error {
 	if !d.hold() {
 		return nil
@@ -127,7 +127,7 @@ type closeError struct {
 func (e *closeError) Error() string   { return e.cause.Error() + "; " + e.LeakError.Error() }
 func (e *closeError) Unwrap() []error { return []error{e.LeakError, e.cause} }
 
-// leaks describes what is still open.
+// leaks describes the objects that are still open.
 func (d *gpu) leaks() (leaks []string) {
 	d.regMu.Lock()
 	defer d.regMu.Unlock()
@@ -144,7 +144,7 @@ func (d *gpu) leaks() (leaks []string) {
 	return leaks
 }
 
-// shutDown waits for all streams, frees what is still open and shuts the device down. It stops if the device is lost.
+// shutDown waits for all streams, frees all open objects and shuts the device down. It stops if the device is lost.
 func (d *gpu) shutDown() error {
 	d.freeAll()
 	d.clock.close(d)
@@ -157,7 +157,7 @@ func (d *gpu) shutDown() error {
 	return d.lib.deviceClose(d.handle)
 }
 
-// freeAll waits for all streams and frees what is still open.
+// freeAll waits for all streams and frees all open objects.
 func (d *gpu) freeAll() {
 	var frees []func() error
 	var open []resource

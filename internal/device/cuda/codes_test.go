@@ -204,7 +204,7 @@ var calls = []call{
 		[]string{"cudaSetDevice", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaStreamQuery"}},
 }
 
-// handles are the calls whose only arguments are handles.
+// handles are the calls with no arguments except handles.
 var handles = map[string]bool{
 	"record": true, "wait": true, "notify": true, "event done": true, "await event": true, "event time": true,
 	"synchronize": true, "pool free": true,
@@ -221,7 +221,7 @@ func want(c code, name, function string) error {
 	case name == "check" && function == "cudaSetDevice":
 		return device.ErrLost
 	case name == "check" && (c.kind == "out_of_memory" || c.kind == "not_ready"):
-		return nil // it asks again later
+		return nil // a later call tries again
 	case name == "check":
 		return device.ErrLost // the probe's arguments are valid
 	case name == "event done" && c.kind == "not_ready":

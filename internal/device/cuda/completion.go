@@ -42,7 +42,7 @@ func (w *waiter) init(fd int) error {
 	return nil
 }
 
-// close ends the current wait and all later ones.
+// close ends the current wait and all later waits.
 func (w *waiter) close() {
 	if w.file != nil {
 		_ = w.file.Close() // nothing was written, so nothing can be lost
@@ -67,8 +67,8 @@ func (w *waiter) arm(cause func() bool) {
 	}
 }
 
-// watch arranges for wake to be called when ctx is done. Waits with the same context share the arrangement, which
-// avoids the cost for each token.
+// watch arranges for wake to be called when ctx is done. Consecutive waits with the same context share one such
+// registration, which saves its cost for each token.
 func (w *waiter) watch(ctx context.Context) {
 	if w.watched == ctx.Done() && w.unwatch != nil {
 		return
@@ -117,8 +117,8 @@ func (w *waiter) pop() (token uint64, ok bool) {
 	return token, true
 }
 
-// await returns when there may be a token, when a tick has passed, or when another condition has changed that the
-// caller must check. On a tick with outstanding work it checks the device for a fault.
+// await returns when there may be a token, when a tick has passed, or when another condition that the caller must check
+// has changed. On a tick with outstanding work it checks the device for a fault.
 func (d *gpu) await(ctx context.Context) {
 	w := &d.waiter
 	w.watch(ctx)

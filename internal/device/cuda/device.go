@@ -56,7 +56,7 @@ type resource interface {
 	stage() int  // resources with a lower stage are freed first
 }
 
-// registry holds what is open on a device.
+// registry holds a device's open objects.
 type registry struct {
 	regMu sync.Mutex
 	open  map[resource]struct{}

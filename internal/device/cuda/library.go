@@ -24,9 +24,9 @@ var libraries = struct {
 	byPath map[string]*library
 }{byPath: map[string]*library{}}
 
-// Streams share the GPU's hardware queues, and work in a queue waits for the work before it, whichever stream that is
-// on. CUDA creates 8 queues unless this variable is set, and at most 32. More queues than necessary make small batches
-// slower (docs/benchmarks.md).
+// Streams share the GPU's hardware queues. Work in a queue waits for all earlier work in that queue, even of other
+// streams. CUDA creates 8 queues unless this variable is set, and at most 32. More queues than necessary make small
+// batches slower (docs/benchmarks.md).
 const (
 	envConnections     = "CUDA_DEVICE_MAX_CONNECTIONS"
 	defaultConnections = 8

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device"
 )
 
-// stream is a CUDA stream that synchronizes with no other stream.
+// stream is a CUDA stream that doesn't synchronize with any other stream.
 type stream struct {
 	d      *gpu
 	name   string
@@ -28,8 +28,9 @@ func (d *gpu) NewStream(name string) (device.Stream, error) {
 	return d.keepStream(name)(d.lib.streamCreate(d.handle))
 }
 
-// DefaultStream returns one of CUDA's default streams: the one of whichever thread calls the stream's methods, or the legacy
-// one, which joins all streams that NewStream did not make. `worker bench` shows what they cost; nothing else uses them.
+// DefaultStream returns one of CUDA's default streams: the per-thread stream of the thread that calls its methods, or
+// the legacy stream, which synchronizes with all streams except those that NewStream created. `worker bench` shows what
+// they cost; nothing else uses them.
 func (d *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
 	if err := d.enter("default stream"); err != nil {
 		return nil, err

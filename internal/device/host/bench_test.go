@@ -13,7 +13,7 @@ func benchDevice(b *testing.B) (*host.Device, device.Stream) {
 	nothing := kernelFunc(func([]byte, []uint32, []byte, device.Parallel) error { return nil })
 	d, err := host.Open(host.Options{Cores: 1, Kernels: []device.HostKernel{nothing}})
 	must(b, err)
-	b.Cleanup(func() { _ = d.Close() }) // it reports what the benchmark left open
+	b.Cleanup(func() { _ = d.Close() }) // returns an error for objects that the benchmark left open
 	s, err := d.NewStream("s")
 	must(b, err)
 	return d, s
@@ -26,7 +26,7 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// BenchmarkBatch is what the device adds to a small batch in place: scratch, launch, notification and free.
+// BenchmarkBatch measures the device's overhead for a small batch in place: scratch, launch, notification and free.
 func BenchmarkBatch(b *testing.B) {
 	d, s := benchDevice(b)
 	k, err := d.Kernel("func", nil)
@@ -58,7 +58,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkPool allocates and frees among 64 blocks that are handed out.
+// BenchmarkPool allocates and frees while 64 other blocks are allocated.
 func BenchmarkPool(b *testing.B) {
 	d, s := benchDevice(b)
 	p, err := d.NewPool(device.PoolConfig{Limit: 64 << 20, ReleaseThreshold: 64 << 20})

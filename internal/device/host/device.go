@@ -1,13 +1,12 @@
-// Package host is a device made of CPU cores: the one Millrace runs on where there is no GPU.
+// Package host implements a device on CPU cores. Millrace uses it where there is no GPU.
 //
-// It is a real device, not a fake. Each stream is a goroutine that works a bounded queue in order; events,
-// copies and allocation obey stream order; operators run in Go on a set of worker goroutines. Device memory
-// is apart from host memory, so a copy moves bytes, and addresses are the device's own: one outside a live
-// allocation loses the device, as an illegal address loses a GPU. Kernels reach host buffers too, and want every
-// batch there.
+// It is a real device, not a fake. Each stream is a goroutine that runs the operations of a bounded queue in order.
+// Events, copies and allocations obey stream order, and operators run in Go on a set of worker goroutines. Device
+// memory is separate from host memory, so a copy moves bytes. The device has its own addresses: an address outside a
+// live allocation loses the device, as an illegal address loses a GPU. Kernels can access host buffers too, and ask for
+// every batch in place there.
 //
-// Built with the tag `invariants`, the device panics at the call that makes a mistake a GPU would punish
-// later: see tracker.
+// Built with the tag `invariants`, the device panics at a call whose mistake a GPU would punish later: see tracker.
 package host
 
 import (
@@ -21,28 +20,28 @@ import (
 	"millrace/internal/device/software"
 )
 
-// DefaultMemory is the bytes of device memory, and of host memory for copies, where Options says nothing.
-// It is a cap, not a reservation: memory is taken from the system as it is allocated.
+// DefaultMemory is the default for Options.MemoryLimit and Options.HostMemoryLimit, in bytes. It is a limit, not a
+// reservation: the system provides memory as it is allocated.
 const DefaultMemory = 4 << 30
 
-// maxMemory is the most a limit may be, in bytes: what a process can address.
+// maxMemory is the maximum of a limit, in bytes: the size of a process's address space.
 const maxMemory = 1 << 47
 
-// Options says what Open makes.
+// Options configures a device.
 type Options struct {
-	// Cores is how many goroutines one launch may spread over; 0 means GOMAXPROCS.
+	// Cores is the maximum number of goroutines that one launch uses; 0 means GOMAXPROCS.
 	Cores int
 
-	// Kernels are the operators that Device.Kernel finds, each under its own name.
+	// Kernels are the operators that Device.Kernel finds, by their names.
 	Kernels []device.HostKernel
 
-	// MemoryLimit caps device memory and HostMemoryLimit what AllocHost gives, in bytes; 0 means
+	// MemoryLimit limits device memory, and HostMemoryLimit limits the memory that AllocHost returns, in bytes; 0 means
 	// DefaultMemory.
 	MemoryLimit     int64
 	HostMemoryLimit int64
 }
 
-// withDefaults fills in what was left out, or says what is wrong.
+// withDefaults replaces zero values with defaults, or returns an error that describes an invalid option.
 func (o Options) withDefaults() (Options, error) {
 	if o.Cores < 0 || o.MemoryLimit < 0 || o.HostMemoryLimit < 0 {
 		return o, device.Errorf("open", "host", device.ErrInvalid,
@@ -58,8 +57,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Device is a device on CPU cores. It implements device.Device, device.Gater and device.Mapper. Info.Memory is the cap on
-// device memory, Info.Units the cores of one launch.
+// Device is a device on CPU cores. It implements device.Device, device.Gater and device.Mapper. Info.Memory is the
+// limit of device memory, and Info.Units is the number of cores of one launch.
 type Device struct {
 	*software.Base
 	epoch       time.Time
@@ -67,7 +66,7 @@ type Device struct {
 	parallel    device.Parallel // workers.run
 	completions completions
 	faulted     chan struct{} // closed once the device is lost
-	tracker     tracker       // under the invariants tag only
+	tracker     tracker       // with the invariants tag only
 }
 
 var (
@@ -76,7 +75,7 @@ var (
 	_ device.Mapper = (*Device)(nil)
 )
 
-// Open starts a device. Fails with ErrInvalid for options that make no sense.
+// Open starts a device. It fails with ErrInvalid for invalid options.
 func Open(o Options) (*Device, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -98,7 +97,7 @@ func Open(o Options) (*Device, error) {
 			HostMemory: o.HostMemoryLimit, Fresh: fresh, Kernels: o.Kernels, InPlace: wantInPlace,
 		}),
 		epoch:       time.Now(),
-		workers:     startWorkers(o.Cores - 1), // the launching stream is the other one
+		workers:     startWorkers(o.Cores - 1), // the launching stream is one more core
 		completions: newCompletions(),
 		faulted:     make(chan struct{}),
 	}
@@ -112,7 +111,7 @@ func (d *Device) Now() time.Duration { return time.Since(d.epoch) }
 // Epoch implements device.Device.
 func (d *Device) Epoch() time.Time { return d.epoch }
 
-// Close implements device.Device. Gates that nobody opened give way first.
+// Close implements device.Device. It opens all gates first.
 func (d *Device) Close() error {
 	if !d.Shut() {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/device"
 )
 
-// fault loses the device, for good. The first fault is the one that is kept. Streams throw away what they
-// have queued, and whoever waits for them returns.
+// fault loses the device permanently and keeps the first fault. Streams discard their queued operations, and all waits
+// for them return.
 func (d *Device) fault(cause *device.Error) {
 	if !d.Lose(cause) {
 		return
@@ -27,7 +27,8 @@ func (d *Device) openStreams() (all []*stream) {
 	return all
 }
 
-// misuse returns err. Under the invariants tag an invalid argument, which can only be a bug of the caller, panics.
+// misuse returns err. With the invariants tag, an invalid argument panics, because only a bug in the caller can cause
+// it.
 func misuse(err error) error {
 	if device.Invariants && errors.Is(err, device.ErrInvalid) {
 		panic(err)

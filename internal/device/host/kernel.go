@@ -8,8 +8,8 @@ import (
 	"millrace/internal/device/software"
 )
 
-// wantInPlace makes kernels want every batch in place: what a copy moves stays in the same memory chips, so nothing computes
-// faster for it and a core loses the time.
+// wantInPlace makes kernels ask for every batch in place. A copy would stay in the same memory chips, so it would only
+// cost a core's time and make no kernel faster.
 func wantInPlace(device.Shape, device.Needs) bool { return true }
 
 // Launch implements device.Stream.
@@ -41,7 +41,7 @@ func (s *stream) launch(o *op) {
 	}
 }
 
-// runKernel calls the operator and turns a panic of it, on whichever goroutine, into an error.
+// runKernel calls the operator and turns a panic in it, on any goroutine, into an error.
 func (d *Device) runKernel(k *software.Kernel, rows []byte, offsets []uint32, scratch, result []byte) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -59,7 +59,8 @@ type kernelPanic struct {
 
 func (p *kernelPanic) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
 
-// asPanic wraps what recover returned. It must be called while the stack that panicked still stands.
+// asPanic wraps a value that recover returned. The deferred function must call it, while the panicking stack still
+// exists.
 func asPanic(v any) *kernelPanic {
 	if p, ok := v.(*kernelPanic); ok {
 		return p

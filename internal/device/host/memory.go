@@ -8,7 +8,7 @@ import (
 // Alloc implements device.Device. It does not wait for other work.
 func (d *Device) Alloc(bytes int) (device.Memory, error) { return d.Space.Alloc(bytes) }
 
-// Free implements device.Device. Queued work that still uses the memory will lose the device.
+// Free implements device.Device. If queued work still uses the memory, that work loses the device.
 func (d *Device) Free(m device.Memory) error {
 	if device.Invariants && d.Usable("free") == nil {
 		d.tracker.mustBeIdle(m)
@@ -16,8 +16,8 @@ func (d *Device) Free(m device.Memory) error {
 	return misuse(d.Space.Free(m))
 }
 
-// AllocHost implements device.Device. The memory is ordinary memory, and Kind says so: on CPU cores there is
-// nothing to gain from pinning it.
+// AllocHost implements device.Device. The memory is pageable, and HostBuffer.Kind reports that: pinning gains nothing
+// on CPU cores.
 func (d *Device) AllocHost(bytes int) (device.HostBuffer, error) {
 	var guard device.Guard
 	if device.Invariants {
@@ -34,7 +34,7 @@ func (d *Device) FreeHost(b device.HostBuffer) error {
 	return misuse(d.Buffers.Free(b))
 }
 
-// resolve gives the bytes at m. An address outside live memory loses the device.
+// resolve returns the bytes at m. An address outside live memory loses the device.
 func (s *stream) resolve(call string, m device.Memory) ([]byte, bool) {
 	mem, ok := s.dev.Space.Bytes(m)
 	if !ok {
@@ -48,7 +48,7 @@ func (s *stream) resolve(call string, m device.Memory) ([]byte, bool) {
 	return mem, ok
 }
 
-// resolveMapped is resolve for what a kernel may also reach in host memory.
+// resolveMapped does the same as resolve, and also accepts host memory, for kernels.
 func (s *stream) resolveMapped(call string, m device.Memory) ([]byte, bool) {
 	if software.IsMapped(m) && m.Bytes > 0 {
 		if mem, _, ok := s.dev.Buffers.Find(m); ok {
@@ -58,7 +58,7 @@ func (s *stream) resolveMapped(call string, m device.Memory) ([]byte, bool) {
 	return s.resolve(call, m)
 }
 
-// poison makes what reads freed memory show, under the invariants tag.
+// poison fills freed memory with software.Poison, so that a later read shows. It does so with the invariants tag only.
 func (s *stream) poison(m device.Memory) {
 	if !device.Invariants {
 		return
@@ -68,7 +68,7 @@ func (s *stream) poison(m device.Memory) {
 	}
 }
 
-// bufferGuard checks every HostBuffer.Bytes under the invariants tag.
+// bufferGuard checks every HostBuffer.Bytes with the invariants tag.
 type bufferGuard struct{ dev *Device }
 
 // Access implements device.Guard.

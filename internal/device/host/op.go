@@ -21,7 +21,7 @@ const (
 	opGate
 )
 
-// op is one queued operation. It is a value, so that a queue of them needs no allocation each.
+// op is one queued operation. It is a value, so queuing it doesn't allocate.
 type op struct {
 	kind   opKind
 	value  byte              // opFill
@@ -30,14 +30,14 @@ type op struct {
 	src    device.Memory     // opCopyOut
 	host   []byte            // opCopyIn's source, opCopyOut's destination
 	event  *event            // opRecord
-	wait   mark              // opWait: what to wait for
-	after  order             // opWait, under the invariants tag: what that comes after
+	wait   mark              // opWait: the mark to wait for
+	after  order             // opWait: operations before the mark; with the invariants tag only
 	kernel *software.Kernel  // opLaunch
 	args   device.LaunchArgs // opLaunch
 	gate   *gate             // opGate
 }
 
-// run carries out an operation on the stream's goroutine. What goes wrong here loses the device.
+// run carries out an operation on the stream's goroutine. A failure here loses the device.
 func (s *stream) run(o *op) {
 	switch o.kind {
 	case opCopyIn:
@@ -120,7 +120,7 @@ func (s *stream) Record(e device.Event) error {
 	return err
 }
 
-// Wait implements device.Stream. A wait for what has been reached already costs nothing.
+// Wait implements device.Stream. A wait for a mark that has been reached costs nothing.
 func (s *stream) Wait(e device.Event) error {
 	const call = "wait"
 	own, err := s.dev.ownEvent(call, e)
@@ -138,7 +138,7 @@ func (s *stream) Wait(e device.Event) error {
 	return err
 }
 
-// ownEvent is e if it is an open event of this device.
+// ownEvent returns e if it is an open event of this device.
 func (d *Device) ownEvent(call string, e device.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own == nil || own.dev != d {
@@ -147,8 +147,7 @@ func (d *Device) ownEvent(call string, e device.Event) (*event, error) {
 	return own, own.usable(call)
 }
 
-// Notify implements device.Stream. It fails with ErrOutOfMemory while 65,536 completions have not been
-// waited for.
+// Notify implements device.Stream. It fails with ErrOutOfMemory while 65,536 completions are outstanding.
 func (s *stream) Notify(token uint64) error {
 	const call = "notify"
 	if !s.dev.completions.reserve() {

@@ -40,7 +40,7 @@ func (p *pool) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	return p.Pool.Alloc(own, bytes)
 }
 
-// Free implements device.Pool. m must be what Alloc returned, whole.
+// Free implements device.Pool. m must be a whole allocation.
 func (p *pool) Free(s device.Stream, m device.Memory) error {
 	const call = "pool free"
 	own, err := p.dev.ownStream(call, s)

@@ -11,8 +11,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// program runs a random sequence of calls, drawn from calls, on a device of that seed and returns its
-// trace.
+// program runs a random sequence of calls, drawn from calls, on a device with that seed and returns its trace.
 func program(t *testing.T, seed, calls uint64) []sim.Span {
 	t.Helper()
 	cost := sim.H100()
@@ -75,7 +74,8 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestTraceObeysTheRules looks at random programs' traces: streams in order, engines one at a time.
+// TestTraceObeysTheRules checks the traces of random programs: streams run in order, and engines run one operation at a
+// time.
 func TestTraceObeysTheRules(t *testing.T) {
 	for calls := range uint64(20) {
 		lastOf := map[string]sim.Span{}
@@ -97,7 +97,7 @@ func TestTraceObeysTheRules(t *testing.T) {
 	}
 }
 
-// TestJitterStretches: never shorter than the model says, never by more than the jitter.
+// TestJitterStretches checks that jitter never shortens an operation and never extends it by more than the limit.
 func TestJitterStretches(t *testing.T) {
 	cost := sim.Units(ms)
 	cost.Jitter = 0.1
@@ -121,7 +121,7 @@ func TestJitterStretches(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse runs submitters next to a waiter: every batch comes back once and right.
+// TestConcurrentUse runs several submitters and a waiter: every batch comes back once, with correct results.
 func TestConcurrentUse(t *testing.T) {
 	const submitters, rounds = 4, 50
 	r := open(t, sim.Options{Cost: sim.H100()})

@@ -7,8 +7,8 @@ import (
 	"millrace/internal/device"
 )
 
-// mark is one recording of an event. A wait holds on to the mark it found, so recording the event again
-// does not move what the wait is for.
+// mark is one recording of an event. A wait keeps the mark that was current, so recording the event again doesn't
+// change what it waits for.
 type mark struct {
 	reached bool
 	at      time.Duration
@@ -35,7 +35,7 @@ func (d *Device) NewEvent(flags device.EventFlags) (device.Event, error) {
 // Leak implements software.Object.
 func (e *Event) Leak() string { return "event" }
 
-// event checks that e is an open event of this device. The lock is held.
+// event returns e as an open event of this device. The caller holds the lock.
 func (d *Device) event(call string, e device.Event) (*Event, error) {
 	mine, ok := e.(*Event)
 	if !ok || mine == nil || mine.dev != d {
@@ -44,7 +44,7 @@ func (d *Device) event(call string, e device.Event) (*Event, error) {
 	return mine, mine.usable(call)
 }
 
-// usable returns why the event cannot be used, nil if it can. The lock is held.
+// usable returns an error if the event is closed or the device refuses calls. The caller holds the lock.
 func (e *Event) usable(call string) error {
 	if err := e.dev.Usable(call); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *Stream) Record(e device.Event) error {
 	return nil
 }
 
-// reach lets the waits for m pass. The lock is held.
+// reach lets the waits for m continue. The caller holds the lock.
 func (d *Device) reach(m *mark) {
 	m.reached, m.at = true, d.now
 	for _, o := range m.waiting {
@@ -104,8 +104,8 @@ func (s *Stream) Wait(e device.Event) error {
 	return nil
 }
 
-// Done implements device.Event. It moves the clock by PollCost, unless that is held. While nothing is under way, a gate
-// whose ten seconds have passed gives way, so that polling behind it ends too.
+// Done implements device.Event. It advances the clock by PollCost, unless Hold is in effect. If no operation is in
+// progress, a gate that is ten seconds old gives way, so polling for work behind a gate ends too.
 func (e *Event) Done() (bool, error) {
 	d := e.dev
 	d.mu.Lock()
@@ -146,7 +146,7 @@ func (e *Event) Synchronize() error {
 	return d.Usable(call)
 }
 
-// Time implements device.Event. It does not move the clock.
+// Time implements device.Event. It doesn't move the clock.
 func (e *Event) Time() (time.Duration, error) {
 	const call = "event time"
 	d := e.dev
@@ -166,7 +166,7 @@ func (e *Event) Time() (time.Duration, error) {
 	return e.mark.at, nil
 }
 
-// Close implements device.Event. On a lost device it gives the event back and returns ErrLost.
+// Close implements device.Event. On a lost device it frees the event and returns ErrLost.
 func (e *Event) Close() error {
 	d := e.dev
 	d.mu.Lock()

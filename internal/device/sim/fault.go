@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// FaultKind is what goes wrong.
+// FaultKind is the kind of failure to inject.
 type FaultKind uint8
 
 const (
@@ -17,20 +17,18 @@ const (
 	// PinnedOutOfMemory: AllocHost fails with ErrOutOfMemory. Nth counts calls of AllocHost.
 	PinnedOutOfMemory
 
-	// LaunchFailure: a launch is refused with ErrLaunch, the device stays well. Nth counts calls of
-	// Stream.Launch.
+	// LaunchFailure: a launch is refused with ErrLaunch, and the device still works. Nth counts calls of Stream.Launch.
 	LaunchFailure
 
-	// DeviceLoss: the device is lost, for good. Nth counts calls of Stream.Launch, and the loss happens
-	// when that launch ends; Marker is another trigger. The losses are ErrKernelFault.
+	// DeviceLoss: the device is lost permanently. Nth counts calls of Stream.Launch, and the loss happens when that
+	// launch ends; Marker is another trigger. The losses are ErrKernelFault.
 	DeviceLoss
 
-	// LateCompletion: a completion comes Delay after its stream got there, and the stream goes on
-	// meanwhile. Nth counts calls of Stream.Notify.
+	// LateCompletion: a completion arrives Delay after its stream reached the notification. The stream doesn't wait for
+	// it. Nth counts calls of Stream.Notify.
 	LateCompletion
 
-	// LostCompletion: a completion never comes, though the device is well. Nth counts calls of
-	// Stream.Notify.
+	// LostCompletion: a completion never arrives, although the device works. Nth counts calls of Stream.Notify.
 	LostCompletion
 )
 
@@ -43,19 +41,19 @@ func (k FaultKind) String() string {
 	}[k]
 }
 
-// Fault is a failure to inject. It has one trigger: Nth, Probability or Marker. Calls are counted
-// over the whole device, from 1, and calls with bad arguments do not count.
+// Fault is a failure to inject. It has one trigger: Nth, Probability or Marker. Calls are counted from 1 over the whole
+// device. Calls with invalid arguments are not counted.
 type Fault struct {
 	Kind FaultKind
 
 	Nth         int     // the call that fails
 	Probability float64 // each call fails with this probability, drawn from Options.Seed
-	Marker      []byte  // DeviceLoss: a launch fails that has a row with these bytes in it
+	Marker      []byte  // DeviceLoss: launches with a row that contains these bytes fail
 
-	Delay time.Duration // LateCompletion: how late
+	Delay time.Duration // LateCompletion: delay of the completion
 }
 
-// check returns why the fault makes no sense, nil if it does.
+// check returns an error if the fault is invalid.
 func (f Fault) check() error {
 	triggers := 0
 	for _, set := range []bool{f.Nth != 0, f.Probability != 0, len(f.Marker) > 0} {
@@ -78,12 +76,12 @@ func (f Fault) check() error {
 	return nil
 }
 
-// counts are the calls that Fault.Nth counts.
+// counts holds the numbers of calls, for Fault.Nth.
 type counts struct {
 	poolAllocs, hostAllocs, launches, notifies uint64
 }
 
-// match returns the first fault of that kind that befalls the nth call.
+// match returns the first fault of that kind that applies to the nth call.
 func (d *Device) match(kind FaultKind, n uint64) (Fault, bool) {
 	for i, f := range d.faults {
 		if f.Kind != kind {
@@ -96,14 +94,14 @@ func (d *Device) match(kind FaultKind, n uint64) (Fault, bool) {
 	return Fault{}, false
 }
 
-// injected counts a call and reports whether a fault of that kind befalls it.
+// injected counts a call and reports whether a fault of that kind applies to it.
 func (d *Device) injected(kind FaultKind, calls *uint64) bool {
 	*calls++
 	_, ok := d.match(kind, *calls)
 	return ok
 }
 
-// marker returns the marker of a device loss that a row holds, nil if none does.
+// marker returns a device loss's marker that one of the rows contains, or nil.
 func (d *Device) marker(rows []byte, offsets []uint32) []byte {
 	for _, f := range d.faults {
 		if len(f.Marker) == 0 {

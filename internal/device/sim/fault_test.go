@@ -43,13 +43,13 @@ func TestLaunchFailureFault(t *testing.T) {
 	r := faulty(t, sim.Fault{Kind: sim.LaunchFailure, Nth: 1})
 	s, k, b := r.stream("s"), r.kernel("crc"), r.batch("a", "b")
 	r.is(s.Launch(k, b.args()), device.ErrLaunch)
-	b.submit(s, k, 1) // the device is well, and the stream as it was
+	b.submit(s, k, 1) // the device works, and the stream is unchanged
 	r.completes(1)
 	b.verify()
 	r.now(3 * ms)
 }
 
-// TestDeviceLossFault: every way to lose the device by a fault. The first batch is through before.
+// TestDeviceLossFault tests every way to lose the device by a fault. The first batch completes before.
 func TestDeviceLossFault(t *testing.T) {
 	for name, f := range map[string]sim.Fault{
 		"nth launch": {Kind: sim.DeviceLoss, Nth: 2},
@@ -102,7 +102,8 @@ func allLost(r *rig, s device.Stream, k device.Kernel, b *batch) {
 	r.ok(r.dev.Close())
 }
 
-// TestBrokenKernelLosesTheDevice: so does a kernel that fails, and the error carries its words.
+// TestBrokenKernelLosesTheDevice checks that a failing kernel loses the device too, and that the error contains the
+// kernel's error.
 func TestBrokenKernelLosesTheDevice(t *testing.T) {
 	r := faulty(t)
 	s, b := r.stream("lane-0"), r.batch("a")
@@ -116,7 +117,7 @@ func TestBrokenKernelLosesTheDevice(t *testing.T) {
 	}
 }
 
-// TestCompletionsBeforeTheLoss: what came before the loss is still handed out.
+// TestCompletionsBeforeTheLoss checks that completions before the loss are still returned.
 func TestCompletionsBeforeTheLoss(t *testing.T) {
 	r := faulty(t, sim.Fault{Kind: sim.DeviceLoss, Nth: 1})
 	s, b := r.stream("s"), r.batch("a")
@@ -158,7 +159,8 @@ func TestLostCompletionFault(t *testing.T) {
 	}
 }
 
-// TestFaultProbability: the share of failures is what was asked for, and the seed alone decides which.
+// TestFaultProbability checks that the share of failures is the requested one, and that only the seed determines which
+// calls fail.
 func TestFaultProbability(t *testing.T) {
 	const launches, p = 2000, 0.25
 	refused := func(seed uint64) (which [launches]bool, n int) {

@@ -26,7 +26,7 @@ func (g guard) Access(mem []byte) {
 	})
 }
 
-// checkUnused panics in the invariants build if queued work uses the memory of that life, which was freed.
+// checkUnused panics in the invariants build if queued work uses the freed memory.
 func (d *Device) checkUnused(call string, freed *life) {
 	if !device.Invariants {
 		return
@@ -38,7 +38,7 @@ func (d *Device) checkUnused(call string, freed *life) {
 	})
 }
 
-// eachUse calls fn for every access to memory by work that has not been carried out. The lock is held.
+// eachUse calls fn for every memory access of operations that are not yet carried out. The caller holds the lock.
 func (d *Device) eachUse(fn func(o *op, u use)) {
 	for _, s := range d.streams {
 		for _, o := range s.queue {

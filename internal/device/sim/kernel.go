@@ -41,7 +41,7 @@ func (s *Stream) Launch(k device.Kernel, args device.LaunchArgs) error {
 	return nil
 }
 
-// execute runs a kernel. An error loses the device. The lock is held, so kernels run one at a time.
+// execute runs a kernel. An error loses the device. The caller holds the lock, so only one kernel runs at a time.
 func (d *Device) execute(k *software.Kernel, shape device.Shape, rows, table, scratch, result []byte) (err error) {
 	if d.offsets, err = software.ReadOffsets(d.offsets[:0], table, shape.Bytes); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (d *Device) execute(k *software.Kernel, shape device.Shape, rows, table, sc
 	return k.Run(rows, d.offsets, scratch, result, serial)
 }
 
-// mustBeWithin panics if a row is longer than the shape says, which a GPU does not see.
+// mustBeWithin panics if a row is longer than the shape says. A GPU doesn't detect that.
 func mustBeWithin(shape device.Shape, offsets []uint32) {
 	for i, end := range offsets[1:] {
 		if length := int64(end - offsets[i]); length > int64(shape.Longest) {

@@ -8,35 +8,34 @@ import (
 	"millrace/internal/device/software"
 )
 
-// life is that of one allocation, of device memory or of a host buffer. Queued work holds on to it, so that it is found
-// when the memory was freed before the work ran, whatever lives at its addresses by then.
+// life is the lifetime of one allocation of device memory or of a host buffer. Queued work keeps a pointer to it, so
+// use after free is detected even if the addresses belong to another allocation by then.
 type life struct {
-	over bool // freed; for pool memory, once the freeing stream got there
+	over bool // freed; for pool memory, once the freeing stream reached the free
 }
 
-// lives are those of what is allocated, by its first address. The device's lock guards them.
+// lives maps the first address of each live allocation to its life. The device's lock guards it.
 type lives map[uint64]*life
 
 // begin starts the life of the allocation at base.
 func (l lives) begin(base uint64) { l[base] = &life{} }
 
-// forget returns the life of the allocation at base, which was freed. The caller sets when it is over.
+// forget removes and returns the life of the freed allocation at base. The caller sets over.
 func (l lives) forget(base uint64) *life {
 	freed := l[base]
 	delete(l, base)
 	return freed
 }
 
-// finish ends the life of the allocation at base, which was freed at once. The invariants build panics if queued work uses
-// it.
+// finish ends the life of an allocation that was freed immediately, not in stream order. The invariants build panics if
+// queued work uses it.
 func (d *Device) finish(call string, base uint64) {
 	freed := d.forget(base)
 	d.checkUnused(call, freed)
 	freed.over = true
 }
 
-// AllocHost implements device.Device. The memory is ordinary memory of this process that copies treat as
-// pinned.
+// AllocHost implements device.Device. The memory is ordinary process memory that copies treat as pinned.
 func (d *Device) AllocHost(bytes int) (device.HostBuffer, error) {
 	const call = "alloc host"
 	d.mu.Lock()
@@ -59,13 +58,13 @@ func (d *Device) AllocHost(bytes int) (device.HostBuffer, error) {
 	return b, nil
 }
 
-// FreeHost implements device.Device. Work that still uses the buffer loses the device when it gets
-// there; the invariants build panics here already.
+// FreeHost implements device.Device. Work that still uses the buffer loses the device when it runs; the invariants
+// build panics in FreeHost.
 func (d *Device) FreeHost(b device.HostBuffer) error {
 	const call = "free host"
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at, _ := d.Buffers.Map(b) // fails where Free does
+	at, _ := d.Buffers.Map(b) // fails if Free fails
 	if err := d.Buffers.Free(b); err != nil {
 		return err
 	}
@@ -84,8 +83,8 @@ func (d *Device) Alloc(bytes int) (device.Memory, error) {
 	return m, err
 }
 
-// Free implements device.Device. Work that still uses the memory loses the device when it gets there;
-// the invariants build panics here already.
+// Free implements device.Device. Work that still uses the memory loses the device when it runs; the invariants build
+// panics in Free.
 func (d *Device) Free(m device.Memory) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,10 +99,10 @@ func (d *Device) Free(m device.Memory) error {
 type use struct {
 	life  *life // nil for host memory that the device did not allocate
 	data  []byte
-	fault string // why the access cannot work, found when it was enqueued
+	fault string // why the access must fail, if that was known at the call
 }
 
-// useDevice finds the bytes of m. No bytes is no use of memory.
+// useDevice finds the bytes of m. An empty m uses no memory.
 func (d *Device) useDevice(m device.Memory) use {
 	if m.Bytes == 0 {
 		return use{}
@@ -115,7 +114,7 @@ func (d *Device) useDevice(m device.Memory) use {
 	return use{life: d.lives[base], data: data}
 }
 
-// useMapped is useDevice for memory that may also be a host buffer's.
+// useMapped does the same as useDevice, and also accepts the mapped memory of a host buffer.
 func (d *Device) useMapped(m device.Memory) use {
 	if m.Bytes == 0 || !software.IsMapped(m) {
 		return d.useDevice(m)
@@ -127,7 +126,7 @@ func (d *Device) useMapped(m device.Memory) use {
 	return use{life: d.lives[base], data: data}
 }
 
-// useHost takes the first n bytes of b, n > 0. Pageable memory may be the caller's own.
+// useHost returns the use of the first n > 0 bytes of b. Pageable memory may be the caller's own.
 func (d *Device) useHost(b device.HostBuffer, n int) use {
 	b = b.Slice(0, n)
 	if at, err := d.Buffers.Map(b); err == nil {
@@ -139,7 +138,7 @@ func (d *Device) useHost(b device.HostBuffer, n int) use {
 	return use{data: b.Raw()}
 }
 
-// touch returns why the memory that o uses cannot be accessed, nil if it can.
+// touch returns an error if the memory that o uses can't be accessed.
 func (o *op) touch() error {
 	for _, u := range o.uses {
 		switch {

@@ -66,18 +66,18 @@ func (p *Pool) Free(s device.Stream, m device.Memory) error {
 		}})
 		return stream.last, nil
 	})
-	p.retire() // the stream may have got there already
+	p.retire() // the stream may have reached the free already
 	return err
 }
 
-// retire gives a closed pool's memory back once all of it is unused.
+// retire releases a closed pool's memory once none of it is in use.
 func (p *Pool) retire() {
 	if p.Closed() {
 		p.Release()
 	}
 }
 
-// Close implements device.Pool. On a lost device it gives the pool back and returns ErrLost.
+// Close implements device.Pool. On a lost device it frees the pool and returns ErrLost.
 func (p *Pool) Close() error {
 	if first := p.Pool.Close(); !first {
 		return nil

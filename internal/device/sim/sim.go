@@ -1,24 +1,25 @@
-// Package sim is a device on a virtual clock. Scheduling code that drives a GPU runs on it unchanged, so
-// that a schedule can be costed without hardware and tested with faults that hardware shows once a year.
+// Package sim implements a device on a virtual clock. Scheduling code that drives a GPU runs on it unchanged. So the
+// cost of a schedule can be computed without hardware, and the code can be tested with faults that hardware shows once
+// a year.
 //
 // # Time
 //
-// The device is a discrete-event simulation: one copy-in engine, one copy-out engine and a compute engine
-// with one or more slots. Each serves the operation that has been ready longest, and of two that became
-// ready at one instant the one enqueued first. A Model says how long each operation takes, how much those that
-// run at once slow each other, and which latencies come on top.
+// The device is a discrete-event simulation with one copy-in engine, one copy-out engine and a compute engine with one
+// or more slots. Each engine serves the operation that has been ready longest. Of two that became ready at the same
+// instant, it serves the one that was enqueued first. A Model sets how long each operation takes, how much concurrent
+// operations slow each other down, and the additional latencies.
 //
-// The clock starts at zero and moves only while the host waits. Enqueueing takes no time.
-// Stream.Synchronize, Close and WaitCompletion move it to the instant of what they wait for; Event.Done
-// moves it by PollCost, so that polling ends, and Spend by the time the host is said to work. Two runs with the
-// same Options and the same sequence of calls give the same times. A host that submits from one goroutine while another waits in WaitCompletion makes
-// no fixed sequence by itself: Hold keeps the clock still while it submits.
+// The clock starts at zero and moves only while the host waits. Enqueuing takes no time. Stream.Synchronize, Close and
+// WaitCompletion move the clock to the instant that they wait for. Event.Done moves it by PollCost, so that polling
+// ends, and Spend moves it by the duration of the simulated host work. Two runs with the same Options and the same
+// sequence of calls give the same times. If one goroutine submits while another waits in WaitCompletion, the sequence
+// is not fixed: use Hold to stop the clock while the first one submits.
 //
 // # Data
 //
-// Copies move bytes and launches run kernels in Go, at the virtual instant at which the operation ends.
-// Who looks too early sees what was there before. Memory is bounds-checked: an operation that touches
-// memory outside a live allocation loses the device, as an illegal address does on a GPU.
+// Copies move bytes and launches run kernels in Go, at the virtual instant at which the operation ends. A read before
+// that instant returns the old contents. Memory is bounds-checked: an operation that accesses memory outside a live
+// allocation loses the device, as an illegal address does on a GPU.
 package sim
 
 import (
@@ -38,47 +39,48 @@ const PollCost = time.Microsecond
 
 // Bounds and defaults of Options.
 const (
-	DefaultMemory     = 1 << 30 // bytes, of device memory and of host memory each
+	DefaultMemory     = 1 << 30 // bytes; for device memory and for host memory
 	DefaultTraceLimit = 1 << 16 // spans
 	maxComputeSlots   = 1024
 
-	// maxPending bounds the operations queued and the completions not yet fetched, together. A host
-	// that never waits would otherwise queue until the process runs out of memory.
+	// maxPending limits the sum of queued operations and completions not yet fetched. Without it, a host that never
+	// waits would queue operations until the process runs out of memory.
 	maxPending = 1 << 18
 )
 
-// epoch is the wall-clock time of the virtual zero. It is fixed, so that two runs print the same times.
+// epoch is the wall-clock time at virtual time zero. It is fixed, so that two runs print the same times.
 var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Options describes the device to simulate. The zero Options is a device without kernels or faults on
-// which nothing takes any time.
+// Options configures the simulated device. With the zero Options, the device has no kernels and no faults, and nothing
+// takes any time.
 type Options struct {
 	// Seed drives Model.Jitter and Fault.Probability, and is part of the device's ID.
 	Seed uint64
 
-	// Cost says how long operations take. The zero Model makes all of them instantaneous.
+	// Cost sets how long operations take. With the zero Model, all of them are instantaneous.
 	Cost Model
 
-	// Kernels are the operators the device knows. Their names must differ.
+	// Kernels are the device's operators. Their names must differ.
 	Kernels []device.HostKernel
 
 	// Faults are the failures to inject. See Fault.
 	Faults []Fault
 
-	// MostInPlace is how many bytes of payloads and results a batch may have for its kernels to want it in
-	// place (see device.Needs). 0 means that none is wanted so.
+	// MostInPlace is the maximum size of a batch (payloads plus results, in bytes) that kernels ask to have in place
+	// (see device.Needs). 0 means that they never do.
 	MostInPlace int
 
-	// Memory is the bytes of device memory, HostMemory those that AllocHost can give. 0 means
-	// DefaultMemory. The bytes are real memory of this process once written to.
+	// Memory limits device memory and HostMemory limits the memory that AllocHost returns, in bytes. 0 means
+	// DefaultMemory. Memory is real process memory once it is written to.
 	Memory     int64
 	HostMemory int64
 
-	// TraceLimit is how many spans Trace keeps, the first ones. 0 means DefaultTraceLimit, negative none.
+	// TraceLimit is the number of spans that Trace keeps; later spans are dropped. 0 means DefaultTraceLimit, and a
+	// negative value means none.
 	TraceLimit int
 }
 
-// Device is a simulated device. It has no goroutines of its own: whoever waits runs the simulation.
+// Device is a simulated device. It has no goroutines: the caller that waits runs the simulation.
 type Device struct {
 	*software.Base
 	seed   uint64
@@ -91,10 +93,10 @@ type Device struct {
 	loop
 	lives
 	counts      counts
-	completions []uint64 // tokens that came and were not fetched, in order
-	holds       int      // calls of Hold not released
+	completions []uint64 // tokens that arrived and were not fetched, in order
+	holds       int      // number of calls of Hold that were not released
 	trace       trace
-	offsets     []uint32 // decoded offsets table of the launch that runs
+	offsets     []uint32 // decoded offsets table of the running launch
 }
 
 var (
@@ -103,7 +105,7 @@ var (
 	_ device.Mapper = (*Device)(nil)
 )
 
-// Open makes a device. It fails with ErrInvalid when the options make no sense, naming every problem.
+// Open creates a device. If options are invalid, it fails with ErrInvalid and an error that names every problem.
 func Open(o Options) (*Device, error) {
 	id := fmt.Sprintf("sim-%d", o.Seed)
 	if err := o.check(); err != nil {
@@ -132,7 +134,7 @@ func Open(o Options) (*Device, error) {
 	}, nil
 }
 
-// check returns every problem of the options, joined.
+// check returns all problems of the options, joined.
 func (o Options) check() error {
 	problems := []error{o.Cost.check(), software.CheckKernels(o.Kernels)}
 	if o.Memory < 0 || o.HostMemory < 0 {
@@ -156,15 +158,15 @@ func serial(n int, fn func(i int)) {
 // Epoch implements device.Device. It is the same in every run.
 func (d *Device) Epoch() time.Time { return epoch }
 
-// Now implements device.Device: the virtual time. Reading it does not move it.
+// Now implements device.Device. It returns the virtual time and doesn't move the clock.
 func (d *Device) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.now
 }
 
-// lose makes the device lost by a loss of that kind: what is queued never happens, and every waiter hears of it. The
-// lock is held.
+// lose makes the device lost with that kind of loss. Queued operations never run, and all waits end. The caller holds
+// the lock.
 func (d *Device) lose(kind error, call, format string, args ...any) {
 	if !d.Lose(d.Errorf(call, kind, format, args...)) {
 		return
@@ -173,7 +175,7 @@ func (d *Device) lose(kind error, call, format string, args ...any) {
 	d.wake()
 }
 
-// wake tells every goroutine in block that something has changed. The lock is held.
+// wake tells all goroutines in block that the state has changed. The caller holds the lock.
 func (d *Device) wake() {
 	if d.changed != nil {
 		close(d.changed)
@@ -181,8 +183,8 @@ func (d *Device) wake() {
 	}
 }
 
-// Close implements device.Device. A gate that still holds queued work up gives way. Completions not yet
-// fetched are dropped. On a lost device nothing could be freed, so Close reports the loss, not leaks.
+// Close implements device.Device. A gate that still delays queued work gives way. Completions not yet fetched are
+// dropped. On a lost device nothing can be freed, so Close returns the loss and no leaks.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

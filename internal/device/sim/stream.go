@@ -8,18 +8,18 @@ import (
 	"millrace/internal/device/software"
 )
 
-// Stream is a queue of operations. See device.Stream for what its methods do.
+// Stream is a queue of operations. It implements device.Stream.
 type Stream struct {
 	dev    *Device
 	name   string
 	queue  []*op  // not yet carried out, in order
-	issued bool   // the head is with an engine, at a gate, or waits for an event
+	issued bool   // the first operation is on an engine, at a gate, or waiting for an event
 	last   uint64 // sequence number of the last operation enqueued
-	done   uint64 // and of the last one carried out
+	done   uint64 // sequence number of the last operation carried out
 	closed bool
 
-	engine  Engine        // that served the stream last
-	served  time.Duration // when it was done
+	engine  Engine        // the engine that last served the stream
+	served  time.Duration // when that engine finished
 	awaited time.Duration // when the latest event that the stream waited for was reached
 }
 
@@ -38,7 +38,7 @@ func (d *Device) NewStream(name string) (device.Stream, error) {
 // Leak implements software.Object.
 func (s *Stream) Leak() string { return "stream " + s.name }
 
-// stream checks that s is an open stream of this device. The lock is held.
+// stream returns s as an open stream of this device. The caller holds the lock.
 func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 	mine, ok := s.(*Stream)
 	if !ok || mine == nil || mine.dev != d {
@@ -47,7 +47,7 @@ func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 	return mine, mine.usable(call)
 }
 
-// usable returns why nothing can be enqueued, nil if it can. The lock is held.
+// usable returns an error if nothing can be enqueued. The caller holds the lock.
 func (s *Stream) usable(call string) error {
 	d := s.dev
 	if err := d.Usable(call); err != nil {
@@ -63,7 +63,7 @@ func (s *Stream) usable(call string) error {
 	return nil
 }
 
-// enqueue puts o at the end of the stream. The lock is held.
+// enqueue appends o to the stream. The caller holds the lock.
 func (s *Stream) enqueue(o *op) {
 	d := s.dev
 	d.seq++
@@ -79,7 +79,7 @@ func (s *Stream) enqueue(o *op) {
 	d.wake()
 }
 
-// Passed implements software.Stream. The lock is held.
+// Passed implements software.Stream. The caller holds the lock.
 func (s *Stream) Passed(operation uint64) bool { return s.done >= operation }
 
 // Name implements device.Stream.
@@ -95,7 +95,8 @@ func (s *Stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 	return s.transfer(CopyOut, dst, src.Bytes, src, dst.Len())
 }
 
-// transfer enqueues a copy of n bytes between the starts of host and dev, into room bytes.
+// transfer enqueues a copy of n bytes between the starts of host and dev. The parameter room is the size of the
+// destination.
 func (s *Stream) transfer(kind Kind, host device.HostBuffer, n int, dev device.Memory, room int) error {
 	d := s.dev
 	d.mu.Lock()
@@ -141,9 +142,8 @@ func (s *Stream) Fill(dst device.Memory, value byte) error {
 	return nil
 }
 
-// Synchronize implements device.Stream. It moves the clock to the end of the stream's work, and on by
-// Model.Synchronize. Gates that nobody has opened by then give way, and unused memory goes back from the pools
-// to the device.
+// Synchronize implements device.Stream. It moves the clock to the end of the stream's work, and then by
+// Model.Synchronize. Gates that nobody has opened by then give way, and pools return unused memory to the device.
 func (s *Stream) Synchronize() error {
 	d := s.dev
 	d.mu.Lock()
@@ -155,7 +155,7 @@ func (s *Stream) Synchronize() error {
 	return d.Usable("synchronize")
 }
 
-// synchronize is Synchronize with the lock held.
+// synchronize implements Synchronize. The caller holds the lock.
 func (s *Stream) synchronize(call string) error {
 	d := s.dev
 	if err := d.Usable(call); err != nil {
@@ -173,7 +173,7 @@ func (s *Stream) synchronize(call string) error {
 	return nil
 }
 
-// Close implements device.Stream. On a lost device it gives the stream back and returns ErrLost.
+// Close implements device.Stream. On a lost device it frees the stream and returns ErrLost.
 func (s *Stream) Close() error {
 	d := s.dev
 	d.mu.Lock()

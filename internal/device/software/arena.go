@@ -6,14 +6,14 @@ import (
 	"millrace/internal/device"
 )
 
-// Stream is what a pool needs to know of a device's stream.
+// Stream is the part of a device's stream that a pool uses.
 type Stream interface {
-	// Passed reports whether the stream has carried out its operation of that number. Numbers ascend in the order in
+	// Passed reports whether the stream has carried out the operation with that number. Numbers ascend in the order in
 	// which operations were enqueued.
 	Passed(operation uint64) bool
 }
 
-// mark is a place in a stream: the end of one of its operations. The zero mark is none.
+// mark is a point in a stream: the end of one of its operations. The zero mark refers to no point.
 type mark struct {
 	stream    Stream
 	operation uint64
@@ -24,26 +24,26 @@ func (m mark) passed() bool { return m.stream == nil || m.stream.Passed(m.operat
 type blockState uint8
 
 const (
-	blockFree    blockState = iota // may be handed out, to streams that come after the mark
+	blockFree    blockState = iota // may be handed out to streams that come after the mark
 	blockUsed                      // handed out
-	blockFreeing                   // between the two: Pool.Free is at it
+	blockFreeing                   // Pool.Free is running
 )
 
 // block is a span of an arena.
 type block struct {
 	off, size int // multiples of Alignment
-	asked     int // bytes asked for, of a block that is handed out
+	asked     int // size that the caller asked for, if the block is handed out
 	state     blockState
-	freed     mark // where its last user freed it; no mark once that was passed
+	freed     mark // where its last user freed it; zero once that point was passed
 }
 
-// usableBy reports whether work that s enqueues from now on may use the block: no other stream's work on it can still
-// come.
+// usableBy reports whether work that s enqueues from now on may use the block, because no other stream's work on it can
+// still follow.
 func (b *block) usableBy(s Stream) bool {
 	return b.state == blockFree && (b.freed.stream == nil || b.freed.stream == s)
 }
 
-// arena is one segment, cut into blocks without gaps, in address order.
+// arena is one segment that is divided into blocks without gaps, in address order.
 type arena struct {
 	seg    *segment
 	blocks []block
@@ -53,7 +53,8 @@ func newArena(seg *segment) *arena {
 	return &arena{seg: seg, blocks: []block{{size: len(seg.mem)}}}
 }
 
-// settle forgets the marks that streams have passed, and puts neighbours with the same past together.
+// settle clears the marks that streams have passed, and merges free neighbours that were freed on the same stream or
+// have no mark.
 func (a *arena) settle() {
 	for i := range a.blocks {
 		if b := &a.blocks[i]; b.state == blockFree && b.freed.passed() {
@@ -63,8 +64,8 @@ func (a *arena) settle() {
 	a.mergeFor(nil)
 }
 
-// mergeFor puts free neighbours together that have the same past, and those that s may use, though other streams might use
-// one of them alone. s may be nil.
+// mergeFor merges free neighbours that were freed on the same stream or have no mark. It also merges neighbours that s
+// may use, even if other streams could use only one of them. s may be nil.
 func (a *arena) mergeFor(s Stream) {
 	last := 0
 	for i := 1; i < len(a.blocks); i++ {
@@ -77,14 +78,14 @@ func (a *arena) mergeFor(s Stream) {
 		}
 		x.size += y.size
 		if y.freed.operation > x.freed.operation {
-			x.freed = y.freed // of the same stream, or x had none
+			x.freed = y.freed // of the same stream, or x had no mark
 		}
 	}
-	clear(a.blocks[last+1:]) // so that no stream stays reachable through blocks of the past
+	clear(a.blocks[last+1:]) // so that unused entries keep no stream reachable
 	a.blocks = a.blocks[:last+1]
 }
 
-// joins reports whether b and its neighbour may become one block for s.
+// joins reports whether b and its neighbour may be merged for s.
 func (b *block) joins(next *block, s Stream) bool {
 	if b.state != blockFree || next.state != blockFree {
 		return false
@@ -92,7 +93,7 @@ func (b *block) joins(next *block, s Stream) bool {
 	return b.freed.stream == next.freed.stream || b.usableBy(s) && next.usableBy(s)
 }
 
-// take hands out the first size bytes of block i, which must be free and have them.
+// take hands out the first size bytes of block i, which must be free and large enough.
 func (a *arena) take(i, size, asked int) device.Memory {
 	b := a.blocks[i]
 	if rest := b.size - size; rest > 0 {
@@ -102,7 +103,7 @@ func (a *arena) take(i, size, asked int) device.Memory {
 	return device.Memory{Addr: a.seg.base + uint64(b.off), Bytes: asked}
 }
 
-// blockOver finds the block that covers addr; nil if it is not in this arena.
+// blockOver returns the block that covers addr, or nil if addr is not in this arena.
 func (a *arena) blockOver(addr uint64) *block {
 	if addr < a.seg.base || addr-a.seg.base >= uint64(len(a.seg.mem)) {
 		return nil
@@ -115,7 +116,7 @@ func (a *arena) blockOver(addr uint64) *block {
 	return &a.blocks[i]
 }
 
-// idle reports whether the whole arena is free and no stream need pass anything first.
+// idle reports whether the whole arena is free and all marks have been passed.
 func (a *arena) idle() bool {
 	a.settle()
 	return len(a.blocks) == 1 && a.blocks[0].state == blockFree && a.blocks[0].freed.stream == nil

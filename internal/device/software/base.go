@@ -10,16 +10,16 @@ import (
 	"millrace/internal/device"
 )
 
-// Base is the part of a device that does not depend on when work runs: its description, whether it works, its memory, its
-// operators, and what the caller has made and not closed. A device embeds it. Methods are safe for concurrent use and take no
-// lock of the device.
+// Base is the part of a device that doesn't depend on when work runs: its description, its state, its memory, its
+// operators and the caller's open objects. A device embeds it. Methods are safe for concurrent use and take no lock of
+// the device.
 type Base struct {
 	Space   *Space
 	Buffers *HostBuffers
 
 	info    device.Info
 	kernels map[string]device.HostKernel
-	inPlace func(device.Shape, device.Needs) bool // whether kernels want such a batch in place
+	inPlace func(device.Shape, device.Needs) bool // whether kernels ask for such a batch in place
 
 	lost   atomic.Pointer[device.Error] // the first loss
 	closed atomic.Bool
@@ -28,22 +28,22 @@ type Base struct {
 	open map[Object]struct{}
 }
 
-// Object is what a caller makes and must close.
+// Object is an object that the caller must close.
 type Object interface {
 	// Leak describes the object in a LeakError.
 	Leak() string
 }
 
-// Config describes the device of a Base.
+// Config configures a Base.
 type Config struct {
 	Info       device.Info // Info.Memory limits device memory
 	HostMemory int64       // limits host memory, in bytes
-	Fresh      byte        // what memory is filled with that was never used; only 0 costs nothing
+	Fresh      byte        // value of memory that was never used; only 0 costs nothing
 	Kernels    []device.HostKernel
 	InPlace    func(device.Shape, device.Needs) bool
 }
 
-// NewBase makes the base of a device. Kernels must have passed CheckKernels.
+// NewBase creates a Base. Check the kernels with CheckKernels first.
 func NewBase(c Config) *Base {
 	b := &Base{
 		Space:   NewSpace(c.Info.ID, c.Info.Memory, c.Fresh),
@@ -86,7 +86,7 @@ func (b *Base) Err() error {
 	return nil
 }
 
-// Check implements device.Device. Memory and cores of this machine need no probe beyond the loss that is known.
+// Check implements device.Device. This machine's memory and cores need no probe, so it only returns a known loss.
 func (b *Base) Check(ctx context.Context) error {
 	if err := b.Usable("check"); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (b *Base) Check(ctx context.Context) error {
 // Map implements device.Mapper.
 func (b *Base) Map(buffer device.HostBuffer) (device.Memory, error) { return b.Buffers.Map(buffer) }
 
-// Usable returns nil while the device takes calls.
+// Usable returns nil if the device accepts calls.
 func (b *Base) Usable(call string) error {
 	if err := b.Err(); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (b *Base) Usable(call string) error {
 	return nil
 }
 
-// Lose makes the device lost, for good. It returns false if it was lost before.
+// Lose makes the device lost permanently. It returns false if the device was lost before.
 func (b *Base) Lose(loss *device.Error) (first bool) { return b.lost.CompareAndSwap(nil, loss) }
 
 // Lost reports whether the device is lost.
@@ -123,12 +123,12 @@ func (b *Base) Shut() (first bool) { return !b.closed.Swap(true) }
 // Closed reports whether Shut was called.
 func (b *Base) Closed() bool { return b.closed.Load() }
 
-// Errorf returns an error of the device.
+// Errorf returns a device error.
 func (b *Base) Errorf(call string, kind error, format string, args ...any) *device.Error {
 	return device.Errorf(call, b.info.ID, kind, format, args...)
 }
 
-// Add registers an object that the caller must close. Once Shut was called it fails, and whatever was added before is in Open.
+// Add registers an object that the caller must close. It fails after Shut. All objects added before Shut are in Open.
 func (b *Base) Add(call string, o Object) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,14 +139,14 @@ func (b *Base) Add(call string, o Object) error {
 	return nil
 }
 
-// Remove takes an object out that the caller has closed.
+// Remove removes an object that the caller has closed.
 func (b *Base) Remove(o Object) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.open, o)
 }
 
-// Open returns the objects that the caller has not closed, in no order.
+// Open returns the objects that the caller has not closed, in no particular order.
 func (b *Base) Open() (all []Object) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +156,7 @@ func (b *Base) Open() (all []Object) {
 	return all
 }
 
-// FreeAll frees all memory, and returns an error that names what the caller had not closed or freed.
+// FreeAll frees all memory, and returns an error that names the objects that the caller had not closed or freed.
 func (b *Base) FreeAll() error {
 	var leaks []string
 	for _, o := range b.Open() {

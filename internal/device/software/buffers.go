@@ -6,22 +6,22 @@ import (
 	"millrace/internal/device"
 )
 
-// mappedBit is in every address that HostBuffers.Map gives: device memory has none of it, as high as its addresses may climb.
+// mappedBit is set in every address that HostBuffers.Map returns, and never in an address of device memory.
 const mappedBit = 1 << 63
 
-// HostBuffers is the host memory that copies and kernels reach: ordinary memory of this process, in a space of its own. Methods
-// are safe for concurrent use.
+// HostBuffers is the host memory that copies and kernels access: ordinary process memory in a separate address space.
+// Methods are safe for concurrent use.
 type HostBuffers struct{ space *Space }
 
-// NewHostBuffers makes the host memory of the device with that id: limit bytes, none of which are taken from the system yet.
+// NewHostBuffers creates the host memory of the device with that ID. The limit is in bytes. It allocates no memory yet.
 func NewHostBuffers(id string, limit int64) *HostBuffers {
 	h := &HostBuffers{space: NewSpace(id, limit, 0)}
 	h.space.next, h.space.unit = mappedBit, 1
 	return h
 }
 
-// Alloc allocates bytes, which are said to be memory of that kind. Fails with device.ErrInvalid for less than 1, and with
-// device.ErrOutOfMemory.
+// Alloc allocates memory and labels it with the given kind. It fails with device.ErrInvalid if bytes is less than 1,
+// and with device.ErrOutOfMemory.
 func (h *HostBuffers) Alloc(bytes int, kind device.HostKind, guard device.Guard) (device.HostBuffer, error) {
 	seg, err := h.space.alloc("alloc host", bytes)
 	if err != nil {
@@ -30,7 +30,7 @@ func (h *HostBuffers) Alloc(bytes int, kind device.HostKind, guard device.Guard)
 	return device.NewHostBuffer(seg.mem, kind, guard), nil
 }
 
-// Free frees what Alloc returned, whole. Fails with device.ErrInvalid for anything else.
+// Free frees a whole buffer that Alloc returned. It fails with device.ErrInvalid for anything else.
 func (h *HostBuffers) Free(b device.HostBuffer) error {
 	const call = "free host"
 	if err := h.space.usable(call); err != nil {
@@ -46,14 +46,15 @@ func (h *HostBuffers) Free(b device.HostBuffer) error {
 	return nil
 }
 
-// Holds reports whether mem lies in a live buffer.
+// Holds reports whether mem is within a live buffer.
 func (h *HostBuffers) Holds(mem []byte) bool {
 	h.space.mu.RLock()
 	defer h.space.mu.RUnlock()
 	return h.around(mem) >= 0
 }
 
-// around finds the live buffer that mem lies in; -1 if there is none. The caller holds the space's lock.
+// around returns the index of the live buffer that contains mem, or -1 if there is none. The caller holds the space's
+// lock.
 func (h *HostBuffers) around(mem []byte) int {
 	if len(mem) == 0 {
 		return -1
@@ -65,8 +66,8 @@ func (h *HostBuffers) around(mem []byte) int {
 	})
 }
 
-// Map gives the address at which kernels reach b: a kernel is Go code of this process, so it reaches any buffer. Fails with
-// device.ErrInvalid if b is not all in one live buffer.
+// Map returns the address at which kernels access b. Kernels are Go code in this process, so they can access any
+// buffer. Map fails with device.ErrInvalid if b is not within one live buffer.
 func (h *HostBuffers) Map(b device.HostBuffer) (device.Memory, error) {
 	const call = "map"
 	if err := h.space.usable(call); err != nil {
@@ -83,11 +84,11 @@ func (h *HostBuffers) Map(b device.HostBuffer) (device.Memory, error) {
 	return device.Memory{Addr: seg.base + Address(b.Raw()) - Address(seg.mem), Bytes: b.Len()}, nil
 }
 
-// IsMapped reports whether m is host memory, by an address of Map.
+// IsMapped reports whether m is host memory with an address from Map.
 func IsMapped(m device.Memory) bool { return m.Addr&mappedBit != 0 }
 
-// Find gives the memory at m, an address of Map, and the address at which the buffer starts that it is in; false if it is
-// not all in one live buffer.
+// Find returns the memory at m, an address from Map, and the start address of its buffer. It returns false if m is not
+// within one live buffer.
 func (h *HostBuffers) Find(m device.Memory) (mem []byte, base uint64, ok bool) {
 	return h.space.Find(m)
 }

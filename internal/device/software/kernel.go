@@ -56,7 +56,7 @@ func (k *Kernel) Run(rows []byte, offsets []uint32, scratch, result []byte, para
 // Leak implements Object.
 func (k *Kernel) Leak() string { return "kernel " + k.name }
 
-// Close implements device.Kernel. On a lost device it gives the kernel back and returns the loss.
+// Close implements device.Kernel. On a lost device it frees the kernel and returns the loss.
 func (k *Kernel) Close() error {
 	if k.closed.Swap(true) {
 		return nil
@@ -65,8 +65,8 @@ func (k *Kernel) Close() error {
 	return k.base.Err()
 }
 
-// CheckLaunch returns k as an open kernel of this device, and the arguments with their memory cut to what the batch takes. It
-// fails if the memory is too small or not aligned, or the shape impossible.
+// CheckLaunch returns k as an open kernel of this device, and the arguments with their memory cut to the batch's size.
+// It fails if the memory is too small or not aligned, or if the shape is impossible.
 func (b *Base) CheckLaunch(k device.Kernel, args device.LaunchArgs) (*Kernel, device.LaunchArgs, error) {
 	const call = "launch"
 	own, ok := k.(*Kernel)
@@ -94,7 +94,7 @@ func (b *Base) CheckLaunch(k device.Kernel, args device.LaunchArgs) (*Kernel, de
 	return own, args, nil
 }
 
-// cut returns the first bytes of one part of a launch's memory.
+// cut returns the first bytes of one argument's memory.
 func (k *Kernel) cut(part string, m device.Memory, bytes int, aligned uint64) (device.Memory, error) {
 	if m.Bytes < bytes {
 		return m, k.base.Errorf("launch", device.ErrInvalid, "%s: %s has %d bytes, this batch takes %d", k.name, part, m.Bytes, bytes)
@@ -106,8 +106,8 @@ func (k *Kernel) cut(part string, m device.Memory, bytes int, aligned uint64) (d
 	return m, nil
 }
 
-// ReadOffsets appends the table, decoded, to offsets. A table that leads out of the rows, which have that many bytes, is an
-// error here, where a GPU would read an illegal address.
+// ReadOffsets appends the decoded table to offsets. The rows have the given number of bytes. An offset outside the rows
+// is an error here; a GPU would read an illegal address.
 func ReadOffsets(offsets []uint32, table []byte, bytes int) ([]uint32, error) {
 	var last uint32
 	for ; len(table) >= 4; table = table[4:] {

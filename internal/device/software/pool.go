@@ -8,13 +8,13 @@ import (
 	"millrace/internal/device"
 )
 
-// Granule is the unit in which pools take memory from the device, in bytes: a GPU's. A pool with less room takes what
-// there is.
+// Granule is the unit in which pools take memory from the device, in bytes. It is a GPU's unit. A pool with less memory
+// left takes the rest.
 const Granule = 2 << 20
 
-// Pool hands out blocks of arenas in stream order. All its decisions are taken at the call: a freed block carries the mark
-// that its stream has to pass, and whoever wants it looks at whether that has happened. Methods are safe for concurrent
-// use.
+// Pool allocates blocks of arenas in stream order. It makes all decisions at the call: a freed block carries the mark
+// that its stream has to pass, and a later allocation checks whether the stream has passed it. Methods are safe for
+// concurrent use.
 type Pool struct {
 	space *Space
 	limit int64
@@ -26,7 +26,7 @@ type Pool struct {
 	closed    bool
 }
 
-// NewPool makes a pool. Its limit is rounded up to Alignment. Fails with device.ErrInvalid for negative values.
+// NewPool creates a pool. Its limit is rounded up to Alignment. It fails with device.ErrInvalid for negative values.
 func (s *Space) NewPool(c device.PoolConfig) (*Pool, error) {
 	if err := s.usable("new pool"); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (s *Space) NewPool(c device.PoolConfig) (*Pool, error) {
 	return p, nil
 }
 
-// usable is nil while the pool takes calls. The caller holds mu.
+// usable returns nil if the pool accepts calls. The caller holds mu.
 func (p *Pool) usable(call string) error {
 	if err := p.space.usable(call); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (p *Pool) usable(call string) error {
 	return nil
 }
 
-// Alloc returns bytes (> 0) that work which s enqueues from now on may use.
+// Alloc returns memory of that many bytes (> 0) for work that s enqueues from now on.
 func (p *Pool) Alloc(s Stream, bytes int) (device.Memory, error) {
 	const call = "pool alloc"
 	p.mu.Lock()
@@ -86,8 +86,8 @@ func (p *Pool) Alloc(s Stream, bytes int) (device.Memory, error) {
 	return a.take(i, size, bytes), nil
 }
 
-// search looks for the smallest free block that s may use now. Blocks are put together first, more boldly if nothing
-// fits. The caller holds mu.
+// search returns the smallest free block that s may use now. It merges free blocks first, and merges more of them if
+// none is large enough. The caller holds mu.
 func (p *Pool) search(s Stream, size int) (*arena, int) {
 	for _, a := range p.arenas {
 		a.settle()
@@ -113,8 +113,8 @@ func (p *Pool) smallest(s Stream, size int) (best *arena, at int) {
 	return best, at
 }
 
-// grow takes an arena from the space that a block of size fits in. Idle arenas, all of them too small, go back first
-// where there is no room for it. The caller holds mu.
+// grow takes an arena that can hold a block of size from the space. If the arena doesn't fit, grow first releases idle
+// arenas, all of which are too small. The caller holds mu.
 func (p *Pool) grow(size int) bool {
 	seg := p.segment(size)
 	for i := len(p.arenas) - 1; seg == nil && i >= 0; i-- {
@@ -131,7 +131,8 @@ func (p *Pool) grow(size int) bool {
 	return true
 }
 
-// segment takes at least size bytes from the space; nil if the pool's limit or the space has no room. The caller holds mu.
+// segment takes at least size bytes from the space. It returns nil if that exceeds the limit of the pool or the space.
+// The caller holds mu.
 func (p *Pool) segment(size int) *segment {
 	room := min(p.limit-p.stats.Reserved, p.space.left())
 	if int64(size) > room {
@@ -140,7 +141,7 @@ func (p *Pool) segment(size int) *segment {
 	return p.space.take(min(roundUp(size, Granule), int(room/Alignment*Alignment)), p)
 }
 
-// release gives arena i back if it is idle. The caller holds mu.
+// release returns arena i to the space if it is idle. The caller holds mu.
 func (p *Pool) release(i int) bool {
 	a := p.arenas[i]
 	if !a.idle() {
@@ -152,7 +153,7 @@ func (p *Pool) release(i int) bool {
 	return true
 }
 
-// shrink gives idle arenas back, the youngest first, of those sizes that may go. The caller holds mu.
+// shrink releases idle arenas, the newest first, if may accepts their sizes. The caller holds mu.
 func (p *Pool) shrink(may func(size int64) bool) {
 	for i := len(p.arenas) - 1; i >= 0; i-- {
 		if may(int64(len(p.arenas[i].seg.mem))) {
@@ -161,12 +162,11 @@ func (p *Pool) shrink(may func(size int64) bool) {
 	}
 }
 
-// Free gives m, which Alloc returned, back once s has passed the operation that enqueue adds to it. Where that fails, by an
-// error or a panic, m is still handed out. Fails with device.ErrInvalid for anything but a whole allocation. It works on a
-// closed pool too.
+// Free frees the allocation m once s has passed the operation that enqueue adds to it. If enqueue fails or panics, m
+// stays allocated. Free fails with device.ErrInvalid if m is not a whole allocation. It also works on a closed pool.
 func (p *Pool) Free(s Stream, m device.Memory, enqueue func() (operation uint64, err error)) error {
-	// The stream may be full, so the pool must not be locked while the operation is added. Meanwhile the block counts
-	// neither as used nor as free.
+	// The stream may be full, so the pool must not be locked while enqueue adds the operation. Until then the block
+	// counts neither as used nor as free.
 	if !p.change(m, blockUsed, blockFreeing, mark{}) {
 		return p.space.errorf("pool free", device.ErrInvalid, "%v is not a whole live allocation of this pool", Span(m))
 	}
@@ -180,8 +180,8 @@ func (p *Pool) Free(s Stream, m device.Memory, enqueue func() (operation uint64,
 	return nil
 }
 
-// change moves the block that was handed out as m from one state to the next. It is false if there is no such block in
-// the state from.
+// change moves the block that was handed out as m to the next state. It returns false if no such block is in state
+// from.
 func (p *Pool) change(m device.Memory, from, to blockState, freed mark) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +196,7 @@ func (p *Pool) change(m device.Memory, from, to blockState, freed mark) bool {
 	return true
 }
 
-// blockAt finds the block that starts at addr; nil if none does. The caller holds mu.
+// blockAt returns the block that starts at addr, or nil if there is none. The caller holds mu.
 func (p *Pool) blockAt(addr uint64) *block {
 	for _, a := range p.arenas {
 		if b := a.blockOver(addr); b != nil && a.seg.base+uint64(b.off) == addr {
@@ -206,7 +206,7 @@ func (p *Pool) blockAt(addr uint64) *block {
 	return nil
 }
 
-// find returns where the block starts that m lies in; false if there is none that is handed out.
+// find returns the start address of the block that contains m, or false if no allocated block does.
 func (p *Pool) find(m device.Memory) (base uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +219,8 @@ func (p *Pool) find(m device.Memory) (base uint64, ok bool) {
 	return 0, false
 }
 
-// Trim gives idle memory back as long as keep bytes stay reserved. Memory goes back in the pieces in which it was taken.
+// Trim releases idle memory as long as at least keep bytes stay reserved. It releases memory in the pieces in which the
+// pool took it.
 func (p *Pool) Trim(keep int64) error {
 	const call = "pool trim"
 	p.mu.Lock()
@@ -249,7 +250,8 @@ func (p *Pool) SetReleaseThreshold(bytes int64) error {
 	return nil
 }
 
-// Stats reads the pool's counters. Memory is used until Free is called, in whole blocks: a multiple of Alignment.
+// Stats returns the pool's counters. Memory counts as used until Free is called, in whole blocks: a multiple of
+// Alignment.
 func (p *Pool) Stats() (device.PoolStats, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,8 +261,8 @@ func (p *Pool) Stats() (device.PoolStats, error) {
 	return p.stats, nil
 }
 
-// Close ends Alloc. The pool's memory goes back at the next Release after its last Free was passed. It reports false if the
-// pool was closed before.
+// Close makes later calls of Alloc fail. The first Release after all Frees have been passed returns the pool's memory.
+// Close returns false if the pool was closed before.
 func (p *Pool) Close() (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,8 +278,8 @@ func (p *Pool) Closed() bool {
 	return p.closed
 }
 
-// Release gives idle memory back as long as the release threshold stays unused, or all of it once the pool is closed. A
-// device calls it when it synchronizes. It reports whether the pool is closed and empty, and done with.
+// Release returns idle memory as long as unused memory of the release threshold remains, or all of it if the pool is
+// closed. A device calls it when it synchronizes. It reports whether the pool is closed and empty.
 func (p *Pool) Release() (gone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// gated is a device whose streams tests can hold up.
+// gated is a device with streams that tests can stall.
 type gated interface {
 	device.Device
 	device.Gater
 }
 
-// onEachDevice runs a test on the devices whose memory this package is.
+// onEachDevice runs a test on the devices that use this package for their memory.
 func onEachDevice(t *testing.T, test func(t *testing.T, dev gated)) {
 	t.Run("host", func(t *testing.T) {
 		d, err := host.Open(host.Options{Cores: 1})
@@ -35,7 +35,7 @@ func onEachDevice(t *testing.T, test func(t *testing.T, dev gated)) {
 	})
 }
 
-// poolModel is what a pool should look like, kept in the plainest way.
+// poolModel is a simple model of the expected state of a pool.
 type poolModel struct {
 	*testing.T
 	dev     gated
@@ -43,15 +43,15 @@ type poolModel struct {
 	streams []device.Stream
 	open    []func() // opens the stream's gate; nil while it is open
 	live    []device.Memory
-	pending [][]device.Memory // freed on a stream whose gate is closed
+	pending [][]device.Memory // freed on a stream with a closed gate
 	used    int64
 }
 
 const modelLimit = 8 << 20
 
-// TestPoolAgainstModel drives a pool at random and checks every answer: live memory is never handed out
-// again, memory whose Free is behind a closed gate goes to that stream alone, Used is the sum of what is out,
-// and the limit holds.
+// TestPoolAgainstModel uses a pool at random and checks every result. Live memory is never handed out again. Memory
+// with a Free behind a closed gate goes to that stream only. Used is the sum of the allocated blocks, and the limit is
+// never exceeded.
 func TestPoolAgainstModel(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, dev gated) {
 		for seed := range uint64(8) {
@@ -120,7 +120,7 @@ func (m *poolModel) step(rng *rand.Rand) {
 func (m *poolModel) alloc(i, length int) {
 	got, err := m.pool.Alloc(m.streams[i], length)
 	if errors.Is(err, device.ErrOutOfMemory) {
-		return // the limit, or a fragment of it behind a gate
+		return // because of the limit, or of a fragment of it behind a gate
 	}
 	m.ok(err)
 	if got.Bytes != length || got.Addr%256 != 0 {
@@ -135,11 +135,11 @@ func (m *poolModel) alloc(i, length int) {
 	m.ok(m.streams[i].Fill(got.Slice(0, 1), byte(i)))
 	m.live = append(m.live, got)
 	m.used += blockBytes(got)
-	// What the stream was given of its own is no longer free on it.
+	// Memory that the stream has reused is no longer free on it.
 	m.pending[i] = m.without(m.pending[i], got)
 }
 
-// free frees on any stream. All of them must be past the Fill first, or there would be no order.
+// free frees on any stream. All streams must have passed the Fill before, so that there is an order.
 func (m *poolModel) free(i, which int) {
 	for j := range m.streams {
 		if j != i && m.open[j] != nil {
@@ -210,7 +210,7 @@ func (m *poolModel) mustBeApart(what string, got device.Memory, all []device.Mem
 	}
 }
 
-// without is those of all that do not overlap got.
+// without returns the elements of all that don't overlap got.
 func (m *poolModel) without(all []device.Memory, got device.Memory) []device.Memory {
 	var apart []device.Memory
 	for _, one := range all {
@@ -221,5 +221,5 @@ func (m *poolModel) without(all []device.Memory, got device.Memory) []device.Mem
 	return apart
 }
 
-// blockBytes is what an allocation counts for in Used.
+// blockBytes returns the size with which an allocation counts in Used.
 func blockBytes(m device.Memory) int64 { return int64(m.Bytes+255) / 256 * 256 }

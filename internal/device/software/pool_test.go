@@ -8,14 +8,14 @@ import (
 	"millrace/internal/device/software"
 )
 
-// counter is a stream that has carried out as many operations as it says.
+// counter is a stream. Its value is the number of operations that it has carried out.
 type counter uint64
 
 func (c *counter) Passed(operation uint64) bool { return uint64(*c) >= operation }
 
 const mib = 1 << 20
 
-// newPool makes a pool of 4 MiB in a space of 8 MiB.
+// newPool creates a pool of 4 MiB in a space of 8 MiB.
 func newPool(t *testing.T) (*software.Space, *software.Pool) {
 	t.Helper()
 	space := software.NewSpace("test", 8*mib, 0)
@@ -35,7 +35,7 @@ func take(t *testing.T, p *software.Pool, s software.Stream, bytes int) device.M
 	return m
 }
 
-// behind is an enqueue that adds operation number n.
+// behind returns an enqueue function that adds operation number n.
 func behind(n uint64) func() (uint64, error) { return func() (uint64, error) { return n, nil } }
 
 func TestFreedMemoryGoesToOtherStreamsOnceItsStreamHasPassed(t *testing.T) {
@@ -55,7 +55,7 @@ func TestFreedMemoryGoesToOtherStreamsOnceItsStreamHasPassed(t *testing.T) {
 	}
 }
 
-// Where the free cannot be enqueued, by an error or a panic, the memory is still its holder's.
+// If the free can't be enqueued, because of an error or a panic, the memory stays allocated.
 func TestAFreeThatFailsChangesNothing(t *testing.T) {
 	_, p := newPool(t)
 	s := new(counter)
@@ -79,7 +79,7 @@ func TestAFreeThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-// What a pool has taken is mapped, and only what is handed out is an allocation.
+// All memory that a pool has taken is mapped, but only allocated memory is an allocation.
 func TestFindKnowsAllocationsInPools(t *testing.T) {
 	space, p := newPool(t)
 	s := new(counter)
@@ -104,7 +104,8 @@ func TestFindKnowsAllocationsInPools(t *testing.T) {
 	}
 }
 
-// A pool never takes more than its limit, and gives idle memory back only as long as the threshold stays unused.
+// A pool never takes more than its limit, and releases idle memory only as long as unused memory of the threshold
+// remains.
 func TestPoolKeepsItsBounds(t *testing.T) {
 	space := software.NewSpace("test", 64*mib, 0)
 	p, err := space.NewPool(device.PoolConfig{Limit: 9*mib + 100, ReleaseThreshold: 3 * mib})
@@ -116,7 +117,7 @@ func TestPoolKeepsItsBounds(t *testing.T) {
 	for range 4 {
 		all = append(all, take(t, p, s, 2*mib))
 	}
-	all = append(all, take(t, p, s, mib+100)) // all that is left
+	all = append(all, take(t, p, s, mib+100)) // all remaining memory
 	for i, m := range all {
 		if err := p.Free(s, m, behind(uint64(i+1))); err != nil {
 			t.Fatal(err)

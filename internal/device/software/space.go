@@ -1,9 +1,8 @@
-// Package software is what the devices that run in this process have in common: the state of the device, its operators, its
-// address space, the pools that cut it up, and the host buffers that copies and kernels reach. Devices host and sim are built
-// on it.
+// Package software is the common part of the devices that run in this process: the device's state, its operators, its
+// address space, its pools, and the host buffers that copies and kernels access. Packages host and sim build on it.
 //
-// It knows which bytes an address names, which block an allocation gets, and whether a launch is possible. The device decides
-// when work runs, and what a wrong address costs. Start reading at Base, then Space and Pool.
+// It maps addresses to bytes, chooses blocks for allocations, and checks whether a launch is possible. The device
+// decides when work runs and what happens after a wrong address. Start reading with Base, then Space and Pool.
 package software
 
 import (
@@ -17,26 +16,26 @@ import (
 )
 
 const (
-	// Alignment is what device.Pool promises, and the unit that all memory is counted in.
+	// Alignment is the alignment that device.Pool guarantees, and the unit in which all memory is counted, in bytes.
 	Alignment = 256
 
-	// Poison fills memory whose content is undefined, under the invariants tag.
+	// Poison is the value that fills memory with undefined contents, with the invariants tag.
 	Poison = 0xDB
 
-	// gap is the unit of addresses, and the unmapped space behind each segment and host buffer, in bytes, so that
-	// running over the end of one is a fault and not a write to its neighbour.
+	// gap is the unit of addresses, and the size of the unmapped space behind each segment and host buffer, in bytes.
+	// It turns an overrun into a fault instead of a write to the next allocation.
 	gap = 4096
 )
 
-// Space is all memory of a device: segments at addresses that are never used twice, so that memory used after Free is
-// a fault for certain. Methods are safe for concurrent use.
+// Space is all memory of a device. It consists of segments. Addresses are never reused, so use after Free is always
+// detected. Methods are safe for concurrent use.
 type Space struct {
-	id    string // the device's, for errors
+	id    string // the device's ID, for errors
 	limit int64  // bytes
 	unit  int    // allocations are counted in multiples of it
-	fresh byte   // what memory is filled with that was never used
+	fresh byte   // value of memory that was never used
 
-	usable func(call string) error // nil while the device takes calls
+	usable func(call string) error // returns nil if the device accepts calls
 
 	mu       sync.RWMutex
 	segments []*segment // by base, ascending
@@ -44,23 +43,23 @@ type Space struct {
 	used     int64
 
 	poolsMu sync.Mutex
-	pools   []*Pool // closed ones too, until their memory has gone back
+	pools   []*Pool // includes closed pools until their memory is released
 }
 
-// segment is memory taken in one piece: an allocation of Space.Alloc, or what a pool cuts up.
+// segment is memory that was taken in one piece: an allocation of Space.Alloc, or memory that a pool divides.
 type segment struct {
 	base uint64
 	mem  []byte
 	pool *Pool // nil for Space.Alloc
 }
 
-// NewSpace makes the memory of the device with that id: limit bytes, none of which are taken from the system yet. What was
-// never used is filled with fresh; only 0 costs nothing.
+// NewSpace creates the memory of the device with that ID. The limit is in bytes. It allocates no memory yet. Memory
+// that was never used is filled with fresh; only 0 costs nothing.
 func NewSpace(id string, limit int64, fresh byte) *Space {
 	return &Space{id: id, limit: limit, unit: Alignment, fresh: fresh, next: gap, usable: func(string) error { return nil }}
 }
 
-// Alloc allocates bytes. Fails with device.ErrInvalid for less than 1, and with device.ErrOutOfMemory.
+// Alloc allocates memory. It fails with device.ErrInvalid if bytes is less than 1, and with device.ErrOutOfMemory.
 func (s *Space) Alloc(bytes int) (device.Memory, error) {
 	seg, err := s.alloc("alloc", bytes)
 	if err != nil {
@@ -83,7 +82,7 @@ func (s *Space) alloc(call string, bytes int) (*segment, error) {
 	return seg, nil
 }
 
-// Free frees what Alloc returned, whole. Fails with device.ErrInvalid for anything else.
+// Free frees a whole allocation of Alloc. It fails with device.ErrInvalid for anything else.
 func (s *Space) Free(m device.Memory) error {
 	if err := s.usable("free"); err != nil {
 		return err
@@ -98,7 +97,7 @@ func (s *Space) Free(m device.Memory) error {
 	return nil
 }
 
-// take maps a new segment, or returns nil if the limit leaves no room.
+// take maps a new segment, or returns nil if that would exceed the limit.
 func (s *Space) take(bytes int, p *Pool) *segment {
 	if int64(bytes) > s.limit {
 		return nil // also keeps the sums below from overflowing
@@ -106,7 +105,7 @@ func (s *Space) take(bytes int, p *Pool) *segment {
 	if !s.reserve(int64(roundUp(bytes, s.unit))) {
 		return nil
 	}
-	// Large memory takes long to clear, so nobody waits for it with the lock held.
+	// Large memory takes long to clear, so it is cleared without holding the lock.
 	seg := &segment{mem: aligned(bytes), pool: p}
 	if s.fresh != 0 {
 		Fill(seg.mem, s.fresh)
@@ -119,14 +118,15 @@ func (s *Space) take(bytes int, p *Pool) *segment {
 	return seg
 }
 
-// aligned returns new memory at a multiple of Alignment, which a kernel wants of the results it writes in place.
+// aligned returns new memory at a multiple of Alignment. Kernels need that alignment for results that they write in
+// place.
 func aligned(bytes int) []byte {
 	mem := make([]byte, bytes+Alignment-1)
 	skip := int(-Address(mem) % Alignment)
 	return mem[skip : skip+bytes : skip+bytes]
 }
 
-// reserve counts bytes against the limit; false if they would pass it.
+// reserve counts bytes against the limit. It returns false if they would exceed it.
 func (s *Space) reserve(bytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Space) reserve(bytes int64) bool {
 	return true
 }
 
-// give unmaps a segment. Giving one twice does nothing.
+// give unmaps a segment. A second call for the same segment does nothing.
 func (s *Space) give(seg *segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *Space) remove(i int) {
 	s.segments = slices.Delete(s.segments, i, i+1)
 }
 
-// index finds the last segment that starts at or below addr; -1 if there is none. The caller holds mu.
+// index returns the last segment that starts at or below addr, or -1 if there is none. The caller holds mu.
 func (s *Space) index(addr uint64) int {
 	i, exact := slices.BinarySearchFunc(s.segments, addr, func(seg *segment, addr uint64) int {
 		return cmp.Compare(seg.base, addr)
@@ -163,7 +163,7 @@ func (s *Space) index(addr uint64) int {
 	return i - 1
 }
 
-// lookup finds the segment that holds all of m; nil if none does.
+// lookup returns the segment that contains all of m, or nil if there is none.
 func (s *Space) lookup(m device.Memory) *segment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -174,20 +174,21 @@ func (s *Space) lookup(m device.Memory) *segment {
 	return s.segments[i]
 }
 
-// holds reports whether all of m is in the segment, given that it does not start below it.
+// holds reports whether all of m is in the segment. m must not start below the segment.
 func (seg *segment) holds(m device.Memory) bool {
 	off, size := m.Addr-seg.base, uint64(len(seg.mem))
 	return m.Bytes >= 0 && off <= size && uint64(m.Bytes) <= size-off
 }
 
-// bytes is the memory at m, which the segment holds. Whoever appends to it does not get at what is behind.
+// bytes returns the memory at m, which must be in the segment. Its capacity is limited, so append doesn't overwrite
+// later memory.
 func (seg *segment) bytes(m device.Memory) []byte {
 	off := m.Addr - seg.base
 	return seg.mem[off : off+uint64(m.Bytes) : off+uint64(m.Bytes)]
 }
 
-// Bytes gives the memory at m; false if it is not all mapped. What a pool has taken is mapped, also where no allocation is.
-// No bytes are always mapped.
+// Bytes returns the memory at m, or false if it is not all mapped. All memory that a pool has taken is mapped,
+// allocated or not. An empty m is always mapped.
 func (s *Space) Bytes(m device.Memory) ([]byte, bool) {
 	if m.Bytes == 0 {
 		return nil, true
@@ -199,8 +200,8 @@ func (s *Space) Bytes(m device.Memory) ([]byte, bool) {
 	return seg.bytes(m), true
 }
 
-// Find gives the memory at m and the address at which the allocation starts that it is in; false if it is not all in one
-// live allocation.
+// Find returns the memory at m and the start address of its allocation. It returns false if m is not within one live
+// allocation.
 func (s *Space) Find(m device.Memory) (mem []byte, base uint64, ok bool) {
 	seg := s.lookup(m)
 	if seg == nil {
@@ -215,7 +216,7 @@ func (s *Space) Find(m device.Memory) (mem []byte, base uint64, ok bool) {
 	return seg.bytes(m), base, true
 }
 
-// clear unmaps everything. It describes what Alloc gave and nobody freed.
+// clear unmaps everything. It returns descriptions of the allocations of Alloc that nobody freed.
 func (s *Space) clear(what string) (leaks []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,21 +229,21 @@ func (s *Space) clear(what string) (leaks []string) {
 	return leaks
 }
 
-// ReleasePools lets every pool give back what it need not keep. A device calls it when it synchronizes.
+// ReleasePools makes every pool release memory that it needn't keep. A device calls it when it synchronizes.
 func (s *Space) ReleasePools() {
 	s.poolsMu.Lock()
 	defer s.poolsMu.Unlock()
 	s.pools = slices.DeleteFunc(s.pools, (*Pool).Release)
 }
 
-// left is how many bytes may still be taken.
+// left returns the number of bytes that may still be taken.
 func (s *Space) left() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.limit - s.used
 }
 
-// room describes how full the space is, for error messages.
+// room returns a description of how full the space is, for error messages.
 func (s *Space) room() string {
 	return fmt.Sprintf("%d of %d bytes are taken", s.limit-s.left(), s.limit)
 }
@@ -251,16 +252,16 @@ func (s *Space) errorf(call string, kind error, format string, args ...any) erro
 	return device.Errorf(call, s.id, kind, format, args...)
 }
 
-// Span prints device memory as the range of addresses that it covers.
+// Span formats device memory as the address range that it covers.
 type Span device.Memory
 
 func (m Span) String() string { return fmt.Sprintf("device memory %#x+%d", m.Addr, m.Bytes) }
 
-// Address is where mem lies in this process.
+// Address returns the address of mem in this process.
 func Address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
 
-// Fill sets every byte of mem to value, by copies of twice the length each: a loop over bytes is slow, and under the
-// race detector very slow.
+// Fill sets every byte of mem to value. It copies twice as many bytes each time, because a loop over bytes is slow, and
+// very slow under the race detector.
 func Fill(mem []byte, value byte) {
 	if len(mem) == 0 {
 		return

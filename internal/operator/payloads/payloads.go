@@ -11,9 +11,9 @@ import (
 	"math"
 )
 
-// Set is a list of payloads that form one batch, or several, in that order.
+// Set is a list of payloads that form one batch or several consecutive batches.
 type Set struct {
-	Name     string // for the name of a subtest
+	Name     string // used as the name of a subtest
 	Payloads [][]byte
 }
 
@@ -82,7 +82,7 @@ func LongAmongShort(seed uint64, long, short int) [][]byte {
 }
 
 // Mixed returns 200 payloads of up to 64 KiB, alternating between text and random bytes, with lengths spread evenly
-// over the powers of two. An empty payload is at each end.
+// over the powers of two. The first and the last payload are empty.
 func Mixed(seed uint64) [][]byte {
 	g := newGenerator(seed)
 	payloads := [][]byte{{}}

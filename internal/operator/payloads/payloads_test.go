@@ -29,7 +29,7 @@ func TestSeedsDiffer(t *testing.T) {
 	}
 }
 
-// Each set must contain what its name says; otherwise the tests that use it test nothing.
+// Each set must match its name; otherwise the tests that use it test nothing.
 func TestSetsHoldWhatTheyPromise(t *testing.T) {
 	if n := len(Empties(8192)); n != 8192 {
 		t.Errorf("%d empties", n)

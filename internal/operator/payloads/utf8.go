@@ -7,13 +7,13 @@ import "bytes"
 func InvalidUTF8(seed uint64) [][]byte {
 	const continuation = "\x80"
 	mistakes := []string{
-		continuation,                       // alone
+		continuation,                       // without a start byte
 		continuation + "a",                 // at the start
-		"a" + continuation,                 // after a character that takes none
-		"\xBF\xBF\xBF\xBF\xBF",             // nothing else
+		"a" + continuation,                 // after a character that takes no continuation
+		"\xBF\xBF\xBF\xBF\xBF",             // only continuation bytes
 		"\xC3",                             // a start without its continuation
 		"\xE2\x82",                         // cut off
-		"\xF0\x9F\x8C",                     // cut off later
+		"\xF0\x9F\x8C",                     // cut off after three of four bytes
 		"\xC0\xAF",                         // overlong
 		"\xE0\x80\xAF",                     // overlong, three bytes
 		"\xED\xA0\x80\xED\xB0\x80",         // surrogates
@@ -21,11 +21,11 @@ func InvalidUTF8(seed uint64) [][]byte {
 		"\xF8\x88\x80\x80\x80",             // five bytes, never valid
 		"\xFE\xFF",                         // a byte order mark of UTF-16
 		"\xFF\xFF\xFF\xFF",                 // never a start byte
-		"\xC3\xC3\xC3\xA9",                 // start bytes that cut each other off
+		"\xC3\xC3\xC3\xA9",                 // start bytes that interrupt each other
 		"\x00\x00\x00",                     // valid UTF-8
 		"\x7F\x80\xBF\xC0",                 // both sides of each boundary
 		"abc\x80\x80\x80def\x80ghi",        // stray continuation bytes
-		"\xE6\xB0\xB4\x80\xE8\xBB\x8A\x80", // one continuation too many
+		"\xE6\xB0\xB4\x80\xE8\xBB\x8A\x80", // one continuation byte too many
 	}
 	var payloads [][]byte
 	for _, mistake := range mistakes {
@@ -60,9 +60,9 @@ func fewKinds(g *generator) [][]byte {
 	return payloads
 }
 
-// LongCharacters returns payloads whose characters are runs of continuation bytes, with lengths around the powers of
-// two at which devices split rows. A shingle then spans several blocks or pieces, and in some pieces no character
-// starts.
+// LongCharacters returns payloads with characters that are runs of continuation bytes. Their lengths are around the
+// powers of two at which devices split rows. A shingle then spans several blocks or pieces, and in some pieces no
+// character starts.
 func LongCharacters(seed uint64) [][]byte {
 	g := newGenerator(seed)
 	var payloads [][]byte

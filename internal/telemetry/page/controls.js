@@ -130,7 +130,7 @@ function redraw() {
   due.redraw = true;
 }
 
-// tick runs for every animation frame and does what is due.
+// tick runs for every animation frame and makes the updates that are due.
 function tick(now) {
   requestAnimationFrame(tick);
   if (now - due.frame < FRAME && !due.redraw) return;
@@ -173,7 +173,7 @@ function begin() {
     if (batch) openDetail(batch, event.target.closest("tr").querySelector("button"));
   });
   document.addEventListener("keydown", (event) => event.key === "Escape" && closeDetail());
-  // Exposes what is drawn, for tests. The positions of bars are CSS pixels within their canvas.
+  // Exposes the drawn elements for tests. The positions of bars are CSS pixels within their canvas.
   window.millraceTimeline = { model, view, drawn: () => sections.flatMap((s, device) => s.bars.map((b) => ({ device, batch: b.batch.number, stage: STAGES[b.stage], row: b.row.name, start: b.start, end: b.end, x: b.x, y: b.y, width: b.width, height: b.height }))) };
   poll();
   requestAnimationFrame(tick);

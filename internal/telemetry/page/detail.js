@@ -1,4 +1,4 @@
-// The choice of a batch, and the panel that shows its stages.
+// The selection of a batch, and the panel that shows its stages.
 
 const choice = { batch: null, hover: null, opener: null };
 
@@ -61,7 +61,8 @@ function fillDetail(b) {
   element("detail-after").disabled = !neighbour(b, 1);
 }
 
-// stageLine shows a stage with its position in the batch's time, its duration, and how long it waited for its turn.
+// stageLine shows a stage with its position in the batch's time, its duration, and how long the batch waited for the
+// stage.
 function stageLine(b, name, i) {
   const line = document.createElement("li"), label = document.createElement("span"), track = document.createElement("div");
   const length = document.createElement("b"), waited = document.createElement("small");

@@ -81,7 +81,7 @@ function paintTicks(context, ticks, place, area) {
   }
 }
 
-// paintGaps hatches the intervals whose batches the page doesn't have.
+// paintGaps hatches the intervals for which the page lacks batches.
 function paintGaps(context, device, place, area, from, to) {
   const gaps = [...model.gaps, model.hole].filter((g) => g && g.end > from && g.start < to);
   const oldest = model.batches[0];

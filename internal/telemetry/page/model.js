@@ -1,5 +1,5 @@
-// What the page knows about the worker. All times are nanoseconds on one axis. It is the worker's wall clock, counted
-// from a whole minute near the first response, so that the numbers are small enough to be exact in JavaScript.
+// The page's data about the worker. All times are nanoseconds on one axis. It is the worker's wall clock, counted from
+// a whole minute near the first response, so that the numbers are small enough to be exact in JavaScript.
 
 const STAGES = ["fill", "copy_in", "compute", "copy_out", "publish", "settle"];
 const ENGINES = ["copy_in", "compute", "copy_out"];

@@ -1,6 +1,6 @@
-// Which interval is shown. A long window follows the clock. At the speed of the clock a short window would be a blur,
-// so it is shown in slow motion: a shot of a few seconds glides over batches that are already known, and then the next
-// shot begins.
+// The visible interval. A long window follows the clock. At the speed of the clock a short window would be a blur, so
+// it is shown in slow motion: a shot of a few seconds moves over batches that are already known, and then the next shot
+// begins.
 
 const WINDOWS = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].map((ms) => ms * 1e6);
 const REAL_TIME = 1 * SECOND; // windows of at least this length follow the clock
@@ -90,13 +90,13 @@ function glide() {
   view.end = from + (to - from) * done;
 }
 
-// autoWindow returns the shortest window with room for several consecutive batches.
+// autoWindow returns the shortest window that can show several consecutive batches.
 function autoWindow() {
   const newest = model.batches.slice(-200);
   const times = newest.map((b) => deviceSpan(b).end - deviceSpan(b).start);
   const starts = newest.map((b) => deviceSpan(b).start).sort((a, b) => a - b);
   const apart = starts.length > 1 ? (starts.at(-1) - starts[0]) / (starts.length - 1) : 0;
-  // If work arrives only now and then, show one batch instead of several with gaps in between.
+  // If batches arrive only occasionally, show one batch instead of several with gaps in between.
   const wanted = Math.max(2 * quantile(times, 0.5), AUTO_BATCHES * Math.min(apart, 2 * quantile(times, 0.5)));
   return WINDOWS.find((w) => w >= wanted) ?? WINDOWS.at(-1);
 }

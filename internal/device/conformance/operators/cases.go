@@ -45,8 +45,8 @@ func Cases(seed uint64) ([]conformance.Case, error) {
 }
 
 // Variants returns the operator names under which a kernel library offers minhash with a particular kind of kernel.
-// They take minhash's parameters and give its results. Only GPUs have them. A GPU that lacks what a kind needs refuses
-// it with device.ErrUnavailable.
+// They take minhash's parameters and give its results. Only GPUs have them. A GPU that lacks a required feature refuses
+// a variant with device.ErrUnavailable.
 func Variants() []string {
 	return []string{"minhash:plain", "minhash:warp-specialized", "minhash:cluster"}
 }

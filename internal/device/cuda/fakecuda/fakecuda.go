@@ -1,5 +1,5 @@
 // Package fakecuda builds a kernel library for tests without a GPU. It is the real kernels/runtime, built against a
-// fake CUDA runtime that does its work immediately in host memory and whose calls fail as configured (see
+// fake CUDA runtime. The fake does its work immediately in host memory, and its calls fail as configured (see
 // kernels/test/fake/control.hpp).
 //
 // The tests of package cuda and of cmd/worker use it. Start reading with Library and Set.
@@ -95,7 +95,7 @@ func hashOf(t testing.TB, root string) string {
 	t.Helper()
 	h := sha256.New()
 	for _, pattern := range append([]string{"*.cuh", "math/*.cuh", "include/*.h", "runtime/*.hpp", "test/fake/*.h*", "test/fake/*/*.h"}, sources...) {
-		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are right
+		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are valid
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
