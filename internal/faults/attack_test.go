@@ -104,9 +104,9 @@ func TestMaxPayloadRaised(t *testing.T) {
 	})
 }
 
-// TestGhostMembers claims every partition on the subject on which workers find each other, once a second and with a new
+// TestForgedMembers claims every partition on the subject on which workers find each other, once a second and with a new
 // name each time.
-func TestGhostMembers(t *testing.T) {
+func TestForgedMembers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "exclusive")
 	const partitions = 4

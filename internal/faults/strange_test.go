@@ -75,10 +75,10 @@ func TestStrangeInput(t *testing.T) {
 	}
 }
 
-// TestInputsLikeTheServersWord publishes inputs that have no payload and a header like that of the server's status
+// TestInputsThatLookLikeStatusMessages publishes inputs that have no payload and a header like that of the server's status
 // messages for a pull: that the pull has ended, or that the consumer was deleted. The client library would take them
 // for such messages.
-func TestInputsLikeTheServersWord(t *testing.T) {
+func TestInputsThatLookLikeStatusMessages(t *testing.T) {
 	words := []string{
 		"Status: 409\r\nDescription: Consumer Deleted", "Status: 100\r\nDescription: Idle Heartbeat", "Status: 503",
 		"Status: 408\r\nNats-Pending-Messages: 1000000", "Status: 423\r\nDescription: Nats-Wrong-Pin-Id", "Status: 400",
@@ -94,7 +94,7 @@ func TestInputsLikeTheServersWord(t *testing.T) {
 			}
 		}
 		r.feed(ordinary, r.inputs()).wait()
-		if a := r.close("inputs like the server's word", len(words)); a.payloads != ordinary+len(words) {
+		if a := r.close("inputs that look like status messages", len(words)); a.payloads != ordinary+len(words) {
 			r.t.Errorf("%d inputs are stored, want %d", a.payloads, ordinary+len(words))
 		}
 	})

@@ -230,9 +230,9 @@ func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
 	}
 }
 
-// TestALossByNoKernelCountsAgainstNobody loses a device, but not by a kernel, whenever a certain payload is on it, even alone.
+// TestALossThatNoKernelCausedBlamesNoPayload loses a device, but not by a kernel, whenever a certain payload is on it, even alone.
 // That happens more often than payloads are tried. It may be chance, so the payload is kept for a working device.
-func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
+func TestALossThatNoKernelCausedBlamesNoPayload(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
 		r.opts.MaxDeliver = 4

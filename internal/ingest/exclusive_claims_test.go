@@ -25,9 +25,9 @@ func (r *rig) partitionsInUse() (n int) {
 	return n
 }
 
-// TestExclusiveWorkersClaimWhatTheyHave: a worker announces its partitions, and stops announcing a partition that it has given
+// TestExclusiveWorkersAnnounceTheirPartitions: a worker announces its partitions, and stops announcing a partition that it has given
 // up. Otherwise the next owner would wait for it.
-func TestExclusiveWorkersClaimWhatTheyHave(t *testing.T) {
+func TestExclusiveWorkersAnnounceTheirPartitions(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
 	words := make(chan *nats.Msg, 1000)

@@ -49,7 +49,7 @@ func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 	}
 }
 
-func TestExclusiveBuriesWhatBreaksTheDevice(t *testing.T) {
+func TestExclusiveDeadLettersOfDeviceFaults(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		partitions int

@@ -11,9 +11,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestExclusiveBuriesWhatAnOperatorCannotTake: a payload on which an operator fails is found and dead-lettered, and all others of
+// TestExclusiveDeadLettersOfOperatorErrors: a payload on which an operator fails is found and dead-lettered, and all others of
 // its partition are processed.
-func TestExclusiveBuriesWhatAnOperatorCannotTake(t *testing.T) {
+func TestExclusiveDeadLettersOfOperatorErrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.opts.Exclusive, r.opts.Partitions = true, 1

@@ -164,7 +164,7 @@ func (r *rig) inHandAt(p int) int {
 	return c.CachedInfo().NumAckPending
 }
 
-func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
+func TestExclusiveDeadLettersOfTooLargePayloads(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	const n, large = 50, 20
@@ -214,9 +214,9 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	r.wantAll(200, document)
 }
 
-// TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind: while the device is far behind, the worker takes no messages for longer than
+// TestExclusiveKeepsItsPinWhileTheDeviceIsBehind: while the device is far behind, the worker takes no messages for longer than
 // the server keeps an idle client pinned.
-func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
+func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	const n = 3 * inflight.QueueMost // more than fits in front of the device and in the pulled messages

@@ -41,9 +41,9 @@ func (r *rig) haunt(n int, fresh bool) {
 	}()
 }
 
-// TestGhostsStarveNobody checks that all inputs are processed despite fake members, under one name or many, which are there
+// TestForgedMembersStarveNoWorker checks that all inputs are processed despite fake members, under one name or many, which are there
 // before the workers start or come later.
-func TestGhostsStarveNobody(t *testing.T) {
+func TestForgedMembersStarveNoWorker(t *testing.T) {
 	t.Parallel()
 	const partitions, n = 4, 400
 	for name, c := range map[string]struct {

@@ -79,8 +79,8 @@ func eachDelivery(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// TestAStreamCreatedAnewUnderAWorker: a recreated stream starts with sequences that already have results in the result stream.
-func TestAStreamCreatedAnewUnderAWorker(t *testing.T) {
+// TestARecreatedStreamUnderAWorker: a recreated stream starts with sequences that already have results in the result stream.
+func TestARecreatedStreamUnderAWorker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
@@ -101,7 +101,7 @@ func TestAStreamCreatedAnewUnderAWorker(t *testing.T) {
 	}
 }
 
-func TestAStreamCreatedAnewBetweenWorkers(t *testing.T) {
+func TestARecreatedStreamBetweenWorkers(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.provision()
 		const n = 50

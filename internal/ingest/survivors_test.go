@@ -26,9 +26,9 @@ func (run *running) wantRunning(waitsFor string) {
 	}
 }
 
-// TestDrainWaitsForBatchesInHand holds the device until the worker has been told to stop and takes no more. The batches on the
+// TestDrainWaitsForBatchesInFlight holds the device until the worker has been told to stop and takes no more. The batches on the
 // device are finished, and none of their deliveries is given back.
-func TestDrainWaitsForBatchesInHand(t *testing.T) {
+func TestDrainWaitsForBatchesInFlight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()

@@ -6,9 +6,9 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestADeviceThatNobodyToldOfHasTheClockOfTheFirst checks that the batches of a device without AddDevice are on the
+// TestAnUnregisteredDeviceHasTheClockOfTheFirst checks that the batches of a device without AddDevice are on the
 // first device's time axis.
-func TestADeviceThatNobodyToldOfHasTheClockOfTheFirst(t *testing.T) {
+func TestAnUnregisteredDeviceHasTheClockOfTheFirst(t *testing.T) {
 	line := telemetry.NewTimeline(100)
 	line.AddDevice("GPU-1", "one", epoch.Add(2*ms))
 	line.BatchDone(pipelined("GPU-1", 1, 1)[0])

@@ -13,7 +13,7 @@ type countedMsg struct {
 
 func (m *countedMsg) InProgress() error { m.told++; return nil }
 
-func TestKeepAliveTellsOfWhatIsNotSettled(t *testing.T) {
+func TestKeepAliveReportsUnsettledInputs(t *testing.T) {
 	t.Parallel()
 	const every = time.Second
 	start := time.Now()
@@ -62,8 +62,8 @@ func TestNakDelayGrowsToAMinute(t *testing.T) {
 	}
 }
 
-// TestNobodyObservesBatchesForFree: without an observer, the end of a batch costs nothing extra.
-func TestNobodyObservesBatchesForFree(t *testing.T) {
+// TestBatchesWithoutAnObserverCostNothing: without an observer, the end of a batch costs nothing extra.
+func TestBatchesWithoutAnObserverCostNothing(t *testing.T) {
 	g, record := &Batch{Items: make([]Delivery, 100)}, &Record{}
 	if n := testing.AllocsPerRun(1000, func() { g.Report(nil, record) }); n != 0 {
 		t.Errorf("%v allocations a batch", n)

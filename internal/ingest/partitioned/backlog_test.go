@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestExclusiveTellsTheWholeBacklog: a worker knows the backlog of other workers' partitions, and a delivery changes only its own
+// TestExclusiveReportsTheWholeBacklog: a worker knows the backlog of other workers' partitions, and a delivery changes only its own
 // partition's share.
-func TestExclusiveTellsTheWholeBacklog(t *testing.T) {
+func TestExclusiveReportsTheWholeBacklog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
 	const n = 60

@@ -53,9 +53,9 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	}
 }
 
-// TestInputsReadFromTheStreamAreNumberedInTurn: inputs that are read from the stream get the consecutive consumer sequences of
+// TestInputsReadFromTheStreamAreNumberedInOrder: inputs that are read from the stream get the consecutive consumer sequences of
 // their deliveries, because an acknowledgement names one.
-func TestInputsReadFromTheStreamAreNumberedInTurn(t *testing.T) {
+func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
 	const n, taken = 3, 7

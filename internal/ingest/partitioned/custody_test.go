@@ -15,8 +15,8 @@ func waitingFor(pin string) *jetstream.ConsumerInfo {
 	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: pin}}}
 }
 
-// TestCustodyOfWhatNobodyTakes follows a partition that the members assign to another worker.
-func TestCustodyOfWhatNobodyTakes(t *testing.T) {
+// TestCustodyOfPartitionsThatNoWorkerTakes follows a partition that the members assign to another worker.
+func TestCustodyOfPartitionsThatNoWorkerTakes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
 	m := r.idleLease().m // the members have assigned nothing to it

@@ -33,7 +33,7 @@ func TestAStallIsNoticedByWhoeverLooksFirst(t *testing.T) {
 	}
 }
 
-func TestElapsedIsByTheClockThatSaysMore(t *testing.T) {
+func TestElapsedIsTheLargerOfTwoClocks(t *testing.T) {
 	now := time.Now()
 	if got := Elapsed(now, now.Add(time.Second)); got != time.Second {
 		t.Errorf("a second took %v", got)

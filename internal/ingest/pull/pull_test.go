@@ -35,7 +35,7 @@ func (r *rig) publishLikeTheServers() {
 	}
 }
 
-func TestAnInputIsNotTakenForTheServersWord(t *testing.T) {
+func TestAnInputIsNoStatusMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.publishLikeTheServers()
@@ -49,7 +49,7 @@ func TestAnInputIsNotTakenForTheServersWord(t *testing.T) {
 	r.until("all are acknowledged", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 && c.NumPending == 0 })
 }
 
-func TestAFetchedInputIsNotTakenForTheServersWord(t *testing.T) {
+func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.publishLikeTheServers()
@@ -158,7 +158,7 @@ func TestPullSaysThatTheConsumerRefuses(t *testing.T) {
 	}
 }
 
-func TestPullSaysThatNobodyAnswers(t *testing.T) {
+func TestPullReportsThatNothingAnswers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	q := asking(5)

@@ -7,9 +7,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestRequestsAreMadeAnewAfterAReconnection: the server with the pending requests may have been replaced, and reports nothing
+// TestRequestsAreRenewedAfterAReconnection: the server with the pending requests may have been replaced, and reports nothing
 // about them. Messages that arrived before the reconnect are taken first.
-func TestRequestsAreMadeAnewAfterAReconnection(t *testing.T) {
+func TestRequestsAreRenewedAfterAReconnection(t *testing.T) {
 	p := &Pull{
 		inboxes:  inboxes{in: make(chan *nats.Msg, 1), ended: make(chan struct{})},
 		requests: requests{left: 5, room: 50},

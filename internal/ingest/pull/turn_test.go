@@ -26,8 +26,8 @@ func inGroup() Request {
 	return q
 }
 
-// TestAnothersTurnComes: the first client sends nothing more, so the server pins the other.
-func TestAnothersTurnComes(t *testing.T) {
+// TestThePinMovesToAnotherClient: the first client sends nothing more, so the server pins the other.
+func TestThePinMovesToAnotherClient(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
 	r.publish(0, 10, 10)
@@ -42,8 +42,8 @@ func TestAnothersTurnComes(t *testing.T) {
 	}
 }
 
-// TestATurnIsKept: the first client takes nothing for longer than the server keeps a turn, but sends Keep.
-func TestATurnIsKept(t *testing.T) {
+// TestThePinIsKept: the first client takes nothing for longer than the server keeps a turn, but sends Keep.
+func TestThePinIsKept(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
 	r.publish(0, 10, 10)
@@ -72,9 +72,9 @@ func TestATurnIsKept(t *testing.T) {
 	}
 }
 
-// TestATurnThatWasLostComesAgain: the first client still names the pin of its old turn, and the server reports that the turn is
+// TestALostPinIsAssignedAgain: the first client still names the pin of its old turn, and the server reports that the turn is
 // over.
-func TestATurnThatWasLostComesAgain(t *testing.T) {
+func TestALostPinIsAssignedAgain(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
 	r.publish(0, 10, 10)

@@ -40,8 +40,8 @@ func TestADelayIsInNanoseconds(t *testing.T) {
 	}
 }
 
-// TestKeepingATurnAsksForNoMessage: a message would count as delivered although no goroutine takes it.
-func TestKeepingATurnAsksForNoMessage(t *testing.T) {
+// TestKeepingThePinRequestsNoMessage: a message would count as delivered although no goroutine takes it.
+func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	sub, err := r.nc.SubscribeSync("requests")

@@ -307,8 +307,8 @@ func TestPoisonCannotWedgeTheModel(t *testing.T) {
 	}
 }
 
-// TestOtherEndsBlameNobodyInTheModel ends processes for many other reasons too, far more often than any delivery limit.
-func TestOtherEndsBlameNobodyInTheModel(t *testing.T) {
+// TestOtherEndsBlameNoPayloadInTheModel ends processes for many other reasons too, far more often than any delivery limit.
+func TestOtherEndsBlameNoPayloadInTheModel(t *testing.T) {
 	t.Parallel()
 	others, most := 0, 0
 	for seed := range uint64(400) {

@@ -7,9 +7,9 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-// TestHandIsBoundedByBytes: a held set with a batch's bytes accepts no more, however few payloads it has. The payloads that are
+// TestBytesInFlightAreBounded: a held set with a batch's bytes accepts no more, however few payloads it has. The payloads that are
 // tried at once fit into one batch.
-func TestHandIsBoundedByBytes(t *testing.T) {
+func TestBytesInFlightAreBounded(t *testing.T) {
 	const most = 100
 	l := Levels{Full: 64, Limit: 10}
 	h := heldSet{g: &inflight.Batch{}}

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestALetterApartHasItsPayloadOnce: a dead letter in two messages that is published again, because no answer arrived, has its
+// TestADeadLetterInItsOwnStreamHasItsPayloadOnce: a dead letter in two messages that is published again, because no answer arrived, has its
 // payload in the stream only once. The payload's message has no id by which the stream would recognize it.
-func TestALetterApartHasItsPayloadOnce(t *testing.T) {
+func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour})

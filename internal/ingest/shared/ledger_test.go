@@ -8,7 +8,7 @@ import (
 	"millrace/internal/ingest/inflight"
 )
 
-func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
+func TestLedgerKnowsInputsInFlightAndSettledOnes(t *testing.T) {
 	l := newLedger()
 	at := time.Unix(1000, 0)
 	first := &inflight.Delivery{Sequence: 7, Stored: at, NumDelivered: 1}
@@ -41,7 +41,7 @@ func TestLedgerKnowsWhatIsInHandAndWhatIsDone(t *testing.T) {
 	want(other, done, "after that was settled")
 }
 
-func TestLedgerTellsWhenFewAreHeld(t *testing.T) {
+func TestLedgerReportsWhenFewInputsAreInFlight(t *testing.T) {
 	l := newLedger()
 	one, two := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
 	l.take(one)

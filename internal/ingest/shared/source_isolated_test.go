@@ -32,8 +32,8 @@ func TestWhatCarefulPullingHasAtTheEndIsLeft(t *testing.T) {
 	}
 }
 
-// TestQuietIsWhenNothingElseIsInHand: a quarantined payload is tried with nothing else in flight, so nothing else can be to blame.
-func TestQuietIsWhenNothingElseIsInHand(t *testing.T) {
+// TestQuietIsWhenNothingElseIsInFlight: a quarantined payload is tried with nothing else in flight, so nothing else can be to blame.
+func TestQuietIsWhenNothingElseIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &source{ledger: newLedger()}
 		suspect, other := &inflight.Delivery{Sequence: 1}, &inflight.Delivery{Sequence: 2}
@@ -54,8 +54,8 @@ func TestQuietIsWhenNothingElseIsInHand(t *testing.T) {
 	})
 }
 
-// TestASourceHandsOnThoughItStops: a source hands new payloads on until drainCtx ends, even after the end of intake.
-func TestASourceHandsOnThoughItStops(t *testing.T) {
+// TestASourcePassesMessagesOnWhileItStops: a source hands new payloads on until drainCtx ends, even after the end of intake.
+func TestASourcePassesMessagesOnWhileItStops(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	src := &source{out: inflight.NewQueue(n), drainCtx: t.Context(), unread: func(d inflight.Delivery) { t.Errorf("sequence %d was given back", d.Sequence) }}

@@ -138,8 +138,8 @@ func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
 	}
 }
 
-// TestPullIsMadeAnewWhenTheServerFallsSilent loses all messages of the pull, while the connection stays up.
-func TestPullIsMadeAnewWhenTheServerFallsSilent(t *testing.T) {
+// TestPullIsRenewedWhenTheServerFallsSilent loses all messages of the pull, while the connection stays up.
+func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.topology.AckWait = time.Second

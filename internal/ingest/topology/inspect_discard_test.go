@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-func TestInspectWarnsOfLimitsThatDropWhatNobodyHasRead(t *testing.T) {
+func TestInspectWarnsOfLimitsThatDropUnreadResults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string

@@ -207,9 +207,9 @@ func TestCautionFindsWhatKills(t *testing.T) {
 	}
 }
 
-// TestCautionBlamesNobodyForOtherDeaths: workers die at any point for reasons other than payloads, far more often than a payload
+// TestCautionBlamesNoPayloadForOtherDeaths: workers die at any point for reasons other than payloads, far more often than a payload
 // is tried alone. No payload is given up because of that. If there are lethal payloads, only those are given up.
-func TestCautionBlamesNobodyForOtherDeaths(t *testing.T) {
+func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	others := 0
 	for round := range 300 {
