@@ -7,9 +7,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Earlier samples up to that many of the results stored within the last period of length lately. It returns when the newest
-// result with an id of an earlier version was stored, or the zero time if there is none. If there are no more results than
-// samples, Earlier checks all of them. Otherwise it detects a worker that stored more than a few samples' worth of results.
+// Earlier returns when the newest result with an id of an earlier version was stored, or the zero time if it finds none. It
+// covers the results of the last period of length lately, and checks about samples of them. If there are no more results than
+// samples, it checks all of them. Otherwise it detects a worker that stored more than a few samples' worth of results.
 func (r *Results) Earlier(ctx context.Context, lately time.Duration, samples uint64) (time.Time, error) {
 	name := r.s.Streams[0]
 	info, err := r.info(ctx, name)

@@ -16,8 +16,8 @@ type intake struct {
 	firsts *firsts
 }
 
-// enter takes a delivery, and passes it on if it is new. It first reads missing inputs before it from the stream. It returns
-// partition.Known if the input was taken before.
+// enter takes a delivery, and passes it on if it is new. If inputs before it are missing, enter first reads them from the stream.
+// It returns partition.Known if the input was taken before.
 func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (partition.Verdict, error) {
 	verdict, behind := k.acks.take(d)
 	if verdict == partition.Gap {

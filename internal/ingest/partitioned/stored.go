@@ -13,7 +13,7 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// errGap ends a lease that has missed deliveries and cannot, or does not, read them from the stream.
+// errGap ends a lease that has missed deliveries and doesn't read them from the stream, because it can't or there are too many.
 var errGap = errors.New("there are deliveries that went elsewhere or got lost")
 
 // storedInputs reads a partition's inputs from the stream.

@@ -102,7 +102,7 @@ func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(b
 	return err
 }
 
-// noNotesFor is how long a worker writes no notes after the server refused one, because each refusal may take
+// noNotesFor is how long a worker stops writing notes after the server refused one. Each refusal may take
 // natsconn.RequestTimeout.
 const noNotesFor = time.Minute
 

@@ -31,7 +31,7 @@ type clearance struct {
 }
 
 const (
-	// upgradeFor is how long every redelivered input is looked up after the newest result with such an id.
+	// upgradeFor is how long after the newest result with such an id the worker looks up every redelivered input.
 	upgradeFor = time.Hour
 
 	// upgradeSamples is the number of results from that period that are sampled.

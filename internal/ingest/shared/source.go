@@ -83,7 +83,7 @@ func (s *source) run(intake context.Context) (err error) {
 // pullOnce either prefetches or pulls through quarantine, until it must switch to the other. Then it returns nil.
 func (s *source) pullOnce(intake context.Context) error {
 	if s.mustIsolate() {
-		s.occupied.Store(true) // except while it fetches
+		s.occupied.Store(true) // cleared only during a fetch
 		defer s.occupied.Store(false)
 		return s.isolated.Run(intake)
 	}
