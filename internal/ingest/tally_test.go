@@ -82,13 +82,6 @@ func (c *tally) stalledNow() int {
 	return c.stuck
 }
 
-// restarted returns the number of lease restarts.
-func (c *tally) restarted() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.anew
-}
-
 // redelivered returns the number of redeliveries.
 func (c *tally) redelivered() int {
 	c.mu.Lock()

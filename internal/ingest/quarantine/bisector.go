@@ -19,7 +19,7 @@ type Bisector struct {
 	trier *tester
 }
 
-// NewBisector returns a Bisector. At most most batches wait for it. Further batches are given back.
+// NewBisector returns a Bisector. Up to most batches wait for it. Further batches are given back.
 func NewBisector(i Isolation, most int) *Bisector {
 	return &Bisector{queue: make(chan failed, most), trier: newTester(i)}
 }

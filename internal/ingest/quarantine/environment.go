@@ -34,7 +34,7 @@ type liveEnvironment struct {
 // be redelivered before AckWait.
 const fetchWait = 250 * time.Millisecond
 
-// NewController returns a Controller that pulls through in. A batch holds at most most payload bytes. Batches may finish until
+// NewController returns a Controller that pulls through in. A batch holds up to most payload bytes. Batches may finish until
 // drainCtx ends.
 func NewController(drainCtx context.Context, in Intake, pipes []*streams.Pipeline, most int, ackWait time.Duration, i Isolation) *Controller {
 	return &Controller{

@@ -187,7 +187,7 @@ func (r *rig) pipeline() *streams.Pipeline {
 // until is natstest.Until.
 var until = natstest.Until
 
-// counts counts the calls of the observers.
+// counts records the calls of the observers.
 type counts struct {
 	outcomes    [inflight.NumOutcomes]atomic.Int64
 	redelivered atomic.Int64
