@@ -1,25 +1,26 @@
-# The worker's image: its binary and the kernel library on a base that has the C library and no shell. It needs no GPU to be
-# built and none to run; where there is one, the container toolkit brings the driver in. Why it is so: docs/adr/0021.
+# The worker's image: its binary and the kernel library on a base with the C library and without a shell. Neither
+# building nor running it needs a GPU. On a machine with a GPU, the container toolkit adds the driver. For the reasons
+# see docs/adr/0021.
 #
 #   docker build -t millrace .                               or make image, which stamps version and commit
 #   docker build -t millrace --build-arg TAGS=noembedded .   without the embedded NATS server
 #   docker run --rm --gpus all millrace demo
 #
-# Each RUN is a target of image.mk, and make image-test does all of this without Docker.
+# Each RUN is a target of image.mk. `make image-test` does the same without Docker.
 
-# Every version is pinned here and nowhere else: tags for people, digests for Docker.
+# All versions are pinned here: tags for people, digests for Docker.
 ARG CUDA_IMAGE=nvidia/cuda:12.4.1-devel-ubuntu22.04@sha256:da6791294b0b04d7e65d87b7451d6f2390b4d36225ab0701ee7dfec5769829f5
 ARG GO_IMAGE=golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 ARG BASE_IMAGE=gcr.io/distroless/base-nossl-debian12:nonroot@sha256:be40c00dfabd86576d92666e87e406714d5618342de1a0c213ad232de255172e
 
-# libmillrace.so: nvcc, and nothing of Go.
+# libmillrace.so: needs nvcc and no Go.
 FROM ${CUDA_IMAGE} AS kernels
 WORKDIR /src
 COPY Makefile image.mk ./
 COPY kernels kernels
 RUN make image-kernels
 
-# The worker: Go and a C compiler, and nothing of CUDA.
+# The worker: needs Go and a C compiler, and no CUDA.
 FROM ${GO_IMAGE} AS worker
 WORKDIR /src
 COPY Makefile image.mk go.mod go.sum LICENSE ./
@@ -46,8 +47,8 @@ LABEL org.opencontainers.image.title="Millrace" \
       org.opencontainers.image.revision="${COMMIT}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 COPY --from=worker /src/bin/image/root/ /
-# Which GPUs a container gets is said by who starts it, never by the image: NVIDIA_VISIBLE_DEVICES=all here would give every
-# GPU of a node to a pod that asked for none.
+# The image must not select GPUs: whoever starts the container does. NVIDIA_VISIBLE_DEVICES=all here would give every
+# GPU of a node to a pod that requested none.
 ENV PATH=/opt/millrace:/usr/local/bin:/usr/bin:/bin \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65532:65532

@@ -1,16 +1,16 @@
-# Everything a newcomer can do here. `make help` lists it.
+# The common tasks. `make help` lists them.
 
 VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 COMMIT  ?= $(or $(shell git rev-parse --short=12 HEAD 2>/dev/null),unknown)
 LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-# Nothing has to be installed for linting: go builds the linter, once, outside this module.
+# Linting needs no installation: go builds the linter once, outside this module.
 LINTER := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-# Where misuse that a GPU would punish is looked for.
+# Packages in which misuse that a GPU would punish is detected.
 INVARIANTS := ./internal/device/... ./internal/streams/... ./internal/ingest/...
 
-# What a GPU machine gets beside the sources: it has no Go. See tools/gpu-check.
+# What a GPU machine without Go needs in addition to the sources. See tools/gpu-check.
 BUNDLE       := .gpu
 BUNDLE_TESTS := device/cuda streams ingest
 BUNDLE_MIB   := 40
@@ -20,7 +20,7 @@ FUZZTIME ?= 10s
 .DEFAULT_GOAL := help
 .PHONY: help build test race invariants nocgo lint fuzz-short faults kernels kernels-check gpu-bundle screenshots gpu-check ci clean alerts-test dashboard chart-test chart-docs chart-cluster chart-e2e
 
-help: ## List what can be made
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the worker into bin/
@@ -32,18 +32,20 @@ test: ## Run every test; none needs a GPU or a server
 race: ## Run every test with the race detector
 	go test -race ./...
 
-invariants: ## Run the device, pipeline and ingest tests with misuse of buffers and events caught
+invariants: ## Run the device, pipeline and ingest tests with checks for misuse of buffers and events
 	go test -tags invariants $(INVARIANTS)
 
-nocgo: ## Build the worker without cgo, and run the device tests so
+nocgo: ## Build the worker and run the device tests without cgo
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker-nocgo ./cmd/worker
 	CGO_ENABLED=0 go test ./internal/device/...
 
 lint: ## Run golangci-lint (the first time builds it: a minute or two)
 	go run $(LINTER) run --allow-parallel-runners ./...
+	go run $(LINTER) run --allow-parallel-runners --build-tags faults,invariants,noembedded --enable-only depguard,forbidigo ./...
+	go run -exec 'env CGO_ENABLED=0 GOOS=darwin' $(LINTER) run --allow-parallel-runners --enable-only depguard ./...
 	cd tools/image/test && go run $(LINTER) run --allow-parallel-runners ./...
 	cd helm && go run $(LINTER) run --allow-parallel-runners ./...
-	cd helm/test && go run $(LINTER) run --allow-parallel-runners ./...
+	cd helm/test && go run $(LINTER) run --allow-parallel-runners --build-tags e2e ./...
 
 fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 	@set -e; for package in $$(go list ./...); do \
@@ -53,7 +55,7 @@ fuzz-short: ## Run every fuzz target for FUZZTIME (10s)
 		done; \
 	done
 
-faults: ## Inject every fault until it is believed, and print a record (20 minutes; MILLRACE_FAULTS_SOAK=3m shortens the soak)
+faults: ## Inject every fault repeatedly and print a record (20 minutes; MILLRACE_FAULTS_SOAK=3m shortens the soak)
 	cd internal/faults && MILLRACE_FAULTS=full go test -count=1 -timeout 3h
 
 alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prometheus (Debian's package prometheus has both)
@@ -62,16 +64,16 @@ alerts-test: ## Test the alerts and the dashboard, with promtool and a real Prom
 	cd helm && go vet ./... && go test -count=1 ./...
 	MILLRACE_REQUIRE_PROMETHEUS=1 go test -count=1 -v -run '^TestAlerts' ./internal/faults
 
-dashboard: ## Write the Grafana dashboard, helm/millrace/files/dashboard.json, anew
+dashboard: ## Generate the Grafana dashboard, helm/millrace/files/dashboard.json
 	cd helm && go run ./dashboard > dashboard.json.new && mv dashboard.json.new millrace/files/dashboard.json
 
-chart-test: ## Render the chart in every mode, decode it strictly, lint it, and give it wrong values
+chart-test: ## Render the chart in every mode, decode it strictly, lint it, and try wrong values
 	cd helm/test && go vet && go test -count=1
 
-chart-docs: ## Make helm/millrace/README.md from values.yaml
+chart-docs: ## Generate helm/millrace/README.md from values.yaml
 	cd helm/test && go tool helm-docs --chart-search-root ../millrace --sort-values-order file --log-level warning
 
-chart-cluster: ## Build the API server and the etcd that helm/cluster names into bin/cluster (6 minutes on 2 cores)
+chart-cluster: ## Build the API server and etcd in the versions of helm/cluster into bin/cluster (6 minutes on 2 cores)
 	cd helm/cluster && version=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && \
 		go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$version" -o ../../bin/cluster/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver && \
 		go build -trimpath -ldflags '-s -w' -o ../../bin/cluster/etcd go.etcd.io/etcd/server/v3
@@ -79,35 +81,35 @@ chart-cluster: ## Build the API server and the etcd that helm/cluster names into
 chart-e2e: chart-cluster ## Install the chart on that API server
 	cd helm/test && go vet -tags e2e && MILLRACE_CLUSTER=$(CURDIR)/bin/cluster go test -tags e2e -count=1 -run TestCluster -v
 
-kernels: ## Build kernels/build/libmillrace.so, the faulty one for tests, and the yardstick (needs nvcc, no GPU)
+kernels: ## Build kernels/build/libmillrace.so, the faulty library for tests, and the yardstick (needs nvcc, no GPU)
 	$(MAKE) -C kernels all faulty yardstick symbols
 
-kernels-check: ## Test the kernels' arithmetic on the CPU (needs a C++ compiler alone)
+kernels-check: ## Test the kernels' arithmetic on the CPU (needs only a C++ compiler)
 	$(MAKE) -C kernels check
 
-gpu-bundle: ## Build and pack into .gpu/ what a GPU machine without Go needs
+gpu-bundle: ## Build everything that a GPU machine without Go needs into .gpu/
 	rm -rf $(BUNDLE) && mkdir -p $(BUNDLE)
 	CGO_ENABLED=1 go build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BUNDLE)/worker ./cmd/worker
-	set -e; for room in $(BUNDLE_TESTS); do \
-		CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BUNDLE)/$${room##*/}.test ./internal/$$room; \
+	set -e; for package in $(BUNDLE_TESTS); do \
+		CGO_ENABLED=1 go test -c -trimpath -ldflags '-s -w' -o $(BUNDLE)/$${package##*/}.test ./internal/$$package; \
 	done
 	if [ -f kernels/build/libmillrace.so ]; then cp kernels/build/libmillrace.so $(wildcard kernels/build/libmillrace-faulty.so kernels/build/yardstick) $(BUNDLE)/; \
-	else echo "kernels/build/libmillrace.so is not there (make kernels): the bundle goes without it" >&2; fi
+	else echo "kernels/build/libmillrace.so is missing (make kernels): the bundle is built without it" >&2; fi
 	cd $(BUNDLE) && tar -czf bundle.tar.gz * && find . -type f ! -name bundle.tar.gz -delete
 	@du -sh $(BUNDLE); test $$(du -sm $(BUNDLE) | cut -f1) -le $(BUNDLE_MIB) || \
 		{ echo "$(BUNDLE) is over $(BUNDLE_MIB) MiB" >&2; exit 1; }
 
-screenshots: ## Take the pictures of the timeline page that the README shows (needs Chromium)
+screenshots: ## Take the screenshots of the timeline page for the README (needs Chromium)
 	MILLRACE_REQUIRE_BROWSER=1 MILLRACE_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run TestPageShowsADemo ./cmd/worker
 
-gpu-check: ## Check everything that needs a GPU, with the bundle (STEPS names some of the steps)
+gpu-check: ## Check everything that needs a GPU, with the bundle (STEPS selects steps)
 	tools/gpu-check $(STEPS)
 
-ci: ## Run what continuous integration runs
+ci: ## Run the continuous integration steps
 	.ci/run
 
 include image.mk
 
-clean: ## Remove what was built
+clean: ## Remove build outputs
 	rm -rf bin $(BUNDLE) gpu-out
 	$(MAKE) -C kernels clean

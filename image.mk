@@ -1,23 +1,23 @@
-# The image's steps. The Dockerfile runs them in its stages, and CI runs them without Docker: make image-test.
+# The steps for the image. The Dockerfile runs them in its stages, and CI runs them without Docker: make image-test.
 
-# TAGS=noembedded leaves the embedded NATS server out.
+# TAGS=noembedded omits the embedded NATS server.
 TAGS  ?=
 IMAGE ?= millrace:$(VERSION)
 
-# All files of the image have this time, so that two builds of a commit are the same.
+# The modification time of all files in the image, so that two builds of a commit are identical.
 SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 
 IMAGE_DIR  := bin/image
 IMAGE_ROOT := $(IMAGE_DIR)/root
 IMAGE_LIB  := $(IMAGE_DIR)/kernels/libmillrace.so
 
-# How large parts may be, in MiB. docs/adr/0021 has what they are.
+# Size limits of the parts, in MiB. docs/adr/0021 lists the actual sizes.
 WORKER_MIB := 30
 LEAN_MIB   := 22
 LIB_MIB    := 2
 ROOT_MIB   := 33
 
-# Nothing of the machine, the folder or the hour gets into the binary.
+# The binary doesn't depend on the machine, the folder or the time of the build.
 IMAGE_BUILD = CGO_ENABLED=1 go build -trimpath -buildvcs=false -ldflags '-s -w -buildid= $(LDFLAGS)'
 
 .PHONY: image image-kernels image-worker image-root image-sizes image-test
@@ -32,9 +32,9 @@ image-kernels: ## Build the image's kernel library (needs nvcc, no GPU)
 image-worker: ## Build the image's worker (TAGS=noembedded: without the NATS server)
 	$(IMAGE_BUILD) -tags '$(TAGS)' -o $(IMAGE_DIR)/worker ./cmd/worker
 
-image-root: ## Lay out the image's files under bin/image/root, and hold them to their size
+image-root: ## Lay out the image's files under bin/image/root and check their sizes
 	@for made in $(IMAGE_DIR)/worker $(IMAGE_LIB); do \
-		test -f $$made || { echo "$$made is not there: make image-kernels image-worker" >&2; exit 1; }; done
+		test -f $$made || { echo "$$made is missing: make image-kernels image-worker" >&2; exit 1; }; done
 	rm -rf $(IMAGE_ROOT)
 	install -d $(IMAGE_ROOT)/opt/millrace
 	install -m 755 $(IMAGE_DIR)/worker $(IMAGE_ROOT)/opt/millrace/
@@ -45,10 +45,10 @@ image-root: ## Lay out the image's files under bin/image/root, and hold them to 
 	@tools/image/budget $(IMAGE_ROOT)/opt/millrace/worker=$(WORKER_MIB) $(IMAGE_ROOT)/opt/millrace/libmillrace.so=$(LIB_MIB) \
 		$(IMAGE_ROOT)=$(ROOT_MIB)
 
-image-sizes: ## Build the image's worker with and without the NATS server, and say how large each is
+image-sizes: ## Build the image's worker with and without the NATS server and print the sizes
 	$(IMAGE_BUILD) -o $(IMAGE_DIR)/worker ./cmd/worker
 	$(IMAGE_BUILD) -tags noembedded -o $(IMAGE_DIR)/worker-noembedded ./cmd/worker
 	@tools/image/budget $(IMAGE_DIR)/worker=$(WORKER_MIB) $(IMAGE_DIR)/worker-noembedded=$(LEAN_MIB)
 
-image-test: ## Do what the Dockerfile does, without Docker, and run the worker in the files that come of it (needs nvcc, and root)
+image-test: ## Run the Dockerfile's steps without Docker and start the worker from the resulting files (needs nvcc and root)
 	cd tools/image/test && go test -count=1 ./...

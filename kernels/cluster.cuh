@@ -1,5 +1,5 @@
 // Thread block clusters: blocks that run at the same time on neighbouring multiprocessors, can wait for each other, and
-// reach each other's shared memory. Compute capability 9.0. On the host, tests define the same functions
+// can access each other's shared memory. They need compute capability 9.0. On the host, tests define the same functions
 // (test/hopper_on_host.hpp).
 #pragma once
 
@@ -16,13 +16,14 @@ __device__ inline uint32_t cluster_rank() {
     return rank;
 }
 
-// The cluster's barrier in two halves. What a thread wrote before it arrived, in its own shared memory or in another
-// block's, is seen by every thread of the cluster that has waited. No thread may leave before the last access of
-// another block to its shared memory: the kernel ends with a barrier, or with accesses of its own alone.
+// The two halves of the cluster's barrier. After a thread has waited, it sees everything that other threads of the
+// cluster wrote to their own or another block's shared memory before they arrived. No block may exit before another
+// block's last access to its shared memory. So a kernel must end with a barrier, or after its last barrier access only
+// its own shared memory.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// Where the block of that rank keeps what this block keeps at `mine`.
+// The address in the block of that rank that corresponds to `mine` in this block.
 template <class Type>
 __device__ inline Type *cluster_peer(Type *mine, uint32_t rank) {
     uint64_t theirs;

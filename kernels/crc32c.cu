@@ -5,17 +5,18 @@
 #include <new>
 
 #include "crc32c_kernels.cuh"
-#include "crc32c_resident.cuh"
+#include "crc32c_persistent.cuh"
+#include "persistent_operator.hpp"
 #include "runtime/operator.hpp"
 
 namespace millrace {
 
 namespace {
 
-// The most bytes of payloads and results of a batch that is not copied. Measured: docs/benchmarks.md, latency.
+// The maximum size of payloads and results of a batch that is used in place. Measured: docs/benchmarks.md, latency.
 constexpr uint64_t kCrc32cMostInPlace = 8 << 10;
 
-constexpr uint32_t kBlocksPerMultiprocessor = 16; // what fits: 2048 threads, 12 KiB of shared memory each
+constexpr uint32_t kBlocksPerMultiprocessor = 16; // the maximum: 2048 threads, 12 KiB of shared memory each
 
 struct Crc32c {
     int32_t ordinal;
@@ -25,8 +26,7 @@ struct Crc32c {
 
 int32_t crc32c_load(millrace_error *error) {
     if (int32_t s = load_kernel(crc32c_prepare, "loading crc32c_prepare", error)) return s;
-    if (int32_t s = load_kernel(crc32c_tiles, "loading crc32c_tiles", error)) return s;
-    return load_kernel(crc32c_resident, "loading crc32c_resident", error);
+    return load_kernel(crc32c_tiles, "loading crc32c_tiles", error);
 }
 
 int32_t make_instance(Crc32c *instance, millrace_error *error) {
@@ -94,15 +94,29 @@ int32_t crc32c_launch(const void *self, void *cuda_stream, const millrace_launch
     return check_launch(error, "crc32c_tiles");
 }
 
-int32_t crc32c_stay(const void *self, void *cuda_stream, const millrace_resident *resident, millrace_error *error) {
+constexpr millrace_operator kOperator = {"crc32c", 1, crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch};
+
+int32_t crc32c_persistent_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+    return create_persistent(crc32c_persistent, "crc32c_persistent", kOperator, ordinal, params, bytes, out, error);
+}
+
+int32_t crc32c_persistent_needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
+    return persistent_needs(kOperator, self, shape, needs, error);
+}
+
+int32_t crc32c_persistent_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
     const Crc32c *instance = static_cast<const Crc32c *>(self);
-    crc32c_resident<<<1, kCrc32cThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(instance->tables, *resident);
-    return check_launch(error, "crc32c_resident");
+    PersistentMemory memory;
+    if (int32_t s = persistent_memory(kOperator, self, *args, &memory, error)) return s;
+    crc32c_persistent<<<1, kCrc32cThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(instance->tables, memory);
+    return check_launch(error, "crc32c_persistent");
 }
 
 } // namespace
 
-extern const OperatorEntry kCrc32c = {
-    {"crc32c", 1, crc32c_create, crc32c_destroy, crc32c_needs, crc32c_launch, crc32c_stay}, crc32c_load};
+extern const OperatorEntry kCrc32c = {kOperator, crc32c_load};
+extern const OperatorEntry kCrc32cPersistent = {
+    {"crc32c:persistent", 1, crc32c_persistent_create, crc32c_destroy, crc32c_persistent_needs, crc32c_persistent_launch},
+    nullptr};
 
 } // namespace millrace

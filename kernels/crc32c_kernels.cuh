@@ -1,15 +1,15 @@
 // The kernels of crc32c.
 //
-// A thread takes 64 consecutive bytes wherever rows begin and end. For every piece of a row in them it computes
-// the raw CRC, shifts it by the piece's distance to the row's end, and adds it to the row's record with XOR; only a
-// row that runs on past the 64 bytes has a distance other than 0, so a thread shifts once at the most. The threads of
-// a warp that hold pieces of one row add theirs up first. A row of many megabytes is thus spread over the whole GPU.
+// A thread takes 64 consecutive bytes, wherever rows begin and end. For every piece of a row in them it computes the
+// raw CRC, shifts it by the piece's distance to the end of the row, and adds it to the row's record with XOR. Only a
+// row that continues after the 64 bytes has a distance other than 0, so a thread shifts at most once. The threads of a
+// warp that hold pieces of the same row add theirs up first. So a row of many megabytes is spread over the whole GPU.
 //
-// Work for each 2 KiB that a warp takes, counted in instructions: about 16 words * 15 for the tables, 2 to 3
-// multiplications of 200 for the shift, 100 for the rest: 800 or so. An H100 (132 SMs, 4 schedulers, 1.755 GHz) issues
-// 9.3e11 instructions for a warp a second, which bounds this at 2.3 TB/s. The tables' lookups, 32 lanes on
-// 32 banks with collisions (3.4 of them in one bank on average), bound it at 64 * 3.4 cycles of an SM for 2 KiB:
-// 2.2 TB/s. Memory gives 3.3 TB/s, the bus 55 GB/s.
+// Cost of each 2 KiB that a warp processes, in instructions: about 16 words * 15 for the tables, 2 to 3 multiplications
+// of 200 for the shift, and 100 for the rest, so about 800. An H100 (132 SMs, 4 schedulers, 1.755 GHz) issues 9.3e11
+// warp instructions per second, which limits this to 2.3 TB/s. The table lookups, 32 lanes on 32 banks with collisions
+// (3.4 of them in one bank on average), limit it to 64 * 3.4 cycles of an SM for 2 KiB: 2.2 TB/s. Memory delivers 3.3
+// TB/s, the bus 55 GB/s.
 #pragma once
 
 #include "load.cuh"
@@ -19,18 +19,19 @@
 namespace millrace {
 
 constexpr uint32_t kCrc32cThreads = 128;
-constexpr uint32_t kCrc32cSliceBytes = 64;                    // a thread's share
-constexpr uint32_t kCrc32cTileBytes = kCrc32cThreads * kCrc32cSliceBytes; // a block's share
+constexpr uint32_t kCrc32cSliceBytes = 64;                    // bytes per thread
+constexpr uint32_t kCrc32cTileBytes = kCrc32cThreads * kCrc32cSliceBytes; // bytes per block
 
-// A tile in shared memory. A thread reads 16 bytes 64 bytes after its neighbour, which would put eight threads on two
-// groups of banks; exchanging the vectors of a slice by the slice's number spreads them over all eight.
+// A tile in shared memory. A thread reads 16 bytes at a distance of 64 bytes from its neighbour's, which would put
+// eight threads on two groups of banks. Permuting the vectors of a slice by the slice's number spreads them over all
+// eight groups.
 struct Crc32cTile {
     uint4 vectors[kCrc32cTileBytes / 16];
 
     static __device__ uint32_t place(uint32_t vector) { return vector ^ (vector >> 3 & 3); }
 };
 
-// Brings the tile in, 16 bytes a thread.
+// Loads the tile, 16 bytes per thread.
 __device__ inline void load_tile(Crc32cTile *tile, const uint8_t *batch, uint32_t bytes, uint32_t start) {
     for (uint32_t v = threadIdx.x; v < kCrc32cTileBytes / 16; v += kCrc32cThreads) {
         uint32_t words[4];
@@ -39,23 +40,24 @@ __device__ inline void load_tile(Crc32cTile *tile, const uint8_t *batch, uint32_
     }
 }
 
-// A piece of a row that reaches the end of a thread's slice, shifted to the row's end.
+// A piece of a row that reaches the end of a thread's slice, shifted to the end of the row.
 struct Piece {
     uint32_t row;
     uint32_t crc;
 };
 
-// A row that no piece belongs to.
+// The row number of a missing piece.
 constexpr uint32_t kNoRow = 0xffffffffu;
 
-// The rows of a tile, and where they are in the batch.
+// The rows of a tile, and their position in the batch.
 struct Crc32cRows {
     const uint32_t *offsets;
-    uint32_t first, last; // the tile's rows are among these
-    uint32_t start;       // of the tile
+    uint32_t first, last; // the range that contains the tile's rows
+    uint32_t start;       // start of the tile
 };
 
-// The row that a thread is in, and the raw CRC of what it has seen of it. Positions are the batch's.
+// The current row of a thread, and the raw CRC of the bytes processed so far. Positions count from the start of the
+// batch.
 struct RowCursor {
     const Crc32cRows *rows;
     const uint32_t (*slice)[256];
@@ -63,21 +65,21 @@ struct RowCursor {
     uint32_t row, end;
     uint32_t crc;
 
-    // Moves to the row that holds the byte at `position`, which is in the tile. Passes empty rows by.
+    // Moves to the row that contains the byte at `position`, which must be in the tile. Skips empty rows.
     __device__ void enter(uint32_t from_row, uint32_t position) {
         row = row_at(rows->offsets, from_row, rows->last, position);
         end = rows->offsets[row + 1];
         crc = 0;
     }
 
-    // Ends the row if it ends here, where another byte follows.
+    // Finishes the row if it ends at `position` and another byte follows.
     __device__ void turn(uint32_t position) {
         if (position != end) return;
         atomicXor(&result[row], crc);
         enter(row, position);
     }
 
-    // Takes the first `count` bytes of a word, 1 to 4.
+    // Processes the first `count` bytes of a word, 1 to 4.
     __device__ void take_word(uint32_t position, uint32_t word, uint32_t count) {
         turn(position);
         if (count == 4 && end - position >= 4) {
@@ -91,11 +93,13 @@ struct RowCursor {
     }
 };
 
-// Adds the pieces that end before the slice [from, to) of the batch does, and returns the one that reaches its end.
+// Adds the pieces that end before the end of the slice [from, to) of the batch, and returns the piece that reaches its
+// end.
 //
-// All threads of a warp walk their slices in step, 16 bytes at a time. Where a row ends within the 16, that thread goes
-// on by words, and by bytes in the word with the end, and the others wait for just that long. Were the pieces taken
-// one after another, they would wait for as long as a slice by bytes takes, in nearly every warp of a ragged batch.
+// All threads of a warp process their slices in step, 16 bytes at a time. If a row ends within these 16 bytes, its
+// thread continues by words, and by bytes in the word with the end. The other threads wait only during that time. If
+// the pieces were processed one after another, the threads of nearly every warp of a ragged batch would wait as long as
+// a slice takes byte by byte.
 __device__ inline Piece crc_of_pieces(const Crc32cTile &tile, const Crc32cTables *tables,
                                       const uint32_t (*slice)[256], const Crc32cRows &rows, uint32_t from, uint32_t to,
                                       uint32_t *result) {
@@ -115,7 +119,7 @@ __device__ inline Piece crc_of_pieces(const Crc32cTile &tile, const Crc32cTables
     return Piece{cursor.row, crc32c_shift(tables->power, cursor.crc, cursor.end - to)};
 }
 
-// Adds every thread's piece to its row, one addition for each row in the warp.
+// Adds every thread's piece to its row, with one addition for each row in the warp.
 __device__ inline void add_pieces(Piece piece, uint32_t *result) {
     uint32_t same = __match_any_sync(0xffffffffu, piece.row);
     uint32_t sum = __reduce_xor_sync(same, piece.crc);
@@ -123,14 +127,14 @@ __device__ inline void add_pieces(Piece piece, uint32_t *result) {
     if (leads && piece.row != kNoRow) atomicXor(&result[piece.row], sum);
 }
 
-// Brings the tables that every byte needs into shared memory. A barrier must follow.
+// Loads the tables that every byte needs into shared memory. A barrier must follow.
 __device__ inline void crc32c_load_slices(const Crc32cTables *tables, uint32_t (*slice)[256]) {
     for (uint32_t i = threadIdx.x; i < 4 * 256; i += kCrc32cThreads) {
         slice[i / 256][i % 256] = tables->slice[i / 256][i % 256];
     }
 }
 
-// A block's work on tile number t. It ends with a barrier, so that the next tile may overwrite this one.
+// Processes tile number t with one block. It ends with a barrier, so that the next tile may overwrite this one.
 __device__ inline void crc32c_tile(const Crc32cTables *tables, const uint32_t (*slice)[256], Crc32cTile *tile,
                                    const uint8_t *batch, const uint32_t *offsets, uint32_t bytes,
                                    const uint32_t *index, uint32_t t, uint32_t *result) {
@@ -161,8 +165,8 @@ static __global__ void __launch_bounds__(kCrc32cThreads)
     }
 }
 
-// Fills in the tile index, and begins every record with what depends on the row's length alone. Thread number
-// `first` of `stride` calls it.
+// Fills in the tile index, and initializes every record with the part that depends only on the row's length. It is
+// called by thread number `first` of `stride`.
 __device__ inline void crc32c_begin(const Crc32cTables *tables, const uint32_t *offsets, uint32_t rows, uint32_t bytes,
                                     uint32_t entries, uint32_t *index, uint32_t *result, uint32_t first,
                                     uint32_t stride) {

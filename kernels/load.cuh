@@ -1,14 +1,14 @@
-// Reading the batch sixteen bytes a thread.
+// Reads a batch, sixteen bytes per thread.
 #pragma once
 
 #include <stdint.h>
 
 namespace millrace {
 
-// Bytes [position, position + 16) of the batch as little-endian words; those at `limit` and behind are 0 and are not
-// read. It takes one load where the address is a multiple of 16, four where it is a multiple of 4, and goes byte
-// by byte where neither holds or the limit is near. The loads are plain: a resident kernel reads here what it has
-// written itself, which the read-only path must not be used for.
+// Returns bytes [position, position + 16) of the batch as little-endian words. Bytes from `limit` on are 0 and are not
+// read. It uses one load if the address is a multiple of 16, four loads if it is a multiple of 4, and otherwise, or
+// near the limit, single bytes. The loads are plain: a persistent kernel reads its own writes with this function, and
+// the read-only path must not be used for those.
 __device__ inline void load_16(const uint8_t *batch, uint32_t position, uint32_t limit, uint32_t (&words)[4]) {
     const uint8_t *from = batch + position;
     uint64_t address = reinterpret_cast<uint64_t>(from);

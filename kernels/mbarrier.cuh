@@ -1,18 +1,19 @@
-// Barriers in shared memory, and bulk copies that complete on them: the instructions of compute capability 9.0, by name.
+// Barriers in shared memory, and bulk copies that complete on them: named functions for instructions of compute
+// capability 9.0.
 //
-// An mbarrier is 64 bits of shared memory that go through phases. A phase is over once as many threads have arrived as
-// the barrier was made for, and all bytes that it was told to expect have been copied. Whoever waits names the phase by
+// An mbarrier is 64 bits of shared memory that pass through phases. A phase ends once as many threads have arrived as
+// the barrier was initialized for, and all expected bytes have been copied. A waiting thread identifies the phase by
 // its parity: 0 for the first, 1 for the second, 0 for the third. Waiting for the parity of the phase before the first
-// returns at once, which is how the first turn around a ring finds all its slots free.
+// returns at once, so in the first pass through a ring all slots are free.
 //
-// Arriving releases what the thread wrote and waiting acquires it, so an mbarrier between a writer and a reader
-// orders their accesses to shared memory. On the host, tests define the same functions (test/hopper_on_host.hpp).
+// Arriving releases what the thread wrote, and waiting acquires it. So an mbarrier between a writer and a reader orders
+// their accesses to shared memory. On the host, tests define the same functions (test/hopper_on_host.hpp).
 #pragma once
 
 #include <stdint.h>
 
-// Defined where these instructions can be used: code for compute capability 9.0 or later, and on the host. A kernel
-// has no body elsewhere, and the host never launches it there.
+// Defined where these instructions can be used: in code for compute capability 9.0 or later, and on the host. Elsewhere
+// a kernel has an empty body, and the host never launches it there.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define MILLRACE_HOPPER 1
 #endif
@@ -25,25 +26,26 @@ __device__ inline uint32_t shared_address(const void *memory) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
 }
 
-// One thread makes the barrier, for so many arrivals a phase; then mbarrier_publish and __syncthreads.
+// Initializes the barrier for that many arrivals per phase. One thread calls it; then mbarrier_publish and
+// __syncthreads must follow.
 __device__ inline void mbarrier_init(uint64_t *barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 
-// Lets the copy engine see the barriers that this thread has made.
+// Makes the barriers that this thread has initialized visible to the copy engine.
 __device__ inline void mbarrier_publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ inline void mbarrier_arrive(uint64_t *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// Arrives, and makes the phase wait for so many bytes of bulk copies too.
+// Arrives, and makes the phase also wait for that many bytes of bulk copies.
 __device__ inline void mbarrier_arrive_expect(uint64_t *barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
 
-// Waits until the phase of that parity is over. The hardware suspends the thread for a while at each try.
+// Waits until the phase with that parity has ended. The hardware suspends the thread for a while at each attempt.
 __device__ inline void mbarrier_wait(uint64_t *barrier, uint32_t parity) {
     uint32_t over;
     do {
@@ -57,7 +59,7 @@ __device__ inline void mbarrier_wait(uint64_t *barrier, uint32_t parity) {
 }
 
 // Starts a copy from global to shared memory that counts its bytes on the barrier. Both addresses and the number of
-// bytes are multiples of 16.
+// bytes must be multiples of 16.
 __device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),
@@ -65,10 +67,10 @@ __device__ inline void bulk_load(void *to, const void *from, uint32_t bytes, uin
                  : "memory");
 }
 
-// Orders this thread's own accesses to shared memory before bulk copies that are started behind a barrier.
+// Orders this thread's own accesses to shared memory before bulk copies that start after a barrier.
 __device__ inline void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// A barrier of so many threads of the block, whole warps. barrier is 1 to 15.
+// A barrier for that many threads of the block, which must be whole warps. barrier is 1 to 15.
 __device__ inline void team_barrier(uint32_t barrier, uint32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }

@@ -1,38 +1,41 @@
 // minhash: permuted MinHash over the character shingles of every row of a ragged batch.
 //
 // Parameter block (16 bytes, little-endian): uint32 k (1 to 256), uint32 hashes (1 to 1024), uint64 seed.
-// Result record: `hashes` little-endian uint32, the signature. Scratch: the tile index (ragged.cuh) and a count of tiles.
+// Result record: `hashes` little-endian uint32, the signature. Scratch: the tile index (ragged.cuh) and a tile counter.
 //
-// The operator is there under four names that take the same parameters and give the same results: `minhash` runs the
-// kernels that are fastest on its device, and minhash:plain, minhash:warp-specialized and minhash:cluster run the ones
-// they name, or cannot be created where the device lacks what those need.
+// The operator exists under four names that take the same parameters and give the same results. `minhash` runs the
+// kernels that are fastest on its device. minhash:plain, minhash:warp-specialized and minhash:cluster run the kernels
+// in their names; creating them fails if the device lacks a required feature. minhash:persistent is for `worker bench`
+// (persistent_operator.hpp).
 #include <string.h>
 
 #include <new>
 
-#include "minhash_resident.cuh"
+#include "minhash_persistent.cuh"
 #include "minhash_variants.cuh"
+#include "persistent_operator.hpp"
 #include "runtime/operator.hpp"
 
 namespace millrace {
 
 namespace {
 
-// The most bytes of payloads and results of a batch that is not copied. Measured: docs/benchmarks.md, latency.
+// The maximum size of payloads and results of a batch that is used in place. Measured: docs/benchmarks.md, latency.
 constexpr uint64_t kMinhashMostInPlace = 64 << 10;
 
 struct Minhash {
     MinhashDevice device;
     MinhashVariant variant;
     uint32_t k, hashes;
-    const PermutationWords *permutations; // on the device, `hashes` of them
+    const PermutationWords *permutations; // on the device; `hashes` of them
 };
 
-// From so many tiles on `minhash` runs the warp-specialized kernel where the device has it: 4 MiB, about five tiles for
-// each of its blocks. With few tiles a block the plain kernel is as fast or faster. Measured: docs/benchmarks.md, kernels.
+// `minhash` runs the warp-specialized kernel for at least this many tiles, if the device supports it. It is 4 MiB,
+// about five tiles for each of its blocks. With fewer tiles per block the plain kernel is as fast or faster. Measured:
+// docs/benchmarks.md, kernels.
 constexpr uint32_t kManyTiles = 2048;
 
-// The variant to launch. This is the only place that knows which is fastest.
+// Returns the variant to launch. This function alone decides which variant is fastest.
 MinhashVariant variant_for(const Minhash &instance, uint32_t tiles) {
     if (instance.variant != MinhashVariant::fastest) return instance.variant;
     bool specialized = tiles >= kManyTiles && available(instance.device, MinhashVariant::specialized);
@@ -66,7 +69,7 @@ int32_t make_instance(Minhash *instance, uint64_t seed, millrace_error *error) {
     return MILLRACE_OK;
 }
 
-// What `create` does for a variant.
+// Implements `create` for a variant.
 int32_t create_with(MinhashVariant variant, int32_t ordinal, const void *params, size_t bytes, void **out,
                     millrace_error *error) {
     Minhash parsed = {};
@@ -107,7 +110,7 @@ int32_t minhash_destroy(void *self, millrace_error *error) {
 int32_t minhash_needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
     if (int32_t s = check_shape(shape, error)) return s;
     uint64_t index = tile_index_bytes(static_cast<uint32_t>(shape->bytes), kMinhashTileBytes);
-    needs->scratch = index == 0 ? 0 : index + sizeof(uint32_t); // the count of tiles taken is behind the index
+    needs->scratch = index == 0 ? 0 : index + sizeof(uint32_t); // the tile counter follows the index
     needs->result = shape->rows * static_cast<const Minhash *>(self)->hashes * sizeof(uint32_t);
     needs->in_place = shape->bytes + needs->result <= kMinhashMostInPlace;
     return MILLRACE_OK;
@@ -143,31 +146,45 @@ int32_t minhash_load(millrace_error *error) {
     if (int32_t s = check(error, cudaGetDevice(&ordinal), "cudaGetDevice")) return s;
     MinhashDevice device;
     if (int32_t s = find_device(ordinal, &device, error)) return s;
-    if (int32_t s = load_minhash(device, error)) return s;
-    return load_kernel(minhash_resident, "loading minhash_resident", error);
-}
-
-int32_t minhash_stay(const void *self, void *cuda_stream, const millrace_resident *resident, millrace_error *error) {
-    const Minhash *instance = static_cast<const Minhash *>(self);
-    minhash_resident<<<1, kMinhashThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(
-        instance->k, halo_bytes(instance->k), instance->permutations, instance->hashes, *resident);
-    return check_launch(error, "minhash_resident");
+    return load_minhash(device, error);
 }
 
 using Create = int32_t (*)(int32_t, const void *, size_t, void **, millrace_error *);
 
 constexpr millrace_operator minhash_operator(const char *name, Create create) {
-    return {name, 1, create, minhash_destroy, minhash_needs, minhash_launch, minhash_stay};
+    return {name, 1, create, minhash_destroy, minhash_needs, minhash_launch};
+}
+
+constexpr millrace_operator kOperator = minhash_operator("minhash", minhash_create);
+
+int32_t minhash_persistent_create(int32_t ordinal, const void *params, size_t bytes, void **out, millrace_error *error) {
+    return create_persistent(minhash_persistent, "minhash_persistent", kOperator, ordinal, params, bytes, out, error);
+}
+
+int32_t minhash_persistent_needs(const void *self, const millrace_shape *shape, millrace_needs *needs, millrace_error *error) {
+    return persistent_needs(kOperator, self, shape, needs, error);
+}
+
+int32_t minhash_persistent_launch(const void *self, void *cuda_stream, const millrace_launch *args, millrace_error *error) {
+    const Minhash *instance = static_cast<const Minhash *>(self);
+    PersistentMemory memory;
+    if (int32_t s = persistent_memory(kOperator, self, *args, &memory, error)) return s;
+    minhash_persistent<<<1, kMinhashThreads, 0, static_cast<cudaStream_t>(cuda_stream)>>>(
+        instance->k, halo_bytes(instance->k), instance->permutations, instance->hashes, memory);
+    return check_launch(error, "minhash_persistent");
 }
 
 } // namespace
 
-extern const OperatorEntry kMinhash = {minhash_operator("minhash", minhash_create), minhash_load};
+extern const OperatorEntry kMinhash = {kOperator, minhash_load};
 extern const OperatorEntry kMinhashPlain = {
     minhash_operator("minhash:plain", variant_create<MinhashVariant::plain>), minhash_load};
 extern const OperatorEntry kMinhashSpecialized = {
     minhash_operator("minhash:warp-specialized", variant_create<MinhashVariant::specialized>), minhash_load};
 extern const OperatorEntry kMinhashCluster = {
     minhash_operator("minhash:cluster", variant_create<MinhashVariant::cluster>), minhash_load};
+extern const OperatorEntry kMinhashPersistent = {
+    {"minhash:persistent", 1, minhash_persistent_create, minhash_destroy, minhash_persistent_needs, minhash_persistent_launch},
+    nullptr};
 
 } // namespace millrace

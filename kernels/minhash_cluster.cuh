@@ -1,16 +1,16 @@
-// minhash by clusters of blocks that merge minima in their shared memory. It needs compute capability 9.0.
+// minhash with clusters of blocks that merge minima in their shared memory. It needs compute capability 9.0.
 //
-// The plain kernel hands every minimum of a row that goes on in another tile to the result in global memory, one
-// atomic operation for each permutation, tile, and group of threads that shares the permutation's work. Rows of
-// 2 KiB nearly always lie in two tiles, and a row of megabytes in thousands. Here the blocks of a cluster take
+// If a row continues in another tile, the plain kernel merges its minima in the result in global memory, with one
+// atomic operation for each permutation, tile, and group of threads that shares the permutation's work. Rows of 2 KiB
+// almost always lie in two tiles, and a row of megabytes lies in thousands. In this kernel the blocks of a cluster take
 // neighbouring tiles, and such a minimum goes to the block in whose tile the row begins, through distributed shared
-// memory. Once all tiles of the cluster are signed, each block writes the row that leaves its tile once: with a plain
-// store if the row ends within the cluster, else with one atomic operation for each permutation.
+// memory. When all tiles of the cluster are signed, each block writes the row that leaves its tile once: with a plain
+// store if the row ends within the cluster, otherwise with one atomic operation for each permutation.
 //
-// What was not done, and why: sharing the hashes themselves. A tile's hashes are computed once as it is, so blocks that
-// split the permutations of several tiles would only read through the slower network what they now read next to
-// them, and hold as much in registers. What can be saved is the traffic of minima, so this can win where rows are long
-// or lie across tiles, and it pays with two waits for the slowest of its blocks.
+// The hashes themselves are deliberately not shared. A tile's hashes are already computed only once. Blocks that
+// divided the permutations of several tiles would read over the slower network what they now read locally, and need as
+// many registers. Only the traffic of minima can be saved. So this kernel can be faster if rows are long or span tiles,
+// at the cost of two waits for the slowest of the cluster's blocks.
 #pragma once
 
 #include "cluster.cuh"
@@ -20,19 +20,19 @@ namespace millrace {
 
 constexpr uint32_t kClusterBlocks = 4;
 
-// A block's shared memory. A row leaves a tile if it begins there and ends behind it; there is one at most. A row enters
-// a cluster if it begins before it and goes on in it.
+// A block's shared memory. A row leaves a tile if it begins in the tile and ends after it; there is at most one. A row
+// enters a cluster if it begins before the cluster and continues in it.
 struct ClusterShared {
     TileBytes bytes;
     TileState state;
     uint32_t leaving[kMostHashes];  // minima of the row that leaves this block's tile
-    uint32_t entering[kMostHashes]; // in block 0: of the row that enters the cluster
+    uint32_t entering[kMostHashes]; // in block 0: minima of the row that enters the cluster
 };
 
 // Merges minima in the shared memory of the block where the row begins.
 struct ClusterSink {
     ClusterShared *shared;
-    uint32_t first_tile; // of the cluster
+    uint32_t first_tile; // first tile of the cluster
     ResultSink result;
 
     __device__ void put(const TileInput &in, const Minimum &minimum) const {
@@ -51,9 +51,9 @@ struct ClusterSink {
 // Writes the row that leaves this block's tile.
 __device__ inline void write_leaving(const MinhashWork &work, const TileInput &in, const ClusterShared *shared,
                                      uint32_t cluster_end) {
-    uint32_t row = in.last_row; // a row that leaves holds the next tile's first byte
+    uint32_t row = in.last_row; // a row that leaves contains the next tile's first byte
     if (begins_before(in, row) || work.offsets[row] >= in.start + in.length || !ends_behind(in, row)) return;
-    bool ends_here = work.offsets[row + 1] <= cluster_end; // so no other cluster has a part of it
+    bool ends_here = work.offsets[row + 1] <= cluster_end; // then no other cluster has a part of it
     uint32_t *values = work.result + static_cast<uint64_t>(row) * work.hashes;
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) {
         if (ends_here) {
@@ -64,14 +64,15 @@ __device__ inline void write_leaving(const MinhashWork &work, const TileInput &i
     }
 }
 
-// Writes the row that enters the cluster, in block 0.
+// Writes the row that enters the cluster; only block 0 does.
 __device__ inline void write_entering(const MinhashWork &work, const TileInput &in, const ClusterShared *shared) {
     if (!begins_before(in, in.first_row)) return;
     uint32_t *values = work.result + static_cast<uint64_t>(in.first_row) * work.hashes;
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) atomicMin(&values[i], shared->entering[i]);
 }
 
-// A block whose number is not below work.tiles fills the last cluster up: it has no tile, but keeps the barriers.
+// A block with a number of work.tiles or more only completes the last cluster. It has no tile, but takes part in the
+// barriers.
 __device__ inline void cluster_block(const MinhashWork &work, ClusterShared *shared) {
     uint32_t tile = blockIdx.x, first_tile = tile - cluster_rank();
     for (uint32_t i = threadIdx.x; i < work.hashes; i += kMinhashThreads) {
@@ -87,13 +88,13 @@ __device__ inline void cluster_block(const MinhashWork &work, ClusterShared *sha
         hash_tile<MinhashTeam>(in, &shared->bytes, &shared->state);
         __syncthreads();
     }
-    cluster_wait(); // every block's minima are ready to be lowered
+    cluster_wait(); // the minima of all blocks are initialized
     if (tile < work.tiles) {
         ClusterSink sink = {shared, first_tile, ResultSink{work.result, work.hashes}};
         sign_tile<MinhashTeam>(work, in, shared->bytes, &shared->state, sink);
     }
     cluster_arrive();
-    cluster_wait(); // and have been lowered by all; from here on a block reads its own alone
+    cluster_wait(); // all blocks have merged their minima; from here on, a block reads only its own
     if (tile >= work.tiles) return;
     write_leaving(work, in, shared, min(work.bytes, (first_tile + kClusterBlocks) * kMinhashTileBytes));
     if (tile == first_tile) write_entering(work, in, shared);
@@ -104,7 +105,7 @@ static __global__ void __launch_bounds__(kMinhashThreads, 5) minhash_cluster(Min
     DYNAMIC_SHARED(ClusterShared, shared);
     cluster_block(work, shared);
 #else
-    __trap(); // no device without the capability gets here (minhash_variants.cuh)
+    __trap(); // devices without the capability never get here (minhash_variants.cuh)
 #endif
 }
 

@@ -1,10 +1,10 @@
 // The kernels of minhash.
 //
-// A block takes a tile of 2 KiB, hashes the shingles that start in it (minhash_tile.cuh), and then signs it
-// (minhash_sign.cuh).
+// A block takes a tile of 2 KiB, hashes the shingles that start in it (minhash_tile.cuh), and then computes signatures
+// from them (minhash_sign.cuh).
 //
-// The bound on paper (k=24, 128 permutations, ASCII: a shingle a byte), from the sm_90 code of the loop
-// (cuobjdump --dump-sass), 56 instructions for each eight shingles of a permutation. For one:
+// The theoretical limit (k=24, 128 permutations, ASCII: one shingle per byte), derived from the sm_90 code of the loop
+// (cuobjdump --dump-sass), which has 56 instructions for each eight shingles of a permutation. For one shingle:
 //
 //     2 IMAD.WIDE.U32              the products                        FMA-heavy pipe
 //     1/2 IMAD.X, 1/2 IADD3.X      the result (kSumsMoved)             FMA-heavy, ALU pipe
@@ -12,10 +12,10 @@
 //     1/2 + 1/2 VIMNMX3            minimum, greatest word 1            ALU pipe, two values at a time
 //     1/4 LDS.128, 3/4 others      four hashes at once, the loop
 //
-// Each of an SM's four schedulers has 16 lanes of either pipe, so an instruction takes a warp 2 clocks, and a wide
-// multiply-add 4: 9 clocks of the FMA-heavy pipe and 7 of the other. An H100 SXM has 132 * 4 schedulers at 1.755 GHz
-// (boost 1.98): 132 * 4 * 32 * 1.755e9 / (128 * 9) = 25.7e9 shingles a second, so 25.7 GB/s, less what the hashing of
-// the shingles itself takes of that pipe.
+// Each of an SM's four schedulers has 16 lanes of either pipe, so an instruction occupies a warp for 2 clocks, and a
+// wide multiply-add for 4. That makes 9 clocks of the FMA-heavy pipe and 7 of the other. An H100 SXM has 132 * 4
+// schedulers at 1.755 GHz (boost 1.98): 132 * 4 * 32 * 1.755e9 / (128 * 9) = 25.7e9 shingles per second, so 25.7 GB/s,
+// minus the share of that pipe that hashing the shingles takes.
 #pragma once
 
 #include "minhash_sign.cuh"
@@ -26,21 +26,22 @@ namespace millrace {
 constexpr uint32_t kMinhashThreads = 256;
 using MinhashTeam = BlockTeam<kMinhashThreads>;
 
-// From the tile's staged bytes to the hashes of its shingles. The team has cleared the row starts and synchronized.
+// Computes the hashes of a tile's shingles from its staged bytes. The team must have cleared the row starts and
+// synchronized.
 template <class Team>
 __device__ inline void hash_tile(const TileInput &in, TileBytes *tile, TileState *state) {
     mark_rows<Team>(in, state);
     Team::sync();
     find_characters<Team>(in, tile, state);
     Team::sync();
-    if (state->tile_characters == 0) return; // nothing starts here: the inside of one very long character
+    if (state->tile_characters == 0) return; // no character starts here: this is the inside of one very long character
     list_segments<Team>(in, state);
     find_far_characters<Team>(in, state);
     Team::sync();
     hash_shingles<Team>(in, *tile, state);
 }
 
-// A block's work on one tile. Where a block takes several, a barrier must come between them.
+// Processes one tile with one block. If a block processes several tiles, a barrier must come between them.
 __device__ __forceinline__ void minhash_tile(const MinhashWork &work, uint32_t number, TileBytes *tile, TileState *state) {
     TileInput in = tile_input(work, number);
     stage_bytes<MinhashTeam>(in, tile);
@@ -57,8 +58,8 @@ static __global__ void __launch_bounds__(kMinhashThreads, 5) minhash_tiles(Minha
     minhash_tile(work, blockIdx.x, &tile, &state);
 }
 
-// Fills in the tile index, sets the count of tiles taken to 0, and begins every signature with what an empty row has.
-// Thread number `first` of `stride` calls it.
+// Fills in the tile index, sets the tile counter to 0, and initializes every signature to that of an empty row. It is
+// called by thread number `first` of `stride`.
 __device__ inline void minhash_begin(const uint32_t *offsets, uint32_t rows, uint32_t bytes, uint32_t entries,
                                      uint64_t values, uint32_t *index, uint32_t *taken, uint32_t *result, uint64_t first,
                                      uint64_t stride) {

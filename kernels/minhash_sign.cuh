@@ -1,8 +1,9 @@
-// From the hashes of a tile to signatures: every thread of a team takes a permutation and walks the hashes. All
-// threads of a warp read the same hash at once, which shared memory serves in one go. With fewer permutations than
-// threads, groups of threads share the tile's shingles out.
+// Computes signatures from the hashes of a tile: every thread of a team takes a permutation and iterates over the
+// hashes. All threads of a warp read the same hash at once, which shared memory serves in one access. If there are
+// fewer permutations than threads, groups of threads divide the tile's shingles among themselves.
 //
-// A segment's minimum is handed to a sink, which knows where minima of rows that go on in other tiles are merged.
+// The minimum of each segment goes to a sink, which merges the minima of rows that continue in other tiles in the right
+// place.
 #pragma once
 
 #include "math/permutation.cuh"
@@ -10,14 +11,14 @@
 
 namespace millrace {
 
-constexpr uint32_t kNoShingle = 0xffffffffu; // the contract's value where there is none
+constexpr uint32_t kNoShingle = 0xffffffffu; // the specified value for a row without shingles
 
-// A minimum over the part of a segment that one thread has walked.
+// The minimum over the part of a segment that one thread has processed.
 struct Minimum {
     uint32_t row;
     uint32_t permutation;
     uint32_t value;
-    bool whole_segment; // the thread has walked all of the segment
+    bool whole_segment; // the thread has processed the whole segment
 };
 
 __device__ inline bool begins_before(const TileInput &in, uint32_t row) { return in.offsets[row] < in.start; }
@@ -32,7 +33,7 @@ struct ResultSink {
 
     __device__ void put(const TileInput &in, const Minimum &minimum) const {
         uint32_t *value = result + static_cast<uint64_t>(minimum.row) * hashes + minimum.permutation;
-        // A row that lies in this tile and was walked by one thread has no other writer.
+        // A row that lies within this tile and was processed by one thread has no other writer.
         if (minimum.whole_segment && !begins_before(in, minimum.row) && !ends_behind(in, minimum.row)) {
             *value = minimum.value;
         } else {
@@ -41,7 +42,7 @@ struct ResultSink {
     }
 };
 
-// A thread's share: one permutation over the characters [from, to) of the tile; from < to.
+// A thread's share: one permutation over the characters [from, to) of the tile, where from < to.
 template <class Sink>
 __device__ inline void sign_characters(const TileInput &in, const TileBytes &tile, const TileState *state,
                                        const PermutationWords &permutation, uint32_t number, uint32_t from, uint32_t to,
@@ -57,7 +58,7 @@ __device__ inline void sign_characters(const TileInput &in, const TileBytes &til
     }
 }
 
-// Gives every permutation to a thread, or to several that share the tile's characters out.
+// Assigns every permutation to a thread, or to several threads that divide the tile's characters among themselves.
 template <class Team, class Sink>
 __device__ inline void sign_tile(const MinhashWork &work, const TileInput &in, const TileBytes &tile,
                                  const TileState *state, const Sink &sink) {

@@ -1,21 +1,22 @@
-// minhash with warps that keep to one role. It needs compute capability 9.0.
+// minhash with specialized warps. It needs compute capability 9.0.
 //
-// The plain kernel's blocks all begin by staging, searching and hashing, in which the multipliers have little to do, and
-// come to the loop over the permutations, in which they have nothing else, at about the same time. As every block has
-// the same work, they stay in step. Here the loop never stops: in each block four producer warps go from tile to tile
-// and leave hashes in a ring of two slots, and eight consumer warps sign what is in the slots.
+// In the plain kernel all blocks begin with staging, searching and hashing, which hardly use the multipliers, and then
+// reach the loop over the permutations, which uses little else, at about the same time. Since every block has the same
+// amount of work, the blocks stay in step. In this kernel the loop never stops: in each block four producer warps
+// process tile after tile and write hashes to a ring of two slots, and eight consumer warps compute signatures from the
+// slots.
 //
 //     producers   tile 0 | tile 1 | wait | tile 2 | wait | tile 3 ...        loaded: the copy engine to producers
 //     consumers          | tile 0        | tile 1        | tile 2 ...        full, empty: the ring's two ways
 //
-// The bytes of a tile come while the one before is hashed: where the batch's address is a multiple of 16 the copy
-// engine brings them (cp.async.bulk), else, and for the last few, producers load them themselves. That load is
-// waited for, by producers alone, who have a whole turn of the ring to spare.
+// The bytes of a tile are loaded while the previous tile is hashed. If the batch's address is a multiple of 16, the
+// copy engine loads them (cp.async.bulk). Otherwise, and for the last few bytes, the producers load them. Only the
+// producers wait for that load, and they have a whole turn of the ring to spare.
 //
-// The split: a shingle takes some 150 to 200 instructions to find and hash, and 896 in the loop over 128 permutations, so
-// producers have a sixth of the work, in long chains of dependent instructions. They get a third of the warps, so that
-// it is the loop that is never short of work. Blocks stay for the whole batch, three to a multiprocessor, and take
-// tiles from a counter, so that none ends long before the others.
+// The split: finding and hashing a shingle takes about 150 to 200 instructions, and the loop over 128 permutations
+// takes 896. So the producers have a sixth of the work, in long chains of dependent instructions. They get a third of
+// the warps, so that the loop never runs out of work. Blocks process the whole batch, three on each multiprocessor, and
+// take tiles from a counter, so that none finishes long before the others.
 #pragma once
 
 #include "minhash_kernels.cuh"
@@ -25,24 +26,24 @@ namespace millrace {
 constexpr uint32_t kProducerThreads = 128;
 constexpr uint32_t kConsumerThreads = 256;
 constexpr uint32_t kSpecializedThreads = kProducerThreads + kConsumerThreads;
-constexpr uint32_t kSpecializedBlocks = 3; // to a multiprocessor
+constexpr uint32_t kSpecializedBlocks = 3; // per multiprocessor
 constexpr uint32_t kRingSlots = 2;
 
 using ProducerTeam = WarpTeam<0, kProducerThreads, 1>;
 using ConsumerTeam = WarpTeam<kProducerThreads, kConsumerThreads, 2>;
 
-// A block's shared memory. Of every pair the slot of a turn is its number modulo kRingSlots.
+// A block's shared memory. Turn number t uses slot t modulo kRingSlots of every pair.
 struct SpecializedShared {
     TileBytes bytes[kRingSlots];
     TileState states[kRingSlots];
-    uint32_t tile[kRingSlots];            // which one the slot holds; at work.tiles the consumers' work ends
-    uint32_t next_tile;                   // the producers' next
-    alignas(8) uint64_t loaded[kRingSlots]; // the bytes are there
-    uint64_t full[kRingSlots];            // the hashes are there
+    uint32_t tile[kRingSlots];            // the tile in the slot; work.tiles or more ends the consumers' work
+    uint32_t next_tile;                   // the producers' next tile
+    alignas(8) uint64_t loaded[kRingSlots]; // the bytes have been loaded
+    uint64_t full[kRingSlots];            // the hashes have been computed
     uint64_t empty[kRingSlots];           // the hashes have been used
 };
 
-// Begins to bring a tile's bytes in. Every producer arrives at `loaded` once.
+// Starts loading a tile's bytes. Every producer arrives at `loaded` once.
 __device__ inline void begin_load(const TileInput &in, TileBytes *bytes, uint64_t *loaded) {
     const uint8_t *from = in.batch + in.start;
     uint32_t bulk = reinterpret_cast<uint64_t>(from) % 16 == 0 ? in.staged / 16 * 16 : 0;
@@ -57,7 +58,7 @@ __device__ inline void begin_load(const TileInput &in, TileBytes *bytes, uint64_
     }
 }
 
-// A producer's turns. A block's first tile is the one of its number, every other comes from the counter.
+// The producers' loop. A block's first tile is the one with its own number; all others come from the counter.
 __device__ inline void produce(const MinhashWork &work, SpecializedShared *shared) {
     uint32_t tile = blockIdx.x;
     if (tile < work.tiles) begin_load(tile_input(work, tile), &shared->bytes[0], &shared->loaded[0]);
@@ -74,7 +75,7 @@ __device__ inline void produce(const MinhashWork &work, SpecializedShared *share
         clear_rows<ProducerTeam>(state);
         mbarrier_wait(&shared->loaded[slot], parity);
         bulk_fence();
-        ProducerTeam::sync(); // all know the next tile, and none reads the bytes of the one before any more
+        ProducerTeam::sync(); // all know the next tile, and none reads the previous tile's bytes any more
         uint32_t next = shared->next_tile;
         if (next < work.tiles) begin_load(tile_input(work, next), &shared->bytes[other], &shared->loaded[other]);
         hash_tile<ProducerTeam>(tile_input(work, tile), &shared->bytes[slot], state);
@@ -83,7 +84,7 @@ __device__ inline void produce(const MinhashWork &work, SpecializedShared *share
     }
 }
 
-// A consumer's turns.
+// The consumers' loop.
 __device__ inline void consume(const MinhashWork &work, SpecializedShared *shared) {
     for (uint32_t turn = 0;; turn++) {
         uint32_t slot = turn % kRingSlots, parity = turn / kRingSlots % 2;
@@ -118,7 +119,7 @@ static __global__ void __launch_bounds__(kSpecializedThreads, kSpecializedBlocks
     DYNAMIC_SHARED(SpecializedShared, shared);
     specialized_block(work, shared);
 #else
-    __trap(); // no device without the capability gets here (minhash_variants.cuh)
+    __trap(); // devices without the capability never get here (minhash_variants.cuh)
 #endif
 }
 

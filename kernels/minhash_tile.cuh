@@ -1,9 +1,9 @@
-// One tile of minhash: from bytes to the hashes of the shingles that start in it.
+// One tile of minhash: from its bytes to the hashes of the shingles that start in it.
 //
-// A team of threads (team.cuh) stages the tile and a halo behind it in shared memory, finds where rows and characters
-// start, and hashes every shingle that starts in the tile. Positions count from the tile's start. The bytes of a shingle of
-// valid UTF-8 end within the halo (k characters of at most four bytes); those that do not, in input that is mostly
-// 10xxxxxx bytes, are found and hashed from global memory: slower, and as right.
+// A team of threads (team.cuh) stages the tile and a halo after it in shared memory, finds where rows and characters
+// start, and hashes every shingle that starts in the tile. Positions count from the start of the tile. A shingle of
+// valid UTF-8 ends within the halo (k characters of at most four bytes). In input that consists mostly of 10xxxxxx
+// bytes, a shingle may end after the halo. Such shingles are found and hashed in global memory, which is slower.
 #pragma once
 
 #include "load.cuh"
@@ -22,34 +22,34 @@ constexpr uint32_t kMostHashes = 1024;
 constexpr uint32_t kMostHaloBytes = 4 * kMostShingleCharacters;
 constexpr uint32_t kMostTeamWarps = 8;
 
-// Bytes staged behind a tile.
+// The number of bytes staged after a tile.
 inline uint32_t halo_bytes(uint32_t k) { return (4 * k + 15) / 16 * 16; }
 
-// One launch over a batch, as its kernels get it.
+// One launch over a batch, in the form that its kernels use.
 struct MinhashWork {
     const uint8_t *batch;
     const uint32_t *offsets;
-    uint32_t bytes; // of the batch; not 0
+    uint32_t bytes; // size of the batch; not 0
     uint32_t tiles;
     uint32_t k;
     uint32_t halo; // halo_bytes(k)
     const PermutationWords *permutations;
-    uint32_t hashes;       // how many permutations
+    uint32_t hashes;       // number of permutations
     const uint32_t *index; // the tile index (ragged.cuh)
-    uint32_t *taken;       // 0 at first: tiles handed out, for kernels whose blocks take them one after another
+    uint32_t *taken;       // tile counter, initially 0, for kernels with blocks that take tiles one after another
     uint32_t *result;
 };
 
-// The batch and the tile's place in it. The same for all threads of a team.
+// The batch and the tile's position in it. It is the same for all threads of a team.
 struct TileInput {
     const uint8_t *batch;
     const uint32_t *offsets;
-    uint32_t bytes;               // of the batch
+    uint32_t bytes;               // size of the batch
     uint32_t k;
-    uint32_t start;               // of the tile, in the batch
-    uint32_t length;              // of the tile
-    uint32_t staged;              // bytes of tile and halo
-    uint32_t first_row, last_row; // the tile's rows are among these
+    uint32_t start;               // start of the tile in the batch
+    uint32_t length;              // length of the tile
+    uint32_t staged;              // number of bytes in tile and halo
+    uint32_t first_row, last_row; // the range that contains the tile's rows
 };
 
 __device__ inline TileInput tile_input(const MinhashWork &work, uint32_t tile) {
@@ -62,29 +62,29 @@ __device__ inline TileInput tile_input(const MinhashWork &work, uint32_t tile) {
     return in;
 }
 
-// What a team keeps of its tile. A segment is the part of a non-empty row that lies in the tile; segments are
-// numbered in order.
+// A team's state for its tile. A segment is the part of a non-empty row that lies in the tile; segments are numbered in
+// order.
 struct TileState {
-    alignas(16) uint32_t hashes[kMinhashTileBytes];   // of the shingle that starts with character c
+    alignas(16) uint32_t hashes[kMinhashTileBytes];   // hashes[c]: of the shingle that starts with character c
     uint32_t segment_row[kMinhashTileBytes];
-    uint16_t segment_first[kMinhashTileBytes];        // its shingles start with the characters first to
-    uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; none if limit <= first
-    PositionSet<kMinhashTileBytes> row_starts;        // of non-empty rows
-    uint32_t far[kMostShingleCharacters];             // characters behind the halo, if any are needed
+    uint16_t segment_first[kMinhashTileBytes];        // the segment's shingles start with the characters from first to
+    uint16_t segment_limit[kMinhashTileBytes];        // limit - 1; there are none if limit <= first
+    PositionSet<kMinhashTileBytes> row_starts;        // starts of non-empty rows
+    uint32_t far[kMostShingleCharacters];             // characters after the halo, if any are needed
     uint32_t far_characters;
-    uint32_t characters;                              // that start in tile and halo
-    uint32_t tile_characters;                         // that start in the tile
+    uint32_t characters;                              // number of characters that start in tile and halo
+    uint32_t tile_characters;                         // number of characters that start in the tile
     uint32_t warp_totals[kMostTeamWarps];
 };
 
-// The staged bytes, and where the characters in them start. Sixteen bytes more, so that a word past the end can be
-// read.
+// The staged bytes, and where the characters in them start. There are sixteen additional bytes, so that a word past the
+// end can be read.
 struct TileBytes {
     alignas(16) uint32_t words[(kMinhashTileBytes + kMostHaloBytes + 16) / 4];
     uint16_t positions[kMinhashTileBytes + kMostHaloBytes];
 };
 
-// The sum of the values of the threads before this one; *total is the sum of all.
+// Returns the sum of the values of the threads before this one, and the sum over all threads in *total.
 template <class Team>
 __device__ inline uint32_t team_scan(uint32_t value, uint32_t *warp_totals, uint32_t *total) {
     uint32_t lane = Team::rank() % 32, warp = Team::rank() / 32;
@@ -105,7 +105,7 @@ __device__ inline uint32_t team_scan(uint32_t value, uint32_t *warp_totals, uint
     return preceding + sum - value;
 }
 
-// Sixteen bytes of the tile, at a multiple of 16.
+// Stages sixteen bytes of the tile, at a multiple of 16.
 __device__ inline void stage_16(const TileInput &in, TileBytes *tile, uint32_t at) {
     uint32_t words[4];
     load_16(in.batch, in.start + at, in.start + in.staged, words);
@@ -122,7 +122,7 @@ __device__ inline void clear_rows(TileState *state) {
     for (uint32_t w = Team::rank(); w < state->row_starts.kWords; w += Team::kThreads) state->row_starts.bits[w] = 0;
 }
 
-// Marks where the tile's non-empty rows start. Empty rows are passed by, 256 at a time.
+// Marks where the tile's non-empty rows start. It skips empty rows, 256 at a time.
 template <class Team>
 __device__ inline void mark_rows(const TileInput &in, TileState *state) {
     for (uint32_t row = in.first_row + Team::rank(); row <= in.last_row; row += Team::kThreads) {
@@ -133,7 +133,7 @@ __device__ inline void mark_rows(const TileInput &in, TileState *state) {
     }
 }
 
-// Where characters start in a staged word: bits 7, 15, 23 and 31. Rows that start make characters start.
+// Returns where characters start in a staged word: bits 7, 15, 23 and 31. The start of a row also starts a character.
 __device__ inline uint32_t word_starts(const TileInput &in, const TileBytes &tile, const TileState *state,
                                        uint32_t word) {
     uint32_t starts = character_starts(tile.words[word]);
@@ -146,8 +146,8 @@ __device__ inline uint32_t word_starts(const TileInput &in, const TileBytes &til
     return left >= 4 ? starts : starts & ((1u << 8 * left) - 1);
 }
 
-// Lists the characters that start in the word at a position, and returns how long the list is then. Most words of most
-// texts are four characters.
+// Lists the characters that start in the word at a position, and returns the new length of the list. In most texts,
+// most words contain four characters.
 __device__ inline uint32_t list_starts(uint32_t starts, uint32_t position, uint16_t *positions, uint32_t next) {
     if (starts == 0x80808080u) {
         for (uint32_t byte = 0; byte < 4; byte++) positions[next + byte] = static_cast<uint16_t>(position + byte);
@@ -169,7 +169,7 @@ __device__ inline void find_characters(const TileInput &in, TileBytes *tile, Til
     for (uint32_t w = from; w < to; w++) characters += __popc(word_starts(in, *tile, state, w));
     uint32_t rows = Team::rank() < state->row_starts.kWords ? __popc(state->row_starts.bits[Team::rank()]) : 0;
 
-    // One scan for both: neither count passes 16 bits.
+    // One scan for both, because neither count exceeds 16 bits.
     uint32_t total;
     uint32_t before = team_scan<Team>(characters | rows << 16, state->warp_totals, &total);
     if (Team::rank() < state->row_starts.kWords) state->row_starts.before[Team::rank()] = before >> 16;
@@ -185,7 +185,8 @@ __device__ inline void find_characters(const TileInput &in, TileBytes *tile, Til
     }
 }
 
-// The segment that a position of the tile lies in. Segment 0 has no row start if its row began in an earlier tile.
+// Returns the segment that contains a position of the tile. Segment 0 has no row start if its row began in an earlier
+// tile.
 __device__ inline uint32_t segment_at(const TileState *state, uint32_t position) {
     return state->row_starts.rank(position) - (state->row_starts.has(0) ? 1 : 0);
 }
@@ -202,13 +203,14 @@ __device__ inline void list_segments(const TileInput &in, TileState *state) {
     }
 }
 
-// Where the row that holds the tile's last byte ends, in the batch. The last of the tile's rows may begin in the next.
+// Returns where the row that contains the tile's last byte ends, in the batch. The last of the tile's rows may begin in
+// the next tile.
 __device__ inline uint32_t end_of_last_row(const TileInput &in) {
     uint32_t tile_end = in.start + in.length;
     return in.offsets[in.last_row] < tile_end ? in.offsets[in.last_row + 1] : tile_end;
 }
 
-// Finds characters behind the halo, as many as the tile's last shingle needs. All threads call it.
+// Finds characters after the halo, as many as the tile's last shingle needs. All threads call it.
 template <class Team>
 __device__ inline void find_far_characters(const TileInput &in, TileState *state) {
     uint32_t row_end = end_of_last_row(in);
@@ -238,7 +240,7 @@ __device__ inline void find_far_characters(const TileInput &in, TileState *state
     if (Team::rank() == 0) state->far_characters = min(found, need);
 }
 
-// The blocks of a shingle in shared memory. They are asked for in order, so each word is read once.
+// The blocks of a shingle in shared memory. They are requested in order, so each word is read once.
 struct StagedBlocks {
     const uint32_t *next;
     uint32_t shift, word;
@@ -253,7 +255,7 @@ struct StagedBlocks {
     }
 };
 
-// The blocks of a shingle that goes on behind the halo, from global memory and not a byte past its end.
+// The blocks of a shingle that continues after the halo, read from global memory and not beyond its end.
 struct FarBlocks {
     const uint8_t *batch;
     uint32_t position, end;
@@ -272,7 +274,7 @@ __device__ inline uint32_t hash_shingle(const TileInput &in, const TileBytes &ti
     return murmur3(to - from, FarBlocks{in.batch, in.start + from, in.start + to});
 }
 
-// Hashes the shingles that start in the tile, and notes which of them are each segment's.
+// Hashes the shingles that start in the tile, and records which of them belong to each segment.
 template <class Team>
 __device__ inline void hash_shingles(const TileInput &in, const TileBytes &tile, TileState *state) {
     auto start_of = [&](uint32_t character) -> uint32_t {

@@ -1,4 +1,4 @@
-// The kinds of kernels that minhash has, what each needs of a device, and how each is launched.
+// The kinds of kernels for minhash, the device features that each requires, and their launches.
 #pragma once
 
 #include "minhash_cluster.cuh"
@@ -10,7 +10,7 @@ namespace millrace {
 
 enum class MinhashVariant { fastest, plain, specialized, cluster };
 
-// What launches need to know of the device.
+// The properties of the device that launches depend on.
 struct MinhashDevice {
     int32_t ordinal;
     uint32_t multiprocessors;
@@ -47,7 +47,7 @@ inline bool available(const MinhashDevice &device, MinhashVariant variant) {
     return variant == MinhashVariant::plain || variant == MinhashVariant::fastest || device.capability >= 90;
 }
 
-// MILLRACE_UNAVAILABLE where the device lacks what the variant needs.
+// Returns MILLRACE_UNAVAILABLE if the device lacks a feature that the variant requires.
 inline int32_t require(const MinhashDevice &device, MinhashVariant variant, millrace_error *error) {
     if (available(device, variant)) return MILLRACE_OK;
     return fail(error, MILLRACE_UNAVAILABLE, 0,
@@ -55,7 +55,7 @@ inline int32_t require(const MinhashDevice &device, MinhashVariant variant, mill
                 name_of(variant), device.ordinal, device.capability / 10, device.capability % 10);
 }
 
-// Loads a kernel that wants so much dynamic shared memory, and most of an SM's memory for it.
+// Loads a kernel that needs that much dynamic shared memory, and gives it most of an SM's memory as shared memory.
 template <class Kernel>
 int32_t load_sharing(Kernel *kernel, size_t shared, const char *name, millrace_error *error) {
     if (int32_t s = load_kernel(kernel, name, error)) return s;
@@ -71,7 +71,7 @@ int32_t load_sharing(Kernel *kernel, size_t shared, const char *name, millrace_e
                  name);
 }
 
-// Loads the kernels of every variant that the device, which is current, has.
+// Loads the kernels of every variant that the current device supports.
 inline int32_t load_minhash(const MinhashDevice &device, millrace_error *error) {
     if (int32_t s = load_kernel(minhash_prepare, "loading minhash_prepare", error)) return s;
     if (int32_t s = load_kernel(minhash_tiles, "loading minhash_tiles", error)) return s;
@@ -84,7 +84,7 @@ inline int32_t load_minhash(const MinhashDevice &device, millrace_error *error) 
 
 inline int32_t launch_prepare(const MinhashDevice &device, const MinhashWork &work, uint64_t rows, cudaStream_t stream,
                               millrace_error *error) {
-    constexpr uint32_t kBlocks = 8; // to a multiprocessor: what fits
+    constexpr uint32_t kBlocks = 8; // per multiprocessor: the maximum
     uint32_t entries = work.bytes == 0 ? 0 : work.tiles + 1;
     uint64_t values = rows * work.hashes;
     uint32_t blocks = blocks_for(values > entries ? values : entries, kMinhashThreads, device.multiprocessors * kBlocks);
@@ -104,7 +104,7 @@ inline int32_t launch_cluster(const MinhashWork &work, cudaStream_t stream, mill
     config.dynamicSmemBytes = sizeof(ClusterShared);
     config.stream = stream;
     config.attrs = &cluster, config.numAttrs = 1;
-    (void)cudaLaunchKernelEx(&config, minhash_cluster, work); // check_launch says what came of it
+    (void)cudaLaunchKernelEx(&config, minhash_cluster, work); // check_launch reports the result
     return check_launch(error, "minhash_cluster");
 }
 

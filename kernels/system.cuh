@@ -1,4 +1,4 @@
-// What a kernel says to the host while it runs, and hears from it: loads and stores that both see, and time.
+// Communication between a running kernel and the host: loads and stores that are visible to both, and time.
 //
 // `make check` has its own versions of these (test/cuda_on_host.hpp).
 #pragma once
@@ -9,23 +9,23 @@ namespace millrace {
 
 #ifdef __CUDACC__
 
-// What the host wrote before its release store of this word is seen by loads after this one.
+// After this load, the thread sees everything that the host wrote before its release store of this word.
 __device__ inline uint64_t load_acquire_system(const uint64_t *word) {
     uint64_t value;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
     return value;
 }
 
-// What this thread wrote before, and what it saw others write, is seen by the host once it has loaded this word.
+// After the host has loaded this word, it sees everything that this thread wrote or observed before.
 __device__ inline void store_release_system(uint64_t *word, uint64_t value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-// Loads of host memory that never come from a cache: the host writes to the same places again and again.
+// Loads host memory without using a cache, because the host writes to the same addresses repeatedly.
 __device__ inline uint32_t load_mapped(const uint32_t *from) { return __ldcv(from); }
 __device__ inline uint4 load_mapped(const uint4 *from) { return __ldcv(from); }
 
-// The GPU's clock in nanoseconds. Its steps may be as long as a microsecond.
+// Returns the GPU's clock in nanoseconds. Its resolution may be as coarse as a microsecond.
 __device__ inline uint64_t nanoseconds() {
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

@@ -1,4 +1,4 @@
-// Teams: the threads of a block that do one thing together. All of a block, or the warps of one role in it.
+// Teams: threads of a block that perform a task together. A team is the whole block, or the warps with one role in it.
 #pragma once
 
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// Every thread of the block.
+// All threads of the block.
 template <uint32_t kBlockThreads>
 struct BlockTeam {
     static constexpr uint32_t kThreads = kBlockThreads;
@@ -15,8 +15,8 @@ struct BlockTeam {
     static __device__ void sync() { __syncthreads(); }
 };
 
-// kTeamThreads threads of the block, from thread kFirst on: whole warps. Each such team of a kernel has a hardware
-// barrier of its own, kBarrier, 1 to 15 (0 is __syncthreads').
+// kTeamThreads threads of the block, starting with thread kFirst: whole warps. Each team of a kernel has its own
+// hardware barrier, kBarrier, 1 to 15 (0 is that of __syncthreads).
 template <uint32_t kFirst, uint32_t kTeamThreads, uint32_t kBarrier>
 struct WarpTeam {
     static_assert(kFirst % 32 == 0 && kTeamThreads % 32 == 0 && kBarrier > 0 && kBarrier < 16, "whole warps, own barrier");
@@ -27,8 +27,8 @@ struct WarpTeam {
 
 } // namespace millrace
 
-// Declares `name`, a pointer to the block's dynamic shared memory, of which there is at least sizeof(Type). On the host
-// tests define it.
+// Declares `name`, a pointer to the block's dynamic shared memory, which has at least sizeof(Type) bytes. On the host,
+// tests define this macro.
 #ifdef __CUDACC__
 #define DYNAMIC_SHARED(Type, name)                                     \
     extern __shared__ __align__(16) unsigned char name##_memory_[];    \

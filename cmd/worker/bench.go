@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -25,53 +24,47 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// benchFlags are what `worker bench` was asked for.
+// benchFlags holds the flags and groups of `worker bench`. Flags that need no translation are in Options.
 type benchFlags struct {
-	list      bool
-	json      string
-	trace     string
-	profile   string
-	locks     string
-	yardstick string
-	sizes     string
-	rows      string
-	rounds    int
-	lanes     int
-	seconds   float64
-	seed      uint64
-	server    string
-	storage   string
-	groups    []string
+	bench.Options
+	list    bool
+	json    string
+	trace   string
+	profile string
+	sizes   string
+	rows    string
+	seconds float64
+	server  string
+	storage string
 }
 
-const benchAbout = `Measures devices and the pipeline on them: worker bench [GROUP...] [flags]. The groups are
+const benchAbout = `Measures devices and pipelines: worker bench [GROUP...] [flags]. The groups are
 %s,
 and all, which is the default.
-What is compared is measured in turns, on fresh random data, and results are checked: one that is wrong ends it
-with exit status 1. MILLRACE_DEVICE and MILLRACE_DEVICES choose the devices. The group nats goes from stream to
-stream: beside Millrace it measures workers that compute nothing and one in plain Go.`
+The rows of a comparison take turns, on fresh random data. A wrong result ends the run with exit status 1.
+MILLRACE_DEVICE and MILLRACE_DEVICES choose the devices. The group nats measures the way from stream to stream,
+for Millrace, for workers that compute nothing, and for a worker in plain Go.`
 
-// parseBench reads flags and groups in any order.
+// parseBench parses flags and groups in any order.
 func parseBench(args []string) (*benchFlags, error) {
 	b := &benchFlags{}
-	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Guest()), ", ")))
-	f.BoolVar(&b.list, "list", false, "list every row and what it shows, and measure nothing")
+	f := flags("bench", fmt.Sprintf(benchAbout, strings.Join(bench.Groups(broker.New(broker.Options{}).Suite()), ", ")))
+	f.BoolVar(&b.list, "list", false, "list every row and what it shows, without measuring")
 	f.StringVar(&b.json, "json", "", "write all figures to this `file`, for worker plan --fit and other programs")
 	f.StringVar(&b.trace, "trace", "", "write the timelines of the measured pipelines to this `file`, for Perfetto or chrome://tracing")
-	f.StringVar(&b.profile, "cpuprofile", "", "write where the process spends its processor time to this `file`, for go tool pprof")
-	f.StringVar(&b.locks, "mutexprofile", "", "write where goroutines wait for locks to this `file`, for go tool pprof")
-	f.StringVar(&b.yardstick, "yardstick", "", "the `program` to compare with; by default one called yardstick beside the kernel library or the worker")
-	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, as in 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); payload sizes for nats (256,2KiB,64KiB,512KiB)")
-	f.StringVar(&b.rows, "row", "", "only these rows, by `names` separated by commas: triple, or schedules/triple")
-	f.IntVar(&b.rounds, "rounds", bench.DefaultRounds, "how often each row is measured, in turn with the others")
-	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long a row is measured, all rounds together")
-	f.IntVar(&b.lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
-	f.Uint64Var(&b.seed, "seed", 0, "of the random data; 0: another one each time")
-	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; by default one that the bench starts, in a process of its own. Streams called MILLRACE_BENCH_* are made there, and removed")
-	f.StringVar(&b.storage, "storage", "file", "for nats, where the streams are: `file` or memory")
+	f.StringVar(&b.profile, "cpuprofile", "", "write a CPU profile to this `file`, for go tool pprof")
+	f.StringVar(&b.Yardstick, "yardstick", "", "the baseline `program` to compare with; default: the file yardstick beside the kernel library or the worker")
+	f.StringVar(&b.sizes, "bytes", "", "batch `sizes`, like 1MiB,16MiB (the default on a GPU; 256KiB,1MiB on a CPU); for nats, payload sizes (256,2KiB,64KiB,512KiB)")
+	f.StringVar(&b.rows, "row", "", "measure only the rows with these `names`, separated by commas: triple, or schedules/triple")
+	f.IntVar(&b.Rounds, "rounds", bench.DefaultRounds, "how often to measure each row, in turn with the others")
+	f.Float64Var(&b.seconds, "seconds", bench.DefaultBudget.Seconds(), "how long to measure each row, all rounds together")
+	f.IntVar(&b.Lanes, "lanes", 0, "streams in flight; 0: MILLRACE_LANES")
+	f.Uint64Var(&b.Seed, "seed", 0, "the seed of the random data; 0: a new one each time")
+	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; default: the bench starts one in a separate process. The bench creates streams called MILLRACE_BENCH_* there and removes them")
+	f.StringVar(&b.storage, "storage", "file", "for nats, the storage of the streams: `file` or memory")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") {
-			b.groups, args = append(b.groups, args[0]), args[1:]
+			b.Groups, args = append(b.Groups, args[0]), args[1:]
 			continue
 		}
 		if err := parseFlags(f, args); err != nil {
@@ -82,12 +75,12 @@ func parseBench(args []string) (*benchFlags, error) {
 	return b, nil
 }
 
-// options checks what was asked for. Every problem is named at once.
+// options checks the flags and translates them. The error names every problem at once.
 func (b *benchFlags) options() (bench.Options, error) {
-	o := bench.Options{Rounds: b.rounds, Lanes: b.lanes, Seed: b.seed, Yardstick: b.yardstick}
+	o := b.Options
 	var errs []error
-	if b.rounds < 1 {
-		errs = append(errs, fmt.Errorf("--rounds is %d: give 1 or more", b.rounds))
+	if o.Rounds < 1 {
+		errs = append(errs, fmt.Errorf("--rounds is %d: give 1 or more", o.Rounds))
 	}
 	if o.Budget = time.Duration(b.seconds * float64(time.Second)); o.Budget <= 0 {
 		errs = append(errs, fmt.Errorf("--seconds is %v: give more than 0", b.seconds))
@@ -108,20 +101,21 @@ func (b *benchFlags) options() (bench.Options, error) {
 			o.Rows = append(o.Rows, strings.TrimSpace(name))
 		}
 	}
-	if !slices.Contains(b.groups, "all") {
-		o.Groups = b.groups
+	if slices.Contains(o.Groups, "all") {
+		o.Groups = nil
 	}
 	if b.storage != "file" && b.storage != "memory" {
 		errs = append(errs, fmt.Errorf("--storage is %q: give file or memory", b.storage))
 	}
-	guest := broker.New(broker.Options{}).Guest()
-	o.Guests = []bench.Guest{guest}
-	if !embedded.Included && b.server == "" && o.Measures(guest.Group) {
-		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or the groups to measure without %s", embedded.ErrLeftOut, guest.Group))
+	nats := broker.New(broker.Options{}).Suite()
+	o.Suites = []bench.Suite{nats}
+	if !embedded.Included && b.server == "" && o.Measures(nats.Name) {
+		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or name the groups to measure without %s", embedded.ErrLeftOut, nats.Name))
 	}
 	return o, errors.Join(append(errs, o.Check())...)
 }
 
+// runBench implements `worker bench`.
 func runBench(ctx context.Context, args []string) (err error) {
 	b, err := parseBench(args)
 	if err != nil {
@@ -134,12 +128,13 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return usageError{fmt.Errorf("bench: %w", err)}
 	}
-	cfg, err := loadConfig()
+	cfg, err := config.Load()
 	if err != nil {
 		return err
 	}
-	out, err := b.createFiles()
-	if err != nil {
+	out := benchOutput{}
+	defer func() { err = errors.Join(err, out.close()) }()
+	if err := out.create(b); err != nil {
 		return err
 	}
 	o.Command, o.Commit = "worker bench "+strings.Join(args, " "), build().Commit
@@ -151,74 +146,59 @@ func runBench(ctx context.Context, args []string) (err error) {
 	}
 	o.Out = os.Stdout
 	if console.IsTerminal(os.Stderr) {
-		o.Progress = showDoing
+		o.Progress = showMeasurement
 	}
-	streamed := broker.New(broker.Options{Server: connection(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, Memory: b.storage == "memory"})
-	o.Guests = []bench.Guest{streamed.Guest()}
+	streamed := broker.New(broker.Options{Server: natsServer(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, Memory: b.storage == "memory"})
+	o.Suites = []bench.Suite{streamed.Suite()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }
 	return out.measure(ctx, cfg, o)
 }
 
-// showDoing keeps one line on the terminal that says what is measured.
-func showDoing(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doing) }
+// showMeasurement overwrites the last line of the terminal with the current measurement.
+func showMeasurement(doing string) { _, _ = fmt.Fprintf(os.Stderr, "\r\033[K%s\r", doing) }
 
+// listBench writes one line for each row.
 func listBench(w io.Writer) error {
-	rows := [][]string{{"group", "row"}}
-	for _, e := range bench.List(broker.New(broker.Options{}).Guest()) {
-		rows = append(rows, []string{e.Group, e.Name, e.Shows})
+	if _, err := fmt.Fprintln(w, "group       row"); err != nil {
+		return err
 	}
-	for _, r := range rows {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-11s %-20s %s", r[0], r[1], strings.Join(r[2:], "")), " ")); err != nil {
+	for _, e := range bench.List(broker.New(broker.Options{}).Suite()) {
+		if _, err := fmt.Fprintf(w, "%-11s %-20s %s\n", e.Group, e.Name, e.Shows); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// benchOutput is the files that a run leaves, made before it measures: nobody wants to wait for what cannot be
-// written.
-type benchOutput struct {
-	json, trace, profile, locks *os.File // nil for none
-	timeline                    *telemetry.Timeline
-}
+// benchOutput holds the files that a run writes. They are created before the run, so that an unwritable file fails at once.
+type benchOutput struct{ json, trace, profile *os.File } // nil for none
 
-// benchTimeline is how many batches a trace holds: some dozens of each row.
+// benchTimeline is the number of batches in a trace. It is enough for dozens of batches of each row.
 const benchTimeline = 1 << 15
 
-// locksSampled: one in so many waits for a lock is noted.
-const locksSampled = 20
-
-func (b *benchFlags) createFiles() (*benchOutput, error) {
-	out := &benchOutput{}
-	var err error
-	if b.json != "" {
-		if out.json, err = os.Create(b.json); err != nil {
-			return nil, fmt.Errorf("bench: --json: %w", err)
+// create creates the files that the flags name.
+func (out *benchOutput) create(b *benchFlags) (err error) {
+	for _, f := range []struct {
+		flag, name string
+		file       **os.File
+	}{
+		{"json", b.json, &out.json}, {"trace", b.trace, &out.trace}, {"cpuprofile", b.profile, &out.profile},
+	} {
+		if f.name == "" {
+			continue
+		}
+		if *f.file, err = os.Create(f.name); err != nil {
+			return fmt.Errorf("bench: --%s: %w", f.flag, err)
 		}
 	}
-	if b.profile != "" {
-		if out.profile, err = os.Create(b.profile); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --cpuprofile: %w", err), out.close())
-		}
-	}
-	if b.locks != "" {
-		if out.locks, err = os.Create(b.locks); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --mutexprofile: %w", err), out.close())
-		}
-	}
-	if b.trace != "" {
-		if out.trace, err = os.Create(b.trace); err != nil {
-			return nil, errors.Join(fmt.Errorf("bench: --trace: %w", err), out.close())
-		}
-		out.timeline = telemetry.NewTimeline(benchTimeline)
-	}
-	return out, nil
+	return nil
 }
 
+// close closes the open files.
 func (out *benchOutput) close() error {
 	var errs []error
-	for _, f := range []*os.File{out.json, out.trace, out.profile, out.locks} {
+	for _, f := range []*os.File{out.json, out.trace, out.profile} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
@@ -226,24 +206,23 @@ func (out *benchOutput) close() error {
 	return errors.Join(errs...)
 }
 
-// measure opens the devices, measures, and writes the files: after a failure too, with what there is.
+// measure opens the devices, measures, and writes the files. After a failure it writes the figures measured until then.
 func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench.Options) (err error) {
-	defer func() { err = errors.Join(err, out.close()) }()
-	devices, _, err := openDevicesOr(cfg, newLogger(cfg), openBenchHost)
-	if err != nil {
+	if o.Devices, _, err = openDevicesOr(cfg, newLogger(cfg), openBenchHost); err != nil {
 		return err
 	}
 	defer func() {
-		for _, d := range devices {
+		for _, d := range o.Devices {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	o.Devices = devices
 	if o.Yardstick == "" {
-		o.Yardstick = findYardstick(cfg, devices)
+		o.Yardstick = findYardstick(cfg, o.Devices)
 	}
-	if out.timeline != nil {
-		o.Trace = out.timeline
+	var timeline *telemetry.Timeline
+	if out.trace != nil {
+		timeline = telemetry.NewTimeline(benchTimeline)
+		o.Trace = timeline
 	}
 	printBenchDevices(o)
 	if out.profile != nil {
@@ -252,23 +231,17 @@ func (out *benchOutput) measure(ctx context.Context, cfg *config.Config, o bench
 		}
 		defer pprof.StopCPUProfile() // before the file is closed
 	}
-	if out.locks != nil {
-		runtime.SetMutexProfileFraction(locksSampled)
-	}
 	r, err := bench.Run(ctx, o)
-	if out.locks != nil {
-		err = errors.Join(err, pprof.Lookup("mutex").WriteTo(out.locks, 0))
-	}
 	if out.json != nil {
 		err = errors.Join(err, r.Write(out.json))
 	}
 	if out.trace != nil {
-		err = errors.Join(err, out.timeline.WriteTrace(out.trace, 0))
+		err = errors.Join(err, timeline.WriteTrace(out.trace, 0))
 	}
 	return err
 }
 
-// printBenchDevices says what is measured: figures without it mean nothing.
+// printBenchDevices prints the devices and settings of the run.
 func printBenchDevices(o bench.Options) {
 	for _, d := range o.Devices {
 		i := d.Info()
@@ -276,22 +249,30 @@ func printBenchDevices(o bench.Options) {
 		if i.Driver != "" {
 			fmt.Printf(", driver %s, runtime %s", i.Driver, i.Runtime)
 		}
-		fmt.Printf(", commit %s, seed %d, %d rounds, %v a row\n", o.Commit, o.Seed, o.Rounds, o.Budget)
+		fmt.Printf(", commit %s, seed %d, %d rounds, %v per row\n", o.Commit, o.Seed, o.Rounds, o.Budget)
 		if i.Kind == "host" {
-			fmt.Println("NO GPU: THESE ARE THE CPU'S FIGURES. They show that everything runs, and nothing of what a GPU does.")
-			fmt.Println("Batches are copied there as on a GPU, but for the groups completion, latency and nats: a worker on a CPU copies none.")
+			fmt.Println("NO GPU: THESE ARE THE CPU'S FIGURES. They show that everything runs, but not how fast a GPU is.")
+			fmt.Println("Batches are copied as on a GPU, except in the groups completion, latency and nats. A worker on a CPU does not copy batches.")
 		}
+	}
+	if !o.Measures("schedules") && !o.Measures("streams") {
+		return
+	}
+	if o.Yardstick == "" {
+		fmt.Println("There is no baseline program: speedups are over our own serial schedule, not over plain CUDA.")
+	} else {
+		fmt.Printf("Speedups are over the serial schedule of the baseline program, plain CUDA C++: %s\n", o.Yardstick)
 	}
 }
 
-// openBenchHost opens the CPU with the kernels that only the bench has, and with more memory than a worker takes:
-// some rows have many lanes.
+// openBenchHost opens the CPU device with the kernels that only the bench has. It sets no memory limit, because some rows have many
+// lanes.
 func openBenchHost(*config.Config) (device.Device, error) {
 	return host.Open(host.Options{Kernels: append(operator.HostKernels(), bench.HostKernels()...)})
 }
 
-// findYardstick is the yardstick beside the kernel library or the worker; empty where there is none, or no GPU,
-// without which it has nothing to measure.
+// findYardstick returns the path of the baseline program beside the kernel library or the worker. It returns "" if there is none, or
+// no GPU to measure.
 func findYardstick(cfg *config.Config, devices []device.Device) string {
 	if devices[0].Info().Kind != "cuda" {
 		return ""

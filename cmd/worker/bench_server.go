@@ -8,10 +8,11 @@ import (
 	"millrace/internal/bench/broker"
 )
 
-// benchServer is the command by which `worker bench` starts its NATS server as a process of its own.
+// benchServer is the hidden command with which `worker bench` starts its NATS server in a separate process.
 const benchServer = "bench-server"
 
-// benchServerProgram is this program as a server; none where the program's own path is not known.
+// benchServerProgram returns the command line of the server: this program and benchServer. It returns nil if the path of this
+// program is unknown.
 func benchServerProgram() []string {
 	path, err := os.Executable()
 	if err != nil {
@@ -20,10 +21,11 @@ func benchServerProgram() []string {
 	return []string{path, benchServer}
 }
 
-// runBenchServer serves until standard input ends. An interrupt does not end it: the one who started it has streams to remove.
+// runBenchServer serves until standard input ends. An interrupt does not end it, because the bench that started it still has to
+// remove its streams.
 func runBenchServer(_ context.Context, args []string) error {
 	if len(args) != 1 {
-		return usageError{fmt.Errorf("%s takes the folder of the server's files, and is meant for worker bench", benchServer)}
+		return usageError{fmt.Errorf("%s takes the folder for the server's files; only worker bench runs it", benchServer)}
 	}
 	return broker.ServeUntilEOF(args[0], os.Stdin, os.Stdout)
 }

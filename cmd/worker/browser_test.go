@@ -21,10 +21,10 @@ type tab struct {
 	t        *testing.T
 	ctx      context.Context
 	mu       sync.Mutex
-	problems []string // what the page threw and what the console was told
+	problems []string // exceptions of the page, and messages in its console
 }
 
-// browser is the path of a Chromium, without which the test cannot run.
+// browser returns the path of Chromium. The test skips or fails without one.
 func browser(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -40,12 +40,12 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// open opens a page and collects what goes wrong in it.
+// open opens a page and collects its problems.
 func open(t *testing.T, url string) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser(t)))
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium's sandbox cannot be had as root
+		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not work as root
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -54,14 +54,14 @@ func open(t *testing.T, url string) *tab {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 	b := &tab{t: t, ctx: ctx}
-	chromedp.ListenTarget(ctx, b.hear)
+	chromedp.ListenTarget(ctx, b.handle)
 	b.do(log.Enable(), runtime.Enable(), chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
 	return b
 }
 
-// hear keeps exceptions, whatever is written to the console, and what the browser itself complains of: a script that
-// the page's policy does not allow, an address that does not answer.
-func (b *tab) hear(event any) {
+// handle collects exceptions, messages in the console, and errors of the browser, such as a script that the page's policy forbids or an
+// address that does not answer.
+func (b *tab) handle(event any) {
 	problem := ""
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -81,30 +81,30 @@ func (b *tab) hear(event any) {
 	}
 }
 
-// do carries actions out.
+// do runs actions in the page.
 func (b *tab) do(actions ...chromedp.Action) {
 	b.t.Helper()
 	if err := chromedp.Run(b.ctx, actions...); err != nil {
-		b.t.Fatalf("%v; the page's problems: %q", err, b.heard())
+		b.t.Fatalf("%v; the page's problems: %q", err, b.collected())
 	}
 }
 
-// await returns once an expression is true in the page.
+// await waits until an expression is true in the page.
 func (b *tab) await(what, expression string) {
 	b.t.Helper()
 	if err := chromedp.Run(b.ctx, chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(patience/2))); err != nil {
-		b.t.Fatalf("waiting until %s: %v; the page's problems: %q", what, err, b.heard())
+		b.t.Fatalf("waiting until %s: %v; the page's problems: %q", what, err, b.collected())
 	}
 }
 
-// value reads an expression's value.
+// value returns the value of an expression in the page.
 func value[T any](b *tab, expression string) (v T) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate(expression, &v))
 	return v
 }
 
-// prefers sets the width of the page and the colours that its reader likes.
+// prefers sets the width of the page and its colour scheme.
 func (b *tab) prefers(width int64, scheme string) {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(width, 900), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
@@ -112,7 +112,7 @@ func (b *tab) prefers(width int64, scheme string) {
 	}))
 }
 
-// picture keeps what the window shows in the folder that MILLRACE_SCREENSHOTS names, if it names one: make screenshots.
+// picture writes a screenshot to the folder MILLRACE_SCREENSHOTS, if it is set, as `make screenshots` does.
 func (b *tab) picture(name string) {
 	b.t.Helper()
 	folder := os.Getenv("MILLRACE_SCREENSHOTS")
@@ -128,17 +128,17 @@ func (b *tab) picture(name string) {
 	}
 }
 
-// heard is what has gone wrong in the page so far.
-func (b *tab) heard() []string {
+// collected returns the problems of the page so far.
+func (b *tab) collected() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.problems)
 }
 
-// quiet fails the test if anything has gone wrong in the page.
-func (b *tab) quiet() {
+// wantNoProblems fails the test if the page had a problem.
+func (b *tab) wantNoProblems() {
 	b.t.Helper()
-	for _, problem := range b.heard() {
+	for _, problem := range b.collected() {
 		b.t.Errorf("the page: %s", problem)
 	}
 }

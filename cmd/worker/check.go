@@ -13,22 +13,23 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/device"
-	"millrace/internal/ingest"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/finding"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
-// checkPatience bounds how long the server may take to answer all questions.
+// checkPatience limits how long the server may take to answer all requests.
 const checkPatience = 15 * time.Second
 
+// runCheck implements `worker check`.
 func runCheck(ctx context.Context, args []string) error {
-	if err := parse(flags("check", "Looks at configuration, device, kernel library, streams and consumer, and reports each finding as ok,\n"+
-		"warning or error with what to do. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
+	if err := parse(flags("check", "Checks configuration, device, kernel library, streams and consumer. It reports each finding as ok, warning\n"+
+		"or error, with how to fix it. It changes nothing. Exit status 1 if there is an error."), args); err != nil {
 		return err
 	}
-	cfg, err := loadConfig(someServer)
+	cfg, err := config.Load(someServer)
 	findings := checkConfig(cfg, err)
 	findings = append(findings, checkTracing())
 	if err == nil {
@@ -41,6 +42,7 @@ func runCheck(ctx context.Context, args []string) error {
 	return report(findings)
 }
 
+// report prints the findings and returns errReported if one is an error.
 func report(findings []finding.Finding) error {
 	errs, warnings := 0, 0
 	for _, f := range findings {
@@ -62,6 +64,7 @@ func report(findings []finding.Finding) error {
 	return nil
 }
 
+// checkConfig reports the problems and warnings of the configuration.
 func checkConfig(cfg *config.Config, err error) []finding.Finding {
 	var findings []finding.Finding
 	var bad *config.Error
@@ -83,9 +86,10 @@ func checkConfig(cfg *config.Config, err error) []finding.Finding {
 	return findings
 }
 
-// checkDevices opens the devices as the worker would, makes a pipeline on each, and closes all again.
+// checkDevices opens the devices as the worker does, creates a pipeline on each, and closes everything. It returns the number of
+// devices.
 func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
-	devices, fellBack, err := openDevicesTelling(cfg, slog.New(slog.DiscardHandler), openHost, func(err error) {
+	devices, fellBack, err := openDevicesReporting(cfg, slog.New(slog.DiscardHandler), openHost, func(err error) {
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device " + cfg.Device,
 			Found: fmt.Sprintf("a GPU is left out: %v", err), Advice: "name the GPUs to use in MILLRACE_DEVICES"})
 	})
@@ -96,7 +100,7 @@ func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
 	if fellBack {
 		_, reason := openGPUs(cfg, func(error) {})
 		findings = append(findings, finding.Finding{Level: finding.Warning, What: "device auto",
-			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is meant"})
+			Found: fmt.Sprintf("no GPU, the CPU computes: %v", reason), Advice: "set MILLRACE_DEVICE=host if that is intended"})
 	}
 	budget, err := newMemoryBudget(cfg)
 	if err != nil {
@@ -108,10 +112,11 @@ func checkDevices(cfg *config.Config) (count int, findings []finding.Finding) {
 	return len(devices), append(findings, budget.finding())
 }
 
+// checkPipeline creates a pipeline on d, checks that d computes correctly, and closes both.
 func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) finding.Finding {
 	info := d.Info()
 	what := "device " + info.ID
-	c := pipelineConfig(cfg, info, ingestOptions(cfg, nil, nil, nil).Operators, nil)
+	c := pipelineConfig(cfg, info, cfg.ParsedOperators(), nil)
 	c.Admit = budget.admit(info.Kind)
 	pipe, err := streams.New(d, c)
 	if err != nil {
@@ -121,7 +126,7 @@ func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) fi
 	}
 	if err := pipe.Probe(context.Background()); err != nil {
 		return finding.Finding{Level: finding.Error, What: what, Found: errors.Join(err, pipe.Close(), d.Close()).Error(),
-			Advice: "look at the node's kernel log (Xid) and nvidia-smi; use another GPU"}
+			Advice: "check the node's kernel log (Xid) and nvidia-smi; use another GPU"}
 	}
 	stats, err := pipe.Stats()
 	scratch := pipe.ScratchInstead()
@@ -130,44 +135,45 @@ func checkPipeline(cfg *config.Config, d device.Device, budget *memoryBudget) fi
 	}
 	if scratch != nil {
 		return finding.Finding{Level: finding.Warning, What: what, Found: fmt.Sprintf("%s: scratch is preallocated: %v", info.Name, scratch),
-			Advice: "update the driver if it is old; the worker works so, too"}
+			Advice: "update the driver if it is old; the worker also runs without a pool"}
 	}
 	return finding.Finding{What: what, Found: fmt.Sprintf("%s, %d lanes, %d MiB pinned", info.Name, cfg.Lanes, stats.Pinned>>20)}
 }
 
+// checkNATS checks credentials, server, streams and consumer.
 func checkNATS(ctx context.Context, cfg *config.Config, devices int) []finding.Finding {
 	if cfg.Embedded() {
 		return []finding.Finding{checkEmbedded(cfg)}
 	}
 	log := slog.New(slog.DiscardHandler)
-	how := connection(cfg, cfg.NATS.URL.String())
-	findings := how.Inspect(time.Now())
+	target := natsServer(cfg, cfg.NATS.URL.String())
+	findings := target.Inspect(time.Now())
 	if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Level == finding.Error }) {
-		return findings // no connection comes about with that
+		return findings // a connection attempt would fail
 	}
-	nc, err := connect.Open(how, "millrace-check", log, func() {})
+	nc, err := natsconn.Open(target, "millrace-check", log, func() {})
 	if err != nil {
-		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "put that right, then check again"})
+		return append(findings, finding.Finding{Level: finding.Error, What: "NATS", Found: err.Error(), Advice: "fix that, then check again"})
 	}
 	defer nc.Close()
-	findings = append(findings, layout.Inspect(ctx, nc, ingestOptions(cfg, log, nobody{}, nil).Layout, use(cfg, devices))...)
+	findings = append(findings, topology.Inspect(ctx, nc, ingestOptions(cfg, log, noObserver{}, nil).Topology, use(cfg, devices))...)
 	if cfg.Provision {
 		for i := range findings {
 			if findings[i].Missing {
-				findings[i].Level, findings[i].Advice = finding.Warning, "MILLRACE_PROVISION is set: the worker creates it at its start"
+				findings[i].Level, findings[i].Advice = finding.Warning, "MILLRACE_PROVISION is set: the worker creates it when it starts"
 			}
 		}
 	}
 	return findings
 }
 
-// checkEmbedded looks whether the embedded server could start.
+// checkEmbedded checks that the embedded server could start.
 func checkEmbedded(cfg *config.Config) finding.Finding {
 	what := "embedded NATS server"
 	l, err := net.Listen("tcp", embeddedAddr)
 	if err != nil {
 		return finding.Finding{Level: finding.Error, What: what, Found: err.Error(),
-			Advice: "something listens there: set MILLRACE_NATS_URL=nats://" + embeddedAddr + " to use it"}
+			Advice: "another program listens there: set MILLRACE_NATS_URL=nats://" + embeddedAddr + " to use it"}
 	}
 	dir, err := filepath.Abs(cfg.DataDir)
 	err = errors.Join(err, l.Close())
@@ -175,12 +181,12 @@ func checkEmbedded(cfg *config.Config) finding.Finding {
 		err = writable(dir)
 	}
 	if err != nil {
-		return finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: "set MILLRACE_DATA_DIR to a folder that can be written to"}
+		return finding.Finding{Level: finding.Error, What: what, Found: err.Error(), Advice: "set MILLRACE_DATA_DIR to a writable folder"}
 	}
-	return finding.Finding{What: what, Found: fmt.Sprintf("MILLRACE_NATS_URL is not set: one would start on %s with its files in %s", embeddedAddr, dir)}
+	return finding.Finding{What: what, Found: fmt.Sprintf("MILLRACE_NATS_URL is not set: the worker would start a server on %s with its files in %s", embeddedAddr, dir)}
 }
 
-// writable looks whether dir, or the nearest folder above it that is there, can be written to.
+// writable returns an error if dir is not writable. If dir does not exist, it checks the nearest existing parent.
 func writable(dir string) error {
 	for {
 		if _, err := os.Stat(dir); err == nil {
@@ -199,12 +205,12 @@ func writable(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// nobody is an ingest.Observer that hears nothing.
-type nobody struct{}
+// noObserver is an ingest.Observer that ignores everything.
+type noObserver struct{}
 
-func (nobody) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
-func (nobody) Stalled(int)                                                    {}
-func (nobody) Restarted()                                                     {}
-func (nobody) Redelivered()                                                   {}
-func (nobody) Pending(uint64)                                                 {}
-func (nobody) Reconnected()                                                   {}
+func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
+func (noObserver) Stalled(int)                                                      {}
+func (noObserver) Restarted()                                                       {}
+func (noObserver) Redelivered()                                                     {}
+func (noObserver) Pending(uint64)                                                   {}
+func (noObserver) Reconnected()                                                     {}

@@ -7,19 +7,9 @@ import (
 
 	"millrace/internal/config"
 	"millrace/internal/ingest/embedded"
-	"millrace/internal/operator"
 )
 
-// loadConfig reads the environment. What only other rooms can judge is checked with it, so that every
-// problem is named at once; more is what one command alone asks for.
-func loadConfig(more ...config.Check) (*config.Config, error) {
-	return config.Load(append(more, config.Check{Variable: "MILLRACE_OPERATORS", Wrong: func(c *config.Config) error {
-		_, err := operator.ParseList(c.Operators.String())
-		return err
-	}})...)
-}
-
-// someServer is for commands that need a NATS server: without an address of one they start their own, if this build has it.
+// someServer is the check of commands that need a NATS server. Without MILLRACE_NATS_URL, the build must have the embedded server.
 var someServer = config.Check{Variable: "MILLRACE_NATS_URL", Wrong: func(c *config.Config) error {
 	if c.Embedded() && !embedded.Included {
 		return embedded.ErrLeftOut
@@ -27,11 +17,12 @@ var someServer = config.Check{Variable: "MILLRACE_NATS_URL", Wrong: func(c *conf
 	return nil
 }}
 
+// runConfig implements `worker config`.
 func runConfig(_ context.Context, args []string) error {
-	if err := parse(flags("config", "Lists every variable, its default, its value now and its meaning. Secrets are masked."), args); err != nil {
+	if err := parse(flags("config", "Lists every variable with its current value, its default and its meaning. Secrets are masked."), args); err != nil {
 		return err
 	}
-	cfg, err := loadConfig(someServer)
+	cfg, err := config.Load(someServer)
 	var bad *config.Error
 	if err != nil && !errors.As(err, &bad) {
 		return err

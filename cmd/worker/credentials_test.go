@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// TestCredentialsAreJudgedBeforeTheServerDoes: by check and at the start, each with what to do.
-func TestCredentialsAreJudgedBeforeTheServerDoes(t *testing.T) {
+// TestCredentialsAreCheckedBeforeConnecting checks that `worker check` and the start of a worker report wrong credentials with advice.
+func TestCredentialsAreCheckedBeforeConnecting(t *testing.T) {
 	t.Parallel()
 	expired, _, _ := userCredentials(t, time.Now().Add(-time.Hour))
 	public, seed := newUser(t)

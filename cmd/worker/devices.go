@@ -12,26 +12,25 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
-	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// openDevices opens what MILLRACE_DEVICE and MILLRACE_DEVICES ask for. fellBack says that GPUs would have
-// been taken and none could be had. If it fails nothing is open.
+// openDevices opens the devices that MILLRACE_DEVICE and MILLRACE_DEVICES name. fellBack reports that it opened the CPU because
+// no GPU is usable. After an error no device is open.
 func openDevices(cfg *config.Config, log *slog.Logger) (devices []device.Device, fellBack bool, err error) {
 	return openDevicesOr(cfg, log, openHost)
 }
 
-// openDevicesOr is openDevices with another way to open the CPU.
+// openDevicesOr is openDevices with a replaceable function for opening the CPU device.
 func openDevicesOr(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error)) (
 	devices []device.Device, fellBack bool, err error) {
-	return openDevicesTelling(cfg, log, openHost, func(err error) {
+	return openDevicesReporting(cfg, log, openHost, func(err error) {
 		log.Warn("A GPU IS LEFT OUT (name those to use in MILLRACE_DEVICES)", "reason", err)
 	})
 }
 
-// openDevicesTelling is openDevicesOr that tells which GPUs are left out.
-func openDevicesTelling(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error), leftOut func(error)) (
+// openDevicesReporting is openDevicesOr, and calls leftOut for each GPU that it leaves out.
+func openDevicesReporting(cfg *config.Config, log *slog.Logger, openHost func(*config.Config) (device.Device, error), leftOut func(error)) (
 	devices []device.Device, fellBack bool, err error) {
 	if cfg.Device != "host" {
 		devices, err = openGPUs(cfg, leftOut)
@@ -39,7 +38,7 @@ func openDevicesTelling(cfg *config.Config, log *slog.Logger, openHost func(*con
 			return devices, false, err
 		}
 		log.Warn("NO GPU: FALLING BACK TO THE CPU, which is slower by orders of magnitude "+
-			"(set MILLRACE_DEVICE=cuda to refuse to start instead, or host to ask for it)", "reason", err)
+			"(set MILLRACE_DEVICE=cuda to fail instead, or MILLRACE_DEVICE=host to use the CPU on purpose)", "reason", err)
 		fellBack = true
 	}
 	d, err := openHost(cfg)
@@ -49,46 +48,42 @@ func openDevicesTelling(cfg *config.Config, log *slog.Logger, openHost func(*con
 	return []device.Device{d}, fellBack, nil
 }
 
-// canFallBack says whether the CPU may stand in: not where somebody named the GPUs to use, nor where the library
-// that somebody named is one that cannot be used. One that is not there is like no library: an image may name
-// it and be used without.
+// canFallBack reports whether the worker may use the CPU instead of GPUs. It may not if the configuration names GPUs, or names a
+// kernel library with the wrong ABI. A missing library is no obstacle, because an image may name one and run without a GPU.
 func canFallBack(cfg *config.Config, err error) bool {
 	named := cfg.Devices.String() != "all"
 	return !named && (errors.Is(err, device.ErrUnavailable) || errors.Is(err, device.ErrABI) && cfg.Kernels == "")
 }
 
-// hostMemory is what the host device may take for its device memory and, again, for its pinned memory: room
-// for the lanes, their results and the scratch pool.
+// hostMemory returns the number of bytes that the host device may allocate as device memory. It may allocate the same amount of
+// pinned memory. That is enough for the lanes, their results and the scratch pool.
 func hostMemory(cfg *config.Config) int64 {
-	const lane = 4 // input and results, and as much again for rounding
+	const lane = 4 // input and results, each doubled because of rounding
 	return int64(cfg.ScratchLimit) + int64(cfg.Lanes)*2*lane*(int64(cfg.BatchBytes)+int64(cfg.BatchPayloads)*maxRecord(cfg))
 }
 
-// maxRecord is the bytes of results that one payload makes.
+// maxRecord returns the maximum size in bytes of one payload's results.
 func maxRecord(cfg *config.Config) int64 {
-	ops, err := operator.ParseList(cfg.Operators.String())
-	if err != nil {
-		return 0 // the configuration was refused before
-	}
-	bytes := int64(4) // its entry in the offsets table
-	for _, op := range ops {
+	bytes := int64(4) // the payload's entry in the offsets table
+	for _, op := range cfg.ParsedOperators() {
 		bytes += int64(op.Stride())
 	}
 	return bytes
 }
 
+// openHost opens the CPU device.
 func openHost(cfg *config.Config) (device.Device, error) {
 	memory := hostMemory(cfg)
 	d, err := host.Open(host.Options{Kernels: hostKernels(), MemoryLimit: memory, HostMemoryLimit: memory})
 	if err != nil {
 		return nil, err
 	}
-	return standInFor(d)
+	return injectFailures(d)
 }
 
-// openGPUs opens the GPUs that MILLRACE_DEVICES names. Where it names none, those that cannot be used, as one that is too
-// old beside a newer one, are left out, as long as there are others; tell is told.
-func openGPUs(cfg *config.Config, tell func(leftOut error)) ([]device.Device, error) {
+// openGPUs opens the GPUs that MILLRACE_DEVICES names. If it names none, openGPUs leaves out GPUs that are not usable, such as one that
+// is too old, and calls report for each. It returns an error if no GPU is left.
+func openGPUs(cfg *config.Config, report func(leftOut error)) ([]device.Device, error) {
 	if err := cuda.AskConnections(cfg.Lanes + int(streams.NumEngines)); err != nil { // a stream for each lane, and one for each engine
 		return nil, fmt.Errorf("ask CUDA for hardware queues: %w", err)
 	}
@@ -123,17 +118,17 @@ func openGPUs(cfg *config.Config, tell func(leftOut error)) ([]device.Device, er
 		return nil, errors.Join(leftOut...)
 	}
 	for _, err := range leftOut {
-		tell(err)
+		report(err)
 	}
 	return open, nil
 }
 
-// anyGPU says whether no GPU is named.
+// anyGPU reports whether the configuration leaves the choice of GPUs to the worker.
 func anyGPU(cfg *config.Config) bool {
 	return len(cfg.Devices) == 0 || len(cfg.Devices) == 1 && cfg.Devices[0] == "all"
 }
 
-// choose picks the GPUs that names name, by ordinal or UUID, in that order and each once.
+// choose returns the GPUs that names gives by ordinal or UUID, in that order and each once.
 func choose(found []device.Info, names []string) ([]device.Info, error) {
 	if len(names) == 0 || len(names) == 1 && names[0] == "all" {
 		return found, nil
@@ -156,7 +151,7 @@ func choose(found []device.Info, names []string) ([]device.Info, error) {
 		for _, d := range found {
 			have = append(have, fmt.Sprintf("%d (%s)", d.Ordinal, d.ID))
 		}
-		return nil, device.Errorf("choose GPUs", "", device.ErrNotFound, "MILLRACE_DEVICES names %s, and there are: %s",
+		return nil, device.Errorf("choose GPUs", "", device.ErrNotFound, "MILLRACE_DEVICES names %s, but this machine has %s",
 			strings.Join(missing, ", "), strings.Join(have, ", "))
 	}
 	return chosen, nil

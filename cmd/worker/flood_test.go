@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPermissionViolationsAreBounded runs a worker that may not acknowledge: the server refuses each acknowledgement by itself, and
-// the client library tells of each.
+// TestPermissionViolationsAreBounded runs a worker without the permission to acknowledge. The server refuses each acknowledgement, and
+// the client library reports each refusal.
 func TestPermissionViolationsAreBounded(t *testing.T) {
 	t.Parallel()
 	s, as := serverOf(t, strings.Replace(documented(t), `"$JS.ACK.INGEST.millrace.>"`, `"not.this"`, 1))
@@ -33,11 +33,11 @@ func TestPermissionViolationsAreBounded(t *testing.T) {
 	const message = `"msg":"NATS permissions violation"`
 	lines, most := strings.Count(p.text(), message), 11*(int(time.Since(began)/(10*time.Second))+2)
 	if lines > most || lines < 11 {
-		t.Errorf("%d lines on permissions, want from 11 to %d of %d", lines, most, n)
+		t.Errorf("%d lines about permissions, want 11 to %d for %d refusals", lines, most, n)
 	}
 	for _, line := range strings.Split(p.text(), "\n") {
 		if strings.Contains(line, message) && (!strings.Contains(line, "$JS.ACK.INGEST") || !strings.Contains(line, "docs/security.md")) {
-			t.Errorf("a line does not say what is not allowed, or where to look: %s", line)
+			t.Errorf("a line does not name the subject or docs/security.md: %s", line)
 		}
 	}
 }

@@ -9,24 +9,24 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// These tests run the worker on a CUDA that is not there: the real kernels/runtime on a fake runtime that does as it is
-// told. See fakecuda.
+// These tests run the worker without a GPU. They use the real kernels/runtime on a fake CUDA runtime, which returns the errors that a
+// test asks for. See package fakecuda.
 
-// gpu is the environment of a worker on such GPUs, with settings as kernels/test/fake/control.hpp has them.
+// gpu returns the environment of a worker on fake GPUs. kernels/test/fake/control.hpp describes the settings.
 func gpu(t *testing.T, settings string, env ...string) []string {
 	t.Helper()
 	return append([]string{"MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS=" + fakecuda.Library(t),
 		fakecuda.Env + "=" + fakecuda.File(t, settings), "MILLRACE_OPERATORS=crc32c"}, env...)
 }
 
-// What a start says of GPUs that cannot be used, or not as asked, and how it exits: 2 is for configurations that Millrace
-// itself refuses, and never for what CUDA does.
+// TestStartOnGPUs checks the error and the exit code of a start on GPUs that do not work. The exit code is 2 only if Millrace itself
+// refuses the configuration, never for an error of CUDA.
 func TestStartOnGPUs(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings string
 		env      []string
 		code     int
-		says     []string
+		want     []string
 	}{
 		"too old": {"compute=70,75", nil, exitFailed,
 			[]string{"device unavailable", "GPU 0 has compute capability 7.0", "GPU 1 has compute capability 7.5", "needs 8.0 or later"}},
@@ -36,9 +36,9 @@ func TestStartOnGPUs(t *testing.T) {
 		"invalid argument": {"compute=90 call=cudaStreamCreateWithFlags code=1 from=5", nil, exitFailed, []string{"pipeline on GPU-", "invalid argument", "code 1"}},
 		"not supported":    {"compute=90 call=cudaEventCreateWithFlags code=801 from=3", nil, exitFailed, []string{"pipeline on GPU-", "code 801"}},
 		"unknown code":     {"call=cudaMalloc code=4711 from=2", nil, exitLost, []string{"device lost", "code 4711"}},
-		"no pinned memory": {"compute=90 call=cudaHostAlloc code=2 from=3", nil, exitFailed,
+		"no pinned memory": {"compute=90 call=cudaHostAlloc code=2 from=2", nil, exitFailed,
 			[]string{"out of memory", "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}},
-		"pinned memory refused": {"compute=90 call=cudaHostAlloc code=304 from=3", nil, exitFailed,
+		"pinned memory refused": {"compute=90 call=cudaHostAlloc code=304 from=2", nil, exitFailed,
 			[]string{"out of memory", "lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or MILLRACE_BATCH_PAYLOADS"}},
 		"pinned memory refused at once": {"call=cudaHostAlloc code=304", nil, exitFailed, []string{"out of memory", "code 304"}},
 		"tiny scratch": {"", []string{"MILLRACE_SCRATCH_LIMIT=2MiB"}, exitFailed,
@@ -47,18 +47,18 @@ func TestStartOnGPUs(t *testing.T) {
 			[]string{"no memory pools", "raise MILLRACE_SCRATCH_LIMIT"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			call(t, gpu(t, c.settings, append(c.env, "MILLRACE_NATS_URL=nats://127.0.0.1:1")...), "run").want(t, c.code, c.says...)
+			call(t, gpu(t, c.settings, append(c.env, "MILLRACE_NATS_URL=nats://127.0.0.1:1")...), "run").want(t, c.code, c.want...)
 		})
 	}
 }
 
-// A GPU that cannot be used is left out where others can, the CPU takes the place of all of them with auto, and scratch is
-// preallocated where there are no pools: each is said, and the worker works.
+// TestWorkOnGPUsThatLackSomething checks that the worker leaves out an unusable GPU, uses the CPU with auto if no GPU is usable, and
+// preallocates scratch without pools. It logs each, and works.
 func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 	for name, c := range map[string]struct {
 		settings string
 		env      []string
-		says     []string
+		want     []string
 	}{
 		"an old one beside a new one": {"compute=70,90", nil, []string{"A GPU IS LEFT OUT", "compute capability 7.0", `"device":"GPU-00000000-0000-0000-0000-000000000001"`}},
 		"old ones alone":              {"compute=70,70", []string{"MILLRACE_DEVICE=auto"}, []string{"FALLING BACK TO THE CPU", "compute capability 7.0", `"device":"host"`}},
@@ -83,9 +83,9 @@ func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 				}
 			}
 			p.await("50 payloads  ")
-			for _, want := range c.says {
+			for _, want := range c.want {
 				if !strings.Contains(p.text(), want) {
-					t.Errorf("it does not say %q", want)
+					t.Errorf("the output lacks %q", want)
 				}
 			}
 			if code := p.terminate(); code != exitDone {
@@ -98,7 +98,7 @@ func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 	}
 }
 
-// check says of the same GPUs what the worker would.
+// TestCheckOfGPUs checks that `worker check` reports the same as a start.
 func TestCheckOfGPUs(t *testing.T) {
 	call(t, gpu(t, "compute=70,90"), "check").want(t, exitDone, "a GPU is left out", "compute capability 7.0", "MILLRACE_DEVICES")
 	call(t, gpu(t, "pools=0"), "check").want(t, exitDone, "scratch is preallocated", "has no memory pools")

@@ -21,10 +21,10 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// hangsOn is how a payload begins that hangs the CPU device of a worker built with the tag faults.
+// hangsOn is the start of a payload that makes the CPU device hang, in a worker built with the tag faults.
 const hangsOn = "endless\n"
 
-// faultyWorker builds the worker whose device hangs on such payloads.
+// faultyWorker builds the worker with the tag faults and returns its path.
 func faultyWorker(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "worker")
@@ -34,14 +34,14 @@ func faultyWorker(t *testing.T) string {
 	return path
 }
 
-// A worker whose device hangs ends by itself, with status 70: when the deadline of the batch has passed, or, told to stop
-// before that, when the time for draining has.
+// TestAWorkerWhoseDeviceHangsEnds checks that the worker ends with status 70 after the deadline of the batch, or after the drain timeout
+// if it is told to stop before.
 func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 	faulty := faultyWorker(t)
 	for _, c := range []struct {
 		name, min, max string
 		stop           bool
-		says           string
+		want           string
 	}{
 		{"by itself", "500ms", "1s", false, "the device is lost"},
 		{"told to stop", "10s", "1h", true, "the device did not finish in time"},
@@ -68,14 +68,14 @@ func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 			if code := p.cmd.ProcessState.ExitCode(); code != exitLost {
 				t.Errorf("exit status %d, want %d", code, exitLost)
 			}
-			if !strings.Contains(p.text(), c.says) {
-				t.Errorf("it did not say %q", c.says)
+			if !strings.Contains(p.text(), c.want) {
+				t.Errorf("the output lacks %q", c.want)
 			}
 		})
 	}
 }
 
-// hungPipelines are pipelines on two devices, the first of which never brings anything to an end.
+// hungPipelines returns pipelines on two devices. The first device never completes anything.
 func hungPipelines(t *testing.T, d streams.Deadline) (devices []device.Device, pipes []*streams.Pipeline) {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c")
@@ -101,6 +101,7 @@ func hungPipelines(t *testing.T, d streams.Deadline) (devices []device.Device, p
 	return devices, pipes
 }
 
+// compute submits a batch of one payload.
 func compute(t *testing.T, pipe *streams.Pipeline) {
 	t.Helper()
 	b, err := pipe.Acquire(t.Context())
@@ -113,8 +114,8 @@ func compute(t *testing.T, pipe *streams.Pipeline) {
 	}
 }
 
-// Health tells the device that hangs from the one that works, and its loss stays visible.
-func TestHealthOfADeviceThatHangsBesideOneThatWorks(t *testing.T) {
+// TestHealthNamesTheDeviceThatHangs checks that health reports the device that hangs and not the one that works.
+func TestHealthNamesTheDeviceThatHangs(t *testing.T) {
 	devices, pipes := hungPipelines(t, streams.Deadline{Min: 50 * time.Millisecond, Max: 50 * time.Millisecond})
 	h := telemetry.NewHealth(telemetry.HealthConfig{
 		Connected: func() bool { return true },
@@ -127,7 +128,7 @@ func TestHealthOfADeviceThatHangsBesideOneThatWorks(t *testing.T) {
 	})
 	h.Started()
 	if err := h.Live(); err != nil {
-		t.Errorf("before anything runs: %v", err)
+		t.Errorf("before any batch runs: %v", err)
 	}
 	compute(t, pipes[0])
 	compute(t, pipes[1])
@@ -146,16 +147,16 @@ func TestHealthOfADeviceThatHangsBesideOneThatWorks(t *testing.T) {
 	}
 }
 
-// What may wait for a device has a bound on the way to the end of the process.
+// TestClosingIsBounded checks that a part that waits for a device does not stop the process from ending.
 func TestClosingIsBounded(t *testing.T) {
-	p := &plant{log: slog.New(slog.DiscardHandler)}
+	a := &app{log: slog.New(slog.DiscardHandler)}
 	stuck, order := make(chan struct{}), []string{}
 	defer close(stuck)
-	p.onClose(func() error { order = append(order, "first"); return nil })
-	p.onCloseDevice("GPU-1", func() error { <-stuck; return nil })
-	p.onClose(func() error { order = append(order, "last"); return errors.New("a failure") })
+	a.onClose(func() error { order = append(order, "first"); return nil })
+	a.onCloseDevice("GPU-1", func() error { <-stuck; return nil })
+	a.onClose(func() error { order = append(order, "last"); return errors.New("a failure") })
 	began := time.Now()
-	err := p.closeAll(50*time.Millisecond, time.Minute)
+	err := a.closeAll(50*time.Millisecond, time.Minute)
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("closing took %v", took)
 	}
@@ -167,26 +168,26 @@ func TestClosingIsBounded(t *testing.T) {
 	}
 }
 
-// The worker should have ended endGrace after the time for draining, which begins when it is told to stop or a device is
-// lost, and not before.
+// TestOverdue checks that the worker becomes overdue when the drain timeout and endGrace have passed since it was told to stop or lost a
+// device.
 func TestOverdue(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			const drain = 25 * time.Second
-			p := &plant{cfg: &config.Config{DrainTimeout: drain}}
-			_, p.pipes = hungPipelines(t, streams.Deadline{Min: time.Second, Max: time.Second})
+			a := &app{cfg: &config.Config{DrainTimeout: drain}}
+			_, a.pipes = hungPipelines(t, streams.Deadline{Min: time.Second, Max: time.Second})
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			over := p.overdue(ctx)
-			time.Sleep(time.Hour) // of the bubble's time
+			over := a.overdue(ctx)
+			time.Sleep(time.Hour) //nolint:forbidigo // the clock of a synctest bubble is virtual
 			select {
 			case <-over:
-				t.Fatal("it is overdue before anything has ended")
+				t.Fatal("it is overdue before it is told to stop")
 			default:
 			}
 			if lost {
-				compute(t, p.pipes[0])
-				<-p.pipes[0].Over()
+				compute(t, a.pipes[0])
+				<-a.pipes[0].Over()
 			} else {
 				stop()
 			}
@@ -195,7 +196,7 @@ func TestOverdue(t *testing.T) {
 			if took := time.Since(began); took != drain+endGrace {
 				t.Errorf("overdue after %v, want %v", took, drain+endGrace)
 			}
-			for _, pipe := range p.pipes {
+			for _, pipe := range a.pipes {
 				if err := pipe.Close(); err != nil {
 					t.Error(err)
 				}

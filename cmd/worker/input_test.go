@@ -14,7 +14,7 @@ import (
 	"millrace/internal/ingest/embedded"
 )
 
-func TestWrongVariablesAreAllNamed(t *testing.T) {
+func TestEveryWrongVariableIsNamed(t *testing.T) {
 	call(t, []string{
 		"MILLRACE_LANES=none", "MILLRACE_BATCH_BYTES=4MB", "MILLRACE_LINGER=soon", "MILLRACE_OPERATORS=crc32c,md5",
 		"MILLRACE_DEVICE=tpu", "MILLRACE_RESULT_PREFIX=ingest",
@@ -52,7 +52,7 @@ func TestMissingLibrary(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "libmillrace.so")
 	r := call(t, []string{"MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS=" + missing})
 	if r.want(t, exitFailed, "device unavailable"); strings.Contains(r.errors, "without cgo") {
-		return // there is no library to look for in such a build, and it says so
+		return // such a build does not open a library, and the error says so
 	}
 	r.want(t, exitFailed, missing, "make -C kernels", "MILLRACE_KERNELS")
 }
@@ -81,7 +81,7 @@ func TestMissingStreamWithoutProvisioning(t *testing.T) {
 	call(t, []string{"MILLRACE_NATS_URL=" + s.URL()}, "check").want(t, exitFailed,
 		"error    stream INGEST", "MILLRACE_PROVISION=true")
 	call(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true"}, "check").want(t, exitDone,
-		"warning  stream INGEST", "the worker creates it at its start")
+		"warning  stream INGEST", "the worker creates it when it starts")
 }
 
 func TestPortInUse(t *testing.T) {
@@ -91,7 +91,7 @@ func TestPortInUse(t *testing.T) {
 		want(t, exitFailed, addr, "in use", "MILLRACE_HTTP_ADDR")
 }
 
-func TestConfigPrintsEvenWhatIsWrong(t *testing.T) {
+func TestConfigPrintsWrongVariablesToo(t *testing.T) {
 	call(t, []string{"MILLRACE_LANES=7"}, "config").want(t, exitDone, "MILLRACE_LANES", "7", "MILLRACE_BATCH_BYTES", "4MiB")
 	call(t, []string{"MILLRACE_LANES=0"}, "config").want(t, exitUsage, "MILLRACE_LANES", "MILLRACE_BATCH_BYTES")
 }
@@ -100,7 +100,7 @@ func TestVersion(t *testing.T) {
 	call(t, nil, "version").want(t, exitDone, "millrace", "commit", "go1.", "kernel library")
 }
 
-// serve runs a server of the test's own.
+// serve starts an embedded server for the test.
 func serve(t *testing.T) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
@@ -111,7 +111,7 @@ func serve(t *testing.T) *embedded.Server {
 	return s
 }
 
-// client connects to it.
+// client connects to s.
 func client(t *testing.T, s *embedded.Server) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(s.URL())
@@ -126,7 +126,7 @@ func client(t *testing.T, s *embedded.Server) jetstream.JetStream {
 	return js
 }
 
-// streamMessages is how many messages a stream holds.
+// streamMessages returns the number of messages in a stream.
 func streamMessages(t *testing.T, js jetstream.JetStream, name string) uint64 {
 	t.Helper()
 	s, err := js.Stream(context.Background(), name)

@@ -7,11 +7,11 @@ import (
 	"millrace/internal/operator"
 )
 
-// standIn says that the CPU stands in for a GPU, whose way of working is to be seen: batches are copied there too.
-const standIn = false
+// emulateGPU makes the CPU device copy batches as a GPU does.
+const emulateGPU = false
 
-// standInFor is the CPU device as it is.
-func standInFor(d device.Device) (device.Device, error) { return d, nil }
+// injectFailures returns d unchanged.
+func injectFailures(d device.Device) (device.Device, error) { return d, nil }
 
-// hostKernels are the operators of the CPU device.
+// hostKernels returns the operators of the CPU device.
 func hostKernels() []device.HostKernel { return operator.HostKernels() }

@@ -10,18 +10,17 @@ import (
 	"millrace/internal/operator"
 )
 
-// lethal is how a payload begins that loses the device of a worker built for tests. libmillrace-faulty.so, which does
-// the same to a GPU, knows it too.
+// lethal is the start of a payload that makes a worker built for tests lose its device. libmillrace-faulty.so does the same on a GPU.
 var lethal = []byte("poison!\n")
 
-// endless is how a payload begins on which the kernels of a worker built for tests do not end.
+// endless is the start of a payload on which a kernel never returns, in a worker built for tests.
 var endless = []byte("endless\n")
 
-// standIn has the CPU copy batches, as the GPU must that it stands in for in tests.
-const standIn = true
+// emulateGPU makes the CPU device copy batches as a GPU does.
+const emulateGPU = true
 
-// hostKernels are the operators of the CPU device, each of which a lethal payload breaks and an endless one hangs. So tests
-// see a whole worker lose its device and end, on a machine without a GPU.
+// hostKernels returns the operators of the CPU device. Each fails on a lethal payload and hangs on an endless one, so that tests can
+// make a whole worker lose its device on a machine without a GPU.
 func hostKernels() []device.HostKernel {
 	kernels := operator.HostKernels()
 	for i, k := range kernels {
@@ -30,6 +29,7 @@ func hostKernels() []device.HostKernel {
 	return kernels
 }
 
+// fragileKernel is a kernel whose operators are fragile.
 type fragileKernel struct{ device.HostKernel }
 
 func (k fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
@@ -37,14 +37,15 @@ func (k fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
 	return fragileOperator{bound}, err
 }
 
+// fragileOperator fails or hangs on some payloads.
 type fragileOperator struct{ device.BoundHostKernel }
 
-// Run fails with a lethal payload, which loses the device, and does not return with an endless one.
+// Run returns an error for a lethal payload, which loses the device. It never returns for an endless one.
 func (o fragileOperator) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
 	for i, end := range offsets[1:] {
 		switch row := rows[offsets[i]:end]; {
 		case bytes.HasPrefix(row, lethal):
-			return errors.New("a payload that is made to break the device")
+			return errors.New("this payload breaks the device on purpose")
 		case bytes.HasPrefix(row, endless):
 			select {}
 		}

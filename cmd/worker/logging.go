@@ -13,13 +13,13 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// limitLog bounds what log holds of one message that repeats, and has m count the rest. Dead letters are told apart by why
-// there are: a thousand that are too large do not hide one that broke the device.
+// limitLog limits how often log repeats a message. m counts the lines that it drops. Dead letters have one limit per reason, so a
+// thousand payloads that are too large do not hide one that broke the device.
 func limitLog(log *slog.Logger, m *telemetry.Metrics) *loglimit.Handler {
-	return loglimit.New(log.Handler(), loglimit.Options{Apart: "reason", Suppressed: m.LogSuppressed})
+	return loglimit.New(log.Handler(), loglimit.Options{SplitBy: "reason", Suppressed: m.LogSuppressed})
 }
 
-// newLogger logs to standard error: coloured lines for a person, one JSON object a line for a machine.
+// newLogger logs to standard error, as coloured lines on a terminal or as one JSON object per line elsewhere.
 func newLogger(cfg *config.Config) *slog.Logger {
 	terminal := console.IsTerminal(os.Stderr)
 	if cfg.LogFormat == "json" || cfg.LogFormat == "auto" && !terminal {

@@ -1,5 +1,9 @@
-// Command worker feeds a GPU from NATS: it pulls payloads from a JetStream stream, runs them through
-// overlapping GPU pipelines, and publishes the results. See `worker help`.
+// Command worker feeds a GPU from NATS. It pulls payloads from a JetStream stream, runs operators on them in overlapping GPU
+// pipelines, and publishes the results. Users run it as a service. `worker help` lists its other commands.
+//
+// Start reading at the function commands, which lists the subcommands. run.go is `worker run`, and app.go assembles the worker
+// from the internal packages: devices and pipelines (devices.go, pipeline.go, memory.go), NATS (nats.go), HTTP (http.go) and
+// tracing (tracing.go). shutdown.go ends it, even if a device hangs.
 package main
 
 import (
@@ -20,31 +24,32 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2  // bad usage or configuration; nothing was started
-	exitLost   = 70 // the device is lost: start the process again
+	exitLost   = 70 // the device is lost; a supervisor restarts the process
 )
 
-// command is one thing the worker can be told to do.
+// command is a subcommand of the worker.
 type command struct {
 	name, short string
 	run         func(ctx context.Context, args []string) error
 }
 
-// commands in the order in which help lists them. One without a description is for this program alone.
+// commands lists the subcommands in the order of `worker help`. A command without a description is hidden from help, because only
+// this program runs it.
 func commands() []command {
 	return []command{
-		{"run", "work: pull payloads, compute, publish results (what no command means)", runWorker},
-		{"demo", "show the whole job on this machine, with nothing installed", runDemo},
-		{"bench", "measure devices and the pipeline on them", runBench},
-		{"plan", "say what a schedule takes, in slots or from what was measured", runPlan},
-		{"check", "look at configuration, device, streams and consumer, and say what to do", runCheck},
-		{"config", "list every variable, its default, its value now and its meaning", runConfig},
-		{"version", "say which versions are at work", runVersion},
+		{"run", "pull payloads, compute and publish results (the default command)", runWorker},
+		{"demo", "run everything on this machine, and check every result", runDemo},
+		{"bench", "measure devices and pipelines", runBench},
+		{"plan", "predict how long a schedule takes, in slots or from measurements", runPlan},
+		{"check", "find problems of configuration, device, streams and consumer", runCheck},
+		{"config", "list every variable with its current value, default and meaning", runConfig},
+		{"version", "print the versions of the worker, its libraries and the driver", runVersion},
 		{benchServer, "", runBenchServer},
 	}
 }
 
 func main() {
-	ctx := untilAsked()
+	ctx := untilSignal()
 	err := dispatch(ctx, os.Args[1:])
 	if err != nil && !errors.Is(err, flag.ErrHelp) && !errors.Is(err, errReported) {
 		fmt.Fprintln(os.Stderr, "worker:", err)
@@ -52,12 +57,13 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// errReported ends a command that has said already what is wrong.
+// errReported ends a command that has already printed what is wrong.
 var errReported = errors.New("reported")
 
-// usageError is a call that cannot be understood.
+// usageError is an error in the command line or the configuration. The process ends with exitUsage.
 type usageError struct{ error }
 
+// exitCode returns the exit code for the error of a command.
 func exitCode(err error) int {
 	var usage usageError
 	var bad *config.Error
@@ -72,6 +78,7 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
+// dispatch runs the command that args name, or `worker run` if they name none.
 func dispatch(ctx context.Context, args []string) error {
 	name := "run"
 	if len(args) > 0 && (len(args[0]) == 0 || args[0][0] != '-') {
@@ -92,9 +99,10 @@ func dispatch(ctx context.Context, args []string) error {
 	return usageError{fmt.Errorf("there is no command %q", name)}
 }
 
+// help writes the text of `worker help`.
 func help(w io.Writer) {
-	_, _ = fmt.Fprint(w, `Millrace feeds a GPU from NATS: payloads from a JetStream stream go through
-overlapping GPU pipelines and come back as results.
+	_, _ = fmt.Fprint(w, `Millrace feeds a GPU from NATS: it pulls payloads from a JetStream stream, runs
+them through overlapping GPU pipelines, and publishes the results.
 
 Usage: worker [command] [flags]
 
@@ -105,20 +113,20 @@ Usage: worker [command] [flags]
 		}
 		_, _ = fmt.Fprintf(w, "  %-9s %s\n", c.name, c.short)
 	}
-	server := "Without MILLRACE_NATS_URL the worker starts a NATS server of its own."
+	server := "If MILLRACE_NATS_URL is not set, the worker starts an embedded NATS server."
 	if !embedded.Included {
-		server = "MILLRACE_NATS_URL must be set: this build has no NATS server of its own."
+		server = "MILLRACE_NATS_URL must be set: this build has no embedded NATS server."
 	}
 	_, _ = fmt.Fprintf(w, `
-worker COMMAND -h says more of one. Everything else is set by environment
-variables that begin with MILLRACE_: see worker config.
+worker COMMAND -h describes a command. Environment variables that begin with
+MILLRACE_ set everything else: see worker config.
 
 %s
 Exit status: 0 done, 1 failed, 2 bad usage or configuration, 70 device lost.
 `, server)
 }
 
-// flags makes the flag set of a command; about says what it does beyond its flags.
+// flags returns an empty flag set for a command. about describes the command in its help.
 func flags(name, about string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.Usage = func() {
@@ -133,7 +141,7 @@ func flags(name, about string) *flag.FlagSet {
 	return f
 }
 
-// parse reads a command's flags; anything left over is an error.
+// parse parses a command's flags. It returns an error if other arguments follow them.
 func parse(f *flag.FlagSet, args []string) error {
 	if err := parseFlags(f, args); err != nil {
 		return err
@@ -144,9 +152,9 @@ func parse(f *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// parseFlags reads a command's flags and leaves what follows them in f.Args.
+// parseFlags parses a command's flags. The arguments that follow them are in f.Args.
 func parseFlags(f *flag.FlagSet, args []string) error {
-	f.SetOutput(io.Discard) // an error is told once, by main
+	f.SetOutput(io.Discard) // main prints the error
 	err := f.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -14,8 +14,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestMemoryBelowWhatIsNeeded: the worker refuses to start before it takes any, and worker check says so too.
-func TestMemoryBelowWhatIsNeeded(t *testing.T) {
+// TestTooLowAMemoryLimitIsRefused checks that the worker refuses to start, and that `worker check` reports it too.
+func TestTooLowAMemoryLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		env  []string
@@ -40,10 +40,10 @@ func TestMemoryBelowWhatIsNeeded(t *testing.T) {
 	call(t, []string{"MILLRACE_MEMORY_LIMIT=300MiB", "MILLRACE_OPERATORS=minhash?hashes=1024"}, "check").
 		want(t, exitFailed, "the memory limit is 300 MiB (MILLRACE_MEMORY_LIMIT)")
 	call(t, []string{"MILLRACE_MEMORY_LIMIT=2GiB", "MILLRACE_DATA_DIR=."}, "check").
-		want(t, exitDone, "2048 MiB (MILLRACE_MEMORY_LIMIT)", "for payloads in hand and their results")
+		want(t, exitDone, "2048 MiB (MILLRACE_MEMORY_LIMIT)", "for payloads in flight and their results")
 }
 
-// TestGoMemoryLimitIsDerived, and the user's own is left alone.
+// TestGoMemoryLimitIsDerived checks that the worker sets GOMEMLIMIT, unless the user has set it.
 func TestGoMemoryLimitIsDerived(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -61,7 +61,7 @@ func TestGoMemoryLimitIsDerived(t *testing.T) {
 			metrics := body(t, address(t, p, "serving metrics and health")+"metrics")
 			for _, want := range []string{c.want, `millrace_memory_budget_bytes{state="limit"}`, `millrace_memory_budget_bytes{state="used"} 0`, "millrace_memory_budget_waits_total 0"} {
 				if !strings.Contains(metrics, want) {
-					t.Errorf("the metrics have no %s", want)
+					t.Errorf("the metrics lack %s", want)
 				}
 			}
 			if code := p.terminate(); code != exitDone {
@@ -71,24 +71,25 @@ func TestGoMemoryLimitIsDerived(t *testing.T) {
 	}
 }
 
-// TestPinnedMemoryIsCompared: all pipelines together count, on GPUs beside Go's heap, and the second is refused before it takes anything.
-func TestPinnedMemoryIsCompared(t *testing.T) {
+// TestPinnedMemoryCountsAgainstTheLimit admits two pipelines on GPUs. Their pinned memory is outside Go's heap, and together they exceed
+// the limit.
+func TestPinnedMemoryCountsAgainstTheLimit(t *testing.T) {
 	b := &memoryBudget{limit: memory.Limit{Bytes: 2 << 30, Source: "cgroup"}, heap: memory.Unset}
 	admit := b.admit("cuda")
 	if err := admit(streams.Footprint{Host: 900 << 20, Device: 8 << 30, Scratch: 8 << 30}); err != nil {
-		t.Fatalf("the first of two: %v", err)
+		t.Fatalf("the first pipeline: %v", err)
 	}
 	if b.plan.Heap > 2<<30-900<<20-cudaMemory {
-		t.Errorf("the Go runtime may take %d MiB beside what is pinned", b.plan.Heap>>20)
+		t.Errorf("the Go runtime may take %d MiB beside the pinned memory", b.plan.Heap>>20)
 	}
 	err := admit(streams.Footprint{Host: 900 << 20})
 	var usage usageError
 	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "2048 MiB (cgroup)") {
-		t.Errorf("the second of two: %v, want a usage error that names the limit", err)
+		t.Errorf("the second pipeline: %v, want a usage error that names the limit", err)
 	}
 }
 
-// TestLimitOfLockedMemoryIsNamed where pinning failed, and where that limit may be why.
+// TestLimitOfLockedMemoryIsNamed checks that an error of pinning names the limit of locked memory if that may be the reason.
 func TestLimitOfLockedMemoryIsNamed(t *testing.T) {
 	locked, err := memory.Locked(os.DirFS("/"))
 	if err != nil {
@@ -98,7 +99,7 @@ func TestLimitOfLockedMemoryIsNamed(t *testing.T) {
 	b := &memoryBudget{pinned: math.MaxInt64}
 	explained := b.explain(refused).Error()
 	if named := strings.Contains(explained, "RLIMIT_MEMLOCK"); named != (locked < math.MaxInt64) {
-		t.Errorf("%q, and the process may lock %d bytes", explained, locked)
+		t.Errorf("%q, but the process may lock %d bytes", explained, locked)
 	}
 	if err := b.explain(device.ErrLost); !errors.Is(err, device.ErrLost) || strings.Contains(err.Error(), "RLIMIT") {
 		t.Errorf("another error became %v", err)
@@ -109,8 +110,8 @@ func TestLimitOfLockedMemoryIsNamed(t *testing.T) {
 	}
 }
 
-// TestLimitIsFoundOrSet: the variable goes before the cgroup.
-func TestLimitIsFoundOrSet(t *testing.T) {
+// TestVariableOverridesTheCgroupsLimit checks the source of the limit.
+func TestVariableOverridesTheCgroupsLimit(t *testing.T) {
 	b, err := newMemoryBudget(&config.Config{MemoryLimit: 3 << 30, NATS: config.NATS{URL: config.List{"nats://x"}}})
 	if err != nil || b.limit.Bytes != 3<<30 || b.limit.Source != "MILLRACE_MEMORY_LIMIT" || b.fixed.Heap != 0 {
 		t.Errorf("with the variable: %+v, %v", b, err)

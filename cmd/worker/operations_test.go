@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWorkedExampleHolds runs the worker with the variables that docs/operations.md comes to, and compares what it says of itself
-// with what is calculated there.
+// TestWorkedExampleHolds runs the worker with the variables of the example in docs/operations.md, and compares what the worker reports
+// with the figures of the page.
 func TestWorkedExampleHolds(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -27,7 +27,7 @@ func TestWorkedExampleHolds(t *testing.T) {
 	p.await(`"msg":"working"`)
 	for _, want := range []string{"ack wait 30s, max ack pending 98304", "duplicate window 5m0s"} {
 		if !strings.Contains(p.text(), want) {
-			t.Errorf("the worker does not say %q", want)
+			t.Errorf("the log lacks %q", want)
 		}
 	}
 	metrics := body(t, address(t, p, "serving metrics and health")+"metrics")
@@ -40,7 +40,7 @@ func TestWorkedExampleHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("= %.1f MB", bytes/1e6); !strings.Contains(string(page), want) {
-		t.Errorf("the batches' buffers take %s bytes, and the page does not say %q", m[1], want)
+		t.Errorf("the buffers of batches take %s bytes, but the page lacks %q", m[1], want)
 	}
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)

@@ -12,19 +12,20 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
 
 // Expressions about the page.
 const (
-	// enginesOverlap is true when bars of two batches on two engines share a moment.
+	// enginesOverlap is true if bars of two batches on two engines overlap in time.
 	enginesOverlap = `(() => {
 		const bars = millraceTimeline.drawn().filter((b) => !b.row.startsWith("lane"));
 		return bars.some((a) => bars.some((b) => a.row !== b.row && a.batch !== b.batch && a.start < b.end && b.start < a.end));
 	})()`
 
-	// middleOfABar is where a batch's compute stage is drawn, in the window's pixels, and the number of the batch.
+	// middleOfABar is the middle of the bar of a batch's compute stage, in pixels of the window, and the number of the batch.
 	middleOfABar = `(() => {
 		const canvas = document.querySelector("canvas");
 		canvas.scrollIntoView({ block: "center" });
@@ -33,13 +34,13 @@ const (
 		return [box.x + bars[0].x + bars[0].width / 2, box.y + bars[0].y + bars[0].height / 2, bars[0].batch];
 	})()`
 
-	// overflow lists what sticks out of the window sideways, but for what scrolls by itself.
+	// overflow lists the elements that are wider than the window, except those that scroll.
 	overflow = `[...document.querySelectorAll("body *")]
 		.filter((e) => e.checkVisibility() && !e.closest(".scroll") && (e.getBoundingClientRect().right > innerWidth + 0.5 || e.getBoundingClientRect().left < -0.5))
 		.map((e) => e.tagName + "." + e.className).concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : [])`
 )
 
-// demonstration is a demo that lasts until the test ends, and its timeline page in a browser.
+// demonstration starts a demo that runs until the test ends, and opens its timeline page in a browser.
 func demonstration(t *testing.T) *tab {
 	t.Helper()
 	browser(t)
@@ -50,12 +51,12 @@ func demonstration(t *testing.T) *tab {
 	return open(t, address(t, p, "serving debug pages"))
 }
 
-// TestPageShowsADemo looks at a running demo as a person would.
+// TestPageShowsADemo checks the page of a running demo in both colour schemes and two widths.
 func TestPageShowsADemo(t *testing.T) {
 	b := demonstration(t)
 	b.await("bars of different engines overlap in time", enginesOverlap)
 	b.await("figures are shown", `document.querySelector("[data-payload-rate]").textContent !== "0"`)
-	b.await("it says that the worker works", `document.getElementById("state").dataset.state === "live"`)
+	b.await("it shows that the worker is live", `document.getElementById("state").dataset.state === "live"`)
 	colours := map[string]string{}
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
@@ -63,7 +64,7 @@ func TestPageShowsADemo(t *testing.T) {
 			b.await("the timeline has the window's width", `(() => { const c = document.querySelector("canvas");
 				return c.width === Math.round(c.clientWidth * devicePixelRatio) && millraceTimeline.drawn().every((bar) => bar.x + bar.width <= c.clientWidth); })()`)
 			if out := value[[]string](b, overflow); len(out) > 0 {
-				t.Errorf("%s, %d pixels wide: these stick out: %q", scheme, width, out)
+				t.Errorf("%s, %d pixels wide: these elements are wider than the window: %q", scheme, width, out)
 			}
 			if width == 1280 {
 				b.picture("timeline-" + scheme + ".png")
@@ -75,7 +76,7 @@ func TestPageShowsADemo(t *testing.T) {
 		t.Errorf("the page is %s in light and in dark", colours["light"])
 	}
 	zoom(b)
-	b.quiet()
+	b.wantNoProblems()
 }
 
 // zoom tries the longest and the shortest window.
@@ -93,12 +94,12 @@ func zoom(b *tab) {
 		return bars.length > 0 && bars.every((b) => b.end >= end - window && b.start <= end); })()`)
 }
 
-// TestPageOpensABatch: by pointer and by keyboard.
+// TestPageOpensABatch opens a batch by pointer and by keyboard.
 func TestPageOpensABatch(t *testing.T) {
 	b := demonstration(t)
 	b.await("batches are drawn", enginesOverlap)
 	b.do(chromedp.Click("#pause", chromedp.ByQuery))
-	b.await("it says that it is held", `document.getElementById("state").dataset.state === "paused"`)
+	b.await("it shows that it is paused", `document.getElementById("state").dataset.state === "paused"`)
 	at := value[[]float64](b, middleOfABar)
 	b.do(chromedp.MouseClickXY(at[0], at[1]), chromedp.WaitVisible("#detail", chromedp.ByQuery))
 	title := strings.ReplaceAll(value[string](b, `document.getElementById("detail-title").textContent`), ",", "")
@@ -118,7 +119,7 @@ func TestPageOpensABatch(t *testing.T) {
 	for _, width := range []int64{1280, 390} {
 		b.prefers(width, "light")
 		if out := value[[]string](b, overflow); len(out) > 0 {
-			t.Errorf("with a batch open at %d pixels these stick out: %q", width, out)
+			t.Errorf("with a batch open, %d pixels wide: these elements are wider than the window: %q", width, out)
 		}
 	}
 	b.do(chromedp.KeyEvent(kb.Escape), chromedp.WaitNotVisible("#detail", chromedp.ByQuery))
@@ -130,12 +131,12 @@ func TestPageOpensABatch(t *testing.T) {
 	seen := value[int](b, `millraceTimeline.model.cursor`)
 	b.do(chromedp.Click("#pause", chromedp.ByQuery))
 	b.await("it goes on", fmt.Sprintf(`millraceTimeline.model.cursor > %d && document.getElementById("state").dataset.state === "live"`, seen))
-	b.quiet()
+	b.wantNoProblems()
 }
 
-// TestPageOfAWorkerThatWaits: what the page says before the first batch, after the last one, when the worker ends, and
-// when another one takes its place.
-func TestPageOfAWorkerThatWaits(t *testing.T) {
+// TestPageOfAnIdleWorker checks the page before the first batch, after the last one, when the worker ends, and when another worker
+// takes its place.
+func TestPageOfAnIdleWorker(t *testing.T) {
 	browser(t)
 	s := serve(t)
 	env := []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_DEBUG_ADDR=" + freeAddr(t),
@@ -148,42 +149,44 @@ func TestPageOfAWorkerThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.await("the batch is drawn", `millraceTimeline.drawn().some((b) => b.batch === 1 && b.row === "compute") && !document.getElementById("empty").checkVisibility()`)
-	b.await("it says since when nothing runs", `/^Idle since [0-2][0-9]:[0-5][0-9]:[0-5][0-9]$/.test(document.getElementById("state-text").textContent)`)
-	b.await("the last busy moment stays in sight", `millraceTimeline.drawn().some((b) => b.batch === 1) && document.querySelector("[data-pace]").textContent === "the last busy moment"`)
-	b.quiet()
+	b.await("it shows since when the worker is idle", `/^Idle since [0-2][0-9]:[0-5][0-9]:[0-5][0-9]$/.test(document.getElementById("state-text").textContent)`)
+	b.await("it keeps showing the last batch", `millraceTimeline.drawn().some((b) => b.batch === 1) && document.querySelector("[data-pace]").textContent === "the last busy moment"`)
+	b.wantNoProblems()
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)
 	}
-	b.await("it says that the worker is gone", `document.getElementById("state").dataset.state === "lost" && /lost; trying again/.test(document.getElementById("state-text").textContent)`)
+	b.await("it shows that the worker is gone", `document.getElementById("state").dataset.state === "lost" && /lost; trying again/.test(document.getElementById("state-text").textContent)`)
 	start(t, env).await(`"msg":"working"`)
-	b.await("it begins anew with another worker", `millraceTimeline.model.batches.length === 0 && document.getElementById("state-text").textContent === "Waiting for the first batch"`)
+	b.await("it starts again with another worker", `millraceTimeline.model.batches.length === 0 && document.getElementById("state-text").textContent === "Waiting for the first batch"`)
 }
 
-// TestPageOfSeveralDevices: each has its own timeline, a batch that was published slowly shows its work all the same, and
-// one that failed says why.
+// TestPageOfSeveralDevices checks that each device has its own timeline, that a batch that is slow to publish shows its stages, and that
+// a failed batch shows its error.
 func TestPageOfSeveralDevices(t *testing.T) {
 	browser(t)
 	line := telemetry.NewTimeline(10)
 	epoch := time.Now().Add(-time.Minute)
 	for _, id := range []string{"GPU-1", "GPU-2"} {
 		line.AddDevice(id, "a GPU", epoch)
-		r := &streams.Record{Device: id, Batch: 1, Payloads: 3, Bytes: 1 << 20, Closed: streams.ClosedByLinger}
+		r := &inflight.Record{Record: streams.Record{Device: id, Batch: 1, Payloads: 3, Bytes: 1 << 20, Closed: streams.ClosedByLinger}}
 		at := time.Second
-		for stage, length := range []time.Duration{100 * time.Microsecond, time.Millisecond, time.Millisecond, time.Millisecond, 500 * time.Millisecond, time.Millisecond} {
-			r.Stages[stage] = streams.Span{Start: at, End: at + length}
+		takes := func(length time.Duration) streams.Span {
 			at += length
+			return streams.Span{Start: at - length, End: at}
 		}
+		r.Stages = [streams.NumStages]streams.Span{takes(100 * time.Microsecond), takes(time.Millisecond), takes(time.Millisecond), takes(time.Millisecond)}
+		r.Publish, r.Settle = takes(500*time.Millisecond), takes(time.Millisecond)
 		line.BatchDone(r)
 	}
-	line.BatchDone(&streams.Record{Device: "GPU-2", Batch: 2, Lane: 1, Err: errors.New("no <b>room</b>"),
-		Stages: [streams.NumStages]streams.Span{streams.Fill: {Start: time.Second, End: time.Second + time.Millisecond}}})
+	line.BatchDone(&inflight.Record{Record: streams.Record{Device: "GPU-2", Batch: 2, Lane: 1, Err: errors.New("no <b>room</b>"),
+		Stages: [streams.NumStages]streams.Span{streams.Fill: {Start: time.Second, End: time.Second + time.Millisecond}}}})
 	server := httptest.NewServer(telemetry.DebugHandler(telemetry.Debug{
 		Timeline: line, Bounds: telemetry.LiveBounds{Lanes: 2, Payloads: 10, Bytes: 4 << 20},
 	}))
 	t.Cleanup(server.Close)
 	b := open(t, server.URL)
-	b.await("both devices' work is drawn", `[0, 1].every((device) => millraceTimeline.drawn().some((b) => b.device === device && b.batch === 1 && b.row === "compute"))`)
-	b.await("they are told apart and added up", `[...document.querySelectorAll("[data-name]")].map((e) => e.textContent).join("; ") === "a GPU, 1; a GPU, 2" &&
+	b.await("the work of both devices is drawn", `[0, 1].every((device) => millraceTimeline.drawn().some((b) => b.device === device && b.batch === 1 && b.row === "compute"))`)
+	b.await("each device is named and both are added up", `[...document.querySelectorAll("[data-name]")].map((e) => e.textContent).join("; ") === "a GPU, 1; a GPU, 2" &&
 		document.getElementById("everything").textContent.startsWith("2 devices together")`)
 	b.do(chromedp.Click(`//tbody/tr[contains(., "failed")]//button`, chromedp.BySearch), chromedp.WaitVisible("#detail-error", chromedp.ByQuery))
 	got := value[[]string](b, `["detail-error", "detail-title", "detail-where"].map((id) => document.getElementById(id).textContent)`)
@@ -193,5 +196,5 @@ func TestPageOfSeveralDevices(t *testing.T) {
 	if never := value[int](b, `document.querySelectorAll("#detail-stages .never").length`); never != 5 {
 		t.Errorf("%d stages are shown as not run, want 5", never)
 	}
-	b.quiet()
+	b.wantNoProblems()
 }

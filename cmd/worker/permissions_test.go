@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/ingest/layout"
-
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/topology"
 )
 
-// documented is the configuration of a server between fences in docs/security.md, for users admin, worker and publisher.
+// documented returns the server configuration in docs/security.md, which has the users admin, worker, exclusive and publisher.
 func documented(t *testing.T) string {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/security.md")
@@ -31,13 +31,13 @@ func documented(t *testing.T) string {
 	return conf
 }
 
-// documentedServer is a server with those users and a way to be each of them.
+// documentedServer starts a server with that configuration. The function as connects as one of its users.
 func documentedServer(t *testing.T) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
 	t.Helper()
 	return serverOf(t, documented(t))
 }
 
-// serverOf is documentedServer with a configuration of its own.
+// serverOf is documentedServer with the given configuration text.
 func serverOf(t *testing.T, text string) (s *server.Server, as func(user string) (*nats.Conn, jetstream.JetStream)) {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -64,8 +64,8 @@ func serverOf(t *testing.T, text string) (s *server.Server, as func(user string)
 	}
 }
 
-// TestDocumentedPermissionsAreEnough runs workers as the users that docs/security.md describes. Nothing of theirs is refused, and nothing is
-// left on the disk.
+// TestDocumentedPermissionsAreEnough runs workers as the users that docs/security.md describes. The server refuses nothing, and the workers
+// leave no files.
 func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	t.Parallel()
 	for user, delivery := range map[string]string{"worker": "shared", "exclusive": "exclusive"} {
@@ -86,7 +86,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 			for i := range n {
 				size := 10
 				if i == n/2 {
-					size = 100 << 10 // more than a batch takes: a dead letter
+					size = 100 << 10 // more than a batch holds: a dead letter
 				}
 				if _, err := publisher.Publish(t.Context(), fmt.Sprint("ingest.", i), make([]byte, size)); err != nil {
 					t.Fatal(err)
@@ -115,13 +115,13 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	}
 }
 
-// provision makes what the workers use.
+// provision creates the streams and the consumers of the workers.
 func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	t.Helper()
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"deadletter.>"}}); err != nil {
 		t.Fatal(err)
 	}
-	err := layout.Provision(t.Context(), js, layout.Layout{
+	err := topology.Provision(t.Context(), js, topology.Topology{
 		Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace", ResultStream: "RESULTS", ResultPrefix: "results",
 		DeadLetterPrefix: "deadletter", Exclusive: exclusive, Partitions: 2, AckWait: 30 * time.Second, MaxAckPending: 200000,
 	}, slog.New(slog.DiscardHandler))
@@ -130,8 +130,9 @@ func provision(t *testing.T, js jetstream.JetStream, exclusive bool) {
 	}
 }
 
-// TestDocumentedPermissionsAreNoMore tries what the users may not do, and has check name a permission that is missing.
-func TestDocumentedPermissionsAreNoMore(t *testing.T) {
+// TestDocumentedPermissionsAreTheLeast tries operations that the users are not allowed. It also checks that `worker check` names
+// a missing permission.
+func TestDocumentedPermissionsAreTheLeast(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)
 	_, admin := as("admin")
@@ -152,12 +153,12 @@ func TestDocumentedPermissionsAreNoMore(t *testing.T) {
 		want(t, exitFailed, "error    permissions", `"$JS.API.CONSUMER.INFO.INGEST.other"`, "docs/security.md")
 }
 
-// refusal publishes and returns what the server has against that subject, if anything.
+// refusal publishes on subject and returns the server's error if it refuses the message.
 func refusal(nc *nats.Conn, subject string) error {
 	if err := nc.Publish(subject, nil); err != nil {
 		return err
 	}
-	if err := nc.Flush(); err != nil { // the server's word on the message comes before its answer to this
+	if err := nc.Flush(); err != nil { // the server reports a refusal before it answers the flush
 		return err
 	}
 	if err := nc.LastError(); err != nil && strings.Contains(err.Error(), `"`+subject+`"`) {

@@ -10,11 +10,11 @@ import (
 	"millrace/internal/streams"
 )
 
-// spin is for how long a small batch that is alone on a GPU is asked about: nearly all are back by then (see
+// spin is how long the pipeline polls for a small batch that is alone on a GPU. Nearly all such batches complete in that time (see
 // docs/benchmarks.md, latency).
 const spin = 60 * time.Microsecond
 
-// pipelineConfig is what the worker runs on a device.
+// pipelineConfig returns the configuration of the pipeline on d.
 func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, observer streams.Observer) streams.Config {
 	c := streams.Config{
 		Lanes: cfg.Lanes, BatchBytes: int(cfg.BatchBytes), BatchPayloads: cfg.BatchPayloads,
@@ -24,7 +24,7 @@ func pipelineConfig(cfg *config.Config, d device.Info, ops []operator.Operator, 
 	if d.Kind == "cuda" {
 		c.Schedule = streams.Triple
 	}
-	// With few cores somebody else needs the one that would ask, and a CPU device is its own.
+	// Polling needs a core to itself. With few cores, other goroutines need them all, and a CPU device computes on them.
 	if d.Kind == "cuda" && runtime.GOMAXPROCS(0) >= 4 {
 		c.Spin = spin
 	}

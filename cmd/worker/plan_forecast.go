@@ -13,7 +13,7 @@ import (
 	"millrace/internal/plan"
 )
 
-// printForecasts prints a table for each forecast, and at the end how far the predictions are from the measured.
+// printForecasts prints a table for each forecast, and then the largest error of all predictions.
 func printForecasts(w io.Writer, forecasts []plan.Forecast) error {
 	for _, o := range forecasts {
 		if err := printModel(w, o); err != nil {
@@ -30,12 +30,12 @@ func printForecasts(w io.Writer, forecasts []plan.Forecast) error {
 	return err
 }
 
-const legend = `knee      the least lanes within 2 % of the best pace at that size
-fitted    the model was made with that measured figure; all others it predicts
-busy      share of the time that the bottleneck has work
+const legend = `knee      the fewest lanes within 2 % of the best rate at that size
+fitted    the model is fitted to this measurement; it predicts all others
+busy      the share of the time in which the bottleneck has work
 `
 
-// printModel says what was fitted.
+// printModel prints the fitted model.
 func printModel(w io.Writer, o plan.Forecast) error {
 	name := o.Workload.Device
 	if o.Workload.Name != "" {
@@ -46,13 +46,14 @@ func printModel(w io.Writer, o plan.Forecast) error {
 	}
 	f := o.Fitted
 	_, err := fmt.Fprintf(w, "%s\n\nalone: copy in %s; compute %s; copy out %s\n"+
-		"at once: a copy keeps %.0f %% of its speed beside one the other way, a kernel %.0f %% beside a copy\n"+
-		"latencies: dispatch %s between stages and %s within, completion %s, synchronization %s; host %s a submission\n\n",
+		"at once: a copy keeps %.0f %% of its speed beside a copy in the other direction, a kernel %.0f %% beside a copy\n"+
+		"latencies: dispatch %s between stages and %s within, completion %s, synchronization %s; host %s per submission\n\n",
 		name, costText(f.Stages[0]), costText(f.Stages[1]), costText(f.Stages[2]), 100*f.CopyShare, 100*f.ComputeShare,
 		console.Time(f.Dispatch), console.Time(f.DispatchWithin), console.Time(f.Completion), console.Time(f.Synchronize), console.Time(f.Host))
 	return err
 }
 
+// costText formats a cost: "1 us + bytes / 50 GB/s".
 func costText(c sim.Cost) string {
 	if c.BytesPerSecond == 0 {
 		return console.Time(c.Latency)
@@ -60,13 +61,13 @@ func costText(c sim.Cost) string {
 	return fmt.Sprintf("%s + bytes / %.3g GB/s", console.Time(c.Latency), c.BytesPerSecond/1e9)
 }
 
-// forecastRows is the table of a forecast.
+// forecastRows returns the table of a forecast.
 func forecastRows(o plan.Forecast) [][]string {
-	rows := [][]string{{"batch", "schedule", "lanes", "buffers", "time a batch", "GB/s", "bottleneck", "busy", "measured", "error", ""}}
+	rows := [][]string{{"batch", "schedule", "lanes", "buffers", "time per batch", "GB/s", "bottleneck", "busy", "measured", "error", ""}}
 	for _, p := range o.Predictions {
 		measured, off := "-", "-"
-		if p.Measured > 0 {
-			measured, off = microseconds(p.Measured), percent(p.Error())
+		if p.Error != nil {
+			measured, off = microseconds(p.Measured), percent(*p.Error)
 		}
 		var notes []string
 		if p.Knee {
@@ -77,7 +78,7 @@ func forecastRows(o plan.Forecast) [][]string {
 		}
 		rows = append(rows, []string{
 			config.Size(p.Bytes).String(), p.Schedule, fmt.Sprint(p.Lanes), fmt.Sprint(p.Buffers), microseconds(p.Seconds),
-			fmt.Sprintf("%.2f", p.BytesPerSecond()/1e9), p.Bottleneck, fmt.Sprintf("%.0f %%", 100*p.Busy), measured, off,
+			fmt.Sprintf("%.2f", p.BytesPerSecond/1e9), p.Bottleneck, fmt.Sprintf("%.0f %%", 100*p.Busy), measured, off,
 			strings.Join(notes, ", "),
 		})
 	}
@@ -95,7 +96,7 @@ func percent(share float64) string {
 	return "0.0 %"
 }
 
-// foot says what was assumed.
+// foot lists the assumptions of the model.
 func foot(o plan.Forecast) string {
 	text := ""
 	for _, a := range o.Fitted.Assumptions {
@@ -104,18 +105,18 @@ func foot(o plan.Forecast) string {
 	return text
 }
 
-// largest is the verdict over all forecasts.
+// largest returns a line with the largest error of all predictions.
 func largest(forecasts []plan.Forecast) string {
 	var worst plan.Prediction
 	found := false
 	for _, o := range forecasts {
 		p, some := o.Worst()
-		if some && (!found || math.Abs(p.Error()) > math.Abs(worst.Error())) {
+		if some && (!found || math.Abs(*p.Error) > math.Abs(*worst.Error)) {
 			worst, found = p, true
 		}
 	}
 	if !found {
-		return "\nThe file has no measured pace to compare with.\n"
+		return "\nThe file has no measured rate to compare with.\n"
 	}
-	return fmt.Sprintf("\nLargest error: %s (%s batches, %s, %d lanes)\n", percent(worst.Error()), config.Size(worst.Bytes), worst.Schedule, worst.Lanes)
+	return fmt.Sprintf("\nLargest error: %s (%s batches, %s, %d lanes)\n", percent(*worst.Error), config.Size(worst.Bytes), worst.Schedule, worst.Lanes)
 }

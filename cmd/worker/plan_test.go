@@ -11,7 +11,7 @@ import (
 	benchreport "millrace/internal/bench/report"
 )
 
-func TestPlanInTheClassicForm(t *testing.T) {
+func TestPlanShowsSlotsWithoutAndWithOverlap(t *testing.T) {
 	r := call(t, nil, "plan", "--batches", "4")
 	r.want(t, exitDone, "t=0: copy_in(batch 1)\n", "Total: 12 time units\n",
 		"t=2: copy_in(batch 3) | compute(batch 2) | copy_out(batch 1)\n", "Total: 6 time units\n")
@@ -19,11 +19,11 @@ func TestPlanInTheClassicForm(t *testing.T) {
 		t.Errorf("the plan does not end with the speedup:\n%s%s", r.out, r.errors)
 	}
 	if plain := call(t, nil, "plan"); plain.out != r.out {
-		t.Errorf("without flags the plan is another:\n%s", plain.out)
+		t.Errorf("without flags the plan differs:\n%s", plain.out)
 	}
 }
 
-func TestPlansOfOtherShapes(t *testing.T) {
+func TestPlanWithFlags(t *testing.T) {
 	call(t, nil, "plan", "--stages", "2,3,1", "--batches", "3").want(t, exitDone, "Total: 18 time units", "Total: 12 time units", "Speedup: 1.50x")
 	call(t, nil, "plan", "--lanes", "1").want(t, exitDone, "Pipelined, 1 lane", "Speedup: 1.00x")
 	call(t, nil, "plan", "--model", "chunks", "--chunks", "4").want(t, exitDone, "Total: 3 T\n", "Total: 1.5 T\n", "Speedup: 2.00x")
@@ -48,15 +48,15 @@ func TestBadUsageOfPlan(t *testing.T) {
 		{"--batches 0", "0 batches: take 1 to 1000"},
 		{"--batches many", "batches"},
 		{"--lanes -1", "-1 lanes"},
-		{"--stages 1,2", "take three numbers"},
-		{"--stages 1,x,2", `"x" is no number`},
+		{"--stages 1,2", "give three numbers"},
+		{"--stages 1,x,2", `"x" is not a number`},
 		{"--stages 1,0,2", "compute takes 0 units"},
-		{"--model rows", "take batches or chunks"},
-		{"--chunks 3", "--chunks is for --model chunks alone"},
-		{"--model chunks --batches 3", "it has --chunks"},
+		{"--model rows", "use batches or chunks"},
+		{"--chunks 3", "--chunks is only for --model chunks"},
+		{"--model chunks --batches 3", "use --chunks"},
 		{"--model chunks --chunks 0", "0 chunks: take 1 to 1000"},
-		{"--bytes 1MiB", "--bytes is for --fit alone"},
-		{"--host 1us", "--host is for --fit alone"},
+		{"--bytes 1MiB", "--bytes is only for --fit"},
+		{"--host 1us", "--host is only for --fit"},
 		{"--fit x --host -1us", "--host is -1µs"},
 		{"--fit x --batches 3", "--batches is not for --fit"},
 		{"--fit x --bytes 1MB", `--bytes has "1MB"`},
@@ -69,7 +69,7 @@ func TestBadUsageOfPlan(t *testing.T) {
 	}
 }
 
-// planReport writes a report of one operator, measured at one batch size: stages of 100 us, serially and on 4 lanes.
+// planReport writes a report of one operator at one batch size, with stages of 100 us, and returns its path.
 func planReport(t *testing.T) string {
 	t.Helper()
 	of := func(seconds float64) benchreport.Spread {
@@ -123,12 +123,12 @@ func TestPlanFromAReport(t *testing.T) {
 	}
 	for _, p := range forecasts[0].Predictions {
 		if measured := p.Lanes < 3 || p.Lanes == 8; measured != (p.Error != nil) || p.Seconds < 99e-6 {
-			t.Errorf("prediction %+v: an error is told where a row was measured, and no batch takes less than a stage", p)
+			t.Errorf("prediction %+v: want an error where a row was measured, and at least the time of one stage", p)
 		}
 	}
 }
 
-func TestPlanFromFilesThatCannotBeUsed(t *testing.T) {
+func TestPlanRefusesUnusableFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	call(t, nil, "plan", "--fit", file).want(t, exitFailed, file, "no such file")
 	for text, want := range map[string]string{

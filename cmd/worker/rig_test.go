@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// patience bounds how long a test waits for the worker.
+// patience limits how long a test waits for the worker.
 const patience = time.Minute
 
-// binary is the worker, built once for all tests.
+// binary is the path of the worker, which is built once for all tests.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// environment is that of a shell without any variables of Millrace or OpenTelemetry, on the host device, plus env.
+// environment returns this process's environment without the variables of Millrace and OpenTelemetry, with the host device, and with env.
 func environment(env ...string) []string {
 	var clean []string
 	for _, e := range os.Environ() {
@@ -54,13 +54,13 @@ func environment(env ...string) []string {
 	return append(clean, env...)
 }
 
-// result is how a worker ended.
+// result is the exit code and the output of a worker.
 type result struct {
 	code        int
 	out, errors string
 }
 
-// call runs the worker to its end.
+// call runs the worker until it ends.
 func call(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	cmd := exec.Command(binary, args...)
@@ -77,7 +77,7 @@ func call(t *testing.T, env []string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// want checks an exit code and that the output holds every one of texts.
+// want checks the exit code, and that the output contains each of texts.
 func (r result) want(t *testing.T, code int, texts ...string) {
 	t.Helper()
 	if r.code != code {
@@ -85,7 +85,7 @@ func (r result) want(t *testing.T, code int, texts ...string) {
 	}
 	for _, text := range texts {
 		if !strings.Contains(r.out+r.errors, text) {
-			t.Errorf("the output does not say %q", text)
+			t.Errorf("the output lacks %q", text)
 		}
 	}
 	if t.Failed() {
@@ -93,7 +93,7 @@ func (r result) want(t *testing.T, code int, texts ...string) {
 	}
 }
 
-// process is a worker at work.
+// process is a running worker.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -103,7 +103,7 @@ type process struct {
 	done  chan struct{} // closed once the process has ended
 }
 
-// start starts the worker and collects what it says.
+// start starts the worker and collects its output.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	return startBinary(t, binary, env, args...)
@@ -127,7 +127,7 @@ func startBinary(t *testing.T, binary string, env []string, args ...string) *pro
 	}
 	go p.collect(r)
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // it has ended already in most tests
+		_ = p.cmd.Process.Kill() // in most tests it has already ended
 		p.ended()
 		if t.Failed() {
 			t.Log(p.text())
@@ -136,6 +136,7 @@ func startBinary(t *testing.T, binary string, env []string, args ...string) *pro
 	return p
 }
 
+// collect reads the output until the worker ends.
 func (p *process) collect(r io.ReadCloser) {
 	scanner := bufio.NewScanner(r)
 	for scanner.Scan() {
@@ -148,17 +149,18 @@ func (p *process) collect(r io.ReadCloser) {
 		}
 	}
 	_ = r.Close()
-	_ = p.cmd.Wait() // the exit status says it
+	_ = p.cmd.Wait() // ProcessState has the result
 	close(p.done)
 }
 
+// text returns the output so far.
 func (p *process) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.lines, "\n")
 }
 
-// await returns once the worker has said text.
+// await waits until the output contains text.
 func (p *process) await(text string) {
 	p.t.Helper()
 	deadline := time.After(patience)
@@ -167,16 +169,16 @@ func (p *process) await(text string) {
 		case <-p.more:
 		case <-p.done:
 			if !strings.Contains(p.text(), text) {
-				p.t.Fatalf("the worker ended (%v) before it said %q", p.cmd.ProcessState, text)
+				p.t.Fatalf("the worker ended (%v) before it printed %q", p.cmd.ProcessState, text)
 			}
 			return
 		case <-deadline:
-			p.t.Fatalf("the worker did not say %q within %v", text, patience)
+			p.t.Fatalf("the worker did not print %q within %v", text, patience)
 		}
 	}
 }
 
-// terminate asks the worker to stop and returns its exit status.
+// terminate sends SIGTERM and returns the exit status.
 func (p *process) terminate() int {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -188,7 +190,7 @@ func (p *process) terminate() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// ended waits for the end of the process.
+// ended waits for the end of the process. It reports whether the process ended within patience.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -198,13 +200,13 @@ func (p *process) ended() bool {
 	}
 }
 
-// freeAddr is an address on this machine where nothing listens.
+// freeAddr returns an address of this machine on which nothing listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }() // nothing was ever accepted
+	defer func() { _ = l.Close() }() // it accepted no connection
 	return l.Addr().String()
 }

@@ -7,17 +7,20 @@ import (
 	"os"
 	"time"
 
+	"millrace/internal/config"
 	"millrace/internal/console"
 )
 
+// runWorker implements `worker run`.
 func runWorker(ctx context.Context, args []string) (err error) {
-	f := flags("run", "Pulls payloads from the input stream, computes, and publishes the results, until it is told to stop\n"+
-		"(SIGTERM, Ctrl-C, or SIGHUP when its terminal closes: it finishes what it has; a second signal ends it at once).")
-	progress := f.Bool("progress", false, "print a line a second on what it does")
+	f := flags("run", "Pulls payloads from the input stream, computes, and publishes the results until it is told to stop\n"+
+		"(SIGTERM, Ctrl-C, or SIGHUP when its terminal closes). It then finishes the payloads that it holds. A second\n"+
+		"signal ends it at once.")
+	progress := f.Bool("progress", false, "print a line of progress every second")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	cfg, err := loadConfig(someServer)
+	cfg, err := config.Load(someServer)
 	if err != nil {
 		return err
 	}
@@ -26,9 +29,9 @@ func runWorker(ctx context.Context, args []string) (err error) {
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
-	p := newPlant(cfg, log)
-	defer func() { err = errors.Join(err, p.close()) }()
-	if err := p.start(ctx, embeddedAddr, cfg.DataDir); err != nil {
+	a := newApp(cfg, log)
+	defer func() { err = errors.Join(err, a.close()) }()
+	if err := a.start(ctx, embeddedAddr, cfg.DataDir); err != nil {
 		if ctx.Err() != nil {
 			log.Info("stopped before the work began")
 			return nil
@@ -36,56 +39,39 @@ func runWorker(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	if *progress {
-		defer p.showProgress()()
+		defer a.showProgress()()
 	}
 	log.Info("working", "stream", cfg.Stream, "consumer", cfg.Consumer, "results", cfg.ResultStream)
-	err = p.run(ctx)
+	err = a.run(ctx)
 	if err == nil {
-		log.Info("stopped; everything in hand was finished or given back")
+		log.Info("stopped: every payload was finished or given back")
 	}
 	return err
 }
 
-// start puts everything in place, in the order in which parts need each other.
-func (p *plant) start(ctx context.Context, addr, dir string) error {
-	if err := p.openTracing(ctx); err != nil {
-		return err
-	}
-	if err := p.openPipelines(); err != nil {
-		return err
-	}
-	if err := p.startServer(addr, dir); err != nil {
-		return err
-	}
-	if err := p.connect(ctx); err != nil {
-		return err
-	}
-	return p.serve()
-}
-
-// run works until ctx is done and the drain is over, or something ends it.
-func (p *plant) run(ctx context.Context) error {
-	p.health.Started()
+// run runs the worker until it has drained after ctx is done, or until an error ends it.
+func (a *app) run(ctx context.Context) error {
+	a.health.Started()
 	context.AfterFunc(ctx, func() {
 		now := time.Now()
-		p.draining.Store(&now)
-		p.health.Draining()
-		p.log.Info("stopping: finishing what is in hand", "timeout", p.cfg.DrainTimeout.String())
+		a.draining.Store(&now)
+		a.health.Draining()
+		a.log.Info("stopping: finishing the payloads in flight", "timeout", a.cfg.DrainTimeout.String())
 	})
-	return p.runToEnd(ctx)
+	return a.runToEnd(ctx)
 }
 
-// showProgress prints a line a second until stop is called.
-func (p *plant) showProgress() (stop func()) {
+// showProgress prints a line of progress every second until stop is called.
+func (a *app) showProgress() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		before, at := p.meter.Read(), time.Now()
+		before, at := a.meter.Read(), time.Now()
 		for {
 			select {
 			case now := <-tick.C:
-				reading := p.meter.Read()
+				reading := a.meter.Read()
 				_, _ = fmt.Fprintln(os.Stderr, console.Line(before, reading, now.Sub(at)))
 				before, at = reading, now
 			case <-done:

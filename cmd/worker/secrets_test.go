@@ -16,22 +16,22 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Secrets that tests plant. Each is found if any part of the worker says it.
+// Secrets that the tests use. No output of the worker may contain them.
 const (
 	plantedUser     = "planted-user"
 	plantedPassword = "planted-password,with/marks"
 	plantedToken    = "planted-token"
-	plantedBearer   = "planted-bearer" // for the collector of spans
+	plantedBearer   = "planted-bearer" // the token for the collector of spans
 )
 
-// debugPages is everything that is served beside the timeline page, but what would record for as long as it is asked to.
+// debugPages lists every debug page, except those that record for some time before they answer.
 var debugPages = []string{
 	"", "timeline", "timeline?after=0", "trace?seconds=60", "debug/pprof/", "debug/pprof/cmdline", "debug/pprof/symbol",
 	"debug/pprof/goroutine?debug=2", "debug/pprof/heap?debug=1", "debug/pprof/allocs?debug=1", "debug/pprof/threadcreate?debug=1",
 	"debug/pprof/block?debug=1", "debug/pprof/mutex?debug=1", "debug/pprof/heap", "debug/pprof/goroutine",
 }
 
-// guarded is a server with JetStream that lets in whom o names, and a client of its own to fill it.
+// guarded starts a server with JetStream that accepts the users in o.
 func guarded(t *testing.T, o server.Options) (s *server.Server) {
 	t.Helper()
 	o.Host, o.Port, o.NoLog, o.NoSigs, o.JetStream, o.StoreDir = "127.0.0.1", server.RANDOM_PORT, true, true, true, t.TempDir()
@@ -47,7 +47,7 @@ func guarded(t *testing.T, o server.Options) (s *server.Server) {
 	return s
 }
 
-// userCredentials is a credentials file and the secrets in it.
+// userCredentials returns the text of a credentials file, and the secrets in it.
 func userCredentials(t *testing.T, expires time.Time) (text, seed, token string) {
 	t.Helper()
 	account, err := nkeys.CreateAccount()
@@ -67,6 +67,7 @@ func userCredentials(t *testing.T, expires time.Time) (text, seed, token string)
 	return string(file), seed, token
 }
 
+// newUser returns the keys of a new user.
 func newUser(t *testing.T) (public, seed string) {
 	t.Helper()
 	key, err := nkeys.CreateUser()
@@ -84,6 +85,7 @@ func newUser(t *testing.T) (public, seed string) {
 	return public, string(bytes.Clone(secret))
 }
 
+// secretFile writes text to a file and returns its path.
 func secretFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "secret")
@@ -93,8 +95,8 @@ func secretFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestSecretsStayInside runs a worker with each kind of secret, has the server go away under it, and looks for the secret
-// in everything that it says and serves.
+// TestSecretsStayInside runs a worker with each kind of secret, stops its server, and searches everything that the worker prints and
+// serves for the secret.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	public, seed := newUser(t)
@@ -103,7 +105,7 @@ func TestSecretsStayInside(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		server  server.Options
-		at      string // the beginning of the address
+		at      string // the start of the address
 		file    string
 		env     string // the variable that names the file
 		login   nats.Option
@@ -115,7 +117,7 @@ func TestSecretsStayInside(t *testing.T) {
 			login: nats.Token(plantedToken), secrets: []string{plantedToken}},
 		{name: "seed", server: server.Options{Nkeys: []*server.NkeyUser{{Nkey: public}}}, at: "nats://", file: seed, env: "MILLRACE_NATS_NKEY",
 			login: nats.Nkey(public, func(nonce []byte) ([]byte, error) { return signed(seed, nonce) }), secrets: []string{seed}},
-		{name: "credentials", at: "nats://", file: creds, env: "MILLRACE_NATS_CREDS", // a server without users takes any
+		{name: "credentials", at: "nats://", file: creds, env: "MILLRACE_NATS_CREDS", // a server without users accepts any
 			login: nats.Name("filler"), secrets: []string{credsSeed, token}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -128,15 +130,15 @@ func TestSecretsStayInside(t *testing.T) {
 			if c.file != "" {
 				env = append(env, c.env+"="+secretFile(t, c.file))
 			}
-			said := work(t, s, env, c.login)
-			for _, command := range []string{"config", "check", "version", "run"} { // the server is gone by now
+			printed := work(t, s, env, c.login)
+			for _, command := range []string{"config", "check", "version", "run"} { // the server has stopped
 				r := call(t, env, command)
-				said["worker "+command] = r.out + r.errors
+				printed["worker "+command] = r.out + r.errors
 			}
-			for where, text := range said {
+			for where, text := range printed {
 				for _, secret := range append(c.secrets, plantedBearer) {
 					if strings.Contains(text, secret) {
-						t.Errorf("%s says %q", where, secret)
+						t.Errorf("%s contains %q", where, secret)
 					}
 				}
 			}
@@ -144,6 +146,7 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 }
 
+// signed signs nonce with the seed of a user.
 func signed(seed string, nonce []byte) ([]byte, error) {
 	key, err := nkeys.FromSeed([]byte(seed))
 	if err != nil {
@@ -152,7 +155,7 @@ func signed(seed string, nonce []byte) ([]byte, error) {
 	return key.Sign(nonce)
 }
 
-// work runs a worker over some payloads until its server goes away, and returns what it said and served, by where.
+// work runs a worker on some payloads until its server stops. It returns everything that the worker printed and served, by source.
 func work(t *testing.T, s *server.Server, env []string, login nats.Option) map[string]string {
 	t.Helper()
 	p := start(t, env)
@@ -173,25 +176,25 @@ func work(t *testing.T, s *server.Server, env []string, login nats.Option) map[s
 	}
 	public, debug := address(t, p, "serving metrics and health"), address(t, p, "serving debug pages")
 	awaitBody(t, public+"metrics", `millrace_messages_total{outcome="published"} 20`)
-	said := map[string]string{}
+	printed := map[string]string{}
 	for _, page := range []string{"metrics", "healthz", "readyz"} {
-		said["/"+page] = body(t, public+page)
+		printed["/"+page] = body(t, public+page)
 	}
 	for _, page := range debugPages {
-		said["debug /"+page] = body(t, debug+page)
+		printed["debug /"+page] = body(t, debug+page)
 	}
 	check := call(t, env, "check")
 	check.want(t, exitDone)
-	said["worker check, connected"] = check.out + check.errors
+	printed["worker check, connected"] = check.out + check.errors
 	s.Shutdown()
 	s.WaitForShutdown()
 	p.await("not connected to NATS, trying again")
-	said["/readyz without a server"] = body(t, public+"readyz")
+	printed["/readyz without a server"] = body(t, public+"readyz")
 	p.await("spans cannot be exported")
 	p.terminate()
-	said["the log"] = p.text()
-	if !strings.Contains(said["the log"], `"level":"DEBUG"`) && !strings.Contains(said["the log"], `"level":"WARN"`) {
-		t.Error("the log has too little to look at")
+	printed["the log"] = p.text()
+	if !strings.Contains(printed["the log"], `"level":"DEBUG"`) && !strings.Contains(printed["the log"], `"level":"WARN"`) {
+		t.Error("the log has no line of level DEBUG or WARN")
 	}
-	return said
+	return printed
 }

@@ -7,9 +7,10 @@ import (
 	"syscall"
 )
 
-// untilAsked is done once a signal asks the process to stop: SIGTERM, SIGINT (Ctrl-C), or SIGHUP, which comes when the terminal
-// closes. A second signal ends the process at once. A process that was started with SIGHUP ignored, by nohup, goes on ignoring it.
-func untilAsked() context.Context {
+// untilSignal returns a context that ends when a signal asks the process to stop: SIGTERM, SIGINT (Ctrl-C), or SIGHUP, which a
+// closing terminal sends. A second signal ends the process at once. If the process was started with SIGHUP ignored, as nohup does,
+// it keeps ignoring SIGHUP.
+func untilSignal() context.Context {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)
@@ -19,8 +20,8 @@ func untilAsked() context.Context {
 	return ctx
 }
 
-// outliveReaders has the process go on when nobody reads its output any more: what a terminal piped it into may end before it.
-// By default the first line to such a pipe ends a Go program, in the middle of a drain.
+// outliveReaders keeps the process running when the reader of its output ends first, as a program behind a pipe may. By default,
+// SIGPIPE ends a Go program at its first write to such a pipe, even in the middle of a drain.
 func outliveReaders() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // never received from: the write fails, and that is all
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nothing receives: the write returns an error
 }

@@ -19,7 +19,7 @@ import (
 	"millrace/internal/device"
 )
 
-// TestExitCodes: supervisors and scripts go by the numbers, so they stand here once more.
+// TestExitCodes states the numbers, because supervisors and scripts depend on them.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	lost := fmt.Errorf("device host: %w", device.ErrLost)
@@ -37,16 +37,16 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// hangUps has the programs that a test starts take SIGHUP, also where the test itself was started with it ignored, by nohup: a
-// signal that is caught is none that a program inherits as ignored.
+// hangUps makes programs that a test starts receive SIGHUP, even under nohup. A program inherits an ignored signal as ignored,
+// but not a signal that the test catches.
 func hangUps(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
 }
 
-// TestClosedTerminalDrains ends a worker as a terminal does that closes: SIGHUP, and nobody reads what it says any more. It
-// finishes what it has, as after SIGTERM: nothing is left unacknowledged, and nothing is given back.
+// TestClosedTerminalDrains ends a worker as a closing terminal does: with SIGHUP, and without a reader of its output. The worker drains
+// as after SIGTERM: it acknowledges every input and gives none back.
 func TestClosedTerminalDrains(t *testing.T) {
 	t.Parallel()
 	hangUps(t)
@@ -82,15 +82,15 @@ func TestClosedTerminalDrains(t *testing.T) {
 	info := c.CachedInfo()
 	results := streamMessages(t, js, "RESULTS")
 	if settled := info.Delivered.Consumer - uint64(info.NumAckPending); results != settled || results == n {
-		t.Errorf("%d of %d results are stored and %d inputs settled, want as many, and it was to be stopped in the middle", results, n, settled)
+		t.Errorf("%d of %d results are stored and %d inputs settled, want the same number, and fewer than all", results, n, settled)
 	}
 	if given, _, err := back.Pending(); err != nil || given > 0 {
 		t.Errorf("%d inputs were given back (%v)", given, err)
 	}
 }
 
-// TestNohupIsKept: a worker that was started with SIGHUP ignored outlives its terminal.
-func TestNohupIsKept(t *testing.T) {
+// TestNohupKeepsTheWorkerRunning checks that a worker that starts with SIGHUP ignored outlives its terminal.
+func TestNohupKeepsTheWorkerRunning(t *testing.T) {
 	t.Parallel()
 	s, as := documentedServer(t)
 	_, js := as("admin")
@@ -109,7 +109,7 @@ func TestNohupIsKept(t *testing.T) {
 	}
 }
 
-// TestDemoAndBenchEndOnSIGHUP as they do on Ctrl-C: by themselves, with what they made taken away.
+// TestDemoAndBenchEndOnSIGHUP checks that both commands end with status 1, as on Ctrl-C, and remove their files.
 func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	t.Parallel()
 	hangUps(t)
@@ -131,7 +131,7 @@ func TestDemoAndBenchEndOnSIGHUP(t *testing.T) {
 	}
 }
 
-// piped is a worker whose output goes to a pipe that may be closed.
+// piped is a worker whose output goes to a pipe that the test may close.
 type piped struct {
 	cmd  *exec.Cmd
 	out  io.ReadCloser
@@ -139,7 +139,7 @@ type piped struct {
 	temp string
 }
 
-// startPiped starts the worker with a command line, behind a prefix, and with those variables.
+// startPiped starts the worker with the arguments in args and the variables in env. prefix is a command that runs the worker, or nil.
 func startPiped(t *testing.T, prefix []string, args string, env ...string) *piped {
 	t.Helper()
 	line := append(append(append([]string{}, prefix...), binary), strings.Fields(args)...)
@@ -154,13 +154,13 @@ func startPiped(t *testing.T, prefix []string, args string, env ...string) *pipe
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = w.cmd.Process.Kill() // it has ended in most tests
-		_ = w.out.Close()        // likewise
+		_ = w.cmd.Process.Kill() // in most tests it has ended
+		_ = w.out.Close()        // a test may have closed it
 	})
 	return w
 }
 
-// await reads until the worker says text.
+// await reads until a line of the output contains text.
 func (w *piped) await(t *testing.T, text string) {
 	t.Helper()
 	timer := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
@@ -171,30 +171,31 @@ func (w *piped) await(t *testing.T, text string) {
 			return
 		}
 		if err != nil {
-			t.Fatalf("the worker did not say %q: %v", text, err)
+			t.Fatalf("the worker did not print %q: %v", text, err)
 		}
 	}
 }
 
-// signal sends a signal and returns how the process ended.
+// signal sends a signal, waits for the end of the process, and returns its status.
 func (w *piped) signal(t *testing.T, s os.Signal) syscall.WaitStatus {
 	t.Helper()
 	if err := w.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = io.Copy(io.Discard, w.read) }() // or it would wait for a reader; an end that is closed gives nothing
+	go func() { _, _ = io.Copy(io.Discard, w.read) }() // without a reader the worker would block
 	timer := time.AfterFunc(patience, func() { _ = w.cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = w.cmd.Wait() // its status says it
+	_ = w.cmd.Wait() // ProcessState has the result
 	return w.cmd.ProcessState.Sys().(syscall.WaitStatus)
 }
 
+// awaitResults waits until n results are stored.
 func awaitResults(t *testing.T, js jetstream.JetStream, n uint64) {
 	t.Helper()
 	awaitState(t, fmt.Sprintf("%d results are stored", n), func() bool { return streamMessages(t, js, "RESULTS") == n })
 }
 
-// awaitState returns once a state holds that nothing announces.
+// awaitState polls until holds returns true.
 func awaitState(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline, tick := time.After(patience), time.NewTicker(20*time.Millisecond)
@@ -203,7 +204,7 @@ func awaitState(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("after %v still not: %s", patience, what)
+			t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }

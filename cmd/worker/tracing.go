@@ -8,53 +8,53 @@ import (
 	"millrace/internal/tracing"
 )
 
-// Bounds on how long the last spans may take to reach the collector when the worker ends.
+// Limits on how long a worker that ends waits for the collector to receive the last spans.
 const (
 	mostFlush  = 5 * time.Second
-	leastFlush = time.Second // also where the drain has used up its time
+	leastFlush = time.Second // even if the drain has used up its timeout
 )
 
-// openTracing starts the export of spans if the environment asks for it. It closes last, after the last batch.
-func (p *plant) openTracing(ctx context.Context) error {
+// openTracing starts the export of spans if the environment asks for it. The export closes last, after the last batch.
+func (a *app) openTracing(ctx context.Context) error {
 	t, err := tracing.Open(ctx, tracing.Names{
-		Version: version, Stream: p.cfg.Stream, Consumer: p.cfg.Consumer, ResultStream: p.cfg.ResultStream,
-	}, p.log)
+		Version: version, Stream: a.cfg.Stream, Consumer: a.cfg.Consumer, ResultStream: a.cfg.ResultStream,
+	}, a.log)
 	if err != nil {
 		return usageError{err}
 	}
 	if t == nil {
 		return nil
 	}
-	p.tracer = t
-	p.log.Info("exporting a span a batch", "to", t.String())
-	p.onClose(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), p.flushTime(time.Now()))
+	a.tracer = t
+	a.log.Info("exporting one span per batch", "to", t.String())
+	a.onClose(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), a.flushTime(time.Now()))
 		defer cancel()
 		if err := t.Close(ctx); err != nil {
-			p.log.Warn("the last spans were not exported", "error", err)
+			a.log.Warn("the last spans were not exported", "error", err)
 		}
 		return nil
 	})
 	return nil
 }
 
-// flushTime is what the drain has left for the last spans.
-func (p *plant) flushTime(now time.Time) time.Duration {
-	began := p.draining.Load()
+// flushTime returns how much of the drain timeout is left for the last spans.
+func (a *app) flushTime(now time.Time) time.Duration {
+	began := a.draining.Load()
 	if began == nil {
 		return mostFlush
 	}
-	return min(max(p.cfg.DrainTimeout-now.Sub(*began), leastFlush), mostFlush)
+	return min(max(a.cfg.DrainTimeout-now.Sub(*began), leastFlush), mostFlush)
 }
 
-// checkTracing says where spans would go.
+// checkTracing reports where the worker would export spans to.
 func checkTracing() finding.Finding {
 	where, err := tracing.Wanted()
 	switch {
 	case err != nil:
-		return finding.Finding{Level: finding.Error, What: "traces", Found: err.Error(), Advice: "or unset the OTEL_ variables to have none"}
+		return finding.Finding{Level: finding.Error, What: "traces", Found: err.Error(), Advice: "correct the variable, or unset the OTEL_ variables to export no spans"}
 	case where == "":
 		return finding.Finding{What: "traces", Found: "OTEL_EXPORTER_OTLP_ENDPOINT is not set: no spans"}
 	}
-	return finding.Finding{What: "traces", Found: "a span a batch would go to " + where}
+	return finding.Finding{What: "traces", Found: "the worker would export one span per batch to " + where}
 }

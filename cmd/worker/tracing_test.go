@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collecting is a collector of spans.
+// collecting is an HTTP handler that collects spans, like an OpenTelemetry collector.
 type collecting struct {
 	mu    sync.Mutex
 	spans []*otlp.Span
@@ -39,7 +39,7 @@ func (c *collecting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// publishTraced stores n payloads, each with a context of its own.
+// publishTraced publishes n payloads, each with its own trace context.
 func publishTraced(t *testing.T, js jetstream.JetStream, n int) {
 	t.Helper()
 	for i := range n {
@@ -50,8 +50,8 @@ func publishTraced(t *testing.T, js jetstream.JetStream, n int) {
 	}
 }
 
-// TestSpansOfARun ends a worker right after its work: every payload is linked from the span of the batch that it was in, and the
-// last spans are exported before the process is gone.
+// TestSpansOfARun ends a worker right after its work. It checks that the span of each batch links to its payloads, and that the worker
+// exports the last spans before it ends.
 func TestSpansOfARun(t *testing.T) {
 	t.Parallel()
 	c := &collecting{}
@@ -78,16 +78,16 @@ func TestSpansOfARun(t *testing.T) {
 			linked[strings.TrimLeft(hex.EncodeToString(l.GetTraceId()), "0")] = true
 		}
 	}
-	aBatch := 5 // itself, fill, compute, publish, settle: a CPU has nothing to copy
-	if standIn {
-		aBatch += 2
+	perBatch := 5 // the batch, fill, compute, publish, settle; a CPU copies nothing
+	if emulateGPU {
+		perBatch += 2
 	}
-	if len(linked) != n || len(c.spans) != aBatch*batches {
-		t.Errorf("%d payloads are linked from %d spans of %d batches, want %d from %d a batch", len(linked), len(c.spans), batches, n, aBatch)
+	if len(linked) != n || len(c.spans) != perBatch*batches {
+		t.Errorf("links to %d payloads in %d spans of %d batches, want links to %d and %d spans per batch", len(linked), len(c.spans), batches, n, perBatch)
 	}
 }
 
-// TestWithoutACollector: the work goes on, and that there is none is said once.
+// TestWithoutACollector checks that the worker works without its collector, and logs once that it is missing.
 func TestWithoutACollector(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -95,7 +95,7 @@ func TestWithoutACollector(t *testing.T) {
 	endpoint := "http://" + freeAddr(t)
 	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c", "MILLRACE_LOG_FORMAT=json",
 		"MILLRACE_HTTP_ADDR=127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_BSP_SCHEDULE_DELAY=1",
-		"OTEL_EXPORTER_OTLP_TIMEOUT=50"}) // milliseconds, as all of them
+		"OTEL_EXPORTER_OTLP_TIMEOUT=50"}) // in milliseconds
 	p.await(`"msg":"working"`)
 	const n = 300
 	publishTraced(t, js, n)
@@ -104,8 +104,8 @@ func TestWithoutACollector(t *testing.T) {
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)
 	}
-	if said := strings.Count(p.text(), "spans cannot be exported"); said != 1 || strings.Count(p.text(), endpoint) > 2 {
-		t.Errorf("it is said %d times, want once", said)
+	if lines := strings.Count(p.text(), "spans cannot be exported"); lines != 1 || strings.Count(p.text(), endpoint) > 2 {
+		t.Errorf("logged %d times, want once", lines)
 	}
 	if got := streamMessages(t, js, "RESULTS"); got != n {
 		t.Errorf("%d results, want %d", got, n)
@@ -118,5 +118,5 @@ func TestBadTracingSettings(t *testing.T) {
 	call(t, env).want(t, exitUsage, "OTEL_EXPORTER_OTLP_ENDPOINT is no address of a collector")
 	call(t, env, "check").want(t, exitFailed, "error    traces")
 	call(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4317", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, "check").
-		want(t, exitDone, "ok       traces: a span a batch would go to http://collector:4317 (grpc)")
+		want(t, exitDone, "ok       traces: the worker would export one span per batch to http://collector:4317 (grpc)")
 }

@@ -8,18 +8,20 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/device/cuda"
 	"millrace/internal/ingest/embedded"
 	"millrace/internal/telemetry"
 )
 
-// Set by the linker (see the Makefile); a plain go build leaves them to what Go knows of the module.
+// The linker sets these (see the Makefile). After a plain go build, build reads them from the module information.
 var (
 	version = ""
 	commit  = ""
 )
 
+// build returns the version of this program.
 func build() telemetry.Build {
 	b := telemetry.Build{Version: version, Commit: commit, GoVersion: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
@@ -42,8 +44,9 @@ func build() telemetry.Build {
 	return b
 }
 
+// runVersion implements `worker version`.
 func runVersion(_ context.Context, args []string) error {
-	if err := parse(flags("version", "Says which versions are at work: of the worker, its kernel library, CUDA and the driver."), args); err != nil {
+	if err := parse(flags("version", "Prints the versions of the worker, its kernel library, CUDA and the driver."), args); err != nil {
 		return err
 	}
 	b := build()
@@ -54,15 +57,15 @@ func runVersion(_ context.Context, args []string) error {
 		return err
 	}
 	if missing != nil {
-		fmt.Printf("\nno kernel library, so the CPU computes: %v\n", missing)
+		fmt.Printf("\nno kernel library, so the worker computes on the CPU: %v\n", missing)
 	}
 	return nil
 }
 
-// libraryRows say what the kernel library is, or why there is none. A worker without one is whole: it
-// computes on the CPU.
+// libraryRows returns the versions of the kernel library, CUDA and the driver. missing is the reason if there is no library. A
+// worker without one computes on the CPU.
 func libraryRows() (rows [][]string, missing error) {
-	cfg, _ := loadConfig() // a bad configuration does not keep anybody from reading a version
+	cfg, _ := config.Load() // worker version works with a wrong configuration too
 	v, err := cuda.LibraryVersions(cfg.Kernels)
 	if err != nil {
 		return [][]string{{"kernel library", "none"}}, err

@@ -41,7 +41,7 @@ func TestDemoVerifiesEveryPayload(t *testing.T) {
 			bars[e.Category]++
 		}
 	}
-	for _, stage := range []string{"copy_in", "compute", "copy_out"} { // a CPU needs no copies, and a demo shows them
+	for _, stage := range []string{"copy_in", "compute", "copy_out"} { // the demo copies on a CPU too
 		if bars[stage] == 0 {
 			t.Errorf("the timeline has no batch in stage %s, only %v", stage, bars)
 		}
@@ -62,7 +62,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-func TestRunWorksUntilItIsToldToStop(t *testing.T) {
+func TestRunWorksUntilSIGTERM(t *testing.T) {
 	s := serve(t)
 	js := client(t, s)
 	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=127.0.0.1:0",
@@ -81,11 +81,11 @@ func TestRunWorksUntilItIsToldToStop(t *testing.T) {
 	}
 	for _, path := range []string{"healthz", "readyz"} {
 		if body := body(t, public+path); body != "ok\n" {
-			t.Errorf("/%s says %q", path, body)
+			t.Errorf("/%s returns %q", path, body)
 		}
 	}
 	if body := body(t, address(t, p, "serving debug pages")+"trace?seconds=60"); !strings.Contains(body, `"cat":"compute"`) {
-		t.Errorf("/trace shows no batch that was computed: %.300s", body)
+		t.Errorf("/trace has no batch in stage compute: %.300s", body)
 	}
 	if code := p.terminate(); code != exitDone {
 		t.Errorf("exit status %d after SIGTERM, want 0", code)
@@ -95,10 +95,10 @@ func TestRunWorksUntilItIsToldToStop(t *testing.T) {
 	}
 }
 
-func TestRunWithoutServerStartsOne(t *testing.T) {
+func TestRunStartsTheEmbeddedServer(t *testing.T) {
 	l, err := net.Listen("tcp", embeddedAddr)
 	if err != nil {
-		t.Skipf("SKIPPED: %s IS TAKEN, AND THE WORKER'S OWN SERVER LISTENS THERE: %v", embeddedAddr, err)
+		t.Skipf("SKIPPED: %s IS IN USE, AND THE EMBEDDED SERVER LISTENS THERE: %v", embeddedAddr, err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestRunWithoutServerStartsOne(t *testing.T) {
 	p.await(`"msg":"working"`)
 	for _, want := range []string{"embedded NATS server", "nats://127.0.0.1:4222", "created stream", "INGEST", "RESULTS"} {
 		if !strings.Contains(p.text(), want) {
-			t.Errorf("it does not say %q", want)
+			t.Errorf("the output lacks %q", want)
 		}
 	}
 	if code := p.terminate(); code != exitDone {
@@ -115,16 +115,17 @@ func TestRunWithoutServerStartsOne(t *testing.T) {
 	}
 }
 
-// address is the one that a log line names.
+// address returns the address in the log line with that message.
 func address(t *testing.T, p *process, message string) string {
 	t.Helper()
 	m := regexp.MustCompile(`"msg":"` + message + `","address":"([^"]+)"`).FindStringSubmatch(p.text())
 	if m == nil {
-		t.Fatalf("no line %q with an address", message)
+		t.Fatalf("no log line %q with an address", message)
 	}
 	return m[1]
 }
 
+// grep returns the lines of text that contain what.
 func grep(text, what string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -135,14 +136,14 @@ func grep(text, what string) string {
 	return strings.Join(lines, "")
 }
 
-// body is what a page says, whatever its status.
+// body returns the body of a page, whatever its status.
 func body(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = resp.Body.Close() }() // the body has been read
+	defer func() { _ = resp.Body.Close() }() // the body is read
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +151,7 @@ func body(t *testing.T, url string) string {
 	return string(text)
 }
 
-// awaitBody returns once a page holds a text.
+// awaitBody polls a page until it contains text.
 func awaitBody(t *testing.T, url, text string) {
 	t.Helper()
 	deadline, tick := time.After(patience), time.NewTicker(20*time.Millisecond)
@@ -159,7 +160,7 @@ func awaitBody(t *testing.T, url, text string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s does not hold %q within %v", url, text, patience)
+			t.Fatalf("%s does not contain %q within %v", url, text, patience)
 		}
 	}
 }

@@ -31,40 +31,37 @@ func TestCommittedIsCurrent(t *testing.T) {
 	}
 }
 
-// inGrafana are what Grafana puts in before it asks Prometheus.
+// inGrafana replaces the variables that Grafana replaces before it queries Prometheus.
 var inGrafana = strings.NewReplacer(
 	"$__rate_interval", "5m", "$__range", "1h", "$namespace", ".*", "$pod", ".*", "$device", ".*",
 )
 
-// queries are all that the dashboard asks Prometheus, with the title of who asks.
+// queries returns all queries of the dashboard, by the title of their panel.
 func queries(t *testing.T) map[string][]string {
 	t.Helper()
-	d := build()
 	all := map[string][]string{}
-	for _, p := range d.Panels {
+	for _, p := range panels() {
 		for _, target := range p.Targets {
 			all[p.Title] = append(all[p.Title], inGrafana.Replace(target.Expr))
 		}
 	}
 	values := regexp.MustCompile(`^label_values\((.+), \w+\)$`)
-	for _, v := range d.Templating.List {
-		if v.Type != "query" {
+	for _, v := range variables() {
+		if v["type"] != "query" {
 			continue
 		}
-		m := values.FindStringSubmatch(v.Definition)
+		m := values.FindStringSubmatch(v["definition"].(string))
 		if m == nil {
-			t.Fatalf("variable %s: %q is not of the form label_values(SELECTOR, LABEL)", v.Name, v.Definition)
+			t.Fatalf("variable %s: %q is not of the form label_values(SELECTOR, LABEL)", v["name"], v["definition"])
 		}
-		all["variable "+v.Name] = []string{inGrafana.Replace(m[1])}
+		all["variable "+v["name"].(string)] = []string{inGrafana.Replace(m[1])}
 	}
-	for _, a := range d.Annotations.List {
-		a := a.(map[string]any)
-		all["annotation "+a["name"].(string)] = []string{inGrafana.Replace(a["expr"].(string))}
-	}
+	starts := restartsOfWorkers()
+	all["annotation "+starts["name"].(string)] = []string{inGrafana.Replace(starts["expr"].(string))}
 	return all
 }
 
-// ruleNames finds the rules' names: those of recording rules, or of alerts.
+// ruleNames returns the names of the rules: of recording rules, or of alerts.
 func ruleNames(t *testing.T, kind string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
@@ -100,7 +97,8 @@ func TestQueriesAskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// indirect are metrics that no panel names. A recording rule on the dashboard has those that are not told why.
+// indirect lists metrics that no panel uses directly, with the reason. Without a reason, a recording rule on the
+// dashboard uses them.
 var indirect = map[string]string{
 	"millrace_batches_total":         "the histograms of batches count them too",
 	"millrace_batch_limit_payloads":  "",
@@ -143,8 +141,7 @@ func TestEveryMetricIsOnTheDashboard(t *testing.T) {
 func TestPanels(t *testing.T) {
 	var linked []string
 	ids, titles := map[int]bool{}, map[string]bool{}
-	d := build()
-	for _, p := range d.Panels {
+	for _, p := range panels() {
 		if ids[p.ID] || titles[p.Title] {
 			t.Errorf("%s: a second panel of that title or number", p.Title)
 		}
@@ -158,7 +155,7 @@ func TestPanels(t *testing.T) {
 		if len(p.Targets) == 0 {
 			t.Errorf("%s asks nothing", p.Title)
 		}
-		if unit := p.FieldConfig.Defaults.Unit; unit == "" && p.Type != "table" && p.Type != "heatmap" {
+		if unit := p.FieldConfig.Defaults["unit"]; unit == nil && p.Type != "table" && p.Type != "heatmap" {
 			t.Errorf("%s has no unit", p.Title)
 		}
 		for _, q := range p.Targets {
@@ -167,7 +164,7 @@ func TestPanels(t *testing.T) {
 			}
 		}
 		for _, l := range p.Links {
-			linked = append(linked, strings.TrimSuffix(strings.TrimPrefix(l.URL, "${runbooks}/"), ".md"))
+			linked = append(linked, strings.TrimSuffix(strings.TrimPrefix(l["url"].(string), "${runbooks}/"), ".md"))
 		}
 	}
 	alerts := ruleNames(t, "alert")
@@ -183,10 +180,10 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// TestPanelsDoNotOverlap looks at each square of the grid.
+// TestPanelsDoNotOverlap checks each square of the grid.
 func TestPanelsDoNotOverlap(t *testing.T) {
 	taken := map[[2]int]string{}
-	for _, p := range build().Panels {
+	for _, p := range panels() {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" {
@@ -198,11 +195,11 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestWayIsInOrder holds the first row to a payload's way.
+// TestWayIsInOrder checks that the first row follows a payload's path.
 func TestWayIsInOrder(t *testing.T) {
 	var titles []string
 	x := -1
-	for _, p := range build().Panels[1:9] {
+	for _, p := range panels()[1:9] {
 		if p.GridPos.X <= x {
 			t.Errorf("%s is not right of what comes before it", p.Title)
 		}

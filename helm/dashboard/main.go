@@ -2,8 +2,8 @@
 //
 //	go run ./dashboard > millrace/files/dashboard.json
 //
-// A dashboard's JSON is 2000 lines in which nobody finds a panel. Here each row is a function, and each panel a title,
-// what it shows, a unit and queries.
+// A dashboard's JSON has thousands of lines in which panels are hard to find. Here each row is a function, and each panel
+// consists of a title, a description, a unit and queries. Start reading with rows.go.
 package main
 
 import (
@@ -23,82 +23,83 @@ func main() {
 // write writes the dashboard as JSON.
 func write(to io.Writer) error {
 	e := json.NewEncoder(to)
-	e.SetEscapeHTML(false) // the queries are for people to read
+	e.SetEscapeHTML(false) // keep the queries readable
 	e.SetIndent("", "  ")
 	return e.Encode(build())
 }
 
-// build puts the dashboard together.
-func build() dashboard {
-	d := dashboard{
-		UID: "millrace", Title: "Millrace", Tags: []string{"millrace", "gpu", "nats"},
-		Description:   "Workers that feed GPUs from NATS: a payload's way from left to right, then each part of it.",
-		SchemaVersion: schemaVersion, Version: 1, Editable: true, GraphTooltip: 1, Refresh: "30s", Timezone: "browser",
-		Time: timeRange{From: "now-1h", To: "now"},
-		Links: []pageLink{{
-			link: link{Title: "Runbooks", URL: "${runbooks}/README.md", TargetBlank: true},
-			Type: "link", Icon: "doc", Tooltip: "What each alert means, and what to do", Tags: []string{},
+// build returns the complete dashboard.
+func build() object {
+	return object{
+		"uid": "millrace", "title": "Millrace", "tags": []string{"millrace", "gpu", "nats"},
+		"description":   "Workers that feed GPUs from NATS: a payload's way from left to right, then each part of it.",
+		"schemaVersion": schemaVersion, "version": 1, "editable": true, "refresh": "30s", "timezone": "browser",
+		"graphTooltip": 1, // one crosshair in all panels
+		"time":         object{"from": "now-1h", "to": "now"},
+		"links": []object{{
+			"title": "Runbooks", "url": "${runbooks}/README.md", "targetBlank": true, "type": "link", "icon": "doc", "tags": []string{},
+			"tooltip": "What each alert means, and what to do", "asDropdown": false, "includeVars": false, "keepTime": false,
 		}},
-		Templating:  templating{List: variables()},
-		Annotations: listOf{List: []any{restartsOfWorkers()}},
+		"templating":  object{"list": variables()},
+		"annotations": object{"list": []object{restartsOfWorkers()}},
+		"panels":      panels(),
 	}
-	for _, r := range rows() {
-		d.add(r)
-	}
-	return d
 }
 
-// width is that of Grafana's grid.
+// width is the width of Grafana's grid.
 const width = 24
 
-// add appends a row's heading and its panels, from left to right, in as many lines as they need.
-func (d *dashboard) add(r row) {
-	y := 0
-	for _, p := range d.Panels {
-		y = max(y, p.GridPos.Y+p.GridPos.H)
-	}
-	open := false
-	heading := &panel{ID: len(d.Panels) + 1, Type: "row", Title: r.title, Collapsed: &open, GridPos: grid{H: 1, W: width, Y: y}}
-	d.Panels = append(d.Panels, heading)
-	x := 0
-	y++
-	for _, p := range r.panels {
-		if x+p.GridPos.W > width {
-			x, y = 0, y+p.GridPos.H
+// panels returns the headings of all rows, each followed by the row's panels, from left to right, in as many lines as
+// necessary.
+func panels() (all []*panel) {
+	open, y := false, 0
+	for _, r := range rows() {
+		all = append(all, &panel{ID: len(all) + 1, Type: "row", Title: r.title, Collapsed: &open, GridPos: grid{H: 1, W: width, Y: y}})
+		x, height := 0, 0
+		y++
+		for _, p := range r.panels {
+			if x+p.GridPos.W > width {
+				x, y, height = 0, y+p.GridPos.H, 0
+			}
+			p.ID, p.GridPos.X, p.GridPos.Y = len(all)+1, x, y
+			x, height = x+p.GridPos.W, max(height, p.GridPos.H)
+			all = append(all, p)
 		}
-		p.ID, p.GridPos.X, p.GridPos.Y = len(d.Panels)+1, x, y
-		x += p.GridPos.W
-		d.Panels = append(d.Panels, p)
+		y += height
 	}
+	return all
 }
 
-// variables are what a reader can choose: the data source, whose workers, and which device.
-func variables() []variable {
-	list := []variable{
-		{Name: "datasource", Label: "Prometheus", Type: "datasource", Query: "prometheus", Options: []any{}},
-	}
+// variables returns the settings that a reader can choose: the data source, the workers, and the device.
+func variables() []object {
+	const pages = "docs/runbooks"
+	list := []object{{
+		"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
+		"current": object{}, "options": []any{}, "hide": 0,
+	}}
 	for _, v := range []struct{ name, label, query string }{
 		{"namespace", "Namespace", `label_values(millrace_build_info, namespace)`},
 		{"pod", "Pod", `label_values(millrace_build_info{namespace=~"$namespace"}, pod)`},
 		{"device", "Device", `label_values(millrace_device_busy_seconds_total{namespace=~"$namespace",pod=~"$pod"}, device)`},
 	} {
-		list = append(list, variable{
-			Name: v.name, Label: v.label, Type: "query", Definition: v.query, Datasource: prometheus,
-			Query:   map[string]any{"query": v.query, "refId": "variable-" + v.name},
-			Refresh: 2, Sort: 1, Multi: true, IncludeAll: true, AllValue: ".*", // without Kubernetes there is no pod
-			Current: choice{Selected: true, Text: []string{"All"}, Value: []string{"$__all"}}, Options: []any{},
+		list = append(list, object{
+			"name": v.name, "label": v.label, "type": "query", "definition": v.query, "datasource": prometheus,
+			"query":   object{"query": v.query, "refId": "variable-" + v.name},
+			"refresh": 2,                                          // updated when the time range changes
+			"sort":    1,                                          // by name
+			"multi":   true, "includeAll": true, "allValue": ".*", // without Kubernetes there is no pod
+			"current": object{"selected": true, "text": []string{"All"}, "value": []string{"$__all"}}, "options": []any{}, "hide": 0,
 		})
 	}
-	const pages = "docs/runbooks"
-	return append(list, variable{
-		Name: "runbooks", Label: "Runbooks at", Type: "textbox", Query: pages,
-		Current: choice{Selected: true, Text: pages, Value: pages}, Options: []any{},
+	return append(list, object{
+		"name": "runbooks", "label": "Runbooks at", "type": "textbox", "query": pages,
+		"current": object{"selected": true, "text": pages, "value": pages}, "options": []any{}, "hide": 0,
 	})
 }
 
-// restartsOfWorkers marks in every graph when a worker was started.
-func restartsOfWorkers() any {
-	return map[string]any{
+// restartsOfWorkers adds a mark to every graph at each start of a worker.
+func restartsOfWorkers() object {
+	return object{
 		"name": "Starts of workers", "enable": true, "hide": false, "iconColor": "purple", "datasource": prometheus,
 		"expr": `changes(process_start_time_seconds{` + worker + `}[2m]) > 0 and on (instance, job) millrace_build_info{` + worker + `}`,
 		"step": "60s", "titleFormat": "started", "textFormat": "{{pod}} {{instance}}",

@@ -1,102 +1,27 @@
 package main
 
-// The part of Grafana's classic dashboard model that is used here. Field by field it is what Grafana itself would export.
+// This file has the part of Grafana's classic dashboard model with fields that differ from panel to panel. The constant
+// part is an object, as Grafana exports it.
 
-// schemaVersion is that of Grafana 12.2 to 12.4; older ones read it, later ones migrate it.
+// object is a JSON object.
+type object = map[string]any
+
+// schemaVersion is the version of Grafana 12.2 to 12.4. Older versions can read it, and later ones migrate it.
 const schemaVersion = 42
 
-type dashboard struct {
-	UID           string     `json:"uid"`
-	Title         string     `json:"title"`
-	Description   string     `json:"description"`
-	Tags          []string   `json:"tags"`
-	SchemaVersion int        `json:"schemaVersion"`
-	Version       int        `json:"version"`
-	Editable      bool       `json:"editable"`
-	GraphTooltip  int        `json:"graphTooltip"` // 1: one crosshair in all panels
-	Refresh       string     `json:"refresh"`
-	Timezone      string     `json:"timezone"`
-	Time          timeRange  `json:"time"`
-	Links         []pageLink `json:"links"`
-	Templating    templating `json:"templating"`
-	Annotations   listOf     `json:"annotations"`
-	Panels        []*panel   `json:"panels"`
-}
-
-type timeRange struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-}
-
-type listOf struct {
-	List []any `json:"list"`
-}
-
-type templating struct {
-	List []variable `json:"list"`
-}
-
-type variable struct {
-	Name       string  `json:"name"`
-	Label      string  `json:"label"`
-	Type       string  `json:"type"`
-	Query      any     `json:"query"`
-	Definition string  `json:"definition,omitempty"`
-	Datasource *source `json:"datasource,omitempty"`
-	Refresh    int     `json:"refresh,omitempty"` // 2: when the time range changes
-	Sort       int     `json:"sort,omitempty"`    // 1: by name
-	IncludeAll bool    `json:"includeAll,omitempty"`
-	AllValue   string  `json:"allValue,omitempty"`
-	Multi      bool    `json:"multi,omitempty"`
-	Current    choice  `json:"current"`
-	Options    []any   `json:"options"`
-	Hide       int     `json:"hide"`
-}
-
-type choice struct {
-	Selected bool `json:"selected,omitempty"`
-	Text     any  `json:"text,omitempty"`
-	Value    any  `json:"value,omitempty"`
-}
-
-type source struct {
-	Type string `json:"type"`
-	UID  string `json:"uid"`
-}
-
-// link is one of a panel or of a value.
-type link struct {
-	Title       string `json:"title"`
-	URL         string `json:"url"`
-	TargetBlank bool   `json:"targetBlank"`
-}
-
-// pageLink is one of the whole dashboard.
-type pageLink struct {
-	link
-	Type        string   `json:"type"`
-	Icon        string   `json:"icon"`
-	Tooltip     string   `json:"tooltip"`
-	Tags        []string `json:"tags"`
-	AsDropdown  bool     `json:"asDropdown"`
-	IncludeVars bool     `json:"includeVars"`
-	KeepTime    bool     `json:"keepTime"`
-}
-
 type panel struct {
-	ID              int              `json:"id"`
-	Type            string           `json:"type"`
-	Title           string           `json:"title"`
-	Description     string           `json:"description,omitempty"`
-	GridPos         grid             `json:"gridPos"`
-	Datasource      *source          `json:"datasource,omitempty"`
-	Links           []link           `json:"links,omitempty"`
-	FieldConfig     *fieldConfig     `json:"fieldConfig,omitempty"`
-	Options         map[string]any   `json:"options,omitempty"`
-	Targets         []target         `json:"targets,omitempty"`
-	Transformations []transformation `json:"transformations,omitempty"`
-	Collapsed       *bool            `json:"collapsed,omitempty"`
-	Panels          []*panel         `json:"panels,omitempty"`
+	ID              int          `json:"id"`
+	Type            string       `json:"type"`
+	Title           string       `json:"title"`
+	Description     string       `json:"description,omitempty"`
+	GridPos         grid         `json:"gridPos"`
+	Datasource      object       `json:"datasource,omitempty"`
+	Links           []object     `json:"links,omitempty"`
+	FieldConfig     *fieldConfig `json:"fieldConfig,omitempty"`
+	Options         object       `json:"options,omitempty"`
+	Targets         []target     `json:"targets,omitempty"`
+	Transformations []object     `json:"transformations,omitempty"`
+	Collapsed       *bool        `json:"collapsed,omitempty"`
 }
 
 type grid struct {
@@ -107,45 +32,20 @@ type grid struct {
 }
 
 type target struct {
-	RefID        string  `json:"refId"`
-	Datasource   *source `json:"datasource"`
-	EditorMode   string  `json:"editorMode"`
-	Expr         string  `json:"expr"`
-	LegendFormat string  `json:"legendFormat"`
-	Format       string  `json:"format,omitempty"`
-	Instant      bool    `json:"instant,omitempty"`
-	Range        bool    `json:"range"`
+	RefID        string `json:"refId"`
+	Datasource   object `json:"datasource"`
+	EditorMode   string `json:"editorMode"`
+	Expr         string `json:"expr"`
+	LegendFormat string `json:"legendFormat"`
+	Format       string `json:"format,omitempty"`
+	Instant      bool   `json:"instant,omitempty"`
+	Range        bool   `json:"range"`
 }
 
 type fieldConfig struct {
-	Defaults  defaults `json:"defaults"`
-	Overrides []any    `json:"overrides"`
+	Defaults  object `json:"defaults"`
+	Overrides []any  `json:"overrides"`
 }
 
-type defaults struct {
-	Unit       string         `json:"unit,omitempty"`
-	Min        *float64       `json:"min,omitempty"`
-	Max        *float64       `json:"max,omitempty"`
-	Decimals   *int           `json:"decimals,omitempty"`
-	Color      map[string]any `json:"color,omitempty"`
-	Custom     map[string]any `json:"custom,omitempty"`
-	Thresholds *thresholds    `json:"thresholds,omitempty"`
-	Links      []link         `json:"links,omitempty"`
-	Mappings   []any          `json:"mappings,omitempty"`
-}
-
-type thresholds struct {
-	Mode  string `json:"mode"`
-	Steps []step `json:"steps"`
-}
-
-// step begins at Value, which is nil for the first one.
-type step struct {
-	Color string   `json:"color"`
-	Value *float64 `json:"value"`
-}
-
-type transformation struct {
-	ID      string         `json:"id"`
-	Options map[string]any `json:"options"`
-}
+// link returns a link that opens in a new tab.
+func link(title, url string) object { return object{"title": title, "url": url, "targetBlank": true} }

@@ -8,20 +8,20 @@ type row struct {
 	panels []*panel
 }
 
-// Which workers, and which device of theirs, a reader has chosen.
+// Label selectors for the workers and the devices that the reader has selected.
 const (
 	worker = `namespace=~"$namespace",pod=~"$pod"`
 	chosen = worker + `,device=~"$device"`
 )
 
-// rate is the increase of a counter a second, of what is chosen.
+// rate returns the expression for the increase of a counter per second.
 func rate(counter, selector string) string {
 	return fmt.Sprintf("rate(%s{%s}[$__rate_interval])", counter, selector)
 }
 
 func rows() []row {
 	return []row{
-		{"A payload's way, from left to right", way()},
+		{"A payload's path, from left to right", way()},
 		{"What is wrong now", wrong()},
 		{"In and out", throughput()},
 		{"Overlap", overlap()},
@@ -33,13 +33,13 @@ func rows() []row {
 	}
 }
 
-// way is the story of the worker in eight figures. What is slow is where it stops being green.
+// way returns one figure for each step of a payload's path. A step that is not green is slow.
 func way() []*panel {
 	return []*panel{
 		stat("1 Backlog", "Messages that wait in the stream for the consumer.", "short").
 			ask(query{`max(millrace_consumer_pending{` + worker + `})`, "waiting"}).
 			runbook("MillraceBacklogGrowingLanesIdle", "MillraceBacklogGrowingLanesFull"),
-		stat("2 Fetch", "Bytes of settled payloads a second: what comes in and is done with.", "binBps").
+		stat("2 Fetch", "Bytes of settled payloads per second.", "binBps").
 			ask(query{`sum(` + rate("millrace_payload_bytes_total", worker+`,direction="in"`) + `)`, "in"}).
 			runbook("MillraceNoProgress"),
 		stat("3 Batch", "How full batches are, in bytes or in payloads, whichever is nearer to its limit.", "percentunit").
@@ -51,47 +51,47 @@ func way() []*panel {
 		stat("7 Publish", "How long 99 of 100 batches take until their results are stored.", "s").
 			ask(query{`max(device_stage:millrace_stage_seconds:p99_rate5m{` + chosen + `,stage="publish"})`, "p99"}).
 			steps(above(1, "orange")).runbook("MillracePublishSlow"),
-		stat("8 Settle", "What is left of AckWait for all but the worst twentieth of messages.", "percentunit").
+		stat("8 Settle", "Share of AckWait that is left for 95 % of messages.", "percentunit").
 			ask(query{`min(pod:millrace_ack_headroom:p05_ratio_rate5m{` + worker + `})`, "left"}).
 			steps(below(0.2, "orange")).runbook("MillraceAckHeadroomLow"),
 	}
 }
 
-// engine is the step of one engine: the share of time that it is busy, of the busiest device.
+// engine returns the step for one engine: its busy share on the busiest device.
 func engine(title, name string) *panel {
 	return stat(title, "Share of time in which this engine is busy, on the busiest device. The one nearest to 100 % is the bottleneck.", "percentunit").
 		ask(query{`max(engine:millrace_engine_busy:ratio_rate5m{` + chosen + `,engine="` + name + `"})`, "busy"}).
 		runbook("MillraceOverlapLow")
 }
 
-// wrong is the alerts that fire, and the state of devices.
+// wrong returns panels with the firing alerts and the state of the devices.
 func wrong() []*panel {
-	alerts := newPanel("table", "Alerts that fire", "From the rules of the same chart. A name leads to its runbook.", "", 12, 5)
+	alerts := newPanel("table", "Firing alerts", "From the rules of the same chart. A name links to its runbook.", "", 12, 5)
 	alerts.ask(query{`sum by (alertname, severity, namespace, pod) (ALERTS{alertname=~"Millrace.+",alertstate="firing"})`, ""})
 	alerts.Targets[0].Format, alerts.Targets[0].Instant, alerts.Targets[0].Range = "table", true, false
-	alerts.Transformations = []transformation{{"organize", map[string]any{"excludeByName": map[string]bool{"Time": true, "Value": true}}}}
-	alerts.FieldConfig.Defaults.Links = []link{{Title: "Runbook", URL: "${runbooks}/${__data.fields.alertname}.md", TargetBlank: true}}
-	alerts.Options = map[string]any{"showHeader": true, "cellHeight": "sm"}
+	alerts.Transformations = []object{{"id": "organize", "options": object{"excludeByName": object{"Time": true, "Value": true}}}}
+	alerts.FieldConfig.Defaults["links"] = []object{link("Runbook", "${runbooks}/${__data.fields.alertname}.md")}
+	alerts.Options = object{"showHeader": true, "cellHeight": "sm"}
 
 	return []*panel{
 		alerts,
 		stat("On the CPU", "Workers that found no GPU and compute on the CPU.", "short").
 			ask(query{`sum(millrace_device_fallback{` + worker + `})`, "workers"}).
 			steps(above(1, "orange")).runbook("MillraceDeviceFallback"),
-		stat("Lost devices", "Restarts of the last hour whose exit code says that the device was lost.", "short").
+		stat("Lost devices", "Restarts in the last hour with the exit code for a lost device.", "short").
 			ask(query{`sum(increase(kube_pod_container_status_restarts_total{` + worker + `}[1h])` +
 				` and on (namespace, pod, container) kube_pod_container_status_last_terminated_exitcode{` + worker + `} == 70` +
 				` and on (namespace, pod) millrace_build_info) or vector(0)`, "restarts"}).
 			steps(above(0.5, "red")).runbook("MillraceDeviceLost", "MillraceRestartsDeviceLost"),
-		stat("In hand", "Batches that are being filled, computed or settled.", "short").
+		stat("In flight", "Batches that are being filled, computed or settled.", "short").
 			ask(query{`sum(millrace_in_hand_batches{` + worker + `})`, "batches"}).runbook("MillraceNoProgress"),
-		stat("Stalled", "Consumers that have messages and deliver none, as the worker that sees most of them counts.", "short").
+		stat("Stalled", "Consumers that have messages but deliver none, according to the worker that sees most of them.", "short").
 			ask(query{`max(millrace_consumer_stalled{` + worker + `})`, "consumers"}).
 			steps(above(1, "orange")).runbook("MillraceConsumerStalled"),
-		stat("Partitions begun anew", "In the last 10 minutes, because something was wrong.", "short").
+		stat("Restarted partitions", "In the last 10 minutes, because of errors.", "short").
 			ask(query{`sum(increase(millrace_partition_restarts_total{` + worker + `}[10m]))`, "restarts"}).
 			steps(above(20, "orange")).runbook("MillracePartitionRestarts"),
-		stat("Workers", "Workers that answer.", "short").
+		stat("Workers", "Workers that respond to scrapes.", "short").
 			ask(query{`sum(up{` + worker + `} and on (instance, job) millrace_build_info)`, "up"}).
 			steps(below(1, "red")).runbook("MillraceWorkerDown"),
 	}
@@ -99,32 +99,32 @@ func wrong() []*panel {
 
 func throughput() []*panel {
 	return []*panel{
-		graph("Backlog", "Messages that wait in the stream. Each worker sees the whole, so this is the largest, not the sum.", "short", 8).
+		graph("Backlog", "Messages that wait in the stream. Each worker sees all of them, so this is the maximum, not the sum.", "short", 8).
 			ask(query{`max by (namespace, job) (millrace_consumer_pending{` + worker + `})`, "{{namespace}} {{job}}"}).
 			runbook("MillraceBacklogGrowingLanesIdle", "MillraceBacklogGrowingLanesFull"),
-		graph("Messages a second, by what became of them", "", "mps", 8).stacked().
+		graph("Messages per second, by outcome", "", "mps", 8).stacked().
 			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker) + `)`, "{{outcome}}"}).
 			runbook("MillraceDeadLetters"),
-		graph("Bytes a second", "Of settled payloads, and of the results published for them.", "binBps", 8).
+		graph("Bytes per second", "Of settled payloads, and of the results published for them.", "binBps", 8).
 			ask(query{`sum by (direction) (` + rate("millrace_payload_bytes_total", worker) + `)`, "{{direction}}"}),
-		graph("Partitions", "With exclusive delivery: how many each worker has to itself.", "short", 8).stacked().
+		graph("Partitions", "With exclusive delivery: how many each worker owns.", "short", 8).stacked().
 			ask(query{`millrace_partitions_owned{` + worker + `}`, "{{pod}}"}),
 	}
 }
 
 func overlap() []*panel {
 	return []*panel{
-		share("Overlap achieved", "How much of the time that overlap can hide was hidden: 0 where engines take turns, 100 % where the device is busy no longer than its busiest engine.", 8).
+		share("Overlap achieved", "Share of the time that overlap can hide which was hidden: 0 if engines take turns, 100 % if the device is busy no longer than its busiest engine.", 8).
 			line(below(0.5, "orange")).
 			ask(query{`device:millrace_overlap_achieved:ratio_rate5m{` + chosen + `}`, "{{pod}} {{device}}"}).
 			runbook("MillraceOverlapLow"),
-		share("Overlap, of busy time", "Of the time in which any engine is busy: the share in which two or more are.", 8).
+		share("Overlap, of busy time", "Share of the busy time in which two or more engines are busy.", 8).
 			ask(query{`device:millrace_overlap:ratio_rate5m{` + chosen + `}`, "{{pod}} {{device}}"}),
 		share("Device busy", "Share of time in which any engine is busy.", 8).
 			ask(query{`device:millrace_device_busy:ratio_rate5m{` + chosen + `}`, "{{pod}} {{device}}"}),
 		share("Engines busy", "The engine that is nearest to 100 % is the bottleneck. If none is near, the device waits for work.", 12).
 			ask(query{`engine:millrace_engine_busy:ratio_rate5m{` + chosen + `}`, "{{engine}} {{pod}} {{device}}"}),
-		graph("Lanes", "What lanes do: nothing, filling a batch, or having one on the device.", "short", 12).stacked().
+		graph("Lanes", "Lanes by state: idle, filling a batch, or with a batch on the device.", "short", 12).stacked().
 			ask(query{`sum by (state) (millrace_lanes{` + chosen + `})`, "{{state}}"}).
 			runbook("MillraceBacklogGrowingLanesIdle", "MillraceBacklogGrowingLanesFull"),
 	}
@@ -134,12 +134,12 @@ func times() []*panel {
 	return []*panel{
 		heat("Latency of payloads", "From a payload's receipt to the stored result.", 12).
 			buckets(`sum by (le) (increase(millrace_payload_latency_seconds_bucket{` + worker + `}[$__rate_interval]))`),
-		heat("Publishing a batch", "From computed results to the server's word that they are stored.", 12).
+		heat("Publishing a batch", "From computed results to the server's confirmation that they are stored.", 12).
 			buckets(`sum by (le) (increase(millrace_stage_seconds_bucket{` + chosen + `,stage="publish"}[$__rate_interval]))`).
 			runbook("MillracePublishSlow"),
-		graph("Stages of a batch, half of them", "Time that half of all batches take no longer than, by stage.", "s", 12).
+		graph("Stages of a batch, median", "Time within which half of all batches finish each stage.", "s", 12).
 			ask(query{`max by (stage) (device_stage:millrace_stage_seconds:p50_rate5m{` + chosen + `})`, "{{stage}}"}),
-		graph("Stages of a batch, 99 of 100", "Time that 99 of 100 batches take no longer than, by stage.", "s", 12).
+		graph("Stages of a batch, 99th percentile", "Time within which 99 of 100 batches finish each stage.", "s", 12).
 			ask(query{`max by (stage) (device_stage:millrace_stage_seconds:p99_rate5m{` + chosen + `})`, "{{stage}}"}),
 	}
 }
@@ -149,7 +149,7 @@ func batches() []*panel {
 		share("Batch fill", "In bytes or in payloads, whichever is nearer to its limit.", 8).line(below(0.1, "orange")).
 			ask(query{`device:millrace_batch_fill:ratio_rate5m{` + chosen + `}`, "{{pod}} {{device}}"}).
 			runbook("MillraceBatchFillLow"),
-		graph("Why batches close", "By bytes or count they were full; by linger their oldest payload had waited long enough, or nothing more came.", "ops", 8).stacked().
+		graph("Why batches close", "bytes and count: the batch was full. linger: its oldest payload had waited long enough, or no more payloads arrived.", "ops", 8).stacked().
 			ask(query{`sum by (reason) (` + rate("millrace_batch_close_total", chosen) + `)`, "{{reason}}"}),
 		graph("Size of a batch", "", "bytes", 8).
 			ask(query{`sum by (pod, device) (` + rate("millrace_batch_bytes_sum", chosen) + `) / sum by (pod, device) (` +
@@ -159,60 +159,60 @@ func batches() []*panel {
 
 func memory() []*panel {
 	return []*panel{
-		graph("Scratch pool", "Device memory of the pool: in use, taken from the device, the most ever in use, and the limit.", "bytes", 8).
+		graph("Scratch pool", "Device memory of the pool: in use, taken from the device, the maximum in use, and the limit.", "bytes", 8).
 			ask(
 				query{`sum by (pod, device, state) (millrace_scratch_pool_bytes{` + chosen + `})`, "{{state}} {{pod}} {{device}}"},
 				query{`sum by (pod, device) (millrace_scratch_limit_bytes{` + chosen + `})`, "limit {{pod}} {{device}}"},
 			).runbook("MillraceScratchPoolNearCap"),
-		share("Scratch in use, of the limit", "The most of five minutes.", 8).line(above(0.9, "orange")).
+		share("Scratch in use, of the limit", "Maximum over five minutes.", 8).line(above(0.9, "orange")).
 			ask(query{`device:millrace_scratch_used:ratio_max5m{` + chosen + `}`, "{{pod}} {{device}}"}).
 			runbook("MillraceScratchPoolNearCap"),
-		graph("Scratch allocations a second", "Those that were refused wait for another batch to end.", "ops", 8).
+		graph("Scratch allocations per second", "Refused allocations wait until another batch ends.", "ops", 8).
 			ask(
 				query{`sum by (pod, device) (` + rate("millrace_scratch_allocations_total", chosen) + `)`, "given {{pod}} {{device}}"},
 				query{`sum by (pod, device) (` + rate("millrace_scratch_allocation_failures_total", chosen) + `)`, "refused {{pod}} {{device}}"},
 			),
-		graph("Host memory of batches", "Pinned, or pageable where it could not be pinned: on a GPU copies of that are slow and do not overlap.", "bytes", 12).
+		graph("Host memory of batches", "Pinned, or pageable if it could not be pinned: on a GPU, copies of pageable memory are slow and do not overlap.", "bytes", 12).
 			ask(
 				query{`sum by (pod, device) (millrace_pinned_bytes{` + chosen + `})`, "pinned {{pod}} {{device}}"},
 				query{`sum by (pod, device) (millrace_pageable_bytes{` + chosen + `})`, "pageable {{pod}} {{device}}"},
 			),
-		graph("Memory of the process", "All of it, pinned memory included.", "bytes", 12).
+		graph("Memory of the process", "All of it, including pinned memory.", "bytes", 12).
 			ask(query{`process_resident_memory_bytes{` + worker + `} and on (instance, job) millrace_build_info`, "{{pod}} {{instance}}"}),
-		graph("Memory for payloads in hand", "Payloads, their results and what belongs to them: what is set aside, and what there is for it.", "bytes", 12).
+		graph("Memory for payloads in flight", "Payloads, their results and related data: the reserved amount and the limit.", "bytes", 12).
 			ask(query{`sum by (pod, state) (millrace_memory_budget_bytes{` + worker + `})`, "{{state}} {{pod}}"}),
-		graph("Waits for memory a second", "How often the next payload had to wait until another was settled.", "ops", 12).
+		graph("Waits for memory per second", "How often a payload had to wait until another one was settled.", "ops", 12).
 			ask(query{`sum by (pod) (` + rate("millrace_memory_budget_waits_total", worker) + `)`, "{{pod}}"}),
 	}
 }
 
 func delivery() []*panel {
 	return []*panel{
-		graph("Ack headroom", "What is left of AckWait for all but the worst twentieth of messages.", "percentunit", 8).line(below(0.2, "orange")).
+		graph("Ack headroom", "Share of AckWait that is left for 95 % of messages.", "percentunit", 8).line(below(0.2, "orange")).
 			ask(query{`pod:millrace_ack_headroom:p05_ratio_rate5m{` + worker + `}`, "{{pod}}"}).
 			runbook("MillraceAckHeadroomLow"),
 		graph("Redelivered, of all messages", "", "percentunit", 8).line(above(0.01, "orange")).
 			ask(query{`pod:millrace_redeliveries:ratio_rate15m{` + worker + `}`, "{{pod}}"}).
 			runbook("MillraceRedeliveries"),
-		graph("Given up, given back, seen twice", "", "mps", 8).
+		graph("Dead letters, negative acknowledgements, duplicates", "", "mps", 8).
 			ask(query{`sum by (outcome) (` + rate("millrace_messages_total", worker+`,outcome!="published"`) + `)`, "{{outcome}}"}).
 			runbook("MillraceDeadLetters"),
-		graph("Held back", "Payloads that fail alone while no other comes right. They are tried again.", "short", 12).line(above(1, "orange")).
+		graph("Held back", "Payloads that fail on their own while no other payload succeeds. They are retried.", "short", 12).line(above(1, "orange")).
 			ask(query{`millrace_held_back_payloads{` + worker + `}`, "{{pod}}"}).
 			runbook("MillraceHeldBack"),
 		graph("Reconnects in 15 minutes", "", "short", 12).line(above(10, "orange")).
 			ask(query{`increase(millrace_nats_reconnects_total{` + worker + `}[15m])`, "{{pod}}"}).
 			runbook("MillraceReconnectStorm"),
-		graph("Errors of the device", "Calls that failed, by kind. A device that is lost is rarely seen here: the process ends with it.", "short", 12).
+		graph("Device errors", "Failed calls, by kind. A lost device is rarely visible here, because the process ends with it.", "short", 12).
 			ask(query{`sum by (kind) (increase(millrace_device_errors_total{` + chosen + `}[15m]))`, "{{kind}}"}).
 			runbook("MillraceDeviceLost"),
-		graph("Log lines left out", "Lines of messages that repeat, beyond ten in ten seconds, by level. What repeats so often is in the log of the pod.", "short", 12).
+		graph("Suppressed log lines", "Lines whose message repeats more than ten times in ten seconds, by level. The pod's log shows which message it is.", "short", 12).
 			ask(query{`sum by (level) (increase(millrace_log_suppressed_total{` + worker + `}[15m]))`, "{{level}}"}),
 	}
 }
 
-// ofGPU is a metric of dcgm-exporter for the GPUs that workers drive: DCGM's label UUID is Millrace's device. A GPU that
-// pods share appears for each of them.
+// ofGPU returns a metric of dcgm-exporter for the GPUs that workers use: DCGM's label UUID corresponds to Millrace's label
+// device. A GPU that several pods share appears once for each.
 func ofGPU(metric string) query {
 	return query{
 		`group by (namespace, pod, device) (millrace_device_busy_seconds_total{` + chosen + `})` +
@@ -223,13 +223,13 @@ func ofGPU(metric string) query {
 
 func gpu() []*panel {
 	return []*panel{
-		graph("Utilisation", "Share of time in which any kernel ran. It does not say how much of the GPU it used.", "percent", 8).ask(ofGPU("DCGM_FI_DEV_GPU_UTIL")),
+		graph("Utilisation", "Share of time in which any kernel ran. It does not show how much of the GPU the kernel used.", "percent", 8).ask(ofGPU("DCGM_FI_DEV_GPU_UTIL")),
 		share("Compute engine active", "", 8).ask(ofGPU("DCGM_FI_PROF_GR_ENGINE_ACTIVE")),
 		share("Device memory active", "Share of cycles in which its memory moved data.", 8).ask(ofGPU("DCGM_FI_PROF_DRAM_ACTIVE")),
 		graph("Device memory in use", "", "mbytes", 6).ask(ofGPU("DCGM_FI_DEV_FB_USED")),
 		graph("Temperature", "", "celsius", 6).ask(ofGPU("DCGM_FI_DEV_GPU_TEMP")),
 		graph("Power", "", "watt", 6).ask(ofGPU("DCGM_FI_DEV_POWER_USAGE")),
-		graph("Last XID error", "The driver's number of the last error, 0 for none. 48, 63, 64, 74, 79, 94 and 95 are of the hardware.", "none", 6).
+		graph("Last XID error", "The driver's number of the last error, 0 for none. 48, 63, 64, 74, 79, 94 and 95 are hardware errors.", "none", 6).
 			ask(ofGPU("DCGM_FI_DEV_XID_ERRORS")).runbook("MillraceRestartsDeviceLost"),
 	}
 }

@@ -1,6 +1,8 @@
-// Package exposed knows which metrics there are to be asked for: those of the worker, read from its documentation,
-// which is made from the code, and a short list of others'. It finds what a query asks for and will never get, which
-// Prometheus itself takes for a series that has not come yet.
+// Package exposed checks queries against the existing metrics: those of the worker, which it reads from the generated
+// documentation, and a short list of other programs' metrics. It finds metrics, labels and values in a query that can
+// never exist. Prometheus itself treats those as series that have no samples yet.
+//
+// The tests of the rules and of the dashboard use it. Start reading with Read and Check.
 package exposed
 
 import (
@@ -15,29 +17,29 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// Metrics are metrics by name, each with its labels. A label's values are those that it can have, or none where they are
-// not fixed.
+// Metrics maps the names of metrics to their labels, and each label to its possible values. A label with free values
+// has an empty list.
 type Metrics map[string]map[string][]string
 
-// target are the labels that a scrape gives to every series.
+// target lists the labels that a scrape adds to every series.
 var target = []string{"namespace", "pod", "job", "instance", "container"}
 
-// others are the metrics of other programs, and of Prometheus itself, that rules and dashboard may name.
+// others lists the metrics of other programs, and of Prometheus itself, that rules and the dashboard may use.
 var others = Metrics{
 	"up": nil,
 	"ALERTS": {
 		"alertname": nil, "severity": {"critical", "warning", "info"}, "alertstate": {"pending", "firing"},
 	},
 
-	// The Go client's, of the worker's process.
+	// From the Go client, about the worker's process.
 	"process_start_time_seconds":    nil,
 	"process_resident_memory_bytes": nil,
 
-	// kube-state-metrics. The second is there from 2.10 on.
+	// From kube-state-metrics. The second one exists since 2.10.
 	"kube_pod_container_status_restarts_total":           nil,
 	"kube_pod_container_status_last_terminated_exitcode": nil,
 
-	// dcgm-exporter, as it comes.
+	// From dcgm-exporter in its default configuration.
 	"DCGM_FI_DEV_GPU_UTIL":          {"UUID": nil},
 	"DCGM_FI_PROF_GR_ENGINE_ACTIVE": {"UUID": nil},
 	"DCGM_FI_PROF_DRAM_ACTIVE":      {"UUID": nil},
@@ -48,14 +50,14 @@ var others = Metrics{
 }
 
 var (
-	// row is a line of the table in docs/metrics.md: name, type, labels, meaning.
+	// row matches a line of the table in docs/metrics.md: name, type, labels, meaning.
 	row = regexp.MustCompile("^\\| `(millrace_\\w+)` \\| (counter|gauge|histogram) \\| (.*?) \\| .* \\|$")
 
-	// described is one label there, with its values if they are fixed.
+	// described matches one label in that line, with its values if they are fixed.
 	described = regexp.MustCompile("^`(\\w+)`(?:: (.+))?$")
 )
 
-// Read reads the worker's metrics from docs/metrics.md and adds others'.
+// Read returns the worker's metrics from docs/metrics.md and those of other programs.
 func Read(file string) (Metrics, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -80,7 +82,7 @@ func Read(file string) (Metrics, error) {
 	return m, nil
 }
 
-// enter adds a metric; of a histogram, the three that a scrape makes of it.
+// enter adds a metric or, for a histogram, the three metrics that a scrape returns for it.
 func (m Metrics) enter(name, kind, labels string) error {
 	values := map[string][]string{}
 	for _, text := range strings.Split(labels, ";") {
@@ -109,10 +111,10 @@ func (m Metrics) enter(name, kind, labels string) error {
 	return nil
 }
 
-// Record adds a recording rule, whose labels are not looked at.
+// Record adds a recording rule. Check doesn't check its labels.
 func (m Metrics) Record(name string) { m[name] = nil }
 
-// Check parses a query and says what in it there is not: metrics, labels, and values of labels.
+// Check parses a query and returns an error that lists the metrics, labels and label values that don't exist.
 func (m Metrics) Check(query string) (problems []string) {
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
 	if err != nil {
@@ -130,7 +132,7 @@ func (m Metrics) Check(query string) (problems []string) {
 	return problems
 }
 
-// checkGrouping looks for labels by which something is put together, or which are dropped, and which nothing below has.
+// checkGrouping finds labels in grouping and matching clauses that none of the operands has.
 func (m Metrics) checkGrouping(a *parser.AggregateExpr) (problems []string) {
 	have, open := slices.Clone(target), false
 	parser.Inspect(a.Expr, func(n parser.Node, _ []parser.Node) error {
@@ -141,7 +143,7 @@ func (m Metrics) checkGrouping(a *parser.AggregateExpr) (problems []string) {
 			have = slices.AppendSeq(have, maps.Keys(known))
 		case *parser.Call:
 			if n.Func.Name == "label_replace" {
-				have = append(have, n.Args[1].(*parser.StringLiteral).Val) // the parser has seen to its kind
+				have = append(have, n.Args[1].(*parser.StringLiteral).Val) // the parser has checked its type
 			}
 		}
 		return nil
@@ -174,7 +176,7 @@ func (m Metrics) checkSelector(s *parser.VectorSelector) (problems []string) {
 	return problems
 }
 
-// Names lists the metrics that a query asks for, in the order of the query, each once.
+// Names returns the metrics in a query, in the order of the query, each once.
 func Names(query string) ([]string, error) {
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
 	if err != nil {

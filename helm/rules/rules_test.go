@@ -23,11 +23,11 @@ const (
 	runbooks    = "../../docs/runbooks"
 )
 
-// severities say who hears of an alert, and when: critical wakes somebody, warning is for the next working day, info
-// is read by those who look.
+// severities are the levels of urgency: critical wakes somebody, warning can wait for the next working day, and info is
+// for readers of dashboards.
 var severities = []string{"critical", "warning", "info"}
 
-// read parses the rules as a current Prometheus does.
+// read parses the rules like a current Prometheus does.
 func read(t *testing.T) (alerts, recordings []rulefmt.Rule) {
 	t.Helper()
 	groups, errs := rulefmt.ParseFile(rulesFile, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
@@ -72,7 +72,7 @@ func TestAlertsTellWhatPeopleNeed(t *testing.T) {
 	}
 }
 
-// headings are the parts of every runbook.
+// headings are the sections of every runbook.
 var headings = []string{"## What it means", "## What to look at", "## What to do"}
 
 func TestEveryAlertHasARunbook(t *testing.T) {
@@ -110,7 +110,7 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// promtoolTest is what matters here of a file of promtool's tests.
+// promtoolTest holds the relevant parts of a promtool test file.
 type promtoolTest struct {
 	RuleFiles []string `yaml:"rule_files"`
 	Tests     []struct {
@@ -126,7 +126,7 @@ type promtoolTest struct {
 	}
 }
 
-// unitTests are all of promtool's tests here, by file.
+// unitTests returns all promtool tests in this folder, by file.
 func unitTests(t *testing.T) map[string]promtoolTest {
 	t.Helper()
 	files, err := filepath.Glob("*.yaml")
@@ -200,7 +200,7 @@ func TestEveryRecordingRuleIsTested(t *testing.T) {
 	}
 }
 
-// recorded is how a recording rule is called: the labels it keeps, the metric, what was done to it.
+// recorded matches the name of a recording rule: the labels that it keeps, the metric, and the operations.
 var recorded = regexp.MustCompile(`^[a-z_]+:millrace_[a-z_]+:[a-z0-9_]+$`)
 
 func TestRulesAskForWhatThereIs(t *testing.T) {
@@ -213,7 +213,7 @@ func TestRulesAskForWhatThereIs(t *testing.T) {
 		if !recorded.MatchString(r.Record) {
 			t.Errorf("%s is no name of the form level:metric:operation", r.Record)
 		}
-		// In order: a rule that comes before what it reads lags behind it.
+		// In order, because a rule that precedes its inputs lags behind them.
 		for _, problem := range metrics.Check(r.Expr) {
 			t.Errorf("%s: %s", r.Record, problem)
 		}

@@ -20,15 +20,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// cluster is an API server of Kubernetes with its etcd, and nothing else: no kubelet, no scheduler and no controllers. It takes
-// objects, validates and stores them as that of a real cluster does, and nothing comes of them.
+// cluster is a Kubernetes API server with its etcd, without kubelet, scheduler and controllers. It accepts, validates
+// and stores objects like a real cluster, but nothing acts on them.
 type cluster struct {
 	url    string
 	token  string
 	caFile string
 }
 
-// binaries is the folder with kube-apiserver and etcd, which make chart-e2e builds and names.
+// binaries returns the folder with kube-apiserver and etcd, which make chart-e2e builds and sets.
 func binaries(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("MILLRACE_CLUSTER")
@@ -38,10 +38,10 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// startPatience bounds how long etcd and the API server may take to be ready, together with making their storage.
+// startPatience bounds how long etcd and the API server may take to start, including the creation of their storage.
 const startPatience = 2 * time.Minute
 
-// startCluster starts both for the time of the test. The flags come on top of those that are needed.
+// startCluster starts both for the duration of the test. The flags are added to the required ones.
 func startCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	dir, bin := t.TempDir(), binaries(t)
@@ -61,12 +61,12 @@ func startCluster(t *testing.T, flags ...string) *cluster {
 	return c
 }
 
-// config is how clients reach the server.
+// config returns the configuration with which clients reach the server.
 func (c *cluster) config() *rest.Config {
 	return &rest.Config{Host: c.url, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.caFile}, QPS: 1000, Burst: 1000}
 }
 
-// await waits until the server takes requests.
+// await waits until the server accepts requests.
 func (c *cluster) await(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
@@ -85,7 +85,7 @@ func (c *cluster) await(t *testing.T) {
 	})
 }
 
-// eventually asks again and again until there is no error.
+// eventually repeats a call until it returns no error.
 func eventually(ctx context.Context, t *testing.T, what string, ask func() error) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -103,28 +103,28 @@ func eventually(ctx context.Context, t *testing.T, what string, ask func() error
 	}
 }
 
-// start runs a program until the test ends, and shows what it said if the test fails.
+// start runs a program until the test ends, and shows its output if the test fails.
 func start(t *testing.T, program string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), filepath.Base(program)+".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(program, args...) // not of the test's context: the API server goes before its etcd does
+	command := exec.Command(program, args...) // without the test's context, because the API server must end before its etcd
 	command.Stdout, command.Stderr = log, log
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = command.Process.Kill() // it may have ended by itself
-		_ = command.Wait()         // killed, so there is an error
+		_ = command.Process.Kill() // it may have exited already
+		_ = command.Wait()         // it was killed, so there is an error
 		if t.Failed() {
 			t.Logf("the end of what %s said:\n%s", filepath.Base(program), tail(log.Name()))
 		}
 	})
 }
 
-// tail is the last lines of a file.
+// tail returns the last lines of a file.
 func tail(name string) string {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -134,10 +134,10 @@ func tail(name string) string {
 	return strings.Join(lines[max(0, len(lines)-40):], "\n")
 }
 
-// localPort is an address on this machine at which nobody listens.
+// localPort returns an unused address on this machine.
 func localPort(t *testing.T) string { return fmt.Sprintf("127.0.0.1:%d", freePort(t)) }
 
-// writeKey writes a key with which the server signs ServiceAccounts' tokens.
+// writeKey writes a key with which the server signs ServiceAccount tokens.
 func writeKey(t *testing.T, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -158,7 +158,7 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-// moduleDir is where the source of a module is that go.mod names, or of another one of that version.
+// moduleDir returns the source folder of a module in go.mod, or of another module in the same version.
 func moduleDir(t *testing.T, module, version string) string {
 	t.Helper()
 	args := []string{"list", "-m", "-f", "{{.Dir}}", module}

@@ -28,8 +28,8 @@ type object interface {
 	meta.Object
 }
 
-// strict decodes into the types that are registered here, all of which Kubernetes 1.34 serves or its operators install. A field
-// that a type does not have, or one that is there twice, is an error.
+// strict decodes into the registered types, all of which Kubernetes 1.34 or the operators serve. An unknown or repeated
+// field is an error.
 var strict = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -41,10 +41,10 @@ var strict = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }()
 
-// decodings counts manifests that were decoded without a complaint.
+// decodings counts the manifests that were decoded without an error.
 var decodings atomic.Int64
 
-// decode decodes every manifest strictly.
+// decode strictly decodes every manifest.
 func (r rendered) decode(t *testing.T) (list []object) {
 	t.Helper()
 	for _, m := range r.manifests {
@@ -59,13 +59,13 @@ func (r rendered) decode(t *testing.T) (list []object) {
 	return list
 }
 
-// objects renders and decodes.
+// objects renders the chart and decodes the result.
 func objects(t *testing.T, v values) []object {
 	t.Helper()
 	return mustRender(t, v).decode(t)
 }
 
-// find is the one object of a kind; the test fails unless there is just one.
+// find returns the only object of a kind. The test fails unless there is exactly one.
 func find[T object](t *testing.T, list []object) (found T) {
 	t.Helper()
 	n := 0
@@ -81,7 +81,7 @@ func find[T object](t *testing.T, list []object) (found T) {
 	return found
 }
 
-// has says whether there is an object of a kind.
+// has reports whether there is an object of a kind.
 func has[T object](list []object) bool {
 	for _, o := range list {
 		if _, ok := o.(T); ok {
@@ -91,8 +91,8 @@ func has[T object](list []object) bool {
 	return false
 }
 
-// TestMain says at the end how much was looked at. What Helm logs of values that are wrong on purpose is of no interest: tests
-// look at its errors.
+// TestMain prints the number of decoded manifests at the end. It discards Helm's log about intentionally wrong values,
+// because the tests check its errors.
 func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard)
 	status := m.Run()
@@ -100,7 +100,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// TestDecodingIsStrict shows that a decoder which finds nothing would have found something.
+// TestDecodingIsStrict checks that the decoder detects errors.
 func TestDecodingIsStrict(t *testing.T) {
 	for what, text := range map[string]string{
 		"an unknown field":   "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\nautomount: false\n",

@@ -1,4 +1,4 @@
-// Package test holds the tests of the chart: rendered in every mode, decoded strictly into the types of Kubernetes, the
-// Prometheus operator and KEDA, and given wrong values. It is a module of its own, so that none of what it needs becomes a
-// dependency of the worker.
+// Package test tests the chart. It renders the chart in every mode, decodes the result strictly into the types of
+// Kubernetes, the Prometheus operator and KEDA, and tries wrong values. It is a separate module, so that its dependencies
+// don't become dependencies of the worker. Run it with `make chart-test`, and start reading with render_test.go.
 package test

@@ -35,10 +35,10 @@ var (
 	plainCodecs = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 )
 
-// namespace is where the chart is installed: one that lets nothing in but what meets the Pod Security Standard "restricted".
+// namespace is where the chart is installed: it admits only what meets the Pod Security Standard "restricted".
 const namespace = "gpu-jobs"
 
-// TestCluster installs the chart on an API server: as that of Kubernetes 1.36, and as the one that calls itself 1.34.
+// TestCluster installs the chart on an API server, both as Kubernetes 1.36 and emulating 1.34.
 func TestCluster(t *testing.T) {
 	for minor, flags := range map[string][]string{"36": nil, "34": {"--emulated-version=1.34"}} {
 		t.Run("1."+minor, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// prepare installs the operators' definitions and makes the namespace.
+// prepare installs the operators' definitions and creates the namespace.
 func (c *cluster) prepare(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -84,7 +84,7 @@ func (c *cluster) prepare(t *testing.T) client.Client {
 	return client.WithFieldValidation(api, meta.FieldValidationStrict)
 }
 
-// define installs a CustomResourceDefinition and waits until the server knows it.
+// define installs a CustomResourceDefinition and waits until the server serves it.
 func (c *cluster) define(t *testing.T, api client.Client, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -113,7 +113,7 @@ func (c *cluster) define(t *testing.T, api client.Client, file string) {
 	})
 }
 
-// definitions are the files that the operators' releases bring, of the versions that go.mod names.
+// definitions returns the definition files in the operators' releases, in the versions of go.mod.
 func definitions(t *testing.T) []string {
 	t.Helper()
 	const operator = "github.com/prometheus-operator/prometheus-operator"
@@ -130,7 +130,7 @@ func definitions(t *testing.T) []string {
 	}
 }
 
-// dirOfDownload reads the answer of go mod download -json.
+// dirOfDownload parses the output of go mod download -json.
 func dirOfDownload(t *testing.T, answer []byte) string {
 	t.Helper()
 	var download struct{ Dir, Error string }
@@ -140,7 +140,7 @@ func dirOfDownload(t *testing.T, answer []byte) string {
 	return download.Dir
 }
 
-// unread is a manifest as the server is given it: nothing that only a Go type would do to it has happened.
+// unread returns a manifest in the form that the server receives, without the effects of a Go type.
 func (m manifest) unread(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -151,8 +151,8 @@ func (m manifest) unread(t *testing.T) *unstructured.Unstructured {
 	return o
 }
 
-// refuses shows that the server would have found something: an unknown field, a value that Kubernetes does not take, and a pod
-// that may do too much.
+// refuses checks that the server detects errors: an unknown field, a value that Kubernetes doesn't accept, and a pod
+// with too many privileges.
 func refuses(t *testing.T, api client.Client) {
 	list := mustRender(t, byKEDA.with(byPod)).manifests
 	for _, c := range []struct {
@@ -178,8 +178,8 @@ func refuses(t *testing.T, api client.Client) {
 	}
 }
 
-// takesEveryMode has the server validate every manifest of every mode strictly, and the pods that a Deployment's controller
-// would make of it.
+// takesEveryMode makes the server strictly validate every manifest of every mode, and the pods that a Deployment's
+// controller would create.
 func takesEveryMode(t *testing.T, api client.Client) {
 	account := &core.ServiceAccount{ObjectMeta: meta.ObjectMeta{Name: "web-millrace", Namespace: namespace}}
 	if err := api.Create(t.Context(), account); err != nil {
@@ -214,7 +214,7 @@ func takesEveryMode(t *testing.T, api client.Client) {
 	fmt.Printf("%d objects of %d modes validated strictly by the server\n", taken, len(modes))
 }
 
-// installs does for good what people do: helm install, upgrade and uninstall.
+// installs runs helm install, upgrade and uninstall.
 func (c *cluster) installs(t *testing.T, api client.Client) {
 	settings := cli.New()
 	settings.KubeAPIServer, settings.KubeToken, settings.KubeCaFile = c.url, c.token, c.caFile

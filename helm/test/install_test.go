@@ -10,7 +10,8 @@ import (
 	policy "k8s.io/api/policy/v1"
 )
 
-// TestHelmTestChecks: helm test runs `worker check` with the worker's settings, and without a GPU unless it is given one.
+// TestHelmTestChecks: helm test runs `worker check` with the worker's settings, and without a GPU unless test.gpu is
+// set.
 func TestHelmTestChecks(t *testing.T) {
 	set := values{"gpu.count": 2, "gpu.mode": "dra", "config.devices": "0,1", "nats.existingSecret": "nats", "nats.credsKey": "c"}
 	list := objects(t, enough.with(set))
@@ -53,7 +54,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestPlacement hands on what the scheduler goes by.
+// TestPlacement checks that the scheduling settings reach the pods.
 func TestPlacement(t *testing.T) {
 	pod := workerPod(t, objects(t, enough.with(values{
 		"runtimeClassName": "nvidia", "priorityClassName": "batch", "nodeSelector": map[string]any{"nvidia.com/gpu.product": "H100"},
@@ -72,7 +73,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestAnotherChartVersionStartsNothingAnew: only what pods are made of may restart them.
+// TestAnotherChartVersionStartsNothingAnew: only a change of the pods themselves may restart them.
 func TestAnotherChartVersionStartsNothingAnew(t *testing.T) {
 	template := find[*apps.Deployment](t, objects(t, enough.with(values{"image.tag": "1", "podLabels": map[string]any{"team": "a"}}))).Spec.Template
 	for name, value := range template.Labels {
@@ -85,7 +86,7 @@ func TestAnotherChartVersionStartsNothingAnew(t *testing.T) {
 	}
 }
 
-// TestSwitchesSwitchOff what is there by default.
+// TestSwitchesSwitchOff checks that objects that are enabled by default can be disabled.
 func TestSwitchesSwitchOff(t *testing.T) {
 	list := objects(t, enough.with(values{"podDisruptionBudget.enabled": false, "serviceAccount.create": false, "serviceAccount.name": "mine"}))
 	if has[*policy.PodDisruptionBudget](list) || has[*core.ServiceAccount](list) || workerPod(t, list).ServiceAccountName != "mine" {
@@ -96,7 +97,7 @@ func TestSwitchesSwitchOff(t *testing.T) {
 	}
 }
 
-// TestNamesFit: whatever the release is called, names stay short enough for pods, and each object has its own.
+// TestNamesFit: for every release name, names stay short enough for pods, and each object has its own.
 func TestNamesFit(t *testing.T) {
 	for _, set := range []values{{}, {"fullnameOverride": strings.Repeat("a", 60)}, {"nameOverride": strings.Repeat("b", 63)}} {
 		seen := map[string]bool{}
@@ -110,18 +111,18 @@ func TestNamesFit(t *testing.T) {
 	}
 }
 
-// TestNotesSayWhatToDoNext by the release's own names, and nothing that does not hold.
+// TestNotesSayWhatToDoNext checks that the notes use the release's names and contain only what applies.
 func TestNotesSayWhatToDoNext(t *testing.T) {
 	for _, c := range []struct {
 		set       values
 		want, not []string
 	}{
 		{values{}, []string{"millrace 0.1.0 is installed as web-millrace in gpu-jobs: 1 pod, each with 1 x nvidia.com/gpu.",
-			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello", "Nothing scrapes it yet", "config.provision=true"}, []string{"timeline"}},
+			"helm -n gpu-jobs test web --logs", "rollout status deployment/web-millrace", "nats pub ingest.hello", "Prometheus doesn't scrape it yet", "config.provision=true"}, []string{"timeline"}},
 		{values{"gpu.mode": "dra", "config.provision": true, "podMonitor.enabled": true, "config.debugAddr": "127.0.0.1:6060"},
-			[]string{"1 x gpu.nvidia.com", "port-forward deployment/web-millrace 6060"}, []string{"Nothing scrapes", "config.provision=true"}},
-		{modes["embedded"], []string{"CPU cores alone", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
-		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665920 payloads for each)"}, []string{"is not above what one pod"}},
+			[]string{"1 x gpu.nvidia.com", "port-forward deployment/web-millrace 6060"}, []string{"Prometheus doesn't scrape", "config.provision=true"}},
+		{modes["embedded"], []string{"CPU cores only", "port-forward deployment/web-millrace 4222 &"}, []string{"config.provision=true"}},
+		{values{"autoscaling.mode": "hpa"}, []string{"1 to 4 pods by hpa (a lag of 665920 payloads per pod)"}, []string{"is not above the number of payloads that one pod"}},
 	} {
 		notes := mustRender(t, enough.with(c.set)).notes
 		for _, want := range c.want {

@@ -7,7 +7,7 @@ import (
 	apps "k8s.io/api/apps/v1"
 )
 
-// modes are ways to install the chart, each of which asks it for something else.
+// modes are different ways to install the chart.
 var modes = map[string]values{
 	"gpu":             {},
 	"several GPUs":    {"gpu.count": 4},

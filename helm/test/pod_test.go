@@ -37,7 +37,7 @@ func build(t *testing.T, module, program string) (binary string) {
 	return binary
 }
 
-// asContainer is a program with what a container is given: its arguments, and its variables and no others.
+// asContainer returns a command that runs program like in a container: with its arguments and only its variables.
 func asContainer(ctx context.Context, program string, c core.Container) *exec.Cmd {
 	command := exec.CommandContext(ctx, program, c.Args...)
 	for name, value := range environment(c) {
@@ -46,8 +46,8 @@ func asContainer(ctx context.Context, program string, c core.Container) *exec.Cm
 	return command
 }
 
-// TestPodLives runs what the Deployment's container runs, beside a NATS server, and does with it what a kubelet does: asks its
-// probes, runs the pod of helm test, and ends it within its grace period.
+// TestPodLives runs the program of the Deployment's container with a NATS server, and acts like a kubelet: it calls the
+// probes, runs the pod of helm test, and ends the container within its grace period.
 func TestPodLives(t *testing.T) {
 	worker := buildWorker(t)
 	list := objects(t, enough.with(values{
@@ -86,7 +86,7 @@ func TestPodLives(t *testing.T) {
 	}
 }
 
-// succeeds asks a probe as often as the kubelet would before it gives up, at shorter intervals.
+// succeeds calls a probe as often as the kubelet would before it gives up, at shorter intervals.
 func succeeds(t *testing.T, probe *core.Probe, port int32) (err error) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -104,7 +104,7 @@ func succeeds(t *testing.T, probe *core.Probe, port int32) (err error) {
 	}
 }
 
-// get is nil if the answer is one that a probe takes.
+// get returns nil if the response counts as a success for a probe.
 func get(t *testing.T, url string) error {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -114,7 +114,7 @@ func get(t *testing.T, url string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }() // read only
+	defer func() { _ = answer.Body.Close() }() // only read
 	body, err := io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", answer.Status, body)
@@ -122,7 +122,7 @@ func get(t *testing.T, url string) error {
 	return err
 }
 
-// output is what a program says, which may be read while it runs.
+// output collects a program's output, which may be read while the program runs.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -140,7 +140,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// natsServer starts one with JetStream for the time of the test.
+// natsServer starts a server with JetStream for the duration of the test.
 func natsServer(t *testing.T) (url string) {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
@@ -155,7 +155,7 @@ func natsServer(t *testing.T) (url string) {
 	return s.ClientURL()
 }
 
-// freePort is a port of this machine at which nobody listens.
+// freePort returns an unused port of this machine.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,19 +19,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// chartDir is where the chart is.
+// chartDir is the folder of the chart.
 const chartDir = "../millrace"
 
-// oldest is the first version of Kubernetes that the chart is for.
+// oldest is the first version of Kubernetes that the chart supports.
 var oldest = &chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
 
-// values are what somebody sets, by dotted path: "gpu.mode" to "mig".
+// values are settings by dotted path: "gpu.mode" to "mig".
 type values map[string]any
 
-// enough are the values without which nothing is rendered.
+// enough are the values without which the chart can't be rendered.
 var enough = values{"image.repository": "registry.example.com/millrace", "nats.url": "nats://nats:4222"}
 
-// with is v and more on top of it.
+// with returns v with additional values.
 func (v values) with(more values) values {
 	both := values{}
 	for _, set := range []values{v, more} {
@@ -42,7 +42,7 @@ func (v values) with(more values) values {
 	return both
 }
 
-// nested is v as a values file has it.
+// nested returns v in the structure of a values file.
 func (v values) nested() map[string]any {
 	root := map[string]any{}
 	for at, value := range v {
@@ -59,7 +59,7 @@ func (v values) nested() map[string]any {
 	return root
 }
 
-// parsed is v as Helm reads it from a file: what was written in Go is written as YAML and read again.
+// parsed returns v as Helm reads it from a file: it is written as YAML and parsed again.
 func (v values) parsed(t *testing.T) map[string]any {
 	t.Helper()
 	text, err := yaml.Marshal(v.nested())
@@ -73,7 +73,7 @@ func (v values) parsed(t *testing.T) map[string]any {
 	return read
 }
 
-// theChart is loaded once: it is never changed.
+// theChart is loaded once, because it never changes.
 var theChart = sync.OnceValues(func() (*chart.Chart, error) { return loader.LoadDir(chartDir) })
 
 func loaded(t *testing.T) *chart.Chart {
@@ -85,20 +85,20 @@ func loaded(t *testing.T) *chart.Chart {
 	return c
 }
 
-// rendered is what the chart makes of some values.
+// rendered is the output of the chart for some values.
 type rendered struct {
 	manifests []manifest
 	notes     string
 }
 
-// manifest is one object as text.
+// manifest is the text of one object.
 type manifest struct {
 	from string // the template
 	text string
 }
 
-// render does what `helm template` does: it holds values against the schema and runs the templates. A value that a template names
-// and nobody has is an error.
+// render does the same as `helm template`: it checks values against the schema and runs the templates. A template that
+// uses an undefined value is an error.
 func render(t *testing.T, v values) (rendered, error) {
 	t.Helper()
 	release := chartutil.ReleaseOptions{Name: "web", Namespace: "gpu-jobs", Revision: 1, IsInstall: true}
@@ -116,7 +116,7 @@ func render(t *testing.T, v values) (rendered, error) {
 	return split(t, files), nil
 }
 
-// mustRender is render of values that must be right.
+// mustRender calls render with values that must be valid.
 func mustRender(t *testing.T, v values) rendered {
 	t.Helper()
 	r, err := render(t, v)
@@ -126,7 +126,7 @@ func mustRender(t *testing.T, v values) rendered {
 	return r
 }
 
-// split cuts rendered files into manifests, in the order of the files' names.
+// split divides rendered files into manifests, in the order of the files' names.
 func split(t *testing.T, files map[string]string) (r rendered) {
 	t.Helper()
 	for name, text := range files {
@@ -143,7 +143,7 @@ func split(t *testing.T, files map[string]string) (r rendered) {
 	return r
 }
 
-// documents are the YAML documents of a text that hold anything.
+// documents returns the non-empty YAML documents of a text.
 func documents(t *testing.T, text string) (list []string) {
 	t.Helper()
 	reader := apiyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
@@ -165,5 +165,5 @@ func documents(t *testing.T, text string) (list []string) {
 	}
 }
 
-// String names a manifest for people.
+// String formats a manifest for messages.
 func (m manifest) String() string { return fmt.Sprintf("%s:\n%s", m.from, m.text) }

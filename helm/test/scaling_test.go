@@ -3,8 +3,6 @@ package test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +10,8 @@ import (
 	keda "github.com/kedacore/keda/v2/apis/keda/v1alpha1"
 	apps "k8s.io/api/apps/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
+
+	"millrace/internal/ingest/capacity"
 )
 
 var (
@@ -19,9 +19,10 @@ var (
 	byHPA  = enough.with(values{"autoscaling.mode": "hpa"})
 )
 
-// inFlight is the most that one pod can have in flight, counted as the worker does (docs/adr/0009): 16 batches a lane, two pull
-// requests of 4096 messages, and 256 messages between them.
-func inFlight(gpus, lanes, payloads int) int { return 16*gpus*lanes*payloads + 2*4096 + 256 }
+// capacityOf returns what determines how much one pod can have in flight.
+func capacityOf(gpus, lanes, payloads, consumers int) capacity.Worker {
+	return capacity.Worker{Devices: gpus, Lanes: lanes, BatchPayloads: payloads, Consumers: consumers}
+}
 
 func number(t *testing.T, text string) int {
 	t.Helper()
@@ -32,35 +33,51 @@ func number(t *testing.T, text string) int {
 	return n
 }
 
-// TestFiguresAreTheWorkers finds the factors that the chart counts with in the worker's source, where a change would not look for
-// a chart.
-func TestFiguresAreTheWorkers(t *testing.T) {
-	for _, figure := range []struct{ file, says string }{
-		{"internal/ingest/worker.go", "const groupsPerBatch = 8\n"}, // for each of two batches a lane
-		{"internal/ingest/source.go", "\tmaxPullMessages = 4096\n"},
-		{"internal/ingest/pull/pull.go", "const outstanding = 2\n"},
-		{"internal/ingest/queue.go", "queueMost = 256\n"},
-		{"cmd/worker/plant.go", "return devices * cfg.Lanes * 4 * cfg.BatchPayloads\n"},
-		{"cmd/worker/plant.go", "maxAckPending = 2 * inFlight("},
-	} {
-		source, err := os.ReadFile(filepath.Join("../..", figure.file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(source), figure.says) {
-			t.Errorf("%s does not say %q any more: see what templates/_window.tpl makes of it", figure.file, figure.says)
+// TestWindowIsTheWorkers compares templates/_window.tpl with the worker's own figures.
+func TestWindowIsTheWorkers(t *testing.T) {
+	for _, gpus := range []int{1, 2, 8} {
+		for _, lanes := range []int{1, 4, 64} {
+			for _, payloads := range []int{1, 100, 8192} {
+				for _, pods := range []int{1, 3} {
+					set := values{"gpu.count": gpus, "config.lanes": lanes, "config.batchPayloads": payloads, "resources.limits.memory": "4Ti",
+						"autoscaling.minReplicas": 1, "autoscaling.maxReplicas": pods, "autoscaling.lagFactor": 2}
+					shared := capacityOf(gpus, lanes, payloads, 1)
+					allowed := min(pods*shared.MaxAckPending(), maxAckPendingMost)
+					wantWindow(t, set, allowed, min(shared.InFlight(), allowed))
+
+					const partitions = 7
+					exclusive := set.with(values{"config.delivery": "exclusive", "config.partitions": partitions})
+					wantWindow(t, exclusive, 0, capacityOf(gpus, lanes, payloads, partitions).InFlight())
+				}
+			}
 		}
 	}
 }
 
-// TestThresholdIsAboveOnePodsWindow for any lanes, batches and GPUs: otherwise a pod that is just busy would call for another.
+// maxAckPendingMost is the largest MILLRACE_MAX_ACK_PENDING.
+const maxAckPendingMost = 10_000_000
+
+// wantWindow checks MaxAckPending, and the lag threshold, which is twice the window.
+func wantWindow(t *testing.T, set values, maxAckPending, window int) {
+	t.Helper()
+	list := objects(t, byHPA.with(set))
+	if got := number(t, environment(workerPod(t, list).Containers[0])["MILLRACE_MAX_ACK_PENDING"]); got != maxAckPending {
+		t.Errorf("%v: MILLRACE_MAX_ACK_PENDING=%d, and the worker's default is %d", set, got, maxAckPending)
+	}
+	if got := find[*autoscaling.HorizontalPodAutoscaler](t, list).Spec.Metrics[0].External.Target.AverageValue.Value(); got != 2*int64(window) {
+		t.Errorf("%v: the threshold is %d with a lag factor of 2, and a worker can have %d in flight", set, got, window)
+	}
+}
+
+// TestThresholdIsAboveOnePodsWindow checks many lanes, batches and GPUs: otherwise a pod that is merely busy would
+// cause another one.
 func TestThresholdIsAboveOnePodsWindow(t *testing.T) {
 	for _, gpus := range []int{1, 8} {
 		for _, lanes := range []int{1, 4, 64} {
 			for _, payloads := range []int{1, 8192, 1 << 20} {
 				set := values{"gpu.count": gpus, "config.lanes": lanes, "config.batchPayloads": payloads, "resources.limits.memory": "4Ti"}
 				env := workerEnvironment(t, byKEDA.with(set))
-				window := min(inFlight(gpus, lanes, payloads), number(t, env["MILLRACE_MAX_ACK_PENDING"]))
+				window := min(capacityOf(gpus, lanes, payloads, 1).InFlight(), number(t, env["MILLRACE_MAX_ACK_PENDING"]))
 				for what, threshold := range map[string]int{
 					"KEDA's": number(t, find[*keda.ScaledObject](t, objects(t, byKEDA.with(set))).Spec.Triggers[0].Metadata["lagThreshold"]),
 					"HPA's":  int(find[*autoscaling.HorizontalPodAutoscaler](t, objects(t, byHPA.with(set))).Spec.Metrics[0].External.Target.AverageValue.Value()),
@@ -79,12 +96,13 @@ func TestThresholdOfOnesOwn(t *testing.T) {
 	if got := find[*keda.ScaledObject](t, r.decode(t)).Spec.Triggers[0].Metadata["lagThreshold"]; got != "5000" {
 		t.Errorf("lagThreshold %s, want 5000", got)
 	}
-	if !strings.Contains(r.notes, "autoscaling.lagThreshold (5000) is not above what one pod can have in flight") {
+	if !strings.Contains(r.notes, "autoscaling.lagThreshold (5000) is not above the number of payloads that one pod can have in flight") {
 		t.Errorf("nothing says that it is low:\n%s", r.notes)
 	}
 }
 
-// TestConsumerHasRoomForEveryPod: they share its MaxAckPending. Eight batches a lane is what a worker asks for by itself.
+// TestConsumerHasRoomForEveryPod: pods share the consumer's MaxAckPending. A worker requests eight batches per lane by
+// default.
 func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	for _, c := range []struct {
 		set  values
@@ -104,7 +122,7 @@ func TestConsumerHasRoomForEveryPod(t *testing.T) {
 	}
 }
 
-// TestPartitionsAreScaledTogether: each has a consumer of its own, and one pod has several of them.
+// TestPartitionsAreScaledTogether: each partition has its own consumer, and one pod serves several partitions.
 func TestPartitionsAreScaledTogether(t *testing.T) {
 	spec := find[*keda.ScaledObject](t, objects(t, byKEDA.with(values{"config.delivery": "exclusive", "config.partitions": 5, "config.consumer": "c"}))).Spec
 	if len(spec.Triggers) != 5 {
@@ -121,13 +139,13 @@ func TestPartitionsAreScaledTogether(t *testing.T) {
 	if want := strings.Join(names, " + "); modifiers.Formula != want {
 		t.Errorf("formula %q, want %q", modifiers.Formula, want)
 	}
-	// One pod may have all partitions, with what is pulled ahead for each.
-	if want := fmt.Sprint((inFlight(1, 4, 8192) + 4*(2*4096+256)) * 5 / 4); modifiers.Target != want {
+	// One pod may own all partitions, with the prefetched messages of each.
+	if want := fmt.Sprint(capacityOf(1, 4, 8192, 5).InFlight() * 5 / 4); modifiers.Target != want {
 		t.Errorf("target %s, want %s", modifiers.Target, want)
 	}
 }
 
-// TestKEDATakesWhatItIsTold has KEDA's own admission look, which compiles the formula with the triggers' names.
+// TestKEDATakesWhatItIsTold runs KEDA's own admission check, which compiles the formula with the triggers' names.
 func TestKEDATakesWhatItIsTold(t *testing.T) {
 	for _, set := range []values{
 		{}, {"autoscaling.minReplicas": 0, "autoscaling.keda.activationLagThreshold": 5_000_000},
@@ -150,7 +168,8 @@ func TestKEDATakesWhatItIsTold(t *testing.T) {
 	}
 }
 
-// TestScalersHaveTheDeploymentToThemselves: with a count of its own it would undo what they decide at every upgrade.
+// TestScalersHaveTheDeploymentToThemselves: a Deployment with a replica count would undo the scaler's decisions at
+// every upgrade.
 func TestScalersHaveTheDeploymentToThemselves(t *testing.T) {
 	for _, set := range []values{byKEDA, byHPA} {
 		list := objects(t, set)

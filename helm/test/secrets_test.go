@@ -10,12 +10,12 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestCredentialsAreFiles follows each variable that names a file to the volume that has it.
+// TestCredentialsAreFiles follows each variable with the path of a file to the volume that contains it.
 func TestCredentialsAreFiles(t *testing.T) {
 	of := values{"nats.existingSecret": "nats"}
 	for _, c := range []struct {
 		set  values
-		want map[string]string // variable to the Secret and key behind it
+		want map[string]string // variable to its Secret and key
 	}{
 		{of.with(values{"nats.credsKey": "user.creds"}), map[string]string{"CREDS": "nats/user.creds"}},
 		{of.with(values{"nats.nkeyKey": "seed"}), map[string]string{"NKEY": "nats/seed"}},
@@ -37,10 +37,10 @@ func TestCredentialsAreFiles(t *testing.T) {
 	}
 }
 
-// behind is the Secret and the key that a file of the first container comes from; empty if there is none.
+// behind returns the Secret and the key that a file of the first container comes from; empty if there is none.
 func behind(pod core.PodSpec, file string) string {
 	for _, mount := range pod.Containers[0].VolumeMounts {
-		if path.Dir(file) != mount.MountPath || !mount.ReadOnly || mount.SubPath != "" { // a subPath is not renewed
+		if path.Dir(file) != mount.MountPath || !mount.ReadOnly || mount.SubPath != "" { // a subPath mount doesn't get updates
 			continue
 		}
 		for _, volume := range pod.Volumes {
@@ -64,7 +64,8 @@ func TestAddressFromASecret(t *testing.T) {
 	}
 }
 
-// TestWorkersAreConfined in every mode, the pod of helm test included: what the Pod Security Standard "restricted" asks for, and more.
+// TestWorkersAreConfined: in every mode, the pods (including that of helm test) meet the Pod Security Standard
+// "restricted" and more.
 func TestWorkersAreConfined(t *testing.T) {
 	for name, mode := range modes {
 		list := objects(t, enough.with(mode))
@@ -80,7 +81,7 @@ func TestWorkersAreConfined(t *testing.T) {
 	}
 }
 
-// loose lists where a pod could do more than it has to.
+// loose returns the privileges of a pod that it doesn't need.
 func loose(pod core.PodSpec) (found []string) {
 	check := func(tight bool, complaint string) {
 		if !tight {

@@ -12,12 +12,13 @@ import (
 	"helm.sh/helm/v3/pkg/lint/support"
 )
 
-// TestLint is `helm lint --strict`, with the values that are required and with none: a template that asks for one says so then.
+// TestLint runs `helm lint --strict`, with the required values and without them. Without them, templates must report
+// that.
 func TestLint(t *testing.T) {
 	for what, set := range map[string]values{"required values": enough, "no values": {}} {
 		result := lint.AllWithKubeVersion(chartDir, set.parsed(t), "gpu-jobs", oldest)
 		if result.ChartDir == "" || len(result.Messages) == 0 {
-			t.Fatalf("nothing was looked at: %+v", result) // the missing icon at least is remarked on
+			t.Fatalf("nothing was looked at: %+v", result) // there is at least a remark about the missing icon
 		}
 		for _, m := range result.Messages {
 			if m.Severity >= support.WarningSev {
@@ -27,13 +28,12 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestSchemaHasEveryValue: a value that values.yaml has must be in the schema by name, and what the schema names must be in
-// values.yaml, where people look.
+// TestSchemaHasEveryValue: every value in values.yaml must be in the schema by name, and vice versa.
 func TestSchemaHasEveryValue(t *testing.T) {
 	compare(t, "", schemaNode(t), loaded(t).Values)
 }
 
-// schemaNode is the whole schema.
+// schemaNode returns the whole schema.
 func schemaNode(t *testing.T) (root node) {
 	t.Helper()
 	if err := json.Unmarshal(loaded(t).Schema, &root); err != nil {
@@ -42,9 +42,9 @@ func schemaNode(t *testing.T) (root node) {
 	return root
 }
 
-// node is a part of the schema, as far as it is looked at.
+// node holds the relevant fields of a part of the schema.
 type node struct {
-	Type       any // a name, or a list of them
+	Type       any // a name, or a list of names
 	Properties map[string]node
 	Additional any `json:"additionalProperties"`
 	Minimum    json.Number
@@ -58,7 +58,7 @@ func compare(t *testing.T, at string, schema node, have map[string]any) {
 		t.Errorf("%s/ takes values that nobody reads: additionalProperties is %v, want false", at, schema.Additional)
 	}
 	for _, key := range slices.Sorted(maps.Keys(schema.Properties)) {
-		if _, ok := have[key]; !ok && at+"/"+key != "/global" { // a parent chart's
+		if _, ok := have[key]; !ok && at+"/"+key != "/global" { // set by a parent chart
 			t.Errorf("%s/%s is in the schema and not in values.yaml", at, key)
 		}
 	}
@@ -74,7 +74,8 @@ func compare(t *testing.T, at string, schema node, have map[string]any) {
 	}
 }
 
-// TestReadmeIsCurrent: README.md is what helm-docs makes of values.yaml and README.md.gotmpl, and every value has its meaning.
+// TestReadmeIsCurrent: README.md equals the output of helm-docs for values.yaml and README.md.gotmpl, and every value
+// has a description.
 func TestReadmeIsCurrent(t *testing.T) {
 	docs := build(t, ".", "github.com/norwoodj/helm-docs/cmd/helm-docs")
 	command := exec.CommandContext(t.Context(), docs, "--chart-search-root", chartDir, "--dry-run", "--sort-values-order", "file", "--log-level", "warning")

@@ -12,8 +12,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// variable is one of the worker's, as docs/configuration.md has it. That table is made from the worker's own code, and a
-// test there sees that it is current.
+// variable is one of the worker's variables from docs/configuration.md. The worker's code generates that table, and a
+// test there checks that it is current.
 type variable struct{ standard, takes string }
 
 var variableRow = regexp.MustCompile("(?m)^\\| `(MILLRACE_[A-Z_]+)` \\| (.+?) \\| (.+?) \\|")
@@ -38,13 +38,13 @@ func workerVariables(t *testing.T) map[string]variable {
 	return all
 }
 
-// workerPod is what the Deployment runs.
+// workerPod returns the pod of the Deployment.
 func workerPod(t *testing.T, list []object) core.PodSpec {
 	t.Helper()
 	return find[*apps.Deployment](t, list).Spec.Template.Spec
 }
 
-// environment is what a container sees of its variables; one that comes from a Secret is "secret/key".
+// environment returns the variables of a container. One that comes from a Secret has the value "secret/key".
 func environment(c core.Container) map[string]string {
 	all := map[string]string{}
 	for _, v := range c.Env {
@@ -56,13 +56,13 @@ func environment(c core.Container) map[string]string {
 	return all
 }
 
-// workerEnvironment is what the worker sees with some values.
+// workerEnvironment returns the worker's variables for some values.
 func workerEnvironment(t *testing.T, v values) map[string]string {
 	t.Helper()
 	return environment(workerPod(t, objects(t, v)).Containers[0])
 }
 
-// TestEveryVariableIsAValue sets everything there is. Two sets are needed: credentials and NKeys exclude each other.
+// TestEveryVariableIsAValue sets every value. It needs two sets, because credentials and NKeys are mutually exclusive.
 func TestEveryVariableIsAValue(t *testing.T) {
 	all := enough.with(values{
 		"nats.existingSecret": "nats", "nats.credsKey": "user.creds",
@@ -85,7 +85,7 @@ func TestEveryVariableIsAValue(t *testing.T) {
 	}
 }
 
-// differing are the variables for which the chart has a default of its own, and why.
+// differing lists the variables for which the chart has a different default, with the reason.
 var differing = map[string]string{
 	"MILLRACE_NATS_URL":        "an embedded server in a pod is for trying things out",
 	"MILLRACE_DATA_DIR":        "it is set with the embedded server alone",
@@ -106,7 +106,7 @@ func TestDefaultsAreTheWorkers(t *testing.T) {
 	}
 }
 
-// changed is another value for each key of config than the default, and what the variable is then.
+// changed maps each key of config to a value other than the default, and to the resulting variable.
 var changed = map[string]struct {
 	value any
 	text  string
@@ -136,7 +136,7 @@ func TestValuesReachTheirVariables(t *testing.T) {
 	}
 }
 
-// TestNoVariableIsThereTwice also with variables of others.
+// TestNoVariableIsThereTwice also sets extra variables.
 func TestNoVariableIsThereTwice(t *testing.T) {
 	for name, mode := range modes {
 		seen := map[string]bool{}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// watched has everything that watches.
+// watched enables all monitoring.
 var watched = enough.with(values{
 	"prometheusRule.enabled": true, "prometheusRule.labels": map[string]any{"release": "prometheus"},
 	"dashboard.enabled": true, "networkPolicy.enabled": true,
@@ -29,7 +29,7 @@ var (
 	byService = watched.with(values{"serviceMonitor.enabled": true, "serviceMonitor.interval": "1m"})
 )
 
-// picks says whether a selector picks what has these labels.
+// picks reports whether a selector selects an object with these labels.
 func picks(t *testing.T, selector meta.LabelSelector, of map[string]string) bool {
 	t.Helper()
 	s, err := meta.LabelSelectorAsSelector(&selector)
@@ -39,7 +39,7 @@ func picks(t *testing.T, selector meta.LabelSelector, of map[string]string) bool
 	return !s.Empty() && s.Matches(labels.Set(of))
 }
 
-// TestSelectorsPickTheWorkersAlone: the pod of helm test is none of them, but what holds for their network holds for its.
+// TestSelectorsPickTheWorkersAlone: the pod of helm test is not a worker, but the network policy applies to it too.
 func TestSelectorsPickTheWorkersAlone(t *testing.T) {
 	list := objects(t, byPod)
 	worker, check := find[*apps.Deployment](t, list).Spec.Template.Labels, find[*core.Pod](t, list).Labels
@@ -81,7 +81,7 @@ func TestScrapes(t *testing.T) {
 	}
 }
 
-// TestRulesAndDashboardArriveAsTheyAre: braces in them are Prometheus' and Grafana's.
+// TestRulesAndDashboardArriveAsTheyAre: braces in them belong to Prometheus and Grafana.
 func TestRulesAndDashboardArriveAsTheyAre(t *testing.T) {
 	list := objects(t, byPod)
 	var file struct{ Groups []monitoring.RuleGroup }
@@ -122,7 +122,7 @@ func readChart(t *testing.T, name string) []byte {
 	return text
 }
 
-// TestRunbooksCanBeReached where somebody says where they are.
+// TestRunbooksCanBeReached checks the links with a configured address.
 func TestRunbooksCanBeReached(t *testing.T) {
 	reached := 0
 	for base, want := range map[string]string{"": "docs/runbooks/", "https://git.example.com/docs/runbooks/": "https://git.example.com/docs/runbooks/"} {
@@ -144,7 +144,7 @@ func TestRunbooksCanBeReached(t *testing.T) {
 	}
 }
 
-// TestNetworkIsClosed but for what is named.
+// TestNetworkIsClosed checks that only the configured traffic is permitted.
 func TestNetworkIsClosed(t *testing.T) {
 	peer := []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}}}}
 	policy := find[*networking.NetworkPolicy](t, objects(t, watched.with(values{
@@ -164,7 +164,7 @@ func TestNetworkIsClosed(t *testing.T) {
 			ports[p.Port.String()+"/"+string(protocol)] = true
 		}
 	}
-	// An answer of DNS that is too long for UDP comes over TCP.
+	// DNS uses TCP for responses that are too long for UDP.
 	if want := map[string]bool{"53/UDP": true, "53/TCP": true, "4222/TCP": true, "443/TCP": true, "4318/TCP": true}; !maps.Equal(ports, want) || len(policy.Egress[1].To) != 1 {
 		t.Errorf("lets out to %v, want %v; NATS at %v", ports, want, policy.Egress[1].To)
 	}

@@ -11,8 +11,8 @@ import (
 	core "k8s.io/api/core/v1"
 )
 
-// TestWorkerTakesWhatTheChartSets runs `worker config` with the variables of every mode, and with a value other than the default
-// for each: the worker itself says whether they are right.
+// TestWorkerTakesWhatTheChartSets runs `worker config` with the variables of every mode, and with a value other than
+// the default for each. The worker itself checks the values.
 func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 	worker := buildWorker(t)
 	sets := maps.Clone(modes)
@@ -37,7 +37,7 @@ func TestWorkerTakesWhatTheChartSets(t *testing.T) {
 	}
 }
 
-// ours are the names of the worker's variables.
+// ours returns the names of the worker's variables.
 func ours(set map[string]string) (names []string) {
 	for name := range set {
 		if ok, _ := path.Match("MILLRACE_*", name); ok {
@@ -52,7 +52,7 @@ var (
 	wordList    = regexp.MustCompile(`^([a-z]+(?:, [a-z]+)*) or ([a-z]+)$`)
 )
 
-// TestBoundsAreTheWorkers: what the schema takes of a number or a word is what the worker takes.
+// TestBoundsAreTheWorkers: the schema accepts the same numbers and words as the worker.
 func TestBoundsAreTheWorkers(t *testing.T) {
 	config := schemaNode(t).Properties["config"].Properties
 	known := workerVariables(t)
@@ -81,7 +81,7 @@ func TestBoundsAreTheWorkers(t *testing.T) {
 	}
 }
 
-// variableOf is the variable that a key of config sets.
+// variableOf returns the variable that a key of config sets.
 func variableOf(key string) string {
 	return "MILLRACE_" + strings.ToUpper(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "_$0"))
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestWrongValuesAreNamed gives the chart one wrong value after another. The error must say which it is.
+// TestWrongValuesAreNamed tries one wrong value after another. The error must identify it.
 func TestWrongValuesAreNamed(t *testing.T) {
 	for at, wrong := range map[string][]any{
 		"gpu.mode":                           {"GPU", "cpu", "", true},
@@ -83,8 +83,8 @@ func TestWrongValuesAreNamed(t *testing.T) {
 	}
 }
 
-// names says whether a message of the schema's checker names a value: as a place (at '/gpu/mode'), or, if there is no such value,
-// as a property that its parent does not take.
+// names reports whether a message of the schema checker identifies a value: by its path (at '/gpu/mode') or, if the
+// value doesn't exist, as a property that its parent doesn't permit.
 func names(message, at string) bool {
 	place := "/" + strings.ReplaceAll(at, ".", "/")
 	if regexp.MustCompile(`at '` + regexp.QuoteMeta(place) + `(/[^']*)?'`).MatchString(message) {
@@ -97,43 +97,43 @@ func names(message, at string) bool {
 	return strings.Contains(message, "at '"+parent+"': additional properties '"+last+"' not allowed")
 }
 
-// TestWhatDoesNotGoTogetherIsNamed gives values that are right each by themselves.
+// TestWhatDoesNotGoTogetherIsNamed tries combinations of values that are each valid.
 func TestWhatDoesNotGoTogetherIsNamed(t *testing.T) {
 	for want, set := range map[string]values{
 		"image.repository is empty": {"image.repository": ""},
 		"nats.url is empty":         {"nats.url": ""},
-		"nats.url, nats.urlKey and nats.embedded.enabled exclude one another":                                                   {"nats.embedded.enabled": true},
-		"nats.url has a user or password in it":                                                                                 {"nats.url": "nats://me:secret@nats:4222"},
-		"nats.embedded.enabled is set for 4 pods":                                                                               {"nats.url": "", "nats.embedded.enabled": true, "replicaCount": 4},
-		"nats.existingSecret is empty, and urlKey, credsKey or nkeyKey":                                                         {"nats.credsKey": "user.creds"},
-		"nats.credsKey and nats.nkeyKey are both set":                                                                           {"nats.existingSecret": "s", "nats.credsKey": "a", "nats.nkeyKey": "b"},
-		"nats.tls.existingSecret is empty":                                                                                      {"nats.tls.caKey": "ca.crt"},
-		"nats.tls.certKey and nats.tls.keyKey are of no use without each other":                                                 {"nats.tls.existingSecret": "s", "nats.tls.certKey": "tls.crt"},
-		"nats.existingSecret is set and nothing of it is used":                                                                  {"nats.existingSecret": "s"},
-		"autoscaling.minReplicas is 5, more than maxReplicas (4)":                                                               {"autoscaling.mode": "hpa", "autoscaling.minReplicas": 5},
-		"autoscaling.keda.natsServerMonitoringEndpoint is empty":                                                                {"autoscaling.mode": "keda"},
-		"autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler":                                                         {"autoscaling.mode": "hpa", "autoscaling.minReplicas": 0},
-		"resources.limits.memory is 300Mi, and these settings need 329Mi at the least, 65Mi of them for the buffers of batches": {"resources.limits.memory": "300Mi"},
-		"resources.limits.memory is 0.5Gi, and these settings need":                                                             {"resources.limits.memory": "0.5Gi", "config.operators": []string{"minhash?hashes=1024&seed=3"}},
-		"there can be 9 pods for 8 partitions":                                                                                  {"config.delivery": "exclusive", "replicaCount": 9},
-		"gpu.count is 2 with gpu.mode=shared":                                                                                   {"gpu.mode": "shared", "gpu.count": 2},
-		"podMonitor.enabled and serviceMonitor.enabled are both set":                                                            {"podMonitor.enabled": true, "serviceMonitor.enabled": true},
-		"extraEnv has MILLRACE_BATCH_BYTES, which the chart sets itself: set config.batchBytes":                                 {"extraEnv": []any{map[string]any{"name": "MILLRACE_BATCH_BYTES", "value": "1MiB"}}},
+		"nats.url, nats.urlKey and nats.embedded.enabled are mutually exclusive":                                              {"nats.embedded.enabled": true},
+		"nats.url contains a user or password":                                                                                {"nats.url": "nats://me:secret@nats:4222"},
+		"nats.embedded.enabled is set for 4 pods":                                                                             {"nats.url": "", "nats.embedded.enabled": true, "replicaCount": 4},
+		"nats.existingSecret is empty, and urlKey, credsKey or nkeyKey":                                                       {"nats.credsKey": "user.creds"},
+		"nats.credsKey and nats.nkeyKey are both set":                                                                         {"nats.existingSecret": "s", "nats.credsKey": "a", "nats.nkeyKey": "b"},
+		"nats.tls.existingSecret is empty":                                                                                    {"nats.tls.caKey": "ca.crt"},
+		"nats.tls.certKey and nats.tls.keyKey must be set together":                                                           {"nats.tls.existingSecret": "s", "nats.tls.certKey": "tls.crt"},
+		"nats.existingSecret is set but none of its keys is used":                                                             {"nats.existingSecret": "s"},
+		"autoscaling.minReplicas is 5, more than maxReplicas (4)":                                                             {"autoscaling.mode": "hpa", "autoscaling.minReplicas": 5},
+		"autoscaling.keda.natsServerMonitoringEndpoint is empty":                                                              {"autoscaling.mode": "keda"},
+		"autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler":                                                       {"autoscaling.mode": "hpa", "autoscaling.minReplicas": 0},
+		"resources.limits.memory is 300Mi, but these settings need at least 329Mi, including 65Mi for the buffers of batches": {"resources.limits.memory": "300Mi"},
+		"resources.limits.memory is 0.5Gi, but these settings need":                                                           {"resources.limits.memory": "0.5Gi", "config.operators": []string{"minhash?hashes=1024&seed=3"}},
+		"there can be 9 pods for 8 partitions":                                                                                {"config.delivery": "exclusive", "replicaCount": 9},
+		"gpu.count is 2 with gpu.mode=shared":                                                                                 {"gpu.mode": "shared", "gpu.count": 2},
+		"podMonitor.enabled and serviceMonitor.enabled are both set":                                                          {"podMonitor.enabled": true, "serviceMonitor.enabled": true},
+		"extraEnv has MILLRACE_BATCH_BYTES, which the chart sets itself: set config.batchBytes":                               {"extraEnv": []any{map[string]any{"name": "MILLRACE_BATCH_BYTES", "value": "1MiB"}}},
 	} {
 		_, err := render(t, enough.with(set))
 		switch {
 		case err == nil:
 			t.Errorf("%v is taken", set)
-		case !strings.Contains(err.Error(), "1 to mend in the values:\n  - "+want):
+		case !strings.Contains(err.Error(), "1 problem in the values:\n  - "+want):
 			t.Errorf("%v: want %q in\n%v", set, want, err)
 		}
 	}
 }
 
-// TestEveryProblemIsNamedAtOnce as the worker does with its variables, and as the README shows it.
+// TestEveryProblemIsNamedAtOnce checks that all problems are reported together, as the README shows.
 func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	_, err := render(t, values{"autoscaling.mode": "keda"})
-	for _, want := range []string{"3 to mend", "image.repository is empty", "nats.url is empty", "natsServerMonitoringEndpoint is empty"} {
+	for _, want := range []string{"3 problems", "image.repository is empty", "nats.url is empty", "natsServerMonitoringEndpoint is empty"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in\n%v", want, err)
 		}

@@ -3,6 +3,7 @@ package alloc_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -31,7 +32,7 @@ func poolStats(t *testing.T, p device.Pool) device.PoolStats {
 	return s
 }
 
-// Memory stays with the pool through synchronizations until Trim, and serves the next allocation.
+// The pool keeps memory through synchronizations until Trim, and serves the next allocation from it.
 func TestScratchKeepsWhatItHolds(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		s, p := newStream(t, d), newScratch(t, d, 64<<20)
@@ -93,8 +94,8 @@ func TestScratchWantsALimit(t *testing.T) {
 	}
 }
 
-// ledger is a pool that gives what is asked but for some calls, and knows what is held. It fails the test where
-// more is held than the limit, or a call breaks the rules.
+// ledger is a pool that fails some calls and records what is allocated. It fails the test if the limit is exceeded or
+// if a call breaks the rules.
 type ledger struct {
 	device.Pool
 	t      *testing.T
@@ -133,8 +134,8 @@ func (l *ledger) Free(_ device.Stream, m device.Memory) error {
 	return nil
 }
 
-// Many streams allocate and free at random through the decorators, on a pool that fails at random: the limit is
-// never passed, failed calls change nothing, and at the end everything is to be had again.
+// Many streams allocate and free at random through Counted, on a pool that fails at random. The limit is never
+// exceeded, failed calls change nothing, and at the end all memory is available again.
 func TestLimitAndCountUnderLoad(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestLimitAndCountUnderLoad(t *testing.T) {
 			refusals := rand.New(rand.NewPCG(seed, 0)) // guarded by the ledger's mutex
 			well := false
 			l := &ledger{t: t, limit: limit, refuse: func() bool { return !well && refusals.IntN(4) == 0 }}
-			p := alloc.Count(alloc.Limit(l, limit))
+			p := alloc.Count(l, limit)
 			var users sync.WaitGroup
 			for i := range uint64(4) {
 				users.Go(func() { useAtRandom(t, p, rand.New(rand.NewPCG(seed, 1+i))) })
@@ -159,7 +160,7 @@ func TestLimitAndCountUnderLoad(t *testing.T) {
 	}
 }
 
-// useAtRandom makes a few hundred calls, and frees all that it got.
+// useAtRandom makes a few hundred calls and frees everything that it allocated.
 func useAtRandom(t *testing.T, p device.Pool, random *rand.Rand) {
 	var mine []device.Memory
 	for range 500 {
@@ -183,10 +184,10 @@ func useAtRandom(t *testing.T, p device.Pool, random *rand.Rand) {
 	}
 }
 
-// Reading the counter while it moves must not give a difference below zero, which would be a huge number.
+// Reading the counter while it changes must not give a difference below zero, which would become a huge number.
 func TestOutstandingWhileItMoves(t *testing.T) {
 	const calls = 300000
-	p := alloc.Count(&ledger{t: t, limit: 1, refuse: func() bool { return false }})
+	p := alloc.Count(&ledger{t: t, limit: 1, refuse: func() bool { return false }}, math.MaxInt64)
 	var user sync.WaitGroup
 	user.Go(func() {
 		for range calls {
@@ -209,7 +210,7 @@ func useOnce(t *testing.T, p device.Pool) {
 	ok(t, p.Free(nil, m))
 }
 
-// The device says what is wrong with a size, and it counts against nothing.
+// The device reports an invalid size, and the size doesn't count towards the limit.
 func TestLimitLeavesBadSizesToTheDevice(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		s, p := newStream(t, d), newScratch(t, d, 4096)

@@ -7,8 +7,8 @@ import (
 	"millrace/internal/device"
 )
 
-// preallocated is a pool with one piece for each stream, taken at the stream's first allocation. The stream's order
-// keeps one batch's use of it from the next one's.
+// preallocated is a pool with one piece for each stream, allocated at the stream's first use. The order of the stream
+// keeps two batches from using the piece at once.
 type preallocated struct {
 	dev   device.Device
 	piece int   // bytes
@@ -23,13 +23,14 @@ func newPreallocated(dev device.Device, piece int, limit int64) *preallocated {
 	return &preallocated{dev: dev, piece: piece, limit: limit, pieces: map[device.Stream]device.Memory{}}
 }
 
-// Alloc gives the start of the stream's piece. Fails with device.ErrOutOfMemory for more than a piece.
+// Alloc returns the start of the stream's piece. It fails with device.ErrOutOfMemory if bytes exceeds the size of a
+// piece.
 func (p *preallocated) Alloc(s device.Stream, bytes int) (device.Memory, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if bytes > p.piece {
 		return device.Memory{}, device.Errorf("allocate scratch", p.dev.Info().ID, device.ErrOutOfMemory,
-			"%d bytes of a piece of %d", bytes, p.piece)
+			"%d bytes requested from a piece of %d bytes", bytes, p.piece)
 	}
 	m, ok := p.pieces[s]
 	if !ok {
@@ -51,7 +52,7 @@ func (p *preallocated) Alloc(s device.Stream, bytes int) (device.Memory, error) 
 	return m.Slice(0, bytes), nil
 }
 
-// Free leaves the piece with its stream.
+// Free keeps the piece for the stream's next allocation.
 func (p *preallocated) Free(_ device.Stream, m device.Memory) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,10 +60,10 @@ func (p *preallocated) Free(_ device.Stream, m device.Memory) error {
 	return nil
 }
 
-// Trim gives nothing back: a piece is there for the next batch.
+// Trim does nothing: the pieces stay allocated for the next batch.
 func (p *preallocated) Trim(int64) error { return nil }
 
-// SetReleaseThreshold means nothing where everything is kept.
+// SetReleaseThreshold does nothing, because all memory is kept.
 func (p *preallocated) SetReleaseThreshold(int64) error { return nil }
 
 // Stats implements device.Pool.
@@ -72,7 +73,7 @@ func (p *preallocated) Stats() (device.PoolStats, error) {
 	return p.stats, nil
 }
 
-// Close gives the pieces back to the device. Nothing may use them any more.
+// Close frees the pieces. They must not be in use.
 func (p *preallocated) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

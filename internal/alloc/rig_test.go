@@ -19,7 +19,7 @@ func openSim(t *testing.T, o sim.Options) *sim.Device {
 	return d
 }
 
-// openHost likewise opens a host device.
+// openHost opens a host device that must be closed without leaks.
 func openHost(t *testing.T) *host.Device {
 	t.Helper()
 	d, err := host.Open(host.Options{Cores: 1})
@@ -38,7 +38,7 @@ func closeClean(t *testing.T, d device.Device) {
 	})
 }
 
-// onEachDevice runs test on both.
+// onEachDevice runs test on both devices.
 func onEachDevice(t *testing.T, test func(t *testing.T, d device.Device)) {
 	t.Run("host", func(t *testing.T) { test(t, openHost(t)) })
 	t.Run("sim", func(t *testing.T) { test(t, openSim(t, sim.Options{})) })

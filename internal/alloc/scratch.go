@@ -7,46 +7,32 @@ import (
 	"millrace/internal/device"
 )
 
-// Scratch says what NewScratch makes.
+// Scratch configures NewScratch.
 type Scratch struct {
-	Limit int64 // bytes that it holds at most; at least 1; the device may round it up to its granularity
-	Mode  Mode  // the zero Mode is Kept
-	Piece int   // Preallocated alone, and what takes its place: bytes of the largest allocation
+	Limit int64 // maximum number of bytes held; at least 1; the device may round it up to its granularity
+	Piece int   // size of the largest allocation, in bytes; used on a device without pools
 }
 
-// NewScratch makes a source of scratch memory in stream order, apart from dev's default pool. In the ordinary
-// mode, Kept, it is a pool that keeps what it holds: giving memory back at every synchronization and asking for
-// it again at the next batch is what a release threshold of 0 does, and it costs more than the kernels of a small
-// batch. Trim gives memory back when the caller has time for it. A device that has no pools (device.ErrUnavailable) gets
-// preallocated pieces in place of one that keeps, and Counted says why. Fails with device.ErrInvalid for a limit below 1.
+// NewScratch creates a stream-ordered source of scratch memory, separate from dev's default pool: a pool that keeps its
+// memory. With a release threshold of 0 the pool would return memory at every synchronization and request it again for
+// the next batch, which costs more than the kernels of a small batch. Call Trim to return memory.
+//
+// If the device has no pools (device.ErrUnavailable), NewScratch falls back to preallocated pieces, and Counted.Instead
+// returns the reason. NewScratch fails with device.ErrInvalid if the limit is below 1.
 func NewScratch(dev device.Device, c Scratch) (*Counted, error) {
 	if c.Limit < 1 {
-		// To a device 0 is no cap at all.
+		// For a device, 0 means no limit.
 		return nil, device.Errorf("new scratch pool", dev.Info().ID, device.ErrInvalid,
 			"a limit of %d bytes: give at least 1 (MILLRACE_SCRATCH_LIMIT)", c.Limit)
 	}
-	switch c.Mode {
-	case Synchronous:
-		return Count(Limit(&synchronous{dev: dev}, c.Limit)), nil
-	case Preallocated:
-		return preallocatedScratch(dev, c), nil
-	}
-	threshold := c.Limit
-	if c.Mode == Released {
-		threshold = 0
-	}
-	pool, err := dev.NewPool(device.PoolConfig{Limit: c.Limit, ReleaseThreshold: threshold})
-	if c.Mode == Kept && errors.Is(err, device.ErrUnavailable) {
-		scratch := preallocatedScratch(dev, c)
+	pool, err := dev.NewPool(device.PoolConfig{Limit: c.Limit, ReleaseThreshold: c.Limit})
+	if errors.Is(err, device.ErrUnavailable) {
+		scratch := Count(newPreallocated(dev, c.Piece, c.Limit), c.Limit)
 		scratch.instead = err
 		return scratch, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("scratch pool of %d bytes: %w", c.Limit, err)
 	}
-	return Count(Limit(pool, c.Limit)), nil
-}
-
-func preallocatedScratch(dev device.Device, c Scratch) *Counted {
-	return Count(Limit(newPreallocated(dev, c.Piece, c.Limit), c.Limit))
+	return Count(pool, c.Limit), nil
 }

@@ -1,5 +1,8 @@
-// Package alloc holds the memory that is expensive to come by: pinned host memory, taken once and cut into
-// double buffers, and device scratch, taken from a pool of its own in stream order.
+// Package alloc manages the memory that is expensive to allocate. A Slab is pinned host memory, allocated once and cut
+// into double buffers. NewScratch returns the pool that device scratch comes from, in stream order.
+//
+// Package streams uses it for its batches, and internal/bench compares its modes. Start reading with this file, then
+// scratch.go.
 package alloc
 
 import (
@@ -10,20 +13,20 @@ import (
 	"millrace/internal/device"
 )
 
-// align is where buffers within a slab start: a page, so that no two buffers share one.
+// align is the alignment of the buffers in a slab: a page, so that no two buffers share one.
 const align = 4096
 
-// Layout says how a slab is cut: Buffers pairs, each of an input and a result buffer.
+// Layout describes how a slab is cut: into Buffers pairs of an input buffer and a result buffer.
 type Layout struct {
-	Buffers  int // pairs; at least 1
-	InBytes  int // of each input buffer; at least 1
-	OutBytes int // of each result buffer; at least 1
+	Buffers  int // number of pairs; at least 1
+	InBytes  int // size of each input buffer; at least 1
+	OutBytes int // size of each result buffer; at least 1
 }
 
-// maxSlab bounds a slab, in bytes: more than any host has, and far from where sizes overflow.
+// maxSlab bounds the size of a slab, in bytes. It is more than any host has, and low enough that sizes can't overflow.
 const maxSlab = 1 << 46
 
-// check says what is wrong with a layout.
+// check returns an error if the layout is invalid.
 func (l Layout) check() error {
 	switch {
 	case l.Buffers < 1 || l.InBytes < 1 || l.OutBytes < 1:
@@ -34,56 +37,54 @@ func (l Layout) check() error {
 	return nil
 }
 
-// Total is the slab's size in bytes.
+// Total returns the size of the slab in bytes.
 func (l Layout) Total() int64 {
 	return int64(l.Buffers) * int64(roundUp(l.InBytes)+roundUp(l.OutBytes))
 }
 
-// total is the same as what an allocation takes.
-func (l Layout) total() int { return l.Buffers * (roundUp(l.InBytes) + roundUp(l.OutBytes)) }
-
 func roundUp(n int) int { return (n + align - 1) &^ (align - 1) }
 
-// Slab is one allocation of pinned host memory, cut once. Pinning costs most of a second a GiB, so nothing
-// is pinned after the start. Methods are safe for concurrent use.
+// Slab is one allocation of pinned host memory, cut into buffers. Pinning takes most of a second per GiB, so nothing is
+// pinned after the start. The methods are safe for concurrent use.
 type Slab struct {
 	dev    device.Device
 	layout Layout
 
 	mu    sync.Mutex
-	whole device.HostBuffer // no memory once closed
+	whole device.HostBuffer // zero once the slab is closed
 }
 
-// NewSlab takes the memory that l asks for from dev. It fails with device.ErrOutOfMemory when the host will
-// not pin that much, and with device.ErrInvalid for a layout that makes no sense; it never hands out less than was
-// asked. Memory that dev could not pin is a slab all the same, and counted by Pageable.
+// NewSlab allocates the memory for l from dev. It fails with device.ErrOutOfMemory if the host can't pin that much, and
+// with device.ErrInvalid for an invalid layout. A slab never has less memory than l requires. If dev allocates memory
+// without pinning it, NewSlab succeeds and Pageable counts it.
 func NewSlab(dev device.Device, l Layout) (*Slab, error) {
 	if err := l.check(); err != nil {
 		return nil, device.Errorf("pin memory", dev.Info().ID, device.ErrInvalid, "%v", err)
 	}
-	whole, err := dev.AllocHost(l.total())
+	total := int(l.Total())
+	whole, err := dev.AllocHost(total)
 	if err != nil {
 		return nil, fmt.Errorf("pin %d MiB for %d double buffers (lower MILLRACE_LANES, MILLRACE_BATCH_BYTES or "+
-			"MILLRACE_BATCH_PAYLOADS, or give the process more memory): %w", l.total()>>20, l.Buffers, err)
+			"MILLRACE_BATCH_PAYLOADS, or give the process more memory): %w", total>>20, l.Buffers, err)
 	}
-	if whole.Len() < l.total() {
+	if whole.Len() < total {
 		err := device.Errorf("pin memory", dev.Info().ID, device.ErrOutOfMemory,
-			"asked for %d bytes and got %d", l.total(), whole.Len())
+			"asked for %d bytes and got %d", total, whole.Len())
 		return nil, errors.Join(err, dev.FreeHost(whole))
 	}
 	return &Slab{dev: dev, layout: l, whole: whole}, nil
 }
 
-// In is the i-th input buffer, from 0, Layout.InBytes long. It belongs to the slab. It panics for a buffer that
-// the layout does not have, and once the slab is closed.
+// In returns input buffer i, counted from 0, with Layout.InBytes bytes. The slab keeps ownership. In panics if the
+// layout has no such buffer or if the slab is closed.
 func (s *Slab) In(i int) device.HostBuffer { return s.cut(i, 0, s.layout.InBytes) }
 
-// Out is the i-th result buffer, Layout.OutBytes long, else as In.
+// Out returns result buffer i, with Layout.OutBytes bytes, under the same rules as In.
 func (s *Slab) Out(i int) device.HostBuffer {
 	return s.cut(i, s.layout.Buffers*roundUp(s.layout.InBytes), s.layout.OutBytes)
 }
 
-// cut is buffer i of those of bytes each that lie from off.
+// cut returns buffer i of the buffers of the given size that start at offset off.
 func (s *Slab) cut(i, off, bytes int) device.HostBuffer {
 	if i < 0 || i >= s.layout.Buffers {
 		panic(fmt.Sprintf("alloc: buffer %d of a slab of %d", i, s.layout.Buffers))
@@ -93,10 +94,10 @@ func (s *Slab) cut(i, off, bytes int) device.HostBuffer {
 	return s.whole.Slice(off+i*roundUp(bytes), bytes)
 }
 
-// Pinned is the bytes of page-locked memory the slab holds; 0 once it is closed.
+// Pinned returns the number of page-locked bytes that the slab holds; 0 once it is closed.
 func (s *Slab) Pinned() int64 { return s.bytesOf(device.Pinned) }
 
-// Pageable is the bytes it holds that the device could not pin: copies from there are slow.
+// Pageable returns the number of bytes that the device could not pin. Copies from such memory are slow.
 func (s *Slab) Pageable() int64 { return s.bytesOf(device.Pageable) }
 
 func (s *Slab) bytesOf(k device.HostKind) int64 {
@@ -108,7 +109,7 @@ func (s *Slab) bytesOf(k device.HostKind) int64 {
 	return int64(s.whole.Len())
 }
 
-// Close gives the memory back. No buffer of the slab may be in use. It keeps the memory if it fails. A second
+// Close frees the memory. No buffer of the slab may be in use. If Close fails, the slab keeps the memory. A second
 // Close returns nil.
 func (s *Slab) Close() error {
 	s.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// Every buffer of a slab is as long as was asked, and what is written to one shows in no other.
+// Every buffer of a slab has the requested length, and writing to one doesn't affect the others.
 func TestBuffersOfASlabDoNotOverlap(t *testing.T) {
 	d := openSim(t, sim.Options{})
 	random := rand.New(rand.NewPCG(1, 1))
@@ -100,7 +100,7 @@ func TestSlabOfALayoutThatMakesNoSense(t *testing.T) {
 	}
 }
 
-// stingy is a device that gives less host memory than was asked, or will not take it back.
+// stingy is a device that allocates less host memory than requested, or fails to free it.
 type stingy struct {
 	device.Device
 	less  int
@@ -117,7 +117,7 @@ func (s *stingy) FreeHost(b device.HostBuffer) error {
 }
 
 func TestPartialAllocationIsAnError(t *testing.T) {
-	d := openSim(t, sim.Options{}) // its Close finds what was not given back
+	d := openSim(t, sim.Options{}) // its Close detects leaks
 	if _, err := alloc.NewSlab(&stingy{Device: d, less: 1}, alloc.Layout{Buffers: 1, InBytes: 10, OutBytes: 10}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("NewSlab with a byte too few = %v, want out of memory", err)
 	}

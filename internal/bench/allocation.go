@@ -2,92 +2,86 @@ package bench
 
 import (
 	"context"
+	"fmt"
 
-	"millrace/internal/alloc"
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
 const groupAlloc = "alloc"
 
-var allocExperiments = []experiment{{
-	group: groupAlloc,
-	rows: []Entry{
-		{Name: "preallocated", Shows: "variable scratch a batch from memory taken once: what no allocator can beat"},
+var allocSuite = deviceSuite(groupAlloc, Experiment{
+	Rows: []Entry{
+		{Name: "preallocated", Shows: "variable scratch per batch from memory that is taken once: no allocator can be faster"},
 		{Name: "synchronous", Shows: "scratch by an allocation and a free that wait for the device (cudaMalloc, cudaFree)"},
 		{Name: "async-0", Shows: "scratch in stream order from a pool with a release threshold of 0"},
 		{Name: "async-kept", Shows: "scratch in stream order from a pool that keeps its memory, as the worker runs"},
 	},
-	run: runAlloc,
-}}
+	each: runAlloc,
+})
 
-// allocFactor is how many bytes of scratch there are to each byte of a batch, and allocLeast what part of the
-// largest batch the smallest is. The yardstick's batches have one size and its scratch varies; so it takes the mean
-// size of ours and the same range of scratch, which must not be below a batch.
+// allocFactor is the ratio of scratch to batch size, in bytes, and allocLeast is the number of the smallest batches
+// that together have the size of the largest one. The baseline program's batches have one size and scratch of varying
+// size, at least as large as a batch. So it gets the mean size of our batches and the same range of scratch.
 const (
 	allocFactor = 2
 	allocLeast  = 2
 )
 
 func runAlloc(ctx context.Context, t *target) error {
-	for _, bytes := range t.sizes() {
-		m, err := t.balanced(ctx, bytes)
-		if err != nil {
-			return err
-		}
+	return t.eachBalanced(ctx, func(m mix, bytes int) error {
 		m.scratchFactor = allocFactor
-		if err := t.runAllocOf(ctx, m, bytes); err != nil {
+		least := bytes / allocLeast
+		sizeOf := func(slot int) int { return least + spreadOut(slot, bytes-least) }
+		slots, sum := t.Lanes*t.schedule().Buffers, 0
+		for slot := range slots {
+			sum += sizeOf(slot)
+		}
+		mean := sum / slots / wordBytes * wordBytes
+		row := func(name, baselineMode string, double func(device.Device) device.Device) *Case {
+			load := newWords(m, bytes)
+			load.sizeOf = sizeOf
+			c, f := t.flow(name, load, t.schedule())
+			f.double, f.figures = double, allocation
+			f.cfg.ScratchLimit = max(f.cfg.ScratchLimit, int64(t.Lanes+1)*int64(roundUp(allocFactor*bytes, scratchAlign))) // enough for one piece per stream
+			c.baseline = t.ask(func() string {
+				return fmt.Sprintf("alloc mode=%s least=%d most=%d bytes=%d slots=%d batches=%d rounds=%d",
+					baselineMode, allocFactor*least, allocFactor*bytes, mean, t.Lanes, c.times, m.rounds)
+			}).seconds(yardSeconds)
+			return c
+		}
+		preallocated := row("preallocated", "prealloc", func(d device.Device) device.Device { return poolless{below{d}} })
+		waiting := row("synchronous", "sync", func(d device.Device) device.Device { return synchronous{below{d}} })
+		released := row("async-0", "async0", func(d device.Device) device.Device { return releasing{below{d}} })
+		preallocated.Reference, waiting.Reference = true, true
+		rows := []*Case{preallocated, waiting, released, row("async-kept", "asynckept", nil)}
+		if err := t.Measure(ctx, rows...); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (t *target) runAllocOf(ctx context.Context, m mix, bytes int) error {
-	least := bytes / allocLeast
-	sizeOf := func(slot int) int { return least + spreadOut(slot, bytes-least) }
-	slots, sum := t.Lanes*t.schedule().Buffers, 0
-	for slot := range slots {
-		sum += sizeOf(slot)
-	}
-	mean := sum / slots / wordBytes * wordBytes
-	row := func(name, yardName string, mode alloc.Mode) *contender {
-		load := newWords(m, bytes)
-		load.sizeOf = sizeOf
-		c, f := t.flow(groupAlloc, name, load, t.schedule())
-		f.cfg.Scratch = mode
-		f.figures = allocation
-		c.rival = t.ask(request("alloc", "mode", yardName, "least", allocFactor*least, "most", allocFactor*bytes,
-			"bytes", mean, "slots", t.Lanes, "batches", f.paced, "rounds", m.rounds)).seconds(yardSeconds)
-		return c
-	}
-	preallocated := row("preallocated", "prealloc", alloc.Preallocated)
-	synchronous := row("synchronous", "sync", alloc.Synchronous)
-	preallocated.base, synchronous.base = true, true
-	rows := []*contender{preallocated, synchronous, row("async-0", "async0", alloc.Released), row("async-kept", "asynckept", alloc.Kept)}
-	if err := t.race(ctx, rows...); err != nil {
-		return err
-	}
-	for _, c := range rows {
-		c.compare(figureOverPreallocate, "x", c.seconds, preallocated.seconds)
-		took, slow := c.samples(figureAllocation), synchronous.samples(figureAllocation)
-		for i := range min(len(took), len(slow)) {
-			if slow[i] > 0 {
-				c.add(figureLessAllocation, "%", 100*(1-took[i]/slow[i]))
-			}
+		for _, c := range rows {
+			c.ratio(figureOverPreallocate, "x", c.seconds, preallocated.seconds)
+			c.compareAllocation(waiting)
 		}
-	}
-	t.finish(rows...)
-	return nil
+		t.Report(rows...)
+		return nil
+	})
 }
 
-// allocation adds the host's time in allocation calls a batch.
-func allocation(c *contender, r ran, before, after streams.Stats) {
+// allocation adds the host time that a batch spends in allocation calls.
+func allocation(c *Case, r ran, before, after streams.Stats) {
 	spent := after.Scratch.HostTime - before.Scratch.HostTime
-	c.add(figureAllocation, "s", spent.Seconds()/float64(r.batches))
+	c.Add(figureAllocation, "s", spent.Seconds()/float64(r.batches))
 }
 
-// spreadOut is a number from 0 to most for each slot, such that those of any few slots lie evenly apart: multiples of
-// the golden ratio, less their whole part.
+// compareAllocation adds the percentage of allocation time that the case saves compared with another case.
+func (c *Case) compareAllocation(other *Case) {
+	if of, ok := ratioOf(c.figure(figureAllocation), other.figure(figureAllocation)); ok {
+		c.derive(figureLessAllocation, "%", of, func(share float64) float64 { return 100 * (1 - share) })
+	}
+}
+
+// spreadOut returns a number from 0 to most for each slot: the fractional part of a multiple of the golden ratio,
+// scaled to most. The numbers of consecutive slots are evenly spread.
 func spreadOut(slot, most int) int {
 	share := float64(golden*uint64(slot+1)) / (1 << 64)
 	return int(share * float64(most))

@@ -1,13 +1,17 @@
-// Package bench measures devices and the pipeline on them: copies, schedules, lanes, allocation, completion,
-// operators and latency. It drives streams.Pipeline, as the worker does, and has no pipeline of its own.
+// Package bench is the harness of `worker bench`, with the suites that measure devices and the pipeline on them:
+// copies, schedules, lanes, allocation, completion, operators and latency. Package bench/broker adds the suite that
+// measures the whole path from one stream to another. Package bench/report defines the JSON document of a run, which
+// `worker plan --fit` reads.
 //
-// What is compared is measured in turns: one round of each, then the next round of each, so that a machine that
-// grows slower or faster does so for all alike. Every round has fresh random data, a pipeline of its own (a device
-// has one at a time), a warm-up, and a check of its results against the reference. A figure is the median over the
-// rounds, with the 10th and 90th percentile.
+// Start with Suite, Case and Session.Measure. A Suite is one group of rows, and a Case is one row while it is measured.
+// Session.Measure interleaves the cases of an experiment: one round of each, then the next round of each. So a machine
+// that becomes slower or faster affects all of them equally. Every round has fresh random data, its own pipeline (a
+// device has one at a time), a warm-up, and a check of its results against the reference. A figure is the median over
+// the rounds, with the 10th and the 90th percentile. A ratio is the quotient of two such medians, so it always agrees
+// with the figures in the same table.
 //
-// Rows that measure the device do not fill batches while the clock runs: filling costs a core's memcpy. They submit
-// batches again with the payloads that are in them. Rows that measure the whole way of a payload say so.
+// Rows that measure a device don't fill batches during the measurement, because filling costs a core's memcpy. They
+// submit the same batches again. Rows that include filling say so.
 package bench
 
 import (
@@ -37,48 +41,49 @@ const (
 	MaxBatchBytes = 1 << 30 // largest batch
 )
 
-// Options says what to measure and how long.
+// Options selects the measurements and their duration.
 type Options struct {
-	Devices []device.Device // at least one; they stay the caller's. None may have a pipeline meanwhile
+	Devices []device.Device // at least one, owned by the caller; none may have a pipeline during Run
 
-	Groups []string // names of groups; none: all
+	Groups []string // names of suites; none: all
 	Rows   []string // names of rows, "triple" or "schedules/triple"; none: all
 
-	Guests []Guest // measured behind the groups of this package
+	Suites []Suite // measured after the suites of this package
 
-	Bytes  []int         // batch sizes; none: 1 MiB and 16 MiB on a GPU, 256 KiB and 1 MiB else. To guests, sizes of payloads
+	Bytes  []int         // sizes of batches, or of payloads (see Suite.Sizes); none: the suite's defaults
 	Rounds int           // 0: DefaultRounds
-	Budget time.Duration // to measure a row for, all rounds together, warm-up and checks apart; 0: DefaultBudget
-	Lanes  int           // lanes of the rows that do not set their own; 0: DefaultLanes
-	Seed   uint64        // of the random data
+	Budget time.Duration // per row, for all rounds together, without warm-up and checks; 0: DefaultBudget
+	Lanes  int           // for rows that don't set their own; 0: DefaultLanes
+	Seed   uint64        // seed of the random data
 
-	// Pipeline is the configuration that the worker gives a device's pipeline; rows change in it what they
-	// compare. nil takes streams' defaults with a scratch pool of 1 GiB.
+	// Pipeline returns the worker's configuration for a device. Rows change the settings that they compare. nil: the
+	// defaults of package streams with a scratch pool of 1 GiB.
 	Pipeline func(d device.Info, ops []operator.Operator) streams.Config
 
-	// Yardstick is the program to compare with; empty for none.
+	// Yardstick is the path of the baseline program, which does the same work in plain CUDA C++ (kernels/bench). Empty:
+	// rows are only compared with each other.
 	Yardstick string
 
-	// MixRounds is the work of the balanced kernel, in rounds a word; 0 finds the rounds with which it takes as
-	// long as a copy.
+	// MixRounds is the work of the balanced kernel, in rounds per word. 0: the bench finds the number of rounds that
+	// takes as long as a copy.
 	MixRounds int
 
-	Out      io.Writer          // gets the tables, each as its rows are done; nil for none
-	Progress func(doing string) // told what is measured next, and "" when it is done; nil for none
-	Trace    Tracer             // told of the last batches of every measured pipeline; nil for none
+	Out      io.Writer          // receives each table when its rows are done; nil: none
+	Progress func(doing string) // receives the name of the next measurement, and "" when it is done; nil: none
+	Trace    Tracer             // receives the last batches of every measured pipeline; nil: none
 
 	Command, Commit string // for the report
 }
 
-// Tracer is told of batches so as to draw them: telemetry.Timeline is one.
+// Tracer receives batches in order to draw them. telemetry.Timeline implements it.
 type Tracer interface {
-	// AddDevice tells of a pipeline before its first batch, as if it were a device: its batches have id as
-	// their Device. epoch is that of the device's clock.
+	// AddDevice announces a pipeline before its first batch, as if it were a device: its batches have id as their
+	// Device. epoch is the wall-clock time at which the device's clock read zero.
 	AddDevice(id, name string, epoch time.Time)
-	BatchDone(*streams.Record)
+	AddBatch(*streams.Record)
 }
 
-// withDefaults fills in what was left out.
+// withDefaults returns the options with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	if o.Rounds == 0 {
 		o.Rounds = DefaultRounds
@@ -103,7 +108,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check names every problem of the options, joined; nil if Run can take them.
+// Check returns every problem of the options, joined, or nil if Run accepts them.
 func (o Options) Check() error {
 	o = o.withDefaults()
 	var errs []error
@@ -116,40 +121,44 @@ func (o Options) Check() error {
 	want(o.Budget > 0 && o.Budget <= maxBudget, "%v a row: give more than 0 and at most %v", o.Budget, maxBudget)
 	want(o.Lanes >= 1 && o.Lanes <= maxLanes, "%d lanes: give 1 to %d", o.Lanes, maxLanes)
 	want(o.MixRounds >= 0 && o.MixRounds <= maxMixRounds, "%d rounds of the balanced kernel: give 0 to %d", o.MixRounds, maxMixRounds)
-	return errors.Join(append(errs, o.checkBytes(), checkNames(o.Groups, o.Rows, o.Guests))...)
+	return errors.Join(append(errs, o.checkBytes(), o.checkNames())...)
 }
 
-// checkBytes names the sizes that what was asked for cannot have. A guest's bounds count only where nothing else is
-// asked for: beside batches it leaves out the sizes that its payloads cannot have.
+// checkBytes checks the sizes against the first suite that is measured. Later suites omit the sizes that they don't
+// support.
 func (o Options) checkBytes() error {
-	what, least, most := "batch", MinBatchBytes, MaxBatchBytes
-	if !slices.ContainsFunc(experiments, o.selects) && len(o.Guests) > 0 {
-		what, least, most = "payload", o.Guests[0].MinBytes, o.Guests[0].MaxBytes
+	bounds := batchSizes
+	suites := o.suites()
+	if i := slices.IndexFunc(suites, func(s Suite) bool { return o.Measures(s.Name) }); i >= 0 {
+		bounds = suites[i].Sizes
 	}
 	var errs []error
 	for _, n := range o.Bytes {
-		if n < least || n > most {
-			errs = append(errs, fmt.Errorf("a %s of %d bytes: give %d to %d", what, n, least, most))
+		if !bounds.hold(n) {
+			errs = append(errs, fmt.Errorf("a %s of %d bytes: give %d to %d", bounds.Of, n, bounds.Least, bounds.Most))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// session is one run.
-type session struct {
+// Session is one run. Suites use it to measure their cases.
+type Session struct {
 	Options
 	report    *report.Report
-	yardstick *yardstick      // nil for none
-	seeds     int             // handed out so far
-	asked     bool            // some row of this table can be compared with the yardstick
-	notes     []string        // what this table must say beside its figures
-	explained map[string]bool // columns whose meaning has been told
+	targets   []*target
+	program   *program        // the baseline program; nil for none
+	suite     Suite           // the suite being measured
+	seeds     int             // number of seeds handed out so far
+	compares  bool            // a row of this table can be compared with the baseline program
+	notes     []string        // lines to print below this table
+	explained map[string]bool // columns with a legend that has been printed
 }
 
-// Run measures what o asks for and returns the report, which on an error holds what was measured before it. Fails
-// where a result is wrong, a device is lost or ctx is done. What a device cannot do is a row that says so.
+// Run makes the measurements that o selects and returns the report. After an error the report contains the earlier
+// measurements. Run fails if a result is wrong, a device is lost or ctx ends. If a device can't do something, the row
+// says so.
 func Run(ctx context.Context, o Options) (*report.Report, error) {
-	s := &session{Options: o.withDefaults(), explained: map[string]bool{}}
+	s := &Session{Options: o.withDefaults(), explained: map[string]bool{}}
 	s.report = &report.Report{Version: report.Version, Command: o.Command, Commit: o.Commit, Started: time.Now()}
 	if err := o.Check(); err != nil {
 		return s.report, err
@@ -159,95 +168,108 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	}
 	for _, d := range o.Devices {
 		i := d.Info()
+		s.targets = append(s.targets, &target{Session: s, dev: d, info: i, balance: map[int]int{}})
 		s.report.Devices = append(s.report.Devices, report.Device{
 			Kind: i.Kind, ID: i.ID, Name: i.Name, Driver: i.Driver, Runtime: i.Runtime, Compute: i.Compute, Units: i.Units,
 		})
 	}
-	err := s.startYardstick(ctx)
+	err := s.startProgram(ctx)
 	if err == nil {
-		err = s.experiments(ctx)
+		err = s.runSuites(ctx)
 	}
-	return s.report, errors.Join(err, s.yardstick.close())
+	return s.report, errors.Join(err, s.program.close())
 }
 
-// experiments makes one experiment after the other and prints the table of each.
-func (s *session) experiments(ctx context.Context) error {
-	targets := make([]*target, len(s.Devices))
-	for i, d := range s.Devices {
-		targets[i] = &target{session: s, dev: d, info: d.Info(), balance: map[int]int{}}
-	}
-	for _, e := range everything(s.Guests) {
-		if !s.selects(e) {
-			continue
+// runSuites runs the experiments of all suites and prints a table for each.
+func (s *Session) runSuites(ctx context.Context) error {
+	for _, s.suite = range s.suites() {
+		for _, e := range s.suite.Experiments {
+			if !slices.ContainsFunc(e.Rows, func(row Entry) bool { return s.wants(s.suite.Name, row.Name) }) {
+				continue
+			}
+			from := len(s.report.Rows)
+			err := s.runExperiment(ctx, e)
+			if err := errors.Join(err, s.printRows(from)); err != nil {
+				return err
+			}
 		}
-		from := len(s.report.Rows)
-		err := s.measure(ctx, e, targets)
-		if err := errors.Join(err, s.printRows(e.group, from)); err != nil {
+	}
+	return nil
+}
+
+// runExperiment runs one experiment, once or on each device.
+func (s *Session) runExperiment(ctx context.Context, e Experiment) error {
+	if e.Run != nil {
+		return s.leaveOut(e, "all", e.Run(ctx, s))
+	}
+	for _, t := range s.targets {
+		if err := s.leaveOut(e, t.info.ID, e.each(ctx, t)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// measure makes one experiment, on every device that it is for.
-func (s *session) measure(ctx context.Context, e experiment, targets []*target) error {
-	if e.together != nil {
-		return s.leaveOut(e, "all", e.together(ctx, targets))
-	}
-	for _, t := range targets {
-		if err := s.leaveOut(e, t.info.ID, e.run(ctx, t)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// leaveOut enters the rows of an experiment that the device cannot do at all, with the reason. Any other error it
-// returns.
-func (s *session) leaveOut(e experiment, device string, err error) error {
+// leaveOut reports the rows of an experiment that the device can't run at all, with the reason. It returns every other
+// error.
+func (s *Session) leaveOut(e Experiment, device string, err error) error {
 	reason, cannot := unable(err)
 	if !cannot {
 		return err
 	}
-	for _, row := range e.rows {
-		if s.wants(e.group, row.Name) {
-			s.report.Rows = append(s.report.Rows, report.Row{Group: e.group, Name: row.Name, Device: device, Skipped: reason})
+	for _, row := range e.Rows {
+		if s.wants(s.suite.Name, row.Name) {
+			s.report.Rows = append(s.report.Rows, report.Row{Group: s.suite.Name, Name: row.Name, Device: device, Skipped: reason})
 		}
 	}
 	return nil
 }
 
-// seed is one that nothing else of this run has.
-func (s *session) seed() uint64 {
+// seed returns a seed that nothing else in this run uses.
+func (s *Session) seed() uint64 {
 	s.seeds++
 	return derive(s.Seed, s.seeds)
 }
 
-func (s *session) note(format string, args ...any) {
+// Note prints a line below the experiment's table, once.
+func (s *Session) Note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// target is a device under measurement.
+// Turn returns the duration of one round of a row.
+func (s *Session) Turn() time.Duration { return s.Budget / time.Duration(s.Rounds) }
+
+// Sizes returns the sizes to measure, in bytes: those of Options.Bytes that the suite accepts, or the defaults.
+func (s *Session) Sizes(defaults ...int) []int {
+	if len(s.Bytes) == 0 {
+		return defaults
+	}
+	var sizes []int
+	for _, n := range s.Bytes {
+		if b := s.suite.Sizes; !b.hold(n) {
+			s.Note("Left out: %ss of %s. Give %d to %d bytes.", b.Of, bytesText(n), b.Least, b.Most)
+			continue
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes
+}
+
+// target is a device to measure.
 type target struct {
-	*session
+	*Session
 	dev     device.Device
 	info    device.Info
-	balance map[int]int // rounds of the balanced kernel, by batch bytes
+	balance map[int]int // rounds of the balanced kernel, by bytes per batch
 }
 
-// isGPU says whether figures are of a GPU.
+// isGPU reports whether the device is a GPU.
 func (t *target) isGPU() bool { return t.info.Kind == "cuda" }
 
-// sizes are the batch sizes to measure, in bytes.
+// sizes returns the batch sizes to measure, in bytes.
 func (t *target) sizes() []int {
-	switch {
-	case len(t.Bytes) > 0:
-		return t.Bytes
-	case t.isGPU():
-		return []int{1 << 20, 16 << 20}
+	if t.isGPU() {
+		return t.Sizes(1<<20, 16<<20)
 	}
-	return []int{256 << 10, 1 << 20}
+	return t.Sizes(256<<10, 1<<20)
 }
-
-// turn is how long one round of a row is measured for.
-func (s *session) turn() time.Duration { return s.Budget / time.Duration(s.Rounds) }

@@ -9,59 +9,54 @@ import (
 	"millrace/internal/streams"
 )
 
-// column is one of a table. A table has those in which a row has something to say.
-type column struct {
-	title  string
-	legend string // what it means, where the title does not say it
-	cell   func(report.Row) string
+// Column is one column of a table. A table omits columns that are empty in all of its rows.
+type Column struct {
+	Title  string
+	Legend string                  // explanation; empty if the title is enough
+	Cell   func(report.Row) string // returns an empty string if the row has no value
 
-	group string // the one group that shows it; empty for all
-
-	// apart says that the column is shown only where it tells rows apart.
-	apart bool
+	distinguishes bool // show the column only if its cells differ
 }
 
-// columns are all columns of all tables, in order.
-var columns = []column{
-	{title: "device", cell: func(r report.Row) string { return r.Device }, apart: true},
-	{title: "operator", cell: operatorCell, apart: true},
-	{title: "size", legend: "bytes of the largest batch, or of what stands for one", cell: func(r report.Row) string { return bytesCell(r.BatchBytes) }},
-	{title: "payload", legend: "bytes of each payload", cell: func(r report.Row) string { return bytesCell(r.PayloadBytes) }},
-	{title: "lanes", cell: func(r report.Row) string { return countCell(r.Lanes) }},
-	{title: "goroutines", cell: figure(figureGoroutines, count)},
-	{title: "pieces", cell: figure(figurePieces, count)},
-	{title: "us/batch (p10-p90)", legend: "wall time over batches: median of the rounds (10th to 90th percentile)", cell: batchCell},
-	{title: "GB/s", cell: rateCell},
-	{title: "in", legend: "copy in of single batches by device events, median, us", cell: stage(streams.CopyInEngine)},
-	{title: "compute", legend: "kernels likewise; kernels of several lanes share the device, so it holds waiting for others", cell: stage(streams.ComputeEngine)},
-	{title: "out", legend: "copy out likewise", cell: stage(streams.CopyOutEngine)},
-	{title: "kernel GB/s", legend: "payload bytes over the kernels' time, nothing beside them", cell: figure(figureKernelRate, decimal)},
-	{title: "x serial", legend: "speedup over the row serial", cell: figure(figureSpeedup, times)},
-	{title: "x whole", legend: "speedup over the payload in one piece", cell: figure(figureOverWhole, times)},
-	{title: "x plain", legend: "speedup over the plain kernel, by time a batch", cell: figure(figureOverPlain, times)},
-	{title: "x own", legend: "speedup over the row non-blocking", cell: figure(figureOverOwn, times)},
-	{title: "x one", legend: "throughput over that of the fastest device alone", cell: figure(figureOverOne, times)},
-	{title: "ceiling", legend: "the longest stage when all run (a copy measured in this run, or the kernel alone) over the time a batch", cell: figure(figureShare, share)},
-	{title: "of kernel", legend: "rate over that of the kernels alone", cell: figure(figureOfKernel, share)},
-	{title: "x uniform", legend: "kernel rate over that of payloads of one size, the same bytes in all", cell: figure(figureOverUniform, times)},
-	{title: "waiting", legend: "share of the time in which the submitting goroutine had to wait, for a batch to come back or within Submit", cell: figure(figureBlocked, share)},
-	{title: "in submit", legend: "the part of it within Submit, where it can do nothing else", cell: figure(figureInSubmit, share)},
-	{title: "clock/events", legend: "stages by the host's clock over stages by events, the cost of waiting taken off", cell: figure(figureByClock, times)},
-	{title: "alloc us", legend: "host time in allocation and free calls, a batch", cell: figure(figureAllocation, micros)},
-	{title: "less", legend: "how much less of it than with synchronous calls", cell: figure(figureLessAllocation, percent)},
-	{title: "x prealloc", legend: "time a batch over that with preallocated scratch", cell: figure(figureOverPreallocate, times)},
-	{title: "p50 us", legend: "from the payload on the heap to its results there, nothing else going on", cell: figure(figureLatency, micros)},
-	{title: "p99 us", cell: figure(figureLatencyP99, micros)},
-	{title: "CPU us", legend: "processor time of the process, a batch", cell: figure(figureCPU, micros)},
-	{title: "cores", group: groupOperators, legend: "processor time of the process over wall time", cell: figure(figureCores, decimal)},
-	{title: "knee", legend: "the least lanes within 2 % of the best throughput", cell: kneeCell},
-	{title: "yardstick us", legend: "the yardstick's kernel launch and wait, without copies: no like for like", cell: figure(figureYardSeconds, micros)},
+// columns are the columns of every suite, in order. A suite's own columns follow them.
+var columns = []Column{
+	{Title: "device", Cell: func(r report.Row) string { return r.Device }, distinguishes: true},
+	{Title: "operator", Cell: operatorCell, distinguishes: true},
+	{Title: "size", Legend: "bytes of the largest batch, or of what takes its place", Cell: func(r report.Row) string { return bytesCell(r.BatchBytes) }},
+	{Title: "payload", Legend: "bytes of each payload", Cell: func(r report.Row) string { return bytesCell(r.PayloadBytes) }},
+	{Title: "lanes", Cell: func(r report.Row) string { return countCell(r.Lanes) }},
+	{Title: "pieces", Cell: FigureCell(figurePieces, count)},
+	{Title: "us/batch (p10-p90)", Legend: "wall time per batch: median of the rounds (10th to 90th percentile)", Cell: batchCell},
+	{Title: "GB/s", Cell: rateCell},
+	{Title: "in", Legend: "copy in of a batch by device events, median, us", Cell: stageCell(streams.CopyInEngine)},
+	{Title: "compute", Legend: "kernels of a batch by device events, median, us; lanes share the device, so it includes waiting for other lanes", Cell: stageCell(streams.ComputeEngine)},
+	{Title: "out", Legend: "copy out of a batch by device events, median, us", Cell: stageCell(streams.CopyOutEngine)},
+	{Title: "kernel GB/s", Legend: "payload bytes over the time of the kernels, which run alone", Cell: FigureCell(figureKernelRate, Number)},
+	{Title: "x CUDA serial", Legend: "speedup over the serial schedule of the baseline program, plain CUDA C++ measured in this run", Cell: FigureCell(figureOverCUDASerial, times)},
+	{Title: "x own serial", Legend: "speedup over our own serial schedule (row serial of group schedules), not over plain CUDA", Cell: FigureCell(figureSpeedup, times)},
+	{Title: "x whole", Legend: "speedup over the payload in one piece", Cell: FigureCell(figureOverWhole, times)},
+	{Title: "x plain", Legend: "speedup over the row plain", Cell: FigureCell(figureOverPlain, times)},
+	{Title: "x non-blocking", Legend: "speedup over the row non-blocking", Cell: FigureCell(figureOverOwn, times)},
+	{Title: "x one", Legend: "throughput over that of the fastest device alone", Cell: FigureCell(figureOverOne, times)},
+	{Title: "ceiling", Legend: "the longest stage when all engines run (a copy measured in this run, or the kernel alone) over the time per batch", Cell: FigureCell(figureShare, share)},
+	{Title: "of kernel", Legend: "rate over that of the kernels alone", Cell: FigureCell(figureOfKernel, share)},
+	{Title: "x uniform", Legend: "kernel rate over that of payloads of one size with as many bytes in all", Cell: FigureCell(figureOverUniform, times)},
+	{Title: "waiting", Legend: "share of the time in which the submitting goroutine waits, for a batch to come back or within Submit", Cell: FigureCell(figureBlocked, share)},
+	{Title: "in submit", Legend: "the part of it within Submit, where the goroutine can do nothing else", Cell: FigureCell(figureInSubmit, share)},
+	{Title: "clock/events", Legend: "stage times by the host's clock, less the cost of waiting, over those by device events", Cell: FigureCell(figureByClock, times)},
+	{Title: "alloc us", Legend: "host time in allocation and free calls per batch", Cell: FigureCell(figureAllocation, Micros)},
+	{Title: "less", Legend: "how much shorter that is than with synchronous calls", Cell: FigureCell(figureLessAllocation, percent)},
+	{Title: "x prealloc", Legend: "time per batch over that with preallocated scratch", Cell: FigureCell(figureOverPreallocate, times)},
+	{Title: "p50 us", Legend: "from the payload on the heap to its results there, while nothing else runs", Cell: FigureCell(figureLatency, Micros)},
+	{Title: "p99 us", Cell: FigureCell(figureLatencyP99, Micros)},
+	{Title: "CPU us", Legend: "processor time of the process per batch", Cell: FigureCell(figureCPU, Micros)},
+	{Title: "knee", Legend: "the fewest lanes within 2 % of the best throughput", Cell: FigureCell(figureKnee, func(float64) string { return "<- knee" })},
+	{Title: "baseline us", Legend: "time of the same work in the baseline program, plain CUDA C++ (in group completion: a kernel launch and the wait for it, without copies)", Cell: FigureCell(figureBaseline, Micros)},
+	{Title: "x baseline", Legend: "time of the baseline program over ours: above 1, ours is faster", Cell: FigureCell(figureOverBaseline, times)},
 }
 
-// yardstickColumn comes last where the yardstick is asked.
-var yardstickColumn = column{
-	title: "yardstick", legend: "time of the yardstick, plain CUDA C++, over ours: above 1 this is faster", cell: figure(figureYardstick, times),
-}
+// CoresColumn shows the figure "host cores". Suites add it if the figure applies to them.
+var CoresColumn = Column{Title: "cores", Legend: "processor time of the process over wall time", Cell: FigureCell(FigureCores, Number)}
 
 func operatorCell(r report.Row) string {
 	var names []string
@@ -90,56 +85,47 @@ func batchCell(r report.Row) string {
 	if _, single := r.Figure(figureLatency); single || r.Batch == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s-%s)", micros(r.Batch.Median), micros(r.Batch.Low), micros(r.Batch.High))
+	return withSpread(*r.Batch, Micros)
 }
 
-// rateCell is the rate of batches that are all of one size and there for their bytes.
+// rateCell returns the byte rate of a row, if its batches all have the same size.
 func rateCell(r report.Row) string {
 	if batchCell(r) == "" || r.Group == groupAlloc {
 		return ""
 	}
-	return decimal(float64(r.BatchBytes) / r.Batch.Median / 1e9)
+	return Number(float64(r.BatchBytes) / r.Batch.Median / 1e9)
 }
 
-func stage(e streams.Engine) func(report.Row) string {
+func stageCell(e streams.Engine) func(report.Row) string {
 	return func(r report.Row) string {
 		s, ok := r.Stages[e.String()]
 		if !ok {
 			return ""
 		}
-		return micros(s.Median)
+		return Micros(s.Median)
 	}
 }
 
-func kneeCell(r report.Row) string {
-	if _, ok := r.Figure(figureKnee); ok {
-		return "<- knee"
-	}
-	return ""
+// FigureCell formats the median of a figure.
+func FigureCell(name string, write func(float64) string) func(report.Row) string {
+	return cell(name, func(s report.Spread) string { return write(s.Median) })
 }
 
-// figure is the median of a figure.
-func figure(name string, write func(float64) string) func(report.Row) string {
+// SpreadCell formats the median of a figure with its 10th and 90th percentile.
+func SpreadCell(name string, write func(float64) string) func(report.Row) string {
+	return cell(name, func(s report.Spread) string { return withSpread(s, write) })
+}
+
+func cell(name string, write func(report.Spread) string) func(report.Row) string {
 	return func(r report.Row) string {
 		f, ok := r.Figure(name)
 		if !ok {
 			return ""
 		}
-		return write(f.Median)
+		return write(f.Spread)
 	}
 }
 
-func count(v float64) string   { return strconv.Itoa(int(v)) }
-func times(v float64) string   { return fmt.Sprintf("%.3gx", v) }
-func percent(v float64) string { return fmt.Sprintf("%.1f %%", v) }
-func share(v float64) string   { return percent(100 * v) }
-func micros(v float64) string  { return significant(1e6 * v) }
-func decimal(v float64) string { return significant(v) }
-
-// significant writes a number with three significant digits, or all before the point.
-func significant(v float64) string {
-	if v >= 100 {
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
+func withSpread(s report.Spread, write func(float64) string) string {
+	return fmt.Sprintf("%s (%s-%s)", write(s.Median), write(s.Low), write(s.High))
 }

@@ -2,67 +2,51 @@ package bench
 
 import (
 	"context"
+	"fmt"
 
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
 const groupCompletion = "completion"
 
-var completionExperiments = []experiment{{
-	group: groupCompletion,
-	rows: []Entry{
-		{Name: "polling", Shows: "an almost empty batch, its end found by asking an event again and again"},
-		{Name: "blocking-event", Shows: "the same, by waiting for an event that gives the processor away"},
-		{Name: "napping", Shows: "the same, by asking with naps in between, as the worker runs on a GPU what is not small and alone"},
-		{Name: "host-function", Shows: "the same, by a host function that wakes a waiting goroutine, as the worker runs on a CPU"},
+var completionSuite = deviceSuite(groupCompletion, Experiment{
+	Rows: []Entry{
+		{Name: "polling", Shows: "an almost empty batch; an event is polled without pause until the batch ends"},
+		{Name: "blocking-event", Shows: "the same, waiting for an event that yields the processor"},
+		{Name: "napping", Shows: "the same by adaptive polling, as the worker runs on a GPU unless a batch is small and alone"},
+		{Name: "host-function", Shows: "the same by a host function that wakes a waiting goroutine, as the worker runs on a CPU"},
 	},
-	run: runCompletion,
-}}
+	each: runCompletion,
+})
 
 // completionBytes is the payload of an almost empty batch.
 const completionBytes = 64
 
+// baselineRepeats is how often the baseline program repeats quick operations.
+const baselineRepeats = 1000
+
 func runCompletion(ctx context.Context, t *target) error {
-	row := func(name, way string, completion streams.Completion) *contender {
+	row := func(name, way string, completion streams.Completion, double func(device.Device) device.Device) *Case {
 		schedule := streams.Overlapped
 		schedule.Completion = completion
-		c, f := t.single(groupCompletion, name, parse("crc32c"), completionBytes, schedule)
-		f.cfg.Copies = false
-		f.cfg.Spin = 0 // or a batch that is alone would be asked about first, whatever the row
-		// The yardstick's is a launch alone, without copies: less work, and so no ratio.
+		c, f := t.single(name, Parse("crc32c"), completionBytes, schedule)
+		f.cfg.Copies, f.double = false, double
+		f.cfg.Spin = 0 // otherwise a lone batch would be polled first in every row
 		if way != "" {
-			q := t.ask(request("completion", "way", way, "repeats", yardRepeats))
-			c.rival = q.answer(func(a answer) (float64, error) { return a.number(yardMedian) })
+			c.baseline = t.ask(func() string {
+				return fmt.Sprintf("completion way=%s repeats=%d", way, baselineRepeats)
+			}).seconds(yardMedian)
 		}
 		return c
 	}
-	rows := []*contender{
-		row("polling", "poll", streams.ByPolling), row("blocking-event", "blocking", streams.ByBlocking), row("napping", "", streams.ByNapping),
-		row("host-function", "hostfunc", streams.ByNotify),
+	rows := []*Case{
+		row("polling", "poll", streams.ByNotify, polling), row("blocking-event", "blocking", streams.ByNotify, blocking),
+		row("napping", "", streams.ByAdaptivePolling, nil), row("host-function", "hostfunc", streams.ByNotify, nil),
 	}
-	if err := t.race(ctx, rows...); err != nil {
+	if err := t.Measure(ctx, rows...); err != nil {
 		return err
 	}
-	for _, c := range rows {
-		c.showRival(t.session)
-	}
-	t.finish(rows...)
+	t.Report(rows...)
 	return nil
-}
-
-// yardRepeats is how often the yardstick does what is quick.
-const yardRepeats = 1000
-
-// showRival shows the yardstick's time beside the contender's, where its work is not quite the same and a ratio
-// would mislead.
-func (c *contender) showRival(s *session) {
-	if c.rival == nil {
-		return
-	}
-	if c.rival.measured() {
-		c.add(figureYardSeconds, "s", c.rival.seconds...)
-	} else {
-		s.note("%s: no comparison with the yardstick: %s", c.row.Name, c.rival.row.Skipped)
-	}
-	c.rival = nil
 }

@@ -4,133 +4,152 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
+	"fmt"
 	"time"
 
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
 )
 
-var copyExperiments = []experiment{{
-	group: "copy",
-	rows: []Entry{
-		{Name: pinnedIn.name, Shows: "host to device, pinned memory, nothing beside it"},
-		{Name: pinnedOut.name, Shows: "device to host, likewise"},
-		{Name: pinnedBoth.name, Shows: "both ways at once: each way's rate"},
-		{Name: pageableIn.name, Shows: "host to device from memory that is not pinned"},
-	},
-	run: runCopies,
-}, {
-	group: "copy",
-	rows:  []Entry{{Name: "memcpy", Shows: "Go's copy from the heap to pinned memory, by 1 to 16 goroutines: what filling batches costs"}},
-	run:   runMemcpy,
-}}
+// direction is the direction of copies, or both at once.
+type direction struct {
+	name    string
+	in, out bool
+	rates   []string // the keys of the baseline program's rates
+}
 
-// copySizes are the sizes that copies are measured for, in bytes, unless others are asked for.
+var (
+	pinnedIn   = direction{name: "pinned-in", in: true, rates: []string{yardCopyIn}}
+	pinnedOut  = direction{name: "pinned-out", out: true, rates: []string{yardCopyOut}}
+	pinnedBoth = direction{name: "pinned-both", in: true, out: true, rates: []string{yardBothIn, yardBothOut}}
+)
+
+var copySuite = deviceSuite("copy", Experiment{
+	Rows: []Entry{
+		{Name: pinnedIn.name, Shows: "host to device, pinned memory, nothing else running"},
+		{Name: pinnedOut.name, Shows: "device to host, pinned memory, nothing else running"},
+		{Name: pinnedBoth.name, Shows: "both directions at once: the rate of each direction"},
+	},
+	each: runCopies,
+})
+
+// copySizes are the default sizes of copies, in bytes.
 var copySizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20}
 
 func runCopies(ctx context.Context, t *target) error {
-	sizes := copySizes
-	if len(t.Bytes) > 0 {
-		sizes = t.Bytes
-	}
-	for _, n := range sizes {
-		yard := t.ask(request("copy", "bytes", n))
-		var field []*contender
-		for _, w := range []way{pinnedIn, pinnedOut, pinnedBoth, pageableIn} {
-			c := t.copies(w, n)
-			c.rival = yard.answer(func(a answer) (float64, error) { return copySeconds(a, w, n) })
-			field = append(field, c)
+	for _, n := range t.Sizes(copySizes...) {
+		q := t.ask(func() string { return fmt.Sprintf("copy bytes=%d", n) })
+		var cases []*Case
+		for _, d := range []direction{pinnedIn, pinnedOut, pinnedBoth} {
+			c := t.copies(d, n)
+			c.baseline = q.answer(func(a answer) (float64, error) { return a.slowest(n, d.rates) })
+			cases = append(cases, c)
 		}
-		if err := t.race(ctx, field...); err != nil {
+		if err := t.Measure(ctx, cases...); err != nil {
 			return err
 		}
-		t.finish(field...)
+		t.Report(cases...)
 	}
 	return nil
 }
 
-// memcpyPiece is how many bytes a goroutine copies at a time: about what a payload may have.
-const memcpyPiece = 64 << 10
+// copyBuffers is the number of buffers that the copies of one direction use in rotation, as batches do.
+const copyBuffers = 2
 
-// memcpyBytes is how much is copied from, and to, by all goroutines: more than caches hold.
-const memcpyBytes = 32 << 20
+// copyShare is the divisor of a turn's length for copies. They need less time than other rows, because they reach a
+// steady state at once.
+const copyShare = 4
 
-func runMemcpy(ctx context.Context, t *target) error {
-	m := &memcpy{t: t, from: make([]byte, memcpyBytes)}
-	var field []*contender
-	for _, n := range []int{1, 2, 4, 8, 16} {
-		c := &contender{row: report.Row{Group: "copy", Name: "memcpy", Device: t.info.ID, BatchBytes: memcpyPiece}}
-		times := 0
-		c.measure = func(_ context.Context, c *contender, seed uint64) (err error) {
-			if err := m.open(seed); err != nil {
-				return err
-			}
-			if times == 0 {
-				if times, err = pace(t.turn(), memcpyBytes/memcpyPiece, func(k int) (time.Duration, error) { return m.copy(n, k), nil }); err != nil {
-					return err
-				}
-			}
-			took := m.copy(n, times)
-			c.row.Batches += times
-			c.seconds = append(c.seconds, took.Seconds()/float64(times))
-			c.add(figureGoroutines, "", float64(n))
-			return m.verify()
-		}
-		field = append(field, c)
-	}
-	field[0].close = m.close
-	if err := t.race(ctx, field...); err != nil {
-		return err
-	}
-	t.finish(field...)
-	return nil
+// copies measures copies between host and device while nothing else runs. This is the upper bound for every pipeline.
+type copies struct {
+	t *target
+	direction
+	bytes int
+
+	holder
+	streams  [2]device.Stream // in, out
+	from, to [copyBuffers]device.HostBuffer
+	sink     device.Memory // the target of copies in
+	source   device.Memory // the source of copies out
 }
 
-// memcpy copies from the heap to host memory of the device.
-type memcpy struct {
-	t    *target
-	from []byte
-	to   device.HostBuffer
-}
-
-func (m *memcpy) open(seed uint64) (err error) {
-	random(m.from, seed, 0, ^uint64(0))
-	if m.to.Len() == 0 {
-		m.to, err = m.t.dev.AllocHost(memcpyBytes)
+// copies returns a case that makes copies of that many bytes.
+func (t *target) copies(d direction, bytes int) *Case {
+	k := &copies{t: t, direction: d, bytes: bytes, holder: holder{dev: t.dev}}
+	return &Case{
+		Row:     report.Row{Name: d.name, Device: t.info.ID, BatchBytes: bytes},
+		Measure: k.measure, Close: k.close,
 	}
-	return err
 }
 
-func (m *memcpy) close() error {
-	if m.to.Len() == 0 {
+// open creates streams and allocates memory, once.
+func (k *copies) open() error {
+	if k.streams[0] != nil {
 		return nil
 	}
-	return m.t.dev.FreeHost(m.to)
-}
-
-// copy copies that many pieces with that many goroutines.
-func (m *memcpy) copy(goroutines, pieces int) time.Duration {
-	to := m.to.Bytes()
-	var next atomic.Int64
-	var group sync.WaitGroup
-	start := time.Now()
-	for range goroutines {
-		group.Go(func() {
-			for i := next.Add(1) - 1; i < int64(pieces); i = next.Add(1) - 1 {
-				at := int(i) * memcpyPiece % memcpyBytes
-				copy(to[at:at+memcpyPiece], m.from[at:at+memcpyPiece])
-			}
-		})
+	k.streams = [2]device.Stream{k.stream("bench in"), k.stream("bench out")}
+	for i := range copyBuffers {
+		k.from[i], k.to[i] = k.pinned(k.bytes), k.pinned(k.bytes)
 	}
-	group.Wait()
-	return time.Since(start)
+	k.sink, k.source = k.memory(k.bytes), k.memory(k.bytes)
+	return k.err
 }
 
-func (m *memcpy) verify() error {
-	if !bytes.Equal(m.to.Bytes(), m.from) {
-		return errWrong{errors.New("WRONG RESULT: host memory differs from what was copied there")}
+// measure implements Case.Measure.
+func (k *copies) measure(_ context.Context, c *Case, seed uint64) error {
+	if err := k.open(); err != nil {
+		return err
+	}
+	for i := range k.from {
+		random(k.from[i].Bytes(), derive(seed, i), 0, ^uint64(0))
+	}
+	if err := k.streams[0].CopyIn(k.source, k.from[0]); err != nil {
+		return err
+	}
+	if err := k.streams[0].Synchronize(); err != nil {
+		return err
+	}
+	if err := c.timed(k.t.Turn()/copyShare, copyBuffers, k.burst); err != nil {
+		return err
+	}
+	return k.verify((c.times - 1) % copyBuffers)
+}
+
+// burst makes n copies in each direction, one after the other, and waits for all of them.
+func (k *copies) burst(n int) (time.Duration, error) {
+	start := time.Now()
+	for i := range n {
+		if k.in {
+			if err := k.streams[0].CopyIn(k.sink, k.from[i%copyBuffers]); err != nil {
+				return 0, err
+			}
+		}
+		if k.out {
+			if err := k.streams[1].CopyOut(k.to[i%copyBuffers], k.source); err != nil {
+				return 0, err
+			}
+		}
+	}
+	err := errors.Join(k.streams[0].Synchronize(), k.streams[1].Synchronize())
+	return time.Since(start), err
+}
+
+// verify checks the bytes of the last copy in each direction, which used the host buffers with index last.
+func (k *copies) verify(last int) error {
+	if k.out && !bytes.Equal(k.to[last].Bytes(), k.from[0].Bytes()) {
+		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied out differ from those on the device", k.bytes)}
+	}
+	if !k.in {
+		return nil
+	}
+	if err := k.streams[0].CopyOut(k.to[0], k.sink); err != nil {
+		return err
+	}
+	if err := k.streams[0].Synchronize(); err != nil {
+		return err
+	}
+	if !bytes.Equal(k.to[0].Bytes(), k.from[last].Bytes()) {
+		return errWrong{fmt.Errorf("WRONG RESULT: %d bytes copied in and out again differ", k.bytes)}
 	}
 	return nil
 }

@@ -8,32 +8,35 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/bench/report"
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
-// flow measures a pipeline that runs without pause over batches that are filled once a round, before the clock.
+// flow measures a pipeline that runs continuously over batches that are filled once per round, before the measurement.
 type flow struct {
 	t           *target
 	cfg         streams.Config
 	load        load
-	drivers     int // goroutines that submit
-	locked      bool
-	quiet       bool // no part of the trace
-	kernelAlone bool // the round's median of the kernels' time is a figure
-	batches     int  // a round; 0 until the first round has found it
+	drivers     int  // goroutines that submit
+	locked      bool // every driver has its own thread
+	quiet       bool // omit it from the trace
+	kernelAlone bool // record the round's median kernel time as a figure
 
-	// figures adds what is particular to a row, from what the measured lap took and what the pipeline counted
-	// during it; nil for nothing.
-	figures func(c *contender, r ran, before, after streams.Stats)
+	// double changes the pipeline's device in the one property that the row measures; nil: no change.
+	double func(device.Device) device.Device
+
+	// figures adds the row's special figures, from the measured run and the pipeline's counters before and after it;
+	// nil: none.
+	figures func(c *Case, r ran, before, after streams.Stats)
+
+	// check makes further checks after the results have been compared with the reference; nil: none.
+	check func(held []*streams.Batch, seed uint64) error
 
 	recent recent
 }
 
-// defaultDrivers is how many goroutines submit. CUDA takes one call at a time: a second one mostly waits, and spins as
-// it does.
-const defaultDrivers = 1
-
-// schedule is the worker's on this device.
+// schedule returns the worker's schedule on this device.
 func (t *target) schedule() streams.Schedule {
 	s := t.Pipeline(t.info, nil).Schedule
 	if s.Buffers == 0 {
@@ -42,51 +45,92 @@ func (t *target) schedule() streams.Schedule {
 	return s
 }
 
-// inLanes is the worker's schedule with one buffer in each of n lanes.
+// inLanes returns the worker's schedule with n lanes of one buffer.
 func (t *target) inLanes(n int) streams.Schedule {
 	s := t.schedule()
 	s.Lanes, s.Buffers = n, 1
 	return s
 }
 
-// flow makes a contender of a pipeline over l's batches with schedule s.
-func (t *target) flow(group, name string, l load, s streams.Schedule) (*contender, *flow) {
-	f := &flow{t: t, load: l, drivers: defaultDrivers, cfg: t.Pipeline(t.info, l.operators())}
+// flow returns a case that runs the batches of l through a pipeline with schedule s.
+func (t *target) flow(name string, l load, s streams.Schedule) (*Case, *flow) {
+	// One driver: CUDA takes one call at a time, and a second driver would mostly spin while it waits.
+	f := &flow{t: t, load: l, drivers: 1, cfg: t.Pipeline(t.info, l.operators())}
 	f.cfg.Lanes, f.cfg.Schedule = t.Lanes, s
-	f.cfg.Copies = t.info.Kind == "host" // which needs none, and then there would be nothing to overlap
+	f.cfg.Copies = t.info.Kind == "host" // the CPU needs no copies, but without them nothing could overlap
 	f.cfg.BatchBytes, f.cfg.BatchPayloads = l.bytes(), l.payloads()
-	c := &contender{measure: f.measure}
-	c.row = t.row(group, name, l)
-	c.row.Buffers, c.row.Lanes = s.Buffers, s.Lanes
-	if s.Lanes == 0 {
-		c.row.Lanes = t.Lanes
+	lanes := s.Lanes
+	if lanes == 0 {
+		lanes = t.Lanes
 	}
-	return c, f
+	return &Case{Measure: f.measure, Row: report.Row{
+		Name: name, Device: t.info.ID, Lanes: lanes, Buffers: s.Buffers, BatchBytes: l.bytes(), Operator: Specs(l.operators()),
+	}}, f
 }
 
-// setLanes is for a row that has lanes of its own.
-func (f *flow) setLanes(c *contender, lanes int) { f.cfg.Lanes, c.row.Lanes = lanes, lanes }
+// setLanes sets the row's number of lanes.
+func (f *flow) setLanes(c *Case, lanes int) { f.cfg.Lanes, c.Row.Lanes = lanes, lanes }
 
-// measure implements contender.measure.
-func (f *flow) measure(ctx context.Context, c *contender, seed uint64) (err error) {
-	p, err := streams.New(f.t.dev, f.cfg)
+// open creates the flow's pipeline. The caller closes it.
+func (f *flow) open() (*streams.Pipeline, error) {
+	dev := f.t.dev
+	if f.double != nil {
+		dev = f.double(dev)
+	}
+	return streams.New(dev, f.cfg)
+}
+
+// withPipeline calls use with a new pipeline and closes it afterwards.
+func (f *flow) withPipeline(use func(*streams.Pipeline) error) error {
+	p, err := f.open()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	held, err := fill(ctx, p, f.load, seed)
-	if err != nil {
-		return err
+	return errors.Join(use(p), p.Close())
+}
+
+// measure implements Case.Measure.
+func (f *flow) measure(ctx context.Context, c *Case, seed uint64) error {
+	return f.withPipeline(func(p *streams.Pipeline) error {
+		held, err := fill(ctx, p, f.load, seed)
+		if err != nil {
+			return err
+		}
+		b := f.batchRun(p, held)
+		if err := f.timed(c, p, func(n int) (ran, error) { return b.run(ctx, n) }); err != nil {
+			return err
+		}
+		if err := verify(held, f.load, seed); err != nil || f.check == nil {
+			return err
+		}
+		return f.check(held, seed)
+	})
+}
+
+// batchRun prepares a run of the held batches and divides them among the drivers.
+func (f *flow) batchRun(p *streams.Pipeline, held []*streams.Batch) *batchRun {
+	b := &batchRun{locked: f.locked, recent: &f.recent}
+	n := min(f.drivers, len(held))
+	for i := range n {
+		b.drivers = append(b.drivers, driver{p, held[i*len(held)/n : (i+1)*len(held)/n]})
 	}
-	if err := f.warmUp(ctx, p, held); err != nil {
-		return err
-	}
-	before, err := p.Stats()
-	if err != nil {
-		return err
-	}
-	f.recent.forget()
-	r, err := f.lap(ctx, p, held, f.batches, true)
+	return b
+}
+
+// timed measures one round: run sends n batches through the pipeline.
+func (f *flow) timed(c *Case, p *streams.Pipeline, run func(n int) (ran, error)) error {
+	var (
+		r      ran
+		before streams.Stats
+	)
+	err := c.timed(f.t.Turn(), p.Slots(), func(n int) (took time.Duration, err error) {
+		if before, err = p.Stats(); err != nil {
+			return 0, err
+		}
+		f.recent.forget()
+		r, err = run(n)
+		return r.elapsed, err
+	})
 	if err != nil {
 		return err
 	}
@@ -94,83 +138,46 @@ func (f *flow) measure(ctx context.Context, c *contender, seed uint64) (err erro
 	if err != nil {
 		return err
 	}
-	if err := verify(held, f.load, seed); err != nil {
-		return err
-	}
 	f.enter(c, p, r, before, after)
 	return nil
 }
 
-// lap runs n batches, at least as many as are held.
-func (f *flow) lap(ctx context.Context, p *streams.Pipeline, held []*streams.Batch, n int, again bool) (ran, error) {
-	l := &lap{p: p, again: again, locked: f.locked, recent: &f.recent, left: newCounter(n - len(held))}
-	return l.run(ctx, held, min(f.drivers, len(held)))
-}
-
-// warmUp runs every batch once, and in the first round finds how many batches a round takes.
-func (f *flow) warmUp(ctx context.Context, p *streams.Pipeline, held []*streams.Batch) error {
-	if _, err := f.lap(ctx, p, held, len(held), false); err != nil {
-		return err
-	}
-	if f.batches > 0 {
-		return nil
-	}
-	n, err := pace(f.t.turn(), len(held), func(n int) (time.Duration, error) {
-		r, err := f.lap(ctx, p, held, n, true)
-		return r.elapsed, err
-	})
-	f.batches = n
-	return err
-}
-
-// fill acquires every batch of p and fills it with fresh data.
+// fill acquires every batch of p, in the order of their slots, and fills it with fresh data.
 func fill(ctx context.Context, p *streams.Pipeline, l load, seed uint64) ([]*streams.Batch, error) {
 	held := make([]*streams.Batch, p.Slots())
-	for i := range held {
+	for range held {
 		b, err := p.Acquire(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if err := l.fill(b, derive(seed, b.Slot())); err != nil {
+		if err := l.fill(b, seed); err != nil {
 			return nil, err
 		}
-		held[i] = b
+		held[b.Slot()] = b
 	}
 	return held, nil
 }
 
-// verify checks the results of every held batch, as its last flight left them.
+// verify checks the results of the last run in the held batches. It uses all cores, because references are slow.
 func verify(held []*streams.Batch, l load, seed uint64) error {
-	return onAllCores(len(held), func(i int) error {
-		b := held[i]
-		if err := l.verify(b, derive(seed, b.Slot())); err != nil {
-			return fmt.Errorf("slot %d: %w", b.Slot(), err)
-		}
-		return nil
-	})
-}
-
-// onAllCores calls check(0) to check(n-1), as many at once as there are cores, since references are slow. It joins
-// their errors.
-func onAllCores(n int, check func(i int) error) error {
 	var group sync.WaitGroup
-	errs := make([]error, n)
+	errs := make([]error, len(held))
 	cores := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i := range n {
+	for i, b := range held {
 		cores <- struct{}{}
 		group.Go(func() {
 			defer func() { <-cores }()
-			errs[i] = check(i)
+			if err := l.verify(b, seed); err != nil {
+				errs[i] = fmt.Errorf("slot %d: %w", b.Slot(), err)
+			}
 		})
 	}
 	group.Wait()
 	return errors.Join(errs...)
 }
 
-// enter adds a round's figures to the contender.
-func (f *flow) enter(c *contender, p *streams.Pipeline, r ran, before, after streams.Stats) {
-	c.row.Batches += r.batches
-	c.seconds = append(c.seconds, r.perBatch())
+// enter adds a round's figures to the case, except for its duration.
+func (f *flow) enter(c *Case, p *streams.Pipeline, r ran, before, after streams.Stats) {
 	known := len(c.stages[streams.ComputeEngine])
 	for _, record := range f.recent.last(recentBatches) {
 		for e := range streams.NumEngines {
@@ -180,9 +187,9 @@ func (f *flow) enter(c *contender, p *streams.Pipeline, r ran, before, after str
 		}
 	}
 	if f.kernelAlone {
-		c.add(figureKernelTime, "s", median(c.stages[streams.ComputeEngine][known:]))
+		c.Add(figureKernelTime, "s", median(c.stages[streams.ComputeEngine][known:]))
 	}
-	c.add(figureCores, "", r.cpu.Seconds()/r.elapsed.Seconds())
+	c.Add(FigureCores, "", r.cores())
 	if f.figures != nil {
 		f.figures(c, r, before, after)
 	}
@@ -191,20 +198,19 @@ func (f *flow) enter(c *contender, p *streams.Pipeline, r ran, before, after str
 	}
 }
 
-// tracedBatches is how many batches of a row's last round a trace shows.
+// tracedBatches is the number of batches of a row's last round in a trace.
 const tracedBatches = 48
 
-// trace hands the records to the tracer, as those of a device named for the row.
-func (t *target) trace(c *contender, p *streams.Pipeline, records []*streams.Record) {
+// trace passes the records to the tracer, as records of a device that is named after the row.
+func (t *target) trace(c *Case, p *streams.Pipeline, records []streams.Record) {
 	if t.Trace == nil {
 		return
 	}
-	name := fmt.Sprintf("%s/%s %s %s, %d lanes", c.row.Group, c.row.Name, c.row.Operator, bytesText(c.row.BatchBytes), c.row.Lanes)
+	name := fmt.Sprintf("%s/%s %s %s, %d lanes", c.Row.Group, c.Row.Name, c.Row.Operator, bytesText(c.Row.BatchBytes), c.Row.Lanes)
 	id := name + " on " + t.info.ID
 	t.Trace.AddDevice(id, name, p.Epoch())
 	for _, r := range records {
-		named := *r
-		named.Device = id
-		t.Trace.BatchDone(&named)
+		r.Device = id
+		t.Trace.AddBatch(&r)
 	}
 }

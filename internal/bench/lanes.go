@@ -3,64 +3,56 @@ package bench
 import (
 	"context"
 
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
-const groupStreams = "streams"
-
-var streamExperiments = []experiment{{
-	group: groupStreams,
-	rows:  []Entry{{Name: "lanes", Shows: "throughput against 1, 2, 3, 4, 6, 8 and 16 lanes, with the knee: the least within 2 % of the best"}},
-	run:   runLanes,
-}, {
-	group: groupStreams,
-	rows: []Entry{
-		{Name: "legacy-default", Shows: "all lanes on the legacy default stream, which joins everything"},
-		{Name: "per-thread-default", Shows: "a default stream for each thread: they do not join"},
-		{Name: "non-blocking", Shows: "non-blocking streams of their own, as the worker has"},
+var streamSuite = deviceSuite("streams", Experiment{
+	Rows: []Entry{{Name: "lanes", Shows: "throughput with 1, 2, 3, 4, 6, 8 and 16 lanes, and the knee: the fewest lanes within 2 % of the best"}},
+	each: runLanes,
+}, Experiment{
+	Rows: []Entry{
+		{Name: "legacy-default", Shows: "all lanes on the legacy default stream, which serializes them"},
+		{Name: "per-thread-default", Shows: "a default stream for each thread: the lanes stay independent"},
+		{Name: "non-blocking", Shows: "a non-blocking stream for each lane, as the worker has"},
 	},
-	run: runStreamKinds,
-}}
+	each: runStreamKinds,
+})
 
-// laneCounts are the numbers of lanes that are tried.
+// laneCounts are the numbers of lanes that are measured.
 var laneCounts = []int{1, 2, 3, 4, 6, 8, 16}
 
-// kneeShare is how near the best throughput the knee is.
+// kneeShare is the share of the best throughput that the knee reaches.
 const kneeShare = 0.98
 
 func runLanes(ctx context.Context, t *target) error {
-	for _, bytes := range t.sizes() {
-		m, err := t.balanced(ctx, bytes)
-		if err != nil {
-			return err
-		}
+	return t.eachBalanced(ctx, func(m mix, bytes int) error {
 		load := newWords(m, bytes)
-		serial, _ := t.flow(groupSchedules, "serial", load, streams.Serial)
-		serial.base = true
-		var rows []*contender
+		serial := t.serial(load)
+		var rows []*Case
 		for _, lanes := range laneCounts {
-			c, f := t.flow(groupStreams, "lanes", load, t.schedule())
+			c, f := t.flow("lanes", load, t.schedule())
 			f.setLanes(c, lanes)
-			c.rival = t.ask(request("balanced", "bytes", bytes, "rounds", m.rounds, "slots", lanes, "batches", f.paced)).
-				seconds(yardSeconds)
+			c.baseline = t.balancedBaseline("balanced", c, load, lanes)
 			rows = append(rows, c)
 		}
-		if err := t.race(ctx, append(rows, serial)...); err != nil {
+		if err := t.Measure(ctx, append(rows, serial)...); err != nil {
 			return err
 		}
 		for _, c := range rows {
-			c.compare(figureSpeedup, "x", serial.seconds, c.seconds)
+			c.compareSerial(serial)
 		}
 		if k := knee(rows); k != nil {
-			k.add(figureKnee, "", float64(k.row.Lanes))
+			k.Add(figureKnee, "", float64(k.Row.Lanes))
 		}
-		t.finish(rows...)
-	}
-	return nil
+		t.Report(rows...)
+		return nil
+	})
 }
 
-// knee is the contender with the least lanes that comes near the best; nil if none was measured.
-func knee(rows []*contender) *contender {
+// knee returns the case with the fewest lanes that reaches kneeShare of the best throughput, or nil if none was
+// measured.
+func knee(rows []*Case) *Case {
 	best := 0.0
 	for _, c := range rows {
 		if c.measured() && len(c.seconds) > 0 {
@@ -75,32 +67,30 @@ func knee(rows []*contender) *contender {
 	return nil
 }
 
-// runStreamKinds puts the same work on the three kinds of stream. A per-thread default stream is its thread's, so
-// there every lane has a driver with a thread to itself; the others have them too, to differ in nothing else.
+// runStreamKinds runs the same work on the three kinds of stream. A per-thread default stream belongs to its thread, so
+// every lane needs a driver with its own thread. The other kinds have such drivers too, so that nothing else differs.
 func runStreamKinds(ctx context.Context, t *target) error {
-	for _, bytes := range t.sizes() {
-		m, err := t.balanced(ctx, bytes)
-		if err != nil {
-			return err
-		}
+	return t.eachBalanced(ctx, func(m mix, bytes int) error {
 		load := newWords(m, bytes)
-		row := func(name string, kind streams.StreamKind) *contender {
-			c, f := t.flow(groupStreams, name, load, streams.Schedule{Name: name, Buffers: 1, Streams: kind})
-			f.drivers, f.locked = t.Lanes, true
+		row := func(name string, double func(device.Device) device.Device) *Case {
+			c, f := t.flow(name, load, streams.Schedule{Name: name, Buffers: 1})
+			f.drivers, f.locked, f.double = t.Lanes, true, double
 			return c
 		}
-		legacy := row("legacy-default", streams.LegacyDefault)
-		perThread := row("per-thread-default", streams.PerThreadDefault)
-		own := row("non-blocking", streams.OwnStreams)
-		own.base = true
-		rows := []*contender{legacy, perThread, own}
-		if err := t.race(ctx, rows...); err != nil {
+		legacy := row("legacy-default", func(d device.Device) device.Device { return &onDefaultStreams{below: below{d}} })
+		perThread := row("per-thread-default", func(d device.Device) device.Device {
+			return &onDefaultStreams{below: below{d}, perThread: true}
+		})
+		own := row("non-blocking", nil)
+		own.Reference = true
+		rows := []*Case{legacy, perThread, own}
+		if err := t.Measure(ctx, rows...); err != nil {
 			return err
 		}
 		for _, c := range rows {
-			c.compare(figureOverOwn, "x", own.seconds, c.seconds)
+			c.ratio(figureOverOwn, "x", own.seconds, c.seconds)
 		}
-		t.finish(rows...)
-	}
-	return nil
+		t.Report(rows...)
+		return nil
+	})
 }

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// Bounds of the operator mix, as libmillrace has them.
+// Bounds of the operator mix, the same as in libmillrace.
 const (
 	maxMixRounds     = 65536
 	maxScratchFactor = 16
@@ -23,13 +23,13 @@ const (
 	wordBytes     = 4
 )
 
-// mix is the balanced operator: it makes as many bytes of result as the batch has, with a settable amount of
-// arithmetic, so that its kernel can be made to take as long as a copy. It is for measuring alone, and so none
-// of MILLRACE_OPERATORS. libmillrace has a kernel of the same name and parameter block.
+// mix is the balanced operator. Its result has as many bytes as the batch, and its amount of arithmetic can be set so
+// that its kernel takes as long as a copy. It exists only for measurements, so MILLRACE_OPERATORS can't name it.
+// libmillrace has a kernel with the same name and parameter block.
 //
-// The result is the batch's bytes as little-endian uint32 words, the last one filled up with zeros, each passed
-// rounds times through w = rotl32(w*1664525 + 1013904223, 13). Where scratchFactor is not 0 the words go through
-// the scratch on their way.
+// The result is the batch's bytes as little-endian uint32 words, the last one padded with zeros, each passed
+// rounds times through w = rotl32(w*1664525 + 1013904223, 13). If scratchFactor is not 0, the words pass through the
+// scratch memory first.
 type mix struct {
 	rounds        int // 0 to maxMixRounds
 	scratchFactor int // bytes of scratch for each byte of the batch, 0 to maxScratchFactor
@@ -40,7 +40,7 @@ var _ operator.Operator = mix{}
 // Name implements operator.Operator.
 func (mix) Name() string { return mixName }
 
-// String implements operator.Operator. Package operator does not parse it.
+// String implements operator.Operator. Package operator can't parse it.
 func (m mix) String() string {
 	return fmt.Sprintf("%s?rounds=%d&scratch=%d", mixName, m.rounds, m.scratchFactor)
 }
@@ -51,8 +51,7 @@ func (m mix) Params() []byte {
 	return binary.LittleEndian.AppendUint32(block, uint32(m.scratchFactor))
 }
 
-// Stride implements operator.Operator. A record is a word, and there is one for each word of the batch, not one
-// for each payload.
+// Stride implements operator.Operator. A record is a word. There is one record per word of the batch, not per payload.
 func (mix) Stride() int { return wordBytes }
 
 // Needs implements operator.Operator.
@@ -63,7 +62,7 @@ func (m mix) Needs(s device.Shape) device.Needs {
 	}
 }
 
-// AppendJSON implements operator.Operator: the word as a number.
+// AppendJSON implements operator.Operator. It appends the word as a number.
 func (mix) AppendJSON(dst, record []byte) []byte {
 	return strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(record)), 10)
 }
@@ -71,8 +70,8 @@ func (mix) AppendJSON(dst, record []byte) []byte {
 // MostJSON implements operator.Operator.
 func (mix) MostJSON() int { return len("4294967295") }
 
-// AppendReference implements operator.Operator for whole words: a payload is a stretch of a batch that starts at
-// a multiple of 4 bytes, and the result is the same stretch of the batch's result.
+// AppendReference implements operator.Operator for whole words: a payload is a part of a batch that starts at a
+// multiple of 4 bytes, and the result is the same part of the batch's result.
 func (m mix) AppendReference(dst, payload []byte) []byte {
 	for ; len(payload) >= wordBytes; payload = payload[wordBytes:] {
 		dst = binary.LittleEndian.AppendUint32(dst, m.word(binary.LittleEndian.Uint32(payload)))

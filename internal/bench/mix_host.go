@@ -5,13 +5,21 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
+	"millrace/internal/operator"
 )
 
-// mixPieceBytes is how much of a batch one core takes at a time; a multiple of 16.
+// mixPieceBytes is the number of bytes of a batch that one core processes at a time; a multiple of 16.
 const mixPieceBytes = 64 << 10
 
-// HostKernels are the kernels that the bench needs beyond the operators', for devices whose memory is the host's.
-func HostKernels() []device.HostKernel { return []device.HostKernel{mixHost{}} }
+// HostKernels returns the kernels that the bench needs in addition to those of the operators, for devices that use the
+// host's memory.
+func HostKernels() []device.HostKernel {
+	all := []device.HostKernel{mixHost{}}
+	for _, k := range operator.HostKernels() {
+		all = append(all, persistentHost{k, persistentIdle})
+	}
+	return all
+}
 
 type mixHost struct{}
 
@@ -46,7 +54,7 @@ func (k mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel
 	}
 	source := rows
 	if needs.Scratch > 0 {
-		scratch[needs.Scratch-1] = 0 // the last byte too, so that too little memory shows
+		scratch[needs.Scratch-1] = 0 // so that a test detects memory that is too short
 		source = scratch[:len(rows)]
 		copy(source, rows)
 	}
@@ -58,8 +66,8 @@ func (k mixKernel) Run(rows []byte, _ []uint32, scratch, result []byte, parallel
 	return nil
 }
 
-// piece mixes src into dst, four words at a time: a word's rounds depend on each other, those of four words do not,
-// so a core has something to do meanwhile.
+// piece mixes src into dst, four words at a time. The rounds of one word depend on each other, and those of four words
+// don't, so a core can overlap them.
 func (k mixKernel) piece(src, dst []byte) {
 	for ; len(src) >= 4*wordBytes; src, dst = src[4*wordBytes:], dst[4*wordBytes:] {
 		a, b := binary.LittleEndian.Uint32(src), binary.LittleEndian.Uint32(src[4:])
@@ -72,5 +80,5 @@ func (k mixKernel) piece(src, dst []byte) {
 		binary.LittleEndian.PutUint32(dst[8:], c)
 		binary.LittleEndian.PutUint32(dst[12:], d)
 	}
-	k.AppendReference(dst[:0], src) // the last few, in place
+	k.AppendReference(dst[:0], src) // the remaining bytes, in place
 }

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device"
 )
 
-// serially is a device.Parallel that does one call after another.
+// serially is a device.Parallel that makes one call after the other.
 func serially(n int, fn func(int)) {
 	for i := range n {
 		fn(i)
@@ -17,7 +17,7 @@ func serially(n int, fn func(int)) {
 }
 
 func TestMixByHand(t *testing.T) {
-	// One round of 1: 1664525 + 1013904223 = 1015568748 = 0x3C88596C, turned left by 13: 0x0B2D8791.
+	// One round of 1: 1664525 + 1013904223 = 1015568748 = 0x3C88596C, rotated left by 13: 0x0B2D8791.
 	got := mix{rounds: 1}.AppendReference(nil, []byte{1, 0, 0, 0})
 	if want := binary.LittleEndian.AppendUint32(nil, 0x0B2D8791); !bytes.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)

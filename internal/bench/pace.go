@@ -5,24 +5,19 @@ import (
 	"time"
 )
 
-// maxTimes bounds how often something is done in one round.
+// maxTimes is the maximum number of repetitions in one round.
 const maxTimes = 1000000
 
-// pace finds how often to do something so that it takes about turn, by doing it: least times or more. run does it n
-// times and says how long that took. What pace tries is a warm-up too.
-func pace(turn time.Duration, least int, run func(n int) (time.Duration, error)) (int, error) {
-	return paceWithin(turn, least, maxTimes, run)
-}
-
-// paceWithin is pace that neither tries nor finds more than most times, which is at least least.
-func paceWithin(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (int, error) {
+// pace returns how often to repeat an operation so that it takes about turn: from least to most times. It calls run,
+// which repeats the operation n times and returns how long that took. The calls also warm up.
+func pace(turn time.Duration, least, most int, run func(n int) (time.Duration, error)) (int, error) {
 	for n := least; ; {
 		took, err := run(n)
 		if err != nil {
 			return 0, err
 		}
-		fits := float64(turn) / float64(max(took, 1)) // how often that fits into a turn
-		// Half a turn is enough to be projected on the whole; of a shorter time too much is what comes once, however often.
+		fits := float64(turn) / float64(max(took, 1)) // how many repetitions fit into a turn
+		// Half a turn is long enough to extrapolate from. In a shorter time, one-time costs weigh too much.
 		if fits <= 2 || n == most {
 			return min(max(int(float64(n)*fits), least), most), nil
 		}
@@ -30,11 +25,11 @@ func paceWithin(turn time.Duration, least, most int, run func(n int) (time.Durat
 	}
 }
 
-// cpuTime is the processor time that this process has taken so far, on all cores, by getrusage(2).
-func cpuTime() time.Duration {
+// CPUTime returns the processor time that this process has used so far, on all cores, from getrusage(2).
+func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic("bench: getrusage of this process: " + err.Error()) // it has no reason to fail
+		panic("bench: getrusage of this process: " + err.Error()) // it can't fail with these arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

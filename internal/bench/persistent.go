@@ -6,137 +6,198 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
 	"millrace/internal/operator"
 )
 
-// persistent makes a contender that sends payloads of bytes through resident kernels, one for each operator.
-func (t *target) persistent(ops []operator.Operator, bytes int) *contender {
-	c := &contender{row: report.Row{
-		Group: groupLatency, Name: "persistent", Device: t.info.ID, BatchBytes: bytes, Operator: specs(ops),
+// persistent returns a case that sends payloads of the given size through persistent kernels, one per operator.
+func (t *target) persistent(ops []operator.Operator, bytes int) *Case {
+	c := &Case{Row: report.Row{
+		Group: groupLatency, Name: "persistent", Device: t.info.ID, BatchBytes: bytes, Operator: Specs(ops),
 	}}
 	o := &oneByOne{t: t, ops: ops, bytes: bytes}
 	o.open = func(context.Context) (sender, error) {
-		s := &residentSender{dev: t.dev}
+		s := &persistentSender{dev: t.dev}
 		if err := s.open(ops, bytes); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 		return s, nil
 	}
-	c.measure = o.measure
+	c.Measure = o.measure
 	return c
 }
 
-// residentSender sends through resident kernels.
-type residentSender struct {
+// persistentSender sends payloads through persistent kernels.
+type persistentSender struct {
 	dev   device.Device
 	boxes []*mailbox
 }
 
-// mailbox is one resident kernel with the buffers that its batches use.
-type mailbox struct {
-	kernel   device.Kernel
-	resident device.Resident
-	region   device.HostBuffer
-	result   device.HostBuffer
-	table    int // where the offsets table lies in the region
-	bytes    int // of a payload
-	record   int // bytes of its result
-}
-
-func (s *residentSender) open(ops []operator.Operator, bytes int) error {
-	starter, ok := s.dev.(device.Residenter)
-	if !ok {
-		return errUnable{fmt.Errorf("%s has no resident kernels", s.dev.Info().ID)}
+// open creates the mailboxes and launches their kernels. It allocates first, because an allocation may wait for a
+// persistent kernel.
+func (s *persistentSender) open(ops []operator.Operator, bytes int) error {
+	mapper, ok := s.dev.(device.Mapper)
+	if info := s.dev.Info(); !ok || info.Kind == "sim" { // on a virtual clock no time passes while the host polls
+		return errUnable{fmt.Errorf("%s has no persistent kernels", info.ID)}
 	}
-	shape := device.Shape{Rows: 1, Bytes: bytes, Longest: bytes}
 	for _, op := range ops {
-		m := &mailbox{table: roundUp(bytes, device.ResidentAlign), bytes: bytes, record: op.Stride()}
+		m := &mailbox{holder: holder{dev: s.dev}, record: op.Stride()}
 		s.boxes = append(s.boxes, m)
-		var err error
-		if m.kernel, err = s.dev.Kernel(op.Name(), op.Params()); err != nil {
-			return err
-		}
-		if m.region, err = s.dev.AllocHost(m.table + 8); err != nil {
-			return err
-		}
-		if m.result, err = s.dev.AllocHost(m.kernel.Needs(shape).Result); err != nil {
+		if err := m.open(op, mapper, bytes); err != nil {
 			return err
 		}
 	}
-	// Allocations may wait for resident kernels, so those come last.
 	for _, m := range s.boxes {
-		var err error
-		if m.resident, err = starter.Resident(m.kernel, shape); err != nil {
+		if err := m.launch(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *residentSender) close() error {
+// close stops all kernels before it waits for any of them.
+func (s *persistentSender) close() error {
 	var errs []error
 	for _, m := range s.boxes {
-		if m.resident != nil {
-			errs = append(errs, m.resident.Close())
-		}
+		m.stop()
 	}
 	for _, m := range s.boxes {
-		for _, b := range []device.HostBuffer{m.region, m.result} {
-			if b.Len() > 0 {
-				errs = append(errs, s.dev.FreeHost(b))
-			}
-		}
-		if m.kernel != nil {
-			errs = append(errs, m.kernel.Close())
-		}
+		errs = append(errs, m.close())
 	}
 	return errors.Join(errs...)
 }
 
-// send implements sender. The kernels of all operators work at once.
-func (s *residentSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
+// send implements sender. The kernels of all operators run at once.
+func (s *persistentSender) send(ctx context.Context, payload, dst []byte) ([]byte, error) {
 	for _, m := range s.boxes {
-		if err := m.post(payload); err != nil {
-			return dst, err
-		}
+		m.post(payload)
 	}
 	for _, m := range s.boxes {
 		if err := m.await(ctx); err != nil {
 			return dst, err
 		}
-		dst = append(dst, m.result.Bytes()[:m.record]...)
+		dst = append(dst, m.result.Raw()[:m.record]...)
 	}
 	return dst, nil
 }
 
-// ready implements sender: a mailbox is ready once its batch is done.
-func (s *residentSender) ready() {}
+// ready implements sender. It does nothing: a mailbox is ready once its payload is finished.
+func (s *persistentSender) ready() {}
 
-func (m *mailbox) post(payload []byte) error {
-	region := m.region.Bytes()
-	copy(region, payload)
-	binary.LittleEndian.PutUint32(region[m.table:], 0)
-	binary.LittleEndian.PutUint32(region[m.table+4:], uint32(len(payload)))
-	return m.resident.Post(device.Shape{Rows: 1, Bytes: m.bytes, Longest: m.bytes}, m.region, m.table, m.result)
+// mailbox is one persistent kernel, and the memory that the host shares with it while it runs.
+type mailbox struct {
+	holder
+	kernel device.Kernel
+	queue  device.Stream // only this kernel runs on it
+	ended  device.Event  // recorded after each launch
+	args   device.LaunchArgs
+	record int // bytes of a result
+
+	region  device.HostBuffer // the words, the payload, and the table of the launch's one row
+	result  device.HostBuffer
+	words   *mailboxWords // in region
+	posted  uint64        // number of the last payload
+	checked time.Time     // when the device was last queried for the posted payload; zero until await polls
 }
 
-// restSpins is how often await asks between giving way to others.
-const restSpins = 64
+// open allocates the memory for launches. No payload may be larger than bytes.
+func (m *mailbox) open(op operator.Operator, mapper device.Mapper, bytes int) error {
+	m.kernel = hold(&m.holder, func() (device.Kernel, error) {
+		return m.dev.Kernel(op.Name()+persistentSuffix, op.Params())
+	}, device.Kernel.Close)
+	if m.err != nil {
+		return m.err
+	}
+	row := mailboxBytes(bytes)
+	m.args.Shape = device.Shape{Rows: 1, Bytes: row, Longest: row}
+	needs := m.kernel.Needs(m.args.Shape)
+	if needs.Scratch > 0 {
+		m.args.Scratch = m.memory(needs.Scratch)
+	}
+	m.region, m.result = m.pinned(row+8), m.pinned(needs.Result)
+	m.ended = hold(&m.holder, func() (device.Event, error) { return m.dev.NewEvent(0) }, device.Event.Close)
+	m.queue = m.stream(m.kernel.Name()) // the last one, because closing it waits until the kernel has ended
+	if m.err != nil {
+		return m.err
+	}
+	shared := m.region.Raw()
+	clear(shared)
+	binary.LittleEndian.PutUint32(shared[row+4:], uint32(row))
+	m.words = wordsOf(shared)
+	return m.addresses(mapper, row)
+}
 
-// await asks until the batch is done.
+// addresses sets the addresses at which the kernel accesses host memory.
+func (m *mailbox) addresses(mapper device.Mapper, row int) error {
+	region, err := mapper.Map(m.region)
+	if err != nil {
+		return err
+	}
+	m.args.Rows, m.args.Offsets = region.Slice(0, row), region.Slice(row, 8)
+	m.args.Result, err = mapper.Map(m.result)
+	return err
+}
+
+// launch starts the kernel.
+func (m *mailbox) launch() error {
+	if err := m.queue.Launch(m.kernel, m.args); err != nil {
+		return err
+	}
+	return m.queue.Record(m.ended)
+}
+
+// stop tells the kernel to end.
+func (m *mailbox) stop() {
+	if m.words != nil {
+		m.words.posted.Store(mailboxStop)
+	}
+}
+
+// post hands a payload to the kernel. The previous payload must be finished.
+func (m *mailbox) post(payload []byte) {
+	copy(m.region.Raw()[mailboxHead:], payload)
+	m.words.bytes = uint32(len(payload))
+	m.posted++
+	m.words.posted.Store(m.posted)
+	m.checked = time.Time{}
+}
+
+// mailboxSpins is the number of times that await reads the word before it lets other goroutines run.
+const mailboxSpins = 64
+
+// await polls until the kernel has finished the payload.
 func (m *mailbox) await(ctx context.Context) error {
-	for spins := 1; ; spins++ {
-		if done, err := m.resident.Done(); done || err != nil {
+	for spins := 1; m.words.finished.Load() != m.posted; spins++ {
+		if spins%mailboxSpins != 0 {
+			continue
+		}
+		if err := errors.Join(ctx.Err(), m.check()); err != nil {
 			return err
 		}
-		if spins%restSpins == 0 {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			runtime.Gosched()
-		}
+		runtime.Gosched()
 	}
+	return nil
+}
+
+// mailboxPatience is how long a payload may take before the host queries the device about the kernel, and the interval
+// between such queries. Until then the host only reads a word in its own memory.
+const mailboxPatience = time.Millisecond
+
+// check returns an error if the device is lost, and launches the kernel again if it has stopped after an idle period.
+func (m *mailbox) check() error {
+	now := time.Now()
+	if m.checked.IsZero() {
+		m.checked = now
+	}
+	if now.Sub(m.checked) < mailboxPatience {
+		return nil
+	}
+	m.checked = now
+	if ended, err := m.ended.Done(); !ended || err != nil {
+		return err
+	}
+	return m.launch()
 }

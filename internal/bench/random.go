@@ -6,25 +6,25 @@ import (
 	"math/rand/v2"
 )
 
-// golden is 2^64 over the golden ratio: steps of it go through all 64-bit numbers.
+// golden is 2^64 divided by the golden ratio. Steps of this size visit all 64-bit numbers.
 const golden = 0x9e3779b97f4a7c15
 
 // hash64 is the output function of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-// generators, 2014): close numbers give unrelated ones.
+// generators, 2014): close inputs give unrelated outputs.
 func hash64(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
-// derive is the n-th seed made from seed.
+// derive returns the n-th seed derived from seed.
 func derive(seed uint64, n int) uint64 { return hash64(seed + golden*uint64(n+1)) }
 
 // asciiMask clears the top bit of every byte.
 const asciiMask = 0x7f7f7f7f7f7f7f7f
 
-// random fills dst with what stands at byte off, a multiple of 8, of the endless random bytes of seed, each byte
-// and-ed with mask's. Any stretch can be made again by itself, so that nothing has to be kept for checking.
+// random fills dst with the bytes of seed's infinite random sequence from offset off, a multiple of 8, and-ed with
+// mask. Any section can be recreated without the others, so nothing has to be kept for checks.
 func random(dst []byte, seed uint64, off int, mask uint64) {
 	n := uint64(off / 8)
 	for ; len(dst) >= 8; dst, n = dst[8:], n+1 {
@@ -35,7 +35,7 @@ func random(dst []byte, seed uint64, off int, mask uint64) {
 	copy(dst, last[:])
 }
 
-// uniformSizes are n sizes that differ by one byte at most and come to total.
+// uniformSizes returns n sizes that differ by at most one byte and add up to total.
 func uniformSizes(n, total int) []int {
 	sizes := make([]int, n)
 	for i := range sizes {
@@ -44,12 +44,12 @@ func uniformSizes(n, total int) []int {
 	return sizes
 }
 
-// raggedSizes are n sizes, at least 2, that come to total: log-normal with a sigma of 1, and one of 100 times
-// their median, at a random place.
+// raggedSizes returns n sizes (n is at least 2) that add up to total. They are log-normal with a sigma of 1, except for
+// one size at a random place, which is 100 times their median.
 func raggedSizes(n, total int, seed uint64) []int {
 	const sigma, longest = 1.0, 100.0
 	r := rand.New(rand.NewPCG(seed, golden))
-	shares := []float64{longest} // in medians
+	shares := []float64{longest} // relative to the median
 	sum := longest
 	for range n - 1 {
 		x := math.Exp(sigma * r.NormFloat64())

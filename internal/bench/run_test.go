@@ -17,7 +17,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// renamed is a kernel under another name.
+// renamed is a kernel with another name.
 type renamed struct {
 	device.HostKernel
 	name string
@@ -25,8 +25,8 @@ type renamed struct {
 
 func (r renamed) Name() string { return r.name }
 
-// hostKernels are all kernels that rows ask for: the variants are the plain kernel. A faulty one takes the place of
-// the one whose name it has.
+// hostKernels returns all kernels that rows need. The variants are the plain kernel. A faulty kernel replaces the one
+// with the same name.
 func hostKernels(faulty ...device.HostKernel) []device.HostKernel {
 	all := append(operator.HostKernels(), HostKernels()...)
 	for _, k := range operator.HostKernels() {
@@ -57,15 +57,16 @@ func openSim(t *testing.T) device.Device {
 	return d
 }
 
-// tiny measures as little as there is. The rounds of the balanced kernel are given: a simulated kernel takes as long
-// as its model says, whatever it does.
+// tiny returns options for the smallest possible measurement. It sets the rounds of the balanced kernel, because the
+// time of a simulated kernel doesn't depend on them.
 func tiny(devices ...device.Device) Options {
 	return Options{
 		Devices: devices, Bytes: []int{8 << 10}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 2, Seed: 1, MixRounds: 2,
 	}
 }
 
-// TestEveryRowRuns: every row of every group has figures or says why not, and every pipeline leaves its timeline.
+// TestEveryRowRuns checks that every row of every suite has figures or a reason for their absence, and that every
+// pipeline is in the trace.
 func TestEveryRowRuns(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) device.Device{
 		"host": func(t *testing.T) device.Device { return openHost(t) },
@@ -89,7 +90,7 @@ func TestEveryRowRuns(t *testing.T) {
 			}
 			i := slices.IndexFunc(r.Rows, func(row report.Row) bool { return row.Group == "schedules" && row.Name == "triple" })
 			if i < 0 || r.Rows[i].Stages["copy_in"].N == 0 {
-				t.Error("schedules/triple has no copies, so there was nothing to overlap")
+				t.Error("schedules/triple has no copies, so nothing could overlap")
 			}
 			if err := timeline.WriteTrace(&trace, 0); err != nil {
 				t.Fatal(err)
@@ -103,21 +104,18 @@ func TestEveryRowRuns(t *testing.T) {
 	}
 }
 
-// mayLack is the reason that a row gives which the device cannot do; empty where it must do it.
+// mayLack returns the reason that a row gives if the device can't run it; empty if the device must be able to.
 func mayLack(e Entry, d device.Device) (reason string) {
-	_, keepsKernels := d.(device.Residenter)
 	switch {
 	case e.Name == "devices":
 		return "one device"
-	case e.Name == "persistent" && !keepsKernels:
-		return "no resident kernels"
-	case e.Name == "pageable-in" && d.Info().Kind == "sim":
-		return "pinned memory alone"
+	case e.Name == "persistent" && d.Info().Kind == "sim":
+		return "no persistent kernels"
 	}
 	return ""
 }
 
-// wantRow checks that a row is there and whole.
+// wantRow checks that a row is in the report and complete.
 func wantRow(t *testing.T, r *report.Report, e Entry, d device.Device) {
 	t.Helper()
 	found := false
@@ -143,7 +141,7 @@ func wantRow(t *testing.T, r *report.Report, e Entry, d device.Device) {
 	}
 }
 
-// TestFiguresOfTheComparedRows: what one row says of another is there.
+// TestFiguresOfTheComparedRows checks that rows that are compared have the required figures.
 func TestFiguresOfTheComparedRows(t *testing.T) {
 	o := tiny(openHost(t))
 	o.Groups = []string{"schedules", "streams", "alloc", "operators"}
@@ -179,7 +177,7 @@ func TestFiguresOfTheComparedRows(t *testing.T) {
 	}
 }
 
-// TestSeveralDevices: two devices share the work, and each is measured alone.
+// TestSeveralDevices checks that two devices share the work and that each is also measured alone.
 func TestSeveralDevices(t *testing.T) {
 	o := tiny(openHost(t), openSim(t))
 	o.Rows = []string{"device", "devices"}
@@ -206,7 +204,7 @@ func TestSeveralDevices(t *testing.T) {
 	}
 }
 
-// TestADeviceWithoutTheBalancedKernel, as an old kernel library is one, leaves out the rows that need it and no others.
+// TestADeviceWithoutTheBalancedKernel uses an old kernel library: only the rows that need the kernel are omitted.
 func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
 	if err != nil {
@@ -218,28 +216,27 @@ func TestADeviceWithoutTheBalancedKernel(t *testing.T) {
 		}
 	}()
 	o := tiny(d)
-	o.MixRounds = 0 // the balance is where it is noticed first
+	o.MixRounds = 0 // so that the search for the balance fails first
 	o.Rows = []string{"triple", "devices", "completion/polling"}
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said []string
+	var leftOut []string
 	for _, row := range r.Rows {
-		said = append(said, fmt.Sprintf("%s %v", row.Name, strings.Contains(row.Skipped, `no operator is called "mix"`)))
+		leftOut = append(leftOut, fmt.Sprintf("%s %v", row.Name, strings.Contains(row.Skipped, `no operator is called "mix"`)))
 	}
-	if want := []string{"triple true", "polling false", "devices true"}; !slices.Equal(said, want) {
-		t.Errorf("rows and whether they were left out are %v, want %v", said, want)
+	if want := []string{"triple true", "polling false", "devices true"}; !slices.Equal(leftOut, want) {
+		t.Errorf("rows and whether they were left out are %v, want %v", leftOut, want)
 	}
 }
 
-// TestBalanceIsFound: the kernel is made to take as long as a copy, on a device where that is known. A simulated
-// kernel's time does not depend on its rounds, so this is for the search alone.
+// TestBalanceIsFound checks that the search finds a number of rounds, and runs only once.
 func TestBalanceIsFound(t *testing.T) {
 	d := openHost(t)
-	s := &session{Options: tiny(d).withDefaults(), report: &report.Report{}}
+	s := &Session{Options: tiny(d).withDefaults(), report: &report.Report{}}
 	s.MixRounds = 0
-	target := &target{session: s, dev: d, info: d.Info(), balance: map[int]int{}}
+	target := &target{Session: s, dev: d, info: d.Info(), balance: map[int]int{}}
 	first, err := target.balanced(t.Context(), 64<<10)
 	if err != nil {
 		t.Fatal(err)
@@ -248,11 +245,11 @@ func TestBalanceIsFound(t *testing.T) {
 		t.Errorf("%d rounds", first.rounds)
 	}
 	if again, err := target.balanced(t.Context(), 64<<10); err != nil || again != first {
-		t.Errorf("asked again it gives %v, error %v, want %v", again, err, first)
+		t.Errorf("the second call gives %v, error %v, want %v", again, err, first)
 	}
 }
 
-// TestInterrupted: a run that is told to stop says so, and not that something is wrong.
+// TestInterrupted checks that an interrupted run reports the interruption and no other error.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o := tiny(openHost(t))

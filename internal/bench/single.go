@@ -9,74 +9,69 @@ import (
 	"millrace/internal/streams"
 )
 
-// sender takes one payload at a time through an idle device.
+// sender sends one payload at a time through an idle device.
 type sender interface {
-	// send takes payload through and appends its records, of all operators, to dst.
+	// send sends payload through the device and appends the records of all operators to dst.
 	send(ctx context.Context, payload, dst []byte) ([]byte, error)
-	// ready makes the sender ready for the next payload.
+	// ready prepares the sender for the next payload.
 	ready()
 	close() error
 }
 
-// oneByOne measures payloads that go through an idle device one at a time, from the payload on the heap to its
-// results there. Every result is compared with the reference.
+// oneByOne measures payloads that go through an idle device one at a time. The time runs from the payload on the heap
+// to its results on the heap. Every result is compared with the reference.
 type oneByOne struct {
 	t     *target
 	ops   []operator.Operator
-	bytes int // of a payload
+	bytes int // size of a payload
 	open  func(context.Context) (sender, error)
-	times int // a round; 0 until the first round has found it
-	took  []float64
+	took  []float64 // seconds of each payload of the last run
 }
 
-// single makes a contender that sends payloads of bytes through a pipeline.
-func (t *target) single(group, name string, ops []operator.Operator, bytes int, s streams.Schedule) (*contender, *flow) {
+// single returns a case that sends payloads of the given size through a pipeline.
+func (t *target) single(name string, ops []operator.Operator, bytes int, s streams.Schedule) (*Case, *flow) {
 	l := newDocuments(ops, bytes, false)
-	l.count = 1 // the pipeline's bound on payloads; the batches are filled here
-	c, f := t.flow(group, name, l, s)
+	l.count = 1 // the pipeline's bound on payloads; this file fills the batches
+	c, f := t.flow(name, l, s)
 	o := &oneByOne{t: t, ops: ops, bytes: bytes, open: func(context.Context) (sender, error) {
-		p, err := streams.New(t.dev, f.cfg)
+		p, err := f.open()
 		return &pipelineSender{p: p, operators: len(ops)}, err
 	}}
-	c.measure = o.measure
+	c.Measure = o.measure
 	return c, f
 }
 
-// singleLeast is how many payloads at least are sent, a round and for a warm-up.
+// singleLeast is the minimum number of payloads in a round, and in a warm-up.
 const singleLeast = 64
 
-func (o *oneByOne) measure(ctx context.Context, c *contender, seed uint64) (err error) {
+func (o *oneByOne) measure(ctx context.Context, c *Case, seed uint64) (err error) {
 	s, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	run := func(n int) (time.Duration, error) { return o.run(ctx, s, seed, n) }
-	if o.times == 0 {
-		o.times, err = pace(o.t.turn(), singleLeast, run)
-	} else {
-		_, err = run(singleLeast)
-	}
+	var cpu time.Duration // processor time of the last run
+	err = c.timed(o.t.Turn(), singleLeast, func(n int) (took time.Duration, err error) {
+		before := CPUTime()
+		took, err = o.run(ctx, s, seed, n)
+		cpu = CPUTime() - before
+		return took, err
+	})
 	if err != nil {
 		return err
 	}
-	cpu := cpuTime()
-	if _, err := run(o.times); err != nil {
-		return err
-	}
-	cpu = cpuTime() - cpu
-	c.row.Batches += o.times
-	c.seconds = append(c.seconds, median(o.took))
-	c.add(figureLatency, "s", median(o.took))
-	c.add(figureLatencyP99, "s", percentile(o.took, 0.99))
-	c.add(figureCPU, "s", cpu.Seconds()/float64(o.times))
+	c.seconds[len(c.seconds)-1] = median(o.took) // without the time between payloads
+	c.Add(figureLatency, "s", median(o.took))
+	c.Add(figureLatencyP99, "s", Percentile(o.took, 0.99))
+	c.Add(figureCPU, "s", cpu.Seconds()/float64(len(o.took)))
 	return nil
 }
 
-// singleKinds is how many different payloads take turns: their references are known before the clock starts.
+// singleKinds is the number of different payloads, which are sent in rotation. Their references are computed before the
+// measurement.
 const singleKinds = 16
 
-// run sends n payloads and notes how long each took. What it returns is the time of them all.
+// run sends n payloads, records how long each takes in o.took, and returns how long all of them take.
 func (o *oneByOne) run(ctx context.Context, s sender, seed uint64, n int) (time.Duration, error) {
 	var payloads, want [singleKinds][]byte
 	for i := range payloads {
@@ -104,11 +99,11 @@ func (o *oneByOne) run(ctx context.Context, s sender, seed uint64, n int) (time.
 	return time.Since(start), nil
 }
 
-// pipelineSender sends through a pipeline.
+// pipelineSender sends payloads through a pipeline.
 type pipelineSender struct {
 	p         *streams.Pipeline
 	operators int
-	back      *streams.Batch // with the results of the payload before; nil for none
+	back      *streams.Batch // holds the results of the previous payload; nil if there is none
 }
 
 func (s *pipelineSender) close() error { return s.p.Close() }
@@ -133,7 +128,8 @@ func (s *pipelineSender) send(ctx context.Context, payload, dst []byte) ([]byte,
 	return dst, nil
 }
 
-// ready implements sender. A batch that is released is asked for its times, which nobody waits for who has results.
+// ready implements sender. Releasing a batch reads its stage times. That time is not part of the latency, because the
+// results are available before.
 func (s *pipelineSender) ready() {
 	s.back.Release()
 	s.back = nil

@@ -16,15 +16,15 @@ func TestSpread(t *testing.T) {
 	if got, want := spread([]float64{3}), (report.Spread{Median: 3, Low: 3, High: 3, N: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := percentile([]float64{4, 1}, 0.5); got != 2.5 {
+	if got := Percentile([]float64{4, 1}, 0.5); got != 2.5 {
 		t.Errorf("the middle of 1 and 4 is %v", got)
 	}
 	if samples[0] != 11 {
-		t.Error("the samples were put in another order")
+		t.Error("the samples were reordered")
 	}
 }
 
-// TestPace has work that takes exactly a microsecond each.
+// TestPace repeats work that takes exactly a microsecond.
 func TestPace(t *testing.T) {
 	tried := 0
 	work := func(n int) (time.Duration, error) {
@@ -36,7 +36,7 @@ func TestPace(t *testing.T) {
 		least int
 		want  int
 	}{{time.Millisecond, 1, 1000}, {time.Microsecond, 50, 50}, {time.Hour, 1, maxTimes}} {
-		got, err := pace(c.turn, c.least, work)
+		got, err := pace(c.turn, c.least, maxTimes, work)
 		if err != nil || got != c.want {
 			t.Errorf("%v, at least %d: %d times, error %v, want %d", c.turn, c.least, got, err, c.want)
 		}
@@ -45,7 +45,7 @@ func TestPace(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := pace(time.Second, 1, func(int) (time.Duration, error) { return 0, broken }); !errors.Is(err, broken) {
+	if _, err := pace(time.Second, 1, maxTimes, func(int) (time.Duration, error) { return 0, broken }); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
 }

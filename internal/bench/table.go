@@ -8,24 +8,23 @@ import (
 	"millrace/internal/console"
 )
 
-// printRows prints the rows of the report from number from on: a table, what those of its columns mean that no table
-// before had, and what could not be measured and why.
-func (s *session) printRows(group string, from int) error {
+// printRows prints the rows of the report with index from and above. It prints a table, the legends of columns that no
+// earlier table had, and the measurements that failed, with the reasons.
+func (s *Session) printRows(from int) error {
 	rows := s.report.Rows[from:]
 	if len(rows) == 0 {
 		return nil
 	}
-	s.Progress("") // so that the table does not begin behind it
-	shown := s.shownColumns(group, rows)
-	notes := s.takeNotes(rows)
-	table := [][]string{{group}}
+	s.Progress("") // ends the progress line
+	shown := s.shownColumns(rows)
+	table := [][]string{{s.suite.Name}}
 	for _, c := range shown {
-		table[0] = append(table[0], c.title)
+		table[0] = append(table[0], c.Title)
 	}
 	for _, r := range rows {
 		line := []string{r.Name}
 		for _, c := range shown {
-			line = append(line, orDash(c.cell(r)))
+			line = append(line, orDash(c.Cell(r)))
 		}
 		table = append(table, line)
 	}
@@ -35,7 +34,7 @@ func (s *session) printRows(group string, from int) error {
 	if err := console.Table(s.Out, table); err != nil {
 		return err
 	}
-	for _, note := range append(s.legends(shown), notes...) {
+	for _, note := range append(s.legends(shown), s.takeNotes(rows)...) {
 		if _, err := fmt.Fprintf(s.Out, "  %s\n", note); err != nil {
 			return err
 		}
@@ -43,13 +42,13 @@ func (s *session) printRows(group string, from int) error {
 	return nil
 }
 
-// legends are what those columns mean that have not been explained yet.
-func (s *session) legends(shown []column) []string {
+// legends explains the columns that no earlier table had.
+func (s *Session) legends(shown []Column) []string {
 	var lines []string
 	for _, c := range shown {
-		if c.legend != "" && !s.explained[c.title] {
-			lines = append(lines, c.title+": "+c.legend)
-			s.explained[c.title] = true
+		if c.Legend != "" && !s.explained[c.Title] {
+			lines = append(lines, c.Title+": "+c.Legend)
+			s.explained[c.Title] = true
 		}
 	}
 	return lines
@@ -62,35 +61,29 @@ func orDash(cell string) string {
 	return cell
 }
 
-// shownColumns are the columns in which a row has something to say, and those that tell rows apart.
-func (s *session) shownColumns(group string, rows []report.Row) []column {
-	var shown []column
-	for _, c := range s.columns() {
-		if c.group != "" && c.group != group {
-			continue
-		}
+// shownColumns returns the columns in which a row has something to show.
+func (s *Session) shownColumns(rows []report.Row) []Column {
+	var shown []Column
+	for _, c := range slices.Concat(columns, s.suite.Columns) {
 		var values []string
 		for _, r := range rows {
-			if v := c.cell(r); v != "" && !slices.Contains(values, v) {
+			if v := c.Cell(r); v != "" && !slices.Contains(values, v) {
 				values = append(values, v)
 			}
 		}
-		if len(values) > 1 || len(values) == 1 && !c.apart {
+		if len(values) > 1 || len(values) == 1 && !c.distinguishes {
 			shown = append(shown, c)
 		}
-	}
-	has := func(r report.Row) bool { return yardstickColumn.cell(r) != "" }
-	if s.asked && (s.yardstick == nil || slices.ContainsFunc(rows, has)) {
-		shown = append(shown, yardstickColumn)
 	}
 	return shown
 }
 
-// noYardstick says why the yardstick's column is empty.
-const noYardstick = "yardstick: -: none was there; build it with `make -C kernels yardstick` and name it with --yardstick (it needs a GPU)"
+// noBaseline is printed below the first table that could have a comparison with plain CUDA.
+const noBaseline = "Nothing here is compared with plain CUDA, because there is no baseline program. " +
+	"Build it with `make -C kernels yardstick` and name it with --yardstick (it needs a GPU)."
 
-// takeNotes is what is to be said below a table, each line once, and makes room for the next table's.
-func (s *session) takeNotes(rows []report.Row) []string {
+// takeNotes returns the notes for a table, each line once, and clears them for the next table.
+func (s *Session) takeNotes(rows []report.Row) []string {
 	var notes []string
 	for _, r := range rows {
 		if r.Skipped != "" {
@@ -98,12 +91,11 @@ func (s *session) takeNotes(rows []report.Row) []string {
 		}
 	}
 	notes = append(notes, s.notes...)
-	if s.asked && s.yardstick == nil && !s.explained[noYardstick] {
-		notes = append(notes, noYardstick)
-		s.explained[noYardstick] = true
+	if s.compares && s.program == nil && !s.explained[noBaseline] {
+		notes = append(notes, noBaseline)
+		s.explained[noBaseline] = true
 	}
-	s.notes = nil
-	s.asked = false
+	s.notes, s.compares = nil, false
 	var once []string
 	for _, note := range notes {
 		if !slices.Contains(once, note) {

@@ -10,7 +10,7 @@ import (
 
 func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 	var out bytes.Buffer
-	s := newTarget(1).session
+	s := newTarget(1).Session
 	s.Out = &out
 	one := func(v float64) report.Spread { return report.Spread{Median: v, Low: v, High: v, N: 1} }
 	batch := report.Spread{Median: 300e-6, Low: 290e-6, High: 310e-6, N: 5}
@@ -19,20 +19,20 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 		{Group: "schedules", Name: "triple", Device: "gpu", Operator: "mix?rounds=9", BatchBytes: 16 << 20, Lanes: 4, Batch: &batch,
 			Stages: map[string]report.Spread{"copy_in": one(250e-6)},
 			Figures: []report.Figure{
-				{Name: figureSpeedup, Unit: "x", Spread: one(2.84)}, {Name: figureShare, Spread: one(0.973)}, {Name: figureYardstick, Unit: "x", Spread: one(0.995)},
+				{Name: figureSpeedup, Unit: "x", Spread: one(2.84)}, {Name: figureShare, Spread: one(0.973)}, {Name: figureOverBaseline, Unit: "x", Spread: one(0.995)}, {Name: figureOverCUDASerial, Unit: "x", Spread: one(2.77)},
 			}},
 		{Group: "schedules", Name: "cluster", Device: "gpu", Operator: "mix?rounds=9", BatchBytes: 16 << 20, Skipped: "no clusters"},
 	}
-	s.asked = true
-	s.note("said once")
-	s.note("said once")
-	if err := s.printRows("schedules", 1); err != nil {
+	s.compares = true
+	s.Note("a note")
+	s.Note("a note")
+	if err := s.printRows(1); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
 	for _, want := range []string{
-		"16 MiB", "300 (290-310)", "55.9", "250", "2.84x", "97.3 %", "0.995x", "x serial: speedup over the row serial", "cluster on gpu: -: no clusters",
-		"yardstick: -: none was there",
+		"16 MiB", "300 (290-310)", "55.9", "250", "2.84x", "97.3 %", "0.995x", "2.77x", "x CUDA serial: speedup over the serial schedule of the baseline program", "x own serial: speedup over our own serial schedule", "cluster on gpu: -: no clusters",
+		"Nothing here is compared with plain CUDA, because there is no baseline program", "not over plain CUDA",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the table does not say %q", want)
@@ -46,24 +46,24 @@ func TestTableShowsWhatRowsHaveToSay(t *testing.T) {
 	if strings.Contains(text, "before") {
 		t.Error("the table has a row that was printed before")
 	}
-	if strings.Count(text, "said once") != 1 {
-		t.Error("the note was not said once")
+	if strings.Count(text, "a note") != 1 {
+		t.Error("the note is not there exactly once")
 	}
 	if t.Failed() {
 		t.Log(text)
 	}
 	out.Reset()
-	if err := s.printRows("schedules", 1); err != nil {
+	if err := s.printRows(1); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(out.String(), "x serial: speedup") || strings.Contains(out.String(), "said once") {
-		t.Errorf("the second table says again what the first has said:\n%s", out.String())
+	if strings.Contains(out.String(), "x own serial: speedup") || strings.Contains(out.String(), "a note") {
+		t.Errorf("the second table repeats what the first one says:\n%s", out.String())
 	}
 }
 
 func TestNumbersHaveThreeDigits(t *testing.T) {
-	for v, want := range map[float64]string{1234.5: "1234", 100: "100", 99.96: "100", 12.34: "12.3", 0.01234: "0.0123", 0: "0"} {
-		if got := significant(v); got != want {
+	for v, want := range map[float64]string{1234.5: "1,235", 100: "100", 99.96: "100", 12.34: "12.3", 0.01234: "0.0123", 0: "0"} {
+		if got := Number(v); got != want {
 			t.Errorf("%v is written %q, want %q", v, got, want)
 		}
 	}

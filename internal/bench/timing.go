@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -11,18 +9,18 @@ import (
 	"millrace/internal/streams"
 )
 
-// timingTolerance is how far stage times by events may be from those by the clock.
+// timingTolerance is the permitted relative difference between stage times from events and from the clock.
 const timingTolerance = 0.05
 
-// timingBatches is how many batches each round of event-timing looks at.
+// timingBatches is the number of batches in each round of event-timing.
 const timingBatches = 32
 
-// eventTiming compares what device events say of the stages of serial batches with what the host's clock says of
-// them. A host that waits for each stage sees its length and the cost of waiting for it. That cost is measured by
-// the same schedule over batches of next to nothing, and taken off.
-func (t *target) eventTiming(l *words) *contender {
-	c, f := t.flow(groupSchedules, "event-timing", l, streams.Serial)
-	c.measure = func(ctx context.Context, c *contender, seed uint64) error {
+// eventTiming compares two measurements of the stage times of serial batches: by device events and by the host's clock.
+// If the host waits for each stage, its clock shows the stage's length plus the cost of waiting. That cost is measured
+// with the same schedule over almost empty batches, and subtracted.
+func (t *target) eventTiming(l *words) *Case {
+	c, f := t.flow("event-timing", l, streams.Serial)
+	c.Measure = func(ctx context.Context, c *Case, seed uint64) error {
 		clock, events, err := f.timeStages(ctx, l, seed)
 		if err != nil {
 			return err
@@ -32,50 +30,55 @@ func (t *target) eventTiming(l *words) *contender {
 		if err != nil {
 			return err
 		}
-		c.row.Batches += timingBatches
-		c.add(figureByClock, "x", (clock-(overClock-overEvents))/events)
-		if off := math.Abs(median(c.samples(figureByClock)) - 1); len(c.samples(figureByClock)) == t.Rounds &&
-			off > timingTolerance && l.bytes() == slices.Max(t.sizes()) { // beside a short stage the cost of waiting is too much
-
-			t.note("event-timing: events and clock differ by %s on %s: do not trust stage times", percent(100*off), t.info.ID)
-		}
+		c.Row.Batches += timingBatches
+		c.Add(figureByClock, "x", (clock-(overClock-overEvents))/events)
+		t.warnOfTiming(c)
 		return nil
 	}
 	return c
 }
 
-// timeStages is how long the three stages of a batch take together, by the host's clock about Submit of a schedule
-// that waits for each, and by the device's events: medians, in seconds.
+// warnOfTiming adds a note after the last round if events and clock disagree. It checks the largest batches only:
+// compared with a short stage the cost of waiting is too large.
+func (t *target) warnOfTiming(c *Case) {
+	rounds := c.figure(figureByClock)
+	if len(rounds) < t.Rounds || c.Row.BatchBytes != slices.Max(t.sizes()) {
+		return
+	}
+	if off := math.Abs(median(rounds) - 1); off > timingTolerance {
+		t.Note("event-timing: events and clock differ by %s on %s. Don't rely on stage times.", percent(100*off), t.info.ID)
+	}
+}
+
+// timeStages returns the total time of a batch's three stages, in seconds: by the host's clock around Submit, which
+// waits for each stage, and by the device's events. Both are medians.
 func (f *flow) timeStages(ctx context.Context, l *words, seed uint64) (clock, events float64, err error) {
-	cfg := f.cfg
-	cfg.BatchBytes, cfg.Operators = l.bytes(), l.operators()
-	p, err := streams.New(f.t.dev, cfg)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	held, err := fill(ctx, p, l, seed)
-	if err != nil {
-		return 0, 0, err
-	}
-	b := held[0]
+	of := &flow{t: f.t, cfg: f.cfg}
+	of.cfg.BatchBytes, of.cfg.Operators = l.bytes(), l.operators()
 	var byClock, byEvents []float64
-	for i := range timingBatches {
-		if i > 0 {
-			b.Again()
-		}
-		took, record, err := timeBatch(ctx, p, b)
+	err = of.withPipeline(func(p *streams.Pipeline) error {
+		held, err := fill(ctx, p, l, seed)
 		if err != nil {
-			return 0, 0, err
+			return err
 		}
-		byClock = append(byClock, took.Seconds())
-		byEvents = append(byEvents, stageSeconds(record))
-	}
-	if err := verify(held, l, seed); err != nil {
+		for i := range timingBatches {
+			if i > 0 {
+				held[0].Again()
+			}
+			took, record, err := timeBatch(ctx, p, held[0])
+			if err != nil {
+				return err
+			}
+			byClock = append(byClock, took.Seconds())
+			byEvents = append(byEvents, stageSeconds(record))
+		}
+		return verify(held, l, seed)
+	})
+	if err != nil {
 		return 0, 0, err
 	}
 	if median(byEvents) <= 0 {
-		return 0, 0, errUnable{fmt.Errorf("the stages took no time on %s", f.t.info.ID)}
+		return 0, 0, Unable("the stages took no time on %s", f.t.info.ID)
 	}
 	return median(byClock), median(byEvents), nil
 }
@@ -90,10 +93,10 @@ func timeBatch(ctx context.Context, p *streams.Pipeline, b *streams.Batch) (time
 	if err != nil {
 		return 0, nil, err
 	}
-	return took, back.Record(), nil
+	return took, back.ReadRecord(), nil
 }
 
-// stageSeconds is the time of the device stages together.
+// stageSeconds returns the total time of the three device stages.
 func stageSeconds(r *streams.Record) (sum float64) {
 	for _, stage := range []streams.Stage{streams.CopyIn, streams.Compute, streams.CopyOut} {
 		sum += r.Stages[stage].Duration().Seconds()

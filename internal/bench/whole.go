@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,91 +11,53 @@ import (
 	"millrace/internal/streams"
 )
 
-// whole measures a pipeline as the worker uses it: batches are acquired, filled by several goroutines while the
-// clock runs, submitted, received and released.
+// whole measures a pipeline as the worker uses it. During the measurement, several goroutines acquire batches, fill
+// them and submit them, and one goroutine receives and releases them.
 type whole struct {
 	f       *flow
 	l       *documents
 	fillers int
-	sets    []documentSet // what takes turns in the batches; one for each slot
-	in      []int         // the set that each slot's batch holds; a slot's filler writes it before it submits
+	memory  [][]byte   // the payloads of each slot's batches, generated before the measurement
+	sets    [][][]byte // the payloads, as parts of memory
 }
 
-// documentSet is the payloads of one batch, made before the clock runs.
-type documentSet struct {
-	seed     uint64
-	memory   []byte
-	payloads [][]byte // parts of memory
-}
-
-// maxFillers bounds the goroutines that fill, as the worker's batchers are few.
+// maxFillers bounds the number of goroutines that fill batches, because the worker has few of them.
 const maxFillers = 8
 
-// whole makes a contender of the whole way of l's payloads, Append included.
-func (t *target) whole(group, name string, l *documents) *contender {
-	c, f := t.flow(group, name, l, t.schedule())
+// whole returns a case that measures the whole path of l's payloads, including Append.
+func (t *target) whole(name string, l *documents) *Case {
+	c, f := t.flow(name, l, t.schedule())
 	w := &whole{f: f, l: l, fillers: min(maxFillers, runtime.GOMAXPROCS(0))}
-	c.measure = w.measure
+	c.Measure = w.measure
 	return c
 }
 
-func (w *whole) measure(ctx context.Context, c *contender, seed uint64) (err error) {
-	p, err := streams.New(w.f.t.dev, w.f.cfg)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	w.prepare(p.Slots(), seed)
-	run := func(n int) (time.Duration, error) {
-		r, err := w.run(ctx, p, n)
-		return r.elapsed, err
-	}
-	if w.f.batches == 0 {
-		w.f.batches, err = pace(w.f.t.turn(), p.Slots(), run)
-	} else {
-		_, err = run(p.Slots())
-	}
-	if err != nil {
-		return err
-	}
-	before, err := p.Stats()
-	if err != nil {
-		return err
-	}
-	w.f.recent.forget()
-	r, err := w.run(ctx, p, w.f.batches)
-	if err != nil {
-		return err
-	}
-	after, err := p.Stats()
-	if err != nil {
-		return err
-	}
-	w.f.enter(c, p, r, before, after)
-	return nil
+func (w *whole) measure(ctx context.Context, c *Case, seed uint64) error {
+	return w.f.withPipeline(func(p *streams.Pipeline) error {
+		w.prepare(p.Slots(), seed)
+		return w.f.timed(c, p, func(n int) (ran, error) { return w.run(ctx, p, n, seed) })
+	})
 }
 
-// prepare makes the payloads of n batches, in memory that rounds share: what one left behind would be collected while
-// the next one's clock runs.
+// prepare generates the payloads of n batches. Rounds share the memory, so that no garbage is collected during the
+// measurement.
 func (w *whole) prepare(n int, seed uint64) {
-	w.in = make([]int, n)
 	for len(w.sets) < n {
-		w.sets = append(w.sets, documentSet{memory: make([]byte, w.l.total)})
+		w.sets, w.memory = append(w.sets, nil), append(w.memory, make([]byte, w.l.total))
 	}
-	for i := range w.sets {
-		set := &w.sets[i]
-		set.seed, set.payloads = derive(seed, i), set.payloads[:0]
-		rest := set.memory
-		for j, size := range w.l.sizes(set.seed) {
-			Document(rest[:size], set.seed, j)
-			set.payloads, rest = append(set.payloads, rest[:size]), rest[size:]
+	for slot, rest := range w.memory {
+		of := derive(seed, slot)
+		w.sets[slot] = w.sets[slot][:0]
+		for i, size := range w.l.sizes(of) {
+			Document(rest[:size], of, i)
+			w.sets[slot], rest = append(w.sets[slot], rest[:size]), rest[size:]
 		}
 	}
 }
 
-// run takes n batches, at least one for each slot, the whole way. The last of each slot is checked once the clock
-// has stopped, and then released.
-func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error) {
+// run sends n batches, at least one per slot, through the whole path. After the measurement, it checks the last batch
+// of each slot and releases it.
+func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int, seed uint64) (ran, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
@@ -104,7 +65,7 @@ func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error
 		next  atomic.Int64
 		errs  = make([]error, w.fillers+1)
 	)
-	cpu, start := cpuTime(), time.Now()
+	cpu, start := CPUTime(), time.Now()
 	for i := range w.fillers {
 		group.Go(func() {
 			if errs[i] = w.fill(ctx, p, &next, n); errs[i] != nil {
@@ -113,7 +74,7 @@ func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error
 		})
 	}
 	last, err := w.receive(ctx, p, n)
-	r := ran{batches: n, elapsed: time.Since(start), cpu: cpuTime() - cpu}
+	r := ran{batches: n, elapsed: time.Since(start), cpu: CPUTime() - cpu}
 	if err != nil {
 		cancel()
 	}
@@ -122,23 +83,21 @@ func (w *whole) run(ctx context.Context, p *streams.Pipeline, n int) (ran, error
 	if err := errors.Join(errs...); err != nil {
 		return r, err
 	}
-	return r, w.check(last)
+	err = verify(last, w.l, seed)
+	for _, b := range last {
+		b.Release()
+	}
+	return r, err
 }
 
-// fill is one filler: it takes the next batch until n were taken.
+// fill fills and submits batches until n have been submitted in total.
 func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int64, n int) error {
-	for {
-		i := next.Add(1) - 1
-		if i >= int64(n) {
-			return nil
-		}
+	for next.Add(1) <= int64(n) {
 		b, err := p.Acquire(ctx)
 		if err != nil {
 			return err
 		}
-		set := int(i) % len(w.sets)
-		w.in[b.Slot()] = set
-		for _, payload := range w.sets[set].payloads {
+		for _, payload := range w.sets[b.Slot()] {
 			if err := appendTo(b, payload); err != nil {
 				return err
 			}
@@ -147,17 +106,18 @@ func (w *whole) fill(ctx context.Context, p *streams.Pipeline, next *atomic.Int6
 			return err
 		}
 	}
+	return nil
 }
 
-// receive takes n batches back and releases them, but for as many of the last as there are slots. It returns those:
-// every batch that is still to be filled has a slot without them.
+// receive receives n batches. It releases all except the last ones, one per slot, which no other goroutine waits for,
+// and returns those.
 func (w *whole) receive(ctx context.Context, p *streams.Pipeline, n int) (last []*streams.Batch, err error) {
 	for i := range n {
 		b, _, err := receive(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		w.f.recent.note(b.Record())
+		w.f.recent.note(b.ReadRecord())
 		if n-i > p.Slots() {
 			b.Release()
 			continue
@@ -165,19 +125,4 @@ func (w *whole) receive(ctx context.Context, p *streams.Pipeline, n int) (last [
 		last = append(last, b)
 	}
 	return last, nil
-}
-
-// check compares batches with the reference and releases them.
-func (w *whole) check(last []*streams.Batch) error {
-	err := onAllCores(len(last), func(i int) error {
-		b := last[i]
-		if err := w.l.verify(b, w.sets[w.in[b.Slot()]].seed); err != nil {
-			return fmt.Errorf("slot %d: %w", b.Slot(), err)
-		}
-		return nil
-	})
-	for _, b := range last {
-		b.Release()
-	}
-	return err
 }

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/operator"
 )
 
-// faulty is a kernel whose result has one wrong bit, near its end, in batches of least bytes or more.
+// faulty is a kernel with one wrong bit near the end of its result, in batches of at least that many bytes.
 type faulty struct {
 	device.HostKernel
 	least int
@@ -44,7 +44,18 @@ func kernelNamed(t *testing.T, name string) device.HostKernel {
 	return nil
 }
 
-// TestWrongResultsEndTheRun: whichever row it is in, a wrong bit ends the run with an error that names the row.
+// faultyKernel returns the kernel with that name, with one wrong bit. A persistent kernel has it in every payload's
+// record.
+func faultyKernel(t *testing.T, name string) device.HostKernel {
+	t.Helper()
+	k := kernelNamed(t, name)
+	if p, ok := k.(persistentHost); ok {
+		return persistentHost{faulty{HostKernel: p.HostKernel}, p.idle}
+	}
+	return faulty{HostKernel: k}
+}
+
+// TestWrongResultsEndTheRun checks that, in every row, a wrong bit ends the run with an error that names the device.
 func TestWrongResultsEndTheRun(t *testing.T) {
 	rows := map[string]string{
 		"schedules/serial": "mix", "schedules/double": "mix", "schedules/triple": "mix", "schedules/host-sync": "mix",
@@ -53,14 +64,11 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 		"streams/lanes":              "mix", "streams/per-thread-default": "mix", "alloc/async-kept": "mix",
 		"completion/polling": "crc32c", "operators/crc32c-kernel": "crc32c", "operators/minhash-pipeline": "minhash",
 		"operators/both-append": "crc32c", "operators/minhash-ragged": "minhash", "operators/host-cpu": "crc32c",
-		"operators/device": "mix", "latency/streams": "minhash",
-	}
-	if _, ok := openHost(t).(device.Residenter); ok {
-		rows["latency/persistent"] = "crc32c"
+		"operators/device": "mix", "latency/streams": "minhash", "latency/persistent": "crc32c:persistent",
 	}
 	for row, kernel := range rows {
 		t.Run(row, func(t *testing.T) {
-			o := tiny(openHost(t, faulty{HostKernel: kernelNamed(t, kernel)}))
+			o := tiny(openHost(t, faultyKernel(t, kernel)))
 			group, _, _ := strings.Cut(row, "/")
 			o.Groups, o.Rows = []string{group}, []string{row}
 			_, err := Run(t.Context(), o)
@@ -71,36 +79,39 @@ func TestWrongResultsEndTheRun(t *testing.T) {
 	}
 }
 
-// TestPiecesAreComparedWithTheWhole: the whole payload is right and the pieces are not, in a byte that no sample of
-// the reference looks at.
+// TestPiecesAreComparedWithTheWhole checks that a piece that differs from the whole payload's result is detected.
 func TestPiecesAreComparedWithTheWhole(t *testing.T) {
-	whole := &wholeResult{bytes: []byte("right all over")}
+	same := &sameResults{first: "the whole", seed: 1, results: []byte("right all over")}
 	d := openHost(t)
-	s := &session{Options: tiny(d).withDefaults()}
-	target := &target{session: s, dev: d, info: d.Info()}
-	c := target.chunked(mix{}, 64<<10, 4, whole)
-	if err := c.measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "piece 1 of 4 differs") {
+	s := &Session{Options: tiny(d).withDefaults()}
+	target := &target{Session: s, dev: d, info: d.Info()}
+	c := target.chunked(mix{}, 64<<10, 4, same)
+	if err := c.Measure(t.Context(), c, 1); err == nil || !strings.Contains(err.Error(), "4 pieces differs from the whole") {
 		t.Errorf("the error is %v", err)
 	}
 }
 
-// TestVariantsAreComparedWhole: a variant that differs from the plain kernel in any byte is found.
+// TestVariantsAreComparedWhole checks that a variant that differs from the first kernel in any byte is detected.
 func TestVariantsAreComparedWhole(t *testing.T) {
 	d := openHost(t)
-	s := &session{Options: tiny(d).withDefaults()}
-	target := &target{session: s, dev: d, info: d.Info()}
-	plain := target.variant("plain", 8<<10, nil)
-	if err := plain.c.measure(t.Context(), plain.c, 1); err != nil {
+	s := &Session{Options: tiny(d).withDefaults()}
+	target := &target{Session: s, dev: d, info: d.Info()}
+	same := &sameResults{}
+	plain := target.variant("plain", 8<<10, same)
+	if err := plain.Measure(t.Context(), plain, 1); err != nil {
 		t.Fatal(err)
 	}
-	plain.results[len(plain.results)/2] ^= 1
-	other := target.variant("cluster", 8<<10, plain)
-	if err := other.c.measure(t.Context(), other.c, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {
+	other := target.variant("cluster", 8<<10, same)
+	if err := other.Measure(t.Context(), other, 1); err != nil {
+		t.Errorf("equal results are taken for different ones: %v", err)
+	}
+	same.results[len(same.results)/2] ^= 1
+	if err := other.Measure(t.Context(), other, 1); err == nil || !strings.Contains(err.Error(), "cluster differs from plain") {
 		t.Errorf("the error is %v", err)
 	}
 }
 
-// TestEqualSaysWhere names the first byte that differs.
+// TestEqualSaysWhere checks that the error names the first byte that differs.
 func TestEqualSaysWhere(t *testing.T) {
 	op, err := operator.Parse("crc32c")
 	if err != nil {

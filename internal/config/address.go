@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// serverSchemes are the forms of address that the NATS client takes; an address without one is nats://.
+// serverSchemes lists the URL schemes that the NATS client accepts. An address without a scheme is nats://.
 var serverSchemes = []string{"nats", "tls", "ws", "wss"}
 
-// wrongServer says what is wrong with a NATS server's address; empty if nothing is. It does not repeat the
-// address, which may hold a password.
+// wrongServer returns what is wrong with the address of a NATS server, or "". The text does not contain the address, which may contain a
+// password.
 func wrongServer(server string) string {
 	if server == "" {
 		return "an address in the list is empty"
@@ -22,11 +22,11 @@ func wrongServer(server string) string {
 	}
 	u, err := url.Parse(server)
 	if err != nil {
-		return "an address that is no URL"
+		return "an address is not a URL"
 	}
 	switch {
 	case !slices.Contains(serverSchemes, u.Scheme):
-		return "addresses begin with " + spoken([]string{"nats://", "tls://", "ws://", "wss://"}) + ", not with " + u.Scheme + "://"
+		return "addresses begin with " + joinOr([]string{"nats://", "tls://", "ws://", "wss://"}) + ", not with " + u.Scheme + "://"
 	case u.Hostname() == "":
 		return "an address has no host"
 	case u.Port() != "":
@@ -35,25 +35,25 @@ func wrongServer(server string) string {
 	return ""
 }
 
-// isWebSocket says whether an address is reached over WebSocket, which the client cannot mix with others.
+// isWebSocket reports whether an address uses WebSocket. The client cannot mix such addresses with others.
 func isWebSocket(server string) bool {
 	return strings.HasPrefix(server, "ws://") || strings.HasPrefix(server, "wss://")
 }
 
-// wrongHostPort says what is wrong with host:port; empty if nothing is. The port is at least least.
-func wrongHostPort(address string, least int) string {
+// wrongHostPort returns what is wrong with an address of the form host:port, or "". The port must be at least minPort.
+func wrongHostPort(address string, minPort int) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return "not host:port"
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < least || n > 65535 {
-		return "a port is a number from " + strconv.Itoa(least) + " to 65535"
+	if n, err := strconv.Atoi(port); err != nil || n < minPort || n > 65535 {
+		return "a port is a number from " + strconv.Itoa(minPort) + " to 65535"
 	}
 	return ""
 }
 
-// wrongListen says what is wrong with an address to listen on. An empty host is every interface, port 0 one
-// that the system picks.
+// wrongListen returns what is wrong with an address to listen on, or "". An empty host means every interface, and port 0 means any free
+// port.
 func wrongListen(address string) string {
 	if what := wrongHostPort(address, 0); what != "" {
 		return what
@@ -65,7 +65,7 @@ func wrongListen(address string) string {
 	return ""
 }
 
-// isLoopback says whether an address to listen on can be reached from this machine alone.
+// isLoopback reports whether only this machine can reach an address to listen on.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -75,8 +75,8 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// onLoopback puts this machine alone where an address names no host: what is behind it is open to the network only for
-// who asks for that in so many words.
+// onLoopback returns an address without a host with the host 127.0.0.1, and other addresses unchanged. Debug pages are open to the
+// network only if the user names a host.
 func onLoopback(address string) string {
 	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {
 		return net.JoinHostPort("127.0.0.1", port)
@@ -84,7 +84,7 @@ func onLoopback(address string) string {
 	return address
 }
 
-// collide says whether two addresses to listen on cannot both be had.
+// collide reports whether a process cannot listen on both addresses.
 func collide(a, b string) bool {
 	aHost, aPort, _ := net.SplitHostPort(a)
 	bHost, bPort, _ := net.SplitHostPort(b)

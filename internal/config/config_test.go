@@ -2,26 +2,27 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"millrace/internal/config"
 )
 
-// load reads the configuration from env alone: the variables of the environment that the test runs in are
-// taken away until it ends.
+// load calls Load with no MILLRACE_ variables except those in env. The test restores the environment when it ends.
 func load(t *testing.T, env map[string]string, checks ...config.Check) (*config.Config, error) {
 	t.Helper()
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, "MILLRACE_") {
-			t.Setenv(name, value) // puts it back at the end
+			t.Setenv(name, value) // restores it at the end of the test
 			if err := os.Unsetenv(name); err != nil {
 				t.Fatal(err)
 			}
@@ -33,7 +34,7 @@ func load(t *testing.T, env map[string]string, checks ...config.Check) (*config.
 	return config.Load(checks...)
 }
 
-// good is load for an environment that must be taken.
+// good is load for an environment without problems.
 func good(t *testing.T, env map[string]string) *config.Config {
 	t.Helper()
 	c, err := load(t, env)
@@ -59,7 +60,7 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	for _, v := range c.Variables() {
 		got[strings.TrimPrefix(v.Name, "MILLRACE_")] = v.Value
 		if v.Form == "" || v.Meaning == "" {
-			t.Errorf("%s lacks a form or a meaning", v.Name)
+			t.Errorf("%s has no form or no meaning", v.Name)
 		}
 	}
 	if !maps.Equal(got, want) {
@@ -70,7 +71,7 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	}
 }
 
-// everything sets each variable to something that is not its default.
+// everything returns a value for each variable that is not its default.
 func everything(t *testing.T) map[string]string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file")
@@ -100,7 +101,7 @@ func TestEveryVariableIsRead(t *testing.T) {
 			continue
 		}
 		if !v.Set || !c.IsSet(v.Name) {
-			t.Errorf("%s: not seen in the environment", v.Name)
+			t.Errorf("%s: Load does not see that it is set", v.Name)
 		}
 		if v.Value == v.Default {
 			t.Errorf("%s: still the default %q", v.Name, v.Default)
@@ -108,7 +109,7 @@ func TestEveryVariableIsRead(t *testing.T) {
 	}
 	if !slices.Equal(c.Subjects, config.List{"a.>", "b.*.c"}) || c.BatchBytes != 64<<10 || c.ScratchLimit != 2<<20 ||
 		c.AckWait != time.Minute || c.LogLevel != slog.LevelWarn || c.NATS.TLS.Key != env["MILLRACE_NATS_TLS_KEY"] {
-		t.Errorf("values are not what was set: %+v", c)
+		t.Errorf("the values differ from the environment: %+v", c)
 	}
 	if len(c.Warnings()) != 0 {
 		t.Errorf("warnings: %q", c.Warnings())
@@ -127,7 +128,7 @@ func TestNKeyAloneIsRead(t *testing.T) {
 func TestNamesWithoutThePrefixAreNotRead(t *testing.T) {
 	env := map[string]string{"STREAM": "X", "DEVICE": "cuda", "LANES": "9", "NATS_URL": "nats://x:1", "URL": "nats://y:1"}
 	if c := good(t, env); c.Stream != "INGEST" || c.Device != "auto" || c.Lanes != 4 || !c.Embedded() {
-		t.Errorf("somebody else's variables were read: %+v", c)
+		t.Errorf("Load reads variables without the prefix: %+v", c)
 	}
 }
 
@@ -183,19 +184,80 @@ func TestEveryProblemIsNamedAtOnce(t *testing.T) {
 	}
 }
 
+// TestLoadLeavesTheEnvironmentAlone calls Load from several goroutines, with values that cannot be read. It repeatedly compares
+// the environment with its initial state.
+func TestLoadLeavesTheEnvironmentAlone(t *testing.T) {
+	_, first := load(t, map[string]string{"MILLRACE_LANES": "many", "MILLRACE_LINGER": "2", "MILLRACE_PROVISION": "maybe"})
+	if first == nil {
+		t.Fatal("Load takes values that cannot be read")
+	}
+	before := os.Environ()
+	var loads sync.WaitGroup
+	for range 4 {
+		loads.Go(func() {
+			for range 20 {
+				if _, err := config.Load(); err == nil || err.Error() != first.Error() {
+					t.Errorf("Load returns\n%v\nwant\n%v", err, first)
+					return
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { loads.Wait(); close(done) }()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+		if now := os.Environ(); !slices.Equal(now, before) {
+			t.Fatalf("the environment changed to\n%q\nfrom\n%q", now, before)
+		}
+	}
+}
+
+// TestAValueThatCannotBeReadCausesNoOtherProblem checks that the variable's default is used when it is compared with others.
+func TestAValueThatCannotBeReadCausesNoOtherProblem(t *testing.T) {
+	_, err := load(t, map[string]string{"MILLRACE_BATCH_DEADLINE_MAX": "long"})
+	var all *config.Error
+	if !errors.As(err, &all) || len(all.Problems) != 1 {
+		t.Errorf("Load returns\n%v\nwant one problem", err)
+	}
+}
+
+func TestOperatorsAreParsed(t *testing.T) {
+	c, err := load(t, map[string]string{"MILLRACE_OPERATORS": "crc32c, minhash?k=8", "MILLRACE_RESULT_FORMAT": "binary"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(c.ParsedOperators(), c.ParsedFormat()); got != "[crc32c minhash?k=8&hashes=128&seed=1] binary" {
+		t.Errorf("parsed %s", got)
+	}
+	for list, why := range map[string]string{"sha1": `unknown operator "sha1": known are crc32c, minhash`, "": "empty"} {
+		_, err = load(t, map[string]string{"MILLRACE_OPERATORS": list, "MILLRACE_LANES": "0"})
+		want := fmt.Sprintf(`2 problems in the configuration:
+  MILLRACE_OPERATORS=%q: %s; set operators, separated by commas, like crc32c,minhash?k=24
+  MILLRACE_LANES="0": less than 1; set a whole number from 1 to 64`, list, why)
+		if err == nil || err.Error() != want {
+			t.Errorf("got\n%v\nwant\n%s", err, want)
+		}
+	}
+}
+
 func TestChecksOfTheCaller(t *testing.T) {
-	check := config.Check{Variable: "MILLRACE_OPERATORS", Wrong: func(c *config.Config) error {
-		if slices.Contains(c.Operators, "sha1") {
-			return errors.New(`no operator "sha1"`)
+	check := config.Check{Variable: "MILLRACE_STREAM", Wrong: func(c *config.Config) error {
+		if c.Stream == "MINE" {
+			return errors.New(`no stream "MINE"`)
 		}
 		return nil
 	}}
 	if _, err := load(t, nil, check); err != nil {
-		t.Errorf("the default fails the check: %v", err)
+		t.Errorf("the default value fails the check: %v", err)
 	}
-	_, err := load(t, map[string]string{"MILLRACE_OPERATORS": "sha1", "MILLRACE_LANES": "0"}, check)
+	_, err := load(t, map[string]string{"MILLRACE_STREAM": "MINE", "MILLRACE_LANES": "0"}, check)
 	want := `2 problems in the configuration:
-  MILLRACE_OPERATORS="sha1": no operator "sha1"; set operators, comma separated, like crc32c,minhash?k=24
+  MILLRACE_STREAM="MINE": no stream "MINE"; set a stream name
   MILLRACE_LANES="0": less than 1; set a whole number from 1 to 64`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
@@ -205,7 +267,7 @@ func TestChecksOfTheCaller(t *testing.T) {
 func TestMisspeltNamesAreWarnings(t *testing.T) {
 	c := good(t, map[string]string{
 		"MILLRACE_LANE": "8", "MILLRACE_BATCH_BYTS": "1", "MILLRACE_STRAEM": "x", "MILLRACE_RESULTS_FORMAT": "x",
-		// What Kubernetes adds for services called millrace and millrace-nats:
+		// Kubernetes adds these for services called millrace and millrace-nats:
 		"MILLRACE_PORT": "tcp://10.0.0.1:9464", "MILLRACE_SERVICE_HOST": "10.0.0.1", "MILLRACE_SERVICE_PORT": "9464",
 		"MILLRACE_SERVICE_PORT_METRICS": "9464", "MILLRACE_PORT_9464_TCP": "x", "MILLRACE_PORT_9464_TCP_ADDR": "x",
 		"MILLRACE_PORT_9464_TCP_PORT": "x", "MILLRACE_PORT_9464_TCP_PROTO": "x",

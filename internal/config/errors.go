@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with one variable.
+// Problem is something wrong with one variable.
 type Problem struct {
-	Variable string // its whole name
+	Variable string // its full name
 	Value    string // its value, masked if it is a secret
 	What     string // what is wrong
 	Do       string // what to do about it: "set ...", "unset ..."
 }
 
-// String is the problem on one line.
+// String returns the problem as one line.
 func (p Problem) String() string {
 	return fmt.Sprintf("%s=%q: %s; %s", p.Variable, p.Value, p.What, p.Do)
 }
 
-// Error is everything that is wrong with the configuration, in the order of the variables.
+// Error holds every problem of the configuration, in the order of the variables.
 type Error struct {
 	Problems []Problem
 }
 
-// Error is a heading and a line for each problem.
+// Error returns a heading and one line for each problem.
 func (e *Error) Error() string {
 	var b strings.Builder
 	noun := "problems"

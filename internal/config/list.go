@@ -2,10 +2,10 @@ package config
 
 import "strings"
 
-// List is values separated by commas. Space around a value is dropped; an empty text is an empty list.
+// List holds values separated by commas. Spaces around a value are ignored. An empty text is an empty list.
 type List []string
 
-// UnmarshalText reads "a, b". An empty value between commas is kept, for validation to name.
+// UnmarshalText parses "a, b". It keeps an empty value between commas, which validation reports.
 func (l *List) UnmarshalText(text []byte) error {
 	*l = nil
 	if strings.TrimSpace(string(text)) == "" {
@@ -17,5 +17,5 @@ func (l *List) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String writes the list as UnmarshalText reads it.
+// String formats the list so that UnmarshalText parses it.
 func (l List) String() string { return strings.Join(l, ",") }

@@ -10,30 +10,28 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Check is a check that the caller adds, for what this package does not know, such as which operators
-// there are.
+// Check is an additional check by the caller, for facts that this package does not know, such as what the build includes.
 type Check struct {
-	Variable string              // the whole name of the variable that it is about
-	Wrong    func(*Config) error // nil, or what is wrong, in words
+	Variable string              // full name of the variable to check
+	Wrong    func(*Config) error // returns the problem, or nil
 }
 
-// readings is what was seen of the environment while reading it.
+// readings holds what Load found in the environment.
 type readings struct {
-	set      map[string]string // variables that were set, as written
-	unread   map[string]bool   // those whose value could not be read at all
+	set      map[string]string // the value of each variable that is set
+	unread   map[string]bool   // the variables with values that cannot be parsed
 	problems []Problem
 	warnings []string
 }
 
-// Load reads the environment, fills in defaults and validates. The error is an *Error that names every
-// problem; the Config is never nil, so that a command can show what was read, but with an error it is not
-// fit to run on.
+// Load reads the environment, fills in defaults and validates. It returns an *Error that names every problem.
 //
-// Variables that cannot be read are taken out of the environment while Load runs and put back before it
-// returns, so nothing else may be reading the environment meanwhile.
+// The Config is never nil, so that a command can print what was read. Do not run a worker on it if there is an error.
+//
+// Load only reads the environment, so several goroutines may call it at once.
 func Load(checks ...Check) (*Config, error) {
 	c := &Config{}
-	c.lookAround()
+	c.scanEnvironment()
 	if err := c.parse(); err != nil {
 		return c, err
 	}
@@ -57,11 +55,11 @@ func Load(checks ...Check) (*Config, error) {
 	return c, &Error{Problems: c.read.problems}
 }
 
-// lookAround notes which variables are set, and which unknown ones look like a misspelt one.
-func (c *Config) lookAround() {
+// scanEnvironment records which variables are set, and warns about unknown names that look misspelt.
+func (c *Config) scanEnvironment() {
 	c.read.set = map[string]string{}
 	c.read.unread = map[string]bool{}
-	var known, strangers []string
+	var known, unknown []string
 	for _, f := range c.fields() {
 		known = append(known, f.name)
 	}
@@ -71,50 +69,48 @@ func (c *Config) lookAround() {
 		case slices.Contains(known, name):
 			c.read.set[name] = value
 		case strings.HasPrefix(name, Prefix+"_"):
-			strangers = append(strangers, name)
+			unknown = append(unknown, name)
 		}
 	}
-	slices.Sort(strangers)
-	for _, name := range strangers {
+	slices.Sort(unknown)
+	for _, name := range unknown {
 		if meant := nearest(name, known); meant != "" {
 			c.warn("%s is not a variable of this worker and has no effect: did you mean %s?", name, meant)
 		}
 	}
 }
 
-// parse fills in the fields. envconfig stops at the first value that it cannot read, so that value is noted
-// and set aside, and envconfig starts again, at most once for each variable.
+// noVariable is a prefix that no variable can have, because names in the environment do not contain "=".
+const noVariable = "="
+
+// parse fills in the fields: first all defaults, then each variable that is set.
+//
+// envconfig stops at the first value that it cannot read. It therefore gets one field at a time, and a field that it
+// cannot read keeps its default.
 func (c *Config) parse() error {
-	var aside []string
-	defer func() {
-		for _, name := range aside {
-			if err := os.Setenv(name, c.read.set[name]); err != nil {
-				c.warn("%s could not be put back into the environment: %v", name, err)
-			}
+	if err := envconfig.Process(noVariable, c); err != nil {
+		return fmt.Errorf("configuration: %w", err) // a tag has an unreadable default: a bug that a test checks for
+	}
+	for _, f := range c.fields() {
+		if !c.IsSet(f.name) {
+			continue
 		}
-	}()
-	for {
-		err := envconfig.Process(Prefix, c)
 		var bad *envconfig.ParseError
-		if err == nil {
-			return nil
-		}
-		if !errors.As(err, &bad) || !c.IsSet(bad.KeyName) || c.read.unread[bad.KeyName] {
-			return fmt.Errorf("configuration: %w", err) // a default that cannot be read: a bug, which a test looks for
-		}
-		c.problem(bad.KeyName, unreadable(bad))
-		c.read.unread[bad.KeyName] = true
-		aside = append(aside, bad.KeyName)
-		if err := os.Unsetenv(bad.KeyName); err != nil {
+		switch err := f.read(); {
+		case errors.As(err, &bad):
+			c.problem(f.name, unreadable(bad))
+			c.read.unread[f.name] = true
+		case err != nil:
 			return fmt.Errorf("configuration: %w", err)
 		}
 	}
+	return nil
 }
 
-// unreadable says why a value could not be read, without the wording of the parser below.
+// unreadable returns why a value cannot be parsed, in our own words.
 func unreadable(bad *envconfig.ParseError) string {
 	if strings.TrimSpace(bad.Value) == "" {
-		return "set to nothing"
+		return "empty"
 	}
 	switch bad.TypeName {
 	case "config.Size":
@@ -129,12 +125,12 @@ func unreadable(bad *envconfig.ParseError) string {
 	return "not a whole number"
 }
 
-// problem notes what is wrong with a variable; what to do is given by its tags.
+// problem records what is wrong with a variable. The advice comes from the tags of the variable.
 func (c *Config) problem(variable, what string) {
 	c.problemDo(variable, what, "set "+c.field(variable).form())
 }
 
-// problemDo is problem with its own words for what to do.
+// problemDo is problem with other advice.
 func (c *Config) problemDo(variable, what, do string) {
 	value, set := c.read.set[variable]
 	if !set {
@@ -143,7 +139,7 @@ func (c *Config) problemDo(variable, what, do string) {
 	c.read.problems = append(c.read.problems, Problem{Variable: variable, Value: mask(variable, value), What: what, Do: do})
 }
 
-// field finds a variable by its whole name. There must be one: names come from this program's own code.
+// field returns the field of a variable, given its whole name. It panics if there is none, because names come from this program.
 func (c *Config) field(variable string) field {
 	for _, f := range c.fields() {
 		if f.name == variable {
@@ -153,11 +149,12 @@ func (c *Config) field(variable string) field {
 	panic("config: no variable " + variable)
 }
 
+// warn records a warning.
 func (c *Config) warn(format string, args ...any) {
 	c.read.warnings = append(c.read.warnings, fmt.Sprintf(format, args...))
 }
 
-// sortProblems puts problems in the order of the variables, so that they read like the documentation.
+// sortProblems sorts the problems by variable, in the order of the documentation.
 func (c *Config) sortProblems() {
 	order := map[string]int{}
 	for i, f := range c.fields() {

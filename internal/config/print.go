@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 )
 
-// Print writes a table of every variable: its value now, where that comes from ("set" in the environment or
-// the "default"), its default and its meaning. Secrets are masked, and files are not read.
+// Print writes a table of every variable: its current value, the source of that value ("set" in the environment, or "default"), its
+// default and its meaning. It masks secrets and does not read files.
 func (c *Config) Print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	lines := [][]string{{"VARIABLE", "VALUE", "FROM", "DEFAULT", "MEANING"}}
@@ -26,13 +26,13 @@ func (c *Config) Print(w io.Writer) error {
 	return table.Flush()
 }
 
-// orDash keeps an empty cell visible.
+// orDash returns "-" for an empty cell, and replaces control characters in others.
 func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' { // a tab or line feed in a value must not break the table
+		if r < ' ' { // a tab or a line feed would break the table
 			return ' '
 		}
 		return r

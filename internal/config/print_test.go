@@ -11,7 +11,7 @@ import (
 	"millrace/internal/config"
 )
 
-var update = flag.Bool("update", false, "write docs/configuration.md anew")
+var update = flag.Bool("update", false, "write docs/configuration.md")
 
 func TestPrint(t *testing.T) {
 	c := good(t, map[string]string{"MILLRACE_LANES": "8", "MILLRACE_BATCH_BYTES": "65536"})
@@ -41,16 +41,16 @@ func TestPrint(t *testing.T) {
 func TestAValueThatCannotBeReadIsShownAsWritten(t *testing.T) {
 	c, err := load(t, map[string]string{"MILLRACE_LANES": "many"})
 	if err == nil {
-		t.Fatal("taken")
+		t.Fatal("Load takes a value that cannot be parsed")
 	}
 	for _, v := range c.Variables() {
 		if v.Name == "MILLRACE_LANES" && v.Value != "many" {
-			t.Errorf("shown as %q", v.Value)
+			t.Errorf("the value is %q, want many", v.Value)
 		}
 	}
 }
 
-// TestSecretsAreMasked looks for secrets in all that this package says: the table, problems and warnings.
+// TestSecretsAreMasked searches everything that this package prints for secrets: the table, the problems and the warnings.
 func TestSecretsAreMasked(t *testing.T) {
 	const seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 	for _, env := range []map[string]string{
@@ -70,12 +70,12 @@ func TestSecretsAreMasked(t *testing.T) {
 		if err := c.Print(&out); err != nil {
 			t.Fatal(err)
 		}
-		said := out.String() + strings.Join(c.Warnings(), "\n") + errors.Join(err, errors.New("")).Error()
-		if strings.Contains(said, "s3cret") || strings.Contains(said, seed) {
-			t.Errorf("%v: said in\n%s", env, said)
+		printed := out.String() + strings.Join(c.Warnings(), "\n") + errors.Join(err, errors.New("")).Error()
+		if strings.Contains(printed, "s3cret") || strings.Contains(printed, seed) {
+			t.Errorf("%v: a secret is in\n%s", env, printed)
 		}
-		if !strings.Contains(said, "****") {
-			t.Errorf("%v: no mask in\n%s", env, said)
+		if !strings.Contains(printed, "****") {
+			t.Errorf("%v: no mask in\n%s", env, printed)
 		}
 	}
 }
@@ -88,18 +88,18 @@ func TestSize(t *testing.T) {
 		}
 		var again config.Size
 		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != got {
-			t.Errorf("%q comes back from %q as %d, %v", text, got, again, err)
+			t.Errorf("%q is formatted as %q and parsed as %d, %v", text, got, again, err)
 		}
 	}
 	for _, text := range []string{"", "-1", "MiB", "4 mib", "4MB", "1e6", "0x10", "9223372036854775808", "8589934592GiB"} {
 		var got config.Size
 		if err := got.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken as %d", text, got)
+			t.Errorf("UnmarshalText parses %q as %d", text, got)
 		}
 	}
 }
 
-// The table in docs/configuration.md stands between these lines.
+// The table in docs/configuration.md is between these lines.
 const (
 	tableBegin = "<!-- table: made by go test ./internal/config -update -->\n"
 	tableEnd   = "<!-- end of table -->\n"

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// hidden stands where a secret was.
+// hidden replaces a secret.
 const hidden = "****"
 
-// mask hides what must not be printed of a variable's value: the user, password or token and the query in a
-// server's address, and keys pasted where a file's path belongs. Files are never read for printing.
+// mask hides the secrets in a variable's value: user, password, token and query in a server's address, and a key pasted in place of the
+// path of a file. It does not read files.
 func mask(variable, value string) string {
 	switch variable {
 	case Prefix + "_NATS_URL":
@@ -24,8 +24,8 @@ func mask(variable, value string) string {
 
 var schemeStart = regexp.MustCompile(`[A-Za-z]+://`)
 
-// maskAddresses works on the text, since addresses too broken to parse may still hold a password. A
-// password may itself hold a comma, "@" or "/", so from each scheme all before the last "@" is hidden.
+// maskAddresses masks a list of addresses. It does not parse them, because an address that cannot be parsed may still contain a password.
+// A password may contain a comma, "@" or "/", so maskAddresses hides everything between a scheme and the last "@" before the next scheme.
 func maskAddresses(text string) string {
 	var b strings.Builder
 	for text != "" {
@@ -43,7 +43,7 @@ func maskAddresses(text string) string {
 	return b.String()
 }
 
-// maskAddress hides what stands before the last "@" and after the first "?" or "#".
+// maskAddress hides the text before the last "@" and after the first "?" or "#".
 func maskAddress(rest string) string {
 	user := ""
 	if i := strings.LastIndex(rest, "@"); i >= 0 {
@@ -57,8 +57,8 @@ func maskAddress(rest string) string {
 
 var nkeySeed = regexp.MustCompile(`S[A-Z2-7]{40,}`)
 
-// pasted says whether a value is a key itself and not the path of a file that holds one: PEM and
-// credentials files have marked lines, an NKey seed is base 32, a JWT begins with "eyJ".
+// pasted reports whether a value is a key, and not the path of a file that contains one. PEM and credentials files contain "-----BEGIN" or
+// several lines, an NKey seed is base 32, and a JWT begins with "eyJ".
 func pasted(value string) bool {
 	return strings.Contains(value, "-----BEGIN") || strings.Contains(value, "\n") ||
 		strings.HasPrefix(value, "eyJ") || nkeySeed.MatchString(value)

@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
-// Size is a count of bytes. It is written as a whole number of bytes, or with the unit KiB, MiB or GiB
-// behind it.
+// Size is a number of bytes. Its text is a whole number, followed by the unit KiB, MiB or GiB or by nothing.
 type Size int64
 
-// The units of Size, largest first.
+// sizeUnits lists the units of Size, largest first.
 var sizeUnits = [...]struct {
 	name  string
 	bytes int64
@@ -20,7 +19,7 @@ var sizeUnits = [...]struct {
 
 var errSizeForm = errors.New("not a size")
 
-// UnmarshalText reads "4194304" or "4MiB". Case matters and fractions are not taken: "1.5MiB" is "1536KiB".
+// UnmarshalText parses "4194304" or "4MiB". Case matters. It refuses fractions: write "1536KiB" for 1.5 MiB.
 func (s *Size) UnmarshalText(text []byte) error {
 	number, unit := strings.TrimSpace(string(text)), int64(1)
 	for _, u := range sizeUnits {
@@ -40,7 +39,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String writes the size in the largest unit that divides it, so that UnmarshalText reads it back.
+// String formats the size in the largest unit that divides it. UnmarshalText parses the result.
 func (s Size) String() string {
 	for _, u := range sizeUnits {
 		if s != 0 && int64(s)%u.bytes == 0 {

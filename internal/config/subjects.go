@@ -2,15 +2,15 @@ package config
 
 import "strings"
 
-// wrongFilter says what is wrong with a NATS subject filter; empty if nothing is. A filter is tokens joined
-// by dots, where the token * stands for any one and a last token > for one or more.
+// wrongFilter returns what is wrong with a NATS subject filter, or "". A filter consists of tokens separated by dots. The token * matches
+// any one token, and > as the last token matches one or more.
 // Source: the NATS documentation, "Subject-Based Messaging".
 func wrongFilter(filter string) string {
 	if filter == "" {
 		return "a subject in the list is empty"
 	}
 	if strings.ContainsFunc(filter, blank) {
-		return "subjects hold no spaces"
+		return "a subject contains a space or a control character"
 	}
 	tokens := strings.Split(filter, ".")
 	for i, token := range tokens {
@@ -18,30 +18,30 @@ func wrongFilter(filter string) string {
 		case token == "":
 			return "a subject has an empty token"
 		case token == ">" && i != len(tokens)-1:
-			return "the wildcard > is only the last token of a subject"
+			return "the wildcard > may be only the last token of a subject"
 		case len(token) > 1 && strings.ContainsAny(token, "*>"):
-			return "a wildcard is a token by itself"
+			return "a wildcard must be a whole token"
 		}
 	}
 	if reserved(tokens[0]) {
-		return "subjects that begin with $ or _INBOX are the server's own"
+		return "the server reserves subjects that begin with $ or _INBOX"
 	}
 	return ""
 }
 
-// wrongPrefix says what is wrong with tokens that are put in front of a subject; empty if nothing is.
+// wrongPrefix returns what is wrong with the prefix of a subject, or "".
 func wrongPrefix(prefix string) string {
 	if prefix == "" {
 		return "empty"
 	}
 	if strings.ContainsAny(prefix, "*>") {
-		return "a prefix holds no wildcards"
+		return "a prefix may contain no wildcards"
 	}
 	return wrongFilter(prefix)
 }
 
-// wrongName says what is wrong with the name of a stream or a consumer; empty if nothing is. The server
-// takes no dots, wildcards or blanks, and no slashes, since it makes directories of names.
+// wrongName returns what is wrong with the name of a stream or a consumer, or "". The server refuses dots, wildcards and blanks. It also
+// refuses slashes, because it names directories after streams.
 func wrongName(name string) string {
 	switch {
 	case name == "":
@@ -49,16 +49,18 @@ func wrongName(name string) string {
 	case len(name) > 255:
 		return "longer than 255 bytes"
 	case strings.ContainsAny(name, `.*>/\`) || strings.ContainsFunc(name, blank):
-		return `names hold none of . * > / \ and no spaces`
+		return `a name may contain none of . * > / \ and no spaces`
 	}
 	return ""
 }
 
+// blank reports whether r is a space or a control character.
 func blank(r rune) bool { return r <= ' ' || r == 0x7f }
 
+// reserved reports whether the server reserves subjects that begin with this token.
 func reserved(token string) bool { return strings.HasPrefix(token, "$") || token == "_INBOX" }
 
-// overlap says whether some subject matches both filters.
+// overlap reports whether a subject can match both filters.
 func overlap(a, b string) bool {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := 0; i < len(as) && i < len(bs); i++ {
@@ -72,7 +74,7 @@ func overlap(a, b string) bool {
 	return len(as) == len(bs)
 }
 
-// under says whether a filter matches a subject that begins with the prefix.
+// under reports whether a filter can match the prefix or a subject below it.
 func under(filter, prefix string) bool {
 	return overlap(filter, prefix) || overlap(filter, prefix+".>")
 }

@@ -1,11 +1,10 @@
 package config
 
-// maxTypos is how many letters a name may be away from a known one to be taken for a misspelling of it. The
-// names that Kubernetes adds for a service called millrace (MILLRACE_PORT, MILLRACE_SERVICE_HOST and so on)
-// are further from all of ours.
+// maxTypos is the largest edit distance at which an unknown name counts as a misspelling of a known one. The names that Kubernetes adds for
+// a service called millrace, such as MILLRACE_PORT and MILLRACE_SERVICE_HOST, are further from all known names.
 const maxTypos = 2
 
-// nearest is the known name closest to name, if it is at most maxTypos away; empty otherwise.
+// nearest returns the known name that is closest to name, or "" if none is within maxTypos.
 func nearest(name string, known []string) string {
 	best, least := "", maxTypos+1
 	for _, k := range known {
@@ -16,7 +15,7 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// distance is Levenshtein's edit distance in bytes: insertions, deletions and substitutions.
+// distance returns the Levenshtein distance of a and b in bytes: the least number of insertions, deletions and substitutions.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1) // distances from a[:i] to each b[:j]
 	for j := range row {

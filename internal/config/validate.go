@@ -8,9 +8,11 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+
+	"millrace/internal/operator"
 )
 
-// validate notes every problem with the values that could be read.
+// validate records every problem of the values that could be parsed.
 func (c *Config) validate() {
 	for _, f := range c.fields() {
 		if c.read.unread[f.name] {
@@ -26,15 +28,26 @@ func (c *Config) validate() {
 	c.validateDevices()
 	c.validateAddresses()
 	c.validateTimes()
-	if len(c.Operators) == 0 {
-		c.problem(Prefix+"_OPERATORS", "empty")
-	}
+	c.parseOperators()
 	if c.DataDir == "" && c.Embedded() {
 		c.problem(Prefix+"_DATA_DIR", "empty")
 	}
 }
 
-// validateServer checks how NATS is reached.
+// parseOperators parses the operators and the format of their results. An unknown format has already been reported.
+func (c *Config) parseOperators() {
+	c.format, _ = operator.ParseFormat(c.ResultFormat)
+	if len(c.Operators) == 0 {
+		c.problem(Prefix+"_OPERATORS", "empty")
+		return
+	}
+	var err error
+	if c.operators, err = operator.ParseList(c.Operators.String()); err != nil {
+		c.problem(Prefix+"_OPERATORS", err.Error())
+	}
+}
+
+// validateServer checks the addresses of the NATS servers and the files to log in with.
 func (c *Config) validateServer() {
 	sockets := 0
 	for _, server := range c.NATS.URL {
@@ -47,7 +60,7 @@ func (c *Config) validateServer() {
 		}
 	}
 	if sockets != 0 && sockets != len(c.NATS.URL) {
-		c.problemDo(Prefix+"_NATS_URL", "WebSocket addresses are mixed with others", "set all ws:// and wss://, or none")
+		c.problemDo(Prefix+"_NATS_URL", "WebSocket addresses are mixed with others", "use only ws:// and wss:// addresses, or none")
 	}
 	files := map[string]string{
 		Prefix + "_NATS_CREDS": c.NATS.Creds, Prefix + "_NATS_NKEY": c.NATS.NKey,
@@ -72,17 +85,17 @@ func (c *Config) validateServer() {
 	c.validatePair(Prefix+"_NATS_TLS_KEY", c.NATS.TLS.Key, Prefix+"_NATS_TLS_CERT", c.NATS.TLS.Cert)
 }
 
-// validatePair notes a variable that is of no use without another.
+// validatePair records a problem if a variable is set but the other variable that it requires is not.
 func (c *Config) validatePair(variable, value, other, otherValue string) {
 	if value != "" && otherValue == "" {
-		c.problemDo(variable, "of no use without "+other, "set both or neither")
+		c.problemDo(variable, "has no effect without "+other, "set both or neither")
 	}
 }
 
-// wrongFile says why a file cannot be read; empty if it can.
+// wrongFile returns why a file cannot be read, or "".
 func wrongFile(path string) string {
 	if pasted(path) {
-		return "looks like a key itself"
+		return "looks like a key and not like the path of a file"
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -92,14 +105,14 @@ func wrongFile(path string) string {
 		}
 		return "cannot be read: " + err.Error()
 	}
-	defer func() { _ = file.Close() }() // read only: nothing to lose
+	defer func() { _ = file.Close() }() // the file is only read
 	if info, err := file.Stat(); err == nil && info.IsDir() {
 		return "is a directory"
 	}
 	return ""
 }
 
-// validateNames checks the names of streams and consumer.
+// validateNames checks the names of the streams and the consumer.
 func (c *Config) validateNames() {
 	for _, n := range []struct{ variable, name string }{
 		{Prefix + "_STREAM", c.Stream}, {Prefix + "_CONSUMER", c.Consumer}, {Prefix + "_RESULT_STREAM", c.ResultStream},
@@ -109,59 +122,59 @@ func (c *Config) validateNames() {
 		}
 	}
 	if c.Provision && c.Stream == c.ResultStream {
-		c.problemDo(Prefix+"_RESULT_STREAM", "the same as "+Prefix+"_STREAM", "set another name: two streams are created")
+		c.problemDo(Prefix+"_RESULT_STREAM", "the same as "+Prefix+"_STREAM", "set another name: the worker creates two streams")
 	}
 }
 
-// validateSubjects checks the input's filters and where results and dead letters go. A worker that is fed
-// its own results would never end.
+// validateSubjects checks the filters of the input and the prefixes of results and dead letters. If the worker consumed its own results, it
+// would never finish.
 func (c *Config) validateSubjects() {
 	const subjects, results, dead = Prefix + "_SUBJECTS", Prefix + "_RESULT_PREFIX", Prefix + "_DEADLETTER_PREFIX"
 	if len(c.Subjects) == 0 {
 		c.problem(subjects, "empty")
 	}
-	sound := c.soundSubjects(subjects)
+	valid := c.validFilters(subjects)
 	for _, p := range []struct{ variable, prefix, other string }{{results, c.ResultPrefix, c.DeadletterPrefix}, {dead, c.DeadletterPrefix, c.ResultPrefix}} {
 		if what := wrongPrefix(p.prefix); what != "" {
 			c.problem(p.variable, what)
 			continue
 		}
-		for _, filter := range sound {
+		for _, filter := range valid {
 			if under(filter, p.prefix) {
-				c.problemDo(p.variable, fmt.Sprintf("the input %q of %s matches what is published there, so the worker would feed itself", filter, subjects),
+				c.problemDo(p.variable, fmt.Sprintf("the input %q of %s matches what the worker publishes there, so the worker would feed itself", filter, subjects),
 					"set another prefix or narrower subjects")
 			}
 		}
 		if wrongPrefix(p.other) == "" && p.variable == dead && (under(p.prefix, p.other) || under(p.other, p.prefix)) {
-			c.problemDo(dead, "dead letters and results would share subjects, since "+results+" is "+p.other, "set a prefix apart from it")
+			c.problemDo(dead, "dead letters and results would share subjects, since "+results+" is "+p.other, "set a prefix that does not overlap it")
 		}
 	}
 }
 
-// soundSubjects notes what is wrong with the filters of the input and returns the others.
-func (c *Config) soundSubjects(variable string) (sound []string) {
+// validFilters records the problems of the input's filters, and returns the valid filters.
+func (c *Config) validFilters(variable string) (valid []string) {
 	for _, filter := range c.Subjects {
 		if what := wrongFilter(filter); what != "" {
 			c.problem(variable, what)
 			continue
 		}
-		for _, earlier := range sound {
+		for _, earlier := range valid {
 			if overlap(earlier, filter) {
-				c.problemDo(variable, fmt.Sprintf("%q and %q match the same subjects", earlier, filter), "keep the wider one: a consumer takes no overlapping filters")
+				c.problemDo(variable, fmt.Sprintf("%q and %q match the same subjects", earlier, filter), "keep the wider one: a consumer's filters must not overlap")
 			}
 		}
-		sound = append(sound, filter)
+		valid = append(valid, filter)
 	}
-	return sound
+	return valid
 }
 
 // gpuUUID is the form in which nvidia-smi -L prints a GPU's UUID.
 var gpuUUID = regexp.MustCompile(`^GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// maxOrdinal bounds GPU ordinals: no machine has as many.
+// maxOrdinal is the largest GPU ordinal. No machine has more GPUs.
 const maxOrdinal = 1023
 
-// validateDevices checks which GPUs are named.
+// validateDevices checks the list of GPUs.
 func (c *Config) validateDevices() {
 	const devices = Prefix + "_DEVICES"
 	if len(c.Devices) == 0 {
@@ -172,19 +185,19 @@ func (c *Config) validateDevices() {
 		isOrdinal := err == nil && ordinal >= 0 && ordinal <= maxOrdinal && strconv.Itoa(ordinal) == d
 		switch {
 		case d == "all" && len(c.Devices) > 1:
-			c.problem(devices, "all stands alone")
+			c.problem(devices, "all excludes other entries")
 		case slices.Contains(c.Devices[:i], d):
 			c.problemDo(devices, fmt.Sprintf("%q is named twice", d), "name each GPU once")
 		case d != "all" && !isOrdinal && !gpuUUID.MatchString(d):
-			c.problem(devices, fmt.Sprintf("%q is neither an ordinal nor a GPU's UUID", d))
+			c.problem(devices, fmt.Sprintf("%q is neither the ordinal nor the UUID of a GPU", d))
 		}
 	}
 	if c.Device == "host" && c.IsSet(devices) && !slices.Equal(c.Devices, List{"all"}) {
-		c.warn("%s has no effect: it names GPUs, and %s_DEVICE is host.", devices, Prefix)
+		c.warn("%s has no effect: it names GPUs, but %s_DEVICE is host.", devices, Prefix)
 	}
 }
 
-// validateAddresses checks where HTTP is served.
+// validateAddresses checks the addresses of the HTTP servers.
 func (c *Config) validateAddresses() {
 	const public, debug = Prefix + "_HTTP_ADDR", Prefix + "_DEBUG_ADDR"
 	for _, a := range []struct{ variable, address string }{{public, c.HTTPAddr}, {debug, c.DebugAddr}} {
@@ -202,20 +215,20 @@ func (c *Config) validateAddresses() {
 		c.problemDo(debug, "the same as "+public, "set another port")
 	}
 	if !isLoopback(c.DebugAddr) {
-		c.warn("%s is open to every machine that can reach %s, with profiles of this process: 127.0.0.1 keeps it to this one.", debug, c.DebugAddr)
+		c.warn("%s is open to every machine that can reach %s, and serves profiles of this process: use 127.0.0.1 to allow only this machine.", debug, c.DebugAddr)
 	}
 }
 
-// validateTimes checks durations and counts against each other.
+// validateTimes compares durations and counts with each other.
 func (c *Config) validateTimes() {
 	if c.AckWait > 0 && c.Linger >= c.AckWait {
-		c.problemDo(Prefix+"_LINGER", fmt.Sprintf("not less than %s_ACK_WAIT, so payloads would be delivered again while they wait", Prefix), "set less than "+c.AckWait.String())
+		c.problemDo(Prefix+"_LINGER", fmt.Sprintf("not less than %s_ACK_WAIT, so the server would redeliver payloads that wait", Prefix), "set less than "+c.AckWait.String())
 	}
 	if c.BatchDeadlineMin > c.BatchDeadlineMax {
 		c.problemDo(Prefix+"_BATCH_DEADLINE_MIN", fmt.Sprintf("more than %s_BATCH_DEADLINE_MAX", Prefix), "set at most "+c.BatchDeadlineMax.String())
 	}
 	if c.MaxAckPending > 0 && c.MaxAckPending < c.BatchPayloads && c.Provision {
-		c.warn("%s_MAX_ACK_PENDING is %d, less than the %d payloads of %s_BATCH_PAYLOADS: no batch can fill up to that count.",
+		c.warn("%s_MAX_ACK_PENDING is %d, less than the %d payloads of %s_BATCH_PAYLOADS: no batch can reach that count.",
 			Prefix, c.MaxAckPending, c.BatchPayloads, Prefix)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/config"
 )
 
-// TestBadValues sets a few variables and looks for one problem, by its variable and a part of its line.
+// TestBadValues sets a few variables and checks that the error reports a problem of a variable with a certain text.
 func TestBadValues(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -55,9 +55,9 @@ func TestBadValues(t *testing.T) {
 		{"SUBJECTS=", "SUBJECTS", "empty"},
 		{"SUBJECTS=a,,b", "SUBJECTS", "a subject in the list is empty"},
 		{"SUBJECTS=a..b", "SUBJECTS", "empty token"},
-		{"SUBJECTS=a.>.b", "SUBJECTS", "only the last token"},
-		{"SUBJECTS=a.b*", "SUBJECTS", "a token by itself"},
-		{"SUBJECTS=$JS.API.>", "SUBJECTS", "the server's own"},
+		{"SUBJECTS=a.>.b", "SUBJECTS", "may be only the last token"},
+		{"SUBJECTS=a.b*", "SUBJECTS", "a whole token"},
+		{"SUBJECTS=$JS.API.>", "SUBJECTS", "the server reserves subjects"},
 		{"SUBJECTS=a.*,a.b", "SUBJECTS", "match the same subjects"},
 		{"SUBJECTS=>", "RESULT_PREFIX", "feed itself"},
 		{"SUBJECTS=>", "DEADLETTER_PREFIX", "feed itself"},
@@ -71,10 +71,10 @@ func TestBadValues(t *testing.T) {
 		{"DEADLETTER_PREFIX=results", "DEADLETTER_PREFIX", "share subjects"},
 		{"DEADLETTER_PREFIX=results.dead", "DEADLETTER_PREFIX", "share subjects"},
 		{"RESULT_PREFIX=deadletter.not", "DEADLETTER_PREFIX", "share subjects"},
-		{"STREAM=a.b", "STREAM", "names hold none of"},
-		{"CONSUMER=a/b", "CONSUMER", "names hold none of"},
+		{"STREAM=a.b", "STREAM", "a name may contain none of"},
+		{"CONSUMER=a/b", "CONSUMER", "a name may contain none of"},
 		{"CONSUMER=", "CONSUMER", "empty"},
-		{"RESULT_STREAM=a>", "RESULT_STREAM", "names hold none of"},
+		{"RESULT_STREAM=a>", "RESULT_STREAM", "a name may contain none of"},
 		{"RESULT_STREAM=INGEST", "RESULT_STREAM", "the same as MILLRACE_STREAM"},
 
 		{"NATS_URL=http://a:4222", "NATS_URL", "not with http://"},
@@ -86,15 +86,15 @@ func TestBadValues(t *testing.T) {
 		{"NATS_URL=nats://a:4222,ws://b:80", "NATS_URL", "mixed"},
 		{server + " NATS_CREDS=" + missing, "NATS_CREDS", "cannot be read: no such file or directory"},
 		{server + " NATS_TLS_CA=" + dir, "NATS_TLS_CA", "is a directory"},
-		{server + " NATS_TLS_CERT=" + file, "NATS_TLS_CERT", "of no use without MILLRACE_NATS_TLS_KEY"},
-		{server + " NATS_TLS_KEY=" + file, "NATS_TLS_KEY", "of no use without MILLRACE_NATS_TLS_CERT"},
+		{server + " NATS_TLS_CERT=" + file, "NATS_TLS_CERT", "has no effect without MILLRACE_NATS_TLS_KEY"},
+		{server + " NATS_TLS_KEY=" + file, "NATS_TLS_KEY", "has no effect without MILLRACE_NATS_TLS_CERT"},
 		{server + " NATS_NKEY=" + file + " NATS_CREDS=" + file, "NATS_NKEY", "MILLRACE_NATS_CREDS is set too; unset one of them"},
 
 		{"DEVICES=", "DEVICES", "empty"},
 		{"DEVICES=0,0", "DEVICES", "named twice"},
-		{"DEVICES=all,0", "DEVICES", "all stands alone"},
-		{"DEVICES=-1", "DEVICES", "neither an ordinal"},
-		{"DEVICES=GPU-1234", "DEVICES", "neither an ordinal"},
+		{"DEVICES=all,0", "DEVICES", "all excludes other entries"},
+		{"DEVICES=-1", "DEVICES", "neither the ordinal"},
+		{"DEVICES=GPU-1234", "DEVICES", "neither the ordinal"},
 		{"HTTP_ADDR=9464", "HTTP_ADDR", "not host:port"},
 		{"HTTP_ADDR=:http", "HTTP_ADDR", "a port is a number from 0 to 65535"},
 		{"HTTP_ADDR=a/b:80", "HTTP_ADDR", "not host:port"},
@@ -110,7 +110,7 @@ func TestBadValues(t *testing.T) {
 			_, err := load(t, env)
 			var all *config.Error
 			if !errors.As(err, &all) {
-				t.Fatalf("taken, or another kind of error: %v", err)
+				t.Fatalf("Load returns no *Error: %v", err)
 			}
 			for _, p := range all.Problems {
 				if p.Variable == "MILLRACE_"+tc.variable && strings.Contains(p.String(), tc.what) {
@@ -130,7 +130,7 @@ func TestGoodValues(t *testing.T) {
 		{"NATS_URL": "nats://u:p@a:4222,tls://b,c:4222,[::1]:4222"},
 		{"NATS_URL": "wss://a/path,ws://b:80"},
 		{"SUBJECTS": "c.*.a,b.>,résumé.>", "RESULT_PREFIX": "a", "DEADLETTER_PREFIX": "b2.d"},
-		{"SUBJECTS": "a.b,a.b.c,a.*.c.d"}, // one begins as another does, and they share no subject
+		{"SUBJECTS": "a.b,a.b.c,a.*.c.d"}, // some filters have the same beginning, but none overlap
 		{"DEVICES": "0,1,15"},
 		{"HTTP_ADDR": "", "DEBUG_ADDR": "[::1]:6060"},
 		{"HTTP_ADDR": "127.0.0.1:0", "DEBUG_ADDR": "127.0.0.1:0"},
@@ -159,7 +159,7 @@ func TestWarnings(t *testing.T) {
 		{map[string]string{"MILLRACE_NATS_CREDS": file}, "MILLRACE_NATS_CREDS has no effect"},
 		{map[string]string{"MILLRACE_DEVICE": "host", "MILLRACE_DEVICES": "0"}, "MILLRACE_DEVICES has no effect"},
 		{map[string]string{"MILLRACE_DEBUG_ADDR": "0.0.0.0:6060"}, "MILLRACE_DEBUG_ADDR is open to every machine"},
-		{map[string]string{"MILLRACE_MAX_ACK_PENDING": "10"}, "no batch can fill up"},
+		{map[string]string{"MILLRACE_MAX_ACK_PENDING": "10"}, "no batch can reach that count"},
 	} {
 		c := good(t, tc.env)
 		if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], tc.want) {
@@ -168,7 +168,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestDebugPagesStayOnThisMachine: off unless asked for, and without a host not on every interface.
+// TestDebugPagesStayOnThisMachine checks that debug pages are off by default, and that an address without a host is only on
+// 127.0.0.1.
 func TestDebugPagesStayOnThisMachine(t *testing.T) {
 	for set, want := range map[string]string{
 		"": "", ":6060": "127.0.0.1:6060", ":0": "127.0.0.1:0", "127.0.0.1:6060": "127.0.0.1:6060", "[::1]:6060": "[::1]:6060", "localhost:6060": "localhost:6060",

@@ -1,5 +1,7 @@
-// Package console is what the worker shows a person on a terminal: progress while it works and tables
-// afterwards. Nothing here is for machines: those read metrics and logs.
+// Package console formats what the worker shows a person on a terminal: progress while it runs and tables afterwards. The
+// commands, the demo and the benchmarks use it. Programs should read metrics and logs instead.
+//
+// Start reading at Table for output, and at Meter for progress.
 package console
 
 import (
@@ -13,13 +15,13 @@ import (
 	"golang.org/x/term"
 )
 
-// IsTerminal says whether a person sees what is written to f.
+// IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// defaultWidth is used where the terminal's width is not known.
+// defaultWidth is the width in columns if the terminal's width is unknown.
 const defaultWidth = 80
 
-// Width is the terminal's width in columns, at least 40; 80 where f is no terminal.
+// Width returns the terminal's width in columns, at least 40. It returns 80 if f is not a terminal.
 func Width(f *os.File) int {
 	w, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
@@ -28,7 +30,7 @@ func Width(f *os.File) int {
 	return max(w, 40)
 }
 
-// Bytes writes a size in binary units: "4.0 MiB".
+// Bytes formats a size in binary units: "4.0 MiB".
 func Bytes(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0
@@ -42,7 +44,7 @@ func Bytes(n float64) string {
 	return fmt.Sprintf("%.1f %s", n, units[i])
 }
 
-// Count writes a whole number with its thousands apart: "200,000".
+// Count formats a whole number with thousands separators: "200,000".
 func Count(n int64) string {
 	digits := fmt.Sprint(n)
 	sign := ""
@@ -55,7 +57,7 @@ func Count(n int64) string {
 	return sign + digits
 }
 
-// Share writes part of whole as a percentage; "-" where there is no whole.
+// Share formats part of whole as a percentage. It returns "-" if whole is not positive.
 func Share(part, whole time.Duration) string {
 	if whole <= 0 {
 		return "-"
@@ -63,7 +65,7 @@ func Share(part, whole time.Duration) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-// Time writes a duration with three significant digits: "1.23 ms".
+// Time formats a duration with three significant digits: "1.23 ms".
 func Time(d time.Duration) string {
 	switch {
 	case d >= time.Second:
@@ -76,7 +78,7 @@ func Time(d time.Duration) string {
 	return fmt.Sprintf("%d ns", d.Nanoseconds())
 }
 
-// Bar draws how much of a whole is done, width columns wide.
+// Bar draws a progress bar that is width columns wide.
 func Bar(done, whole int64, width int) string {
 	full := 0
 	if whole > 0 {
@@ -85,8 +87,8 @@ func Bar(done, whole int64, width int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// Table prints rows in columns as wide as their widest cell; the first row is the heading. Columns after the
-// first are aligned to the right.
+// Table writes rows as a table. The first row is the heading. Each column is as wide as its widest cell, and all but the first are
+// right-aligned.
 func Table(w io.Writer, rows [][]string) error {
 	var widths []int
 	for _, row := range rows {
@@ -115,6 +117,7 @@ func Table(w io.Writer, rows [][]string) error {
 	return nil
 }
 
+// tableLine pads the cells of a row to widths.
 func tableLine(row []string, widths []int) string {
 	var line strings.Builder
 	for i, cell := range row {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 )
 
 func TestFigures(t *testing.T) {
@@ -33,23 +33,23 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// deaf is an observer that hears nothing.
-type deaf struct{}
+// noObserver is an observer that ignores everything.
+type noObserver struct{}
 
-func (deaf) Settled(ingest.Outcome, int, int, time.Duration, time.Duration) {}
-func (deaf) Stalled(int)                                                    {}
-func (deaf) Restarted()                                                     {}
-func (deaf) Redelivered()                                                   {}
-func (deaf) Pending(uint64)                                                 {}
-func (deaf) Reconnected()                                                   {}
+func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
+func (noObserver) Stalled(int)                                                      {}
+func (noObserver) Restarted()                                                       {}
+func (noObserver) Redelivered()                                                     {}
+func (noObserver) Pending(uint64)                                                   {}
+func (noObserver) Reconnected()                                                     {}
 
 func TestMeterLine(t *testing.T) {
-	m := NewMeter(deaf{})
+	m := NewMeter(noObserver{})
 	before := m.Read()
 	for range 3000 {
-		m.Settled(ingest.Published, 1024, 10, 0, 0)
+		m.Settled(inflight.Published, 1024, 10, 0, 0)
 	}
-	m.Settled(ingest.DeadLettered, 1<<20, 0, 0, 0) // its bytes are not published
+	m.Settled(inflight.DeadLettered, 1<<20, 0, 0, 0) // its bytes are not published
 	m.Pending(77)
 	got := Line(before, m.Read(), 2*time.Second)
 	want := "3,000 payloads  1,500/s  1.5 MiB/s  77 waiting  1 dead-lettered  0 given back"

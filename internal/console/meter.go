@@ -6,23 +6,24 @@ import (
 	"time"
 
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 )
 
-// Meter counts messages for progress lines. It is an ingest.Observer that hands on what it is told.
+// Meter counts messages for progress lines. It is an ingest.Observer that forwards every call to the next one.
 type Meter struct {
 	next     ingest.Observer
-	outcomes [ingest.NumOutcomes]atomic.Int64
+	outcomes [inflight.NumOutcomes]atomic.Int64
 	bytes    atomic.Int64
 	pending  atomic.Uint64
 }
 
-// NewMeter makes a meter in front of next.
+// NewMeter returns a meter that forwards to next.
 func NewMeter(next ingest.Observer) *Meter { return &Meter{next: next} }
 
 // Settled implements ingest.Observer.
-func (m *Meter) Settled(o ingest.Outcome, in, out int, latency, headroom time.Duration) {
+func (m *Meter) Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration) {
 	m.outcomes[o].Add(1)
-	if o == ingest.Published {
+	if o == inflight.Published {
 		m.bytes.Add(int64(in))
 	}
 	m.next.Settled(o, in, out, latency, headroom)
@@ -43,24 +44,24 @@ func (m *Meter) Pending(n uint64) { m.pending.Store(n); m.next.Pending(n) }
 // Reconnected implements ingest.Observer.
 func (m *Meter) Reconnected() { m.next.Reconnected() }
 
-// Reading is what a meter has counted so far.
+// Reading holds the counts of a meter. Bytes counts the payloads with published results.
 type Reading struct {
 	Published, DeadLettered, Nacked, Bytes int64
 	Pending                                uint64
 }
 
-// Read reads the meter.
+// Read returns the counts so far.
 func (m *Meter) Read() Reading {
 	return Reading{
-		Published:    m.outcomes[ingest.Published].Load(),
-		DeadLettered: m.outcomes[ingest.DeadLettered].Load(),
-		Nacked:       m.outcomes[ingest.Nacked].Load(),
+		Published:    m.outcomes[inflight.Published].Load(),
+		DeadLettered: m.outcomes[inflight.DeadLettered].Load(),
+		Nacked:       m.outcomes[inflight.Nacked].Load(),
 		Bytes:        m.bytes.Load(),
 		Pending:      m.pending.Load(),
 	}
 }
 
-// Line says in one line what happened between two readings.
+// Line formats a line of progress: totals of now, and rates between the two readings.
 func Line(before, now Reading, elapsed time.Duration) string {
 	seconds := max(elapsed.Seconds(), 1e-9)
 	return fmt.Sprintf("%s payloads  %s/s  %s/s  %s waiting  %d dead-lettered  %d given back",

@@ -13,12 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
-// checker reads results as any other client would and compares each with the reference, computed from the
-// document made anew.
+// checker reads results as any other client would. It compares each with the reference, which it computes from a
+// regenerated document.
 type checker struct {
 	nc       *nats.Conn
 	docs     *Documents
@@ -26,27 +26,27 @@ type checker struct {
 	ops      []operator.Operator
 	format   operator.Format
 	stream   string
-	filters  []string // subjects of results and of dead letters, each with a stream of its own or in the same
+	filters  []string // subjects of results and of dead letters, in one stream or in two
 	stall    time.Duration
 
 	verified    atomic.Int64
-	bytes       atomic.Int64 // of result bodies
+	bytes       atomic.Int64 // size of the result bodies
 	started     time.Time
-	storedAfter atomic.Int64 // nanoseconds from started until every result was stored
+	storedAfter atomic.Int64 // nanoseconds from started until all results were stored
 
 	mu    sync.Mutex
-	seen  []uint8 // results by document
-	wrong []error // the first few
+	seen  []uint8 // number of results per document
+	wrong []error // the first few errors
 	bad   int
 }
 
-// maxWrong is how many findings are kept for the report.
+// maxWrong is the maximum number of errors that the report keeps.
 const maxWrong = 10
 
-// stallLimit is how long no result may come before the checker gives up.
+// stallLimit is how long the checker waits for the next result before it gives up.
 const stallLimit = 2 * time.Minute
 
-// run returns when every document has a result, or something is wrong for good.
+// run returns when every document has a result, or when a result is certain not to arrive.
 func (c *checker) run(ctx context.Context) error {
 	js, err := jetstream.New(c.nc)
 	if err != nil {
@@ -68,15 +68,15 @@ func (c *checker) run(ctx context.Context) error {
 	close(work)
 	close(allCame)
 	if err != nil {
-		stop() // not every result is going to be stored
+		stop() // not every result will be stored
 	}
 	wait()
 	return errors.Join(err, c.findings())
 }
 
-// startCheckers starts what takes messages off work, and returns what waits for all of it. The reference is
-// slow by design, so checking takes more of the machine than the worker itself: until every result is stored,
-// three quarters of the cores are left to the worker, the server and the producer.
+// startCheckers starts the goroutines that check the messages from work, and returns a function that waits for them.
+// The reference is slow by design, so checking needs more CPU than the worker. Until all results are stored, the
+// checkers use a quarter of the cores and leave the rest to the worker, the server and the producer.
 func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan jetstream.Msg, allCame <-chan struct{}) (wait func()) {
 	var checkers sync.WaitGroup
 	start := func(n int) {
@@ -100,8 +100,9 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 	return checkers.Wait
 }
 
-// awaitStored returns true once the stream holds as many results as there are documents, or all that will come has been
-// read: a dead letter may be in another stream. It returns false where there is nobody left to wait for.
+// awaitStored returns true once the stream holds as many results as there are documents, or once all messages have been
+// read, because dead letters may be in another stream. It returns false if ctx ends or all results have been checked
+// before that.
 func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}) bool {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -123,7 +124,7 @@ func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCa
 	return false
 }
 
-// stored is how many messages a stream holds.
+// stored returns the number of messages in a stream.
 func stored(ctx context.Context, js jetstream.JetStream, stream string) (int, error) {
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
@@ -132,13 +133,13 @@ func stored(ctx context.Context, js jetstream.JetStream, stream string) (int, er
 	return int(s.CachedInfo().State.Msgs), nil
 }
 
-// arrival is a message that was read, or why no more come.
+// arrival is a message, or the error after which no more messages arrive.
 type arrival struct {
 	m   jetstream.Msg
 	err error
 }
 
-// open reads the streams that the filters lead to, until ctx is done. What comes is for one reader.
+// open reads the streams that the filters match, until ctx is done. The returned channel is for one reader.
 func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arrival, error) {
 	byStream := map[string][]string{}
 	for _, filter := range c.filters {
@@ -174,7 +175,7 @@ func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arri
 	return came, nil
 }
 
-// read hands every message on until there is one for each document.
+// read passes every message on until there is one for each document.
 func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- jetstream.Msg) error {
 	stalled := time.NewTimer(c.stall)
 	defer stalled.Stop()
@@ -189,21 +190,21 @@ func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- jet
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-stalled.C:
-			return fmt.Errorf("%d of %d results came, then none for %v", n, c.payloads, c.stall)
+			return fmt.Errorf("%d of %d results arrived, then none for %v", n, c.payloads, c.stall)
 		}
 	}
 	return nil
 }
 
-// check compares one result; doc is room for the document, and is returned to be used again.
+// check compares one result with the reference. It uses doc as a buffer for the document and returns it for reuse.
 func (c *checker) check(doc []byte, m jetstream.Msg) []byte {
 	i, err := strconv.Atoi(m.Headers().Get(HeaderDocument))
 	switch {
 	case err != nil || i < 0 || i >= c.payloads:
-		c.found(fmt.Errorf("a message on %s is for no document: %v", m.Subject(), m.Headers()))
+		c.found(fmt.Errorf("a message on %s belongs to no document: %v", m.Subject(), m.Headers()))
 		return doc
-	case m.Headers().Get(ingest.HeaderReason) != "":
-		c.found(fmt.Errorf("document %d is a dead letter: %s: %s", i, m.Headers().Get(ingest.HeaderReason), m.Headers().Get(ingest.HeaderError)))
+	case m.Headers().Get(results.HeaderReason) != "":
+		c.found(fmt.Errorf("document %d is a dead letter: %s: %s", i, m.Headers().Get(results.HeaderReason), m.Headers().Get(results.HeaderError)))
 		return doc
 	}
 	if !c.first(i) {
@@ -236,18 +237,18 @@ func (c *checker) found(err error) {
 	}
 }
 
-// findings is everything that is wrong with the results, nil if nothing is.
+// findings returns all errors found in the results, or nil if there are none.
 func (c *checker) findings() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bad == 0 {
 		return nil
 	}
-	return errors.Join(append([]error{fmt.Errorf("%d results are wrong, the first of them", c.bad)}, c.wrong...)...)
+	return errors.Join(append([]error{fmt.Errorf("%d results are wrong; the first ones are", c.bad)}, c.wrong...)...)
 }
 
-// surplus counts results beyond one for each document, as the stream has them: what a second publish that
-// nobody dropped would leave. It is asked after the worker has stopped.
+// surplus returns the number of results in the stream beyond one per document, as a repeated publish without
+// deduplication would leave. Call it after the worker has stopped.
 func (c *checker) surplus(ctx context.Context) (int, error) {
 	js, err := jetstream.New(c.nc)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
-// stand is a server with a result stream, a demo, and somebody who plays the worker.
+// stand is a server with a result stream, a demo, and functions that stand in for the worker.
 type stand struct {
 	t    *testing.T
 	demo *Demo
@@ -59,7 +59,7 @@ func newStand(t *testing.T, payloads int) *stand {
 	return &stand{t: t, demo: d, js: js}
 }
 
-// body is the right result of a document.
+// body returns the correct result of a document.
 func (s *stand) body(i int) []byte {
 	doc := s.demo.producer.docs.Append(nil, i)
 	op := s.demo.o.Operators[0]
@@ -109,14 +109,14 @@ func TestRightResultsAreVerified(t *testing.T) {
 func TestWhatIsWrongIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
-		last       func(s *stand) // plays the worker for the last document of 5
+		last       func(s *stand) // stands in for the worker for the last of 5 documents
 	}{
 		{"wrong result", "document 4", func(s *stand) { s.publish("results.docs.en", 4, s.body(3), nil) }},
 		{"two results", "document 2 has two results", func(s *stand) { s.publish("results.docs.en", 2, s.body(2), nil) }},
 		{"dead letter", "document 4 is a dead letter: too_large", func(s *stand) {
-			s.publish("dead.docs.en", 4, nil, nats.Header{ingest.HeaderReason: {"too_large"}, ingest.HeaderError: {"why"}})
+			s.publish("dead.docs.en", 4, nil, nats.Header{results.HeaderReason: {"too_large"}, results.HeaderError: {"why"}})
 		}},
-		{"nobody's", "is for no document", func(s *stand) { s.publish("results.docs.en", 99, s.body(4), nil) }},
+		{"nobody's", "belongs to no document", func(s *stand) { s.publish("results.docs.en", 99, s.body(4), nil) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStand(t, 5)
@@ -140,8 +140,8 @@ func TestMissingResultsEndTheDemo(t *testing.T) {
 	s.demo.checker.stall = 200 * time.Millisecond
 	s.publish("results.docs.en", 0, s.body(0), nil)
 	err := s.run()
-	if err == nil || !strings.Contains(err.Error(), "1 of 5 results came") {
-		t.Errorf("Run = %v, want it to say how many results came", err)
+	if err == nil || !strings.Contains(err.Error(), "1 of 5 results arrived") {
+		t.Errorf("Run = %v, want it to say how many results arrived", err)
 	}
 }
 

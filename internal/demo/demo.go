@@ -11,17 +11,18 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"millrace/internal/console"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// Options says what to produce and where the worker reads and writes.
+// Options configures the demo: what to produce, and where the worker reads and writes.
 type Options struct {
-	URL      string // of the server
+	URL      string // URL of the server
 	Payloads int
 	Seed     uint64
 
-	InputPrefix      string // first token of the input's subjects
+	InputPrefix      string // first token of the input subjects
 	ResultStream     string
 	ResultPrefix     string
 	DeadLetterPrefix string
@@ -30,10 +31,10 @@ type Options struct {
 
 	Out   io.Writer
 	Bar   bool // draw a progress bar
-	Width int  // of the terminal, in columns
+	Width int  // width of the terminal, in columns
 }
 
-// Demo is a run: a producer and a checker, each with a connection of its own.
+// Demo is one run. The producer and the checker have separate connections.
 type Demo struct {
 	o        Options
 	producer *producer
@@ -42,7 +43,7 @@ type Demo struct {
 	took     time.Duration
 }
 
-// New connects the clients.
+// New connects the producer and the checker to the server.
 func New(o Options) (*Demo, error) {
 	docs := NewDocuments(o.Seed)
 	in, err := nats.Connect(o.URL, nats.Name("millrace-demo-producer"))
@@ -65,14 +66,14 @@ func New(o Options) (*Demo, error) {
 	}, nil
 }
 
-// Close closes the clients.
+// Close closes both connections.
 func (d *Demo) Close() {
 	d.producer.nc.Close()
 	d.checker.nc.Close()
 }
 
-// Run produces and checks while a worker works, and returns when every document is stored and has come back
-// once and right, or something is wrong.
+// Run produces and checks documents while a worker runs. It returns when every document is stored and its correct result has
+// arrived once, or when it finds an error.
 func (d *Demo) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,8 +88,8 @@ func (d *Demo) Run(ctx context.Context) error {
 		}
 	})
 	wg.Go(func() {
-		// A producer is stopped by what is wrong, not by the last result: that can be read back before the
-		// server has confirmed the last document.
+		// An error stops the producer. The last result does not, because it can arrive before the server has confirmed the last
+		// document.
 		if checked = d.checker.run(ctx); checked != nil {
 			cancel()
 		}
@@ -102,20 +103,20 @@ func (d *Demo) Run(ctx context.Context) error {
 	return checked
 }
 
-// Surplus is an error if the result stream holds more than one result a document. Call it after the worker
-// has stopped.
+// Surplus returns an error if the result stream holds more than one result per document. Call it after the worker has
+// stopped.
 func (d *Demo) Surplus(ctx context.Context) error {
 	n, err := d.checker.surplus(ctx)
 	if err == nil && n != 0 {
-		err = fmt.Errorf("the result stream holds %d messages more than documents", n)
+		err = fmt.Errorf("the result stream holds %d more messages than there are documents", n)
 	}
 	return err
 }
 
-// Verified is how many documents came back right.
+// Verified returns the number of documents with a correct result.
 func (d *Demo) Verified() int { return int(d.checker.verified.Load()) }
 
-// showProgress redraws the bar until stop is called.
+// showProgress redraws the progress bar until stop is called.
 func (d *Demo) showProgress() (stop func()) {
 	if !d.o.Bar {
 		return func() {}
@@ -147,7 +148,7 @@ func (d *Demo) drawBar() {
 	_, _ = fmt.Fprintf(d.o.Out, "\r%s%s   ", bar, text)
 }
 
-// Report prints the closing tables: what went through, and what each stage took.
+// Report prints the closing tables: the totals, and the duration of each stage.
 func (d *Demo) Report(p *Profile, pipes []streams.Stats, batchBytes int) error {
 	if err := console.Table(d.o.Out, d.totals(p, pipes, batchBytes)); err != nil {
 		return err
@@ -163,7 +164,7 @@ func (d *Demo) totals(p *Profile, pipes []streams.Stats, batchBytes int) [][]str
 	defer p.mu.Unlock()
 	working := time.Duration(d.checker.storedAfter.Load())
 	if working == 0 {
-		working = d.took // all were checked before anybody looked whether all were stored
+		working = d.took // all results were checked before awaitStored checked the stream
 	}
 	seconds := working.Seconds()
 	in, out := d.producer.bytes.Load(), d.checker.bytes.Load()
@@ -207,7 +208,7 @@ func stageRows(p *Profile) [][]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	rows := [][]string{{"stage of a batch", "p50", "p95", "p99"}}
-	for s := range streams.NumStages {
+	for s := range inflight.NumStages {
 		rows = append(rows, []string{s.String(), console.Time(p.quantile(s, .5)), console.Time(p.quantile(s, .95)), console.Time(p.quantile(s, .99))})
 	}
 	return rows

@@ -1,5 +1,7 @@
-// Package demo is the whole job on one machine: documents produced at full speed into JetStream, results
-// read back by a second client outside the worker, and each checked against the Go reference.
+// Package demo runs the whole job on one machine. A producer publishes documents to JetStream at full speed. A second
+// client outside the worker reads the results back and checks each against the Go reference.
+//
+// The subcommand "worker demo" uses it. Start reading with demo.go.
 package demo
 
 import (
@@ -7,7 +9,8 @@ import (
 	"math/bits"
 )
 
-// Bounds and shape of the documents' sizes, in bytes: log-normal, as texts on the web are.
+// Bounds and shape of the distribution of document sizes, in bytes. It is log-normal, like the sizes of texts on the
+// web.
 const (
 	MinDocument    = 200
 	MedianDocument = 2 << 10
@@ -15,22 +18,22 @@ const (
 	sigma          = 1.3
 )
 
-// Documents is a set of texts in which document i is always the same for a seed, so that who checks
-// results need not keep the documents.
+// Documents is a set of generated texts. For a given seed, document i is always the same, so the checker can regenerate
+// the documents instead of keeping them.
 type Documents struct {
 	seed  uint64
 	words [][]byte
 }
 
-// NewDocuments makes the set of that seed.
+// NewDocuments returns the set for seed.
 func NewDocuments(seed uint64) *Documents {
 	return &Documents{seed: seed, words: vocabulary(seed)}
 }
 
-// vocabularySize is how many different words there are.
+// vocabularySize is the number of different words.
 const vocabularySize = 4096
 
-// letters are what words are made of: one, two and three bytes each in UTF-8.
+// letters are the characters that words are made of: one, two or three bytes each in UTF-8.
 var letters = []rune("eeeeeetttttaaaaooooiiiinnnnsssshhhrrrddlluucmwfgypbvkjxqzäöüßéñçøåžлитера書語文")
 
 func vocabulary(seed uint64) [][]byte {
@@ -54,15 +57,15 @@ func (d *Documents) Append(dst []byte, i int) []byte {
 	for len(dst) < end {
 		dst = append(dst, d.words[r.below(len(d.words))]...)
 	}
-	return dst[:end] // the last character may be cut: the operators take any bytes
+	return dst[:end] // the last character may be cut off; operators accept any bytes
 }
 
-// generator is what document i is drawn from, its size first.
+// generator returns the random numbers for document i; the first ones determine its size.
 func (d *Documents) generator(i int) random {
 	return random{d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
 }
 
-// random is splitmix64 (Steele, Lea, Flood, 2014): a generator that may be started anywhere.
+// random is splitmix64 (Steele, Lea, Flood, 2014), a generator that can start at any state.
 type random struct{ state uint64 }
 
 func (r *random) next() uint64 {
@@ -73,16 +76,16 @@ func (r *random) next() uint64 {
 	return z ^ z>>31
 }
 
-// below is a number from 0 to n-1.
+// below returns a number from 0 to n-1.
 func (r *random) below(n int) int {
 	hi, _ := bits.Mul64(r.next(), uint64(n))
 	return int(hi)
 }
 
-// unit is a number in (0, 1].
+// unit returns a number in (0, 1].
 func (r *random) unit() float64 { return float64(r.next()>>11+1) / (1 << 53) }
 
-// size draws a document's size.
+// size draws a document's size in bytes.
 func (r *random) size() int {
 	normal := math.Sqrt(-2*math.Log(r.unit())) * math.Cos(2*math.Pi*r.unit()) // Box and Muller, 1958
 	return int(min(max(MedianDocument*math.Exp(sigma*normal), MinDocument), MaxDocument))

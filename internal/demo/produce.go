@@ -11,23 +11,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// HeaderDocument carries a document's number through the worker to the checker.
+// HeaderDocument is the header that carries a document's number through the worker to the checker.
 const HeaderDocument = "Demo-Document"
 
-// languages give the subjects something to differ in.
+// languages are used as the last token of the subjects, so that subjects differ.
 var languages = []string{"en", "de", "fr", "zh"}
 
-// produceWindow is how many documents may be on their way to the server at once.
+// produceWindow is the maximum number of unconfirmed documents.
 const produceWindow = 512
 
-// producer publishes documents as fast as the server takes them.
+// producer publishes documents as fast as the server accepts them.
 type producer struct {
 	nc       *nats.Conn
 	docs     *Documents
 	payloads int
-	prefix   string // first token of the input's subjects
+	prefix   string // first token of the input subjects
 
-	sent  atomic.Int64 // documents
+	sent  atomic.Int64 // number of documents
 	bytes atomic.Int64
 }
 

@@ -5,24 +5,25 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// maxSamples bounds the batches kept for medians: more than that many tell no more.
+// maxSamples bounds the number of batches kept for quantiles. More would not change the result.
 const maxSamples = 1 << 14
 
-// Profile collects what the closing table says of the batches. It is a streams.Observer.
+// Profile collects the batch statistics for the closing table. It implements telemetry.Observer.
 type Profile struct {
 	mu       sync.Mutex
 	batches  int
 	payloads int
 	bytes    int
 	closed   [streams.NumCloseReasons]int
-	stages   [streams.NumStages][]time.Duration
+	stages   [inflight.NumStages][]time.Duration
 }
 
-// BatchDone implements streams.Observer.
-func (p *Profile) BatchDone(r *streams.Record) {
+// BatchDone implements inflight.RecordObserver.
+func (p *Profile) BatchDone(r *inflight.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.batches++
@@ -32,8 +33,8 @@ func (p *Profile) BatchDone(r *streams.Record) {
 	if p.batches > maxSamples {
 		return
 	}
-	for s, span := range r.Stages {
-		if span != (streams.Span{}) { // a small batch is not copied
+	for s, span := range r.Spans() {
+		if span != (streams.Span{}) { // a batch in place has no copies
 			p.stages[s] = append(p.stages[s], span.Duration())
 		}
 	}
@@ -42,8 +43,8 @@ func (p *Profile) BatchDone(r *streams.Record) {
 // DeviceError implements streams.Observer.
 func (p *Profile) DeviceError(string, string) {}
 
-// quantile of a stage's durations; 0 without any.
-func (p *Profile) quantile(s streams.Stage, q float64) time.Duration {
+// quantile returns the quantile q of a stage's durations, or 0 if there are none.
+func (p *Profile) quantile(s inflight.Stage, q float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(p.stages[s]))
 	if len(sorted) == 0 {
 		return 0

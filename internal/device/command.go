@@ -2,10 +2,10 @@ package device
 
 import "fmt"
 
-// CommandKind names the method of Stream that a Command stands for.
+// CommandKind identifies the Stream method that a Command calls.
 type CommandKind uint8
 
-// The kinds, each with the fields of Command that it uses beside Stream.
+// The command kinds. Each comment names the fields of Command that the kind uses in addition to Stream.
 const (
 	DoCopyIn  CommandKind = iota + 1 // Memory, Host
 	DoCopyOut                        // Host, Memory
@@ -29,10 +29,10 @@ type Command struct {
 	Event  Event
 	Kernel Kernel
 	Args   *LaunchArgs // read during the call
-	Value  uint64      // the token of a notification, the byte of a fill
+	Value  uint64      // token of a notification, or byte of a fill
 }
 
-// EnqueueEach implements Device.Enqueue by one call for each command, for devices to which calls cost nothing.
+// EnqueueEach implements Device.Enqueue with one call per command, for devices on which calls are cheap.
 func EnqueueEach(commands []Command) error {
 	for i := range commands {
 		if err := commands[i].enqueue(); err != nil {

@@ -1,9 +1,12 @@
-// Package device says what a GPU is to the rest of Millrace: streams, events, pinned memory, memory
-// pools, kernels and completions, with CUDA's ordering rules and typed errors.
+// Package device defines the interface to a GPU for the rest of Millrace: streams, events, pinned memory, memory pools,
+// kernels and completions, with CUDA's ordering rules and typed errors.
 //
-// Three devices implement it and pass one conformance suite (package conformance): cuda drives a GPU
-// through libmillrace.so, host runs on CPU cores, sim runs on a virtual clock with injected faults. What is
-// written against this package learns nothing of which one it drives.
+// Three devices implement the interface and pass one conformance suite (package conformance). Package cuda drives a GPU
+// through libmillrace.so, package host runs on CPU cores, and package sim runs on a virtual clock with injected faults.
+// Code that uses this package doesn't know which of them it drives.
+//
+// Packages streams and alloc use it. Start reading with this file, then stream.go for the rules of streams and events,
+// and memory.go and pool.go for memory.
 package device
 
 import (
@@ -11,139 +14,118 @@ import (
 	"time"
 )
 
-// Device is one accelerator, or what stands in for one. All methods are safe for concurrent use.
+// Device is one accelerator, or a substitute for one. Its methods are safe for concurrent use.
 //
-// Work is put on streams and runs asynchronously, in order within a stream and in no order between
-// streams unless events say so. Nothing that is enqueued blocks the caller.
+// Work is enqueued on streams and runs asynchronously. It runs in order within a stream, and in no particular order
+// between streams unless events define one. Enqueuing never blocks the caller.
 //
-// Once a device is lost (see ErrLost) every method returns an error that wraps ErrLost. It never recovers
+// Once a device is lost (see ErrLost), every method returns an error that wraps ErrLost. A lost device never recovers
 // within the process.
 type Device interface {
-	// Info describes the device. It does not change and makes no call to the hardware.
+	// Info describes the device. The result never changes, and the call doesn't access the hardware.
 	Info() Info
 
-	// NewStream makes a stream that does not synchronize with any other stream. name labels it in
-	// traces and errors.
+	// NewStream creates a stream that does not synchronize with any other stream. Traces and errors show its name.
 	NewStream(name string) (Stream, error)
 
-	// NewEvent makes an event. Only a Timed event has a Time; an untimed one is cheaper.
+	// NewEvent creates an event. Only a Timed event has a Time; an untimed event is cheaper.
 	NewEvent(flags EventFlags) (Event, error)
 
-	// Enqueue carries out commands in order, each as the method of its stream would, in one call: on a
-	// GPU that costs less, and the host is less likely to be interrupted between two of them. Where one
-	// fails, the error is that method's, those before it are enqueued and those behind it are not.
+	// Enqueue carries out commands in order in a single call. Each command has the effect of the corresponding Stream
+	// method. On a GPU, one call costs less than separate calls, and the host is less likely to be interrupted between
+	// two commands. If a command fails, Enqueue returns that method's error. Earlier commands have been enqueued then,
+	// and later ones have not.
 	Enqueue(commands []Command) error
 
-	// AllocHost allocates bytes (> 0) of host memory that copies can read and write while the caller
-	// does something else: pinned memory. It is expensive (0.6 to 0.8 s a GiB on a GPU): allocate once
-	// and cut. The buffer says in Kind what memory it really is. Fails with ErrOutOfMemory.
+	// AllocHost allocates bytes (> 0) of pinned host memory, which copies can access while the caller does other work.
+	// It is expensive (0.6 to 0.8 s per GiB on a GPU): allocate once and cut the memory into buffers. HostBuffer.Kind
+	// reports whether the memory is really pinned. AllocHost fails with ErrOutOfMemory.
 	AllocHost(bytes int) (HostBuffer, error)
 
-	// FreeHost frees a buffer that AllocHost returned, whole, not a slice of it. No work that uses it
-	// may be in flight. The caller owns the buffer still if it fails.
+	// FreeHost frees a whole buffer that AllocHost returned, not a slice of it. No work that uses it may be in flight.
+	// If FreeHost fails, the caller still owns the buffer.
 	FreeHost(HostBuffer) error
 
-	// Alloc allocates bytes (> 0) of device memory at once, not in stream order. On a GPU it may wait
-	// for all work on the device. Fails with ErrOutOfMemory.
+	// Alloc allocates bytes (> 0) of device memory immediately, not in stream order. On a GPU it may wait for all work
+	// on the device. It fails with ErrOutOfMemory.
 	Alloc(bytes int) (Memory, error)
 
-	// Free frees what Alloc returned. No work that uses it may be in flight.
+	// Free frees memory that Alloc returned. No work that uses it may be in flight.
 	Free(Memory) error
 
-	// NewPool makes a pool of device memory for stream-ordered allocation, apart from any default pool.
+	// NewPool creates a pool of device memory for stream-ordered allocation, separate from any default pool.
 	NewPool(PoolConfig) (Pool, error)
 
-	// Kernel binds the operator of that name and its parameter block (see package operator) to this
-	// device. Fails with ErrNotFound for an unknown name and ErrInvalid for a bad block.
+	// Kernel binds the operator with that name and its parameter block (see package operator) to this device. It fails
+	// with ErrNotFound for an unknown name and ErrInvalid for an invalid block.
 	Kernel(name string, params []byte) (Kernel, error)
 
-	// WaitCompletion returns the token of a Notify whose stream has got there, in the order in which
-	// that happened. It blocks without holding a thread for each stream, until there is one, ctx is done
-	// (ctx.Err()), the device is lost (ErrLost: completions that had not come never will) or closed
-	// (ErrClosed). One goroutine at a time may wait.
+	// WaitCompletion returns the tokens of Notify calls that their streams have reached, one token per call, in the
+	// order in which the streams reached them. It blocks until there is a token, until ctx is done (ctx.Err()), until
+	// the device is lost (ErrLost; outstanding completions never arrive) or until it is closed (ErrClosed). Waiting
+	// doesn't occupy a thread per stream. Only one goroutine may wait at a time.
 	WaitCompletion(ctx context.Context) (token uint64, err error)
 
-	// Now is the time on the device's clock since its Epoch. Events' times are on the same scale, so
-	// they can be compared with Now and with events of other streams.
+	// Now returns the time on the device's clock since its Epoch. Event times use the same scale, so they can be
+	// compared with Now and with events of other streams.
 	Now() time.Duration
 
-	// Epoch is the wall-clock time at which the device's clock read zero.
+	// Epoch returns the wall-clock time at which the device's clock read zero.
 	Epoch() time.Time
 
-	// Err is nil while the device works, and an error that wraps ErrLost from the moment the loss is
-	// known. It makes no call to the hardware, so a health probe may call it.
+	// Err returns nil while the device works, and an error that wraps ErrLost once the loss is known. It makes no call
+	// to the hardware, so a health probe may call it.
 	Err() error
 
-	// Check runs a small operation with a known result on the device, apart from all streams, and waits for it
-	// until ctx is done. It returns nil if the device works, an error that wraps ErrLost if it does not (Err
-	// returns it from then on), and one that wraps ErrNotReady if the device has not answered by then, which a
-	// busy device may not have either. Ask it before a payload is blamed for a failure.
+	// Check runs a small operation with a known result on the device, separate from all streams, and waits for it until
+	// ctx is done. It returns nil if the device works. If the device doesn't work, it returns an error that wraps
+	// ErrLost, and Err returns that error from then on. If the device has not answered in time, which can also happen
+	// on a busy device, it returns an error that wraps ErrNotReady. Call Check before you blame a payload for a
+	// failure.
 	Check(ctx context.Context) error
 
-	// Close waits for queued work, frees everything still held and shuts the device down. It returns a
-	// *LeakError that names what the caller had not closed or freed. A second Close returns nil. Neither it nor closing
-	// or freeing something of the device waits without bound: for work that does not end they wait a while and return
-	// ErrLost, and on a lost device they free nothing there and return at once.
+	// Close waits for queued work, frees everything that is still allocated and shuts the device down. It returns a
+	// *LeakError that names the objects that the caller had not closed or freed. A second Close returns nil. Closing
+	// and freeing always return: if the work doesn't end within a time limit, they return ErrLost. On a lost device
+	// they free nothing and return at once.
 	Close() error
 }
 
 // Info describes a device.
 type Info struct {
 	Kind    string // "cuda", "host" or "sim"
-	ID      string // the GPU's UUID ("GPU-..."), "host", or "sim-<seed>": the label `device` in metrics
-	Name    string // for people: "NVIDIA H100 80GB HBM3", "host (16 cores)"
+	ID      string // the GPU's UUID ("GPU-..."), "host", or "sim-<seed>"; the value of the label `device` in metrics
+	Name    string // display name: "NVIDIA H100 80GB HBM3", "host (16 cores)"
 	Ordinal int    // index among the devices of its kind
-	Memory  int64  // bytes of device memory in all
-	Compute string // compute capability "9.0"; empty where there is none
-	Driver  string // driver version; empty where there is none
-	Runtime string // runtime version; empty where there is none
-	Units   int    // multiprocessors or CPU cores
+	Memory  int64  // total device memory, in bytes
+	Compute string // compute capability, for example "9.0"; empty if there is none
+	Driver  string // driver version; empty if there is none
+	Runtime string // runtime version; empty if there is none
+	Units   int    // number of multiprocessors or CPU cores
 
-	// NUMANode is the number of the NUMA node that the device is at; empty where the system does not tell, or has one.
+	// NUMANode is the number of the device's NUMA node; empty if the system doesn't report it or has only one.
 	NUMANode string
 }
 
-// Gater is implemented by devices that can stall a stream on purpose. Tests use it to hold work back
-// while they look at what must not have happened yet; it has no other use.
+// Gater is implemented by devices that can stall a stream on purpose. Tests use it to delay work while they check that
+// something has not happened yet.
 type Gater interface {
-	// Gate enqueues work on s that finishes only once open is called. A gate nobody opens gives way
-	// by itself after ten seconds of the device's time, so that a failing test ends.
+	// Gate enqueues work on s that finishes only after open is called. If nobody opens the gate, it opens after ten
+	// seconds of the device's time, so that a failing test ends.
 	Gate(s Stream) (open func(), err error)
 }
 
-// Mapper is implemented by devices whose kernels reach host memory: a GPU's over the bus.
+// Mapper is implemented by devices with kernels that can access host memory. A GPU accesses it over the bus.
 type Mapper interface {
-	// Map gives the address at which kernels reach b, which is a buffer of AllocHost or a slice of one. It
-	// is for launches alone, and valid until the buffer is freed. Fails with ErrInvalid for other memory.
+	// Map returns the address at which kernels can access b, which must be a buffer from AllocHost or a slice of one.
+	// The result may only be used in launches, and is valid until the buffer is freed. Map fails with ErrInvalid for
+	// other memory.
 	Map(b HostBuffer) (Memory, error)
 }
 
-// DefaultKind is one of CUDA's default streams.
-type DefaultKind uint8
-
-// The default streams.
-const (
-	// LegacyDefault is the one that work goes to unasked. It joins all streams that are not
-	// non-blocking: what is on it runs after everything enqueued before and before everything after.
-	LegacyDefault DefaultKind = iota + 1
-
-	// PerThreadDefault is the calling thread's own. It joins the legacy default stream and no other.
-	PerThreadDefault
-)
-
-// DefaultStreamer is implemented by devices that have default streams. They are there to show what they
-// cost; everything else uses streams of its own.
-type DefaultStreamer interface {
-	// DefaultStream returns a default stream. All LegacyDefault streams are one queue. A PerThreadDefault
-	// stream is the queue of whichever thread calls one of its methods, so a goroutine that uses it must be
-	// locked to its thread; on a device that knows no threads it is a queue of its own. It is closed as often
-	// as it was returned.
-	DefaultStream(name string, kind DefaultKind) (Stream, error)
-}
-
-// Ranger is implemented by devices whose profiler shows named ranges (NVTX).
+// Ranger is implemented by devices with a profiler that shows named ranges (NVTX).
 type Ranger interface {
-	// Range opens a range called name and returns what closes it. Ranges may overlap and may be closed
-	// by another goroutine than opened them.
+	// Range opens a range with that name and returns the function that closes it. Ranges may overlap, and any goroutine
+	// may close them.
 	Range(name string) (end func())
 }

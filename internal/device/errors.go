@@ -6,53 +6,54 @@ import (
 	"strings"
 )
 
-// The kinds of failure. Errors of this package wrap exactly one of them: test with errors.Is.
+// The kinds of failure. Every Error wraps exactly one of them. Check with errors.Is.
 var (
-	// ErrLost: a fault that leaves the device unusable for this process (illegal address, failed
-	// kernel, ECC, fallen off the bus). Never retried in place: the process must end and be restarted.
+	// ErrLost means that the device is unusable for the rest of this process, for example after an illegal address, a
+	// failed kernel or an ECC error, or because it fell off the bus. Don't retry: restart the process.
 	ErrLost = errors.New("device lost")
 
-	// ErrKernelFault: a loss (it wraps ErrLost) that a kernel caused or may have caused by what it did: an illegal
-	// address, a failed kernel, a kernel that does not end. Only such a loss may be a payload's fault: others
-	// (ECC, MPS, a device that fell off the bus, a code that nobody knows) say nothing about the payloads.
+	// ErrKernelFault is a loss (it wraps ErrLost) that a kernel caused or may have caused: an illegal address, a failed
+	// kernel, or a kernel that does not end. Only such a loss may be caused by a payload. Other losses (ECC, MPS, a
+	// device that fell off the bus, an unknown code) say nothing about the payloads.
 	ErrKernelFault = fmt.Errorf("%w by a kernel", ErrLost)
 
-	// ErrHung: a loss (it wraps ErrKernelFault) of a device that does not bring to an end what it was given. It may
-	// still be at it, so the memory that it was given must not be used again or freed.
+	// ErrHung is a loss (it wraps ErrKernelFault) of a device that doesn't finish its work. The device may still be
+	// working, so the memory that it uses must not be reused or freed.
 	ErrHung = fmt.Errorf("%w: it hangs", ErrKernelFault)
 
-	// ErrOutOfMemory: the device, the host or a pool's cap has no room. Others may free some.
+	// ErrOutOfMemory means that an allocation doesn't fit in the memory of the device, the host or a pool. It may
+	// succeed after other users free memory.
 	ErrOutOfMemory = errors.New("out of memory")
 
-	// ErrLaunch: a launch was refused before it ran. The device is well.
+	// ErrLaunch means that a launch was refused before it ran. The device still works.
 	ErrLaunch = errors.New("launch failed")
 
-	// ErrInvalid: an argument the device cannot take: a bug of the caller, or bad parameters.
+	// ErrInvalid means that an argument is invalid, because of a bug in the caller or bad parameters.
 	ErrInvalid = errors.New("invalid argument")
 
-	// ErrNotReady: asked for what has not happened yet.
+	// ErrNotReady means that the requested result doesn't exist yet.
 	ErrNotReady = errors.New("not ready")
 
-	// ErrNotFound: no operator of that name, or no device of that ordinal or UUID.
+	// ErrNotFound means that there is no operator with that name, or no device with that ordinal or UUID.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnavailable: this kind of device cannot be had here (no library, no driver, no GPU, no cgo).
+	// ErrUnavailable means that this kind of device doesn't exist here: there is no library, driver, GPU or cgo.
 	ErrUnavailable = errors.New("device unavailable")
 
-	// ErrABI: the kernel library speaks another version of the ABI.
+	// ErrABI means that the kernel library has another version of the ABI.
 	ErrABI = errors.New("kernel library ABI mismatch")
 
-	// ErrClosed: the device, stream, pool or event has been closed.
+	// ErrClosed means that the device, stream, pool or event has been closed.
 	ErrClosed = errors.New("closed")
 )
 
-// Error is a failed call: what was asked, which kind of failure, and what the device said.
+// Error describes a failed call: the call, the kind of failure, and the device's message.
 type Error struct {
-	Op     string // the call, e.g. "copy in"
+	Op     string // the call, for example "copy in"
 	Device string // Info.ID; empty before a device is open
 	Kind   error  // one of the kinds above
-	Code   int    // the device's own code, e.g. a cudaError_t; 0 where there is none
-	Detail string // the device's own words
+	Code   int    // the device's own code, for example a cudaError_t; 0 if there is none
+	Detail string // the device's own message
 }
 
 func (e *Error) Error() string {
@@ -72,13 +73,13 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Kind }
 
-// Errorf makes an Error of that kind with no code.
+// Errorf returns an Error of that kind without a code.
 func Errorf(op, device string, kind error, format string, args ...any) *Error {
 	return &Error{Op: op, Device: device, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Kind names an error's kind in the form metrics use: "hung", "lost", "out_of_memory", "launch", "invalid",
-// "unavailable", "abi", "other".
+// Kind returns the name of an error's kind as used in metrics: "hung", "lost", "out_of_memory", "launch", "invalid",
+// "unavailable", "abi" or "other".
 func Kind(err error) string {
 	switch {
 	case errors.Is(err, ErrHung):
@@ -99,10 +100,10 @@ func Kind(err error) string {
 	return "other"
 }
 
-// LeakError is what Close found still open. The device has freed it.
+// LeakError lists the objects that were still open when the device was closed. The device has freed all of them.
 type LeakError struct {
 	Device string
-	Open   []string // one description each: "stream lane-0", "event", "pool 4096 bytes used", "host buffer 1048576 bytes"
+	Open   []string // one description per object: "stream lane-0", "event", "pool 4096 bytes used", "host buffer 1048576 bytes"
 }
 
 func (e *LeakError) Error() string {

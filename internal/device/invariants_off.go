@@ -2,6 +2,6 @@
 
 package device
 
-// Invariants says whether misuse that a GPU would punish is looked for and panics: the build tag
-// `invariants`. It is a constant, so checks behind it cost nothing when it is off.
+// Invariants reports whether the build tag `invariants` is set. With it, devices panic on misuse that a GPU would
+// punish. It is a constant, so the checks cost nothing when it is false.
 const Invariants = false

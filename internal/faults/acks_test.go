@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// TestPublishAcksLost loses one in twenty of the server's words that a result is stored. The worker publishes those
-// results again, and the stream keeps one of each.
+// TestPublishAcksLost drops one in twenty of the server's publish acknowledgements. The worker publishes those results
+// again, and the stream keeps one copy of each.
 func TestPublishAcksLost(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const oneIn = 20
 		payloads := times(100_000, 2000)
-		r.env = append(r.env, "MILLRACE_BATCH_PAYLOADS=16") // or one word would be for all of them
+		r.env = append(r.env, "MILLRACE_BATCH_PAYLOADS=16") // otherwise one acknowledgement would cover all of them
 		r.serve(1)
 		var mu sync.Mutex
 		rng := rand.New(rand.NewPCG(r.seed, oneIn))
@@ -39,7 +39,7 @@ func TestPublishAcksLost(t *testing.T) {
 	})
 }
 
-// isPublishAck says whether a message is the server's word that the result stream has stored something.
+// isPublishAck reports whether a message is the server's acknowledgement that the result stream has stored something.
 func isPublishAck(body []byte) bool {
 	return bytes.HasPrefix(body, []byte(`{"stream":"`+resultStream+`"`))
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// buildAiling builds, once, the worker whose device can be told to fail.
+// buildAiling builds, once, a worker with a device that tests can make fail.
 var buildAiling = sync.OnceValues(func() (binary string, err error) {
 	binary = filepath.Join(filepath.Dir(workerBinary), "ailing")
 	return binary, build(binary, "millrace/cmd/worker", "-tags=faults")
@@ -23,11 +23,12 @@ func ailingWorker(t *testing.T) string {
 	return binary
 }
 
-// exitLost is the status of a worker whose device is lost.
+// exitLost is the exit status of a worker that has lost its device.
 const exitLost = 70
 
-// TestDeviceFailsEverything has the devices of workers, one after the other, fail everything from some batch on, under load.
-// Each worker ends with status 70 and gives up no payload, though payloads come far more often than they are tried.
+// TestDeviceFailsEverything makes the devices of workers, one worker after another, fail everything from some batch on,
+// under load. Each worker exits with status 70 and gives up no payload, although payloads are delivered far more often
+// than the limit on tries.
 func TestDeviceFailsEverything(t *testing.T) {
 	t.Parallel()
 	binary := ailingWorker(t)
@@ -48,7 +49,7 @@ func TestDeviceFailsEverything(t *testing.T) {
 				r.retire()
 				well := r.env
 				for range ends {
-					r.env = append(slices.Clone(well), fmt.Sprintf("AILING_DEVICE=%s@%d", c.kind, 4+r.rng.IntN(30)))
+					r.env = append(slices.Clone(well), fmt.Sprintf("FAILING_DEVICE=%s@%d", c.kind, 4+r.rng.IntN(30)))
 					w := r.startWorker()
 					w.expected.Store(true)
 					r.until("the worker has ended", w.hasEnded)
@@ -68,7 +69,8 @@ func TestDeviceFailsEverything(t *testing.T) {
 	}
 }
 
-// TestDeviceFailsFromTheStart has a device that computes nothing right: the worker ends before it takes any payload.
+// TestDeviceFailsFromTheStart uses a device that computes everything incorrectly: the worker exits before it takes any
+// payload.
 func TestDeviceFailsFromTheStart(t *testing.T) {
 	binary := ailingWorker(t)
 	eachMode(t, func(r *rig) {
@@ -81,7 +83,7 @@ func TestDeviceFailsFromTheStart(t *testing.T) {
 		r.retire()
 		f.wait()
 		well := r.env
-		r.env = append(slices.Clone(well), "AILING_DEVICE=invalid@1")
+		r.env = append(slices.Clone(well), "FAILING_DEVICE=invalid@1")
 		for range ends {
 			before, ok := r.consumed()
 			w := r.startWorker()
@@ -90,7 +92,7 @@ func TestDeviceFailsFromTheStart(t *testing.T) {
 			if code := w.cmd.ProcessState.ExitCode(); code != exitLost {
 				r.t.Errorf("%s ended with status %d, want %d", w.name, code, exitLost)
 			}
-			if _, said := w.said("does not compute as it must"); !said {
+			if _, said := w.said("does not compute correctly"); !said {
 				r.t.Errorf("%s did not say why it ended", w.name)
 			}
 			if after, still := r.consumed(); !ok || !still || after.delivered != before.delivered {

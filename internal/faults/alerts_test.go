@@ -11,20 +11,20 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 )
 
-// lethal is how a payload begins that loses the device of a worker built with the tag faults.
+// lethal is a prefix of payloads. A payload that begins with it loses the device of a worker built with the tag faults.
 const lethal = "poison!\n"
 
-// trickleEvery is the time between the inputs of a worker that has something to do and no more.
+// trickleEvery is the interval between the inputs of a worker that needs some work but no load.
 const trickleEvery = 5 * time.Millisecond
 
-// TestAlertsFireAndClear has a real Prometheus watch a real worker through the loss of its device: the worker ends with
-// status 70 and is started again until the payload to blame is in the dead letters. The alert on it must fire, and clear
-// when it is over. Then another payload is too large for any batch, and then the result stream takes nothing for a while.
-// `make alerts-test` runs it; with MILLRACE_ALERTS=full the rules are as users have them, which takes more than half an
-// hour, and otherwise a minute of theirs is a second.
+// TestAlertsFireAndClear has a real Prometheus watch a real worker while it loses its device. The worker exits with
+// status 70 and is restarted until the payload that causes the loss is a dead letter. The alert for that must fire, and
+// clear afterwards. Then another payload is too large for any batch, and then the result stream accepts nothing for a
+// while. `make alerts-test` runs the test. With MILLRACE_ALERTS=full the rules are unchanged, which takes more than
+// half an hour; otherwise a minute in the rules lasts a second.
 func TestAlertsFireAndClear(t *testing.T) {
 	binary := needPrometheus(t)
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 	}
 }
 
-// The alerts of the story.
+// The alerts in the story.
 const (
 	deviceLost  = "MillraceDeviceLost"
 	restarts    = "MillraceRestartsDeviceLost"
@@ -70,10 +70,10 @@ const (
 	noProgress  = "MillraceNoProgress"
 )
 
-// batchBytes is the worker's bound of a batch: a payload of more has no place in any.
+// batchBytes is the worker's bound of a batch. A larger payload fits in no batch.
 const batchBytes = 128 << 10
 
-// loseDevice publishes a payload that breaks the device, and follows what comes of it.
+// loseDevice publishes a payload that breaks the device, and follows the consequences.
 func (s *story) loseDevice(worker *supervisor) {
 	t := s.r.t
 	t.Helper()
@@ -82,7 +82,7 @@ func (s *story) loseDevice(worker *supervisor) {
 	s.await("the worker has ended and was started again", func() bool { return worker.restarted() > 0 })
 	s.await(deviceLost+" fires", func() bool { return s.prom.isFiring(deviceLost) })
 	s.await("the payload is in the dead letters", func() bool { return s.r.reasonOf(s.last) == "device_fault" })
-	s.wantQuiet(restarts) // one payload wakes nobody
+	s.wantQuiet(restarts) // one payload triggers no alert
 	s.await(deviceLost+" has cleared", func() bool { return !s.prom.isFiring(deviceLost) })
 	codes := worker.exitCodes()
 	s.tell("the worker was started again after the exit codes %v", codes)
@@ -98,7 +98,7 @@ func (s *story) loseDevice(worker *supervisor) {
 	}
 }
 
-// tooLarge publishes a payload that no batch takes, and follows what comes of it.
+// tooLarge publishes a payload that fits in no batch, and follows the consequences.
 func (s *story) tooLarge() {
 	s.r.t.Helper()
 	s.publish(make([]byte, batchBytes+1))
@@ -108,7 +108,7 @@ func (s *story) tooLarge() {
 	s.await(deadLetters+" has cleared", func() bool { return !s.prom.isFiring(deadLetters) })
 }
 
-// refuseResults lets the result stream take nothing for a while, and follows what comes of it.
+// refuseResults makes the result stream refuse everything for a while, and follows the consequences.
 func (s *story) refuseResults() {
 	s.r.t.Helper()
 	config := s.r.streamConfig(resultStream)
@@ -121,7 +121,7 @@ func (s *story) refuseResults() {
 	s.await(noProgress+" has cleared", func() bool { return !s.prom.isFiring(noProgress) })
 }
 
-// trickle publishes inputs one by one until the test's end.
+// trickle publishes inputs one by one until the test ends.
 func (r *rig) trickle() {
 	nc, input := r.connect(), r.inputs()
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -134,15 +134,15 @@ func (r *rig) trickle() {
 			case <-stop:
 				return
 			case <-tick.C:
-				_ = nc.PublishMsg(&nats.Msg{Subject: "ingest.web.1", Data: input(i).Data}) // one that is lost is missed by nobody
+				_ = nc.PublishMsg(&nats.Msg{Subject: "ingest.web.1", Data: input(i).Data}) // a lost input doesn't matter
 			}
 		}
 	}()
 	r.t.Cleanup(func() { close(stop); <-done })
 }
 
-// wantRulesHealthy waits until each rule was evaluated without an error and each recording rule but those of what has
-// not happened has a series.
+// wantRulesHealthy waits until each rule has been evaluated without an error and each recording rule has a series,
+// except the rules for events that have not happened.
 func (r *rig) wantRulesHealthy(prom *prometheus, wait time.Duration) {
 	r.t.Helper()
 	var missing []string
@@ -167,13 +167,13 @@ func (r *rig) wantRulesHealthy(prom *prometheus, wait time.Duration) {
 	}
 }
 
-// story tells what was seen when; it is the record that docs/alerts.md has.
+// story logs each observation with its time. Its log is the record in docs/alerts.md.
 type story struct {
 	r     *rig
 	prom  *prometheus
 	began time.Time
-	wait  time.Duration // for what must come
-	last  uint64        // sequence of what was published last
+	wait  time.Duration // limit for events that must happen
+	last  uint64        // sequence of the last published input
 }
 
 func (s *story) tell(format string, args ...any) {
@@ -210,7 +210,8 @@ func (s *story) publish(payload []byte) {
 	s.last = ack.Sequence
 }
 
-// reasonOf is why the input was given up whose dead letter is the latest of its subject; empty where it is another one.
+// reasonOf returns the reason in the dead letter of an input. It returns an empty string if the latest dead letter on
+// its subject belongs to another input.
 func (r *rig) reasonOf(sequence uint64) string {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -219,13 +220,13 @@ func (r *rig) reasonOf(sequence uint64) string {
 		return ""
 	}
 	m, err := letters.GetLastMsgForSubject(ctx, "deadletter.web.0")
-	if err != nil || m.Header.Get(ingest.HeaderSequence) != fmt.Sprint(sequence) {
+	if err != nil || m.Header.Get(results.HeaderSequence) != fmt.Sprint(sequence) {
 		return ""
 	}
-	return m.Header.Get(ingest.HeaderReason)
+	return m.Header.Get(results.HeaderReason)
 }
 
-// alerts are the alerts that fire now.
+// alerts returns the alerts that fire now.
 func (s *story) alerts() string {
 	names, err := s.prom.firing()
 	if err != nil {

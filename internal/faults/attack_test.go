@@ -12,10 +12,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What others who may use the server can do to workers: by headers, by another size of messages, and by posing as workers.
+// Attacks on workers by other users of the server: forged headers, a changed message size limit, and impersonated
+// workers.
 
-// forgedHeaders name what the server, the client library and the worker read in deliveries and in status messages, once, again
-// and oddly spelled, and in blocks that end before what the server adds.
+// forgedHeaders are headers that the server, the client library and the worker read in deliveries and in status
+// messages. They are repeated, spelled in unusual ways, or in blocks that end before the headers that the server adds.
 var forgedHeaders = []string{
 	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\n",
 	"NATS/1.0\r\nNats-Pin-Id: x\r\nNats-Pin-Id: y\r\nnats-pin-id: z\r\n\r\n",
@@ -61,8 +62,8 @@ func TestForgedHeaders(t *testing.T) {
 	})
 }
 
-// TestMaxPayloadRaised has the server reload its configuration while workers run: it then takes larger messages than it told
-// them. Each large input is followed by small ones.
+// TestMaxPayloadRaised makes the server reload its configuration while workers run. It then accepts larger messages
+// than it announced to them. Each large input is followed by small ones.
 func TestMaxPayloadRaised(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		large, small := times(20, 2), times(1000, 500)
@@ -103,9 +104,9 @@ func TestMaxPayloadRaised(t *testing.T) {
 	})
 }
 
-// TestGhostMembers has somebody claim every partition on the subject on which workers find each other, once a second and under
-// a fresh name each time.
-func TestGhostMembers(t *testing.T) {
+// TestForgedMembers claims every partition on the subject on which workers find each other, once a second and with a new
+// name each time.
+func TestForgedMembers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "exclusive")
 	const partitions = 4
@@ -118,7 +119,7 @@ func TestGhostMembers(t *testing.T) {
 		defer close(ended)
 		for tick := time.NewTicker(time.Second); ; {
 			ghosts++
-			_ = nc.Publish("millrace.members."+inputStream+".millrace", fmt.Appendf(nil, `{"id":"ghost-%d","owns":[0,1,2,3]}`, ghosts)) // what does not arrive haunts nobody
+			_ = nc.Publish("millrace.members."+inputStream+".millrace", fmt.Appendf(nil, `{"id":"ghost-%d","owns":[0,1,2,3]}`, ghosts)) // a lost claim doesn't matter
 			select {
 			case <-tick.C:
 			case <-stop:

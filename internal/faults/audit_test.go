@@ -13,23 +13,23 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
-// audit is what became of the inputs of a test.
+// audit counts the outcomes of a test's inputs.
 type audit struct {
 	payloads    int
-	redelivered int // deliveries that were not the first of their input, as far as servers remember
+	redelivered int // deliveries that were not the first of their input, as far as servers remember them
 	dead        int // inputs that have a dead letter
 	lost        int // neither a result nor a dead letter
 	doubled     int // more than one of both together
-	wrong       int // results that differ from the reference, dead letters that differ from the input
+	wrong       int // results that differ from the reference, and dead letters that differ from the input
 	examples    []string
 }
 
-// maxExamples is how many findings are told.
+// maxExamples is the maximum number of findings in a report.
 const maxExamples = 10
 
 func (a *audit) found(format string, args ...any) {
@@ -38,17 +38,17 @@ func (a *audit) found(format string, args ...any) {
 	}
 }
 
-// entry is one input and what was found of it.
+// entry is one input and the results and dead letters found for it.
 type entry struct {
 	subject         string // of the input
-	result, payload uint64 // hashes of the body that its result must have, and of itself
-	found           int    // results and dead letters
+	result, payload uint64 // hashes of the result body that the input must have, and of the payload itself
+	found           int    // number of results and dead letters
 }
 
 var hashSeed = maphash.MakeSeed()
 
-// audit compares what all other streams store with the input stream, from the input with that sequence on. The input
-// stream is the truth: what it has not stored was never confirmed to anybody.
+// audit compares the contents of all other streams with the input stream, starting at the input with sequence first.
+// The input stream is the reference: an input that it has not stored was never confirmed to a publisher.
 func (r *rig) audit(first uint64) audit {
 	r.t.Helper()
 	var a audit
@@ -81,9 +81,9 @@ func (r *rig) audit(first uint64) audit {
 	return a
 }
 
-// judge looks at a result or a dead letter.
+// judge checks a result or a dead letter.
 func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
-	sequence, err := strconv.ParseUint(m.Headers().Get(ingest.HeaderSequence), 10, 64)
+	sequence, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 	e := inputs[sequence]
 	if e == nil {
 		if err != nil || sequence >= first {
@@ -93,9 +93,9 @@ func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
 		return
 	}
 	e.found++
-	_, rest, _ := strings.Cut(e.subject, "ingest") // a partition's number may stand before it
+	_, rest, _ := strings.Cut(e.subject, "ingest") // may be preceded by the partition's number
 	want, subject := e.result, "results"+rest
-	if reason := m.Headers().Get(ingest.HeaderReason); reason != "" {
+	if reason := m.Headers().Get(results.HeaderReason); reason != "" {
 		a.dead++
 		want, subject = e.payload, "deadletter"+rest
 		if len(subject) > longSubject && strings.HasPrefix(subject, m.Subject()) {
@@ -111,10 +111,10 @@ func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
 	}
 }
 
-// longSubject is from where on the subject of a dead letter may be cut.
+// longSubject is the length from which the subject of a dead letter may be truncated.
 const longSubject = 3900
 
-// add adds up audits of one fault.
+// add adds another audit of the same fault.
 func (a *audit) add(b audit) {
 	a.payloads += b.payloads
 	a.redelivered += b.redelivered
@@ -124,7 +124,7 @@ func (a *audit) add(b audit) {
 	a.wrong += b.wrong
 }
 
-// reference is the body that a payload's result must have.
+// reference returns the body that a payload's result must have.
 func (r *rig) reference(payload []byte) []byte {
 	records := make([][]byte, len(r.ops))
 	for i, op := range r.ops {
@@ -133,7 +133,7 @@ func (r *rig) reference(payload []byte) []byte {
 	return operator.JSON.Append(nil, r.ops, len(payload), records)
 }
 
-// outputs are the names of all streams but the input, and but those of key-value stores.
+// outputs returns the names of all streams except the input stream and those of key-value stores.
 func (r *rig) outputs() []string {
 	r.t.Helper()
 	ctx, cancel := r.patiently()
@@ -151,7 +151,7 @@ func (r *rig) outputs() []string {
 	return names
 }
 
-// read visits every message that a stream holds.
+// read calls visit for every message in a stream.
 func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) {
 	r.t.Helper()
 	ctx, cancel := r.patiently()
@@ -185,7 +185,8 @@ func (r *rig) read(stream string, visit func(sequence uint64, m jetstream.Msg)) 
 	}
 }
 
-// readAtOnce is how many messages of a stream to ask for at once: of those of its mean size what is soon read.
+// readAtOnce returns how many of a stream's messages to request at once, so that messages of its mean size can be read
+// quickly.
 func (r *rig) readAtOnce(stream string) int {
 	const most, bytes = 500, 8 << 20
 	state, _ := r.state(stream)
@@ -193,8 +194,8 @@ func (r *rig) readAtOnce(stream string) int {
 	return max(min(most, int(bytes/mean)), 1)
 }
 
-// settle waits until every input is settled, ends the workers, and audits the inputs from that sequence on. Whatever is
-// lost, doubled or wrong fails the test.
+// settle waits until every input is settled, stops the workers, and audits the inputs from sequence first on. A lost,
+// doubled or wrong result fails the test.
 func (r *rig) settle(first uint64) audit {
 	r.t.Helper()
 	r.awaitFinished()
@@ -202,7 +203,7 @@ func (r *rig) settle(first uint64) audit {
 	return r.mustAudit(first)
 }
 
-// awaitFinished waits until every input is settled, as long as results come.
+// awaitFinished waits until every input is settled, as long as new results arrive.
 func (r *rig) awaitFinished() {
 	r.t.Helper()
 	for before := r.settled(); !r.comes(r.isFinished); {
@@ -216,7 +217,7 @@ func (r *rig) awaitFinished() {
 	}
 }
 
-// mustAudit is audit where nothing may be lost, doubled or wrong.
+// mustAudit runs an audit and fails the test if anything was lost, doubled or wrong.
 func (r *rig) mustAudit(first uint64) audit {
 	r.t.Helper()
 	a := r.audit(first)
@@ -230,14 +231,14 @@ func (r *rig) mustAudit(first uint64) audit {
 	return a
 }
 
-// close settles all inputs and enters what became of them in the record, under the name of the fault, which was
-// injected so many times.
+// close settles all inputs and adds their outcomes to the record, under the name of the fault. times is how often the
+// fault was injected.
 func (r *rig) close(fault string, times int) audit {
 	r.t.Helper()
 	return r.closeFrom(1, fault, times)
 }
 
-// closeFrom is close for the inputs from that sequence on.
+// closeFrom does the same as close for the inputs from sequence first on.
 func (r *rig) closeFrom(first uint64, fault string, times int) audit {
 	r.t.Helper()
 	a := r.settle(first)
@@ -245,7 +246,7 @@ func (r *rig) closeFrom(first uint64, fault string, times int) audit {
 	return a
 }
 
-// enter enters an audit in the record.
+// enter adds an audit to the record.
 func (r *rig) enter(fault string, times int, a audit) {
 	record.enter(row{fault: fault, mode: r.mode(), times: times, audit: a, took: time.Since(r.began)})
 }

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// supervisor stands for a Kubernetes node with one pod: it starts a worker again whenever it ends by itself, and says
-// what kube-state-metrics would say of it: how often it was started again, and the exit code before that. It says too
-// what DCGM would say of the device, so that what joins both has something to join.
+// supervisor simulates a Kubernetes node with one pod. It restarts a worker that exits, and serves the metrics that
+// kube-state-metrics has for it: the number of restarts and the last exit code. It also serves DCGM's metrics of the
+// device, so that queries that join both have data.
 type supervisor struct {
 	r      *rig
 	served *httptest.Server
@@ -19,10 +19,10 @@ type supervisor struct {
 
 	mu     sync.Mutex
 	worker *worker
-	codes  []int // how it ended, each time that it was started again
+	codes  []int // exit code before each restart
 }
 
-// supervise starts a worker, and keeps it started until retire.
+// supervise starts a worker, and restarts it until retire is called.
 func (r *rig) supervise() *supervisor {
 	r.t.Helper()
 	s := &supervisor{r: r, worker: r.startWorker(), stop: make(chan struct{}), done: make(chan struct{})}
@@ -31,7 +31,7 @@ func (r *rig) supervise() *supervisor {
 	return s
 }
 
-// retire ends the worker for good.
+// retire stops the worker permanently.
 func (s *supervisor) retire() {
 	close(s.stop)
 	<-s.done
@@ -47,14 +47,14 @@ func (s *supervisor) current() *worker {
 	return s.worker
 }
 
-// exitCodes are how the worker ended, each time that it was started again.
+// exitCodes returns the worker's exit code before each restart.
 func (s *supervisor) exitCodes() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.codes)
 }
 
-// restarted is how often it was.
+// restarted returns the number of restarts.
 func (s *supervisor) restarted() int { return len(s.exitCodes()) }
 
 func (s *supervisor) run() {
@@ -73,16 +73,16 @@ func (s *supervisor) run() {
 	}
 }
 
-// container is the labels by which kube-state-metrics names the worker's container.
+// container has the labels with which kube-state-metrics identifies the worker's container.
 const container = `namespace="gpu",pod="worker-0",container="worker"`
 
-// dcgm are the metrics of DCGM that rules and dashboard know; the CPU device stands for a GPU of that name.
+// dcgm are the DCGM metrics that rules and dashboard use. The CPU device represents a GPU with its ID.
 var dcgm = []string{
 	"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_DEV_FB_USED",
 	"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS",
 }
 
-// serve is the page that Prometheus scrapes. What it says of the GPU is zero: there is none.
+// serve serves the page that Prometheus scrapes. The GPU's metrics are zero, because there is no GPU.
 func (s *supervisor) serve(to http.ResponseWriter, _ *http.Request) {
 	codes := s.exitCodes()
 	_, _ = fmt.Fprintf(to, "kube_pod_container_status_restarts_total{%s} %d\n", container, len(codes))

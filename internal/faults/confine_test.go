@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// confined is a program that runs the worker with so much memory and no more. Where this machine lets a test make a cgroup the kernel
-// kills what exceeds it; elsewhere the worker is told its limit, and the test alone holds it to that.
+// confined returns a program that runs the worker with a memory limit. If this machine permits cgroups for tests, the
+// kernel kills a process that exceeds the limit. Otherwise the worker gets its limit as a setting, and only the test
+// checks it.
 func (r *rig) confined(limit int64) (program string) {
 	r.t.Helper()
 	enter := fmt.Sprintf("export MILLRACE_MEMORY_LIMIT=%d", limit)
@@ -26,7 +27,7 @@ func (r *rig) confined(limit int64) (program string) {
 	return program
 }
 
-// memoryGroup makes a cgroup with that limit below the test's own, of either version.
+// memoryGroup creates a cgroup with that limit below the test's own cgroup, of either version.
 func (r *rig) memoryGroup(limit int64) (dir string, err error) {
 	parent, file, err := memoryParent()
 	if err != nil {
@@ -36,14 +37,14 @@ func (r *rig) memoryGroup(limit int64) (dir string, err error) {
 		return "", err
 	}
 	r.t.Cleanup(func() {
-		if err := os.Remove(dir); err != nil { // its processes have ended: their clean-up ran before
+		if err := os.Remove(dir); err != nil { // its processes have ended, because their cleanup ran before
 			r.t.Errorf("remove the cgroup: %v", err)
 		}
 	})
 	return dir, os.WriteFile(filepath.Join(dir, file), []byte(fmt.Sprint(limit)), 0)
 }
 
-// memoryParent is where the test may make cgroups, and the file of one that has its limit.
+// memoryParent returns the folder in which the test may create cgroups, and the name of a cgroup's file with the limit.
 func memoryParent() (dir, file string, err error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -56,7 +57,7 @@ func memoryParent() (dir, file string, err error) {
 		case parts[1] == "memory":
 			dir, file = "/sys/fs/cgroup/memory"+parts[2], "memory.limit_in_bytes"
 			if _, err := os.Stat(dir); err != nil {
-				dir = "/sys/fs/cgroup/memory" // a container sees its own group as the root
+				dir = "/sys/fs/cgroup/memory" // a container's own group appears as the root
 			}
 			return dir, file, nil
 		case parts[0] == "0" && dir == "":

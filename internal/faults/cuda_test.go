@@ -8,20 +8,20 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// cudaFault is a failure of a fake CUDA under the real kernel runtime and a whole worker.
+// cudaFault is a failure of the fake CUDA below the real kernel runtime and a complete worker.
 type cudaFault struct {
 	call string
 	code int
-	how  string // once, always: at every call of it from then on, device: at every call of anything
+	how  string // once; always: at every later call of it; device: at every later call of anything
 }
 
 func (f cudaFault) String() string {
 	return fmt.Sprintf("%s fails with %d, how=%s", f.call, f.code, f.how)
 }
 
-// Functions of CUDA that a worker calls for its batches, and codes of every kind of failure that says nothing of a payload:
-// a refused argument, a refused launch, an unavailable device, one of a kernel, an MPS client that was terminated, one that
-// no CUDA has.
+// CUDA functions that a worker calls for its batches, and error codes of every kind that gives no information about a
+// payload: a refused argument, a refused launch, an unavailable device, a kernel's failure, a terminated MPS client,
+// and a code that CUDA doesn't have.
 var (
 	cudaCalls = []string{
 		"cudaMemcpyAsync", "cudaLaunchKernel", "cudaEventRecord", "cudaEventQuery", "cudaEventElapsedTime", "cudaMallocFromPoolAsync",
@@ -31,7 +31,7 @@ var (
 	cudaHows  = []string{"once", "always", "device"}
 )
 
-// shortCUDA is what is injected unless all is.
+// shortCUDA are the faults that the short form injects.
 var shortCUDA = []cudaFault{
 	{"cudaMemcpyAsync", 810, "device"}, {"cudaMemcpyAsync", 1, "once"}, {"cudaMemcpyAsync", 1, "always"}, {"cudaLaunchKernel", 701, "always"},
 	{"cudaLaunchKernel", 700, "device"}, {"cudaEventQuery", 12345, "once"}, {"cudaEventQuery", 1, "always"}, {"cudaFreeAsync", 1, "once"}, {"cudaMallocFromPoolAsync", 100, "always"},
@@ -55,8 +55,8 @@ func cudaFaults() []cudaFault {
 	return all
 }
 
-// TestCUDAFails has CUDA fail in the middle of a worker's work, while nothing is wrong with any payload: the worker ends
-// with status 70 or finishes, and one on a CUDA that is well again finishes what is left. No payload is given up.
+// TestCUDAFails makes CUDA fail while a worker processes valid payloads. The worker exits with status 70 or finishes,
+// and a worker with a working CUDA finishes the rest. No payload is given up.
 func TestCUDAFails(t *testing.T) {
 	t.Parallel()
 	modes := modes
@@ -69,7 +69,7 @@ func TestCUDAFails(t *testing.T) {
 			r := newRig(t, mode)
 			r.set("MILLRACE_DEVICE=cuda", "MILLRACE_KERNELS="+fakecuda.Library(t), "MILLRACE_BATCH_PAYLOADS=10")
 			r.serve(1)
-			r.work(1) // makes the streams
+			r.work(1) // creates the streams
 			r.retire()
 			for _, f := range cudaFaults() {
 				r.failCUDA(f)
@@ -117,7 +117,8 @@ func (r *rig) failCUDA(f cudaFault) {
 	}
 }
 
-// afterStart is at which call a fault comes, so that the worker has started and done some of the work.
+// afterStart maps functions to the call at which a fault is injected, so that the worker has started and done some
+// work.
 var afterStart = map[string]int{
 	"cudaMemcpyAsync": 21, "cudaLaunchKernel": 6, "cudaEventRecord": 60, "cudaEventQuery": 15, "cudaEventElapsedTime": 10,
 	"cudaMallocFromPoolAsync": 6, "cudaFreeAsync": 6, "cudaSetDevice": 400,

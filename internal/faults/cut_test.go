@@ -3,13 +3,13 @@ package faults
 import (
 	"testing"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
-// Each of these tests has two workers, the first behind a proxy. That the second gets what the first had in hand
-// shows that AckWait has passed while the first was cut off.
+// Each of these tests has two workers, the first behind a proxy. If the second worker receives the inputs that the
+// first one held, AckWait has passed while the first was cut off.
 
-// TestConnectionCut cuts a worker off for longer than AckWait, under load.
+// TestConnectionCut cuts off a worker for longer than AckWait, under load.
 func TestConnectionCut(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		cuts := times(10, 1)
@@ -27,8 +27,8 @@ func TestConnectionCut(t *testing.T) {
 	})
 }
 
-// TestOneWayCut holds up what a worker says, or what it hears, for longer than AckWait. Then it lets all of it come late, or
-// cuts the connection, and all of it is lost.
+// TestOneWayCut delays one direction of a worker's connection for longer than AckWait. Then it either delivers all
+// delayed messages late, or cuts the connection so that all of them are lost.
 func TestOneWayCut(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		cuts := times(10, 2)
@@ -52,8 +52,8 @@ func TestOneWayCut(t *testing.T) {
 	})
 }
 
-// workBehindProxy starts the two workers. What they compute takes long enough that they have something in hand nearly always.
-func (r *rig) workBehindProxy() (p *testkit.Proxy, other *worker) {
+// workBehindProxy starts the two workers. Their operators take so long that the workers nearly always hold inputs.
+func (r *rig) workBehindProxy() (p *natstest.Proxy, other *worker) {
 	r.t.Helper()
 	r.operators("crc32c,minhash?k=24&hashes=128")
 	r.serve(1)
@@ -63,7 +63,7 @@ func (r *rig) workBehindProxy() (p *testkit.Proxy, other *worker) {
 	return p, r.workers[1]
 }
 
-// takenOver grows when a worker gets what another has had in hand.
+// takenOver returns a number that grows when a worker receives inputs that another worker held.
 func (r *rig) takenOver(w *worker) float64 {
 	if r.mode() == "exclusive" {
 		return float64(w.sayings("the last owner of the partition did not end of itself"))
@@ -71,11 +71,12 @@ func (r *rig) takenOver(w *worker) float64 {
 	return w.redelivered()
 }
 
-// awaitWork returns once a worker has stored another result and, with exclusive delivery, owns a partition. A worker that reconnects
-// first stores what it had in flight, and counts those partitions as its own until then although other workers own them by now.
+// awaitWork returns once a worker has stored another result and, with exclusive delivery, owns a partition. A worker
+// that reconnects first stores the results that it had in flight. Until then it counts those partitions as its own,
+// although other workers own them by now.
 func (r *rig) awaitWork(w *worker) {
 	r.t.Helper()
-	before, _ := w.metric("millrace_messages_total") // 0 while it cannot be asked
+	before, _ := w.metric("millrace_messages_total") // 0 while the worker doesn't answer
 	r.until("the worker to be cut off has work", func() bool {
 		stored, err := w.metric("millrace_messages_total")
 		return err == nil && stored > before && (r.mode() != "exclusive" || r.hasPartition(w))
@@ -98,11 +99,11 @@ func (r *rig) hasPartition(w *worker) bool {
 	return all <= defaultPartitions
 }
 
-// cutAttempts bounds how often a worker is cut off until it had something in hand.
+// cutAttempts bounds how often a worker is cut off until it held inputs at that moment.
 const cutAttempts = 10
 
-// untilTakenOver cuts one worker off, and returns when the other has got what it had in hand. A worker that had
-// nothing in hand at that moment is let back and cut off again.
+// untilTakenOver cuts off one worker, and returns when the other has received the inputs that it held. If the worker
+// held none at that moment, untilTakenOver reconnects it and cuts it off again.
 func (r *rig) untilTakenOver(other *worker, cut, back func()) {
 	r.t.Helper()
 	for range cutAttempts {

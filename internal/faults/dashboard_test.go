@@ -10,7 +10,7 @@ import (
 
 const dashboardFile = "../../helm/millrace/files/dashboard.json"
 
-// panels are the queries of the dashboard by the titles of their panels, with everything chosen.
+// panels maps the titles of the dashboard's panels to their queries, with everything selected.
 func panels(t testing.TB) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(dashboardFile)
@@ -39,11 +39,11 @@ func panels(t testing.TB) map[string][]string {
 	return all
 }
 
-// noNews are panels that have nothing to show as long as nothing is wrong.
-var noNews = []string{"Alerts that fire"}
+// noNews are panels without data as long as there is no problem.
+var noNews = []string{"Firing alerts"}
 
-// wantDashboardAnswered waits until every panel has something to show: Prometheus takes a metric that nobody exposes
-// for one that has not come yet, so that a mistake would be an empty panel.
+// wantDashboardAnswered waits until every panel has data. Prometheus treats a metric that doesn't exist like one that
+// has no samples yet, so a mistake would give an empty panel.
 func (r *rig) wantDashboardAnswered(prom *prometheus, p pace, wait time.Duration) {
 	r.t.Helper()
 	var missing []string

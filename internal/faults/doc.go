@@ -1,7 +1,8 @@
-// Package faults shows what a worker survives, on real processes: servers and workers are killed, cut off, refused
-// and flooded, and at the end every input must have exactly one right result or one dead letter. It is tests alone.
+// Package faults tests with real processes that a worker survives faults. Servers and workers are killed, disconnected,
+// refused and flooded. At the end every input must have exactly one correct result or one dead letter. The package has
+// only tests.
 //
-// `go test ./internal/faults` injects each fault a few times. `make faults` injects it as often as it takes to
-// believe, and prints a record. A failure prints its seed; MILLRACE_FAULTS_SEED runs it again. One test has a real
-// Prometheus look on: see docs/alerts.md.
+// `go test ./internal/faults` injects each fault a few times. `make faults` injects it often enough for a reliable
+// result, and prints a record. A failure prints its seed; set MILLRACE_FAULTS_SEED to repeat the run. One test uses a
+// real Prometheus: see docs/alerts.md.
 package faults

@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// lead is how many inputs may be stored and have no result yet: enough to keep any number of workers busy, and
-	// soon worked off when the fault is over.
+	// lead is the maximum number of stored inputs without a result. It is enough to keep any number of workers busy,
+	// and they are processed soon after the fault ends.
 	lead = 8000
 
-	// chunk is how many inputs are on their way to the server at once.
+	// chunk is the number of inputs that are being published at once.
 	chunk = 500
 
-	// endless is the number of inputs of a feed that goes on until it is stopped.
+	// endless is the number of inputs of a feed that runs until it is stopped.
 	endless = 1 << 40
 )
 
-// feed publishes inputs at full speed, each until the server has it. Inputs carry an id, so that one that is
-// published again is stored once.
+// feed publishes inputs at full speed and retries each until the server has stored it. Inputs have an ID, so that one
+// that is published again is stored once.
 type feed struct {
 	r      *rig
-	id     int // of the feed among those of its rig
+	id     int // number of the feed within its rig
 	js     jetstream.JetStream
-	n      int // of inputs
+	n      int // number of inputs
 	input  func(i int) *nats.Msg
 	stored atomic.Int64
 	stop   chan struct{}
 	done   chan struct{}
-	err    error // once done is closed
+	err    error // valid once done is closed
 }
 
-// feed begins to publish n inputs.
+// feed starts publishing n inputs.
 func (r *rig) feed(n int, input func(i int) *nats.Msg) *feed {
 	r.t.Helper()
 	js, err := jetstream.New(r.connect(), jetstream.WithPublishAsyncMaxPending(2*chunk), jetstream.WithPublishAsyncTimeout(askTimeout))
@@ -53,7 +53,7 @@ func (r *rig) feed(n int, input func(i int) *nats.Msg) *feed {
 	return f
 }
 
-// finish lets an endless feed end, and returns when everything that it began is stored.
+// finish stops an endless feed, and returns when all inputs that it started to publish are stored.
 func (f *feed) finish() {
 	f.r.t.Helper()
 	close(f.stop)
@@ -83,7 +83,7 @@ func (f *feed) run() error {
 	return nil
 }
 
-// awaitLead waits until workers have come near enough; it says false when the feed is to stop.
+// awaitLead waits until workers have caught up far enough. It returns false if the feed has been stopped.
 func (f *feed) awaitLead() bool {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -100,7 +100,7 @@ func (f *feed) awaitLead() bool {
 	}
 }
 
-// store returns when the inputs from first to before end are stored.
+// store returns when the inputs from first up to, but not including, end are stored.
 func (f *feed) store(first, end int) error {
 	left := make([]int, 0, end-first)
 	for i := first; i < end; i++ {
@@ -122,7 +122,7 @@ func (f *feed) store(first, end int) error {
 	return nil
 }
 
-// tryStore publishes inputs once, and returns those of which the server has not said that it has them.
+// tryStore publishes inputs once, and returns those that the server has not confirmed.
 func (f *feed) tryStore(inputs []int) (left []int, last error) {
 	acks := make([]jetstream.PubAckFuture, len(inputs))
 	for n, i := range inputs {
@@ -138,7 +138,7 @@ func (f *feed) tryStore(inputs []int) (left []int, last error) {
 			left = append(left, inputs[n])
 			continue
 		}
-		select { // the client ends the wait for the server
+		select { // the client bounds the wait for the server
 		case <-ack.Ok():
 		case last = <-ack.Err():
 			left = append(left, inputs[n])
@@ -147,8 +147,8 @@ func (f *feed) tryStore(inputs []int) (left []int, last error) {
 	return left, last
 }
 
-// inputs makes the i-th input from a seed: mostly small, now and then large, on a few subjects. Its bytes are random,
-// so no result fits another input.
+// inputs returns a function that creates the i-th input from a seed: mostly small, sometimes large, on a few subjects.
+// Its bytes are random, so no result fits another input.
 func (r *rig) inputs() func(i int) *nats.Msg {
 	return r.inputsOf(func(rng *rand.Rand) int {
 		if rng.IntN(100) == 0 {
@@ -158,7 +158,7 @@ func (r *rig) inputs() func(i int) *nats.Msg {
 	})
 }
 
-// inputsOf is inputs of the sizes that size gives.
+// inputsOf does the same as inputs, with sizes from the function size.
 func (r *rig) inputsOf(size func(rng *rand.Rand) int) func(i int) *nats.Msg {
 	return func(i int) *nats.Msg {
 		var key [32]byte

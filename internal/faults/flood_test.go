@@ -13,22 +13,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What the worker's log holds at most of one message: a burst and a line that tells of the rest, in each interval, and once
-// more as it ends.
+// The worker's log has at most this many lines per message: in each interval a burst and a line with the number of
+// suppressed lines, and the same once more at the end.
 const (
 	logBurst    = 10
 	logInterval = 10 * time.Second
 )
 
-// mostLines is how many lines of one message a worker may log in a time.
+// mostLines returns how many lines of one message a worker may log in that time.
 func mostLines(took time.Duration) int { return (int(took/logInterval) + 2) * (logBurst + 1) }
 
-// tooLarge is an input that no batch of wantFlood's workers takes.
+// tooLarge returns an input that fits in no batch of wantFlood's workers.
 func tooLarge(i int) *nats.Msg {
 	return &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%7), Data: bytes.Repeat([]byte{byte(i)}, 4100+i%100)}
 }
 
-// TestFloodOfDeadLetters has nothing but inputs that no batch takes. The log is bounded, and it and a metric count each.
+// TestFloodOfDeadLetters publishes only inputs that fit in no batch. The log is bounded, and the log and a metric count
+// each input.
 func TestFloodOfDeadLetters(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(20_000, 2_000)
@@ -53,8 +54,8 @@ func TestFloodOfDeadLetters(t *testing.T) {
 	})
 }
 
-// TestNoStreamForDeadLetters deletes it under such inputs. They come again and again, and the log is bounded; with the stream
-// back each becomes a dead letter.
+// TestNoStreamForDeadLetters deletes the stream for dead letters during such inputs. They are redelivered repeatedly,
+// and the log is bounded. When the stream is back, each becomes a dead letter.
 func TestNoStreamForDeadLetters(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(2_000, 200)
@@ -78,14 +79,14 @@ func TestNoStreamForDeadLetters(t *testing.T) {
 	})
 }
 
-// line is what matters here of a line of the log.
+// line holds the fields of a log line that tests use.
 type line struct {
 	Level      string `json:"level"`
 	Message    string `json:"msg"`
 	Suppressed int    `json:"suppressed"`
 }
 
-// logged are all lines of the process's log.
+// logged returns all log lines of the process.
 func (p *process) logged() (lines []line) {
 	p.t.Helper()
 	text, err := os.ReadFile(p.log)
@@ -94,14 +95,15 @@ func (p *process) logged() (lines []line) {
 	}
 	for one := range bytes.Lines(text) {
 		var l line
-		if err := json.Unmarshal(one, &l); err == nil { // the last may be on its way
+		if err := json.Unmarshal(one, &l); err == nil { // the last line may be incomplete
 			lines = append(lines, l)
 		}
 	}
 	return lines
 }
 
-// linesOf counts the lines whose message begins so, and how many were left out according to each that says it.
+// linesOf counts the lines with a message that begins with the text. It also returns the suppressed count of each line
+// that has one.
 func (p *process) linesOf(message string) (lines int, told []int) {
 	p.t.Helper()
 	for _, l := range p.logged() {
@@ -115,7 +117,7 @@ func (p *process) linesOf(message string) (lines int, told []int) {
 	return lines, told
 }
 
-// suppressed is how many lines of a level were left out, as far as the log has told.
+// suppressed returns how many lines of a level were suppressed, according to the log so far.
 func (p *process) suppressed(level string) (n int) {
 	p.t.Helper()
 	for _, l := range p.logged() {

@@ -9,12 +9,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// hanging is how a payload begins on which the kernels of a worker built with the tag faults do not end.
+// hanging is a prefix of payloads. On such a payload the kernels of a worker built with the tag faults don't end.
 const hanging = "endless\n"
 
-// TestDeviceHangs publishes payloads on which a kernel never ends, among others. Each hangs the device of every worker
-// that gets it, beside batches that are well. The worker must end by itself with status 70, and the next ones find the
-// payload: it is the only one without a result.
+// TestDeviceHangs publishes some payloads on which a kernel never ends, among others. Each hangs the device of every
+// worker that receives it, beside batches that work. The worker must exit with status 70, and the next workers identify
+// the payload: it is the only one without a result.
 func TestDeviceHangs(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		hangs := times(3, 1)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWorkerKilled kills a worker of one and of three under load, again and again, and starts another in its place.
+// TestWorkerKilled kills one worker, or one of three, under load, repeatedly, and starts a replacement.
 func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int{1, 3} {

@@ -10,17 +10,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// In each of these tests a worker is away for longer than the result stream knows the ids of what it has stored.
+// In each of these tests a worker is away for longer than the result stream's duplicate window.
 const (
 	lateAckWait = 3 * time.Second
-	lateDeliver = 4 // deliveries
+	lateDeliver = 4 // maximum number of deliveries
 	lateWindow  = 12 * time.Second
 	lateAway    = 20 * time.Second // frozen or cut off
 	lateStart   = 14 * time.Second // after a kill
-	lateLead    = 1000             // inputs that the feed is ahead by: enough to have some in hand, and the rest of the time is waiting
+	lateLead    = 1000             // number of inputs that the feed is ahead: enough for workers to hold some during the long wait
 )
 
-// serveLate starts a server with a result stream that forgets ids soon, and sets up workers that have something in hand nearly always.
+// serveLate starts a server with a result stream that has a short duplicate window, and configures workers so that they
+// nearly always hold inputs.
 func (r *rig) serveLate() {
 	r.t.Helper()
 	r.operators("crc32c,minhash?k=24&hashes=128")
@@ -33,13 +34,13 @@ func (r *rig) serveLate() {
 	})
 }
 
-// pass waits until so much time has passed since a moment: what is waited for is the end of the duplicate window.
+// pass waits until d has passed since the given time, so that the duplicate window has ended.
 func (r *rig) pass(since time.Time, d time.Duration) {
 	r.t.Helper()
 	r.until("the result stream has forgotten the ids of before", func() bool { return time.Since(since) > d })
 }
 
-// send sends a signal that does not end the process.
+// send sends a signal that doesn't end the process.
 func (p *process) send(s os.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -47,7 +48,7 @@ func (p *process) send(s os.Signal) {
 	}
 }
 
-// TestWorkerFrozenBeyondTheWindow stops a process and lets it go on: it does not know that it was stopped.
+// TestWorkerFrozenBeyondTheWindow stops a process and continues it. The process doesn't notice that it was stopped.
 func TestWorkerFrozenBeyondTheWindow(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		freezes := times(5, 1)
@@ -68,7 +69,8 @@ func TestWorkerFrozenBeyondTheWindow(t *testing.T) {
 	})
 }
 
-// TestConnectionCutBeyondTheWindow cuts one of two workers off, and lets it come back when the ids of what it had in hand are forgotten.
+// TestConnectionCutBeyondTheWindow cuts off one of two workers, and reconnects it after the IDs of the inputs that it
+// held have left the duplicate window.
 func TestConnectionCutBeyondTheWindow(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		cuts := times(5, 1)
@@ -91,8 +93,8 @@ func TestConnectionCutBeyondTheWindow(t *testing.T) {
 	})
 }
 
-// TestConnectionSilentBeyondTheWindow holds up what a worker says as a network does that loses packets: it hears nothing of that, and what
-// it sent is dropped in the end.
+// TestConnectionSilentBeyondTheWindow delays a worker's messages like a network that loses packets. The worker doesn't
+// notice, and the delayed messages are dropped in the end.
 func TestConnectionSilentBeyondTheWindow(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		cuts := times(5, 1)
@@ -115,7 +117,8 @@ func TestConnectionSilentBeyondTheWindow(t *testing.T) {
 	})
 }
 
-// TestWorkersRestartedBeyondTheWindow kills all workers, and starts others when the ids of what they had in hand are forgotten.
+// TestWorkersRestartedBeyondTheWindow kills all workers, and starts others after the IDs of the inputs that they held
+// have left the duplicate window.
 func TestWorkersRestartedBeyondTheWindow(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		kills := times(5, 1)
@@ -140,7 +143,7 @@ func TestWorkersRestartedBeyondTheWindow(t *testing.T) {
 	})
 }
 
-// closeLate is close where no payload may have been given up either.
+// closeLate does the same as close, and fails the test if a payload was given up.
 func (r *rig) closeLate(fault string, times int) {
 	r.t.Helper()
 	if a := r.close(fault, times); a.dead > 0 {

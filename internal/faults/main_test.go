@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// modes are the ways of delivery (MILLRACE_DELIVERY) that every fault is injected into.
+// modes are the delivery modes (MILLRACE_DELIVERY) for which every fault is injected.
 var modes = []string{"shared", "exclusive"}
 
 // The programs under test, built once.
@@ -21,7 +21,8 @@ var workerBinary, serverBinary string
 // buildTimeout bounds the building of one program on a machine that has built nothing yet.
 const buildTimeout = 5 * time.Minute
 
-// atOnce is how many tests run at once by default: they mostly wait, whatever the number of processors.
+// atOnce is the default number of tests that run at once. They mostly wait, so it doesn't depend on the number of
+// processors.
 const atOnce = 6
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -32,7 +33,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // it is the system's temporary folder
+	defer func() { _ = os.RemoveAll(dir) }() // it is in the system's temporary folder
 	workerBinary, serverBinary = filepath.Join(dir, "worker"), filepath.Join(dir, "nats-server")
 	for _, b := range []struct{ binary, from string }{
 		{workerBinary, "millrace/cmd/worker"},
@@ -62,10 +63,10 @@ func build(binary, from string, flags ...string) error {
 	return nil
 }
 
-// isFull says whether faults are injected as often as it takes to believe, which takes 20 minutes.
+// isFull reports whether to inject each fault often enough for a reliable result, which takes 20 minutes.
 func isFull() bool { return os.Getenv("MILLRACE_FAULTS") == "full" }
 
-// times is how often a fault is injected, or of how many payloads.
+// times returns how often to inject a fault, or with how many payloads.
 func times(full, short int) int {
 	if isFull() {
 		return full

@@ -12,14 +12,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// memoryLimit is what a worker of these tests may take: what docs/operations.md asks for.
+// memoryLimit is the memory limit of a worker in these tests, in bytes: the value that docs/operations.md recommends.
 const memoryLimit = 512 << 20
 
-// hoarder is a load whose results are far more than its payloads, or whose bookkeeping is.
+// hoarder is a load with results or bookkeeping that are much larger than its payloads.
 type hoarder struct {
 	name, operators string
-	size            func(rng *rand.Rand) int // bytes of an input
-	inputs          int                      // in the short form; together more than the worker may hold
+	size            func(rng *rand.Rand) int // size of an input, in bytes
+	inputs          int                      // number in the short form; in total more than the worker may hold
 	env             []string
 }
 
@@ -32,8 +32,9 @@ var hoarders = []hoarder{
 	{name: "large", operators: "crc32c", size: func(rng *rand.Rand) int { return rng.IntN(1 << 20) }, inputs: 1000},
 }
 
-// TestMemoryIsBounded has the result stream take nothing while there are more inputs than a worker may hold, and then take all. The
-// worker is confined: it must live, stay below its limit, and lose and double nothing.
+// TestMemoryIsBounded makes the result stream refuse everything while there are more inputs than a worker may hold, and
+// then accept everything. The worker is confined: it must stay alive and below its limit, and must neither lose nor
+// double a result.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, h := range hoarders {
@@ -68,11 +69,11 @@ func (r *rig) hoard(h hoarder) {
 	}
 }
 
-// steady is for how long what a worker holds must stay the same for it to hold as much as it may.
+// steady is how long the amount that a worker holds must stay constant before it counts as the maximum.
 const steady = 3 * time.Second
 
-// holdsAll tells when the worker has had to wait for memory, or takes no more for another of its bounds: large payloads reach the one on
-// the bytes of submitted batches first.
+// holdsAll returns a function that reports whether the worker has had to wait for memory, or takes no more because of
+// another bound: large payloads reach the bound on the bytes of submitted batches first.
 func (r *rig) holdsAll(w *worker) func() bool {
 	held, since := 0.0, time.Now()
 	return func() bool {
@@ -86,7 +87,7 @@ func (r *rig) holdsAll(w *worker) func() bool {
 	}
 }
 
-// wantBelow fails the test if a process has ever had more memory than limit, or was refused some.
+// wantBelow fails the test if a process has ever used more memory than limit, or was refused memory.
 func (r *rig) wantBelow(w *worker, limit int64) {
 	r.t.Helper()
 	peak, err := peakMemory(w.cmd.Process.Pid)
@@ -99,7 +100,7 @@ func (r *rig) wantBelow(w *worker, limit int64) {
 	}
 }
 
-// peakMemory is the most that a process has had in memory.
+// peakMemory returns the peak resident memory of a process.
 func peakMemory(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

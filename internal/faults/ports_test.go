@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Ports of servers lie below those that the system gives to clients: a server that was killed must find its own
-// free when it comes back.
+// Ports of servers are below those that the system assigns to clients, so that a killed server finds its port free when
+// it is restarted.
 const (
 	firstPort = 20000
 	endPort   = 32000
@@ -17,10 +17,10 @@ const (
 
 var nextPort atomic.Int64
 
-// freePort is an address on which nobody listens, and which no other test of this run gets.
+// freePort returns an address on which nothing listens, and which no other test of this run gets.
 func freePort(t testing.TB) string {
 	t.Helper()
-	const start = 97 // runs side by side begin far from each other
+	const start = 97 // concurrent runs begin far from each other
 	for range endPort - firstPort {
 		n := nextPort.Add(1) + int64(os.Getpid()*start)
 		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+n%(endPort-firstPort))

@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// pinThread keeps the calling goroutine on a thread that is its own.
+// pinThread binds the calling goroutine to its own thread.
 func pinThread() { runtime.LockOSThread() }
 
-// dieWithParent has the kernel kill the process when the thread that starts it ends.
+// dieWithParent makes the kernel kill the process when the thread that starts it ends.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

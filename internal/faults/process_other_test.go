@@ -4,7 +4,7 @@ package faults
 
 import "os/exec"
 
-// Elsewhere than on Linux processes are killed by the tests' cleanup alone.
+// On systems other than Linux, only the tests' cleanup kills processes.
 
 func pinThread() {}
 

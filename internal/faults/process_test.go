@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// process is a program at work. Everything it says goes to a file.
+// process is a running program. Its output goes to a file.
 type process struct {
 	t        testing.TB
 	name     string
 	cmd      *exec.Cmd
 	log      string
 	done     chan struct{} // closed once it has ended
-	expected atomic.Bool   // to end
+	expected atomic.Bool   // the test expects it to end
 }
 
-// births are the processes to be started; see nurse.
+// births receives functions that start processes; see nurse.
 var births = make(chan func())
 
-// nurse starts all processes from one thread that lives as long as the tests: the kernel ends them with the thread
-// that started them, so that none survives tests that panic or are killed.
+// nurse starts all processes from one thread that lives as long as the tests. The kernel kills the processes with the
+// thread that started them, so that none survives tests that panic or are killed.
 func nurse() {
 	pinThread()
 	for birth := range births {
@@ -35,7 +35,7 @@ func nurse() {
 	}
 }
 
-// start starts a program in dir, where its log is left too. The test's end ends it.
+// start starts a program in dir, which also receives its log. It is stopped when the test ends.
 func start(t testing.TB, dir, name, binary string, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, cmd: exec.Command(binary, args...), log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
@@ -64,20 +64,20 @@ func start(t testing.TB, dir, name, binary string, env []string, args ...string)
 	return p
 }
 
-// signal expects the process to end by it.
+// signal sends a signal that is expected to end the process.
 func (p *process) signal(s os.Signal) {
 	p.expected.Store(true)
-	_ = p.cmd.Process.Signal(s) // it may have ended by itself; who waits for its status sees that
+	_ = p.cmd.Process.Signal(s) // it may have exited already; its exit status shows that
 }
 
-// kill ends the process at once.
+// kill kills the process.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// terminate asks the process to end, and returns its exit status. It fails the test where it does not end within
-// the grace that a supervisor gives.
+// terminate asks the process to end, and returns its exit status. It fails the test if the process doesn't end within
+// the supervisor's grace period.
 func (p *process) terminate(grace time.Duration) int {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -98,8 +98,8 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// said is the rest of the first line that has all of these texts, from behind the last of them; ok is whether
-// there is one.
+// said finds the first line of output that contains all of these texts, and returns the rest of the line after the last
+// of them. It returns false if there is no such line.
 func (p *process) said(texts ...string) (rest string, ok bool) {
 	log, err := os.ReadFile(p.log)
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *process) said(texts ...string) (rest string, ok bool) {
 	return "", false
 }
 
-// sayings is how many lines have the text.
+// sayings returns the number of output lines that contain the text.
 func (p *process) sayings(text string) int {
 	log, err := os.ReadFile(p.log)
 	if err != nil {
@@ -133,7 +133,7 @@ func after(line string, texts []string) (string, bool) {
 	return line, true
 }
 
-// tail is the end of what the process has said.
+// tail returns the end of the process's output.
 func (p *process) tail() string {
 	const lines, width = 30, 600
 	log, err := os.ReadFile(p.log)

@@ -8,14 +8,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The names that workers use where nothing else is set.
+// The default names that workers use.
 const (
 	inputStream  = "INGEST"
 	resultStream = "RESULTS"
 	deadStream   = "RESULTS_DEADLETTER"
 )
 
-// state is what a stream holds; false where nobody answers.
+// state returns a stream's state, or false if no server answers.
 func (r *rig) state(stream string) (jetstream.StreamState, bool) {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -26,7 +26,8 @@ func (r *rig) state(stream string) (jetstream.StreamState, bool) {
 	return s.CachedInfo().State, true
 }
 
-// settled is how many results and dead letters were ever stored. A stream that does not answer counts as empty.
+// settled returns the number of results and dead letters that were ever stored. A stream that does not answer counts as
+// empty.
 func (r *rig) settled() int {
 	results, _ := r.state(resultStream)
 	dead, _ := r.state(deadStream)
@@ -46,12 +47,12 @@ func (r *rig) awaitResults(n int) {
 	})
 }
 
-// consumption is the state of all consumers of the input stream together.
+// consumption is the combined state of all consumers of the input stream.
 type consumption struct {
 	delivered, waiting, unacknowledged, redelivering int
 }
 
-// consumed asks for it; false where nobody answers or there is no consumer.
+// consumed returns that state, or false if no server answers or there is no consumer.
 func (r *rig) consumed() (c consumption, ok bool) {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -70,14 +71,14 @@ func (r *rig) consumed() (c consumption, ok bool) {
 	return c, ok && list.Err() == nil
 }
 
-// isFinished says whether every input is acknowledged.
+// isFinished reports whether every input is acknowledged.
 func (r *rig) isFinished() bool {
 	c, ok := r.consumed()
 	return ok && c.waiting == 0 && c.unacknowledged == 0 && r.isToldOfAll()
 }
 
-// isToldOfAll says whether every consumer has delivered the last of its inputs. The server tells its consumers of an input a
-// little after it has confirmed it, so that one which seems to have nothing to do may only not know of it.
+// isToldOfAll reports whether every consumer has delivered the last of its inputs. The server updates its consumers
+// shortly after it has confirmed an input, so a consumer that seems to have nothing to do may not know the input yet.
 func (r *rig) isToldOfAll() bool {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -100,8 +101,8 @@ func (r *rig) isToldOfAll() bool {
 	return consumers.Err() == nil
 }
 
-// lastInput is the sequence of the last input on such a subject; 0 if there is none. The client's own call fails for headers
-// that cannot be read.
+// lastInput returns the sequence of the last input on a subject, or 0 if there is none. The client's own call fails for
+// headers that it can't parse.
 func (r *rig) lastInput(ctx context.Context, subject string) (uint64, error) {
 	msg, err := r.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+inputStream, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
 	if err != nil {

@@ -15,10 +15,11 @@ import (
 	"time"
 )
 
-// rulesFile is the rules that users get.
+// rulesFile is the rules file for users.
 const rulesFile = "../../helm/millrace/files/rules.yaml"
 
-// needPrometheus finds Prometheus, or skips, loudly; with MILLRACE_REQUIRE_PROMETHEUS=1 it fails instead.
+// needPrometheus returns the path of Prometheus. If there is none, it skips the test with a message in capitals, or
+// fails it if MILLRACE_REQUIRE_PROMETHEUS=1.
 func needPrometheus(t *testing.T) (binary string) {
 	t.Helper()
 	binary, err := exec.LookPath("prometheus")
@@ -33,11 +34,12 @@ func needPrometheus(t *testing.T) (binary string) {
 	return ""
 }
 
-// pace is how fast time passes for the rules. The short test would wait half an hour for their windows otherwise.
+// pace sets how fast time passes for the rules. With the real pace, the short test would wait half an hour for their
+// windows.
 type pace struct {
 	name   string
-	unit   string        // what stands for a minute in windows and waits
-	scrape time.Duration // between scrapes, and between evaluations
+	unit   string        // the unit that replaces a minute in windows and waits
+	scrape time.Duration // interval between scrapes, and between evaluations
 }
 
 var (
@@ -45,10 +47,11 @@ var (
 	asItIs  = pace{"as users have them", "m", 5 * time.Second}
 )
 
-// duration is a whole number of minutes or hours in a rule. Names such as ratio_rate5m have none: it begins a word.
+// duration matches a whole number of minutes or hours in a rule. It matches only at the beginning of a word, so not in
+// names such as ratio_rate5m.
 var duration = regexp.MustCompile(`\b(\d+)([mh])\b`)
 
-// rules are the rules with their windows and waits at that pace.
+// rules returns the rules, with their windows and waits at that pace.
 func (p pace) rules(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
@@ -58,7 +61,7 @@ func (p pace) rules(t testing.TB) string {
 	return p.scale(t, string(text))
 }
 
-// scale turns what PromQL says in minutes and hours into the pace's units.
+// scale converts minutes and hours in PromQL to the pace's units.
 func (p pace) scale(t testing.TB, text string) string {
 	t.Helper()
 	return duration.ReplaceAllStringFunc(text, func(s string) string {
@@ -91,7 +94,7 @@ scrape_configs:
     static_configs: [{ targets: ["%[3]s"] }]
 `
 
-// watch starts Prometheus, which scrapes a worker and what stands for the cluster's exporters.
+// watch starts Prometheus, which scrapes a worker and the page that replaces the cluster's exporters.
 func (r *rig) watch(binary string, p pace, worker, cluster string) *prometheus {
 	r.t.Helper()
 	for name, text := range map[string]string{
@@ -112,13 +115,13 @@ func (r *rig) watch(binary string, p pace, worker, cluster string) *prometheus {
 	return prom
 }
 
-// ask gets a page; where into is not nil, the data of its answer.
+// ask requests a page and, if into is not nil, decodes the data of the response into it.
 func (p *prometheus) ask(path string, into any) error {
 	answer, err := p.http.Get(p.url + path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }() // it was read
+	defer func() { _ = answer.Body.Close() }() // the body was read
 	if into == nil && answer.StatusCode == http.StatusOK {
 		return nil
 	}
@@ -141,7 +144,7 @@ func (p *prometheus) query(expr string) (series int, err error) {
 	return len(values), err
 }
 
-// values are those of all series of an expression's result now, as Prometheus writes them.
+// values returns the current values of all series in an expression's result, as Prometheus writes them.
 func (p *prometheus) values(expr string) ([]string, error) {
 	var data struct{ Result []struct{ Value [2]any } }
 	if err := p.ask("/api/v1/query?query="+url.QueryEscape(expr), &data); err != nil {
@@ -154,13 +157,13 @@ func (p *prometheus) values(expr string) ([]string, error) {
 	return values, nil
 }
 
-// isFiring says whether an alert of that name fires.
+// isFiring reports whether an alert with that name fires.
 func (p *prometheus) isFiring(alert string) bool {
 	n, err := p.query(fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"}`, alert))
 	return err == nil && n > 0
 }
 
-// firing are the names of all alerts that fire, each once.
+// firing returns the names of all firing alerts, each once.
 func (p *prometheus) firing() ([]string, error) {
 	var data struct {
 		Alerts []struct {
@@ -180,7 +183,7 @@ func (p *prometheus) firing() ([]string, error) {
 	return names, nil
 }
 
-// rule is one rule as the server sees it.
+// rule is a rule in the server's response.
 type rule struct {
 	Name, Type, Health, LastError string
 }

@@ -1,9 +1,9 @@
 package faults
 
-import "millrace/internal/ingest/testkit"
+import "millrace/internal/ingest/natstest"
 
-// proxy makes one before the first server.
-func (r *rig) proxy() *testkit.Proxy {
+// proxy creates a proxy in front of the first server.
+func (r *rig) proxy() *natstest.Proxy {
 	r.t.Helper()
-	return testkit.NewProxy(r.t, freePort(r.t), r.servers[0].addr)
+	return natstest.NewProxy(r.t, freePort(r.t), r.servers[0].addr)
 }

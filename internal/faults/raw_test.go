@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// rawInput is an input as bytes of the protocol: clients write no such subjects and headers, but servers store them.
+// rawInput is an input as bytes of the protocol. Clients don't write such subjects and headers, but servers store them.
 type rawInput struct {
 	subject string
-	header  string // with its first line and its empty last one; empty for none
+	header  string // includes its first line and its empty last line; empty if there is none
 	payload []byte
 }
 
@@ -28,8 +28,8 @@ func (in rawInput) appendTo(dst []byte) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// publishRaw publishes inputs to the first server as they are, and returns what it says of each that it refuses. A
-// server closes the connection over some; the next input then has a new one.
+// publishRaw publishes inputs unchanged to the first server, and returns the server's error for each input that it
+// refuses. A server closes the connection after some errors; the next input then uses a new connection.
 func (r *rig) publishRaw(inputs []rawInput) (refused map[int]string) {
 	r.t.Helper()
 	refused = map[int]string{}
@@ -48,12 +48,12 @@ func (r *rig) publishRaw(inputs []rawInput) (refused map[int]string) {
 		}
 	}
 	if c != nil {
-		_ = c.Close() // nothing is on its way: the server has answered
+		_ = c.Close() // nothing is in flight, because the server has answered
 	}
 	return refused
 }
 
-// rawConn is a connection without a client.
+// rawConn is a connection without a client library.
 type rawConn struct {
 	net.Conn
 	in *bufio.Reader
@@ -72,8 +72,8 @@ func (r *rig) dialRaw() *rawConn {
 	return c
 }
 
-// exchange sends operations, and returns the server's errors once it has read all of them. err is the end of the
-// connection.
+// exchange sends operations, and returns the server's errors once it has read all operations. err reports that the
+// connection has ended.
 func (c *rawConn) exchange(operations []byte) (said string, err error) {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", err

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// words are headers of inputs as a server sends them of its own: as fields, spelled in any way, and as the status of the
-// header's first line.
+// words are headers of inputs that look like those of the server's own messages: as fields in any spelling, and as the
+// status in the header's first line.
 var words = []string{
 	"NATS/1.0\r\nStatus: 409\r\nDescription: Consumer Deleted", "NATS/1.0\r\nstatus: 409\r\ndescription: Consumer Deleted",
 	"NATS/1.0\r\nStatus:409\r\nSTATUS: 100", "NATS/1.0\r\nStatus: 100\r\nDescription: Idle Heartbeat\r\nNats-Last-Consumer: 1",
@@ -20,8 +20,9 @@ var words = []string{
 	"NATS/1.0 409 Consumer Deleted", "NATS/1.0 409 Server Shutdown", "NATS/1.0 404 No Messages", "NATS/1.0 100 Idle Heartbeat",
 }
 
-// TestReadersUnderStatusHeaders reads results and dead letters with nats.go while workers take inputs without a payload whose
-// headers are the server's words. Every second input has no room for its result and becomes a dead letter.
+// TestReadersUnderStatusHeaders reads results and dead letters with nats.go while workers take inputs that have no
+// payload and headers like the server's. Every second input leaves no space for its result, so it becomes a dead
+// letter.
 func TestReadersUnderStatusHeaders(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		const ordinary = 500
@@ -64,7 +65,7 @@ func TestReadersUnderStatusHeaders(t *testing.T) {
 type reader struct {
 	stream string
 	came   atomic.Int64
-	failed atomic.Pointer[error] // the first that it was told of
+	failed atomic.Pointer[error] // the first error that it received
 }
 
 // consume starts a reader of a stream.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// row is one line of the record: a fault, how often it was injected, and what became of the inputs.
+// row is one line of the record: a fault, the number of injections, and the outcomes of the inputs.
 type row struct {
 	fault string
 	mode  string
@@ -15,8 +15,8 @@ type row struct {
 	took  time.Duration
 }
 
-// log prints the record as a table in Markdown, a line as soon as it is known, so that a run that is broken off
-// leaves what it has shown.
+// log prints the record as a Markdown table. It prints each line as soon as it is known, so that an interrupted run
+// leaves its results.
 type log struct {
 	mu    sync.Mutex
 	begun bool

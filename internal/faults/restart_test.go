@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestServerRestarted ends the only server under load and starts it again, by turns as an operator does and as a
-// crash does.
+// TestServerRestarted stops the only server under load and starts it again. It alternates between a normal shutdown and
+// a crash.
 func TestServerRestarted(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		restarts := times(10, 2)
@@ -32,10 +32,10 @@ func TestServerRestarted(t *testing.T) {
 	})
 }
 
-// replicas is how many servers of a cluster store each message.
+// replicas is the number of servers in a cluster that store each message.
 const replicas = 3
 
-// TestClusterLeaderKilled kills, in a cluster of three under load, the server that leads one of the streams.
+// TestClusterLeaderKilled uses a cluster of three under load and kills the server that leads one of the streams.
 func TestClusterLeaderKilled(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		kills := times(10, 1)
@@ -62,7 +62,7 @@ func TestClusterLeaderKilled(t *testing.T) {
 	})
 }
 
-// replicate has all streams stored by every server, and with them their consumers.
+// replicate makes every server store all streams and their consumers.
 func (r *rig) replicate() {
 	r.t.Helper()
 	for _, name := range append(r.outputs(), inputStream) {
@@ -73,7 +73,7 @@ func (r *rig) replicate() {
 	r.until("all streams are replicated", r.isReplicated)
 }
 
-// cluster is what the cluster says of a stream; nil where nobody answers.
+// cluster returns the cluster's information about a stream, or nil if no server answers.
 func (r *rig) cluster(stream string) *jetstream.ClusterInfo {
 	ctx, cancel := r.shortly()
 	defer cancel()
@@ -91,7 +91,7 @@ func (r *rig) whoLeads(stream string) string {
 	return ""
 }
 
-// leader is the server that leads a stream.
+// leader returns the server that leads a stream.
 func (r *rig) leader(stream string) *server {
 	r.t.Helper()
 	var leader *server
@@ -107,7 +107,7 @@ func (r *rig) leader(stream string) *server {
 	return leader
 }
 
-// isReplicated says whether every server has all of the streams and of their consumers.
+// isReplicated reports whether every server has all of the streams and their consumers.
 func (r *rig) isReplicated() bool {
 	for _, stream := range []string{inputStream, resultStream} {
 		if !isCurrent(r.cluster(stream)) {
@@ -128,7 +128,8 @@ func (r *rig) isReplicated() bool {
 	return all && consumers.Err() == nil
 }
 
-// isCurrent says whether there is a leader whom all others follow. A replica counts that has been heard of lately.
+// isCurrent reports whether there is a leader and all replicas follow it. A replica counts only if it has responded
+// recently.
 func isCurrent(c *jetstream.ClusterInfo) bool {
 	if c == nil || c.Leader == "" || len(c.Replicas) != replicas-1 {
 		return false

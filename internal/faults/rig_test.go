@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// patience bounds the wait for something that must happen. Nothing is slept through: it is long because a
-	// machine may be loaded.
+	// patience bounds the wait for an event that must happen. It is long because the machine may be loaded, but tests
+	// don't sleep for it.
 	patience = 90 * time.Second
 
-	// lookEvery is how often a state is asked for that nothing announces.
+	// lookEvery is the interval between polls of a state.
 	lookEvery = 20 * time.Millisecond
 
-	// askTimeout bounds one question to a server that may be away.
+	// askTimeout bounds one request to a server that may be down.
 	askTimeout = 2 * time.Second
 
 	reconnectWait = 50 * time.Millisecond
 )
 
-// rig is servers, workers on them, and what both are judged by.
+// rig holds servers, workers on them, and the means to check both.
 type rig struct {
 	t      testing.TB
 	dir    string // of files and logs
 	seed   uint64
-	rng    *rand.Rand // every random choice of the test itself; what goroutines choose has sources of its own
-	env    []string   // of workers, beside what all have
+	rng    *rand.Rand // for the test's own random choices; goroutines have their own sources
+	env    []string   // additional environment of workers
 	binary string     // of workers
 
 	servers []*server
@@ -43,16 +43,16 @@ type rig struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 
-	workers []*worker // those that are meant to be alive
-	starts  int       // of workers
+	workers []*worker // workers that must be alive
+	starts  int       // number of workers started
 	feeds   int
-	lead    int // of feeds; see lead
+	lead    int // lead of feeds; see lead
 
 	ops   []operator.Operator
 	began time.Time
 }
 
-// eachMode runs a test for every way of delivery. Tests run side by side, since most of them wait for time-outs.
+// eachMode runs a test for every delivery mode. Tests run in parallel, since most of them wait for timeouts.
 func eachMode(t *testing.T, test func(r *rig)) {
 	t.Parallel()
 	for _, mode := range modes {
@@ -87,7 +87,7 @@ func newRig(t testing.TB, mode string) *rig {
 	return r
 }
 
-// operators sets what workers compute.
+// operators sets the operators of workers.
 func (r *rig) operators(list string) {
 	r.t.Helper()
 	ops, err := operator.ParseList(list)
@@ -98,20 +98,20 @@ func (r *rig) operators(list string) {
 	r.set("MILLRACE_OPERATORS=" + list)
 }
 
-// set adds to the environment of workers that are started from now on.
+// set adds to the environment of workers that are started later.
 func (r *rig) set(env ...string) { r.env = append(r.env, env...) }
 
-// shortly is for a question whose answer may not come.
+// shortly returns a context for a request that may get no answer.
 func (r *rig) shortly() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), askTimeout)
 }
 
-// patiently is for what must succeed.
+// patiently returns a context for a request that must succeed.
 func (r *rig) patiently() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)
 }
 
-// until returns once cond holds. A process that ends unasked meanwhile fails the test.
+// until returns once cond holds. It fails the test if a process exits unexpectedly before that.
 func (r *rig) until(what string, cond func() bool) {
 	r.t.Helper()
 	if !r.comes(cond) {
@@ -120,7 +120,7 @@ func (r *rig) until(what string, cond func() bool) {
 	}
 }
 
-// comes says whether cond comes to hold within patience.
+// comes reports whether cond holds within patience.
 func (r *rig) comes(cond func() bool) bool {
 	r.t.Helper()
 	return r.comesWithin(patience, cond)
@@ -142,7 +142,7 @@ func (r *rig) comesWithin(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-// wantAlive fails the test if a process has ended that was not asked to.
+// wantAlive fails the test if a process has exited unexpectedly.
 func (r *rig) wantAlive() {
 	r.t.Helper()
 	for _, w := range r.workers {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// server is a nats-server that keeps its address and its files when it is started again.
+// server is a nats-server that keeps its address and its files across restarts.
 type server struct {
 	*process
 	name, addr, config string
@@ -19,7 +19,7 @@ type server struct {
 	starts             int
 }
 
-// serverConfig is as servers are set up: JetStream on files, and what a cluster needs.
+// serverConfig is the configuration of servers: JetStream with file storage, and the settings of a cluster.
 const serverConfig = `server_name: %s
 listen: "%s"
 jetstream { store_dir: "%s" }
@@ -28,7 +28,7 @@ jetstream { store_dir: "%s" }
 const clusterConfig = `cluster { name: faults, listen: "%s", routes: [%s] }
 `
 
-// newServers writes the configuration of n servers; more than one make a cluster.
+// newServers writes the configurations of n servers. If n is more than one, they form a cluster.
 func newServers(t testing.TB, dir string, n int) []*server {
 	t.Helper()
 	routes := make([]string, n)
@@ -51,7 +51,7 @@ func newServers(t testing.TB, dir string, n int) []*server {
 	return servers
 }
 
-// start starts the server, for the first time or again.
+// start starts or restarts the server.
 func (s *server) start(t testing.TB) {
 	t.Helper()
 	s.starts++
@@ -83,7 +83,7 @@ func (r *rig) jetStreamAnswers() bool {
 	return err == nil
 }
 
-// connect opens a connection that waits for its servers and comes back to them.
+// connect opens a connection that waits for its servers and reconnects to them.
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
 	nc, err := nats.Connect(r.url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait))
@@ -94,7 +94,7 @@ func (r *rig) connect() *nats.Conn {
 	return nc
 }
 
-// streamConfig is how a stream is set up now.
+// streamConfig returns the current configuration of a stream.
 func (r *rig) streamConfig(name string) jetstream.StreamConfig {
 	r.t.Helper()
 	ctx, cancel := r.patiently()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sizes are payloads of one phase of the soak.
+// sizes describes the payloads of one phase of the soak.
 type sizes struct {
 	name        string
 	least, most int // bytes
@@ -22,26 +22,27 @@ var phases = []sizes{
 }
 
 const (
-	// soakRounds is how many rounds of all phases there are at least: one to warm up, and two to compare.
+	// soakRounds is the minimum number of rounds of all phases: one to warm up, and two to compare.
 	soakRounds = 3
 
-	// soakTime is how long the rounds go on in the full form; MILLRACE_FAULTS_SOAK sets another time.
+	// soakTime is the duration of all rounds in the full form; MILLRACE_FAULTS_SOAK overrides it.
 	soakTime = 10 * time.Minute
 
-	// growth is what may be added to a worker's memory from one part of the soak to the next and still be no leak: the
-	// collector of the Go runtime leaves as much as half of it to chance.
+	// growth and growthBytes bound how much a worker's memory may grow from one part of the soak to the next without
+	// counting as a leak. With the Go runtime's garbage collector, as much as half of the memory is left to chance.
 	growth, growthBytes = 1.3, 48 << 20
 )
 
-// TestSoak has one worker work at full speed while payloads change their sizes. After each phase, when everything is
-// settled, what the worker holds is noted: it must not grow from the middle third of the phases to the last.
+// TestSoak runs one worker at full speed with payloads of changing sizes. After each phase, when everything is settled,
+// it records how much the worker holds. That amount must not grow from the middle third of the phases to the last
+// third.
 func TestSoak(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) { newRig(t, mode).soak() })
 	}
 }
 
-// holding is what a worker holds between two phases.
+// holding is the amount that a worker holds between two phases.
 type holding struct {
 	resident, goroutines, pinned, reserved, used float64
 }
@@ -66,7 +67,7 @@ func (r *rig) soak() {
 		}
 	}
 	r.retire()
-	all.redelivered = 0 // purges have taken the count along
+	all.redelivered = 0 // purges have made this count invalid
 	r.enter("soak, phases of changing sizes", n, all)
 	r.wantFlat(held)
 }
@@ -89,13 +90,13 @@ func (r *rig) soakTime() time.Duration {
 
 func (s sizes) size(rng *rand.Rand) int { return s.least + rng.IntN(s.most-s.least+1) }
 
-// payloads is how many of them there are in a phase: bounded in number and in bytes.
+// payloads returns the number of payloads in a phase, bounded in number and in bytes.
 func (s sizes) payloads() int {
 	number, bytes := times(20_000, 500), times(256<<20, 8<<20)
 	return max(min(number, bytes/(s.most+1)), 1)
 }
 
-// holding reads what a worker holds, from its metrics and from the system.
+// holding reads how much a worker holds, from its metrics and from the system.
 func (r *rig) holding(w *worker) holding {
 	r.t.Helper()
 	return holding{
@@ -107,7 +108,7 @@ func (r *rig) holding(w *worker) holding {
 	}
 }
 
-// resident is the worker's resident memory in bytes, from the system.
+// resident returns the worker's resident memory in bytes, from the system.
 func (r *rig) resident(w *worker) float64 {
 	r.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
@@ -139,7 +140,7 @@ func (r *rig) purge() {
 	}
 }
 
-// wantFlat compares the last third of what was held with the middle one.
+// wantFlat compares the last third of the recorded amounts with the middle third.
 func (r *rig) wantFlat(held []holding) {
 	r.t.Helper()
 	third := len(held) / 3

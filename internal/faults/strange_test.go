@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// maxPayload is the server's: headers and payload of one message together.
+	// maxPayload is the server's limit: headers and payload of one message together.
 	maxPayload = 1 << 20
 
-	// maxHeader is JetStream's: it stores no more of it.
+	// maxHeader is the maximum size of headers that JetStream stores.
 	maxHeader = 64<<10 - 1
 
-	// maxSubject is how long a subject may be for a client that asks for no answer: the operation's line has at most
+	// maxSubject is the maximum length of a subject for a client that requests no reply: the protocol line has at most
 	// 4096 bytes.
 	maxSubject = 4096 - len("PUB  1234567")
 )
 
-// header is a header of one entry that is n bytes long, 30 at least.
+// header returns a header with one entry and a length of n bytes, at least 30.
 func header(n int) string {
 	const empty = "NATS/1.0\r\nLong: \r\n\r\n"
 	return strings.Replace(empty, "\r\n\r\n", strings.Repeat("x", n-len(empty))+"\r\n\r\n", 1)
 }
 
-// strangeInputs are those at the limits, and those that look like something else than an input.
+// strangeInputs are inputs at the limits, and inputs that look like another kind of message.
 var strangeInputs = map[string]rawInput{
 	"payload of max_payload":      {subject: "ingest.a", payload: bytes.Repeat([]byte("p"), maxPayload)},
 	"payload and header together": {subject: "ingest.a", header: header(1000), payload: make([]byte, maxPayload-1000)},
@@ -49,7 +49,7 @@ var strangeInputs = map[string]rawInput{
 	"subject of no UTF-8":         {subject: "ingest.\xff\xfe", payload: []byte("p")},
 }
 
-// TestStrangeInput has each strange input between ordinary ones. Whatever the server stores is settled.
+// TestStrangeInput publishes each strange input between ordinary ones. All inputs that the server stores are settled.
 func TestStrangeInput(t *testing.T) {
 	t.Parallel()
 	for name, in := range strangeInputs {
@@ -75,9 +75,10 @@ func TestStrangeInput(t *testing.T) {
 	}
 }
 
-// TestInputsLikeTheServersWord has inputs without a payload whose header is as the server's own word of a pull: that one
-// has ended, or that the consumer was deleted. The client library would take them for that.
-func TestInputsLikeTheServersWord(t *testing.T) {
+// TestInputsThatLookLikeStatusMessages publishes inputs that have no payload and a header like that of the server's status
+// messages for a pull: that the pull has ended, or that the consumer was deleted. The client library would take them
+// for such messages.
+func TestInputsThatLookLikeStatusMessages(t *testing.T) {
 	words := []string{
 		"Status: 409\r\nDescription: Consumer Deleted", "Status: 100\r\nDescription: Idle Heartbeat", "Status: 503",
 		"Status: 408\r\nNats-Pending-Messages: 1000000", "Status: 423\r\nDescription: Nats-Wrong-Pin-Id", "Status: 400",
@@ -93,13 +94,13 @@ func TestInputsLikeTheServersWord(t *testing.T) {
 			}
 		}
 		r.feed(ordinary, r.inputs()).wait()
-		if a := r.close("inputs like the server's word", len(words)); a.payloads != ordinary+len(words) {
+		if a := r.close("inputs that look like status messages", len(words)); a.payloads != ordinary+len(words) {
 			r.t.Errorf("%d inputs are stored, want %d", a.payloads, ordinary+len(words))
 		}
 	})
 }
 
-// TestFuzzedInputs publishes inputs whose subjects, headers and payloads are random.
+// TestFuzzedInputs publishes inputs with random subjects, headers and payloads.
 func TestFuzzedInputs(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(20_000, 300)
@@ -109,8 +110,8 @@ func TestFuzzedInputs(t *testing.T) {
 		inputs := make([]rawInput, n)
 		for i := range inputs {
 			inputs[i] = fuzzedInput(r.rng)
-			// A subject with a wildcard for a token is none that NATS allows. The server stores it all the same, but
-			// delivers it to no consumer with a filter behind a subject transform.
+			// NATS doesn't permit a subject with a wildcard as a token. The server stores it anyway, but doesn't
+			// deliver it to a consumer with a filter behind a subject transform.
 			for r.mode() == "exclusive" && hasWildcard(inputs[i].subject) {
 				inputs[i] = fuzzedInput(r.rng)
 			}
@@ -123,7 +124,7 @@ func TestFuzzedInputs(t *testing.T) {
 	})
 }
 
-// fuzzedInput is random bytes wherever the protocol takes any.
+// fuzzedInput returns random bytes wherever the protocol permits any.
 func fuzzedInput(rng *rand.Rand) rawInput {
 	in := rawInput{subject: "ingest", payload: fuzzedBytes(rng, rng.IntN(300), 0, 256)}
 	for range 1 + rng.IntN(5) {
@@ -139,13 +140,13 @@ func fuzzedInput(rng *rand.Rand) rawInput {
 	return in
 }
 
-// hasWildcard says whether a token of a subject is a wildcard.
+// hasWildcard reports whether a token of a subject is a wildcard.
 func hasWildcard(subject string) bool {
 	tokens := strings.Split(subject, ".")
 	return slices.Contains(tokens, "*") || slices.Contains(tokens, ">")
 }
 
-// fuzzedBytes is n bytes from first to before end.
+// fuzzedBytes returns n bytes from first up to, but not including, end.
 func fuzzedBytes(rng *rand.Rand, n, first, end int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -154,7 +155,7 @@ func fuzzedBytes(rng *rand.Rand, n, first, end int) []byte {
 	return b
 }
 
-// TestEmptyPayloads is all batches can hold of nothing.
+// TestEmptyPayloads fills batches with empty payloads.
 func TestEmptyPayloads(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		n := times(100_000, 10_000)

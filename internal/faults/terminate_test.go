@@ -7,10 +7,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestWorkerTerminated stops workers under load as a supervisor does, one after the other. Each finishes what it has
-// received: nothing is given back, computed twice, or left to AckWait, which is minutes here. The server may have
-// counted deliveries that it was just about to send when the worker left; it delivers those again at once, to a worker
-// that gets them for the first time.
+// TestWorkerTerminated stops workers under load as a supervisor does, one after another. Each finishes the inputs that
+// it has received. It returns none, computes none twice, and leaves none to AckWait, which is minutes here. The server
+// may have counted deliveries that it was about to send when the worker left. It redelivers those at once, to a worker
+// that receives them for the first time.
 func TestWorkerTerminated(t *testing.T) {
 	eachMode(t, func(r *rig) {
 		stops := times(20, 3)
@@ -44,7 +44,7 @@ func TestWorkerTerminated(t *testing.T) {
 	})
 }
 
-// count counts the messages on a subject from now on. It sees results too that a stream drops as duplicates.
+// count counts the messages on a subject from now on, including results that a stream drops as duplicates.
 func (r *rig) count(subject string) *atomic.Int64 {
 	r.t.Helper()
 	n := &atomic.Int64{}

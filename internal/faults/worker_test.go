@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// drainTimeout is what workers are given to finish, and grace what a supervisor would give them.
+	// drainTimeout is the workers' own limit for finishing, and grace is the time that a supervisor would give them.
 	drainTimeout = 20 * time.Second
 	grace        = 30 * time.Second
 
-	// ackWait is short, so that what a fault has left is soon delivered again.
+	// ackWait is short, so that inputs that a fault has left are redelivered soon.
 	ackWait = 2 * time.Second
 )
 
@@ -26,7 +26,8 @@ type worker struct {
 	http *http.Client
 }
 
-// startWorker starts a worker on the servers, not yet among those that are meant to be alive.
+// startWorker starts a worker that connects to the servers. The worker isn't yet in the list of those that must be
+// alive.
 func (r *rig) startWorker() *worker { return r.startWorkerAt(r.url) }
 
 // startWorkerAt starts a worker that connects to url, which may be a proxy's.
@@ -41,7 +42,7 @@ func (r *rig) startWorkerAt(url string) *worker {
 	env = append(env, "MILLRACE_DEVICE=host", "MILLRACE_NATS_URL="+url, "MILLRACE_HTTP_ADDR=127.0.0.1:0",
 		"MILLRACE_LOG_FORMAT=json", "MILLRACE_PROVISION=true", "MILLRACE_ACK_WAIT="+ackWait.String(), "MILLRACE_MAX_DELIVER=1000",
 		"MILLRACE_DRAIN_TIMEOUT="+drainTimeout.String())
-	// Every second one has four connections, the others one, so that both kinds work side by side.
+	// Every second worker has four connections and the others have one, so that both kinds run together.
 	env = append(env, fmt.Sprintf("MILLRACE_NATS_CONNECTIONS=%d", 1+3*(r.starts%2)))
 	r.starts++
 	return &worker{
@@ -50,7 +51,7 @@ func (r *rig) startWorkerAt(url string) *worker {
 	}
 }
 
-// work starts n workers and waits until they take payloads. The first provisions.
+// work starts n workers and waits until they take payloads. The first worker creates the streams.
 func (r *rig) work(n int) {
 	r.t.Helper()
 	for range n {
@@ -58,14 +59,14 @@ func (r *rig) work(n int) {
 	}
 }
 
-// join takes a worker among those that are meant to be alive, once it takes payloads.
+// join adds a worker to the list of those that must be alive, once it takes payloads.
 func (r *rig) join(w *worker) {
 	r.t.Helper()
 	r.workers = append(r.workers, w)
 	r.until(w.name+" is ready", w.isReady)
 }
 
-// address is where the worker serves; it is empty until it does.
+// address returns the address on which the worker serves; empty until it does.
 func (w *worker) address() string {
 	rest, ok := w.said(`"serving metrics and health"`, `"address":"`)
 	if !ok {
@@ -90,14 +91,15 @@ func (w *worker) get(page string) (string, error) {
 		return "", err
 	}
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	_ = answer.Body.Close() // all of it that matters was read
+	_ = answer.Body.Close() // all of the relevant part was read
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", page, answer.Status)
 	}
 	return string(text), err
 }
 
-// metric is the sum of all series whose name and labels begin with this; an error where there is none.
+// metric returns the sum of all series with a name and labels that begin with this text. It returns an error if there
+// is none.
 func (w *worker) metric(series string) (float64, error) {
 	page, err := w.get("metrics")
 	if err != nil {
@@ -122,7 +124,7 @@ func (w *worker) metric(series string) (float64, error) {
 	return sum, lines.Err()
 }
 
-// mustMetric is a metric of a worker that must serve it.
+// mustMetric returns a metric of a worker that must serve it.
 func (r *rig) mustMetric(w *worker, series string) float64 {
 	r.t.Helper()
 	v, err := w.metric(series)
@@ -132,7 +134,7 @@ func (r *rig) mustMetric(w *worker, series string) float64 {
 	return v
 }
 
-// redelivered is how many deliveries the worker has got that were not the first of their input.
+// redelivered returns how many deliveries the worker has received that were not the first of their input.
 func (w *worker) redelivered() float64 {
 	n, err := w.metric("millrace_redeliveries_total")
 	if err != nil {
@@ -141,7 +143,7 @@ func (w *worker) redelivered() float64 {
 	return n
 }
 
-// retire ends all workers as a supervisor does.
+// retire stops all workers as a supervisor does.
 func (r *rig) retire() {
 	r.t.Helper()
 	for _, w := range r.workers {

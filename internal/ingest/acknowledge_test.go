@@ -20,7 +20,7 @@ func TestConfirmedAcknowledgements(t *testing.T) {
 	run := r.run(hostDevice(t), streams.Config{BatchPayloads: 300})
 	r.tally.awaitStored(t, n)
 	until(t, "every acknowledgement is confirmed", func() bool { return run.worker.Status().InHand == 0 })
-	// Nothing is on its way any more, so nothing has to be waited for.
+	// No acknowledgement is in transit any more, so the test needs no wait.
 	if info := r.consumerInfo(); info.NumAckPending != 0 || info.AckFloor.Stream != n {
 		t.Errorf("%d inputs unacknowledged, floor at %d; want all %d acknowledged", info.NumAckPending, info.AckFloor.Stream, n)
 	}
@@ -31,7 +31,7 @@ func TestConfirmedAcknowledgements(t *testing.T) {
 	r.wantSettled(n)
 }
 
-// An acknowledgement whose confirmation is lost was sent all the same; the worker says so and goes on.
+// TestLostConfirmations: an acknowledgement has been sent even if its confirmation is lost. The worker logs that and continues.
 func TestLostConfirmations(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -41,7 +41,7 @@ func TestLostConfirmations(t *testing.T) {
 	run := r.prepare(hostDevice(t), streams.Config{})
 	const n = 20
 	r.publish(n, document)
-	// A confirmation is an empty answer to a request; all others have something to say.
+	// A confirmation is an empty answer to a request. All other answers have a body.
 	proxy.Lose(func(subject string, body []byte) bool {
 		return bytes.HasPrefix([]byte(subject), []byte("_INBOX.")) && len(bytes.TrimSpace(body)) == 0
 	})
@@ -55,7 +55,7 @@ func TestLostConfirmations(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// What the worker stores when its result stream takes batches, and when it does not, is the same.
+// TestResultsInBatchesAndOneByOne: the worker stores the same results whether or not its result stream accepts batches.
 func TestResultsInBatchesAndOneByOne(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -83,27 +83,5 @@ func TestResultsInBatchesAndOneByOne(t *testing.T) {
 			r.wantAll(n, document)
 			r.wantSettled(n)
 		})
-	}
-}
-
-// An input that comes again although it was settled has lost its acknowledgement, and gets another.
-func TestWhatWasSettledIsAcknowledgedAgain(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.provision()
-	r.publish(1, document)
-	w := r.prepare(hostDevice(t), streams.Config{}).worker
-	input := r.input()
-	if !w.admit(t.Context(), &input) {
-		t.Fatal("a first delivery is not to be processed")
-	}
-	w.ledger.settle(&input) // its acknowledgement got lost
-	input.deliveries = 2
-	if w.admit(t.Context(), &input) {
-		t.Error("what was settled is to be processed again")
-	}
-	r.awaitFinished(1)
-	if n := r.tally.count(Duplicate); n != 1 {
-		t.Errorf("%d duplicates were told of, want 1", n)
 	}
 }

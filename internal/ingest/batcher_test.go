@@ -4,13 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// someBytes makes payloads of exactly those sizes, over and over.
+// someBytes makes payloads that cycle through exactly those sizes.
 func someBytes(sizes ...int) func(i int) []byte {
 	return func(i int) []byte {
 		b := make([]byte, sizes[i%len(sizes)])
@@ -27,9 +25,10 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	r.provision()
 	r.opts.Linger = 2 * patience
 	seen := &records{}
-	run := r.run(hostDevice(t), streams.Config{Observer: seen})
+	r.opts.Records = seen
+	run := r.run(hostDevice(t), streams.Config{})
 	r.publish(1, document)
-	r.tally.await(t, Published, 1) // fails after half the linger
+	r.tally.await(t, inflight.Published, 1) // fails after half the linger
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -39,15 +38,15 @@ func TestLonePayloadDoesNotWaitForTheLinger(t *testing.T) {
 	}
 }
 
-// TestBusyLaneFillsItsBatch holds one payload on the only lane, so that the next batch has a reason to wait for
-// more, and looks at what ends that.
+// TestBusyLaneFillsItsBatch holds one payload on the only lane, so that the next batch has a reason to wait for more. It checks
+// what ends the wait.
 func TestBusyLaneFillsItsBatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		sizes  []int // of the payloads after the first
-		rows   int   // of them in the second batch
-		bytes  int   // of those
+		sizes  []int // sizes of the payloads after the first
+		rows   int   // payloads in the second batch
+		bytes  int   // bytes in the second batch
 		linger time.Duration
 		want   streams.CloseReason
 	}{
@@ -65,7 +64,8 @@ func TestBusyLaneFillsItsBatch(t *testing.T) {
 			sizes := append([]int{10}, c.sizes...)
 			seen := &records{}
 			d, w := watchedDevice(t)
-			run := r.prepare(d, streams.Config{Lanes: 1, BatchBytes: 1000, BatchPayloads: 5, Observer: seen})
+			r.opts.Records = seen
+			run := r.prepare(d, streams.Config{Lanes: 1, BatchBytes: 1000, BatchPayloads: 5})
 			open := w.hold(t)
 			r.publish(1, someBytes(sizes...))
 			run.start()
@@ -73,7 +73,7 @@ func TestBusyLaneFillsItsBatch(t *testing.T) {
 			r.publishFrom(1, len(sizes), someBytes(sizes...))
 			w.await(t, c.rows, c.bytes)
 			open()
-			r.tally.await(t, Published, len(sizes))
+			r.tally.await(t, inflight.Published, len(sizes))
 			if err := run.drain(); err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,8 @@ func TestDrainClosesTheFillingBatch(t *testing.T) {
 	r.opts.Linger = 2 * patience
 	seen := &records{}
 	d, w := watchedDevice(t)
-	run := r.prepare(d, streams.Config{Lanes: 1, Observer: seen})
+	r.opts.Records = seen
+	run := r.prepare(d, streams.Config{Lanes: 1})
 	open := w.hold(t)
 	payload := someBytes(10, 20)
 	r.publish(1, payload)
@@ -120,53 +121,10 @@ func TestEmptyPayloads(t *testing.T) {
 	r.provision()
 	r.publish(200, someBytes(0))
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1, BatchPayloads: 64})
-	r.tally.await(t, Published, 200)
+	r.tally.await(t, inflight.Published, 200)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	r.wantAll(200, someBytes(0))
 	r.wantSettled(200)
-}
-
-// paperMsg is a message that was never sent.
-type paperMsg struct {
-	jetstream.Msg
-	data []byte
-}
-
-func (m *paperMsg) Data() []byte { return m.data }
-
-func TestBatcherDoesNotAllocate(t *testing.T) {
-	r := newRig(t)
-	const payloads = 4000
-	p := r.pipeline(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 2 * payloads})
-	in := newQueue(1)
-	f := newBatcher(p, in, time.Minute, pace.New(1), plenty())
-	g := &group{}
-	d := delivery{msg: &paperMsg{data: make([]byte, 100)}, received: time.Now()}
-	fill := func() float64 {
-		b, err := p.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Release()
-		defer g.clear()
-		f.add(b, g, d)
-		allocs := testing.AllocsPerRun(payloads, func() {
-			if !in.put(t.Context(), d) {
-				t.Fatal("there was no room")
-			}
-			if why, closed := f.place(b, g, <-in.ch, true); closed {
-				t.Fatalf("the batch closed by %v", why)
-			}
-		})
-		if b.Rows() != payloads+2 { // AllocsPerRun runs once more to warm up
-			t.Fatalf("%d payloads in the batch, want %d", b.Rows(), payloads+2)
-		}
-		return allocs
-	}
-	fill() // grows the group, once
-	if allocs := fill(); allocs != 0 {
-		t.Errorf("%v allocations for each payload, want none", allocs)
-	}
 }

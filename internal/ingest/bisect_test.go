@@ -8,6 +8,8 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
@@ -16,7 +18,7 @@ import (
 // unfit is the length of a payload that picky refuses.
 const unfit = 5000
 
-// unfitAt makes payloads of which those in at are longer than all others, and unfit.
+// unfitAt makes payloads. Those at the indices in at are unfit, which is longer than all others.
 func unfitAt(at ...int) func(i int) []byte {
 	return func(i int) []byte {
 		if slices.Contains(at, i) {
@@ -26,11 +28,11 @@ func unfitAt(at ...int) func(i int) []byte {
 	}
 }
 
-// picky is an operator that asks for what no device has where a batch's longest payload is unfit, so that the batch is
-// refused and the device is well.
+// picky is an operator that requests more than any device has if a batch's longest payload is unfit. The device then refuses the
+// batch and stays usable.
 type picky struct {
 	device.HostKernel
-	scratch bool // it asks for too much scratch, and the device is out of memory; otherwise for more results than a batch has
+	scratch bool // it requests too much scratch, so the device is out of memory; otherwise more results than a batch holds
 }
 
 func pickyKernels() []device.HostKernel {
@@ -59,7 +61,7 @@ func (p pickyBound) Needs(s device.Shape) device.Needs {
 	return n
 }
 
-// pickySim opens a simulated device with that operator on which some things fail.
+// pickySim opens a simulated device with the operator picky and the given faults.
 func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: pickyKernels(), Faults: faults})
@@ -74,30 +76,30 @@ func pickySim(t *testing.T, faults ...sim.Fault) device.Device {
 	return d
 }
 
-// wantUnfitApart checks that every payload has its result, but for those unfit, which have a dead letter each.
+// wantUnfitApart checks that every unfit payload has a dead letter and every other payload a result.
 func (r *rig) wantUnfitApart(n int, payload func(i int) []byte, unfit ...int) {
 	r.t.Helper()
 	r.awaitFinished(n)
-	results := r.stored("results.>")
+	found := r.stored("results.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		if slices.Contains(unfit, i) {
 			m := r.deadLetter(deadStream, seq)
-			wantHeaders(r.t, m.Headers(), map[string]string{HeaderReason: string(OperatorError)})
+			wantHeaders(r.t, m.Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
 			if !bytes.Equal(m.Data(), payload(i)) {
 				r.t.Errorf("the dead letter of input %d is not its payload", seq)
 			}
 			continue
 		}
-		if len(results[seq]) != 1 {
-			r.t.Fatalf("input %d has %d results, want 1", seq, len(results[seq]))
+		if len(found[seq]) != 1 {
+			r.t.Fatalf("input %d has %d results, want 1", seq, len(found[seq]))
 		}
-		if err := r.opts.Format.Check(r.opts.Operators, payload(i), results[seq][0].Data()); err != nil {
+		if err := r.opts.Format.Check(r.opts.Operators, payload(i), found[seq][0].Data()); err != nil {
 			r.t.Errorf("result of input %d: %v", seq, err)
 		}
 	}
-	if len(results) != n-len(unfit) {
-		r.t.Errorf("results of %d inputs, want %d", len(results), n-len(unfit))
+	if len(found) != n-len(unfit) {
+		r.t.Errorf("results of %d inputs, want %d", len(found), n-len(unfit))
 	}
 }
 
@@ -117,13 +119,13 @@ func TestPayloadThatAnOperatorCannotTakeIsFoundAlone(t *testing.T) {
 			r.publish(n, payload)
 			run := r.prepare(open(t), streams.Config{})
 			run.start()
-			r.tally.await(t, DeadLettered, len(at))
-			r.tally.await(t, Published, n-len(at))
+			r.tally.await(t, inflight.DeadLettered, len(at))
+			r.tally.await(t, inflight.Published, n-len(at))
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
 			r.wantUnfitApart(n, payload, at...)
-			r.wantSettled(n) // nothing was delivered twice
+			r.wantSettled(n) // no input was delivered twice
 			if s := run.worker.Status(); s.InHand != 0 {
 				t.Errorf("%d batches in hand after the end", s.InHand)
 			}
@@ -131,7 +133,8 @@ func TestPayloadThatAnOperatorCannotTakeIsFoundAlone(t *testing.T) {
 	}
 }
 
-// TestWantOfMemoryIsNoPayloadsFault has scratch refused now and then, while a payload to blame is looked for too.
+// TestWantOfMemoryIsNoPayloadsFault makes the device refuse scratch now and then while the worker searches for a payload to
+// blame.
 func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -141,19 +144,18 @@ func TestWantOfMemoryIsNoPayloadsFault(t *testing.T) {
 	payload := unfitAt(bad)
 	r.publish(n, payload)
 	run := r.run(pickySim(t, sim.Fault{Kind: sim.OutOfMemory, Probability: 0.4}), streams.Config{Lanes: 1, BatchPayloads: 30})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantUnfitApart(n, payload, bad)
-	if r.tally.count(Nacked) == 0 {
+	if r.tally.count(inflight.Nacked) == 0 {
 		t.Error("no batch was refused for want of memory: nothing was shown")
 	}
 }
 
-// TestDrainEndsTheSearch runs out of time for draining while halves of a failed batch wait for their results to be
-// stored.
+// TestDrainEndsTheSearch lets the drain time out while halves of a failed batch wait for their results to be stored.
 func TestDrainEndsTheSearch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -171,13 +173,13 @@ func TestDrainEndsTheSearch(t *testing.T) {
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if r.tally.stored() != 0 || r.tally.count(Nacked) == 0 {
-		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(Nacked))
+	if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
+		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
 	r.createStream(config)
 	second := r.run(pickySim(t), streams.Config{})
 	r.tally.awaitStored(t, n-1)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := second.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}

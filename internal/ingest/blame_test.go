@@ -15,18 +15,21 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// ailing is a device on which batches begin to fail.
+// ailing is a device on which batches fail from some point on.
 type ailing struct {
 	device.Device
-	fails error // what a batch is refused with; one that wraps ErrLost is the end of the device
-	from  int   // the first batch that fails, from 1
-	times int   // how many fail; 0: all
+	fails error // the error of a refused batch; if it wraps ErrLost, the device is lost
+	from  int   // number of the first batch that fails, from 1
+	times int   // number of batches that fail; 0: all
 	lies  *atomic.Bool
-	with  []byte // only batches with this in a payload count; nil: all
+	with  []byte // only batches with a payload that contains this count; nil: all
 
 	mu      sync.Mutex
 	batches int
@@ -51,7 +54,7 @@ func (d *ailing) concerns(commands []device.Command) bool {
 	return d.with == nil
 }
 
-// next counts a batch, and returns what it fails with.
+// next counts a batch and returns its error.
 func (d *ailing) next() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +90,7 @@ func (d *ailing) Check(ctx context.Context) error {
 	return d.Device.Check(ctx)
 }
 
-// liar is an operator whose results are wrong once lies is set.
+// liar is an operator with wrong results once lies is set.
 type liar struct {
 	device.HostKernel
 	lies *atomic.Bool
@@ -111,7 +114,7 @@ func (l liarBound) Run(rows []byte, offsets []uint32, scratch, result []byte, pa
 	return err
 }
 
-// eachDevice runs a test on a CPU and on a simulated device, with both ways of delivery.
+// eachDevice runs a test on a CPU and on a simulated device, in both delivery modes.
 func eachDevice(t *testing.T, test func(t *testing.T, r *rig, open func(kernels []device.HostKernel) device.Device)) {
 	t.Helper()
 	for _, kind := range []string{"host", "sim"} {
@@ -119,7 +122,7 @@ func eachDevice(t *testing.T, test func(t *testing.T, r *rig, open func(kernels 
 			t.Run(fmt.Sprintf("%s/exclusive=%t", kind, exclusive), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				r.opts.AckWait = 3 * time.Second // what the server was about to send to a worker that ended comes after it
+				r.opts.AckWait = 3 * time.Second // messages that the server was sending to a worker that ended are redelivered after it
 				if exclusive {
 					r.opts.Exclusive, r.opts.Partitions = true, 2
 				}
@@ -137,7 +140,7 @@ func openKind(t *testing.T, kind string, kernels []device.HostKernel) device.Dev
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = d.Close() }) // with what a pipeline on an ailing device could not close
+		t.Cleanup(func() { _ = d.Close() }) // and with resources that a pipeline on an ailing device could not close
 		return d
 	}
 	d, err := sim.Open(sim.Options{Kernels: kernels})
@@ -148,7 +151,7 @@ func openKind(t *testing.T, kind string, kernels []device.HostKernel) device.Dev
 	return d
 }
 
-// TestAnAilingDeviceBlamesNoPayload has a device fail in the middle of good payloads, in every way that was seen or thought of.
+// TestAnAilingDeviceBlamesNoPayload makes a device fail among good payloads, in every way that was observed or is conceivable.
 func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 	t.Parallel()
 	invalid := device.Errorf("launch", "ailing", device.ErrInvalid, "injected")
@@ -156,8 +159,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 		name  string
 		fails error
 		times int
-		lies  bool // it computes wrongly from the first failure on
-		lost  bool // the worker ends for it
+		lies  bool // it computes wrong results from the first failure on
+		lost  bool // the failure ends the worker
 	}{
 		{"invalid argument, once", invalid, 1, false, false},
 		{"invalid argument, for ever", invalid, 0, false, true},
@@ -191,8 +194,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 				if err := first.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
-				if results := r.stored("results.>"); c.lies { // what it computed before it was found out is in the stream
-					r.wantOnce(n, results)
+				if found := r.stored("results.>"); c.lies { // the stream has the results that it computed before it was detected
+					r.wantOnce(n, found)
 				} else {
 					r.wantAll(n, document)
 				}
@@ -204,8 +207,8 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 	}
 }
 
-// awaitAllStored returns once n inputs were acknowledged for their result, however long that takes while some are: a worker
-// that follows a lost one takes suspects one by one.
+// awaitAllStored returns once n inputs were acknowledged for their result. It waits as long as there is progress, because a
+// worker that follows a lost one tries quarantined payloads one by one.
 func (r *rig) awaitAllStored(t *testing.T, n int) {
 	t.Helper()
 	for r.tally.stored() < n {
@@ -218,18 +221,18 @@ func (r *rig) awaitAllStored(t *testing.T, n int) {
 }
 
 // wantOnce checks that each of n inputs has one result.
-func (r *rig) wantOnce(n int, results map[uint64][]jetstream.Msg) {
+func (r *rig) wantOnce(n int, found map[uint64][]jetstream.Msg) {
 	r.t.Helper()
 	for i := range n {
-		if of := results[uint64(i+1)]; len(of) != 1 {
+		if of := found[uint64(i+1)]; len(of) != 1 {
 			r.t.Errorf("input %d has %d results, want 1", i+1, len(of))
 		}
 	}
 }
 
-// TestALossByNoKernelCountsAgainstNobody has a device lost, by no kernel, whenever a certain payload is on it, also alone, and
-// more often than payloads are tried. It may be chance, so the payload is kept for a device that is well.
-func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
+// TestALossThatNoKernelCausedBlamesNoPayload loses a device, but not by a kernel, whenever a certain payload is on it, even alone.
+// That happens more often than payloads are tried. It may be chance, so the payload is kept for a working device.
+func TestALossThatNoKernelCausedBlamesNoPayload(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
 		r.opts.MaxDeliver = 4
@@ -255,10 +258,10 @@ func TestALossByNoKernelCountsAgainstNobody(t *testing.T) {
 	})
 }
 
-// TestPoisonOneByOne has batches of one payload, so that none has another to be compared with.
+// TestPoisonOneByOne uses batches of one payload, so that no batch has another payload to compare with.
 func TestPoisonOneByOne(t *testing.T) {
 	t.Parallel()
-	const few, many = 3, 4 * inARow
+	const few, many = 3, 4 * quarantine.MaxInRow
 	t.Run("few", func(t *testing.T) {
 		t.Parallel()
 		eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
@@ -266,7 +269,7 @@ func TestPoisonOneByOne(t *testing.T) {
 			payload := unfitAt(0, 1, 2)
 			r.publish(few, payload)
 			run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 1})
-			r.tally.await(t, DeadLettered, few)
+			r.tally.await(t, inflight.DeadLettered, few)
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
@@ -288,7 +291,7 @@ func TestPoisonOneByOne(t *testing.T) {
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("Run = %v, want a lost device", err)
 			}
-			if dead := r.tally.count(DeadLettered); dead > 0 {
+			if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
 				t.Errorf("%d payloads were given up", dead)
 			}
 			if held := run.worker.Status().HeldBack; held == 0 {
@@ -298,11 +301,11 @@ func TestPoisonOneByOne(t *testing.T) {
 	})
 }
 
-// TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails, apart, next to each other, and in
+// TestPoisonAmongGoodPayloadsIsFoundWithoutARestart has payloads on which an operator fails: apart, next to each other, and in
 // longer rows than a broken device is allowed.
 func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	t.Parallel()
-	row := make([]int, 3*inARow)
+	row := make([]int, 3*quarantine.MaxInRow)
 	for i := range row {
 		row[i] = 400 + i
 	}
@@ -314,7 +317,7 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 				payload := unfitAt(bad...)
 				r.publish(n, payload)
 				run := r.run(open(pickyKernels()), streams.Config{BatchPayloads: 200})
-				r.tally.await(t, DeadLettered, len(bad))
+				r.tally.await(t, inflight.DeadLettered, len(bad))
 				r.tally.awaitStored(t, n-len(bad))
 				if err := run.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
@@ -325,22 +328,22 @@ func TestPoisonAmongGoodPayloadsIsFoundWithoutARestart(t *testing.T) {
 	}
 }
 
-// wantOnlyDead checks that those in bad have a dead letter each for an operator's failure, and all others their result.
+// wantOnlyDead checks that each payload in bad has a dead letter for an operator failure, and every other payload a result.
 func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
 	r.t.Helper()
-	results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
+	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
 	for _, i := range bad {
-		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(HeaderReason) != string(OperatorError) {
+		if of := dead[uint64(i+1)]; len(of) != 1 || of[0].Headers().Get(results.HeaderReason) != string(results.OperatorError) {
 			r.t.Errorf("payload %d: %d dead letters, want one for an operator's failure", i, len(of))
 		}
-		if len(results[uint64(i+1)]) > 0 {
+		if len(found[uint64(i+1)]) > 0 {
 			r.t.Errorf("payload %d has a result", i)
 		}
 	}
-	if len(dead) != len(bad) || len(results) != n-len(bad) {
-		r.t.Errorf("%d dead letters and %d results, want %d and %d", len(dead), len(results), len(bad), n-len(bad))
+	if len(dead) != len(bad) || len(found) != n-len(bad) {
+		r.t.Errorf("%d dead letters and %d results, want %d and %d", len(dead), len(found), len(bad), n-len(bad))
 	}
-	for seq, of := range results {
+	for seq, of := range found {
 		if len(of) != 1 {
 			r.t.Errorf("input %d has %d results", seq, len(of))
 		}
@@ -350,14 +353,14 @@ func (r *rig) wantOnlyDead(n int, payload func(int) []byte, bad []int) {
 	}
 }
 
-// TestALonePoisonousPayloadIsGivenUp has nothing else in the stream: the probe is what it is compared with.
+// TestALonePoisonousPayloadIsGivenUp has a single payload in the stream, which can be compared only with the probe.
 func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
 		payload := unfitAt(0)
 		run := r.run(open(pickyKernels()), streams.Config{})
 		r.publish(1, payload)
-		r.tally.await(t, DeadLettered, 1)
+		r.tally.await(t, inflight.DeadLettered, 1)
 		r.publishFrom(1, 50, payload)
 		r.tally.awaitStored(t, 49)
 		if err := run.drain(); err != nil {
@@ -367,8 +370,8 @@ func TestALonePoisonousPayloadIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestAStreamOfPoisonStopsWorkersAndLosesNothing has an operator fail on every payload, though it computes those of known
-// content. Ten workers end for it, and give nothing up. The next can take all of it.
+// TestAStreamOfPoisonStopsWorkersAndLosesNothing makes an operator fail on every payload, although it computes payloads of known
+// content. Ten workers end because of it and dead-letter nothing. The next worker can process all payloads.
 func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
@@ -384,7 +387,7 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 			if err := run.wait(); !errors.Is(err, device.ErrLost) {
 				t.Fatalf("life %d: Run = %v, want a lost device", life, err)
 			}
-			if dead := r.tally.count(DeadLettered); dead > 0 {
+			if dead := r.tally.count(inflight.DeadLettered); dead > 0 {
 				t.Fatalf("life %d: %d payloads were given up", life, dead)
 			}
 		}
@@ -397,7 +400,8 @@ func TestAStreamOfPoisonStopsWorkersAndLosesNothing(t *testing.T) {
 	})
 }
 
-// TestDeadLettersAreNoProgress: a worker that only gives up does not look alive; what is refused on receipt is never in hand.
+// TestDeadLettersAreNoProgress: a worker that only publishes dead letters does not look alive. Payloads that are refused on
+// receipt are never in flight.
 func TestDeadLettersAreNoProgress(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
@@ -410,7 +414,7 @@ func TestDeadLettersAreNoProgress(t *testing.T) {
 		before := run.worker.Status().Progress
 		for i := 1; i <= 2; i++ {
 			r.publishFrom(i, i+1, payload)
-			r.tally.await(t, DeadLettered, i)
+			r.tally.await(t, inflight.DeadLettered, i)
 			until(t, "nothing is in hand", func() bool { return run.worker.Status().InHand == 0 })
 		}
 		if after := run.worker.Status().Progress; !after.Equal(before) {

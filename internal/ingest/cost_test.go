@@ -14,20 +14,21 @@ import (
 	"millrace/internal/streams"
 )
 
-// mostCounted is how many times as much may be counted as is taken.
+// mostCounted is the maximum ratio of counted memory to used memory.
 const mostCounted = 3
 
-// liveHeap is what is in use on the heap, without garbage.
+// liveHeap returns the bytes in use on the heap, without garbage.
 func liveHeap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers and pools let go of
+	runtime.GC() // free what finalizers and pools release
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// TestCostsCoverTheHeap has results refused, so that a worker ends up with all inputs in hand, and compares the growth of the heap with what
-// the worker counts. It is not parallel: other tests would allocate beside it. For the same reason the server is a process of its own.
+// TestCostsCoverTheHeap makes the server refuse results, so that a worker ends up with all inputs in flight, and compares the
+// growth of the heap with the memory that the worker counts. It is not parallel, because other tests would allocate at the same
+// time. For the same reason the server runs in a separate process.
 func TestCostsCoverTheHeap(t *testing.T) {
 	for _, c := range []struct {
 		name, operators string
@@ -35,7 +36,7 @@ func TestCostsCoverTheHeap(t *testing.T) {
 		header          nats.Header
 		exclusive       bool
 	}{
-		// First, since it takes the least: what a case leaves on the heap is let go of during the next.
+		// This case is first because it takes the least: a case's remaining heap is freed during the next case.
 		{name: "one byte, exclusive", operators: "crc32c", n: 20000, bytes: 1, exclusive: true},
 		{name: "one byte", operators: "crc32c", n: 20000, bytes: 1},
 		{name: "long results", operators: "minhash?hashes=1024", n: 4000, bytes: 1},
@@ -63,7 +64,7 @@ func manyHeaders(n int) nats.Header {
 	return h
 }
 
-// holdAll has a worker hold n inputs, and returns by how much the heap has grown, and how much is counted for them.
+// holdAll makes a worker hold n inputs. It returns the growth of the heap and the memory counted for the inputs.
 func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, exclusive bool) (grown, counted int64) {
 	r := newRig(t)
 	r.useServerAlone()
@@ -98,11 +99,11 @@ func holdAll(t *testing.T, operators string, n, bytes int, header nats.Header, e
 	run := r.prepare(hostDevice(t), streams.Config{BatchBytes: 4 << 20, BatchPayloads: 8192, Lanes: 4})
 	before := liveHeap()
 	run.start()
-	least := int64(n-1) * (int64(bytes) + run.worker.costs.perPayload())
+	least := int64(n-1) * (int64(bytes) + run.worker.pool.PerPayload())
 	until(t, "all inputs are in hand", func() bool { return run.worker.Memory().Used >= least })
 	began := time.Now()
 	for i := 0; i < 20 || mostCounted*grown < counted && time.Since(began) < patience; i++ {
-		grown = max(grown, liveHeap()-before) // computing and publishing go on, and take more at some moments than at others
+		grown = max(grown, liveHeap()-before) // computing and publishing continue, so the heap varies
 		counted = run.worker.Memory().Used
 	}
 	if _, err := r.js.UpdateStream(r.ctx(), open); err != nil {

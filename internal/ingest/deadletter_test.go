@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,14 +10,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// deadStream is where dead letters are stored unless a test says otherwise.
+// deadStream stores dead letters unless a test sets another stream.
 const deadStream = "RESULTS_DEADLETTER"
 
-// deadLetter is the only dead letter there is for an input.
+// deadLetter returns the dead letter of an input, which must be the only one.
 func (r *rig) deadLetter(stream string, sequence uint64) jetstream.Msg {
 	r.t.Helper()
 	all := r.storedIn(stream, "deadletter.>")[sequence]
@@ -44,8 +45,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	payload := someBytes(1000, 1001, 999)
 	r.publish(3, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, DeadLettered, 1)
-	r.tally.await(t, Published, 2)
+	r.tally.await(t, inflight.DeadLettered, 1)
+	r.tally.await(t, inflight.Published, 2)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +55,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 		t.Errorf("the dead letter has %d bytes that are not the payload's 1001", len(m.Data()))
 	}
 	wantHeaders(t, m.Headers(), map[string]string{
-		HeaderReason: "too_large", HeaderDeliveries: "1", HeaderStream: "INGEST", HeaderSequence: "2",
-		HeaderSubject: "ingest.web.1", HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
+		results.HeaderReason: "too_large", results.HeaderDeliveries: "1", results.HeaderStream: "INGEST", results.HeaderSequence: "2",
+		results.HeaderSubject: "ingest.web.1", results.HeaderError: "payload of 1001 bytes, and a batch takes 1000: raise MILLRACE_BATCH_BYTES",
 		"Trace": "1", "Nats-Msg-Id": fmt.Sprintf("INGEST:2:%d:too_large", r.storedAt(2).UnixNano()),
 	})
 	if m.Subject() != "deadletter.web.1" {
@@ -64,8 +65,8 @@ func TestPayloadLargerThanABatchIsDeadLettered(t *testing.T) {
 	r.wantSettled(3)
 }
 
-// TestPayloadIsKeptBeforeTheServerStopsDelivering has a consumer with a limit of its own: the last delivery is not spent on
-// trying.
+// TestPayloadIsKeptBeforeTheServerStopsDelivering has a consumer with its own delivery limit. The worker doesn't use the last
+// delivery for a try.
 func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -73,21 +74,21 @@ func TestPayloadIsKeptBeforeTheServerStopsDelivering(t *testing.T) {
 	r.limitConsumer(2)
 	r.publish(1, someBytes(100))
 	run := r.run(simDevice(t, noScratch...), streams.Config{})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	wantHeaders(t, r.deadLetter(deadStream, 1).Headers(), map[string]string{
-		HeaderReason: "max_deliver", HeaderDeliveries: "2", "Trace": "0",
-		HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
+		results.HeaderReason: "max_deliver", results.HeaderDeliveries: "2", "Trace": "0",
+		results.HeaderError: "delivery 2, and the consumer's own MaxDeliver allows no more",
 	})
 	r.awaitFinished(1)
-	if r.tally.count(Nacked) != 1 || len(r.stored("results.>")) != 0 {
-		t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(Nacked), len(r.stored("results.>")))
+	if r.tally.count(inflight.Nacked) != 1 || len(r.stored("results.>")) != 0 {
+		t.Errorf("%d given back and %d results, want 1 and none", r.tally.count(inflight.Nacked), len(r.stored("results.>")))
 	}
 }
 
-// TestCountOfDeliveriesAloneGivesNothingUp has good payloads come more often than MILLRACE_MAX_DELIVER, for whatever reason.
+// TestCountOfDeliveriesAloneGivesNothingUp delivers good payloads more often than MILLRACE_MAX_DELIVER.
 func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -99,7 +100,7 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 4 { // deliveries of each
+	for range 4 { // number of deliveries of each
 		for range n {
 			m, err := c.Next(jetstream.FetchMaxWait(patience))
 			if err == nil {
@@ -117,13 +118,13 @@ func TestCountOfDeliveriesAloneGivesNothingUp(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, document)
-	if dead := r.tally.count(DeadLettered); dead != 0 {
+	if dead := r.tally.count(inflight.DeadLettered); dead != 0 {
 		t.Errorf("%d good payloads were given up", dead)
 	}
 }
 
-// TestPayloadThatNoDeviceHasMemoryForIsDeadLettered has a payload come too often that takes more memory alone than there is,
-// on a device that is well.
+// TestPayloadThatNoDeviceHasMemoryForIsDeadLettered delivers a payload too often that needs more memory alone than a working
+// device has.
 func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -135,18 +136,18 @@ func TestPayloadThatNoDeviceHasMemoryForIsDeadLettered(t *testing.T) {
 	kernels := operator.HostKernels()
 	kernels[0] = picky{kernels[0], true}
 	run := r.run(openHost(t, kernels), streams.Config{BatchPayloads: 10})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	wantHeaders(t, r.deadLetter(deadStream, greedy+1).Headers(), map[string]string{HeaderReason: "max_deliver", HeaderDeliveries: "3"})
+	wantHeaders(t, r.deadLetter(deadStream, greedy+1).Headers(), map[string]string{results.HeaderReason: "max_deliver", results.HeaderDeliveries: "3"})
 	if got := len(r.stored("results.>")); got != n-1 {
 		t.Errorf("%d results, want %d", got, n-1)
 	}
 }
 
-// TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that is larger than its stream takes.
+// TestResultThatCannotBeStoredIsDeadLettered has one result in a batch that exceeds its stream's limit.
 func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -157,15 +158,15 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	r.publishMsg(heavy, []byte("second"))
 	r.publishMsg(nil, []byte("third"))
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, 2)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.Published, 2)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	m := r.deadLetter(deadStream, 2)
-	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
-	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(HeaderError), "its result cannot be stored") {
-		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(HeaderError))
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", "Heavy": heavy.Get("Heavy")})
+	if string(m.Data()) != "second" || !strings.Contains(m.Headers().Get(results.HeaderError), "its result cannot be stored") {
+		t.Errorf("dead letter %q: %q", m.Data(), m.Headers().Get(results.HeaderError))
 	}
 	if got := r.stored("results.>"); len(got[1]) != 1 || len(got[2]) != 0 || len(got[3]) != 1 {
 		t.Errorf("%d, %d, %d results of the three inputs, want 1, 0, 1", len(got[1]), len(got[2]), len(got[3]))
@@ -173,20 +174,20 @@ func TestResultThatCannotBeStoredIsDeadLettered(t *testing.T) {
 	r.wantSettled(3)
 }
 
-// TestDeadLetterSavesThePayloadBeforeTheHeaders has an input whose headers leave no room for ours in the 64 KiB
-// that JetStream takes.
+// TestDeadLetterSavesThePayloadBeforeTheHeaders has an input with headers that leave no space for ours in the 64 KiB that
+// JetStream accepts.
 func TestDeadLetterSavesThePayloadBeforeTheHeaders(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
 	r.publishMsg(nats.Header{"Heavy": {strings.Repeat("h", 65450)}}, []byte("payload"))
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	m := r.deadLetter(deadStream, 1)
-	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: "too_large", HeaderSequence: "1", "Heavy": ""})
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: "too_large", results.HeaderSequence: "1", "Heavy": ""})
 	if string(m.Data()) != "payload" {
 		t.Errorf("the dead letter is %q", m.Data())
 	}
@@ -203,13 +204,13 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	payload := someBytes(1001, 5)
 	r.publish(2, payload)
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, Published, 1) // others are not held up
-	r.tally.await(t, Nacked, 1)
+	r.tally.await(t, inflight.Published, 1) // other inputs are not delayed
+	r.tally.await(t, inflight.Nacked, 1)
 	if info := r.consumerInfo(); info.NumAckPending == 0 || info.AckFloor.Stream != 0 {
 		t.Errorf("the payload without a dead letter is settled: %d unacknowledged, floor %d", info.NumAckPending, info.AckFloor.Stream)
 	}
 	r.createStream(config)
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -219,15 +220,7 @@ func TestWithoutAStreamForDeadLettersThePayloadComesBack(t *testing.T) {
 	r.awaitFinished(2)
 }
 
-func TestHeaderTextIsOneBoundedLine(t *testing.T) {
-	t.Parallel()
-	got := headerText(errors.New("one\r\ntwo" + strings.Repeat("x", 1000)))
-	if len(got) != 512 || !strings.HasPrefix(got, "one  twoxxx") {
-		t.Errorf("%d bytes, %q", len(got), got[:20])
-	}
-}
-
-// publishMsg stores one input with those headers.
+// publishMsg publishes one input with those headers.
 func (r *rig) publishMsg(h nats.Header, data []byte) {
 	r.t.Helper()
 	if _, err := r.js.PublishMsg(r.ctx(), &nats.Msg{Subject: "ingest.web.0", Header: h, Data: data}); err != nil {
@@ -235,7 +228,7 @@ func (r *rig) publishMsg(h nats.Header, data []byte) {
 	}
 }
 
-// limitConsumer has the server stop delivering a message after so many times.
+// limitConsumer sets the consumer's delivery limit.
 func (r *rig) limitConsumer(deliveries int) {
 	r.t.Helper()
 	c := r.consumerInfo().Config
@@ -245,7 +238,7 @@ func (r *rig) limitConsumer(deliveries int) {
 	}
 }
 
-// simDevice opens a simulated device on which nothing takes time and some things fail.
+// simDevice opens a simulated device without delays and with the given faults.
 func simDevice(t *testing.T, faults ...sim.Fault) *sim.Device {
 	t.Helper()
 	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels(), Faults: faults})
@@ -253,7 +246,7 @@ func simDevice(t *testing.T, faults ...sim.Fault) *sim.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed clean
+		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed without an error
 			t.Errorf("closing the device: %v", err)
 		}
 	})

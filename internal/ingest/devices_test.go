@@ -2,16 +2,18 @@ package ingest
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/device"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// withDevices makes a worker over one pipeline for each device.
+// withDevices returns a worker with one pipeline per device.
 func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running {
 	r.t.Helper()
 	run := r.prepare(devices[0], cfg)
@@ -27,7 +29,8 @@ func (r *rig) withDevices(cfg streams.Config, devices ...device.Device) *running
 	return run
 }
 
-// A device that does not move keeps what its own buffers hold and not a payload more: the other one does the rest.
+// TestWorkGoesToTheDeviceThatIsFree: a device that makes no progress keeps only the payloads in its own buffers. The other device
+// processes the rest.
 func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -49,15 +52,16 @@ func TestWorkGoesToTheDeviceThatIsFree(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// Two devices share the work of one consumer, and every payload comes back once.
+// TestTwoDevicesShareTheWork: two devices share the work of one consumer, and every payload has one result.
 func TestTwoDevicesShareTheWork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
 	const n = 2000
-	first, second := &records{}, &records{}
-	run := r.prepare(openHost(t, operator.HostKernels()), streams.Config{BatchPayloads: 5, Observer: first})
-	other := r.pipeline(hostDevice(t), streams.Config{BatchPayloads: 5, Observer: second})
+	seen := &records{}
+	r.opts.Records = seen
+	run := r.prepare(openHost(t, operator.HostKernels()), streams.Config{BatchPayloads: 5})
+	other := r.pipeline(named{hostDevice(t), "other"}, streams.Config{BatchPayloads: 5})
 	w, err := NewWorker(r.ctx(), run.nc, append(run.worker.pipes, other), r.opts)
 	if err != nil {
 		t.Fatal(err)
@@ -71,21 +75,32 @@ func TestTwoDevicesShareTheWork(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, document)
-	if a, b := payloadsOf(first), payloadsOf(second); a == 0 || b == 0 || a+b < n {
+	if a, b := payloadsOf(seen.of("host")), payloadsOf(seen.of("other")); a == 0 || b == 0 || a+b < n {
 		t.Errorf("one device computed %d payloads and the other %d, of %d", a, b, n)
 	}
 }
 
-func payloadsOf(l *records) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, r := range l.list {
+// named is a device with its own ID.
+type named struct {
+	device.Device
+	id string
+}
+
+func (d named) Info() device.Info {
+	info := d.Device.Info()
+	info.ID = d.id
+	return info
+}
+
+func payloadsOf(list []inflight.Record) (n int) {
+	for _, r := range list {
 		n += r.Payloads
 	}
 	return n
 }
 
-// A payload that lost a device may only have been unlucky with it, so it is tried on another one with each level.
+// TestASuspectTakesAnotherDeviceWithEachLevel: a payload that was on a lost device may not be the cause, so each level tries it
+// on another device.
 func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -110,9 +125,10 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 	nak(t, once)
 	nak(t, twice)
 
-	seen := []*records{{}, {}}
-	run := r.prepare(hostDevice(t), streams.Config{Observer: seen[0]})
-	pipes := append(slices.Clone(run.worker.pipes), r.pipeline(hostDevice(t), streams.Config{Observer: seen[1]}))
+	seen := &records{}
+	r.opts.Records = seen
+	run := r.prepare(named{hostDevice(t), "0"}, streams.Config{})
+	pipes := append(slices.Clone(run.worker.pipes), r.pipeline(named{hostDevice(t), "1"}, streams.Config{}))
 	if run.worker, err = NewWorker(r.ctx(), run.nc, pipes, r.opts); err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +138,8 @@ func TestASuspectTakesAnotherDeviceWithEachLevel(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(2, payload)
-	for device, want := range []int{20, 10} { // the payload of level 2, and that of level 1
-		if b := seen[device].batch(t, 1); b.Bytes != want || b.Payloads != 1 {
+	for device, want := range []int{20, 10} { // the payload of level 2, and the one of level 1
+		if b := batchOf(t, seen.of(strconv.Itoa(device)), 1); b.Bytes != want || b.Payloads != 1 {
 			t.Errorf("device %d computed %d payloads of %d bytes, want the one of %d", device, b.Payloads, b.Bytes, want)
 		}
 	}

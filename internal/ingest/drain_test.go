@@ -10,11 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// AckWait is minutes in these tests. An input that a worker has neither settled nor given back when it stops does
-// not come to the next one in time, and the test fails.
+// AckWait is minutes in these tests. If a worker neither settles nor gives back an input before it stops, the next worker does
+// not receive it in time, and the test fails.
 
 func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
 	t.Parallel()
@@ -36,7 +37,7 @@ func TestDrainUnderLoadFinishesWhatHasCome(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, document)
-	if back, again := r.tally.count(Nacked), r.tally.count(Duplicate); back != 0 || again != 0 {
+	if back, again := r.tally.count(inflight.Nacked), r.tally.count(inflight.Duplicate); back != 0 || again != 0 {
 		t.Errorf("%d given back and %d computed twice, want none", back, again)
 	}
 }
@@ -56,7 +57,7 @@ func TestDrainOutOfTimeLeavesTheRestToTheNextWorker(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	open()
-	if back := r.tally.count(Nacked); back != n {
+	if back := r.tally.count(inflight.Nacked); back != n {
 		t.Errorf("%d given back, want all %d", back, n)
 	}
 	second := r.run(hostDevice(t), streams.Config{})
@@ -66,7 +67,7 @@ func TestDrainOutOfTimeLeavesTheRestToTheNextWorker(t *testing.T) {
 	}
 	r.awaitFinished(n)
 	r.wantAll(n, document)
-	if back := r.tally.count(Nacked); r.tally.redelivered() != back {
+	if back := r.tally.count(inflight.Nacked); r.tally.redelivered() != back {
 		t.Errorf("%d redelivered, want the %d that were given back", r.tally.redelivered(), back)
 	}
 }
@@ -86,8 +87,8 @@ func TestDrainGivesBackWhatCannotBePublished(t *testing.T) {
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if r.tally.stored() != 0 || r.tally.count(Nacked) == 0 {
-		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(Nacked))
+	if r.tally.stored() != 0 || r.tally.count(inflight.Nacked) == 0 {
+		t.Errorf("%d acknowledged and %d given back, want none and some", r.tally.stored(), r.tally.count(inflight.Nacked))
 	}
 	r.createStream(config)
 	second := r.run(hostDevice(t), streams.Config{})
@@ -117,7 +118,7 @@ func TestDrainGivesBackWhatTheDeviceHolds(t *testing.T) {
 	if err := first.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	if n := r.tally.count(Nacked); n != 1 {
+	if n := r.tally.count(inflight.Nacked); n != 1 {
 		t.Errorf("%d given back, want 1", n)
 	}
 	if s := first.worker.Status(); s.InHand != 0 {
@@ -167,7 +168,7 @@ func TestClosedConnectionEndsTheWorker(t *testing.T) {
 	r := newRig(t)
 	r.provision()
 	d, w := watchedDevice(t)
-	r.opts.DrainTimeout = 10 * patience // what cannot succeed any more is not tried for so long
+	r.opts.DrainTimeout = 10 * patience // a hopeless attempt is not repeated for that long
 	run := r.prepare(d, streams.Config{Lanes: 1})
 	open := w.hold(t)
 	r.publish(1, someBytes(10))
@@ -197,7 +198,7 @@ func TestAWorkerRunsOnce(t *testing.T) {
 	}
 }
 
-// TestRunLeavesNoGoroutines is alone, so that the goroutines it finds are its own.
+// TestRunLeavesNoGoroutines is not parallel, so that every goroutine it finds is its own.
 func TestRunLeavesNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	r.provision()
@@ -207,14 +208,16 @@ func TestRunLeavesNoGoroutines(t *testing.T) {
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	// A goroutine that a WaitGroup has let go of may still be on its way out.
-	until(t, "the worker's goroutines are gone", func() bool { return len(goroutines("millrace/internal/ingest.(*")) == 0 })
+	// A goroutine may still be exiting after its WaitGroup has been released.
+	until(t, "the worker's goroutines are gone", func() bool {
+		return len(goroutines("millrace/internal/ingest.(*"))+len(goroutines("millrace/internal/ingest/shared.")) == 0
+	})
 	run.nc.Close()
 	r.nc.Close()
 	until(t, "the client's goroutines are gone", func() bool { return len(goroutines("nats.go/jetstream.")) == 0 })
 }
 
-// goroutines are the stacks that have text in them, but for the caller's.
+// goroutines returns the stacks that contain text, except the caller's.
 func goroutines(text string) (found []string) {
 	all := make([]byte, 1<<22)
 	all = all[:runtime.Stack(all, true)]

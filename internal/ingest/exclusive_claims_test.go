@@ -6,15 +6,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
-// partitionsInUse is how many partitions have had an input.
+// partitionsInUse returns the number of partitions that have had an input.
 func (r *rig) partitionsInUse() (n int) {
 	r.t.Helper()
 	for p := range r.opts.Partitions {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -25,16 +25,16 @@ func (r *rig) partitionsInUse() (n int) {
 	return n
 }
 
-// A worker tells the others which partitions it has, and no more of one that it has given up: who takes that over would
-// wait for it.
-func TestExclusiveWorkersClaimWhatTheyHave(t *testing.T) {
+// TestExclusiveWorkersAnnounceTheirPartitions: a worker announces its partitions, and stops announcing a partition that it has given
+// up. Otherwise the next owner would wait for it.
+func TestExclusiveWorkersAnnounceTheirPartitions(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
 	words := make(chan *nats.Msg, 1000)
 	if _, err := r.nc.ChanSubscribe("millrace.members.>", words); err != nil {
 		t.Fatal(err)
 	}
-	claims := map[string]int{} // of partitions, by worker
+	claims := map[string]int{} // number of partitions, by worker
 	hear := func() {
 		var said struct {
 			ID   string `json:"id"`

@@ -8,14 +8,16 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
 // poison loses the device that computes it.
 var poison = []byte("~POISON~")
 
-// superviseExclusive runs one worker after another on a device that poison loses, as a supervisor would, until n inputs are
-// settled. It returns how many workers died.
+// superviseExclusive runs one worker after another, as a supervisor would, on a device that poison loses. It stops when n inputs
+// are settled, and returns the number of workers that died.
 func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 	t.Helper()
 	for {
@@ -28,12 +30,12 @@ func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 				run.done <- err
 				alive = false
 			case <-r.tally.changed:
-				if r.tally.stored()+r.tally.count(DeadLettered) >= n {
+				if r.tally.stored()+r.tally.count(inflight.DeadLettered) >= n {
 					err, alive = run.drain(), false
 				}
 			case <-time.After(patience):
 				t.Fatalf("nothing has been settled for %v: %d stored, %d dead letters of %d", patience, r.tally.stored(),
-					r.tally.count(DeadLettered), n)
+					r.tally.count(inflight.DeadLettered), n)
 			}
 		}
 		switch {
@@ -47,7 +49,7 @@ func superviseExclusive(t *testing.T, r *rig, n int) (deaths int) {
 	}
 }
 
-func TestExclusiveBuriesWhatBreaksTheDevice(t *testing.T) {
+func TestExclusiveDeadLettersOfDeviceFaults(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		partitions int
@@ -74,18 +76,18 @@ func TestExclusiveBuriesWhatBreaksTheDevice(t *testing.T) {
 			letters := r.storedIn(deadStream, "deadletter.>")
 			for i := range bad {
 				of := letters[uint64(i+1)]
-				if len(of) != 1 || of[0].Headers().Get(HeaderReason) != string(DeviceFault) {
+				if len(of) != 1 || of[0].Headers().Get(results.HeaderReason) != string(results.DeviceFault) {
 					t.Errorf("payload %d breaks the device: %d dead letters of it, %v", i, len(of), of)
 				}
 			}
-			results := r.stored("results.>")
+			found := r.stored("results.>")
 			for i := range n {
-				if got := len(results[uint64(i+1)]); !bad[i] && got != 1 {
+				if got := len(found[uint64(i+1)]); !bad[i] && got != 1 {
 					t.Errorf("payload %d has %d results", i, got)
 				}
 			}
-			if len(letters) != len(bad) || len(results) != n-len(bad) {
-				t.Errorf("%d dead letters and %d results of %d payloads, %d of which break the device", len(letters), len(results), n, len(bad))
+			if len(letters) != len(bad) || len(found) != n-len(bad) {
+				t.Errorf("%d dead letters and %d results of %d payloads, %d of which break the device", len(letters), len(found), n, len(bad))
 			}
 			if most := 9 * len(bad); deaths > most || deaths == 0 {
 				t.Errorf("%d workers died of it, want at most %d", deaths, most)

@@ -6,11 +6,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
-// A payload that an operator cannot take is found and given up, and everything else of its partition comes through.
-func TestExclusiveBuriesWhatAnOperatorCannotTake(t *testing.T) {
+// TestExclusiveDeadLettersOfOperatorErrors: a payload on which an operator fails is found and dead-lettered, and all others of
+// its partition are processed.
+func TestExclusiveDeadLettersOfOperatorErrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.opts.Exclusive, r.opts.Partitions = true, 1
@@ -20,18 +23,18 @@ func TestExclusiveBuriesWhatAnOperatorCannotTake(t *testing.T) {
 	payload := unfitAt(bad)
 	r.publish(n, payload)
 	run := r.run(pickySim(t), streams.Config{Lanes: 1, BatchPayloads: 16})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	until(t, "every input is acknowledged", func() bool { return r.unacknowledged() == 0 })
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	results := r.stored("results.>")
-	if len(results) != n-1 || len(results[bad+1]) != 0 {
-		t.Errorf("results of %d inputs, and %d of the one that no operator takes; want %d and none", len(results), len(results[bad+1]), n-1)
+	found := r.stored("results.>")
+	if len(found) != n-1 || len(found[bad+1]) != 0 {
+		t.Errorf("results of %d inputs, and %d of the one that no operator takes; want %d and none", len(found), len(found[bad+1]), n-1)
 	}
 	m := r.deadLetter("RESULTS", bad+1)
-	wantHeaders(t, m.Headers(), map[string]string{HeaderReason: string(OperatorError)})
+	wantHeaders(t, m.Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
 	if !bytes.Equal(m.Data(), payload(bad)) {
 		t.Error("the dead letter is not the payload")
 	}

@@ -7,12 +7,16 @@ import (
 	"time"
 
 	"millrace/internal/device/sim"
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/partitioned"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// exclusiveRig is a rig whose stream is cut into partitions.
+// exclusiveRig returns a rig with a partitioned stream.
 func exclusiveRig(t *testing.T, partitions int) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -21,11 +25,11 @@ func exclusiveRig(t *testing.T, partitions int) *rig {
 	return r
 }
 
-// unacknowledged is how many inputs no worker has acknowledged, over all partitions.
+// unacknowledged returns the number of unacknowledged inputs in all partitions.
 func (r *rig) unacknowledged() (n int) {
 	r.t.Helper()
 	for p := range r.opts.Partitions {
-		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+		c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -35,19 +39,8 @@ func (r *rig) unacknowledged() (n int) {
 	return n
 }
 
-// wanted is how many partitions are to be a worker's.
-func (run *running) wanted() (n int) {
-	e := run.worker.exclusive.Load()
-	if e == nil {
-		return 0
-	}
-	for p := range e.w.opts.Partitions {
-		if mine, _ := e.members.Mine(p); mine {
-			n++
-		}
-	}
-	return n
-}
+// wanted returns how many partitions a worker should have.
+func (run *running) wanted() int { return run.worker.mode.(*partitioned.Mode).Wanted() }
 
 func TestExclusiveBringsEveryPayloadBackOnceAndInOrder(t *testing.T) {
 	t.Parallel()
@@ -93,7 +86,8 @@ func (r *rig) wantInOrder() {
 	}
 }
 
-// What comes while the workers come and go is stored once, and every partition always finds an owner.
+// TestExclusivePartitionsMoveToWorkersThatCome: inputs that arrive while workers join and leave are stored once, and every
+// partition always finds an owner.
 func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 4)
@@ -128,7 +122,8 @@ func TestExclusivePartitionsMoveToWorkersThatCome(t *testing.T) {
 	}
 }
 
-// A worker whose connection is gone for good is one that died: nothing tells the server that it has.
+// TestExclusiveTakesOverWhatADeadWorkerHad: a worker with a permanently lost connection looks like a dead one, because nothing
+// tells the server that it has gone.
 func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 2)
@@ -138,7 +133,7 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = slow.Close() }) // the test's worker on it dies with work in hand
+	t.Cleanup(func() { _ = slow.Close() }) // the test's worker on it dies with work in flight
 	release := slow.Hold()
 	t.Cleanup(release)
 	dying := r.run(slow, streams.Config{})
@@ -159,17 +154,17 @@ func TestExclusiveTakesOverWhatADeadWorkerHad(t *testing.T) {
 	release()
 }
 
-// inHandAt is how many inputs of a partition are delivered and not acknowledged.
+// inHandAt returns the number of inputs of a partition that are delivered and not acknowledged.
 func (r *rig) inHandAt(p int) int {
 	r.t.Helper()
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, p))
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, p))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return c.CachedInfo().NumAckPending
 }
 
-func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
+func TestExclusiveDeadLettersOfTooLargePayloads(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	const n, large = 50, 20
@@ -180,13 +175,13 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 		return document(i)
 	})
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 100 << 10})
-	r.tally.await(t, DeadLettered, 1)
+	r.tally.await(t, inflight.DeadLettered, 1)
 	r.tally.awaitStored(t, n-1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	letters := r.storedIn(deadStream, "deadletter.>")
-	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(HeaderReason) != string(TooLarge) {
+	if len(letters) != 1 || len(letters[large+1]) != 1 || letters[large+1][0].Headers().Get(results.HeaderReason) != string(results.TooLarge) {
 		t.Errorf("dead letters: %v", letters)
 	}
 	if left := r.unacknowledged(); left != 0 {
@@ -194,8 +189,8 @@ func TestExclusiveBuriesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// Acknowledgements of a tenure that is over can come late. They cover only what was settled; but the server takes none
-// below them any more, and the tenure begins anew.
+// TestExclusiveRecoversFromALateAcknowledgement: acknowledgements of an ended lease can arrive late. They cover only settled
+// inputs, but the server then accepts no lower ones, and the lease restarts.
 func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -203,8 +198,8 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, 10)
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
-	// As of a worker that had a long tenure: a high number, for a sequence that is settled.
-	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
+	// As if from a worker with a long lease: a high consumer sequence for a stream sequence that is settled.
+	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
 	r.publishFrom(10, 11, document)
 	r.tally.awaitStored(t, 11)
 	if err := r.nc.Publish(late, nil); err != nil {
@@ -219,30 +214,32 @@ func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
 	r.wantAll(200, document)
 }
 
-// A device that is far behind has the worker take nothing for longer than the server keeps a turn for who says nothing.
-func TestExclusiveKeepsItsTurnWhileTheDeviceIsBehind(t *testing.T) {
+// TestExclusiveKeepsItsPinWhileTheDeviceIsBehind: while the device is far behind, the worker takes no messages for longer than
+// the server keeps an idle client pinned.
+func TestExclusiveKeepsItsPinWhileTheDeviceIsBehind(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
-	const n = 3 * queueMost // more than there is room for in front of the device, and in what was pulled
-	large := someBytes(4 * pullBytes / n)
+	const n = 3 * inflight.QueueMost // more than fits in front of the device and in the pulled messages
+	large := someBytes(4 * pull.RequestBytes / n)
 	r.publish(n, large)
 	behind := simDevice(t)
 	release := behind.Hold()
 	run := r.run(behind, streams.Config{BatchPayloads: 1})
-	until(t, "the worker has its hands full", func() bool { return int(run.worker.inHand.Load()) == run.worker.pipes[0].Slots() })
-	<-time.After(2 * layout.PinnedFor) // nothing is to happen in it
+	until(t, "the worker has its hands full", func() bool { return run.worker.Status().InHand == run.worker.pipes[0].Slots() })
+	<-time.After(2 * topology.PinnedFor) // nothing must happen in that time
 	release()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, large)
-	if r.log.Has(errPinLost.Error()) {
+	if r.log.Has("the server gave the partition to another worker") {
 		t.Error("the worker lost its turn")
 	}
 }
 
-// With more partitions than batches, those that have nothing to do must leave the batches to the others.
+// TestExclusiveHasMorePartitionsThanBatches: with more partitions than batches, idle partitions must leave the batches to the
+// others.
 func TestExclusiveHasMorePartitionsThanBatches(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 16)

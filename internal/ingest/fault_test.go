@@ -10,6 +10,7 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
@@ -23,13 +24,13 @@ func TestLostDeviceGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// loseDevice loses a worker's device at that launch and looks at what it leaves to the next worker.
+// loseDevice loses a worker's device at that launch and checks which deliveries it leaves to the next worker.
 func loseDevice(t *testing.T, launch int) {
 	r := newRig(t)
 	r.provision()
 	const n = 400
 	r.publish(n, document)
-	// Some payload is always carried from one batch to the next: documents have up to 5000 bytes.
+	// One payload is always carried over from one batch to the next, because documents have up to 5000 bytes.
 	d := simDevice(t, sim.Fault{Kind: sim.DeviceLoss, Nth: launch})
 	release := d.Hold()
 	first := r.prepare(d, streams.Config{BatchBytes: 10000})
@@ -42,7 +43,7 @@ func loseDevice(t *testing.T, launch int) {
 	if got := len(r.stored("results.>")); got != acked {
 		t.Errorf("%d results when the device was lost, and %d inputs were acknowledged", got, acked)
 	}
-	if r.tally.count(Nacked) == 0 {
+	if r.tally.count(inflight.Nacked) == 0 {
 		t.Error("nothing was given back when the device was lost")
 	}
 	second := r.run(hostDevice(t), streams.Config{})
@@ -84,8 +85,8 @@ func TestOneLostDeviceStopsTheWorker(t *testing.T) {
 	r.wantAll(n, document)
 }
 
-// noScratch has a device refuse the first batch that takes scratch, for want of memory: there are two calls, the second
-// when nobody is left to give any back.
+// noScratch makes a device refuse the first batch that needs scratch for lack of memory. There are two calls: the second is made
+// when no other batch is left to free memory.
 var noScratch = []sim.Fault{{Kind: sim.OutOfMemory, Nth: 1}, {Kind: sim.OutOfMemory, Nth: 2}}
 
 func TestRefusedBatchComesBack(t *testing.T) {
@@ -95,14 +96,14 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	const n = 100
 	payload := someBytes(100, 200, 300)
 	r.publish(n, payload)
-	seen := &records{}
+	seen := &deviceErrors{}
 	d := simDevice(t, noScratch...)
 	run := r.run(d, streams.Config{BatchPayloads: 10, Lanes: 1, Observer: seen})
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	back := r.tally.count(Nacked)
+	back := r.tally.count(inflight.Nacked)
 	if back == 0 || back > 10 || r.tally.redelivered() != back {
 		t.Errorf("%d given back and %d redelivered, want the same, from a batch of up to 10", back, r.tally.redelivered())
 	}
@@ -113,7 +114,8 @@ func TestRefusedBatchComesBack(t *testing.T) {
 	r.wantAll(n, payload)
 }
 
-// A device is lost with a suspect in hand: there is nothing left to try it on, and nothing to wait for.
+// TestALostDeviceIsNotWaitedFor: a device is lost while a quarantined payload is held. No device is left to try it on, so the
+// worker must not wait.
 func TestALostDeviceIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -129,7 +131,7 @@ func TestALostDeviceIsNotWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := c.Fetch(1, jetstream.FetchMaxWait(patience)) // one for somebody else
+	mine, err := c.Fetch(1, jetstream.FetchMaxWait(patience)) // one delivery for another client
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,14 +5,15 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
-// forgedHeaders are header blocks with everything that the worker, the client library or the server reads in a delivery or in
-// a status message: as a publisher can send it, repeated, oddly spelled, and in blocks that end early or not at all. PIN stands
-// for the pin of the worker that has the partition.
+// forgedHeaders are header blocks with everything that the worker, the client library or the server reads in a delivery or in a
+// status message. They are as a publisher can send them: repeated, oddly spelled, and in blocks that end early or not at all. PIN
+// stands for the pin of the partition's owner.
 var forgedHeaders = []string{
 	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\n",
 	"NATS/1.0\r\nNats-Pin-Id: x\r\nNats-Pin-Id: y\r\n\r\n",
@@ -20,10 +21,10 @@ var forgedHeaders = []string{
 	"NATS/1.0\r\nNats-Pin-Id: PIN\r\nNats-Pin-Id: x\r\n\r\n",
 	"NATS/1.0\r\nNats-Pin-Id:\r\n\r\n",
 	"NATS/1.0\r\nnats-pin-id: x\r\nNATS-PIN-ID: x\r\nNats-Pin-Id : x\r\n Nats-Pin-Id: x\r\n\r\n",
-	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\nxx",   // what the server adds comes behind the end of the block
-	"NATS/1.0\r\nA: b\r\n\r\nxx",             // likewise, with no pin to be seen
-	"NATS/1.0\r\nNats-Pin-Id: x",             // what the server adds becomes part of the value
-	"NATS/1.0\nNats-Pin-Id: x\n\nxx",         // lines that end otherwise
+	"NATS/1.0\r\nNats-Pin-Id: x\r\n\r\nxx",   // the server's addition follows the end of the block
+	"NATS/1.0\r\nA: b\r\n\r\nxx",             // the same, without a visible pin
+	"NATS/1.0\r\nNats-Pin-Id: x",             // the server's addition becomes part of the value
+	"NATS/1.0\nNats-Pin-Id: x\n\nxx",         // lines with other line endings
 	"NATS/1.0\r\n\r\n",                       // an empty block
 	"no block at all",                        // the client cannot read it
 	"NATS/1.0 423 Nats-Wrong-Pin-Id\r\n\r\n", // status messages
@@ -40,8 +41,8 @@ var forgedHeaders = []string{
 	"NATS/1.0\r\ntraceparent: 00-zz-zz-01\r\ntraceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nTraceparent: x\r\ntracestate: =,=,\r\n\r\n",
 }
 
-// TestForgedHeadersSteerNothing publishes every block with and without a payload, between ordinary inputs, before and while a
-// worker takes them. Each input has exactly one result, and no partition begins anew.
+// TestForgedHeadersSteerNothing publishes every block with and without a payload, between ordinary inputs, before a worker starts
+// and while it runs. Each input has exactly one result, and no lease restarts.
 func TestForgedHeadersSteerNothing(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {
@@ -52,11 +53,11 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 			r.provision()
 			var payloads [][]byte
 			publish := func(pin string) {
-				var inputs []testkit.RawInput
+				var inputs []natstest.RawInput
 				for i, block := range forgedHeaders {
 					block = strings.ReplaceAll(block, "PIN", pin)
 					for _, payload := range []string{"", fmt.Sprint("payload ", i), "ordinary"} {
-						in := testkit.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
+						in := natstest.RawInput{Subject: "ingest.web.0", Header: block, Payload: []byte(payload)}
 						if payload == "ordinary" {
 							in.Header = ""
 						}
@@ -64,7 +65,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 						payloads = append(payloads, in.Payload)
 					}
 				}
-				testkit.PublishRaw(t, r.url, inputs...)
+				natstest.PublishRaw(t, r.url, inputs...)
 			}
 			publish("nobody")
 			run := r.run(hostDevice(t), streams.Config{})
@@ -72,7 +73,7 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 				r.tally.awaitStored(t, len(payloads))
 				pin := "nobody"
 				if mode == "exclusive" {
-					c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
+					c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -84,9 +85,9 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
-			results := r.stored("results.>")
+			found := r.stored("results.>")
 			for i, payload := range payloads {
-				of := results[uint64(i+1)]
+				of := found[uint64(i+1)]
 				if len(of) != 1 {
 					t.Fatalf("input %d has %d results, want 1", i+1, len(of))
 				}
@@ -94,8 +95,8 @@ func TestForgedHeadersSteerNothing(t *testing.T) {
 					t.Errorf("result of input %d: %v", i+1, err)
 				}
 			}
-			if len(results) != len(payloads) || r.tally.count(Duplicate) > 0 || r.tally.redelivered() > 0 {
-				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(results), len(payloads), r.tally.count(Duplicate), r.tally.redelivered())
+			if len(found) != len(payloads) || r.tally.count(inflight.Duplicate) > 0 || r.tally.redelivered() > 0 {
+				t.Errorf("%d results of %d inputs, %d duplicates, %d redeliveries", len(found), len(payloads), r.tally.count(inflight.Duplicate), r.tally.redelivered())
 			}
 			for _, bad := range []string{"beginning the partition anew", "pull interrupted"} {
 				if r.log.Has(bad) {

@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/retry"
 	"millrace/internal/streams"
 )
 
-// haunt has ghosts claim every partition on the members' subject, n a second, until the test ends. With fresh each has
-// a name of its own; otherwise one poses as the same member again and again.
+// haunt makes ghosts (fake members) claim every partition on the members' subject, n per second, until the test ends. With fresh,
+// each has its own name. Otherwise one poses as the same member again and again.
 func (r *rig) haunt(n int, fresh bool) {
 	r.t.Helper()
 	nc := r.connect()
@@ -32,7 +33,7 @@ func (r *rig) haunt(n int, fresh bool) {
 	}
 	go func() {
 		defer close(ended)
-		for i := 1; sleep(ctx, time.Second/time.Duration(n)); i++ {
+		for i := 1; retry.Sleep(ctx, time.Second/time.Duration(n)); i++ {
 			if say(i) != nil {
 				return // the test has ended
 			}
@@ -40,9 +41,9 @@ func (r *rig) haunt(n int, fresh bool) {
 	}()
 }
 
-// TestGhostsStarveNobody has inputs processed, all of them, with members that are none: of one name or of many, that are there
+// TestForgedMembersStarveNoWorker checks that all inputs are processed despite fake members, under one name or many, which are there
 // before the workers start or come later.
-func TestGhostsStarveNobody(t *testing.T) {
+func TestForgedMembersStarveNoWorker(t *testing.T) {
 	t.Parallel()
 	const partitions, n = 4, 400
 	for name, c := range map[string]struct {
@@ -76,7 +77,7 @@ func TestGhostsStarveNobody(t *testing.T) {
 				r.haunt(1, c.fresh)
 			}
 			begun := time.Now()
-			for time.Since(begun) < 6*time.Second { // longer than the members' agreement and the adoption of what it leaves take
+			for time.Since(begun) < 6*time.Second { // longer than the members' agreement plus the adoption of the remaining partitions
 				more()
 			}
 			for _, w := range workers {

@@ -9,11 +9,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// TestHeadersAreBounded: who publishes empty payloads with headers of the largest size has the worker hold as little as who
-// publishes payloads of that size.
+// TestHeadersAreBounded: the worker holds as little memory for empty payloads with headers of the largest size as for payloads of
+// that size.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 1} {
@@ -22,7 +23,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			r := newRig(t)
 			r.opts.Exclusive, r.opts.Partitions = partitions > 0, partitions
 			r.provision()
-			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream takes no headers over 64 KiB
+			const n, batchBytes, headerBytes = 200, 256 << 10, 60 << 10 // a stream accepts no headers over 64 KiB
 			for range n {
 				m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Much": {strings.Repeat("x", headerBytes)}}}
 				if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
@@ -30,7 +31,8 @@ func TestHeadersAreBounded(t *testing.T) {
 				}
 			}
 			seen := &records{}
-			run := r.prepare(hostDevice(t), streams.Config{BatchBytes: batchBytes, Observer: seen})
+			r.opts.Records = seen
+			run := r.prepare(hostDevice(t), streams.Config{BatchBytes: batchBytes})
 			run.start()
 			r.tally.awaitStored(t, n)
 			if err := run.drain(); err != nil {
@@ -50,13 +52,13 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// batches is a BatchObserver that keeps the headers of what it is told of.
+// batches is a BatchObserver that keeps the headers of each batch.
 type batches struct {
 	mu   sync.Mutex
 	seen map[uint64]string // traceparent by sequence
 }
 
-func (b *batches) BatchEnded(_ *streams.Record, payloads iter.Seq[Payload]) {
+func (b *batches) BatchEnded(_ *inflight.Record, payloads iter.Seq[inflight.Payload]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for p := range payloads {
@@ -64,7 +66,7 @@ func (b *batches) BatchEnded(_ *streams.Record, payloads iter.Seq[Payload]) {
 	}
 }
 
-// TestTraceContextIsCarriedThrough: a result has the context of its payload as that came, and who observes batches sees it.
+// TestTraceContextIsCarriedThrough: a result has the trace context of its payload as received, and batch observers see it.
 func TestTraceContextIsCarriedThrough(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 2} {
@@ -88,10 +90,10 @@ func TestTraceContextIsCarriedThrough(t *testing.T) {
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
 			}
-			results := r.stored("results.>")
+			found := r.stored("results.>")
 			for i := range n {
 				seq := uint64(i + 1)
-				if h := results[seq][0].Headers(); len(h["traceparent"]) != 1 || h.Get("traceparent") != parent(i) || h.Get("tracestate") != "vendor=value" {
+				if h := found[seq][0].Headers(); len(h["traceparent"]) != 1 || h.Get("traceparent") != parent(i) || h.Get("tracestate") != "vendor=value" {
 					t.Errorf("the result of %d has %v", seq, h)
 				}
 				if got := observer.seen[seq]; got != parent(i) {
@@ -99,13 +101,5 @@ func TestTraceContextIsCarriedThrough(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestNobodyObservesBatchesForFree: without an observer a batch's end costs nothing more.
-func TestNobodyObservesBatchesForFree(t *testing.T) {
-	w, g, record := &Worker{}, &group{items: make([]delivery, 100)}, &streams.Record{}
-	if n := testing.AllocsPerRun(1000, func() { w.tell(g, record) }); n != 0 {
-		t.Errorf("%v allocations a batch", n)
 	}
 }

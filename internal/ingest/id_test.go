@@ -11,8 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
@@ -20,44 +21,39 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 	t.Parallel()
 	stored := time.Unix(1700000000, 123456789)
 	m := pull.Stored(nil, "IN", "millrace-0", 3, &jetstream.RawStreamMsg{Subject: "0.ingest.a", Sequence: 7, Time: stored.UTC(), Header: nats.Header{}})
-	d, err := newDelivery(m, time.Now())
+	d, err := inflight.NewDelivery(m, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	const id = "IN:7:1700000000123456789"
-	h := d.resultHeader("crc32c")
-	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, HeaderSequence: "7", HeaderStream: "IN"})
-	if got := d.deadLetterHeader(TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
+	h := results.ResultHeader(&d, "crc32c")
+	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, results.HeaderSequence: "7", results.HeaderStream: "IN"})
+	if got := results.DeadLetterHeader(&d, results.TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
 		t.Errorf("the id of the dead letter is %q", got)
-	}
-	// What a lease reads from the stream has the same id as what the consumer delivers.
-	read := (&tenure{w: &Worker{opts: Options{Layout: layout.Layout{Stream: "IN"}}}}).stored(&jetstream.RawStreamMsg{Sequence: 7, Time: stored.UTC()}, 3)
-	if got := read.messageID(); got != id {
-		t.Errorf("the id of a message that is read from the stream is %q", got)
 	}
 }
 
 func otherDocument(i int) []byte { return append(document(i), "of the second stream"...) }
 
-// wantBoth checks that every sequence has one result of each of the two inputs that had it, each under its own id.
+// wantBoth checks that every sequence has two results, one for each of the two inputs that had it, each under its own id.
 func (r *rig) wantBoth(n int) {
 	r.t.Helper()
-	results := r.stored("results.>")
+	found := r.stored("results.>")
 	for i := range n {
 		seq := uint64(i + 1)
-		if len(results[seq]) != 2 {
-			r.t.Errorf("sequence %d has %d results, want one of each input that had it", seq, len(results[seq]))
+		if len(found[seq]) != 2 {
+			r.t.Errorf("sequence %d has %d results, want one of each input that had it", seq, len(found[seq]))
 			continue
 		}
 		for k, payload := range []func(int) []byte{document, otherDocument} {
-			if err := r.opts.Format.Check(r.opts.Operators, payload(i), results[seq][k].Data()); err != nil {
+			if err := r.opts.Format.Check(r.opts.Operators, payload(i), found[seq][k].Data()); err != nil {
 				r.t.Errorf("result %d of sequence %d: %v", k+1, seq, err)
 			}
 		}
 	}
 }
 
-// workOff runs a worker until so many deliveries were acknowledged in all, and ends it.
+// workOff runs a worker until that many deliveries were acknowledged in total, and ends it.
 func (r *rig) workOff(acknowledged int) {
 	r.t.Helper()
 	run := r.run(hostDevice(r.t), streams.Config{})
@@ -83,8 +79,8 @@ func eachDelivery(t *testing.T, test func(t *testing.T, r *rig)) {
 	}
 }
 
-// A stream that is deleted and created anew begins with sequences whose results the result stream has.
-func TestAStreamCreatedAnewUnderAWorker(t *testing.T) {
+// TestARecreatedStreamUnderAWorker: a recreated stream starts with sequences that already have results in the result stream.
+func TestARecreatedStreamUnderAWorker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
@@ -100,12 +96,12 @@ func TestAStreamCreatedAnewUnderAWorker(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantBoth(n)
-	if again := r.tally.count(Duplicate); again != 0 {
+	if again := r.tally.count(inflight.Duplicate); again != 0 {
 		t.Errorf("%d results were dropped as duplicates", again)
 	}
 }
 
-func TestAStreamCreatedAnewBetweenWorkers(t *testing.T) {
+func TestARecreatedStreamBetweenWorkers(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.provision()
 		const n = 50
@@ -119,7 +115,7 @@ func TestAStreamCreatedAnewBetweenWorkers(t *testing.T) {
 	})
 }
 
-// A stream that is restored from an older copy uses sequences a second time and says that it is as old as before.
+// TestAStreamRestoredFromAnOlderCopy: a restored stream reuses sequences and keeps its creation time.
 func TestAStreamRestoredFromAnOlderCopy(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.provision()
@@ -175,8 +171,8 @@ func (r *rig) created(stream string) time.Time {
 	return s.CachedInfo().Created
 }
 
-// The result stream is a work queue that is older than the input stream, and loses what it held first before the inputs come to a
-// second worker.
+// TestIDsStayWhenAWorkQueueLosesItsFirstResult: the result stream is a work queue that is older than the input stream. It loses
+// its first messages before a second worker receives the inputs.
 func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.createStream(jetstream.StreamConfig{
@@ -209,7 +205,7 @@ func TestIDsStayWhenAWorkQueueLosesItsFirstResult(t *testing.T) {
 	})
 }
 
-// forgetConsumers creates the worker's consumers anew, so that every input is delivered again.
+// forgetConsumers recreates the worker's consumers, so that every input is delivered again.
 func (r *rig) forgetConsumers() {
 	r.t.Helper()
 	s, err := r.js.Stream(r.ctx(), r.opts.Stream)

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// settlements listens to what workers tell the server about their inputs: "+WPI" for work in progress.
+// settlements subscribes to the workers' acknowledgement messages: "+WPI" means that work is in progress.
 func (r *rig) settlements() <-chan *nats.Msg {
 	r.t.Helper()
 	heard := make(chan *nats.Msg, 1<<16)
@@ -23,7 +23,7 @@ func (r *rig) settlements() <-chan *nats.Msg {
 	return heard
 }
 
-// awaitProgress returns once the server was told n times that an input is worked on.
+// awaitProgress returns once the server has received n progress messages for an input.
 func (r *rig) awaitProgress(heard <-chan *nats.Msg, n int) {
 	r.t.Helper()
 	deadline := time.After(patience)
@@ -39,8 +39,8 @@ func (r *rig) awaitProgress(heard <-chan *nats.Msg, n int) {
 	}
 }
 
-// TestLongBatchIsKeptAlive holds a batch on the device until the server has been told of progress for longer than
-// AckWait several times over: the worker speaks up every third of it.
+// TestLongBatchIsKeptAlive holds a batch on the device for several times AckWait. The worker must report progress every third of
+// AckWait.
 func TestLongBatchIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -68,7 +68,7 @@ func TestLongBatchIsKeptAlive(t *testing.T) {
 	r.wantAll(1, payload)
 }
 
-// TestResultsThatWaitAreKeptAlive holds a batch back by its results instead.
+// TestResultsThatWaitAreKeptAlive delays the results of a batch instead.
 func TestResultsThatWaitAreKeptAlive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -88,61 +88,4 @@ func TestResultsThatWaitAreKeptAlive(t *testing.T) {
 	}
 	r.wantSettled(1)
 	r.wantAll(1, payload)
-}
-
-// countedMsg counts how often the server is told of progress.
-type countedMsg struct {
-	paperMsg
-	told int
-}
-
-func (m *countedMsg) InProgress() error { m.told++; return nil }
-
-func TestKeepAliveTellsOfWhatIsNotSettled(t *testing.T) {
-	t.Parallel()
-	const every = time.Second
-	start := time.Now()
-	g := &group{}
-	var msgs [3]countedMsg
-	if told := g.keepAlive(start.Add(time.Hour), every); told != 0 {
-		t.Errorf("an empty group told of %d", told)
-	}
-	for i := range msgs {
-		g.add(delivery{msg: &msgs[i], received: start.Add(time.Duration(i) * time.Millisecond)})
-	}
-	g.settle(1)
-	for _, c := range []struct {
-		at   time.Duration
-		want int
-	}{
-		{every - 1, 0}, // counted from the oldest
-		{every, 2},
-		{2*every - 1, 0}, // told just now
-		{2 * every, 2},
-	} {
-		if told := g.keepAlive(start.Add(c.at), every); told != c.want {
-			t.Errorf("after %v told of %d, want %d", c.at, told, c.want)
-		}
-	}
-	if got := [3]int{msgs[0].told, msgs[1].told, msgs[2].told}; got != [3]int{2, 0, 2} {
-		t.Errorf("told %v times, want 2, 0, 2", got)
-	}
-	if got, want := g.headroom(start.Add(2*every), 3*every), 3*every; got != want {
-		t.Errorf("headroom of %v just after the server heard, want %v", got, want)
-	}
-	g.clear()
-	if told := g.keepAlive(start.Add(time.Hour), every); told != 0 {
-		t.Errorf("a cleared group told of %d", told)
-	}
-}
-
-func TestNakDelayGrowsToAMinute(t *testing.T) {
-	t.Parallel()
-	for deliveries, want := range map[int]time.Duration{
-		1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1000: time.Minute,
-	} {
-		if got := (&delivery{deliveries: deliveries}).nakDelay(); got != want {
-			t.Errorf("after %d deliveries a delay of %v, want %v", deliveries, got, want)
-		}
-	}
 }

@@ -10,17 +10,19 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
-// abandon takes n inputs as a worker does that dies with them, and gives each to keep.
-func (r *rig) abandon(n int, keep func(d *delivery)) {
+// abandon takes n inputs, as a worker would that then dies, and passes each to keep.
+func (r *rig) abandon(n int, keep func(d *inflight.Delivery)) {
 	r.t.Helper()
-	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: pullFor, Heartbeat: pullFor / 2}
+	request := pull.Request{Stream: "INGEST", Consumer: r.opts.Consumer, Messages: n, Bytes: 1 << 20, Expires: time.Second, Heartbeat: time.Second / 2}
 	if r.opts.Exclusive {
-		request.Consumer, request.Group = layout.PartitionConsumer(r.opts.Consumer, 0), layout.PriorityGroup
+		request.Consumer, request.Group = topology.PartitionConsumer(r.opts.Consumer, 0), topology.PriorityGroup
 	}
 	p, err := pull.Open(r.connect(), request)
 	if err != nil {
@@ -32,33 +34,33 @@ func (r *rig) abandon(n int, keep func(d *delivery)) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		d, err := newDelivery(m, time.Now())
+		d, err := inflight.NewDelivery(m, time.Now())
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		if r.opts.Exclusive {
-			d.subject = layout.PartitionSubject(d.subject)
+			d.Subject = topology.PartitionSubject(d.Subject)
 		}
 		keep(&d)
 	}
 }
 
 // storeResult stores the result of a delivery under an id.
-func (r *rig) storeResult(d *delivery, id string) {
+func (r *rig) storeResult(d *inflight.Delivery, id string) {
 	r.t.Helper()
-	h := d.resultHeader(operatorNames(r.opts))
+	h := results.ResultHeader(d, results.OperatorNames(r.opts.Operators))
 	h[jetstream.MsgIDHeader] = []string{id}
 	records := make([][]byte, len(r.opts.Operators))
 	for i, op := range r.opts.Operators {
-		records[i] = op.AppendReference(nil, d.msg.Data())
+		records[i] = op.AppendReference(nil, d.Msg.Data())
 	}
-	m := &nats.Msg{Subject: layout.MapSubject("results", d.subject), Header: h, Data: r.opts.Format.Append(nil, r.opts.Operators, len(d.msg.Data()), records)}
+	m := &nats.Msg{Subject: topology.MapSubject("results", d.Subject), Header: h, Data: r.opts.Format.Append(nil, r.opts.Operators, len(d.Msg.Data()), records)}
 	if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// forgotten returns once the result stream has forgotten the ids of what it has stored before.
+// forgotten returns once the result stream has forgotten the ids of its earlier messages.
 func (r *rig) forgotten() {
 	r.t.Helper()
 	probe := &nats.Msg{Subject: "results.probe", Header: nats.Header{jetstream.MsgIDHeader: {"probe"}}}
@@ -91,49 +93,50 @@ func (r *rig) forgetful() {
 	r.provision()
 }
 
-// A worker dies after it has stored half of the results. The next one comes when the result stream has forgotten them.
+// TestWhatIsOlderThanTheWindowIsLookedUp: a worker dies after it has stored half of the results. The next one starts when the
+// result stream has forgotten their ids.
 func TestWhatIsOlderThanTheWindowIsLookedUp(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.forgetful()
 		const n = 60
 		r.publish(n, document)
-		r.abandon(n, func(d *delivery) {
-			if d.sequence%2 == 0 {
-				r.storeResult(d, d.messageID())
+		r.abandon(n, func(d *inflight.Delivery) {
+			if d.Sequence%2 == 0 {
+				r.storeResult(d, results.MessageID(d))
 			}
 		})
 		r.forgotten()
 		r.workOff(n)
 		r.wantAll(n, document)
-		if known := r.tally.count(Duplicate); known != n/2 {
+		if known := r.tally.count(inflight.Duplicate); known != n/2 {
 			t.Errorf("%d results were found, want the %d that were stored", known, n/2)
 		}
-		for sequence, results := range r.stored("results.>") {
-			_, marked := results[0].Headers()[HeaderDeliveries]
+		for sequence, found := range r.stored("results.>") {
+			_, marked := found[0].Headers()[results.HeaderDeliveries]
 			if late := sequence%2 == 1; marked != late {
-				t.Errorf("the result of input %d has the header %s: %v, want %v", sequence, HeaderDeliveries, marked, late)
+				t.Errorf("the result of input %d has the header %s: %v, want %v", sequence, results.HeaderDeliveries, marked, late)
 			}
 		}
 	})
 }
 
-// A dead letter counts as well as a result.
+// TestADeadLetterOlderThanTheWindowIsFound: a lookup finds a dead letter as it finds a result.
 func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.forgetful()
 		r.publish(3, someBytes(2000, 10, 2000))
-		r.abandon(3, func(d *delivery) {
-			if d.sequence != 1 {
+		r.abandon(3, func(d *inflight.Delivery) {
+			if d.Sequence != 1 {
 				return
 			}
-			m := &nats.Msg{Subject: "deadletter.web.0", Header: d.deadLetterHeader(TooLarge, tooLarge(2000, 1000), true), Data: d.msg.Data()}
+			m := &nats.Msg{Subject: "deadletter.web.0", Header: results.DeadLetterHeader(d, results.TooLarge, results.ErrExceedsBatch(2000, 1000), true), Data: d.Msg.Data()}
 			if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
 				t.Fatal(err)
 			}
 		})
 		r.forgotten()
 		run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-		r.tally.await(t, DeadLettered, 2)
+		r.tally.await(t, inflight.DeadLettered, 2)
 		r.tally.awaitStored(t, 1)
 		if err := run.drain(); err != nil {
 			t.Fatalf("Run: %v", err)
@@ -145,15 +148,15 @@ func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 	})
 }
 
-// Results of an earlier version have ids that the stream does not compare with ours.
+// TestResultsOfAnEarlierVersionAreFound: results of an earlier version have ids that the stream does not match with ours.
 func TestResultsOfAnEarlierVersionAreFound(t *testing.T) {
 	eachDelivery(t, func(t *testing.T, r *rig) {
 		r.opts.AckWait = time.Second
 		r.provision()
 		const n = 60
 		r.publish(n, document)
-		r.abandon(n, func(d *delivery) {
-			switch id := "INGEST:" + strconv.FormatUint(d.sequence, 10); d.sequence % 3 {
+		r.abandon(n, func(d *inflight.Delivery) {
+			switch id := "INGEST:" + strconv.FormatUint(d.Sequence, 10); d.Sequence % 3 {
 			case 0:
 				r.storeResult(d, id)
 			case 1:
@@ -162,13 +165,14 @@ func TestResultsOfAnEarlierVersionAreFound(t *testing.T) {
 		})
 		r.workOff(n)
 		r.wantAll(n, document)
-		if known := r.tally.count(Duplicate); known != n*2/3 {
+		if known := r.tally.count(inflight.Duplicate); known != n*2/3 {
 			t.Errorf("%d results were found, want the %d that were stored", known, n*2/3)
 		}
 	})
 }
 
-// Where results cannot be read, inputs are not held for ever: they get a result, and the log says what that may mean.
+// TestWithoutALookupResultsArePublished: if results cannot be read, inputs are not held forever. They get a result, and the log
+// states the consequences.
 func TestWithoutALookupResultsArePublished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -183,7 +187,7 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.abandon(n, func(*delivery) {})
+	r.abandon(n, func(*inflight.Delivery) {})
 	r.forgotten()
 	run := r.run(hostDevice(t), streams.Config{})
 	r.log.Await(t, "results cannot be looked up")
@@ -197,63 +201,7 @@ func TestWithoutALookupResultsArePublished(t *testing.T) {
 	}
 }
 
-// A longer window brings forgotten ids back only with time.
-func TestTheWindowIsAsLongAsIdsAreKnown(t *testing.T) {
-	t.Parallel()
-	start := time.Now()
-	at := start.Add
-	tell := func(w *window, d, now time.Duration) {
-		w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: d}, TimeStamp: at(now)}, at(now))
-	}
-	w := &window{}
-	tell(w, time.Minute, 0)
-	for _, c := range []struct{ tell, now, want time.Duration }{
-		{0, 0, 40 * time.Second},
-		{time.Hour, 0, 40 * time.Second},
-		{0, 10 * time.Second, 50 * time.Second},
-		{time.Hour, 30 * time.Second, 70 * time.Second}, // asked again
-		{0, 2 * time.Hour, time.Hour - 20*time.Second},
-		{10 * time.Second, 2 * time.Hour, 5 * time.Second},
-		{time.Millisecond, 2 * time.Hour, time.Second},
-	} {
-		if c.tell > 0 {
-			tell(w, c.tell, c.now)
-		}
-		if got := w.publishFor(at(c.now)); got != c.want {
-			t.Errorf("after %v, with a window of %v: results are published for %v, want %v", c.now, c.tell, got, c.want)
-		}
-	}
-}
-
-func TestClearance(t *testing.T) { // alone: it counts allocations
-	now := time.Now()
-	w := &window{}
-	// The server's clock is a minute ahead.
-	w.saw(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Duplicates: 2 * time.Minute}, TimeStamp: now.Add(time.Minute)}, now)
-	for name, c := range map[string]struct {
-		d     delivery
-		byAge bool
-		want  bool
-	}{
-		"just delivered":              {delivery{cleared: now.Add(-time.Second), stored: now.Add(-time.Hour)}, false, true},
-		"held for long":               {delivery{cleared: now.Add(-100 * time.Second), stored: now.Add(-time.Hour)}, true, false},
-		"again and young":             {delivery{stored: now.Add(-39 * time.Second)}, true, true},
-		"again and old":               {delivery{stored: now.Add(-41 * time.Second)}, true, false},
-		"again, young and in upgrade": {delivery{stored: now}, false, false},
-		"held while suspended": {delivery{cleared: time.Unix(0, now.Add(-100*time.Second).UnixNano()), stored: now.Add(-time.Hour)},
-			true, false},
-	} {
-		if got := w.clear(&c.d, now, w.publishFor(now), c.byAge); got != c.want {
-			t.Errorf("%s: may be published: %v, want %v", name, got, c.want)
-		}
-	}
-	d := delivery{cleared: now}
-	if n := testing.AllocsPerRun(100, func() { w.clear(&d, now, time.Minute, true) }); n != 0 {
-		t.Errorf("clearing a delivery allocates %v times", n)
-	}
-}
-
-// Deliveries that a client holds for long say so.
+// TestADeliveryCountsFromBeforeItCame: a delivery that waited in the client for long counts from before it arrived.
 func TestADeliveryCountsFromBeforeItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -9,11 +9,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
-// TestPayloadAsLargeAsTheServerTakesIsNotLost has payloads beside which there is no room for the headers of a dead
-// letter, or for none but ours.
+// TestPayloadAsLargeAsTheServerTakesIsNotLost has payloads that leave no space for all headers of a dead letter, or only for
+// ours.
 func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -38,7 +40,7 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 		r.publishMsg(h, payload)
 	}
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	r.tally.await(t, DeadLettered, len(payloads))
+	r.tally.await(t, inflight.DeadLettered, len(payloads))
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,7 @@ func TestPayloadAsLargeAsTheServerTakesIsNotLost(t *testing.T) {
 	r.wantSettled(len(payloads))
 }
 
-// letters are the messages of the stream of dead letters that say which input they are of, by its sequence.
+// letters returns the messages of the dead-letter stream that name their input, by its sequence.
 func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 	r.t.Helper()
 	stream, err := r.js.Stream(r.ctx(), deadStream)
@@ -66,21 +68,21 @@ func (r *rig) letters() map[string][]*jetstream.RawStreamMsg {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if input := m.Header.Get(HeaderSequence); input != "" {
+		if input := m.Header.Get(results.HeaderSequence); input != "" {
 			found[input] = append(found[input], m)
 		}
 	}
 	return found
 }
 
-// wantPayload checks a letter that had to go without something, and that its payload is stored, there or apart.
+// wantPayload checks a dead letter that omits something, and that its payload is stored, in the same message or in another.
 func (r *rig) wantPayload(m *jetstream.RawStreamMsg, payload []byte, omitted string) {
 	r.t.Helper()
-	wantHeaders(r.t, m.Header, map[string]string{HeaderReason: "too_large", HeaderOmitted: omitted, "Trace": ""})
-	where := m.Header.Get(HeaderPayloadSequence)
+	wantHeaders(r.t, m.Header, map[string]string{results.HeaderReason: "too_large", results.HeaderOmitted: omitted, "Trace": ""})
+	where := m.Header.Get(results.HeaderPayloadSequence)
 	if omitted != "payload" {
 		if where != "" || !bytes.Equal(m.Data, payload) {
-			r.t.Errorf("the letter of input %s is not its payload, or says that it is in message %q", m.Header.Get(HeaderSequence), where)
+			r.t.Errorf("the letter of input %s is not its payload, or says that it is in message %q", m.Header.Get(results.HeaderSequence), where)
 		}
 		return
 	}
@@ -93,6 +95,6 @@ func (r *rig) wantPayload(m *jetstream.RawStreamMsg, payload []byte, omitted str
 		r.t.Fatal(err)
 	}
 	if apart, err := stream.GetMsg(r.ctx(), at); err != nil || !bytes.Equal(apart.Data, payload) || apart.Subject != m.Subject {
-		r.t.Errorf("message %d is not the payload of input %s (%v)", at, m.Header.Get(HeaderSequence), err)
+		r.t.Errorf("message %d is not the payload of input %s (%v)", at, m.Header.Get(results.HeaderSequence), err)
 	}
 }

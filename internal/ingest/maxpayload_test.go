@@ -6,12 +6,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
 	"millrace/internal/streams"
 )
 
-// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 2,000 small ones, on a server that took 1 MiB when the worker
-// started. With a batch that cannot take it the large one becomes a dead letter, which the worker's own client would refuse.
+// TestMaxPayloadRaisedWhileRunning has one input of 3 MiB before 2,000 small ones, on a server with a limit of 1 MiB when the
+// worker started. If the large input exceeds a batch, it becomes a dead letter, which the worker's own client would refuse.
 func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 	t.Parallel()
 	const large, small = 3 << 20, 2000
@@ -19,36 +20,36 @@ func TestMaxPayloadRaisedWhileRunning(t *testing.T) {
 		for name, batchBytes := range map[string]int{"fits a batch": 4 << 20, "dead letter": 1 << 20} {
 			t.Run(mode+", "+name, func(t *testing.T) {
 				t.Parallel()
-				s, reload := testkit.Reloading(t, 1<<20)
+				s, reload := natstest.Reloading(t, 1<<20)
 				r := newRigAt(t, s.ClientURL())
 				r.opts.Exclusive, r.opts.Partitions = mode == "exclusive", 1
-				r.opts.AckWait = 2 * time.Second // what is on its way when a connection is made anew comes again after that
+				r.opts.AckWait = 2 * time.Second // messages in transit during a reconnect are redelivered after that
 				r.provision()
 				r.publish(1, document)
 				run := r.run(hostDevice(t), streams.Config{BatchBytes: batchBytes})
 				r.tally.awaitStored(t, 1)
 				reload(8 << 20)
-				r.nc = r.connect() // a client knows only what it was told when it connected
+				r.nc = r.connect() // a client learns max_payload only when it connects
 				var err error
 				if r.js, err = jetstream.New(r.nc); err != nil {
 					t.Fatal(err)
 				}
 				r.publishFrom(1, 2, someBytes(large))
 				r.publishFrom(2, 2+small, document)
-				results := 2 + small
+				found := 2 + small
 				if batchBytes < large {
-					results--
-					r.tally.await(t, DeadLettered, 1)
+					found--
+					r.tally.await(t, inflight.DeadLettered, 1)
 				}
-				r.tally.awaitStored(t, results)
+				r.tally.awaitStored(t, found)
 				if err := run.drain(); err != nil {
 					t.Fatalf("Run: %v", err)
 				}
-				if got := r.stored("results.>"); len(got) != results {
-					t.Errorf("%d results, want %d", len(got), results)
+				if got := r.stored("results.>"); len(got) != found {
+					t.Errorf("%d results, want %d", len(got), found)
 				}
-				if got := r.storedIn(deadStream, "deadletter.>"); len(got) != 2+small-results || len(got) > 0 && len(got[2]) != 1 {
-					t.Errorf("%d dead letters, want %d", len(got), 2+small-results)
+				if got := r.storedIn(deadStream, "deadletter.>"); len(got) != 2+small-found || len(got) > 0 && len(got[2]) != 1 {
+					t.Errorf("%d dead letters, want %d", len(got), 2+small-found)
 				}
 			})
 		}

@@ -8,12 +8,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/streams"
 )
 
-// TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Everything must come to its end all the same: payloads
-// that came before, one that no batch takes, one that an operator cannot take, and all others, whichever partition they are in.
+// TestEveryPayloadGoesThroughTheSmallestBudget lets a worker hold one delivery at a time. Every input must still be settled:
+// redelivered payloads, one that exceeds a batch, one on which an operator fails, and all others, in every partition.
 func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]int{"shared": 0, "exclusive": 4} {
@@ -25,7 +26,7 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 			const n, batchBytes = 150, 64 << 10
 			unfit := []int{40}
 			if r.opts.Exclusive {
-				unfit = nil // the partition would begin anew, which other tests show
+				unfit = nil // the lease would restart, which other tests cover
 			}
 			given := unfitAt(unfit...)
 			payload := func(i int) []byte {
@@ -39,9 +40,9 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 				r.deliverBefore(20)
 			}
 			run := r.prepare(openHost(t, pickyKernels()), streams.Config{BatchBytes: batchBytes})
-			run.worker.budget.limit = 1
+			run.worker.pool.SetLimit(1)
 			run.start()
-			r.tally.await(t, DeadLettered, 1+len(unfit))
+			r.tally.await(t, inflight.DeadLettered, 1+len(unfit))
 			r.tally.awaitStored(t, n-1-len(unfit))
 			if err := run.drain(); err != nil {
 				t.Fatalf("Run: %v", err)
@@ -49,15 +50,15 @@ func TestEveryPayloadGoesThroughTheSmallestBudget(t *testing.T) {
 			if m := run.worker.Memory(); m.Waits == 0 {
 				t.Error("nothing ever waited for memory")
 			}
-			results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
-			if len(results) != n-1-len(unfit) || len(dead) != 1+len(unfit) {
-				t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(results), len(dead), n-1-len(unfit), 1+len(unfit))
+			found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
+			if len(found) != n-1-len(unfit) || len(dead) != 1+len(unfit) {
+				t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(found), len(dead), n-1-len(unfit), 1+len(unfit))
 			}
 		})
 	}
 }
 
-// deliverBefore has n inputs delivered to somebody who gives them back.
+// deliverBefore delivers n inputs to a client that gives them back.
 func (r *rig) deliverBefore(n int) {
 	r.t.Helper()
 	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
@@ -78,7 +79,7 @@ func (r *rig) deliverBefore(n int) {
 	}
 }
 
-// TestBatchStaysWithinItsShare has a busy lane, so that batches fill, and room for a few payloads in each.
+// TestBatchStaysWithinItsShare has a busy lane, so that batches fill, and space for a few payloads in each.
 func TestBatchStaysWithinItsShare(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -87,9 +88,10 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	seen := &records{}
 	payload := func(int) []byte { return []byte("x") }
 	r.publish(n, payload)
-	run := r.prepare(hostDevice(t), streams.Config{Observer: seen})
-	one := run.worker.costs.perPayload()
-	run.worker.budget.limit = 4 * share * one
+	r.opts.Records = seen
+	run := r.prepare(hostDevice(t), streams.Config{})
+	one := run.worker.pool.PerPayload()
+	run.worker.pool.SetLimit(4 * share * one)
 	run.start()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
@@ -104,7 +106,8 @@ func TestBatchStaysWithinItsShare(t *testing.T) {
 	}
 }
 
-// TestMemoryIsDivided: what is pulled ahead takes a quarter at most, unless the largest messages take more, and too little is an error.
+// TestMemoryIsDivided: prefetched messages take at most a quarter, unless the largest messages need more. Too little memory is an
+// error.
 func TestMemoryIsDivided(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ partitions, mib int }{{0, 64}, {0, 2048}, {8, 160}, {8, 512}, {64, 1024}} {
@@ -115,15 +118,19 @@ func TestMemoryIsDivided(t *testing.T) {
 			r.provision()
 			r.opts.Memory = int64(c.mib) << 20
 			w := r.prepare(hostDevice(t), streams.Config{}).worker
-			limit := w.pullLimit(w.consumer)
-			if bytes := limit.over(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || limit.messages < leastPulled {
-				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", limit.messages, bytes)
+			consumer, err := findConsumer(r.ctx(), r.js, r.opts.Topology)
+			if err != nil {
+				t.Fatal(err)
 			}
-			pulled := int64(w.consumers()) * limit.memory(w.nc)
-			if floor := int64(w.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+leastPulled*pulledBookkeeping); pulled > max(r.opts.Memory/pullShare, floor) {
+			size := w.opts.pullSize(consumer, w.nc)
+			if bytes := size.Limit(w.nc).Bytes(); bytes < int(w.nc.MaxPayload()) || size.Messages < pull.LeastMessages {
+				t.Errorf("a request is for %d messages and %d bytes: the largest message stalls the consumer", size.Messages, bytes)
+			}
+			pulled := int64(w.opts.consumers()) * size.Memory(w.nc)
+			if floor := int64(w.opts.consumers()) * 2 * int64(pull.NewLimit(w.nc, 0, 0).Bytes()+pull.LeastMessages*pull.MessageCost); pulled > max(r.opts.Memory/pullShare, floor) {
 				t.Errorf("what is pulled ahead may take %d MiB of %d", pulled>>20, c.mib)
 			}
-			if all := w.budget.limit + w.keep.most + w.fixedMemory(); all > r.opts.Memory {
+			if all := w.pool.Memory().Limit + w.opts.fixedMemory(consumer, w.conns); all > r.opts.Memory {
 				t.Errorf("all of it together may take %d MiB of %d", all>>20, c.mib)
 			}
 		})
@@ -134,44 +141,7 @@ func TestMemoryIsDivided(t *testing.T) {
 	r.opts.Memory = 50 << 20
 	p := r.pipeline(hostDevice(t), streams.Config{})
 	_, err := NewWorker(r.ctx(), r.nc, []*streams.Pipeline{p}, r.opts)
-	if !errors.Is(err, ErrMemory) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
+	if !errors.Is(err, inflight.ErrMemory) || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS") {
 		t.Errorf("with too little memory NewWorker = %v, want ErrMemory and what to lower", err)
-	}
-}
-
-// TestKeptMemoryIsBounded lets groups grow and be free again, one after the other and many at once.
-func TestKeptMemoryIsBounded(t *testing.T) {
-	t.Parallel()
-	k := keep{most: 100_000}
-	groups := make([]*group, 50)
-	for round := range 4 {
-		var total int
-		for i := range groups {
-			if groups[i] == nil {
-				groups[i] = &group{}
-			}
-			groups[i].makeRoom((i%7 + 1) * 3000 * (round%2 + 1))
-			k.group(groups[i])
-			total = 0
-			for _, g := range groups[:i+1] {
-				total += cap(g.bodies)
-			}
-			if round == 0 && total > 100_000 {
-				t.Fatalf("%d bytes are kept after %d groups, want at most 100,000", total, i+1)
-			}
-		}
-		kept := int64(0)
-		for _, g := range groups {
-			kept += sizeOf(g.bodies)
-		}
-		if kept != k.kept.Load() || kept > k.most || kept < k.most/2 {
-			t.Errorf("round %d: %d bytes are kept, %d are counted, want at most %d and no less than half", round, kept, k.kept.Load(), k.most)
-		}
-	}
-	k = keep{most: 100}
-	d := &desk{left: make([]int, 100)}
-	k.desk(d)
-	if d.left != nil || d.kept != 0 {
-		t.Errorf("a desk keeps %d bytes beyond the bound", d.kept)
 	}
 }

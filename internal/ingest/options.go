@@ -6,39 +6,36 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/ingest/layout"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 )
 
-// Options says what the worker reads, where its results go, and how it treats what goes wrong.
+// Options defines the worker's input, the destination of its results, and how it handles failures.
 type Options struct {
-	layout.Layout // its streams and consumers at the server
+	topology.Topology // the streams and consumers on the server
 
-	More []*nats.Conn // connections beside the worker's first, and like it the caller's: see MILLRACE_NATS_CONNECTIONS
+	More []*nats.Conn // connections besides the worker's first, still owned by the caller; see MILLRACE_NATS_CONNECTIONS
 
-	Operators []operator.Operator // as the pipelines run them
-	Format    operator.Format     // of result bodies
+	Operators []operator.Operator // the operators that the pipelines run
+	Format    operator.Format     // format of result bodies
 
-	// Memory is what everything between the pull and the acknowledgement may take together, in bytes: see prepareBudget. 0: as much
-	// as the batches that may be in hand.
+	// Memory is the total memory in bytes from the pull to the acknowledgement; 0: as much as the allowed batches in flight need.
 	Memory int64
 
-	Linger       time.Duration // how long the oldest payload of a batch waits for more
-	DrainTimeout time.Duration // how long stopping may take until the rest is given back
-	ConfirmAcks  bool          // have the server confirm every acknowledgement of an input
+	Linger       time.Duration // how long the oldest payload of a batch waits for more payloads
+	DrainTimeout time.Duration // how long the worker drains after a stop before it gives back unfinished deliveries
+	ConfirmAcks  bool          // whether the server confirms every acknowledgement of an input
 
-	Logger   *slog.Logger // what repeats for each payload is logged each time: bound it (see loglimit)
+	Logger   *slog.Logger // logs messages that repeat for each payload every time, so the caller must limit them (see loglimit)
 	Observer Observer
-	Batches  BatchObserver // nil for none
+	Batches  inflight.BatchObserver  // nil for none
+	Records  inflight.RecordObserver // nil for none
 
-	// settled is called for each input whose result is stored, before Observer.Settled, each time it is. It is for tests, which
-	// tell inputs apart; nil for nothing.
+	// settled is called each time the result of an input is stored, before Observer.Settled. It is for tests, which need to
+	// identify inputs; nil for none.
 	settled func(sequence uint64, stored time.Time)
-}
 
-// hasResult tells tests of an input whose result is stored.
-func (w *Worker) hasResult(d *delivery) {
-	if w.opts.settled != nil {
-		w.opts.settled(d.sequence, d.stored)
-	}
+	// publishTimeout is the time after which a result without an answer counts as lost; 0: the default. It is for tests.
+	publishTimeout time.Duration
 }

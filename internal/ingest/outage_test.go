@@ -7,8 +7,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// In these tests acknowledgements are lost with connections, and the server delivers their inputs again after
-// AckWait. That is what at least once means; the results are there once all the same.
+// In these tests acknowledgements are lost with connections, and the server redelivers their inputs after AckWait, because
+// delivery is at least once. Each result is stored only once.
 
 func TestServerRestartUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -18,14 +18,14 @@ func TestServerRestartUnderLoad(t *testing.T) {
 	d, w := watchedDevice(t)
 	const n = 1000
 	r.publish(n, document)
+	r.opts.publishTimeout = time.Second
 	run := r.prepare(d, streams.Config{BatchPayloads: 50})
-	run.publishWithin(time.Second)
 	run.start()
 	r.tally.awaitStored(t, 100)
 	r.restart()
 	r.tally.awaitFunc(t, "connections", 1, r.tally.reconnects)
 
-	// Once more, with batches on the device and nothing being published.
+	// Repeat with batches on the device and none being published.
 	open := w.hold(t)
 	r.publishFrom(n, n+100, document)
 	r.restart()
@@ -47,8 +47,8 @@ func TestConnectionCutUnderLoad(t *testing.T) {
 	proxy := r.behindProxy()
 	const n = 2000
 	r.publish(n, document)
+	r.opts.publishTimeout = time.Second
 	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 50})
-	run.publishWithin(time.Second)
 	run.start()
 	for cut := range 3 {
 		r.tally.awaitStored(t, 200*(cut+1))

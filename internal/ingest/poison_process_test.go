@@ -21,21 +21,22 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/connect"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/quarantine"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// These tests run workers in processes of their own, which die of what they are given: by a signal, or because the GPU
-// is lost, which no process outlives. The test binary is started again as such a worker.
+// These tests run workers in separate processes, which die because of their payloads: by a signal, or because the GPU is lost,
+// which no process survives. The test binary is started again as such a worker.
 
-// Where the worker is told what to be.
+// Environment variables that configure the worker process.
 const (
-	envWorker = "MILLRACE_TEST_WORKER" // host or cuda, or with -hang behind it: this process is a worker
+	envWorker = "MILLRACE_TEST_WORKER" // host or cuda, with an optional suffix -hang: this process is a worker
 	envServer = "MILLRACE_TEST_SERVER"
 )
 
-// statusLost is the exit status after the loss of a device, as the command has it.
+// statusLost is the command's exit status after the loss of a device.
 const statusLost = 70
 
 func TestMain(m *testing.M) {
@@ -51,16 +52,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// atOnce is how many tests run at once by default: they mostly wait for a server, whatever the number of processors.
+// atOnce is the default number of parallel tests. They mostly wait for a server, whatever the number of processors.
 const atOnce = 8
 
-// lethal is how a payload begins that breaks the device. The kernel library for tests knows it too.
+// lethal is the start of a payload that breaks the device. The kernel library for tests knows it too.
 const lethal = "poison!\n"
 
-// hanging is how a payload begins with which no kernel ends. The kernel library for tests knows it too.
+// hanging is the start of a payload on which kernels never return. The kernel library for tests knows it too.
 const hanging = "endless\n"
 
-// faulty is the operator that such payloads break. Its record is the payload's length.
+// faulty is the operator that these payloads break. Its record is the payload's length.
 type faulty struct{}
 
 func (faulty) Name() string                      { return "faulty" }
@@ -79,11 +80,11 @@ func (faulty) AppendReference(dst, payload []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
 }
 
-// Bind makes it a kernel of the host device too.
+// Bind makes faulty a kernel of the host device too.
 func (f faulty) Bind([]byte) (device.BoundHostKernel, error) { return f, nil }
 
-// Run kills the process with such a payload, as a bug in a driver may: without a word, and nothing of it runs after. With
-// one that hangs it does not return.
+// Run kills the process on a lethal payload, as a driver bug may: without output or cleanup. On a hanging payload it never
+// returns.
 func (faulty) Run(rows []byte, offsets []uint32, _, result []byte, _ device.Parallel) error {
 	for i, end := range offsets[1:] {
 		row := rows[offsets[i]:end]
@@ -94,18 +95,18 @@ func (faulty) Run(rows []byte, offsets []uint32, _, result []byte, _ device.Para
 			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 				return err
 			}
-			select {} // until the signal comes
+			select {} // until the signal arrives
 		}
 		binary.LittleEndian.PutUint32(result[4*i:], uint32(len(row)))
 	}
 	return nil
 }
 
-// poisonedWorker is a worker on a device of that kind until its standard input ends. It returns its exit status.
+// poisonedWorker runs a worker on a device of that kind until its standard input ends. It returns its exit status.
 func poisonedWorker(kind string) int {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it, the parent is done
+		_, _ = io.Copy(io.Discard, os.Stdin) // standard input ends when the parent is done
 		stop()
 	}()
 	err := runPoisoned(ctx, kind)
@@ -132,7 +133,7 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 	if err != nil {
 		return err
 	}
-	nc, err := connect.Open(connect.Server{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer.Reconnected)
+	nc, err := natsconn.Open(natsconn.Server{URL: os.Getenv(envServer)}, "millrace-test", opts.Logger, opts.Observer.Reconnected)
 	if err != nil {
 		return err
 	}
@@ -141,11 +142,11 @@ func runPoisoned(ctx context.Context, kind string) (err error) {
 	w, err := NewWorker(ctx, nc, []*streams.Pipeline{pipe}, opts)
 	switch {
 	case ctx.Err() != nil:
-		return nil // the last input was settled as this process started
+		return nil // the last input was settled when this process started
 	case err != nil:
 		return err
 	}
-	return w.Run(ctx) // the end of the process closes the rest
+	return w.Run(ctx) // the end of the process closes everything else
 }
 
 func openPoisoned(kind string) (device.Device, streams.Schedule, error) {
@@ -157,7 +158,8 @@ func openPoisoned(kind string) (device.Device, streams.Schedule, error) {
 	return d, streams.Overlapped, err
 }
 
-// faultyLibrary is the kernel library with the operator: MILLRACE_FAULTY_KERNELS, or what `make kernels` built here.
+// faultyLibrary returns the path of the kernel library with the operator: MILLRACE_FAULTY_KERNELS, or the output of `make
+// kernels`.
 func faultyLibrary() string {
 	if path := os.Getenv("MILLRACE_FAULTY_KERNELS"); path != "" {
 		return path
@@ -165,7 +167,8 @@ func faultyLibrary() string {
 	return filepath.Join("..", "..", "kernels", "build", "libmillrace-faulty.so")
 }
 
-// needGPU skips, loudly, without a GPU and that library; with MILLRACE_REQUIRE_GPU=1 it fails instead.
+// needGPU skips the test with a message if there is no GPU or no such library. With MILLRACE_REQUIRE_GPU=1 it fails the test
+// instead.
 func needGPU(t *testing.T) {
 	t.Helper()
 	all, err := cuda.List(faultyLibrary())
@@ -181,7 +184,7 @@ func needGPU(t *testing.T) {
 
 const poisonLimit = 6
 
-// TestPoisonCannotWedgeProcesses has a supervisor start a worker again whenever it dies of a payload.
+// TestPoisonCannotWedgeProcesses restarts a worker whenever a payload kills it, as a supervisor does.
 func TestPoisonCannotWedgeProcesses(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"host", "cuda", "host-hang", "cuda-hang"} {
@@ -208,15 +211,15 @@ func TestPoisonCannotWedgeProcesses(t *testing.T) {
 			r.publish(n, payload)
 			deaths := r.superviseProcesses(kind, n)
 			t.Logf("%d deaths", deaths)
-			if deaths < loneRuns || deaths > poisonLimit {
-				t.Errorf("%d workers died, want %d to %d", deaths, loneRuns, poisonLimit)
+			if deaths < quarantine.LoneRuns || deaths > poisonLimit {
+				t.Errorf("%d workers died, want %d to %d", deaths, quarantine.LoneRuns, poisonLimit)
 			}
 			r.wantPoisonApart(n, payload, poison)
 		})
 	}
 }
 
-// superviseProcesses runs workers until all n inputs are settled, and returns how many died before.
+// superviseProcesses runs workers until all n inputs are settled, and returns how many died before that.
 func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
 	r.t.Helper()
 	binary, err := os.Executable()
@@ -239,7 +242,7 @@ func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
 		run := &running{t: r.t, done: make(chan error, 1)}
 		go func() { run.done <- cmd.Wait() }()
 		finished := r.awaitEnd(run, n)
-		if err := input.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // closed already where the worker has ended
+		if err := input.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // already closed if the worker has ended
 			r.t.Fatal(err)
 		}
 		err, lost := <-run.done, cmd.ProcessState.ExitCode() == statusLost
@@ -250,7 +253,7 @@ func (r *rig) superviseProcesses(kind string, n int) (deaths int) {
 			r.t.Fatalf("the worker ended with %v, want status %d", err, statusLost)
 		case kind == "host" && (finished || err == nil):
 			r.t.Fatalf("the worker ended with %v, everything settled: %t", err, finished)
-		case finished: // the last to be settled was what it was lost with
+		case finished: // the worker was lost with the last unsettled input
 			return deaths + 1
 		}
 	}

@@ -4,16 +4,16 @@ import (
 	"bytes"
 	"strings"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
-// behindProxy has the rig's workers connect through a proxy.
-func (r *rig) behindProxy() *testkit.Proxy {
+// behindProxy makes the rig's workers connect through a proxy.
+func (r *rig) behindProxy() *natstest.Proxy {
 	r.t.Helper()
-	p := testkit.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
+	p := natstest.NewProxy(r.t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
 	r.url = p.URL()
 	return p
 }
 
-// isPubAck says whether a message is the server's word that the result stream has stored something.
+// isPubAck reports whether a message confirms that the result stream has stored something.
 func isPubAck(body []byte) bool { return bytes.HasPrefix(body, []byte(`{"stream":"RESULTS"`)) }

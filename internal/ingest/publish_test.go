@@ -6,10 +6,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// wantNothingAcked checks that the server waits for the acknowledgement of all n inputs.
+// wantNothingAcked checks that all n inputs are unacknowledged at the server.
 func (r *rig) wantNothingAcked(n int) {
 	r.t.Helper()
 	info := r.consumerInfo()
@@ -19,7 +20,7 @@ func (r *rig) wantNothingAcked(n int) {
 	}
 }
 
-// notStored is what the worker logs when it has tried in vain.
+// notStored is the message that the worker logs after a failed attempt.
 const notStored = "results could not be stored"
 
 func TestNothingIsAckedWhileTheResultStreamIsMissing(t *testing.T) {
@@ -71,8 +72,8 @@ func TestNothingIsAckedWhileTheResultStreamIsFull(t *testing.T) {
 	r.wantSettled(n)
 }
 
-// What waits in the client's queue while results cannot be stored is delivered again after every AckWait, though
-// nobody has tried it: that must not take it to the dead letters.
+// TestWaitingForAFullResultStreamIsNoReasonToGiveUp: deliveries that wait in the client's queue while results cannot be stored
+// are redelivered after every AckWait, although none was tried. They must not become dead letters because of that.
 func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -82,7 +83,7 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 	config.MaxMsgs, config.Discard = 10, jetstream.DiscardNew
 	r.updateStream(config)
 	const n = 2000
-	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] } // one pull request holds them all, and more
+	short := func(i int) []byte { return document(i)[:min(len(document(i)), 20)] } // one pull request covers more than all of them
 	r.publish(n, short)
 	run := r.run(hostDevice(t), streams.Config{Lanes: 1, BatchPayloads: 10})
 	until(t, "some of what waits is delivered again", func() bool {
@@ -96,7 +97,7 @@ func TestWaitingForAFullResultStreamIsNoReasonToGiveUp(t *testing.T) {
 		t.Fatalf("Run: %v", err)
 	}
 	r.wantAll(n, short)
-	if given := r.tally.count(DeadLettered); given != 0 {
+	if given := r.tally.count(inflight.DeadLettered); given != 0 {
 		t.Errorf("%d payloads were dead-lettered that had only waited", given)
 	}
 }
@@ -116,26 +117,17 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	})
 	const n = 300
 	r.publish(n, document)
+	r.opts.publishTimeout = 100 * time.Millisecond
 	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 100})
-	run.publishWithin(100 * time.Millisecond)
 	run.start()
 	r.tally.awaitStored(t, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
-	// How many acknowledgements there are to lose depends on how results go in batches.
-	if r.tally.count(Duplicate) == 0 {
+	// The number of acknowledgements that can be lost depends on how results are batched.
+	if r.tally.count(inflight.Duplicate) == 0 {
 		t.Error("no result was stored already when it was published again")
 	}
 	r.wantAll(n, document)
 	r.wantSettled(n)
-}
-
-// publishWithin makes the worker take an acknowledgement for lost after that time.
-func (run *running) publishWithin(timeout time.Duration) {
-	run.t.Helper()
-	var err error
-	if run.worker.publisher, err = run.worker.openPublisher(run.ctx, timeout); err != nil {
-		run.t.Fatal(err)
-	}
 }

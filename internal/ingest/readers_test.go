@@ -11,10 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/streams"
 )
 
-// serversWords are headers of inputs that a client could take for the server's own word if a stored message without a
+// serversWords are headers of inputs. A client could take them for the server's own status line if a stored message without a
 // payload had them.
 var serversWords = []nats.Header{
 	{"Status": {"409"}, "Description": {"Consumer Deleted"}},
@@ -34,8 +36,8 @@ var serversWords = []nats.Header{
 	{"nats-rollup": {"all"}, "NATS-TTL": {"1s"}, "nats-expected-last-sequence": {"0"}, "nats-msg-id": {"mine"}},
 }
 
-// TestReadersAreNotStopped has inputs without a payload under such headers, each once with a result and once with a dead
-// letter. Every way in which nats.go reads a stream gets all of both.
+// TestReadersAreNotStopped has inputs with such headers and without a payload, each once with a result and once with a dead
+// letter. Every way in which nats.go reads a stream must return all of both.
 func TestReadersAreNotStopped(t *testing.T) {
 	t.Parallel()
 	for mode, partitions := range map[string]int{"shared": 0, "exclusive": 2} {
@@ -46,7 +48,7 @@ func TestReadersAreNotStopped(t *testing.T) {
 			r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgSize: 800})
 			r.provision()
 			n := 0
-			heavy := strings.Repeat("h", 700) // no room for it in the result stream
+			heavy := strings.Repeat("h", 700) // too large for the result stream
 			for i, header := range serversWords {
 				for _, extra := range []string{"", heavy} {
 					h := nats.Header{"Word": {fmt.Sprint(i)}, "Heavy": {extra}}
@@ -60,8 +62,8 @@ func TestReadersAreNotStopped(t *testing.T) {
 				}
 			}
 			run := r.run(hostDevice(t), streams.Config{})
-			r.tally.await(t, Published, n/2)
-			r.tally.await(t, DeadLettered, n/2)
+			r.tally.await(t, inflight.Published, n/2)
+			r.tally.await(t, inflight.DeadLettered, n/2)
 			if err := run.drain(); err != nil {
 				t.Fatal(err)
 			}
@@ -76,21 +78,21 @@ func TestReadersAreNotStopped(t *testing.T) {
 	}
 }
 
-// wantHarmless checks the header of a result or of a dead letter whose input had those.
+// wantHarmless checks the header of a result or dead letter against the header of its input.
 func (r *rig) wantHarmless(what string, h, input nats.Header) {
 	r.t.Helper()
 	for key := range h {
-		if strings.EqualFold(key, "status") || strings.EqualFold(key, "description") || hasPrefixFold(key, "nats-") && key != jetstream.MsgIDHeader {
+		if strings.EqualFold(key, "status") || strings.EqualFold(key, "description") || strings.HasPrefix(strings.ToLower(key), "nats-") && key != jetstream.MsgIDHeader {
 			r.t.Errorf("%s: header %q passes through", what, key)
 		}
 	}
-	if isLetter := h.Get(HeaderReason) != ""; !isLetter && h.Get(HeaderInput) != "" || isLetter && !slices.Equal(h[HeaderInput], withheld(input)) {
-		r.t.Errorf("%s: %s is %q, of an input with %v", what, HeaderInput, h[HeaderInput], input)
+	if isLetter := h.Get(results.HeaderReason) != ""; !isLetter && h.Get(results.HeaderInput) != "" || isLetter && !slices.Equal(h[results.HeaderInput], results.Withheld(input)) {
+		r.t.Errorf("%s: %s is %q, of an input with %v", what, results.HeaderInput, h[results.HeaderInput], input)
 	}
 }
 
-// readers are the ways to read the first n messages of a stream with nats.go. Each returns the headers by the number of the
-// word; one that is stopped, or told of an error, fails the test.
+// readers are the ways to read the first n messages of a stream with nats.go. Each returns the headers by the number of the word.
+// A reader that stops or receives an error fails the test.
 var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	"Consume": func(r *rig, stream string, n int) map[int]nats.Header {
 		got := newHeaders(r, n)
@@ -155,7 +157,7 @@ var readers = map[string]func(r *rig, stream string, n int) map[int]nats.Header{
 	},
 }
 
-// reader is a consumer of a whole stream.
+// reader creates a consumer of a whole stream.
 func (r *rig) reader(stream string) jetstream.Consumer {
 	r.t.Helper()
 	c, err := r.js.CreateConsumer(r.ctx(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
@@ -176,11 +178,11 @@ func (r *rig) legacy(subscribe func(nats.JetStreamContext) (*nats.Subscription, 
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed by now
+	r.t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may already be closed
 	return sub
 }
 
-// headers collects those of n messages by the number of their word.
+// headers collects the headers of n messages by the number of their word.
 type headers struct {
 	r    *rig
 	n    int
@@ -218,33 +220,4 @@ func (c *headers) await() map[int]nats.Header {
 		c.r.t.Fatalf("%d of %d messages were read: the reader was stopped", len(c.by), c.n)
 	}
 	return c.by
-}
-
-func TestCarriedHeaders(t *testing.T) {
-	t.Parallel()
-	for key, want := range map[string]bool{
-		"Trace": true, "traceparent": true, "Statuses": true, "X-Status": true, "Description-Of": true, "Nats": true, "Natsy": true,
-		"Status": false, "status": false, "STATUS": false, "Description": false, "dEscription": false,
-		"Nats-": false, "nats-Msg-Id": false, "NATS-ROLLUP": false, "Nats-Anything-New": false, "millrace-reason": false,
-		"Status ": false, " Status": false, "Status\t": false, "\rStatus": false, "\u017ftatus": false, "": false, "Sta\x00tus": false,
-	} {
-		if got := carried(key); got != want {
-			t.Errorf("header %q is carried: %v, want %v", key, got, want)
-		}
-	}
-}
-
-func TestWithheldHeadersAreNamed(t *testing.T) {
-	t.Parallel()
-	got := withheld(nats.Header{
-		"Trace": {"kept"}, "Status": {"409", "100"}, "nats-ttl": {"1s"}, "na\xefve": {"yes"}, "Empty ": {""},
-		HeaderReason: {"too_large"}, "Nats-Pin-Id": {"a secret"}, HeaderInput: {"Status: 404"},
-	})
-	want := []string{"Empty : ", "Status: 404", "Status: 409", "Status: 100", "nats-ttl: 1s", "na\xefve: yes"}
-	if !slices.Equal(got, want) {
-		t.Errorf("withheld lines %q, want %q", got, want)
-	}
-	if got := withheld(nats.Header{"Trace": {"kept"}}); got != nil {
-		t.Errorf("withheld lines %q of a header that is carried", got)
-	}
 }

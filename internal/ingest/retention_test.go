@@ -9,7 +9,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// TestExclusiveOnAStreamWithInterest: every input is processed once, and then the stream lets go of it.
+// TestExclusiveOnAStreamWithInterest: every input is processed once, and then the stream removes it.
 func TestExclusiveOnAStreamWithInterest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -14,40 +13,33 @@ import (
 
 	"millrace/internal/device"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/shared"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = testkit.Patience
+// patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
+const patience = natstest.Patience
 
-// until returns once cond holds. It spins: use it for states that nothing announces, and that are near.
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not: %s", patience, what)
-		}
-		runtime.Gosched()
-	}
-}
+// until is natstest.Until.
+var until = natstest.Until
 
-// rig is a server, a client of it, and what a worker needs.
+// rig is a server, a client, and everything that a worker needs.
 type rig struct {
 	t      *testing.T
 	server *embedded.Server
 	dir    string
-	url    string // where workers connect; the server's own unless a proxy stands before it
+	url    string // URL for workers: the server's own unless there is a proxy
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	opts   Options
 	tally  *tally
-	log    *testkit.Log
+	log    *natstest.Log
 }
 
 func newRig(t *testing.T) *rig {
@@ -60,7 +52,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// newRigAt is a rig whose server, at url, is the caller's.
+// newRigAt returns a rig that uses the caller's server at url.
 func newRigAt(t *testing.T, url string) *rig {
 	t.Helper()
 	r := &rig{t: t, url: url}
@@ -68,14 +60,14 @@ func newRigAt(t *testing.T, url string) *rig {
 	return r
 }
 
-// prepareClient connects to the server and sets what workers begin with.
+// prepareClient connects to the server and sets the workers' default options.
 func (r *rig) prepareClient() {
 	r.t.Helper()
 	ops, err := operator.ParseList("crc32c,minhash?k=4&hashes=4")
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.tally, r.log = newTally(), testkit.NewLog(r.t)
+	r.tally, r.log = newTally(), natstest.NewLog(r.t)
 	r.opts = optionsFor(ops, r.log.Logger(), r.tally)
 	r.nc = r.connect()
 	if r.js, err = jetstream.New(r.nc); err != nil {
@@ -83,10 +75,10 @@ func (r *rig) prepareClient() {
 	}
 }
 
-// optionsFor are the options that tests begin with.
+// optionsFor returns the default options of tests.
 func optionsFor(ops []operator.Operator, log *slog.Logger, observer Observer) Options {
 	o := Options{
-		Layout: layout.Layout{
+		Topology: topology.Topology{
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, Consumer: "millrace",
 			ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
 			MaxDeliver: 5, AckWait: 5 * time.Minute, MaxAckPending: 100000,
@@ -118,7 +110,7 @@ func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
 	url := r.url
 	if r.server != nil {
-		url = r.server.URL() // workers may go through a proxy, and the test itself does not
+		url = r.server.URL() // workers may use a proxy, but the test itself does not
 	}
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	if err != nil {
@@ -130,7 +122,7 @@ func (r *rig) connect() *nats.Conn {
 
 func (r *rig) provision() {
 	r.t.Helper()
-	if err := layout.Provision(r.ctx(), r.js, r.opts.Layout, r.opts.Logger); err != nil {
+	if err := topology.Provision(r.ctx(), r.js, r.opts.Topology, r.opts.Logger); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -141,10 +133,10 @@ func (r *rig) publish(n int, payload func(i int) []byte) {
 	r.publishFrom(0, n, payload)
 }
 
-// publishFrom stores the inputs from number first to before number end.
+// publishFrom publishes the inputs with numbers from first to end-1.
 func (r *rig) publishFrom(first, end int, payload func(i int) []byte) {
 	r.t.Helper()
-	const most = 2000 // on their way at once: the client gives up on more while the server is slow
+	const most = 2000 // maximum in flight: the client refuses more while the server is slow
 	for i := first; i < end; i++ {
 		if i > first && (i-first)%most == 0 {
 			r.awaitPublished()
@@ -170,7 +162,7 @@ func (r *rig) awaitPublished() {
 	}
 }
 
-// hostDevice opens a host device that is closed without leaks.
+// hostDevice opens a host device, and checks for leaks when it is closed.
 func hostDevice(t *testing.T) device.Device {
 	t.Helper()
 	return openHost(t, operator.HostKernels())
@@ -190,7 +182,7 @@ func openHost(t *testing.T, kernels []device.HostKernel) device.Device {
 	return d
 }
 
-// running is a worker at work.
+// running is a running worker.
 type running struct {
 	t      *testing.T
 	worker *Worker
@@ -200,7 +192,7 @@ type running struct {
 	done   chan error
 }
 
-// run starts a worker with a connection of its own on a device.
+// run starts a worker with its own connection on a device.
 func (r *rig) run(d device.Device, cfg streams.Config) *running {
 	r.t.Helper()
 	run := r.prepare(d, cfg)
@@ -208,11 +200,11 @@ func (r *rig) run(d device.Device, cfg streams.Config) *running {
 	return run
 }
 
-// prepare makes a worker that start starts.
+// prepare returns a worker that start starts.
 func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 	r.t.Helper()
 	p := r.pipeline(d, cfg)
-	nc, err := connect.Open(connect.Server{URL: r.url}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
+	nc, err := natsconn.Open(natsconn.Server{URL: r.url}, "millrace-test", r.opts.Logger, r.tally.Reconnected)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -226,7 +218,7 @@ func (r *rig) prepare(d device.Device, cfg streams.Config) *running {
 	return run
 }
 
-// pipeline makes a small pipeline that is closed before its device.
+// pipeline returns a small pipeline that is closed before its device.
 func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
 	r.t.Helper()
 	cfg.Operators = r.opts.Operators
@@ -254,18 +246,18 @@ func (r *rig) pipeline(d device.Device, cfg streams.Config) *streams.Pipeline {
 	return p
 }
 
-// start lets the worker run. It has returned before anything it uses is taken down.
+// start runs the worker. The worker returns before the resources that it uses are closed.
 func (run *running) start() {
 	go func() { run.done <- run.worker.Run(run.ctx) }()
 	run.t.Cleanup(func() {
 		run.stop()
-		_ = run.wait() // the test has judged it, or failed before
+		_ = run.wait() // the test has already checked the error, or failed
 	})
 }
 
-// startAndReceive starts the worker and returns once its client has n deliveries, which nothing may be published
-// for yet. What the server is about to deliver when a worker unsubscribes is lost on it, and comes only after
-// AckWait: tests that wait less must not have any.
+// startAndReceive starts the worker and returns once its client has n deliveries. No results may be published for them yet.
+// Messages that the server sends while a worker unsubscribes are lost and redelivered only after AckWait. Tests that wait less
+// must avoid that.
 func (run *running) startAndReceive(n uint64) {
 	run.t.Helper()
 	base := run.nc.Stats().InMsgs
@@ -273,13 +265,13 @@ func (run *running) startAndReceive(n uint64) {
 	until(run.t, "all deliveries are in the client", func() bool { return run.nc.Stats().InMsgs-base >= n })
 }
 
-// drain stops the worker and waits for it. Whatever became of its inputs, a worker that ended well has none in hand.
+// drain stops the worker and waits for it. A worker that ended without an error has no inputs in flight, whatever their outcome.
 func (run *running) drain() error {
 	run.t.Helper()
 	run.stop()
 	err := run.wait()
-	if held := run.worker.ledger.inHand(); err == nil && held > 0 {
-		run.t.Errorf("%d inputs are in hand after the end", held)
+	if m, ok := run.worker.mode.(*shared.Mode); ok && err == nil && m.InFlight() > 0 {
+		run.t.Errorf("%d inputs are in flight after the end", m.InFlight())
 	}
 	return err
 }
@@ -289,7 +281,7 @@ func (run *running) wait() error {
 	select {
 	case err := <-run.done:
 		run.done <- err
-		if _, bytes, _ := run.worker.payloads.read(); bytes != 0 && err == nil {
+		if bytes := run.worker.pool.SubmittedBytes(); bytes != 0 && err == nil {
 			run.t.Errorf("%d bytes of payloads are counted after the end", bytes)
 		}
 		if m := run.worker.Memory(); m.Used != 0 {
@@ -312,7 +304,7 @@ func (r *rig) consumerInfo() *jetstream.ConsumerInfo {
 	return c.CachedInfo()
 }
 
-// stored reads everything the result stream holds under a subject, by source sequence.
+// stored reads all messages of the result stream under a subject, by source sequence.
 func (r *rig) stored(subject string) map[uint64][]jetstream.Msg {
 	r.t.Helper()
 	return r.storedIn(r.opts.ResultStream, subject)
@@ -337,7 +329,7 @@ func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
 		}
 		for m := range batch.Messages() {
 			left--
-			seq, err := strconv.ParseUint(m.Headers().Get(HeaderSequence), 10, 64)
+			seq, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
 			if err != nil {
 				r.t.Fatalf("message on %s has no source sequence: %v", m.Subject(), m.Headers())
 			}
@@ -350,7 +342,7 @@ func (r *rig) storedIn(name, subject string) map[uint64][]jetstream.Msg {
 	return got
 }
 
-// wantAll checks that every input from 1 to n has exactly one result, and that it is right.
+// wantAll checks that every input from 1 to n has exactly one result, and that the result is correct.
 func (r *rig) wantAll(n int, payload func(i int) []byte) {
 	r.t.Helper()
 	got := r.stored("results.>")

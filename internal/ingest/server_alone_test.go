@@ -14,10 +14,10 @@ import (
 	"millrace/internal/ingest/embedded"
 )
 
-// envServerDir makes this program a server with its files there.
+// envServerDir makes this program a server with its files in that folder.
 const envServerDir = "MILLRACE_TEST_SERVER_DIR"
 
-// serveAlone is a server until its standard input ends. It says where it listens, and returns its exit status.
+// serveAlone runs a server until its standard input ends. It prints its address, and returns its exit status.
 func serveAlone(dir string) int {
 	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: dir})
 	if err != nil {
@@ -25,12 +25,12 @@ func serveAlone(dir string) int {
 		return 1
 	}
 	fmt.Println(s.URL())
-	_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it, the parent is done
+	_, _ = io.Copy(io.Discard, os.Stdin) // standard input ends when the parent is done
 	s.Close()
 	return 0
 }
 
-// useServerAlone has the rig use a server in a process of its own from now on.
+// useServerAlone makes the rig use a server in a separate process from now on.
 func (r *rig) useServerAlone() {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -47,7 +47,7 @@ func (r *rig) useServerAlone() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() {
-		_ = in.Close() // which ends it
+		_ = in.Close() // ends the server
 		if err := cmd.Wait(); err != nil {
 			r.t.Errorf("the server ended with %v", err)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What tests do to the server behind the worker's back, and what they read from it.
+// Functions that change or read the server without the worker's knowledge.
 
 func (r *rig) streamConfig(name string) jetstream.StreamConfig {
 	r.t.Helper()
@@ -39,7 +39,7 @@ func (r *rig) deleteStream(name string) {
 	}
 }
 
-// storedAt is when the input stream stored a message.
+// storedAt returns when the input stream stored a message.
 func (r *rig) storedAt(sequence uint64) time.Time {
 	r.t.Helper()
 	s, err := r.js.Stream(r.ctx(), r.opts.Stream)
@@ -53,7 +53,7 @@ func (r *rig) storedAt(sequence uint64) time.Time {
 	return m.Time
 }
 
-// restart stops the server and starts another in its place, with its files and its address.
+// restart stops the server and starts another one with the same files and address.
 func (r *rig) restart() {
 	r.t.Helper()
 	addr := strings.TrimPrefix(r.server.URL(), "nats://")
@@ -61,8 +61,8 @@ func (r *rig) restart() {
 	r.start(addr)
 }
 
-// awaitFinished returns once the consumer has nothing left of n inputs, however often they were delivered. The
-// server takes acknowledgements in some time after it has read them.
+// awaitFinished returns once the consumer has none of n inputs left, however often they were delivered. The server processes
+// acknowledgements some time after it has read them.
 func (r *rig) awaitFinished(n int) {
 	r.t.Helper()
 	until(r.t, "every input is acknowledged", func() bool {
@@ -71,7 +71,7 @@ func (r *rig) awaitFinished(n int) {
 	})
 }
 
-// wantSettled checks that the consumer has nothing left of n inputs, and that none was delivered twice.
+// wantSettled checks that the consumer has none of n inputs left, and that none was delivered twice.
 func (r *rig) wantSettled(n int) {
 	r.t.Helper()
 	r.awaitFinished(n)

@@ -1,37 +1,34 @@
 package ingest
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/device"
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/pace"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
-// The tests here look at what could be taken out of the code without any other test noticing.
+// These tests cover code that could be removed without failing any other test.
 
-// wantRunning fails the test if a worker ends within a time in which it is to wait for something that doesn't come.
+// wantRunning fails the test if a worker ends while it must wait for an event that doesn't happen.
 func (run *running) wantRunning(waitsFor string) {
 	run.t.Helper()
 	select {
 	case err := <-run.done:
 		run.done <- err
 		run.t.Errorf("the worker has ended (%v), and did not wait for %s", err, waitsFor)
-	case <-time.After(500 * time.Millisecond): // nothing is to happen in it
+	case <-time.After(500 * time.Millisecond): // nothing must happen in that time
 	}
 }
 
-// TestDrainWaitsForBatchesInHand holds the device until the worker has been told to stop and takes no more: what is on the device
-// is finished, and nothing of it is given back.
-func TestDrainWaitsForBatchesInHand(t *testing.T) {
+// TestDrainWaitsForBatchesInFlight holds the device until the worker has been told to stop and takes no more. The batches on the
+// device are finished, and none of their deliveries is given back.
+func TestDrainWaitsForBatchesInFlight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
@@ -51,27 +48,27 @@ func TestDrainWaitsForBatchesInHand(t *testing.T) {
 	}
 	r.wantAll(n, payload)
 	r.wantSettled(n)
-	if back := r.tally.count(Nacked); back != 0 {
+	if back := r.tally.count(inflight.Nacked); back != 0 {
 		t.Errorf("%d given back, want none", back)
 	}
 }
 
-// heldObserver holds up who tells of a dead letter until it is let go.
+// heldObserver blocks reports of dead letters until it is released.
 type heldObserver struct {
 	*tally
 	reached, free chan struct{}
 	once          sync.Once
 }
 
-func (o *heldObserver) Settled(of Outcome, in, out int, latency, headroom time.Duration) {
-	if of == DeadLettered {
+func (o *heldObserver) Settled(of inflight.Outcome, in, out int, latency, headroom time.Duration) {
+	if of == inflight.DeadLettered {
 		o.once.Do(func() { close(o.reached) })
 		<-o.free
 	}
 	o.tally.Settled(of, in, out, latency, headroom)
 }
 
-// TestDrainWaitsForDeadLetters stops the worker while a dead letter is not yet done with.
+// TestDrainWaitsForDeadLetters stops the worker while a dead letter is not finished.
 func TestDrainWaitsForDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -82,7 +79,7 @@ func TestDrainWaitsForDeadLetters(t *testing.T) {
 	t.Cleanup(letGo)
 	r.publish(1, someBytes(2000))
 	run := r.run(hostDevice(t), streams.Config{BatchBytes: 1000})
-	t.Cleanup(letGo) // before the worker is waited for
+	t.Cleanup(letGo) // runs before the cleanup that waits for the worker
 	select {
 	case <-held.reached:
 	case <-time.After(patience):
@@ -106,7 +103,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	r.opts.Exclusive, r.opts.Partitions, r.opts.AckWait = true, 1, time.Second
 	r.provision()
 	heard := make(chan *nats.Msg, 1<<12)
-	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+layout.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
+	if _, err := r.nc.ChanSubscribe("$JS.ACK.INGEST."+topology.PartitionConsumer(r.opts.Consumer, 0)+".>", heard); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.nc.Flush(); err != nil {
@@ -117,10 +114,10 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	payload := someBytes(10)
 	r.publish(1, payload)
 	run := r.run(d, streams.Config{Lanes: 1})
-	t.Cleanup(open) // before the worker is waited for
+	t.Cleanup(open) // runs before the cleanup that waits for the worker
 	w.await(t, 1, 10)
-	r.awaitProgress(heard, 6) // one each third of AckWait
-	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, layout.PartitionConsumer(r.opts.Consumer, 0))
+	r.awaitProgress(heard, 6) // one per third of AckWait
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,78 +132,7 @@ func TestLongBatchIsKeptAliveWithExclusiveDelivery(t *testing.T) {
 	r.wantAll(1, payload)
 }
 
-// awaitDelivered returns once the server has delivered n inputs of a partition to its owner.
-func (r *rig) awaitDelivered(c jetstream.Consumer, n uint64) {
-	r.t.Helper()
-	until(r.t, fmt.Sprintf("%d inputs are delivered", n), func() bool {
-		info, err := c.Info(r.ctx())
-		return err == nil && info.Delivered.Consumer == n
-	})
-}
-
-// TestAnIdleWorkerLeavesABusyOwnerAlone has a second worker look at a partition whose owner's device is behind, as it does when
-// nothing comes of it.
-func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
-	t.Parallel()
-	r := exclusiveRig(t, 1)
-	const n = 10
-	d, w := watchedDevice(t)
-	open := w.hold(t)
-	payload := someBytes(10)
-	r.publish(n, payload)
-	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
-	t.Cleanup(open) // before the worker is waited for
-	w.awaitAny(t)
-	idle := r.idleTenure()
-	r.awaitDelivered(idle.consumer, n)
-	for range 3 {
-		if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != n || c.Delivered.Consumer != n {
-		t.Errorf("the consumer was started again under its owner: %d unacknowledged, %d delivered, %v", c.NumAckPending, c.Delivered.Consumer, err)
-	}
-	open()
-	r.tally.awaitStored(t, n)
-	if err := owner.drain(); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
-	r.wantAll(n, payload)
-	if r.tally.restarted() > 0 || r.tally.redelivered() > 0 {
-		t.Errorf("the owner began anew %d times, and got %d inputs again", r.tally.restarted(), r.tally.redelivered())
-	}
-}
-
-// TestAnIdleWorkerStartsWhatADeadOwnerLeft is the other side: nobody is pinned any more.
-func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
-	t.Parallel()
-	r := exclusiveRig(t, 1)
-	const n = 10
-	d, w := watchedDevice(t)
-	open := w.hold(t)
-	payload := someBytes(10)
-	r.publish(n, payload)
-	owner := r.run(d, streams.Config{Lanes: 1, BatchPayloads: n})
-	t.Cleanup(open) // before the worker is waited for
-	w.awaitAny(t)
-	idle := r.idleTenure()
-	r.awaitDelivered(idle.consumer, n)
-	owner.nc.Close()
-	until(t, "the server has let go of the dead owner", func() bool {
-		info, err := idle.consumer.Info(r.ctx())
-		return err == nil && pinOf(info) == ""
-	})
-	if err := idle.lookAfter(r.ctx(), r.ctx()); err != nil {
-		t.Fatal(err)
-	}
-	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.NumPending != n {
-		t.Errorf("what the owner left would come after AckWait: %d unacknowledged, %d to deliver, %v", c.NumAckPending, c.NumPending, err)
-	}
-	open()
-}
-
-// TestTheLastAcknowledgementComesBeforeTheHandover: what another worker is to begin with must not be delivered to it again.
+// TestTheLastAcknowledgementComesBeforeTheHandover: otherwise acknowledged inputs would be redelivered to the next worker.
 func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
@@ -233,7 +159,7 @@ func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 			switch {
 			case strings.HasPrefix(m.Subject, "$JS.ACK."):
 				tokens := strings.Split(m.Subject, ".")
-				// Acknowledged with an answer asked for, and it is the last one.
+				// This is the last acknowledgement, and it requests an answer.
 				confirmed = confirmed || m.Reply != "" && tokens[5] == "20"
 			case strings.HasPrefix(m.Subject, "$JS.API.CONSUMER.RESET."):
 				t.Error("the consumer was started again: the last acknowledgement was not there yet")
@@ -246,47 +172,5 @@ func TestTheLastAcknowledgementComesBeforeTheHandover(t *testing.T) {
 		case <-deadline:
 			t.Fatal("the partition was not handed over")
 		}
-	}
-}
-
-// lateDevice is a device whose clock can be put forward.
-type lateDevice struct {
-	device.Device
-	late time.Duration
-}
-
-func (d *lateDevice) Now() time.Duration { return d.Device.Now() + d.late }
-
-// TestLingerCountsFromTheOldestPayload looks at a batch whose oldest payload has waited for longer than the linger already: it must
-// not wait for another one.
-func TestLingerCountsFromTheOldestPayload(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	d := &lateDevice{Device: hostDevice(t)}
-	p := r.pipeline(d, streams.Config{Lanes: 1, BatchPayloads: 10})
-	others := pace.New(1)
-	for range 4 {
-		others.Start() // so that an idle lane is no reason to close
-	}
-	const linger = 2 * patience
-	f := newBatcher(p, newQueue(0), linger, others, plenty())
-	b, err := p.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Release()
-	g, closed := &group{}, make(chan streams.CloseReason, 1)
-	f.add(b, g, delivery{msg: &paperMsg{data: make([]byte, 10)}, received: time.Now()})
-	d.late = linger
-	go func() { closed <- f.fill(b, g) }()
-	select {
-	case why := <-closed:
-		if why != streams.ClosedByLinger {
-			t.Errorf("closed by %v", why)
-		}
-	case <-time.After(patience / 2):
-		f.in.close() // ends fill
-		<-closed
-		t.Error("the linger begins with the first look at the batch")
 	}
 }

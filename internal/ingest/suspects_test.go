@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/host"
 	"millrace/internal/device/sim"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -19,7 +20,7 @@ import (
 // marker is in each payload that breaks a device.
 var marker = []byte("\x00breaks the device\x00")
 
-// poisoned makes small payloads of which those in at break the device.
+// poisoned makes small payloads. Those at the indices in at break the device.
 func poisoned(at ...int) func(i int) []byte {
 	return func(i int) []byte {
 		b := fmt.Appendf(nil, "payload %d", i)
@@ -30,11 +31,11 @@ func poisoned(at ...int) func(i int) []byte {
 	}
 }
 
-// supervise runs workers, one after another, as a supervisor does, until all n inputs are settled. It returns how
-// many were lost with their device.
+// supervise runs workers, one after another, as a supervisor does, until all n inputs are settled. It returns the number of
+// workers that lost their device.
 func (r *rig) supervise(n int, start func() *running) (losses int) {
 	r.t.Helper()
-	const most = 100 // far more than there may be
+	const most = 100 // far more than are allowed
 	for ; losses < most; losses++ {
 		run := start()
 		finished := r.awaitEnd(run, n)
@@ -43,7 +44,7 @@ func (r *rig) supervise(n int, start func() *running) (losses int) {
 			return losses
 		case !errors.Is(err, device.ErrLost):
 			r.t.Fatalf("Run = %v, want a lost device", err)
-		case finished: // the last to be settled was what it was lost with
+		case finished: // the worker was lost with the last unsettled input
 			return losses + 1
 		}
 	}
@@ -73,35 +74,34 @@ func (r *rig) awaitEnd(run *running, n int) (finished bool) {
 	}
 }
 
-// wantPoisonApart checks that every good payload of n has one result, and each of the others a dead letter that says
-// what they did.
+// wantPoisonApart checks that every good payload of n has one result, and each of the others a dead letter that states the cause.
 func (r *rig) wantPoisonApart(n int, payload func(i int) []byte, poison ...int) {
 	r.t.Helper()
-	results, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
+	found, dead := r.stored("results.>"), r.storedIn(deadStream, "deadletter.>")
 	for i := range n {
 		seq := uint64(i + 1)
 		want := 1
 		if slices.Contains(poison, i) {
 			want = 0
 		}
-		if len(results[seq]) != want || len(dead[seq]) != 1-want {
-			r.t.Fatalf("input %d has %d results and %d dead letters, want %d and %d", seq, len(results[seq]), len(dead[seq]), want, 1-want)
+		if len(found[seq]) != want || len(dead[seq]) != 1-want {
+			r.t.Fatalf("input %d has %d results and %d dead letters, want %d and %d", seq, len(found[seq]), len(dead[seq]), want, 1-want)
 		}
 	}
-	if len(results) != n-len(poison) || len(dead) != len(poison) {
-		r.t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(results), len(dead), n-len(poison), len(poison))
+	if len(found) != n-len(poison) || len(dead) != len(poison) {
+		r.t.Errorf("results of %d inputs and dead letters of %d, want %d and %d", len(found), len(dead), n-len(poison), len(poison))
 	}
 	for _, i := range poison {
 		m := dead[uint64(i+1)][0]
-		wantHeaders(r.t, m.Headers(), map[string]string{HeaderReason: string(DeviceFault)})
+		wantHeaders(r.t, m.Headers(), map[string]string{results.HeaderReason: string(results.DeviceFault)})
 		if !bytes.Equal(m.Data(), payload(i)) {
 			r.t.Errorf("the dead letter of input %d is not its payload", i+1)
 		}
 	}
 }
 
-// TestPoisonIsFoundAndAllElseProcessed has devices that are lost with every batch with a poisonous payload in it, which
-// they tell before the process ends.
+// TestPoisonIsFoundAndAllElseProcessed has devices that are lost with every batch that contains a poisonous payload, and that
+// report the loss before the process ends.
 func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 	t.Parallel()
 	const n = 10000
@@ -124,21 +124,21 @@ func TestPoisonIsFoundAndAllElseProcessed(t *testing.T) {
 			r.publish(n, payload)
 			losses := r.supervise(n, func() *running { return r.run(c.open(r), streams.Config{}) })
 			r.wantPoisonApart(n, payload, c.poison...)
-			one := levels{full: 1024, limit: 10}.alone() + loneRuns // losses for one: fresh, at each level, and alone again
+			one := quarantine.Levels{Full: 1024, Limit: 10}.Alone() + quarantine.LoneRuns // losses for one payload: as a new payload, at each level, and alone again
 			t.Logf("%d losses for %d payloads", losses, len(c.poison))
-			if losses < loneRuns+1 || losses > one*len(c.poison) {
-				t.Errorf("%d devices were lost, want %d to %d", losses, loneRuns+1, one*len(c.poison))
+			if losses < quarantine.LoneRuns+1 || losses > one*len(c.poison) {
+				t.Errorf("%d devices were lost, want %d to %d", losses, quarantine.LoneRuns+1, one*len(c.poison))
 			}
 		})
 	}
 }
 
-// poisonedSim opens a simulated device that is lost with the marker.
+// poisonedSim opens a simulated device that the marker breaks.
 func poisonedSim(r *rig) device.Device {
 	return simDevice(r.t, sim.Fault{Kind: sim.DeviceLoss, Marker: marker})
 }
 
-// poisonedHost opens a host device with an operator that fails on the marker, which loses it.
+// poisonedHost opens a host device with an operator that fails on the marker, so that the device is lost.
 func poisonedHost(r *rig) device.Device {
 	kernels := operator.HostKernels()
 	kernels[0] = poisonable{kernels[0]}
@@ -147,7 +147,7 @@ func poisonedHost(r *rig) device.Device {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() {
-		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed clean
+		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed without an error
 			r.t.Errorf("closing the device: %v", err)
 		}
 	})
@@ -169,26 +169,4 @@ func (p poisonableBound) Run(rows []byte, offsets []uint32, scratch, result []by
 		return errors.New("a row holds the marker")
 	}
 	return p.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
-}
-
-// TestFreshPayloadsFlowThoughItStops has a careful pull hand fresh payloads on after it was told to stop: they are in hand, and
-// are finished as the others are.
-func TestFreshPayloadsFlowThoughItStops(t *testing.T) {
-	t.Parallel()
-	const n = 100
-	src := &source{out: newQueue(n), unread: func(d delivery) { t.Errorf("sequence %d was given back", d.sequence) }}
-	s := &suspects{src: src, hard: t.Context()}
-	g, items := &group{}, make([]int, n)
-	for i := range items {
-		g.add(delivery{msg: &paperMsg{}, sequence: uint64(i + 1)})
-		items[i] = i
-	}
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	if err := s.flow(stopped, g, items); err != nil {
-		t.Fatal(err)
-	}
-	if handed := len(src.out.ch); handed != n {
-		t.Errorf("%d of %d payloads were handed on", handed, n)
-	}
 }

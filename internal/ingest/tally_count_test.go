@@ -4,11 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// TestStoredCountsInputs has every input come twice: the worker's acknowledgements of the first time are lost with their
-// consumer. Each is settled twice and counts once.
+// TestStoredCountsInputs delivers every input twice, because the worker's first acknowledgements are lost with their consumer.
+// Each input is settled twice and counts once.
 func TestStoredCountsInputs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -17,7 +18,7 @@ func TestStoredCountsInputs(t *testing.T) {
 	r.publish(n, document)
 	for round := range 2 {
 		run := r.run(hostDevice(t), streams.Config{})
-		r.tally.awaitFunc(t, "settled", (round+1)*n, func() int { return r.tally.count(Published) + r.tally.count(Duplicate) })
+		r.tally.awaitFunc(t, "settled", (round+1)*n, func() int { return r.tally.count(inflight.Published) + r.tally.count(inflight.Duplicate) })
 		if err := run.drain(); err != nil {
 			t.Fatal(err)
 		}

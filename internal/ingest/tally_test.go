@@ -6,39 +6,39 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/streams"
+	"millrace/internal/ingest/inflight"
 )
 
 // tally is an Observer that counts.
 type tally struct {
 	mu        sync.Mutex
-	outcomes  [NumOutcomes]int
-	inputs    map[input]bool // those whose result is stored
+	outcomes  [inflight.NumOutcomes]int
+	inputs    map[input]bool // inputs with a stored result
 	again     int
 	reconnect int
-	pending   uint64 // as told last
-	told      bool   // something was
-	stuck     int    // consumers that are stalled, as told last
-	anew      int    // partitions begun anew
+	pending   uint64 // value of the last report
+	told      bool   // whether pending was reported
+	stuck     int    // number of stalled consumers in the last report
+	anew      int    // number of lease restarts
 	changed   chan struct{}
 }
 
-// input tells inputs apart, also those of streams that were made anew.
+// input identifies an input, even across recreated streams.
 type input struct {
 	sequence uint64
-	stored   int64 // UnixNano
+	stored   int64 // in Unix nanoseconds
 }
 
 func newTally() *tally { return &tally{inputs: map[input]bool{}, changed: make(chan struct{}, 1)} }
 
-// hasResult is for Options.settled.
+// hasResult implements Options.settled.
 func (c *tally) hasResult(sequence uint64, stored time.Time) {
 	c.mu.Lock()
 	c.inputs[input{sequence, stored.UnixNano()}] = true
 	c.mu.Unlock()
 }
 
-func (c *tally) Settled(o Outcome, _, _ int, _, _ time.Duration) {
+func (c *tally) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) {
 	c.mu.Lock()
 	c.outcomes[o]++
 	c.mu.Unlock()
@@ -53,14 +53,7 @@ func (c *tally) Restarted() { c.mu.Lock(); c.anew++; c.mu.Unlock(); c.signal() }
 
 func (c *tally) Pending(n uint64) { c.mu.Lock(); c.pending, c.told = n, true; c.mu.Unlock() }
 
-// waiting is the backlog.
-func (c *tally) waiting() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pending
-}
-
-// tookLast says whether the worker has taken the last message there was.
+// tookLast reports whether the worker has taken the last message.
 func (c *tally) tookLast() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,41 +69,34 @@ func (c *tally) signal() {
 	}
 }
 
-func (c *tally) count(o Outcome) int {
+func (c *tally) count(o inflight.Outcome) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.outcomes[o]
 }
 
-// stalledNow is how many consumers are stalled.
+// stalledNow returns the number of stalled consumers.
 func (c *tally) stalledNow() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stuck
 }
 
-// restarted is how often a partition was begun anew.
-func (c *tally) restarted() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.anew
-}
-
-// redelivered is how many deliveries were not the first.
+// redelivered returns the number of redeliveries.
 func (c *tally) redelivered() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.again
 }
 
-// reconnects is how often a connection was lost and came back.
+// reconnects returns how often a lost connection was restored.
 func (c *tally) reconnects() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reconnect
 }
 
-// stored is how many inputs were acknowledged for their result. One that was acknowledged twice, because it came twice, counts
+// stored returns how many inputs were acknowledged for their result. An input that was delivered and acknowledged twice counts
 // once.
 func (c *tally) stored() int {
 	c.mu.Lock()
@@ -118,8 +104,8 @@ func (c *tally) stored() int {
 	return len(c.inputs)
 }
 
-// await returns once enough of an outcome were counted.
-func (c *tally) await(t *testing.T, o Outcome, n int) {
+// await returns once n inputs have that outcome.
+func (c *tally) await(t *testing.T, o inflight.Outcome, n int) {
 	t.Helper()
 	c.awaitFunc(t, o.String(), n, func() int { return c.count(o) })
 }
@@ -130,11 +116,11 @@ func (c *tally) awaitStored(t *testing.T, n int) {
 	c.awaitFunc(t, "stored", n, c.stored)
 }
 
-// awaitAcknowledged returns once n deliveries were acknowledged for a result: an input that a consumer delivers anew counts
-// each time.
+// awaitAcknowledged returns once n deliveries were acknowledged for a result. An input counts each time that a recreated consumer
+// delivers it.
 func (c *tally) awaitAcknowledged(t *testing.T, n int) {
 	t.Helper()
-	c.awaitFunc(t, "acknowledged", n, func() int { return c.count(Published) + c.count(Duplicate) })
+	c.awaitFunc(t, "acknowledged", n, func() int { return c.count(inflight.Published) + c.count(inflight.Duplicate) })
 }
 
 func (c *tally) awaitFunc(t *testing.T, what string, n int, count func() int) {
@@ -149,42 +135,55 @@ func (c *tally) awaitFunc(t *testing.T, what string, n int, count func() int) {
 	}
 }
 
-// records is a streams.Observer that keeps what batches leave behind.
-type records struct {
+// deviceErrors is a streams.Observer that keeps the kinds of errors.
+type deviceErrors struct {
 	mu    sync.Mutex
-	list  []streams.Record
 	kinds []string
 }
 
-func (l *records) BatchDone(r *streams.Record) {
+func (e *deviceErrors) DeviceError(_, kind string) {
+	e.mu.Lock()
+	e.kinds = append(e.kinds, kind)
+	e.mu.Unlock()
+}
+
+// records is an inflight.RecordObserver that keeps the records of batches.
+type records struct {
+	mu   sync.Mutex
+	list []inflight.Record
+}
+
+func (l *records) BatchDone(r *inflight.Record) {
 	l.mu.Lock()
 	l.list = append(l.list, *r)
 	l.mu.Unlock()
 }
 
-func (l *records) DeviceError(_, kind string) {
-	l.mu.Lock()
-	l.kinds = append(l.kinds, kind)
-	l.mu.Unlock()
+// batch returns the record of the n-th batch, counted from 1. The batch must be done.
+func (l *records) batch(t *testing.T, n uint64) inflight.Record {
+	t.Helper()
+	return batchOf(t, l.all(), n)
 }
 
-// batch is the record of the n-th batch, from 1. It must be done.
-func (l *records) batch(t *testing.T, n uint64) streams.Record {
+func batchOf(t *testing.T, list []inflight.Record, n uint64) inflight.Record {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, r := range l.list {
+	for _, r := range list {
 		if r.Batch == n {
 			return r
 		}
 	}
-	t.Fatalf("no record of batch %d among %d", n, len(l.list))
-	return streams.Record{}
+	t.Fatalf("no record of batch %d among %d", n, len(list))
+	return inflight.Record{}
 }
 
-// all is every record so far.
-func (l *records) all() []streams.Record {
+// all returns every record so far.
+func (l *records) all() []inflight.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.list)
+}
+
+// of returns every record of a device so far.
+func (l *records) of(device string) []inflight.Record {
+	return slices.DeleteFunc(l.all(), func(r inflight.Record) bool { return r.Device != device })
 }

@@ -9,14 +9,13 @@ import (
 	"millrace/internal/operator"
 )
 
-// watch is a device's first operator with a window and a gate: tests see batches being submitted and can hold
-// their computation up.
+// watch observes and blocks a device's first operator. Tests use it to see submitted batches and to delay their computation.
 type watch struct {
 	device.HostKernel
-	submitted chan device.Shape // of each submission; at first that of the largest batch too
+	submitted chan device.Shape // shape of each submission; the first is that of the largest batch
 
 	mu   sync.Mutex
-	gate chan struct{} // closed: open
+	gate chan struct{} // open once it is closed
 }
 
 // watchedDevice opens a host device and returns the watch in it.
@@ -34,7 +33,7 @@ func (w *watch) Bind(params []byte) (device.BoundHostKernel, error) {
 	return &watchedKernel{b, w}, err
 }
 
-// hold keeps batches from being computed until open is called. It forgets submissions seen so far.
+// hold keeps batches from being computed until open is called. It discards earlier submissions.
 func (w *watch) hold(t *testing.T) (open func()) {
 	gate := make(chan struct{})
 	w.mu.Lock()
@@ -48,8 +47,8 @@ func (w *watch) hold(t *testing.T) (open func()) {
 	return open
 }
 
-// await returns once a batch of that many payloads and bytes has been submitted. A device may look at one batch
-// more than once, so batches that a test tells apart must differ.
+// await returns once a batch of that many payloads and bytes has been submitted. A device may check one batch more than once, so
+// batches that a test distinguishes must differ.
 func (w *watch) await(t *testing.T, rows, bytes int) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -65,8 +64,7 @@ func (w *watch) await(t *testing.T, rows, bytes int) {
 	}
 }
 
-// awaitAny returns once a batch has been submitted, whatever is in it: how many of the waiting payloads a batch takes along depends
-// on how fast they come in.
+// awaitAny returns once any batch has been submitted. The number of waiting payloads in it depends on how fast they arrive.
 func (w *watch) awaitAny(t *testing.T) {
 	t.Helper()
 	select {
@@ -84,7 +82,7 @@ type watchedKernel struct {
 func (k *watchedKernel) Needs(s device.Shape) device.Needs {
 	select {
 	case k.w.submitted <- s:
-	default: // nobody looks
+	default: // no test is waiting
 	}
 	return k.BoundHostKernel.Needs(s)
 }

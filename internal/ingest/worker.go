@@ -1,7 +1,13 @@
-// Package ingest is everything that speaks NATS: it pulls payloads from a JetStream stream, packs them into
-// batches for a pipeline, publishes the results, and settles each input when its result is stored, and not
-// before. Delivery is at least once: nothing is acknowledged whose result or dead letter the server has not
-// confirmed, whatever fails in between.
+// Package ingest is the worker: it pulls payloads from a JetStream stream, packs them into batches for a pipeline, publishes the
+// results, and acknowledges each input only when its result is stored. Delivery is at least once: no input is acknowledged before
+// the server has confirmed its result or dead letter, whatever fails in between.
+//
+// cmd/worker and the benchmarks run it. This package only connects the parts, which are separate packages. Package pull receives
+// messages, inflight packs batches and bounds memory, results publishes, and quarantine isolates payloads that may break the
+// device. Two delivery modes use them: shared delivery (package shared) and exclusive delivery by partitions (package
+// partitioned). Package topology creates the streams and consumers.
+//
+// Start reading at Worker.Run, then shared.Mode.Run.
 package ingest
 
 import (
@@ -9,234 +15,159 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/layout"
-	"millrace/internal/ingest/pace"
-	"millrace/internal/ingest/store"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/partitioned"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/shared"
+	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
 )
 
 // Worker moves payloads from the input stream through pipelines to the result stream.
 type Worker struct {
-	nc        *nats.Conn // the first of links
-	js        jetstream.JetStream
-	links     links
-	opts      Options
-	log       *slog.Logger
-	observer  Observer
-	pipes     []*streams.Pipeline
-	consumer  jetstream.Consumer
-	publisher publisher
-	clearance *clearance
-	operators string        // the header's value
-	ackWait   time.Duration // the consumer's
-	maxBytes  int           // of a payload: what the smallest batch takes
-	limit     int           // deliveries of a payload before it is given up
-	last      int           // the consumer's own limit of deliveries; 0 or less: none
-	levels    levels        // how those are tried that came before
-	evidence  map[*streams.Pipeline]*evidence
-	noMarks   time.Time // until when the consumer is not marked. It belongs to the source's goroutine
+	opts     Options
+	log      *slog.Logger
+	observer Observer
+	nc       *nats.Conn           // the first of conns
+	conns    natsconn.Connections // all connections
+	pipes    []*streams.Pipeline
+	ackWait  time.Duration // the consumer's AckWait
+	maxBytes int           // maximum payload size in bytes: the smallest batch's capacity
 
-	groups     []*group // all there are: those of freeGroups, and those of who tries suspects
-	freeGroups *shelf[*group]
-	desks      *shelf[*desk]                  // of those who settle, with shared delivery
-	flying     map[*streams.Pipeline][]*group // by slot; the batch in the slot says who may touch its entry
-	inHand     atomic.Int32                   // groups that are not free
-	budget     budget                         // memory of all deliveries in hand
-	payloads   budget                         // of their bytes, those that are submitted: large batches are few
-	costs      costs                          // what each takes of it
-	keep       keep                           // memory of groups and desks that are not in use
-	ledger     *ledger
-	failed     chan failed // batches in which a payload to blame is looked for
-	pace       *pace.Pace  // of shared delivery
-
-	exclusive atomic.Pointer[exclusive] // while it runs with exclusive delivery
-
-	stalls  *stalls
-	handing atomic.Bool // with shared delivery: what was pulled is handed on or tried, and nothing more is asked for meanwhile
-
-	unread unread // taken from the server and not processed when intake ended
-	dead   *deadLetters
-
-	reconnected atomic.Int64 // when the worker last connected anew by its own will, UnixNano; see outgrown
-
-	confirming chan struct{} // a token for each acknowledgement that waits to be confirmed
-
-	stage   atomic.Int32 // Stage
-	moved   atomic.Int64 // when something last moved on, UnixNano
-	started sync.Once
+	pool    *inflight.Pool
+	results *results.Writer
+	judge   *quarantine.Judge
+	stalls  *stall.Detector
+	mode    mode
+	life    lifecycle
 }
 
-// NewWorker makes a worker over an open connection and pipelines, which stay the caller's. The streams and
-// the consumer must be there (see Provision); what is wrong with them is in the error.
+// mode is one of the two delivery modes.
+type mode interface {
+	// Run processes messages until intake ends, and then finishes the remaining ones until drainCtx ends. If a failure ends it
+	// sooner, Run passes the cause to stop, which ends intake.
+	Run(intake, drainCtx context.Context, stop context.CancelCauseFunc)
+
+	// Owned returns the number of partitions that this worker owns.
+	Owned() int
+}
+
+// NewWorker returns a worker that uses an open connection and pipelines, which the caller still owns. The streams and the
+// consumer must exist (see topology.Provision). NewWorker returns an error if they are missing or misconfigured.
 func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, opts Options) (*Worker, error) {
-	if len(pipes) == 0 {
-		return nil, errors.New("ingest: no pipelines")
-	}
-	for _, p := range pipes {
-		if p.Slots() <= batchers(p) {
-			return nil, fmt.Errorf("ingest: the pipeline on %s has %d batches for %d batchers: it needs one more, to try suspects in",
-				p.Device().ID, p.Slots(), batchers(p))
-		}
+	if err := checkPipelines(pipes); err != nil {
+		return nil, err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	name := opts.Consumer
-	if opts.Exclusive {
-		name = layout.PartitionConsumer(name, 0) // all partitions' consumers are alike
-	}
-	consumer, err := js.Consumer(ctx, opts.Stream, name)
+	consumer, err := findConsumer(ctx, js, opts.Topology)
 	if err != nil {
-		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, opts.Stream, err)
-	}
-	w := &Worker{
-		nc: nc, js: js, links: append(links{nc}, opts.More...), opts: opts, log: opts.Logger, observer: opts.Observer, pipes: pipes,
-		consumer: consumer, flying: map[*streams.Pipeline][]*group{},
-		operators: operatorNames(opts), maxBytes: pipes[0].BatchBytes(), dead: newDeadLetters(), ledger: newLedger(),
-		confirming: make(chan struct{}, confirmAtOnce),
-	}
-	if w.clearance, err = w.newClearance(ctx); err != nil {
 		return nil, err
 	}
-	if w.publisher, err = w.openPublisher(ctx, store.Timeout); err != nil {
-		return nil, err
-	}
-	if err := w.clearance.probe(ctx); err != nil {
-		w.log.Warn("could not look at results; that is tried again when an input comes again", "stream", opts.ResultStream, "error", err)
-	}
-	consumers := 1
-	if opts.Exclusive {
-		consumers = opts.Partitions
-	}
-	w.stalls = newStalls(consumers, w.log, w.observer)
 	settings := consumer.CachedInfo().Config
-	w.ackWait = settings.AckWait
-	w.limit, w.last = layout.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver), settings.MaxDeliver
-	w.levels = levels{full: fullBatch(pipes), limit: w.limit}
-	if err := w.prepareGroups(); err != nil {
+	limit := topology.DeliveryLimit(opts.MaxDeliver, settings.MaxDeliver)
+	w := &Worker{
+		opts: opts, log: opts.Logger, observer: opts.Observer, nc: nc, conns: append(natsconn.Connections{nc}, opts.More...), pipes: pipes,
+		ackWait: settings.AckWait, maxBytes: inflight.SmallestBatch(pipes),
+		stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
+	}
+	w.results, err = results.NewWriter(ctx, w.conns, results.Settings{
+		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AckWait: w.ackWait,
+		Log: opts.Logger, Observer: opts.Observer, Progress: w.life.progressed, Stored: opts.settled, Timeout: opts.publishTimeout,
+	})
+	if err != nil {
 		return nil, err
 	}
-	w.progressed()
+	w.judge = quarantine.NewJudge(pipes, limit, w.life.progressed, w.log)
+	w.pool, err = inflight.NewPool(pipes, inflight.Settings{
+		Costs: inflight.NewCosts(opts.Format, opts.Operators), Memory: opts.Memory, Fixed: opts.fixedMemory(consumer, w.conns), Largest: nc.MaxPayload(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if opts.Exclusive {
+		w.mode, err = partitioned.New(partitioned.Settings{
+			Topology: opts.Topology, Pipes: pipes, Conns: w.conns, JS: js, Pool: w.pool, Results: w.results, Judge: w.judge, Stalls: w.stalls,
+			Size:   func(c jetstream.Consumer) pull.Size { return opts.pullSize(c, nc) },
+			Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer, Batches: opts.Batches,
+			Records: opts.Records,
+		})
+		if err != nil {
+			return nil, err
+		}
+	} else {
+		w.mode = shared.New(shared.Settings{
+			Pipes: pipes, Conns: w.conns, JS: js, Consumer: consumer, Size: opts.pullSize(consumer, nc), Pool: w.pool, Results: w.results,
+			Judge: w.judge, Stalls: w.stalls, Limit: limit, Linger: opts.Linger, Confirm: opts.ConfirmAcks, Log: w.log, Observer: w.observer,
+			Batches: opts.Batches, Records: opts.Records,
+		})
+	}
+	w.life.progressed()
 	return w, nil
 }
 
-func operatorNames(opts Options) string {
-	names := make([]string, len(opts.Operators))
-	for i, op := range opts.Operators {
-		names[i] = op.String()
+// checkPipelines checks that every pipeline has one batch more than its batchers can hold, because isolated retry needs one.
+func checkPipelines(pipes []*streams.Pipeline) error {
+	if len(pipes) == 0 {
+		return errors.New("ingest: no pipelines")
 	}
-	return strings.Join(names, ",")
-}
-
-// fullBatch is how many payloads every pipeline's batch can hold.
-func fullBatch(pipes []*streams.Pipeline) int {
-	full := pipes[0].BatchPayloads()
 	for _, p := range pipes {
-		full = min(full, p.BatchPayloads())
+		if p.Slots() <= inflight.Batchers(p) {
+			return fmt.Errorf("ingest: the pipeline on %s has %d batches for %d batchers: it needs one more, to try suspects in",
+				p.Device().ID, p.Slots(), inflight.Batchers(p))
+		}
 	}
-	return full
+	return nil
 }
 
-// groupsPerBatch is how many batches may be between pull and acknowledgement for each that can be on a device.
-// Publishing takes milliseconds where a device takes a fraction of one, so most batches in hand are being
-// published, and with too few groups the device would wait for the server.
-const groupsPerBatch = 8
-
-// prepareGroups makes the groups and the budget that bound what is in hand.
-func (w *Worker) prepareGroups() error {
-	slots := 0
-	w.evidence = map[*streams.Pipeline]*evidence{}
-	for _, p := range w.pipes {
-		w.evidence[p] = &evidence{}
-		slots += p.Slots()
-		w.flying[p] = make([]*group, p.Slots())
-		w.maxBytes = min(w.maxBytes, p.BatchBytes())
+// findConsumer returns the consumer. With partitions it returns the first partition's, because the consumers of all partitions
+// are alike.
+func findConsumer(ctx context.Context, js jetstream.JetStream, t topology.Topology) (jetstream.Consumer, error) {
+	name := t.Consumer
+	if t.Exclusive {
+		name = topology.PartitionConsumer(name, 0)
 	}
-	w.freeGroups = newShelf(groupsPerBatch*slots, func() *group {
-		g := &group{}
-		w.groups = append(w.groups, g)
-		return g
-	})
-	w.desks = newShelf(groupsPerBatch*slots, func() *desk { return &desk{} })
-	w.failed = make(chan failed, slots)
-	w.pace = pace.New(len(w.links.forResults(w.opts.Exclusive)))
-	return w.prepareBudget()
+	consumer, err := js.Consumer(ctx, t.Stream, name)
+	if err != nil {
+		return nil, fmt.Errorf("consumer %q on stream %q: %w", name, t.Stream, err)
+	}
+	return consumer, nil
 }
 
-// Run works until ctx is done, then drains: it stops pulling, finishes what it has received, publishes,
-// acknowledges, and after Options.DrainTimeout gives the rest back, for which a second more may pass. It returns
-// nil after a drain whose acknowledgements the server has, or what ended it before: an error that wraps
-// device.ErrLost, or the loss of the connection for good. A worker runs once.
+// Run works until ctx is done, then drains: it stops pulling, finishes the deliveries that it has received, publishes and
+// acknowledges. After Options.DrainTimeout it gives the rest back, which may take a second more. It returns nil after a drain if
+// the server has received the acknowledgements. Otherwise it returns the error that ended it: one that wraps device.ErrLost, or
+// the permanent loss of the connection. A worker runs once.
 func (w *Worker) Run(ctx context.Context) error {
-	first := false
-	w.started.Do(func() { first = true })
-	if !first {
+	if !w.life.begin() {
 		return errors.New("ingest: a worker runs once")
 	}
-	intake, stopIntake := context.WithCancelCause(ctx)
-	hard, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
-	context.AfterFunc(intake, func() {
-		w.stage.CompareAndSwap(int32(Running), int32(Draining))
-		time.AfterFunc(w.opts.DrainTimeout, giveUp)
-	})
-	w.stage.Store(int32(Running))
-	defer w.stage.Store(int32(Stopped))
-
-	if w.opts.Exclusive {
-		return w.runExclusive(intake, hard, stopIntake)
-	}
-	settled := make(chan struct{})
-	var settlers, intakers sync.WaitGroup
-	src, seeker := w.newSource(hard), w.newTrier()
-	w.startSettlers(&settlers, settled, hard)
-	settlers.Go(func() { w.bisect(seeker, settled, hard) })
-	stopKeeping := w.startKeeper()
-	defer stopKeeping()
-	defer w.startBacklogWatch()()
-	w.startIntake(&intakers, intake, hard, src, stopIntake)
-
-	intakers.Wait()
-	w.giveBackUnread()
-	w.awaitGroups(hard)
-	close(settled)
-	settlers.Wait()
-	w.dead.stored.Wait()
-	w.giveUpUnfinished()
-	if err := w.flush(hard); err != nil {
-		return errors.Join(ended(intake), err)
-	}
-	return ended(intake)
-}
-
-// runExclusive is Run where each worker has partitions to itself.
-func (w *Worker) runExclusive(intake, hard context.Context, stop context.CancelCauseFunc) error {
+	defer w.life.end()
+	intake, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	e, err := newExclusive(w)
-	if err != nil {
-		return err
-	}
-	w.exclusive.Store(e)
-	defer w.startKeeper()()
-	e.run(intake, hard, stop)
-	for _, g := range w.groups {
-		w.releaseAll(g) // those that were on a device when the time for draining was over
-	}
-	w.inHand.Store(0)
-	return errors.Join(ended(intake), w.flush(hard))
+	drainCtx, endDrain := context.WithCancel(context.WithoutCancel(ctx))
+	defer endDrain()
+	context.AfterFunc(intake, func() {
+		w.life.drain()
+		time.AfterFunc(w.opts.DrainTimeout, endDrain)
+	})
+	defer w.pool.StartKeepAlive(w.ackWait)()
+	w.mode.Run(intake, drainCtx, stop)
+	return errors.Join(ended(intake), w.flush(drainCtx))
 }
 
-// ended is why intake stopped: nil where the caller asked for it.
+// ended returns why intake stopped, or nil if the caller stopped it.
 func ended(intake context.Context) error {
 	if cause := context.Cause(intake); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -244,83 +175,16 @@ func ended(intake context.Context) error {
 	return nil
 }
 
-// batchers is how many goroutines pack and submit batches for a pipeline. One packs at a time, since a core copies payloads
-// faster than a server delivers them. But a submission takes as long as a small batch is on a GPU: one alone would keep
-// lanes waiting that could overlap. More than half of the cores would take them from the server's and the client's work.
-func batchers(p *streams.Pipeline) int {
-	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
-}
+// lastFlush is the time limit for sending the last acknowledgements after drainCtx has ended.
+const lastFlush = time.Second
 
-// newSource makes what pulls from the consumer.
-func (w *Worker) newSource(hard context.Context) *source {
-	src := &source{
-		nc: w.nc, consumer: w.consumer, out: newQueue(queueMost), handing: &w.handing, log: w.log, observer: w.observer,
-		limit: w.pullLimit(w.consumer), unread: w.unread.add,
-		hold: w.hold, force: w.force, admit: func(d *delivery) bool { return w.admit(hard, d) },
+// flush waits until the server has received every acknowledgement, at most until lastFlush after drainCtx has ended.
+func (w *Worker) flush(drainCtx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.opts.DrainTimeout+lastFlush)
+	defer cancel()
+	defer context.AfterFunc(drainCtx, func() { time.AfterFunc(lastFlush, cancel) })()
+	if err := w.conns.Flush(ctx); err != nil {
+		return fmt.Errorf("the last acknowledgements may not have reached the server; what they were for is delivered again: %w", err)
 	}
-	src.bytes = src.limit.over(w.nc)
-	src.careful = w.newCareful(hard, src)
-	return src
-}
-
-// startIntake runs the source and the batchers of each pipeline; whichever fails stops the intake of all.
-func (w *Worker) startIntake(wg *sync.WaitGroup, ctx, hard context.Context, src *source, stop context.CancelCauseFunc) {
-	wg.Go(func() {
-		if err := src.run(ctx, hard); err != nil {
-			stop(err)
-		}
-	})
-	for _, p := range w.pipes {
-		f := newBatcher(p, src.out, w.opts.Linger, w.pace, &w.budget)
-		for range batchers(p) {
-			wg.Go(func() {
-				if err := w.runBatcher(hard, f); err != nil {
-					stop(err)
-				}
-				w.leaveUnread(f)
-			})
-		}
-		wg.Go(func() {
-			select {
-			case <-p.Over():
-				stop(p.Err())
-			case <-ctx.Done():
-			}
-		})
-	}
-}
-
-// startSettlers runs as many settlers for each pipeline as there can be batches in hand, so that no batch keeps
-// its buffers while the results of others wait for the server.
-func (w *Worker) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, hard context.Context) {
-	for _, p := range w.pipes {
-		for range groupsPerBatch * p.Slots() {
-			wg.Go(func() { (&settler{w: w, pipe: p}).run(done, hard) })
-		}
-	}
-}
-
-// startKeeper keeps deliveries alive whose batch runs long. It returns what stops it.
-func (w *Worker) startKeeper() (stop func()) {
-	every := w.ackWait / 3
-	ticker := time.NewTicker(max(every/2, 10*time.Millisecond))
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case now := <-ticker.C:
-				for _, g := range w.groups {
-					g.keepAlive(now, every)
-				}
-			case <-done:
-				return
-			}
-		}
-	})
-	return func() {
-		ticker.Stop()
-		close(done)
-		wg.Wait()
-	}
+	return nil
 }

@@ -5,11 +5,13 @@ import (
 	"strconv"
 	"testing"
 
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator/payloads"
 	"millrace/internal/streams"
 )
 
-// document is a payload that a test can make again.
+// document returns the payload of the i-th input.
 func document(i int) []byte { return payloads.Text(uint64(i)+1, (i*997)%5000) }
 
 func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
@@ -19,7 +21,7 @@ func TestEveryPayloadComesBackOnceAndRight(t *testing.T) {
 	const n = 3000
 	r.publish(n, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, n)
+	r.tally.await(t, inflight.Published, n)
 	if err := run.drain(); err != nil {
 		t.Fatalf("Run: %v", err)
 	}
@@ -33,15 +35,15 @@ func TestResultHeaders(t *testing.T) {
 	r.provision()
 	r.publish(1, document)
 	run := r.run(hostDevice(t), streams.Config{})
-	r.tally.await(t, Published, 1)
+	r.tally.await(t, inflight.Published, 1)
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
 	m := r.stored("results.>")[1][0]
 	for header, want := range map[string]string{
-		HeaderStream: "INGEST", HeaderSequence: "1", HeaderSubject: "ingest.web.0",
-		HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=1",
-		"Nats-Msg-Id":   fmt.Sprintf("INGEST:1:%d", r.storedAt(1).UnixNano()), "Trace": strconv.Itoa(0),
+		results.HeaderStream: "INGEST", results.HeaderSequence: "1", results.HeaderSubject: "ingest.web.0",
+		results.HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=1",
+		"Nats-Msg-Id":           fmt.Sprintf("INGEST:1:%d", r.storedAt(1).UnixNano()), "Trace": strconv.Itoa(0),
 	} {
 		if got := m.Headers().Get(header); got != want {
 			t.Errorf("header %s is %q, want %q", header, got, want)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// rig is a log behind a Handler.
+// rig is a log with a Handler in front of it.
 type rig struct {
 	*Handler
 	log        *slog.Logger
@@ -20,7 +20,7 @@ type rig struct {
 	suppressed map[slog.Level]int
 }
 
-// remembered is how many messages have an interval that runs.
+// remembered returns the number of messages with a running interval.
 func (r *rig) remembered() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,9 +40,9 @@ func newRig(o Options) *rig {
 	return r
 }
 
-// take is what was written since the last call.
+// take returns the lines written since the last call.
 func (r *rig) take() (lines []string) {
-	r.mu.Lock() // timers write under it
+	r.mu.Lock() // timers hold it when they write
 	defer r.mu.Unlock()
 	if text := strings.TrimSpace(r.out.String()); text != "" {
 		lines = strings.Split(text, "\n")
@@ -58,16 +58,16 @@ func (r *rig) want(t *testing.T, want ...string) {
 	}
 }
 
-// pass lets time pass, and what happens in it.
+// pass waits for d and for everything that happens during that time.
 func pass(d time.Duration) {
-	<-time.After(d) // on the clock of the bubble
+	<-time.After(d) // on the virtual clock
 	synctest.Wait()
 }
 
 func TestAFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 2, Interval: 10 * time.Second})
-		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
+		defer func() { _ = r.Close() }() // another test checks Close
 		for i := range 20000 {
 			r.log.Warn("given up", "sequence", i)
 		}
@@ -77,10 +77,10 @@ func TestAFloodIsBounded(t *testing.T) {
 		pass(1)
 		r.want(t, `level=WARN msg="given up" sequence=19999 suppressed=19998`)
 		if r.suppressed[slog.LevelWarn] != 19998 {
-			t.Errorf("%v were counted, want 19998 warnings", r.suppressed)
+			t.Errorf("Suppressed counted %v, want 19998 warnings", r.suppressed)
 		}
 
-		// The next interval has begun, and has a burst of its own.
+		// The next interval has begun, and the same number of records passes again.
 		for i := range 3 {
 			r.log.Warn("given up", "sequence", 20000+i)
 		}
@@ -95,35 +95,35 @@ func TestAFloodIsBounded(t *testing.T) {
 	})
 }
 
-// A minute of a steady flood: six intervals, each with its burst and one line more.
+// TestASteadyFloodIsBounded logs a flood for six intervals. Each adds its burst and one more line.
 func TestASteadyFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{})
-		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
+		defer func() { _ = r.Close() }() // another test checks Close
 		for range 6000 {
-			r.log.Error("again")
+			r.log.Error("failed")
 			pass(10 * time.Millisecond)
 		}
-		lines, told := r.take(), 0
+		lines, dropped := r.take(), 0
 		for _, line := range lines {
 			var n int
 			if _, rest, ok := strings.Cut(line, SuppressedKey+"="); ok {
 				if _, err := fmt.Sscan(rest, &n); err != nil {
 					t.Fatal(err)
 				}
-				told += n
+				dropped += n
 			}
 		}
-		if len(lines) != 6*11 || told != 6000-60 || r.suppressed[slog.LevelError] != told {
-			t.Errorf("%d lines that tell of %d more, and %v were counted; want 66 lines and 5940", len(lines), told, r.suppressed)
+		if len(lines) != 6*11 || dropped != 6000-60 || r.suppressed[slog.LevelError] != dropped {
+			t.Errorf("%d lines that report %d more, and Suppressed counted %v; want 66 lines and 5940", len(lines), dropped, r.suppressed)
 		}
 	})
 }
 
-func TestMessagesAreToldApart(t *testing.T) {
+func TestEachMessageHasItsOwnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(Options{Burst: 1, Apart: "reason"})
-		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
+		r := newRig(Options{Burst: 1, SplitBy: "reason"})
+		defer func() { _ = r.Close() }() // another test checks Close
 		for range 5 {
 			r.log.Warn("given up", "reason", "too_large", "n", 1)
 			r.log.Warn("given up", "reason", "device_fault")
@@ -134,15 +134,15 @@ func TestMessagesAreToldApart(t *testing.T) {
 		r.want(t, `level=WARN msg="given up" reason=too_large n=1`, `level=WARN msg="given up" reason=device_fault`,
 			`level=ERROR msg="given up"`, `level=WARN msg=other`)
 		if r.suppressed[slog.LevelWarn] != 12 || r.suppressed[slog.LevelError] != 4 || r.suppressed[slog.LevelDebug] != 0 {
-			t.Errorf("counted %v", r.suppressed)
+			t.Errorf("Suppressed counted %v", r.suppressed)
 		}
 	})
 }
 
-func TestAttributesStay(t *testing.T) {
+func TestAttributesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 1})
-		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
+		defer func() { _ = r.Close() }() // another test checks Close
 		r.log.With("partition", 1).Info("taken", "owner", "a")
 		r.log.With("partition", 2).WithGroup("g").Info("taken", "owner", "b")
 		pass(10 * time.Second)
@@ -150,16 +150,17 @@ func TestAttributesStay(t *testing.T) {
 	})
 }
 
-// Messages without end, as those that have a number in their text, neither grow the memory nor the log.
+// TestMessagesAreBounded logs messages that are all different, such as those with a number in their text. Neither the
+// memory nor the log grows.
 func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 2, Messages: 10})
-		defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
+		defer func() { _ = r.Close() }() // another test checks Close
 		for i := range 1000 {
 			r.log.Warn(fmt.Sprintf("message %d", i))
 		}
 		if got := r.take(); len(got) != 12 {
-			t.Errorf("%d lines, want those of 10 messages and 2 of all others", len(got))
+			t.Errorf("%d lines, want one for each of 10 messages and 2 for all others", len(got))
 		}
 		r.log.Error("another level")
 		r.want(t, `level=ERROR msg="another level"`)
@@ -174,7 +175,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	})
 }
 
-func TestCloseTellsWhatIsLeft(t *testing.T) {
+func TestCloseLogsTheLastCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(Options{Burst: 1})
 		for i := range 3 {
@@ -193,7 +194,7 @@ func TestCloseTellsWhatIsLeft(t *testing.T) {
 	})
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestManyGoroutinesLogAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		counted := 0
@@ -218,13 +219,13 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-func TestLettingThroughCostsLittle(t *testing.T) {
+func TestDroppingARecordAllocatesLittle(t *testing.T) {
 	r := newRig(Options{})
-	defer func() { _ = r.Close() }() // what it says at its end is looked at where it matters
+	defer func() { _ = r.Close() }() // another test checks Close
 	for range 11 {
 		r.log.Warn("same", "sequence", 1)
 	}
 	if n := testing.AllocsPerRun(1000, func() { r.log.Warn("same", "sequence", 1) }); n > 1 {
-		t.Errorf("%v allocations for a record that is left out", n)
+		t.Errorf("%v allocations for a dropped record", n)
 	}
 }

@@ -3,17 +3,18 @@ package memory
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
-// The files that have a group's limit.
+// The names of the files that hold the limit of a cgroup, by version.
 const (
 	fileV1 = "memory.limit_in_bytes"
 	fileV2 = "memory.max"
 )
 
-// memoryGroups finds the cgroups of the process that may bound its memory: of version 1 where the memory controller is there, and of
-// version 2. A system may have both.
+// memoryGroups returns the cgroups of the process that may limit its memory: the group of version 1 that has the memory controller, and
+// the group of version 2. A system may have both.
 func memoryGroups(root fs.FS) (groups []group, err error) {
 	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
 	if err != nil {
@@ -32,7 +33,7 @@ func memoryGroups(root fs.FS) (groups []group, err error) {
 		switch {
 		case parts[0] == "0" && parts[1] == "":
 			file, wanted = fileV2, "cgroup2"
-		case hasWord(parts[1], "memory"):
+		case limitsMemory(parts[1]):
 			file, wanted = fileV1, "cgroup"
 		default:
 			continue
@@ -44,6 +45,7 @@ func memoryGroups(root fs.FS) (groups []group, err error) {
 	return groups, nil
 }
 
+// ignoreMissing returns nil for an error about a missing file, and err otherwise.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -51,23 +53,19 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
+// limitsMemory reports whether the memory controller is in a list of controllers.
+func limitsMemory(controllers string) bool {
+	return slices.Contains(strings.Split(controllers, ","), "memory")
 }
 
-// findMount finds where a hierarchy is mounted, and the process's group in it. A container without a cgroup namespace sees the whole
-// path of its group, and has just that group mounted.
+// findMount returns the mount point of a cgroup hierarchy, and the path of the process's group below it. A container without a
+// cgroup namespace sees the full path of its group (at), but only that group is mounted.
 func findMount(mounts, kind, at string) (mount, dir string, ok bool) {
 	for line := range strings.Lines(mounts) {
 		// id parent device root mount-point options [optional fields] - type source super-options
 		before, after, found := strings.Cut(strings.TrimSpace(line), " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
-		if !found || len(fields) < 5 || len(rest) < 3 || rest[0] != kind || kind == "cgroup" && !hasWord(rest[2], "memory") {
+		if !found || len(fields) < 5 || len(rest) < 3 || rest[0] != kind || kind == "cgroup" && !limitsMemory(rest[2]) {
 			continue
 		}
 		return fields[4], below(fields[3], at), true
@@ -75,7 +73,7 @@ func findMount(mounts, kind, at string) (mount, dir string, ok bool) {
 	return "", "", false
 }
 
-// below is the path of a group below the one that is mounted; the mounted one where it is elsewhere.
+// below returns the path of the group at, relative to the mounted group. It returns "/" if the group is not below the mounted one.
 func below(mounted, at string) string {
 	if mounted == "/" {
 		return at

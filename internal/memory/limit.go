@@ -1,5 +1,8 @@
-// Package memory says how much memory this process may take, and divides it: what is taken whatever the load, what the Go runtime is told
-// to stay below, and what is left for payloads in hand.
+// Package memory determines how much memory this process may take, and divides it: a fixed part for buffers, a limit for the Go
+// runtime, and the rest for the payloads that the worker holds. The command cmd/worker uses it at the start, before it allocates
+// anything large.
+//
+// Start reading at Find, which reads the limit from /proc and the cgroups, and at Limit.Divide.
 package memory
 
 import (
@@ -15,13 +18,14 @@ import (
 // Limit is how much memory the process may take.
 type Limit struct {
 	Bytes  int64  // 0: unknown
-	Source string // where it is from, in words
+	Source string // where the limit comes from, for people
 
-	Machine bool // it is all of the machine's: nobody has set one for this process
+	Machine bool // the limit is all of the machine's memory, because none is set for this process
 }
 
-// Find returns the lowest limit of the cgroups that the process is in, of version 1 or 2, and of the groups above them. Without one it
-// returns the machine's memory. root is the root of the file system. Where there is no /proc, as on macOS, it returns no limit and no error.
+// Find returns the lowest limit of the process's cgroups, of version 1 or 2, and of the groups above them. If there is no limit, it
+// returns the machine's memory. root is the root of the file system. On a system without /proc, such as macOS, Find returns no limit and
+// no error.
 func Find(root fs.FS) (Limit, error) {
 	machine, err := machineMemory(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +51,7 @@ func Find(root fs.FS) (Limit, error) {
 	return limit, nil
 }
 
-// Locked is how much memory the process may lock (RLIMIT_MEMLOCK), math.MaxInt64 where there is no such limit.
+// Locked returns how many bytes of memory the process may lock (RLIMIT_MEMLOCK). It returns math.MaxInt64 if there is no limit.
 func Locked(root fs.FS) (int64, error) {
 	text, err := fs.ReadFile(root, "proc/self/limits")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,46 +60,50 @@ func Locked(root fs.FS) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, "Max locked memory")
-		if fields := strings.Fields(rest); ok && len(fields) > 0 {
-			if fields[0] == "unlimited" {
-				return math.MaxInt64, nil
-			}
-			return strconv.ParseInt(fields[0], 10, 64)
-		}
+	soft := firstField(text, "Max locked memory")
+	if soft == "" || soft == "unlimited" {
+		return math.MaxInt64, nil
 	}
-	return math.MaxInt64, nil
+	return strconv.ParseInt(soft, 10, 64)
 }
 
-// machineMemory reads the machine's memory.
+// firstField returns the field after label in the line of text that begins with it, or "" if there is none.
+func firstField(text []byte, label string) string {
+	for line := range strings.Lines(string(text)) {
+		rest, ok := strings.CutPrefix(line, label)
+		if fields := strings.Fields(rest); ok && len(fields) > 0 {
+			return fields[0]
+		}
+	}
+	return ""
+}
+
+// machineMemory returns the size of the machine's memory in bytes.
 func machineMemory(root fs.FS) (int64, error) {
 	text, err := fs.ReadFile(root, "proc/meminfo")
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, "MemTotal:")
-		if !ok {
-			continue
-		}
-		kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/meminfo: %w", err)
-		}
-		return kib << 10, nil
+	total := firstField(text, "MemTotal:") // a number and the unit kB
+	if total == "" {
+		return 0, errors.New("/proc/meminfo has no MemTotal")
 	}
-	return 0, errors.New("/proc/meminfo has no MemTotal")
+	kib, err := strconv.ParseInt(total, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/meminfo: %w", err)
+	}
+	return kib << 10, nil
 }
 
-// group is a cgroup that the process is in, and may bound its memory.
+// group is a cgroup of the process that may limit its memory.
 type group struct {
-	mount string // where its hierarchy is mounted, without the leading slash
-	dir   string // of the group below that
-	file  string // which has the limit
+	mount string // the mount point of its hierarchy, without the leading slash
+	dir   string // the path of the group below mount
+	file  string // the name of the file that holds the limit
 }
 
-// lowest is the lowest limit of the group and those above it, and the file that has it; math.MaxInt64 if there is none.
+// lowest returns the lowest limit of the group and of the groups above it, in bytes, and the file that holds it. It returns
+// math.MaxInt64 if there is no limit.
 func (g group) lowest(root fs.FS) (bytes int64, file string, err error) {
 	bytes = math.MaxInt64
 	for dir := g.dir; ; dir = path.Dir(dir) {
@@ -119,9 +127,11 @@ func (g group) lowest(root fs.FS) (bytes int64, file string, err error) {
 	}
 }
 
-// noLimit is from where on a number of version 1 stands for none: it writes the largest that it can have.
+// noLimit is the smallest value in a limit file of cgroup version 1 that means no limit. Without a limit, version 1
+// writes the largest number that it can store.
 const noLimit = 1 << 60
 
+// parseLimit parses the text of a limit file. It returns math.MaxInt64 for no limit.
 func parseLimit(text string) (int64, error) {
 	text = strings.TrimSpace(text)
 	if text == "max" {

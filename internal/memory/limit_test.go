@@ -10,7 +10,7 @@ import (
 
 const gib = 1 << 30
 
-// files makes a file system of names and contents.
+// files returns a file system with the given names and contents, and a machine with 16 GiB.
 func files(pairs map[string]string) fstest.MapFS {
 	tree := fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal:       16777216 kB\nMemFree:        1 kB\n")}}
 	for name, text := range pairs {
@@ -19,7 +19,7 @@ func files(pairs map[string]string) fstest.MapFS {
 	return tree
 }
 
-// Trees as systems have them.
+// trees holds the files of typical systems, and the limit that Find returns for them.
 var trees = map[string]struct {
 	files map[string]string
 	want  Limit
@@ -73,14 +73,14 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindOnThisMachine reads the real files. The worker under a real limit is in internal/faults.
+// TestFindOnThisMachine reads the real files. A test in internal/faults runs the worker under a real limit.
 func TestFindOnThisMachine(t *testing.T) {
 	got, err := Find(os.DirFS("/"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat("/proc/meminfo"); err == nil && got.Bytes < 1<<20 {
-		t.Errorf("Find = %+v, less than this test takes", got)
+		t.Errorf("Find = %+v, less than this test needs", got)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestFindWithoutProc(t *testing.T) {
 	}
 }
 
-func TestFindSaysWhatCannotBeRead(t *testing.T) {
+func TestErrorOfFindNamesTheUnreadableFile(t *testing.T) {
 	tree := files(trees["version 2, a container with a namespace"].files)
 	tree["sys/fs/cgroup/memory.max"] = &fstest.MapFile{Data: []byte("plenty\n")}
 	if got, err := Find(tree); err == nil || !strings.Contains(err.Error(), "/sys/fs/cgroup/memory.max") {

@@ -5,70 +5,71 @@ import (
 	"math"
 )
 
-// Fixed is what a process takes whatever its load, in bytes.
+// Fixed is the memory in bytes that a process takes under any load.
 type Fixed struct {
-	Heap   int64 // of Go's heap: the buffers and the scratch of a CPU
-	Beside int64 // beside Go's heap: pinned buffers, what CUDA takes for itself
+	Heap    int64 // in Go's heap: the buffers and the scratch of a CPU device
+	OffHeap int64 // outside Go's heap: pinned buffers and the memory that CUDA takes for itself
 }
 
-// Plan divides a limit. The zero Plan bounds nothing.
+// Plan is a divided limit. All fields are in bytes. The zero Plan limits nothing.
 type Plan struct {
-	Heap int64 // what the Go runtime is to stay below (GOMEMLIMIT)
-	Hand int64 // what payloads in hand, and everything that belongs to them, may take
+	Heap     int64 // the limit of the Go runtime (GOMEMLIMIT)
+	Payloads int64 // the limit for the payloads that the worker holds, including their headers, results and bookkeeping
 }
 
 const (
 	mib = 1 << 20
 
-	// program is what the Go runtime, metrics, the timeline and HTTP servers take.
+	// program is the memory of the Go runtime, metrics, the timeline and the HTTP servers.
 	program = 48 * mib
 
-	// leastSlack, and a sixteenth of the limit if that is more, stays free: page tables, sockets, and what the runtime takes before it
-	// has collected.
+	// leastSlack is the minimum memory that stays free. If a sixteenth of the limit is more, that stays free instead. It is for
+	// page tables, for sockets, and for the runtime until it has collected garbage.
 	leastSlack = 24 * mib
 
-	// leastHand is how much for payloads in hand is worth starting with.
-	leastHand = 16 * mib
+	// leastPayloads is the smallest Payloads with which the worker starts.
+	leastPayloads = 16 * mib
 )
 
-// Divide divides the limit. What is left after f is halved: as much is for garbage until it is collected. heap is the most that the Go
-// runtime may take by what the user has set, math.MaxInt64 for nothing. It fails when too little is left, and says how much is needed.
+// Divide divides the limit. After f is subtracted, half of the rest is for payloads and half for garbage that is not collected yet. heap
+// is the GOMEMLIMIT of the user in bytes, or Unset. If too little is left, the error says how much memory is necessary.
 func (l Limit) Divide(f Fixed, heap int64) (Plan, error) {
 	if l.Bytes == 0 {
 		return Plan{}, nil
 	}
 	slack := max(l.Bytes/16, leastSlack)
-	p := Plan{Heap: min(l.Bytes-slack-f.Beside, heap)}
-	if p.Hand = (p.Heap - f.Heap - program) / 2; p.Hand >= leastHand {
+	p := Plan{Heap: min(l.Bytes-slack-f.OffHeap, heap)}
+	if p.Payloads = (p.Heap - f.Heap - program) / 2; p.Payloads >= leastPayloads {
 		return p, nil
 	}
-	if heap < l.Bytes-slack-f.Beside {
-		return Plan{}, fmt.Errorf("GOMEMLIMIT is %d MiB, and these settings need %d MiB: raise it, or unset it to have it derived", heap/mib, ceil(f.Heap+program+2*leastHand))
+	if heap < l.Bytes-slack-f.OffHeap {
+		return Plan{}, fmt.Errorf("GOMEMLIMIT is %d MiB, but these settings need %d MiB: raise it, or unset it and the worker derives it", heap/mib, ceil(f.Heap+program+2*leastPayloads))
 	}
 	return Plan{}, &ShortError{Limit: l, Fixed: f, Need: l.need(f)}
 }
 
-// need is the lowest limit with which Divide succeeds.
+// need returns a limit in bytes with which Divide succeeds. It is at most a few MiB above the lowest such limit.
 func (l Limit) need(f Fixed) int64 {
-	used := f.Heap + f.Beside + program + 2*leastHand
+	used := f.Heap + f.OffHeap + program + 2*leastPayloads
 	return max(used+leastSlack, used/15*16+mib)
 }
 
+// ceil converts bytes to MiB, rounded up.
 func ceil(bytes int64) int64 { return (bytes + mib - 1) / mib }
 
-// ShortError says that a limit is too low.
+// ShortError is the error that Divide returns if the limit is too low.
 type ShortError struct {
 	Limit Limit
 	Fixed Fixed
-	Need  int64 // the limit that would do
+	Need  int64 // a sufficient limit in bytes
 }
 
 func (e *ShortError) Error() string {
 	return fmt.Sprintf("the memory limit is %d MiB (%s), and these settings need %d MiB: %d MiB for the buffers of batches and scratch, and %d MiB for "+
-		"the program and payloads in hand: raise the limit (resources.limits.memory in Kubernetes, MILLRACE_MEMORY_LIMIT if that sets it), or lower "+
+		"the program and the payloads that it holds: raise the limit (resources.limits.memory in Kubernetes, MILLRACE_MEMORY_LIMIT if that sets it), or lower "+
 		"MILLRACE_LANES, MILLRACE_BATCH_PAYLOADS, MILLRACE_BATCH_BYTES or an operator's parameters",
-		e.Limit.Bytes/mib, e.Limit.Source, ceil(e.Need), ceil(e.Fixed.Heap+e.Fixed.Beside), ceil(e.Need-e.Fixed.Heap-e.Fixed.Beside))
+		e.Limit.Bytes/mib, e.Limit.Source, ceil(e.Need), ceil(e.Fixed.Heap+e.Fixed.OffHeap), ceil(e.Need-e.Fixed.Heap-e.Fixed.OffHeap))
 }
 
-// Unset stands for a heap that the user has set no limit for.
+// Unset is the heap argument of Divide if the user has not set GOMEMLIMIT.
 const Unset = math.MaxInt64

@@ -6,21 +6,21 @@ import (
 	"testing"
 )
 
-func TestDivideLeavesWhatIsTakenAnyway(t *testing.T) {
+func TestDivideSubtractsFixedMemory(t *testing.T) {
 	l := Limit{Bytes: 512 * mib, Source: "cgroup"}
-	f := Fixed{Heap: 100 * mib, Beside: 68 * mib}
+	f := Fixed{Heap: 100 * mib, OffHeap: 68 * mib}
 	p, err := l.Divide(f, Unset)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := int64((512 - 32 - 68) * mib); p.Heap != want {
-		t.Errorf("the runtime is to stay below %d MiB, want %d", p.Heap/mib, want/mib)
+		t.Errorf("the limit of the runtime is %d MiB, want %d", p.Heap/mib, want/mib)
 	}
-	if want := int64((412 - 100 - 48) / 2 * mib); p.Hand != want {
-		t.Errorf("%d MiB for payloads in hand, want %d", p.Hand/mib, want/mib)
+	if want := int64((412 - 100 - 48) / 2 * mib); p.Payloads != want {
+		t.Errorf("%d MiB for payloads, want %d", p.Payloads/mib, want/mib)
 	}
 	lower, err := l.Divide(f, 300*mib)
-	if err != nil || lower.Heap != 300*mib || lower.Hand != (300-100-48)/2*mib {
+	if err != nil || lower.Heap != 300*mib || lower.Payloads != (300-100-48)/2*mib {
 		t.Errorf("with GOMEMLIMIT=300MiB: %+v, %v", lower, err)
 	}
 	if p, err := (Limit{}).Divide(f, Unset); err != nil || p != (Plan{}) {
@@ -28,9 +28,9 @@ func TestDivideLeavesWhatIsTakenAnyway(t *testing.T) {
 	}
 }
 
-// TestDivideSaysWhatIsNeeded: the limit that an error asks for is enough, and a little less is not.
-func TestDivideSaysWhatIsNeeded(t *testing.T) {
-	for _, f := range []Fixed{{}, {Beside: 68 * mib}, {Heap: 537 * mib}, {Heap: 900 * mib, Beside: 4096 * mib}} {
+// TestErrorOfDivideNamesASufficientLimit checks that the limit in the error is enough, and that 8 MiB less is not.
+func TestErrorOfDivideNamesASufficientLimit(t *testing.T) {
+	for _, f := range []Fixed{{}, {OffHeap: 68 * mib}, {Heap: 537 * mib}, {Heap: 900 * mib, OffHeap: 4096 * mib}} {
 		_, err := Limit{Bytes: 64 * mib, Source: "cgroup /x"}.Divide(f, Unset)
 		var short *ShortError
 		if !errors.As(err, &short) {
@@ -42,10 +42,10 @@ func TestDivideSaysWhatIsNeeded(t *testing.T) {
 			}
 		}
 		if _, err := (Limit{Bytes: short.Need}).Divide(f, Unset); err != nil {
-			t.Errorf("%+v: %d bytes are asked for, and with them: %v", f, short.Need, err)
+			t.Errorf("%+v: the error asks for %d bytes, but with them Divide returns %v", f, short.Need, err)
 		}
 		if p, err := (Limit{Bytes: short.Need - 8*mib}).Divide(f, Unset); err == nil {
-			t.Errorf("%+v: %d bytes are asked for, and 8 MiB less do: %+v", f, short.Need, p)
+			t.Errorf("%+v: the error asks for %d bytes, but 8 MiB less suffice: %+v", f, short.Need, p)
 		}
 	}
 	if _, err := (Limit{Bytes: 1 << 30}).Divide(Fixed{}, 10*mib); err == nil || !strings.Contains(err.Error(), "GOMEMLIMIT is 10 MiB") {

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// The binary format, version 1. Numbers are unsigned and little-endian; every field starts at a multiple of 4.
+// This file implements version 1 of the binary format. Numbers are unsigned and little-endian. Every field starts at a
+// multiple of 4 bytes.
 const (
 	binaryMagic       = "MILL"
 	binaryVersion     = 1
@@ -21,10 +22,10 @@ type Message struct {
 	Results      []Result
 }
 
-// Result is one operator's part of a message.
+// Result is one operator's part of a result message.
 type Result struct {
-	Spec   string // the operator with its parameters, as Operator.String gives it
-	Record []byte // the operator's record; it shares the message's memory
+	Spec   string // the operator with its parameters, as returned by Operator.String
+	Record []byte // the operator's record, a slice of the message
 }
 
 func appendBinary(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
@@ -44,8 +45,8 @@ func appendBinary(dst []byte, ops []Operator, payloadBytes int, records [][]byte
 	return dst
 }
 
-// DecodeBinary reads the body of a message in the format Binary. It takes any operator's results, known here or
-// not. Whatever follows the last result is an error, as is padding that is not zero.
+// DecodeBinary decodes a message body in the format Binary. It accepts results of any operator, whether this program
+// knows it or not. Bytes after the last result and nonzero padding are errors.
 func DecodeBinary(body []byte) (Message, error) {
 	if len(body) < binaryHeaderBytes || string(body[:4]) != binaryMagic {
 		return Message{}, fmt.Errorf("not a binary result: it must start with %q and have at least %d bytes", binaryMagic, binaryHeaderBytes)
@@ -67,14 +68,14 @@ func DecodeBinary(body []byte) (Message, error) {
 		rest = behind
 	}
 	if len(rest) > 0 {
-		return Message{}, fmt.Errorf("binary result: %d bytes too many at its end", len(rest))
+		return Message{}, fmt.Errorf("binary result: %d extra bytes at the end", len(rest))
 	}
 	return message, nil
 }
 
 func decodeResult(data []byte) (result Result, rest []byte, err error) {
 	if len(data) < resultHeaderBytes {
-		return Result{}, nil, errors.New("cut off in its lengths")
+		return Result{}, nil, errors.New("truncated in its length fields")
 	}
 	specBytes, recordBytes := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint32(data[4:])
 	spec, rest, err := cutPadded(data[resultHeaderBytes:], specBytes)
@@ -88,11 +89,11 @@ func decodeResult(data []byte) (result Result, rest []byte, err error) {
 	return Result{Spec: string(spec), Record: record}, rest, nil
 }
 
-// cutPadded takes n bytes and their padding off data.
+// cutPadded splits a field of n bytes and its padding off data.
 func cutPadded(data []byte, n uint32) (field, rest []byte, err error) {
 	padded := uint64(n) + uint64(padding(int(n)))
 	if padded > uint64(len(data)) {
-		return nil, nil, fmt.Errorf("cut off: %d bytes of %d", len(data), padded)
+		return nil, nil, fmt.Errorf("truncated: %d of %d bytes", len(data), padded)
 	}
 	for _, b := range data[n:padded] {
 		if b != 0 {
@@ -102,7 +103,7 @@ func cutPadded(data []byte, n uint32) (field, rest []byte, err error) {
 	return data[:n:n], data[padded:], nil
 }
 
-// padding is how many zeros follow a field of n bytes.
+// padding returns the number of zero bytes that follow a field of n bytes.
 func padding(n int) int { return -n & (binaryAlignment - 1) }
 
 func appendPadding(dst []byte, n int) []byte {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Check computes a payload's results by the reference and says whether body is the message that ops give for
-// it. The error says which operator's result differs, and where.
+// Check computes a payload's results with the reference implementation and compares body with the message that ops
+// would produce. The error names the operator with the different result, and the position.
 func (f Format) Check(ops []Operator, payload, body []byte) error {
 	records := make([][]byte, len(ops))
 	for i, op := range ops {
@@ -27,7 +27,7 @@ func (f Format) Check(ops []Operator, payload, body []byte) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("the values are right, but they are written otherwise: %s", firstDifference(body, want))
+	return fmt.Errorf("the values are right, but their encoding differs: %s", firstDifference(body, want))
 }
 
 func differenceBinary(ops []Operator, payloadBytes uint64, records [][]byte, body []byte) error {
@@ -91,7 +91,7 @@ func differenceValue(values map[string]json.RawMessage, key string, want []byte)
 	return nil
 }
 
-// firstDifference shows where two different texts part, with a little of what stands around it.
+// firstDifference describes where two different texts diverge, with some context.
 func firstDifference(got, want []byte) string {
 	at := 0
 	for at < len(got) && at < len(want) && got[at] == want[at] {
@@ -100,7 +100,7 @@ func firstDifference(got, want []byte) string {
 	return fmt.Sprintf("differs at byte %d: got %s, want %s", at, around(got, at), around(want, at))
 }
 
-// around quotes what stands near place at, at most 40 bytes.
+// around quotes the text near position at, at most 40 bytes.
 func around(text []byte, at int) string {
 	const before, behind = 12, 28
 	from, to := max(at-before, 0), min(at+behind, len(text))

@@ -18,7 +18,7 @@ func TestCheckTakesWhatIsRight(t *testing.T) {
 	}
 }
 
-// No byte of a message may change unseen.
+// Check detects a change of any byte of a message.
 func TestCheckSeesEveryByte(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
 	payload := []byte("123456789")
@@ -59,7 +59,7 @@ func TestCheckSaysWhatDiffers(t *testing.T) {
 		{"entry", JSON, change(JSON, "1669869904", "1669869905"), []string{"minhash: differs", "1669869905", "1669869904"}},
 		{"missing", JSON, change(JSON, `"crc32c":"e3069283",`, ""), []string{"crc32c: missing"}},
 		{"a key more", JSON, change(JSON, "{", `{"x":1,`), []string{"got 4 keys, want 3"}},
-		{"spaces", JSON, change(JSON, ":9,", ": 9,"), []string{"values are right", "written otherwise"}},
+		{"spaces", JSON, change(JSON, ":9,", ": 9,"), []string{"values are right", "encoding differs"}},
 		{"not binary", Binary, []byte("oops"), []string{"not a binary result"}},
 		{"payload bytes", Binary, change(Binary, "\x09\x00", "\x08\x00"), []string{"payload bytes: got 8, want 9"}},
 		{"record", Binary, change(Binary, "\x83\x92\x06\xe3", "\x84\x92\x06\xe3"), []string{"crc32c: differs", "e3069284", "e3069283"}},

@@ -9,12 +9,12 @@ import (
 
 const crc32cName = "crc32c"
 
-// castagnoli is the polynomial of CRC-32C (RFC 3720, section 12.1) with its bits reversed: bit 31 is the
-// coefficient of x^0, and x^32 is left out.
+// castagnoli is the bit-reversed polynomial of CRC-32C (RFC 3720, section 12.1): bit 31 is the coefficient of x^0, and
+// x^32 is omitted.
 const castagnoli = 0x82F63B78
 
-// crc32c is CRC-32C of the payload, as RFC 3720 has it: initial value and final complement all ones. The
-// empty payload has 0.
+// crc32c is the CRC-32C of the payload as defined in RFC 3720: the initial value is all ones, and the result is
+// complemented. For the empty payload it is 0.
 type crc32c struct{}
 
 func (crc32c) Name() string   { return crc32cName }
@@ -24,7 +24,7 @@ func (crc32c) Stride() int    { return crc32cStride }
 
 func (crc32c) Needs(s device.Shape) device.Needs { return crc32cKernel{crc32cPieceUnits}.Needs(s) }
 
-// AppendJSON writes the checksum as eight lower-case hex digits, the most significant first.
+// AppendJSON appends the checksum as eight lower-case hex digits, most significant first, in quotes.
 func (crc32c) AppendJSON(dst, record []byte) []byte {
 	var bigEndian [crc32cStride]byte
 	binary.BigEndian.PutUint32(bigEndian[:], binary.LittleEndian.Uint32(fixed(record, crc32cStride)))
@@ -33,10 +33,10 @@ func (crc32c) AppendJSON(dst, record []byte) []byte {
 	return append(dst, '"')
 }
 
-// MostJSON is the length of every checksum: eight digits in quotes.
+// MostJSON returns the length of every checksum in JSON: eight digits in quotes.
 func (crc32c) MostJSON() int { return len(`"e3069283"`) }
 
-// AppendReference divides bit by bit, as the definition has it.
+// AppendReference divides bit by bit, following the definition.
 func (crc32c) AppendReference(dst, payload []byte) []byte {
 	remainder := ^uint32(0)
 	for _, b := range payload {

@@ -1,11 +1,11 @@
 package operator
 
-// A checksum is a remainder modulo the CRC's polynomial P over GF(2), so the checksum of two byte strings one
-// behind the other follows from theirs: appending n bytes multiplies by x^(8n), and the second is then added.
-// The complements at both ends cancel. zlib's crc32_combine rests on the same fact.
+// A checksum is a remainder modulo the CRC's polynomial P over GF(2). So the checksum of two concatenated byte strings
+// follows from their checksums: appending n bytes multiplies the first by x^(8n), and the second is added to that. The
+// complements at both ends cancel out. zlib's crc32_combine uses the same property.
 
-// crc32cConcat is the CRC-32C of a byte string with checksum first followed by one of n bytes (below 2^32)
-// with checksum second.
+// crc32cConcat returns the CRC-32C of a byte string with checksum first followed by a byte string of n bytes (below
+// 2^32) with checksum second.
 func crc32cConcat(first, second uint32, n int) uint32 {
 	for bit := 0; n != 0; bit++ {
 		if n&1 != 0 {
@@ -16,7 +16,7 @@ func crc32cConcat(first, second uint32, n int) uint32 {
 	return first ^ second
 }
 
-// powersOfX[i] is x^(8 * 2^i) mod P: what appending 2^i bytes multiplies by.
+// powersOfX[i] is x^(8 * 2^i) mod P, the factor for appending 2^i bytes.
 var powersOfX = func() (powers [32]uint32) {
 	powers[0] = 1 << (31 - 8) // x^8: bit 31 is the coefficient of x^0
 	for i := 1; i < len(powers); i++ {
@@ -25,7 +25,7 @@ var powersOfX = func() (powers [32]uint32) {
 	return powers
 }()
 
-// timesModP is the product of a and b modulo P, in the order of bits that castagnoli has.
+// timesModP returns the product of a and b modulo P, in the bit order of castagnoli.
 func timesModP(a, b uint32) uint32 {
 	var product uint32
 	for bit := uint32(1) << 31; bit != 0; bit >>= 1 {

@@ -9,12 +9,13 @@ import (
 
 const crc32cStride = 4
 
-// crc32cPieceUnits is the size of a piece: some microseconds of one core, enough to pay for handing it over.
+// crc32cPieceUnits is the size of a piece. It takes one core some microseconds, which outweighs the cost of
+// distributing pieces.
 const crc32cPieceUnits = 64 << 10
 
 var castagnoliTable = crc32.MakeTable(crc32.Castagnoli)
 
-// crc32cHost is the host kernel: the standard library's CRC-32C, which uses the processor's instruction.
+// crc32cHost is the host kernel. It calls the standard library's CRC-32C, which uses the processor's CRC instruction.
 type crc32cHost struct{}
 
 func (crc32cHost) Name() string { return crc32cName }
@@ -28,8 +29,8 @@ func (crc32cHost) Bind(params []byte) (device.BoundHostKernel, error) {
 
 type crc32cKernel struct{ pieceUnits int }
 
-// Needs asks for scratch for the checksum of each piece's first part, which may go on with a row that
-// another piece begins. A batch of one piece has none.
+// Needs requests scratch for one checksum per piece: the checksum of a piece's first part, which may continue a row
+// that another piece begins. A batch with a single piece needs none.
 func (k crc32cKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Result: s.Rows * crc32cStride}
 	if pieces := pieceCount(s.Rows, s.Bytes, k.pieceUnits); pieces > 1 {

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/operator/payloads"
 )
 
-// The first two are the contract's, the others RFC 3720's, appendix B.4.
+// The first two vectors come from the specification, the others from RFC 3720, appendix B.4.
 func TestCRC32CVectors(t *testing.T) {
 	ascending, descending := make([]byte, 32), make([]byte, 32)
 	for i := range ascending {
@@ -53,8 +53,8 @@ func TestCRC32CConcat(t *testing.T) {
 	}
 }
 
-// The checksum of very long strings of zeros is known without them: appending n zeros in one step and in two
-// is the same.
+// The checksum of very long strings of zeros can be tested without such strings: appending n zeros in one step or in
+// two gives the same result.
 func TestCRC32CConcatBeyondMemory(t *testing.T) {
 	zeros := func(n int) uint32 { // the checksum of n zeros, n a multiple of 1024
 		checksum, power := crc32.Checksum(nil, castagnoliTable), crc32.Checksum(make([]byte, 1024), castagnoliTable)

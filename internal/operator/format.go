@@ -5,15 +5,15 @@ import (
 	"strconv"
 )
 
-// Format is how a result message's body is written. docs/results.md is the specification of both.
+// Format is the format of a result message's body. docs/results.md specifies both formats.
 type Format uint8
 
 const (
-	JSON   Format = iota // one compact object, keys in the operators' order
-	Binary               // fixed little-endian layout, see DecodeBinary
+	JSON   Format = iota // one compact object with keys in operator order
+	Binary               // fixed little-endian layout; see DecodeBinary
 )
 
-// ParseFormat reads "json" or "binary".
+// ParseFormat parses "json" or "binary".
 func ParseFormat(name string) (Format, error) {
 	for _, f := range []Format{JSON, Binary} {
 		if f.String() == name {
@@ -23,7 +23,7 @@ func ParseFormat(name string) (Format, error) {
 	return 0, fmt.Errorf("unknown result format %q: known are %v, %v", name, JSON, Binary)
 }
 
-// String is the name that ParseFormat reads.
+// String returns the name that ParseFormat accepts.
 func (f Format) String() string {
 	switch f {
 	case JSON:
@@ -34,9 +34,9 @@ func (f Format) String() string {
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
-// Append appends the body of one result message: the payload's length in bytes and its record for each
-// operator, records[i] for ops[i]. It allocates nothing but dst's growth. It panics if records and ops do not
-// go together, or f is no format.
+// Append appends the body of one result message: the payload's length in bytes and its record for each operator, where
+// records[i] belongs to ops[i]. It allocates only to grow dst. It panics if the numbers of records and operators
+// differ, or if f is not a valid format.
 func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	if len(ops) != len(records) || payloadBytes < 0 {
 		panic(fmt.Sprintf("operator: %d records of %d operators for a payload of %d bytes", len(records), len(ops), payloadBytes))
@@ -50,11 +50,11 @@ func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][
 	panic("operator: no such format: " + f.String())
 }
 
-// maxNumber is how many digits the largest length of a payload has.
+// maxNumber is the maximum number of digits of a payload length.
 const maxNumber = 19
 
-// Most is the most bytes that Append appends for one payload with these operators, whatever the payload: what a worker sets
-// aside for a result that is not computed yet. It panics if f is no format.
+// Most returns the maximum number of bytes that Append appends for one payload with these operators. The worker
+// reserves that much memory for a result that has not been computed yet. Most panics if f is not a valid format.
 func (f Format) Most(ops []Operator) int {
 	switch f {
 	case JSON:
@@ -74,7 +74,7 @@ func (f Format) Most(ops []Operator) int {
 	panic("operator: no such format: " + f.String())
 }
 
-// appendJSON quotes no names: an operator's name is lower-case letters and digits.
+// appendJSON doesn't quote names, because operator names consist of lower-case letters and digits.
 func appendJSON(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	dst = append(dst, `{"bytes":`...)
 	dst = strconv.AppendInt(dst, int64(payloadBytes), 10)

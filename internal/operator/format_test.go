@@ -25,7 +25,7 @@ func parseList(t testing.TB, list string) []Operator {
 	return ops
 }
 
-// message is the body that ops give for payload.
+// message returns the body that ops produce for payload.
 func message(f Format, ops []Operator, payload []byte) []byte {
 	var records [][]byte
 	for _, op := range ops {
@@ -110,7 +110,8 @@ func TestBinaryRoundTrip(t *testing.T) {
 	}
 }
 
-// TestMostBoundsEveryResult compares the bound with the longest body that there is, for records of all ones, and with bodies of payloads.
+// TestMostBoundsEveryResult compares the bound with the longest possible body, for records of all ones, and with the
+// bodies of payloads.
 func TestMostBoundsEveryResult(t *testing.T) {
 	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=256&hashes=1024&seed=18446744073709551615", "minhash?k=1&hashes=1,crc32c"} {
 		ops := parseList(t, list)
@@ -150,10 +151,10 @@ func TestDecodeBinaryRefusesWhatIsNotWhole(t *testing.T) {
 		"magic":         {0, 'X', `start with "MILL"`},
 		"version":       {4, 2, "version 2"},
 		"more results":  {6, 3, "operator 3 of 3"},
-		"fewer results": {6, 1, "too many"},
+		"fewer results": {6, 1, "extra bytes"},
 		"padding":       {16 + 8 + len("crc32c"), 1, "padding is not zero"},
-		"spec length":   {19, 0xFF, "spec: cut off"},
-		"record length": {23, 0xFF, "record: cut off"},
+		"spec length":   {19, 0xFF, "spec: truncated"},
+		"record length": {23, 0xFF, "record: truncated"},
 	} {
 		broken := append([]byte(nil), body...)
 		broken[c.at] = c.by
@@ -195,7 +196,7 @@ func TestAppendPanicsOnRecordsOfOthers(t *testing.T) {
 	}
 }
 
-// The documentation's example must be what the code writes.
+// The example in the documentation must match the output of the code.
 func TestResultsDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/results.md")
 	if err != nil {
@@ -210,7 +211,7 @@ func TestResultsDocument(t *testing.T) {
 	}
 	var digits strings.Builder
 	for line := range strings.Lines(string(block[1])) {
-		bytesOnly, _, _ := strings.Cut(line[4:], "|") // four columns of offset, then bytes, then what they mean
+		bytesOnly, _, _ := strings.Cut(line[4:], "|") // four columns of offset, then bytes, then their meaning
 		digits.WriteString(strings.Join(strings.Fields(bytesOnly), ""))
 	}
 	if got, want := digits.String(), fmt.Sprintf("%x", message(Binary, ops, payload)); got != want {
@@ -242,7 +243,7 @@ func FuzzDecodeBinary(f *testing.F) {
 			records = append(records, result.Record)
 		}
 		if got.PayloadBytes > 1<<62 {
-			return // no payload has so many, and Append takes an int
+			return // no payload is that long, and Append takes an int
 		}
 		if again := Binary.Append(nil, ops, int(got.PayloadBytes), records); string(again) != string(body) {
 			t.Fatalf("%x was decoded and encoded to %x", body, again)
@@ -250,7 +251,7 @@ func FuzzDecodeBinary(f *testing.F) {
 	})
 }
 
-// opaque is an operator of which only what the binary format asks for is known.
+// opaque is an operator with only the properties that the binary format needs.
 type opaque struct {
 	Operator
 	spec   string

@@ -52,7 +52,7 @@ func parse(t testing.TB, spec string) Operator {
 	return op
 }
 
-// bind finds the host kernel of op and gives it op's parameters.
+// bind returns the host kernel of op, bound to op's parameters.
 func bind(t testing.TB, op Operator) device.BoundHostKernel {
 	t.Helper()
 	for _, kernel := range HostKernels() {
@@ -68,7 +68,7 @@ func bind(t testing.TB, op Operator) device.BoundHostKernel {
 	return nil
 }
 
-// cutAt is k with another size of piece, so that rows of a few bytes are split too.
+// cutAt returns k with a different piece size, so that rows of a few bytes are split too.
 func cutAt(k device.BoundHostKernel, pieceUnits int) device.BoundHostKernel {
 	switch k := k.(type) {
 	case crc32cKernel:
@@ -81,7 +81,7 @@ func cutAt(k device.BoundHostKernel, pieceUnits int) device.BoundHostKernel {
 	panic(fmt.Sprintf("no pieces to cut in a %T", k))
 }
 
-// reference is the records of all payloads, back to back.
+// reference returns the records of all payloads, back to back.
 func reference(op Operator, set [][]byte) []byte {
 	var records []byte
 	for _, payload := range set {
@@ -90,7 +90,7 @@ func reference(op Operator, set [][]byte) []byte {
 	return records
 }
 
-// compute runs k over a batch in memory of exactly the size it asked for, full of garbage.
+// compute runs k over a batch in memory of exactly the requested size, filled with garbage.
 func compute(t testing.TB, k device.BoundHostKernel, set [][]byte, parallel device.Parallel) []byte {
 	t.Helper()
 	rows, offsets := payloads.Pack(set)
@@ -112,7 +112,7 @@ func shapeOf(set [][]byte) device.Shape {
 	return s
 }
 
-// compare says which payload's record differs.
+// compare reports the payload whose record differs.
 func compare(t testing.TB, op Operator, set [][]byte, got, want []byte) {
 	t.Helper()
 	if len(got) != len(set)*op.Stride() {
@@ -127,7 +127,7 @@ func compare(t testing.TB, op Operator, set [][]byte, got, want []byte) {
 	}
 }
 
-// Every set of payloads, with the pieces of real batches.
+// Tests every set of payloads with the piece size of real batches.
 func TestHostKernelsOnAllSets(t *testing.T) {
 	for _, spec := range []string{"crc32c", "minhash?hashes=32", "minhash?k=1&hashes=1", "minhash?k=256&hashes=3&seed=0"} {
 		op := parse(t, spec)
@@ -140,8 +140,8 @@ func TestHostKernelsOnAllSets(t *testing.T) {
 	}
 }
 
-// Small rows cut into tiny pieces: every boundary falls everywhere, within characters, shingles and between
-// empty rows.
+// Tests small rows that are cut into tiny pieces, so that boundaries fall at every position: within characters, within
+// shingles and between empty rows.
 func TestHostKernelsSplitAnywhere(t *testing.T) {
 	set := payloads.InvalidUTF8(21)[:40]
 	set = append(set, payloads.Empties(9)...)
@@ -166,7 +166,7 @@ func TestMinhashHostKernelParameters(t *testing.T) {
 	for _, k := range []int{1, 2, 3, 4, 23, 24, 25, 255, 256} {
 		for _, hashes := range []int{1, 2, 3, 127, 128, 1023, 1024} {
 			if k > 3 && hashes > 128 && k != 256 {
-				continue // corners are enough: each costs some milliseconds
+				continue // the extreme values are enough, because each test costs some milliseconds
 			}
 			op := parse(t, fmt.Sprintf("minhash?k=%d&hashes=%d&seed=%d", k, hashes, k*hashes))
 			kernel := cutAt(bind(t, op), 200)
@@ -175,7 +175,8 @@ func TestMinhashHostKernelParameters(t *testing.T) {
 	}
 }
 
-// A batch may start anywhere in memory, and memory may be larger than needed: nothing else is written.
+// A batch may start anywhere in memory, and memory may be larger than needed. The kernel writes nothing beyond its
+// memory.
 func TestHostKernelsKeepToTheirMemory(t *testing.T) {
 	set := payloads.TextLengths(41, 100)
 	rows, offsets := payloads.Pack(set)
@@ -278,7 +279,7 @@ func TestBindRefusesBadBlocks(t *testing.T) {
 	}
 }
 
-// What a batch allocates must not grow with its payloads.
+// The number of allocations for a batch must not grow with its payloads.
 func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
 	for _, spec := range []string{"crc32c", "minhash?hashes=4"} {
 		kernel := bind(t, parse(t, spec))
@@ -302,7 +303,8 @@ func TestHostKernelsAllocateNothingAPayload(t *testing.T) {
 func BenchmarkHostMinhash(b *testing.B) { benchmarkOperator(b, "minhash") }
 func BenchmarkHostCRC32C(b *testing.B)  { benchmarkOperator(b, "crc32c") }
 
-// benchmarkOperator runs batches of 512 KiB: the host kernel on one core and on all, and the reference on one.
+// benchmarkOperator runs batches of 512 KiB with the host kernel, on one core and on all, and with the reference on one
+// core.
 func benchmarkOperator(b *testing.B, spec string) {
 	const batchBytes = 512 << 10
 	for _, rowBytes := range []int{2 << 10, 64 << 10} {
@@ -339,7 +341,7 @@ func benchmarkOperator(b *testing.B, spec string) {
 	}
 }
 
-// asciiText is text in which every byte is a character: the most shingles a byte.
+// asciiText returns text in which every byte is a character, which gives the most shingles per byte.
 func asciiText(seed uint64, n int) []byte {
 	text := payloads.Text(seed, n)
 	for i := range text {

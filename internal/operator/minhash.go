@@ -12,8 +12,8 @@ import (
 
 const minhashName = "minhash"
 
-// noShingle is the entry of a signature where a payload has no shingle. It is the largest uint32, so it is
-// also where a minimum starts.
+// noShingle is the signature entry of a payload without shingles. It is the largest uint32, so it is also the initial
+// value of a minimum.
 const noShingle = math.MaxUint32
 
 var minhashParameters = []parameter{
@@ -22,24 +22,24 @@ var minhashParameters = []parameter{
 	{name: "seed", low: 0, high: math.MaxUint64, preset: 1},
 }
 
-// minhashConfig is the parameters: characters in a shingle, entries of the signature, and where the
-// permutations' generator starts.
+// minhashConfig holds the parameters: the number of characters per shingle, the number of signature entries, and the
+// seed of the generator for the permutations.
 type minhashConfig struct {
 	k, hashes int
 	seed      uint64
 }
 
-// minhash is permuted MinHash over character shingles (Broder, "On the Resemblance and Containment of
-// Documents", 1997): the share of equal entries in two signatures estimates the Jaccard similarity of the two
-// payloads' sets of shingles.
+// minhash is permuted MinHash over character shingles (Broder, "On the Resemblance and Containment of Documents",
+// 1997). The share of equal entries in two signatures estimates the Jaccard similarity of the two payloads' sets of
+// shingles.
 //
-// A character starts at byte 0 and at every byte that is not 10xxxxxx, which is UTF-8's continuation byte;
-// bytes that are no UTF-8 are taken the same way. A shingle is k consecutive characters. A payload of fewer
-// characters is one shingle, and an empty one has none. Entry i of the signature is the least, over all
-// shingles, of the low 32 bits of permutation i of the shingle's murmur3.
+// A character starts at byte 0 and at every byte that is not a UTF-8 continuation byte (10xxxxxx). Invalid UTF-8 is
+// handled in the same way. A shingle is k consecutive characters. A payload with fewer characters is one shingle, and
+// an empty payload has none. Entry i of the signature is the minimum, over all shingles, of the low 32 bits of
+// permutation i of the shingle's murmur3 hash.
 //
-// Where characters are very long (runs of continuation bytes), shingles are too, and each byte is hashed in
-// up to k of them.
+// If characters are very long (runs of continuation bytes), so are shingles, and each byte is hashed in up to k of
+// them.
 type minhash struct {
 	minhashConfig
 	spec         string
@@ -80,11 +80,11 @@ func (m *minhash) AppendJSON(dst, record []byte) []byte {
 		dst = strconv.AppendUint(dst, uint64(binary.LittleEndian.Uint32(rest)), 10)
 		dst = append(dst, ',')
 	}
-	dst[len(dst)-1] = ']' // hashes is at least 1, so there is a last comma
+	dst[len(dst)-1] = ']' // hashes is at least 1, so there is a trailing comma
 	return append(dst, '}')
 }
 
-// MostJSON counts ten digits and a comma for each entry.
+// MostJSON returns an upper bound that counts ten digits and a comma for each entry.
 func (m *minhash) MostJSON() int {
 	const widest = `{"k":256,"seed":18446744073709551615,"signature":[]}`
 	return len(widest) + m.hashes*len("4294967295,")
@@ -105,12 +105,12 @@ func (m *minhash) AppendReference(dst, payload []byte) []byte {
 	return dst
 }
 
-// shingles are the shingles of a payload, in order.
+// shingles returns the shingles of a payload, in order.
 func shingles(payload []byte, k int) [][]byte {
 	if len(payload) == 0 {
 		return nil
 	}
-	var bounds []int // where characters start, then the payload's end
+	var bounds []int // the start of each character, followed by the payload's end
 	for i, b := range payload {
 		if i == 0 || b&0xC0 != 0x80 {
 			bounds = append(bounds, i)
@@ -127,8 +127,8 @@ func shingles(payload []byte, k int) [][]byte {
 	return windows
 }
 
-// low32 is the low 32 bits of p applied to hash. The product has at most 93 bits. With x = high*2^61 + low,
-// and 2^61 = 1 modulo mersenne61, x is high + low modulo it. That sum is below twice the modulus.
+// low32 returns the low 32 bits of p applied to hash. The product has at most 93 bits. If x = high*2^61 + low, then x
+// is congruent to high + low modulo mersenne61, because 2^61 is congruent to 1. That sum is below twice the modulus.
 func (p permutation) low32(hash uint32) uint32 {
 	upper, lower := bits.Mul64(p.a, uint64(hash))
 	lower, carry := bits.Add64(lower, p.b, 0)
@@ -140,11 +140,11 @@ func (p permutation) low32(hash uint32) uint32 {
 	return uint32(sum)
 }
 
-// fixed is record, whose length must be stride. A record of another length is a bug of the caller, and
-// writing it as if it were whole would hide it.
+// fixed returns record and panics if its length is not stride. A different length is a bug in the caller that must not
+// go unnoticed.
 func fixed(record []byte, stride int) []byte {
 	if len(record) != stride {
-		panic(fmt.Sprintf("operator: a record of %d bytes, where the operator's have %d", len(record), stride))
+		panic(fmt.Sprintf("operator: a record has %d bytes, want %d", len(record), stride))
 	}
 	return record
 }

@@ -10,12 +10,12 @@ import (
 
 const minhashBlockBytes = 16
 
-// minhashPieceUnits is the size of a piece: its shingles' hashes, 4 bytes each, then stay in a core's L1 cache
-// while every permutation walks over them.
+// minhashPieceUnits is the size of a piece. The hashes of its shingles, 4 bytes each, fit in a core's L1 cache while
+// every permutation iterates over them.
 const minhashPieceUnits = 4 << 10
 
-// minhashHost is the host kernel. It hashes the shingles of a piece once, into scratch, and then walks over
-// the hashes for two permutations at a time, with both minima in registers.
+// minhashHost is the host kernel. It hashes the shingles of a piece once, into scratch. It then iterates over the
+// hashes for two permutations at a time, with both minima in registers.
 type minhashHost struct{}
 
 func (minhashHost) Name() string { return minhashName }
@@ -45,15 +45,15 @@ func (minhashHost) Bind(params []byte) (device.BoundHostKernel, error) {
 	return minhashKernel{minhashConfig: c, scaled: scaled, pieceUnits: minhashPieceUnits}, nil
 }
 
-// minhashKernel is the kernel with its parameters.
+// minhashKernel is the kernel bound to its parameters.
 type minhashKernel struct {
 	minhashConfig
 	scaled     []permutation // a and b times 8, for lowestPermuted
 	pieceUnits int
 }
 
-// Needs asks for scratch for a hash for each byte, as at most one shingle starts there, and for the signature
-// of each piece's first part, which may go on with a row that another piece begins.
+// Needs requests scratch for one hash per byte, because at most one shingle starts at each byte. It also requests
+// scratch for the signature of each piece's first part, which may continue a row that another piece begins.
 func (k minhashKernel) Needs(s device.Shape) device.Needs {
 	n := device.Needs{Scratch: 4 * s.Bytes, Result: s.Rows * 4 * k.hashes}
 	if pieces := pieceCount(s.Rows, s.Bytes, k.pieceUnits); pieces > 1 {
@@ -93,8 +93,8 @@ func (k minhashKernel) Run(rows []byte, offsets []uint32, scratch, result []byte
 	return nil
 }
 
-// sign writes to record the signature of the shingles that start in part p. Their hashes go where scratch has
-// room for those of the part's bytes.
+// sign writes to record the signature of the shingles that start in part p. It stores their hashes in the scratch that
+// belongs to the bytes of the part.
 func (k minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
 	var (
 		start = int(b.offsets[p.row])
@@ -103,15 +103,15 @@ func (k minhashKernel) sign(record []byte, b batch, p part, hashes []uint32) {
 	)
 	hashes = appendShingleHashes(hashes[p.low-base:p.low-base:p.high-base], row, p.low-start, p.high-start, k.k)
 	for i := 0; i < k.hashes; i += 2 {
-		j := min(i+1, k.hashes-1) // an odd number of hashes has the last one done twice
+		j := min(i+1, k.hashes-1) // with an odd number of hashes, the last one is computed twice
 		first, second := lowestPermuted(hashes, k.scaled[i], k.scaled[j])
 		binary.LittleEndian.PutUint32(record[4*i:], first)
 		binary.LittleEndian.PutUint32(record[4*j:], second)
 	}
 }
 
-// appendShingleHashes hashes the shingles of row that start in row[low:high]; they may end behind high. Two
-// places walk over the row together, a shingle's start and its end, so each byte is looked at twice.
+// appendShingleHashes hashes the shingles of row that start in row[low:high]; they may end after high. Two positions, a
+// shingle's start and its end, move through the row together, so each byte is examined twice.
 func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
 	start := characterStart(row, low)
 	if start >= high {
@@ -124,7 +124,7 @@ func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
 	}
 	if characters < k {
 		if start == 0 {
-			dst = append(dst, murmur3(row, 0)) // the row is too short: one shingle
+			dst = append(dst, murmur3(row, 0)) // a row with fewer than k characters is one shingle
 		}
 		return dst
 	}
@@ -141,7 +141,7 @@ func appendShingleHashes(dst []uint32, row []byte, low, high, k int) []uint32 {
 	}
 }
 
-// characterStart is the first start of a character at i or behind it, or the row's end.
+// characterStart returns the first position at or after i at which a character starts, or the end of the row.
 func characterStart(row []byte, i int) int {
 	for i > 0 && i < len(row) && row[i]&0xC0 == 0x80 {
 		i++
@@ -149,13 +149,14 @@ func characterStart(row []byte, i int) int {
 	return i
 }
 
-// lowestPermuted is the least value, low 32 bits, that each of two permutations takes over the hashes;
-// noShingle without any. The permutations are scaled by 8: then x = a*h + b comes as 8x, whose upper 64 bits
-// are x's bits from 61 on and whose lower 64 bits are 8 times the others, with no bits to be put together.
+// lowestPermuted returns, for each of two permutations, the minimum over the hashes of the low 32 bits of the permuted
+// hash; noShingle if there are no hashes. The permutations are scaled by 8, so x = a*h + b is computed as 8x. The upper
+// 64 bits of 8x are the bits of x from 61 on, and its lower 64 bits are 8 times the other bits, so no bits have to be
+// combined.
 //
-// With x = high*2^61 + low, x mod p is high + low, less p = 2^61-1 if that is p or more. Modulo 2^32, less p is
-// plus one, and high + low >= p says that 8*low + 8*high + 8 carries out of 64 bits. So the correction is a
-// carry, without a branch. Carries go through bits.Add64 alone, which the compiler makes ADC of.
+// If x = high*2^61 + low, then x mod p is high + low, minus p = 2^61-1 if the sum is at least p. Modulo 2^32,
+// subtracting p is adding one, and high + low >= p means that 8*low + 8*high + 8 carries out of 64 bits. So the
+// correction is a carry, without a branch. Carries use only bits.Add64, which the compiler translates to ADC.
 func lowestPermuted(hashes []uint32, p, q permutation) (first, second uint32) {
 	first, second = noShingle, noShingle
 	for _, hash := range hashes {
@@ -178,7 +179,7 @@ func lowestPermuted(hashes []uint32, p, q permutation) (first, second uint32) {
 	return first, second
 }
 
-// mergeSignature lowers each entry of record to that of other.
+// mergeSignature replaces each entry of record by the minimum of it and the entry of other.
 func mergeSignature(record, other []byte) {
 	for i := 0; i < len(record); i += 4 {
 		lower := min(binary.LittleEndian.Uint32(record[i:]), binary.LittleEndian.Uint32(other[i:]))
@@ -186,8 +187,8 @@ func mergeSignature(record, other []byte) {
 	}
 }
 
-// asUint32 is the same memory as numbers of the machine's own byte order. Only this kernel reads them, so the
-// order does not matter.
+// asUint32 returns the same memory as numbers in native byte order. Only this kernel reads them, so the byte order
+// doesn't matter.
 func asUint32(memory []byte) ([]uint32, error) {
 	if len(memory) == 0 {
 		return nil, nil

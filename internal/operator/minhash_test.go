@@ -28,8 +28,8 @@ func signature(t *testing.T, spec string, payload []byte) []uint32 {
 	return entries
 }
 
-// The signatures come from a program of its own in another language, with numbers of any size, written from
-// the contract alone.
+// The signatures come from a separate program in another language with arbitrary-precision numbers, written only from
+// the specification.
 func TestMinhashKnownSignatures(t *testing.T) {
 	for _, v := range []struct {
 		spec, payload string
@@ -77,7 +77,7 @@ func TestMinhashReferenceAgainstSlow(t *testing.T) {
 	}
 }
 
-// slowMinhash follows the contract's words, with big integers and strings.
+// slowMinhash follows the text of the specification, with big integers and strings.
 func slowMinhash(payload []byte, k, hashes int, seed uint64) []uint32 {
 	var characters []string
 	for i, b := range payload {
@@ -106,7 +106,8 @@ func slowMinhash(payload []byte, k, hashes int, seed uint64) []uint32 {
 	return entries
 }
 
-// Two texts that share most shingles must agree in about that share of entries: what the operator is for.
+// Two texts that share most of their shingles must agree in about that share of entries, which is the purpose of the
+// operator.
 func TestMinhashEstimatesSimilarity(t *testing.T) {
 	const spec = "minhash?k=5&hashes=1024"
 	left := payloads.Random(1, 4000)

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// murmur3 is MurmurHash3_x86_32 by Austin Appleby (the public-domain SMHasher suite), which takes four bytes
-// a step, little-endian.
+// murmur3 is MurmurHash3_x86_32 by Austin Appleby (from the public-domain SMHasher suite). It processes four bytes per
+// step, little-endian.
 func murmur3(data []byte, seed uint32) uint32 {
 	hash := seed
 	rest := data
@@ -24,7 +24,7 @@ func murmur3(data []byte, seed uint32) uint32 {
 	case 1:
 		tail = uint32(rest[0])
 	}
-	hash ^= murmur3Scramble(tail) // of 0 it is 0
+	hash ^= murmur3Scramble(tail) // murmur3Scramble(0) is 0
 	hash ^= uint32(len(data))
 	hash ^= hash >> 16
 	hash *= 0x85EBCA6B

@@ -7,8 +7,7 @@ import (
 	"millrace/internal/operator/payloads"
 )
 
-// The vectors are those that circulate for MurmurHash3_x86_32 and that implementations in other languages test
-// themselves with.
+// These are well-known vectors for MurmurHash3_x86_32, which implementations in other languages also use.
 func TestMurmur3Vectors(t *testing.T) {
 	for _, v := range []struct {
 		data string
@@ -48,8 +47,7 @@ func TestMurmur3AgainstSlow(t *testing.T) {
 	}
 }
 
-// slowMurmur3 works byte by byte in 64-bit numbers that it reduces after each step, with rotation by
-// multiplication.
+// slowMurmur3 works byte by byte in 64-bit numbers that it reduces after each step, and rotates by multiplication.
 func slowMurmur3(data []byte, seed uint32) uint32 {
 	const modulus = 1 << 32
 	rotate := func(x uint64, by int) uint64 {

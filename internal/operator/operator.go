@@ -1,50 +1,52 @@
-// Package operator says what a batch can be asked: the operators' names and parameters, the layout of their
+// Package operator defines the computations for a batch: the operators' names and parameters, the layout of their
 // results, and how a result message is written and checked.
 //
-// Every operator is implemented twice here, on purpose apart. The reference (Operator.AppendReference) is
-// plain, takes one payload at a time and is what results are checked against. The host kernel (HostKernels)
-// is fast, takes a whole ragged batch and is what the devices host and sim run. A GPU's kernel of the same
-// name is a third implementation. All give the same bytes for the same payload, or it is a bug.
+// Every operator is implemented twice in this package, deliberately without shared code. The reference
+// (Operator.AppendReference) is simple, processes one payload at a time, and is the standard for results. The host
+// kernel (HostKernels) is fast, processes a whole ragged batch, and runs on the host and sim devices. The GPU kernel of
+// the same name is a third implementation. All three must return the same bytes for the same payload.
+//
+// The worker parses MILLRACE_OPERATORS with ParseList, package streams runs the operators, and internal/ingest writes
+// their results with Format. Start reading with this file, then parse.go and format.go.
 package operator
 
 import "millrace/internal/device"
 
-// Operator is one operator with its parameters. It is immutable and safe for concurrent use.
+// Operator is an operator with its parameters. It is immutable and safe for concurrent use.
 //
-// Its result for one payload is a record of Stride bytes, little-endian whatever the machine.
+// The result for one payload is a record of Stride bytes. Records are little-endian on every machine.
 type Operator interface {
-	// Name is the operator's name, "minhash". It is the key in a JSON result and the name that
-	// device.Device.Kernel knows the operator by.
+	// Name returns the operator's name, for example "minhash". It is the key in a JSON result and the name that
+	// device.Device.Kernel accepts.
 	Name() string
 
-	// String is the canonical spec with every parameter, "minhash?k=24&hashes=128&seed=1". Parse gives
-	// an equal operator back.
+	// String returns the canonical spec with every parameter, for example "minhash?k=24&hashes=128&seed=1". Parse
+	// returns an equal operator for it.
 	String() string
 
-	// Params is the parameter block for device.Device.Kernel, little-endian and packed. The caller owns
-	// it. crc32c: empty. minhash: uint32 k, uint32 hashes, uint64 seed.
+	// Params returns the parameter block for device.Device.Kernel, little-endian and packed. The caller owns it. The
+	// block of crc32c is empty; the block of minhash is uint32 k, uint32 hashes, uint64 seed.
 	Params() []byte
 
-	// Stride is the length of one record in bytes. crc32c: 4, one uint32. minhash: 4*hashes, one uint32
-	// for each entry of the signature.
+	// Stride returns the length of one record in bytes. It is 4 for crc32c, one uint32, and 4*hashes for minhash, one
+	// uint32 for each entry of the signature.
 	Stride() int
 
-	// Needs is the memory, in bytes, that the host kernel takes for a batch of that shape. Another
-	// device's kernel has needs of its own: ask the device.Kernel.
+	// Needs returns the memory, in bytes, that the host kernel needs for a batch of that shape. The needs of another
+	// device's kernel differ: call device.Kernel.Needs for those.
 	Needs(device.Shape) device.Needs
 
-	// AppendJSON appends the JSON value of one record, compact. It panics unless record is Stride bytes
-	// long.
+	// AppendJSON appends the compact JSON value of one record. It panics if record is not Stride bytes long.
 	AppendJSON(dst, record []byte) []byte
 
-	// MostJSON is the most bytes that AppendJSON appends, whatever the record.
+	// MostJSON returns the maximum number of bytes that AppendJSON appends.
 	MostJSON() int
 
-	// AppendReference appends the record of one payload, computed by the reference.
+	// AppendReference appends the record of one payload, computed by the reference implementation.
 	AppendReference(dst, payload []byte) []byte
 }
 
-// HostKernels are the operators' kernels for devices whose memory is the host's, one for each name that
+// HostKernels returns the operators' kernels for devices that use host memory as device memory, one for each name that
 // Parse knows.
 func HostKernels() []device.HostKernel {
 	return []device.HostKernel{crc32cHost{}, minhashHost{}}

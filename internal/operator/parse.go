@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// kind is an operator as Parse knows it.
+// kind is one of the operators that Parse knows.
 type kind struct {
 	name       string
 	parameters []parameter
-	build      func(values []uint64) Operator // values[i] belongs to parameters[i] and is in range
+	build      func(values []uint64) Operator // values[i] belongs to parameters[i] and is within its range
 }
 
-// parameter is an unsigned number in the range from low to high.
+// parameter is an unsigned number from low to high.
 type parameter struct {
 	name      string
 	low, high uint64
-	preset    uint64 // the value where the spec gives none
+	preset    uint64 // default value
 }
 
 var kinds = []kind{
@@ -28,9 +28,9 @@ var kinds = []kind{
 	}},
 }
 
-// Parse reads one operator: its name, and behind a question mark its parameters, in any order, each at most
-// once, "minhash?k=24&hashes=128&seed=1". What is left out has its default. The error names every problem
-// of the spec and what is allowed.
+// Parse parses one operator: its name, optionally followed by a question mark and parameters, as in
+// "minhash?k=24&hashes=128&seed=1". Parameters may be in any order, each at most once; the others have their defaults.
+// The error names every problem in the spec and the permitted values.
 func Parse(spec string) (Operator, error) {
 	name, query, hasQuery := strings.Cut(spec, "?")
 	for _, k := range kinds {
@@ -49,8 +49,8 @@ func Parse(spec string) (Operator, error) {
 	return nil, fmt.Errorf("unknown operator %q: known are %s", name, kindNames())
 }
 
-// ParseList reads operators separated by commas, keeping their order; spaces around each are dropped. An
-// empty list and a name given twice are errors. The error joins every problem of the list.
+// ParseList parses operators separated by commas and keeps their order. It ignores spaces around each. An empty list
+// and a repeated name are errors. The error joins all problems in the list.
 func ParseList(list string) ([]Operator, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, fmt.Errorf("no operator given: name at least one of %s", kindNames())
@@ -87,7 +87,7 @@ func (k kind) presets() []uint64 {
 	return values
 }
 
-// values reads "k=24&hashes=128" over the presets.
+// values parses "k=24&hashes=128" and uses the defaults for the other parameters.
 func (k kind) values(query string) ([]uint64, error) {
 	if len(k.parameters) == 0 {
 		return nil, fmt.Errorf("it takes no parameters, got %q", query)

@@ -1,13 +1,12 @@
 package operator
 
-// mersenne61 is 2^61 - 1, a prime, the modulus of MinHash's permutations.
+// mersenne61 is the prime 2^61 - 1, the modulus of MinHash's permutations.
 const mersenne61 = 1<<61 - 1
 
-// permutation maps a hash h to (a*h + b) mod mersenne61; 0 < a < mersenne61 and b < mersenne61.
+// permutation maps a hash h to (a*h + b) mod mersenne61, where 0 < a < mersenne61 and b < mersenne61.
 type permutation struct{ a, b uint64 }
 
-// permutations draws n permutations from a splitmix64 generator started at seed: a then b, one permutation
-// after the other.
+// permutations draws n permutations from a splitmix64 generator started at seed: for each permutation first a, then b.
 func permutations(seed uint64, n int) []permutation {
 	random := splitmix64(seed)
 	drawn := make([]permutation, n)

@@ -39,9 +39,9 @@ func TestPermutationsAreDrawnInOrder(t *testing.T) {
 	}
 }
 
-// The reduction modulo 2^61-1 has its rare cases where high + low reaches the modulus: chance does not meet
-// them, so they are made here. For each a, b is chosen so that a*h + b is a multiple of the modulus, or beside
-// one.
+// The rare cases of the reduction modulo 2^61-1 are those in which high + low reaches the modulus. Random values don't
+// hit them, so this test constructs them: for each a, it chooses b so that a*h + b is at or next to a multiple of the
+// modulus.
 func TestReductionAtItsEdges(t *testing.T) {
 	as := []uint64{1, 2, 3, 1 << 31, 1 << 32, 1<<60 - 1, 1 << 60, mersenne61 - 2, mersenne61 - 1}
 	hashes := []uint32{0, 1, 2, 3, 1 << 16, 1<<31 - 1, 1 << 31, math.MaxUint32 - 1, math.MaxUint32}
@@ -81,7 +81,7 @@ func checkPermuted(t *testing.T, p permutation, hash uint32) {
 	}
 }
 
-// slowPermuted is (a*hash + b) mod (2^61-1), all 61 bits of it.
+// slowPermuted returns all 61 bits of (a*hash + b) mod (2^61-1).
 func slowPermuted(a, b uint64, hash uint32) uint64 {
 	x := new(big.Int).SetUint64(a)
 	x.Mul(x, big.NewInt(int64(hash)))

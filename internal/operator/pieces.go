@@ -8,29 +8,28 @@ import (
 	"millrace/internal/device"
 )
 
-// batch is a ragged batch cut into pieces of equal size, so that cores share it evenly however its bytes are
-// spread over rows: one long row is worked on by many cores.
+// batch is a ragged batch that is divided into pieces of equal size, so that cores share it evenly however its bytes
+// are spread over rows. Many cores can work on one long row.
 //
-// Pieces are measured in units. A row takes one unit for its beginning and one for each of its bytes. So an
-// empty row has a place too, and every row begins in exactly one piece, which writes the row's record. A
-// piece whose first part goes on with a row that an earlier piece began puts that part's record aside, to be
-// merged when all pieces are done.
+// Pieces are measured in units. A row takes one unit for its beginning and one for each byte. So even an empty row
+// takes one unit, and every row begins in exactly one piece, which writes the row's record. If the first part of a
+// piece continues a row from an earlier piece, the piece stores that part's record in scratch. The records are merged
+// when all pieces are done.
 type batch struct {
 	rows       []byte
 	offsets    []uint32
 	pieceUnits int
 }
 
-// part is the stretch of one row that lies in one piece.
+// part is the portion of one row that lies in one piece.
 type part struct {
 	row       int
 	low, high int  // rows[low:high]; may be empty
-	begins    bool // it starts with the row's beginning
-	limit     int  // the unit at which the piece ends
+	begins    bool // it includes the row's beginning
+	limit     int  // unit at which the piece ends
 }
 
-// prepare cuts a kernel's batch into pieces and checks what the kernel was given. The error wraps
-// device.ErrInvalid.
+// prepare checks the arguments of a kernel and cuts its batch into pieces. The error wraps device.ErrInvalid.
 func prepare(name string, k device.BoundHostKernel, rows []byte, offsets []uint32, scratch, result []byte, pieceUnits int) (batch, error) {
 	b := batch{rows, offsets, pieceUnits}
 	err := b.checkOffsets()
@@ -43,7 +42,8 @@ func prepare(name string, k device.BoundHostKernel, rows []byte, offsets []uint3
 	return b, nil
 }
 
-// checkOffsets wants at least one offset, none below the one before it, and none behind the rows' end.
+// checkOffsets checks that there is at least one offset, that offsets don't decrease, and that none exceeds the length
+// of the rows.
 func (b batch) checkOffsets() error {
 	if len(b.offsets) == 0 {
 		return errors.New("the offsets table is empty: give one entry more than there are rows")
@@ -69,7 +69,7 @@ func checkRoom(n device.Needs, scratch, result []byte) error {
 	return nil
 }
 
-// shape is what Needs is asked with. It does not look for the longest row, which no host kernel asks for.
+// shape returns the shape for Needs. It leaves Longest at 0, because no host kernel uses it.
 func (b batch) shape() device.Shape {
 	last := len(b.offsets) - 1
 	return device.Shape{Rows: last, Bytes: int(b.offsets[last] - b.offsets[0])}
@@ -84,12 +84,12 @@ func (b batch) pieces() int {
 	return pieceCount(s.Rows, s.Bytes, b.pieceUnits)
 }
 
-// beginning is the unit at which a row begins, and for row == number of rows the end of all.
+// beginning returns the unit at which a row begins, or the total number of units if row is the number of rows.
 func (b batch) beginning(row int) int {
 	return int(b.offsets[row]-b.offsets[0]) + row
 }
 
-// first is the first part of a piece; false where there is no such piece.
+// first returns the first part of a piece, or false if there is no such piece.
 func (b batch) first(piece int) (part, bool) {
 	rows := len(b.offsets) - 1
 	unit := piece * b.pieceUnits
@@ -101,7 +101,7 @@ func (b batch) first(piece int) (part, bool) {
 	return b.partAt(row, unit, limit), true
 }
 
-// next is the part behind p in the same piece; false where p is the last.
+// next returns the part after p in the same piece, or false if p is the last.
 func (b batch) next(p part) (part, bool) {
 	unit := b.beginning(p.row + 1)
 	if unit >= p.limit {
@@ -110,13 +110,13 @@ func (b batch) next(p part) (part, bool) {
 	return b.partAt(p.row+1, unit, p.limit), true
 }
 
-// partAt is the part of row from unit on, which lies in the row, to limit or the row's end.
+// partAt returns the part of row from unit, which lies in the row, to limit or the row's end.
 func (b batch) partAt(row, unit, limit int) part {
 	var (
 		start = int(b.offsets[row])
 		end   = int(b.offsets[row+1])
-		into  = unit - b.beginning(row)      // 0 at the row's beginning, then 1 for its first byte
-		until = limit - b.beginning(row) - 1 // bytes of the row before limit
+		into  = unit - b.beginning(row)      // 0 at the row's beginning, 1 at its first byte
+		until = limit - b.beginning(row) - 1 // number of the row's bytes before limit
 	)
 	return part{
 		row:    row,

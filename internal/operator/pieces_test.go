@@ -6,8 +6,8 @@ import (
 	"millrace/internal/operator/payloads"
 )
 
-// The parts of all pieces, in order, must be the batch: every row begins once, its bytes follow without a gap,
-// and a part that goes on with a row is the first of its piece and has bytes.
+// The parts of all pieces, in order, must form the batch: every row begins once, its bytes follow without a gap, and a
+// part that continues a row is the first of its piece and is not empty.
 func TestPartsCoverTheBatch(t *testing.T) {
 	sets := map[string][][]byte{
 		"lengths":      payloads.Lengths(91, 30),

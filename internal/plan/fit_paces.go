@@ -8,11 +8,12 @@ import (
 	"millrace/internal/streams"
 )
 
-// lowestShare bounds how much of its speed anything is taken to lose beside other work.
+// lowestShare is the lower bound for the share of its speed that any stage keeps while other work runs.
 const lowestShare = 0.4
 
-// leastShare is the least share of their speed that stages can have kept in the widest rows: they took no longer there
-// than their medians say, over all sizes together. These may have waiting in them, so the share may have been more.
+// leastShare returns a lower estimate of the share of their speed that the stages kept in the widest rows, over all
+// sizes together: there, they took no longer than their medians. Those medians may include waiting, so the true share
+// may be larger.
 func (f *Fitted) leastShare(w Workload, engines ...streams.Engine) float64 {
 	var alone, beside float64
 	for _, size := range w.sizes() {
@@ -31,10 +32,10 @@ func (f *Fitted) leastShare(w Workload, engines ...streams.Engine) float64 {
 	return min(max(alone/beside, lowestShare), 1)
 }
 
-// fitPaces fits what shows in how batches follow each other: the dispatch on one lane; the shares and the dispatch
-// within the stage times with many lanes; and, where these do not explain it and it is not given, the host's time. It
-// looks for the figures with which the model comes nearest to the seconds of the rows with one lane and of those
-// with most lanes, of each size.
+// fitPaces fits the parameters that determine the intervals between batches: the dispatch, from rows with one lane; the
+// shares and the dispatch within stage times, from rows with many lanes; and the host's time, if it is not given and
+// the others leave more unexplained. It searches for the values with which the model is closest to the measured
+// seconds. For each size it uses the rows with one lane and the rows with the most lanes.
 func (f *Fitted) fitPaces(ctx context.Context, w Workload, fitHost bool) error {
 	knobs := f.knobs(w)
 	if len(knobs) == 0 {
@@ -45,18 +46,19 @@ func (f *Fitted) fitPaces(ctx context.Context, w Workload, fitHost bool) error {
 		f.setHost(min(f.Host, most))
 	}
 	miss := func() (float64, error) { return f.miss(ctx) }
-	left, err := search(knobs, miss)
+	at := make([]float64, len(knobs))
+	left, err := search(knobs, at, miss)
 	if err != nil || !fitHost || left <= explained*float64(len(f.fitted)) {
 		return err
 	}
-	host := &knob{at: f.Host.Seconds() / most.Seconds(), set: func(at float64) { f.setHost(time.Duration(at * float64(most))) }}
-	_, err = search(append(knobs, host), miss)
+	host := func(at float64) { f.setHost(time.Duration(at * float64(most))) }
+	_, err = search(append(knobs, host), append(at, f.Host.Seconds()/most.Seconds()), miss)
 	return err
 }
 
-// knobs picks the rows to fit, and the figures that they tell.
-func (f *Fitted) knobs(w Workload) (knobs []*knob) {
-	var most time.Duration // that dispatch can be: all of the shortest batch
+// knobs selects the rows to fit and the parameters that they determine.
+func (f *Fitted) knobs(w Workload) (knobs []knob) {
+	var most time.Duration // upper bound for dispatch: a third of the shortest batch
 	for _, size := range w.sizes() {
 		if row, some := w.single(size); some {
 			f.fitted = append(f.fitted, row)
@@ -66,33 +68,34 @@ func (f *Fitted) knobs(w Workload) (knobs []*knob) {
 		}
 	}
 	if most > 0 {
-		knobs = append(knobs, &knob{set: func(at float64) { f.setDispatch(time.Duration(at * float64(most))) }})
+		knobs = append(knobs, func(at float64) { f.setDispatch(time.Duration(at * float64(most))) })
 	} else {
-		f.assume("No row has one lane with two buffers: streams are taken to go from stage to stage without a gap.")
+		f.assume("No row has one lane with two buffers: streams are assumed to go from stage to stage without a gap.")
 	}
 	singles := len(f.fitted)
 	for _, size := range w.sizes() {
 		f.fitted = append(f.fitted, w.widest(size)...)
 	}
 	if len(f.fitted) == singles {
-		f.assume("No row has several lanes: engines are taken not to slow each other.")
+		f.assume("No row has several lanes: the engines are assumed not to slow each other down.")
 		return knobs
 	}
 	shortest := f.shortestStage(w)
 	leastCopy := f.leastShare(w, streams.CopyInEngine, streams.CopyOutEngine)
 	leastCompute := f.leastShare(w, streams.ComputeEngine)
 	return append(knobs,
-		&knob{set: func(at float64) { f.CopyShare = 1 - at*(1-leastCopy) }},
-		&knob{set: func(at float64) { f.ComputeShare = 1 - at*(1-leastCompute) }},
-		&knob{set: func(at float64) { f.DispatchWithin = time.Duration(at * float64(shortest)) }},
+		func(at float64) { f.CopyShare = 1 - at*(1-leastCopy) },
+		func(at float64) { f.ComputeShare = 1 - at*(1-leastCompute) },
+		func(at float64) { f.DispatchWithin = time.Duration(at * float64(shortest)) },
 	)
 }
 
-// explained is the miss of a row that needs no more figures: an error of 1 %. A model with more of them than the
-// rows ask for would fit these as well and others worse.
+// explained is the miss per row at which the fit is good enough: an error of 1 %. With more parameters than the rows
+// determine, a model would fit these rows equally well and other rows worse.
 const explained = 0.01 * 0.01
 
-// shortestStage is the least time of any stage of any size that was measured: no more than that is dispatch.
+// shortestStage returns the shortest time of any stage at the smallest measured size, which is an upper bound for
+// dispatch.
 func (f *Fitted) shortestStage(w Workload) time.Duration {
 	least := time.Duration(0)
 	for _, c := range f.Stages {
@@ -103,7 +106,8 @@ func (f *Fitted) shortestStage(w Workload) time.Duration {
 	return least
 }
 
-// mostHost is the least time, or processor time, that a fitted row took for a batch: the host did not take longer.
+// mostHost returns the shortest wall or processor time per batch of the fitted rows, which is an upper bound for the
+// host's time.
 func (f *Fitted) mostHost() time.Duration {
 	var times []time.Duration
 	for _, r := range f.fitted {
@@ -115,7 +119,7 @@ func (f *Fitted) mostHost() time.Duration {
 	return max(slices.Min(times), 1)
 }
 
-// miss is the sum of the squares of the relative errors over the fitted rows.
+// miss returns the sum of the squared relative errors over the fitted rows.
 func (f *Fitted) miss(ctx context.Context) (sum float64, err error) {
 	for _, row := range f.fitted {
 		p, err := f.pace(ctx, row.Bytes, row.Schedule, row.Lanes)

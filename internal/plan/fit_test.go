@@ -14,13 +14,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// truth is a device and a host whose figures a test knows. Its rows come from pipelines that run on it.
+// truth is a device and a host with known parameters. Its rows come from pipelines that run on it.
 type truth struct {
 	cost sim.Model // by bytes
 	host time.Duration
 }
 
-// fullTruth has everything that the model has, in the order of size of an H100 on PCIe gen 5.
+// fullTruth has all parameters of the model, with the magnitudes of an H100 on PCIe gen 5.
 func fullTruth() truth {
 	const us = time.Microsecond
 	bus := sim.Cost{Latency: 2400 * time.Nanosecond, BytesPerSecond: 55e9}
@@ -30,7 +30,7 @@ func fullTruth() truth {
 	}}
 }
 
-// at is the course of batches of one size.
+// at returns a course with batches of one size.
 func (tr truth) at(size int, schedule streams.Schedule, lanes, batches int) course {
 	m := tr.cost
 	for _, c := range []*sim.Cost{&m.CopyIn, &m.Kernel, &m.CopyOut} {
@@ -39,7 +39,7 @@ func (tr truth) at(size int, schedule streams.Schedule, lanes, batches int) cour
 	return course{cost: m, schedule: schedule, lanes: lanes, batches: batches, host: tr.host}
 }
 
-// measure runs a row as a bench run does, and takes its stages from the records of the batches.
+// measure runs a row like a bench run does, and takes its stages from the records of the batches.
 func (tr truth) measure(t *testing.T, group, name string, size int, schedule streams.Schedule, lanes int) report.Row {
 	t.Helper()
 	records, p, err := tr.at(size, schedule, lanes, 0).steady(context.Background())
@@ -75,7 +75,7 @@ func (tr truth) report(t *testing.T, lanes []int, sizes ...int) *report.Report {
 	return r
 }
 
-// load writes the report and reads it as a plan does.
+// load writes the report and reads it like a plan does.
 func load(t *testing.T, r *report.Report) []Workload {
 	t.Helper()
 	var text bytes.Buffer
@@ -103,7 +103,7 @@ func forecast(t *testing.T, w Workload, further ...int) Forecast {
 	return o
 }
 
-// wantNear checks every prediction against the truth itself, measured or not.
+// wantNear checks every prediction against the truth, whether or not it was measured.
 func (tr truth) wantNear(t *testing.T, o Forecast, tolerance float64) {
 	t.Helper()
 	for _, p := range o.Predictions {
@@ -122,7 +122,7 @@ func (tr truth) wantNear(t *testing.T, o Forecast, tolerance float64) {
 
 const mib = 1 << 20
 
-// only takes the one workload of a report.
+// only returns the single workload of a report.
 func only(t *testing.T, w []Workload) Workload {
 	t.Helper()
 	if len(w) != 1 {
@@ -131,8 +131,8 @@ func only(t *testing.T, w []Workload) Workload {
 	return w[0]
 }
 
-// At two batch sizes the serial schedule and two lane counts are measured. All other lane counts, and sizes between
-// and beyond, must come out within 2 % of what the device really does there.
+// The serial schedule and two lane counts are measured at two batch sizes. The predictions for all other lane counts,
+// and for sizes in between and beyond, must be within 2 % of the device's real times.
 func TestForecastOfWhatWasNotMeasured(t *testing.T) {
 	tr := fullTruth()
 	w := only(t, load(t, tr.report(t, []int{1, 8}, mib, 16*mib)))
@@ -142,7 +142,7 @@ func TestForecastOfWhatWasNotMeasured(t *testing.T) {
 	tr.wantNear(t, forecast(t, w, 4*mib, 64*mib), 0.02)
 }
 
-// Likewise where the kernel is what takes longest, and slower beside copies.
+// Tests the same with a kernel that takes longest and is slower while copies run.
 func TestForecastOfAComputeBoundOperator(t *testing.T) {
 	tr := fullTruth()
 	tr.cost.Kernel.BytesPerSecond, tr.cost.ComputeShare = 20e9, 0.8
@@ -155,8 +155,8 @@ func TestForecastOfAComputeBoundOperator(t *testing.T) {
 	}
 }
 
-// A host that is slower than the engines sets the pace of small batches, and the fit finds its time in them. On one
-// lane its waits look like gaps between the stages, which makes sizes that were not measured less certain: 7 %.
+// A host that is slower than the engines determines the pace of small batches, and the fit finds its time in them. On
+// one lane its waits look like gaps between the stages, which makes the predictions for other sizes less certain: 7 %.
 func TestForecastOfABusyHost(t *testing.T) {
 	tr := fullTruth()
 	tr.host = 15 * time.Microsecond
@@ -172,8 +172,8 @@ func TestForecastOfABusyHost(t *testing.T) {
 	}
 }
 
-// With one buffer a lane, the completion and the host are part of every round. A row of one such lane tells them
-// from the synchronizations.
+// With one buffer per lane, the completion and the host are part of every round. A row with one such lane separates
+// them from the synchronizations.
 func TestForecastOfOneBuffer(t *testing.T) {
 	tr := fullTruth()
 	single := scheduleFor("cuda", mib)
@@ -201,7 +201,7 @@ func TestForecastOfOneBuffer(t *testing.T) {
 	}
 }
 
-// A figure in the report, or one that is given, is not fitted.
+// A value in the report, or a given value, is not fitted.
 func TestHostTimeThatIsKnown(t *testing.T) {
 	tr := fullTruth()
 	r := tr.report(t, []int{1, 4}, mib)
@@ -218,7 +218,7 @@ func TestHostTimeThatIsKnown(t *testing.T) {
 	}
 }
 
-// The processor time of a row bounds the host's share in it.
+// The processor time of a row is an upper bound for the host's time in it.
 func TestProcessorTimeBoundsTheHost(t *testing.T) {
 	tr := fullTruth()
 	r := tr.report(t, []int{1, 4}, mib)
@@ -229,16 +229,16 @@ func TestProcessorTimeBoundsTheHost(t *testing.T) {
 	}
 }
 
-// What is missing is assumed, and the assumption said.
+// Missing data leads to assumptions, which are reported.
 func TestAssumptions(t *testing.T) {
 	tr := fullTruth()
 	whole := tr.report(t, []int{1, 4}, mib)
 	for want, rows := range map[string][]report.Row{
-		"batches of 1048576 bytes":   whole.Rows,
-		"one lane with two buffers":  whole.Rows[:1],
-		"No row has several lanes":   whole.Rows[:2],
-		"No row shows what the host": whole.Rows[1:],
-		"No stage times are of one":  whole.Rows[2:],
+		"batches of 1048576 bytes":     whole.Rows,
+		"one lane with two buffers":    whole.Rows[:1],
+		"No row has several lanes":     whole.Rows[:2],
+		"No row shows the host's time": whole.Rows[1:],
+		"No stage times are of one":    whole.Rows[2:],
 	} {
 		o := forecast(t, only(t, load(t, &report.Report{Version: report.Version, Rows: rows})))
 		if !slices.ContainsFunc(o.Fitted.Assumptions, func(a string) bool { return strings.Contains(a, want) }) {
@@ -254,7 +254,7 @@ func knees(o Forecast) []Prediction {
 	return slices.DeleteFunc(slices.Clone(o.Predictions), func(p Prediction) bool { return !p.Knee })
 }
 
-// Three stages of one length need three lanes where nothing else takes time.
+// Three stages of equal length need three lanes if nothing else takes time.
 func TestKnee(t *testing.T) {
 	stage := sim.Cost{Latency: 100 * time.Microsecond}
 	tr := truth{cost: sim.Model{CopyIn: stage, Kernel: stage, CopyOut: stage}}
@@ -263,15 +263,15 @@ func TestKnee(t *testing.T) {
 		t.Errorf("knees %+v, want one at 3 lanes", knees)
 	}
 	worst, some := o.Worst()
-	if !some || math.Abs(worst.Error()) > 0.001 {
-		t.Errorf("the largest error is %.2f %% of %+v, want none to speak of", 100*worst.Error(), worst)
+	if !some || math.Abs(*worst.Error) > 0.001 {
+		t.Errorf("the largest error is %.2f %% of %+v, want none to speak of", 100**worst.Error, worst)
 	}
 }
 
-// More lanes are worth having for more than two hundredths of the pace, and not for less.
+// More lanes are worthwhile only if they improve the pace by more than two percent.
 func TestKneeIsNearTheBest(t *testing.T) {
 	predictions := func(seconds ...float64) (of []Prediction) {
-		of = append(of, Prediction{Schedule: streams.Serial.Name, Lanes: 1, Buffers: 1, Seconds: 1}) // counts for nothing
+		of = append(of, Prediction{Schedule: streams.Serial.Name, Lanes: 1, Buffers: 1, Seconds: 1}) // doesn't count
 		for i, s := range seconds {
 			of = append(of, Prediction{Schedule: streams.Overlapped.Name, Lanes: i + 1, Buffers: streams.Overlapped.Buffers, Seconds: s})
 		}
@@ -289,15 +289,15 @@ func TestKneeIsNearTheBest(t *testing.T) {
 	}
 }
 
-// The error of a prediction is told against what the file has, also where that is off.
+// The error of a prediction is relative to the value in the file, even if that is wrong.
 func TestErrorAgainstTheMeasured(t *testing.T) {
 	tr := fullTruth()
 	r := tr.report(t, []int{1, 3, 6, 8}, mib)
-	r.Rows[2].Batch = spread(1.25 * r.Rows[2].Batch.Median) // three lanes, which are not fitted
+	r.Rows[2].Batch = spread(1.25 * r.Rows[2].Batch.Median) // three lanes, which are not used for the fit
 	o := forecast(t, only(t, load(t, r)))
 	worst, some := o.Worst()
-	if !some || worst.Lanes != 3 || worst.Fitted || math.Abs(worst.Error()+0.2) > 0.02 {
-		t.Errorf("the largest error is %.1f %% of %+v, want -20 %% on 3 lanes", 100*worst.Error(), worst)
+	if !some || worst.Lanes != 3 || worst.Fitted || math.Abs(*worst.Error+0.2) > 0.02 {
+		t.Errorf("the largest error is %.1f %% of %+v, want -20 %% on 3 lanes", 100**worst.Error, worst)
 	}
 }
 

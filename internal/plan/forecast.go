@@ -9,53 +9,44 @@ import (
 	"millrace/internal/streams"
 )
 
-// Lanes are the lane counts that a forecast has.
+// Lanes lists the lane counts of a forecast.
 var Lanes = []int{1, 2, 3, 4, 6, 8, 16}
 
-// MaxSizes bounds the batch sizes of a forecast, MaxBatchBytes each of them.
+// MaxSizes bounds the number of batch sizes in a forecast, and MaxBatchBytes bounds each of them.
 const (
 	MaxSizes      = 32
 	MaxBatchBytes = 1<<32 - 1
 )
 
-// nearBest is how near to the best a pace must come to be as good: the knee has the least lanes that do.
+// nearBest is how close to the best pace the knee must come. The knee is the smallest lane count that does.
 const nearBest = 1.02
 
-// Forecast is what a model says of a workload.
+// Forecast is a model's prediction for a workload.
 type Forecast struct {
 	Workload    Workload
 	Fitted      Fitted
-	Predictions []Prediction // by size, the serial schedule first and then by lanes
+	Predictions []Prediction // by size; within a size, the serial schedule first and then by lanes
 }
 
-// Prediction is one schedule at one batch size.
+// Prediction is the predicted time of one schedule at one batch size.
 type Prediction struct {
-	Bytes      int
-	Schedule   string // "serial", or the worker's on that device: "overlapped", "triple"
-	Lanes      int
-	Buffers    int // host buffers a lane
-	Seconds    float64
-	Bottleneck string  // "copy_in", "compute", "copy_out" or "host": what is busy for most of the time
-	Busy       float64 // the share of the time that it is busy, 0 to 1
+	Bytes          int     `json:"batch_bytes"`
+	Schedule       string  `json:"schedule"` // "serial", or the worker's schedule on that device: "overlapped" or "triple"
+	Lanes          int     `json:"lanes"`
+	Buffers        int     `json:"buffers"` // host buffers per lane
+	Seconds        float64 `json:"batch_seconds"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	Bottleneck     string  `json:"bottleneck"` // "copy_in", "compute", "copy_out" or "host": the one that is busy for the largest share of the time
+	Busy           float64 `json:"busy"`       // share of the time that the bottleneck is busy, 0 to 1
 
-	Knee     bool    // the least lanes that come within 2 % of the best pace of any, at that size
-	Measured float64 // seconds a batch in the file; 0 where there are none
-	Fitted   bool    // the model was made with Measured
+	Knee     bool     `json:"knee,omitempty"`                   // the smallest lane count within 2 % of the best pace at this size
+	Measured float64  `json:"measured_batch_seconds,omitempty"` // 0 if there is none
+	Error    *float64 `json:"error,omitempty"`                  // relative, positive if the prediction is too long; nil if nothing was measured
+	Fitted   bool     `json:"fitted,omitempty"`                 // Measured was used to fit the model
 }
 
-// BytesPerSecond is the throughput.
-func (p Prediction) BytesPerSecond() float64 { return float64(p.Bytes) / p.Seconds }
-
-// Error is how much more time is predicted than was measured, as a share of the latter; 0 where nothing was measured.
-func (p Prediction) Error() float64 {
-	if p.Measured == 0 {
-		return 0
-	}
-	return p.Seconds/p.Measured - 1
-}
-
-// Predict runs the model for the lane counts in Lanes and those that were measured, at the batch sizes that were
-// measured and at the further ones given, each 1 to MaxBatchBytes and MaxSizes at most.
+// Predict runs the model for the measured lane counts and those in Lanes, at the measured batch sizes and at the
+// further sizes. There may be at most MaxSizes further sizes, each from 1 to MaxBatchBytes.
 func Predict(ctx context.Context, w Workload, f Fitted, further []int) (Forecast, error) {
 	forecast := Forecast{Workload: w, Fitted: f}
 	if len(further) > MaxSizes {
@@ -80,11 +71,11 @@ func Predict(ctx context.Context, w Workload, f Fitted, further []int) (Forecast
 	return forecast, nil
 }
 
-// fewSizes is how many of the measured sizes a forecast has. A bench run measures fewer; a trace of a worker may have
-// a size of its own for each batch.
+// fewSizes is the maximum number of measured sizes in a forecast. A bench run measures fewer; in a worker's trace each
+// batch may have a different size.
 const fewSizes = 8
 
-// spreadOut picks fewSizes of more sizes, evenly by rank, the smallest and the largest among them.
+// spreadOut selects fewSizes of the sizes, evenly by rank, including the smallest and the largest.
 func spreadOut(sizes []int) (some []int) {
 	for i := range fewSizes {
 		some = append(some, sizes[i*(len(sizes)-1)/(fewSizes-1)])
@@ -92,7 +83,7 @@ func spreadOut(sizes []int) (some []int) {
 	return slices.Compact(some)
 }
 
-// predictSize predicts the serial schedule and every lane count for one size, and finds the knee.
+// predictSize predicts the serial schedule and every lane count for one size, and determines the knee.
 func (o *Forecast) predictSize(ctx context.Context, size int) error {
 	rows := []Row{{Bytes: size, Schedule: streams.Serial, Lanes: 1}}
 	for _, lanes := range Lanes {
@@ -116,7 +107,7 @@ func (o *Forecast) predictSize(ctx context.Context, size int) error {
 	return nil
 }
 
-// predict runs the model for a row's schedule and compares with what was measured.
+// predict runs the model for a row's schedule and adds the measured value, if there is one.
 func (o *Forecast) predict(ctx context.Context, r Row) (Prediction, error) {
 	p := Prediction{Bytes: r.Bytes, Schedule: r.Schedule.Name, Lanes: r.Lanes, Buffers: r.Schedule.Buffers}
 	pace, err := o.Fitted.pace(ctx, r.Bytes, r.Schedule, r.Lanes)
@@ -124,15 +115,20 @@ func (o *Forecast) predict(ctx context.Context, r Row) (Prediction, error) {
 		return p, err
 	}
 	p.Seconds = pace.batch.Seconds()
+	p.BytesPerSecond = float64(p.Bytes) / p.Seconds
 	p.Bottleneck, p.Busy = pace.bottleneck()
 	if i := slices.IndexFunc(o.Workload.Rows, r.alike); i >= 0 {
 		p.Measured = o.Workload.Rows[i].Seconds
 		p.Fitted = slices.ContainsFunc(o.Fitted.fitted, r.alike)
 	}
+	if p.Measured > 0 {
+		off := p.Seconds/p.Measured - 1
+		p.Error = &off
+	}
 	return p, nil
 }
 
-// markKnee marks the knee among predictions of one size, ordered by lanes.
+// markKnee sets Knee in one of the predictions, which must be for one size and ordered by lanes.
 func markKnee(of []Prediction) {
 	schedule := func(p Prediction) bool {
 		return p.Schedule != streams.Serial.Name && p.Buffers == streams.Overlapped.Buffers
@@ -147,10 +143,10 @@ func markKnee(of []Prediction) {
 	of[i].Knee = true
 }
 
-// Worst is the prediction that is farthest from what was measured; false where nothing was.
+// Worst returns the prediction with the largest relative error, or false if nothing was measured.
 func (o *Forecast) Worst() (worst Prediction, some bool) {
 	for _, p := range o.Predictions {
-		if p.Measured > 0 && (!some || math.Abs(p.Error()) > math.Abs(worst.Error())) {
+		if p.Error != nil && (!some || math.Abs(*p.Error) > math.Abs(*worst.Error)) {
 			worst, some = p, true
 		}
 	}

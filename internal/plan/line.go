@@ -7,19 +7,19 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// point is a time measured for a size.
+// point is a measured time for one size.
 type point struct {
 	bytes   int
 	seconds float64
-	weight  float64 // more than 0
+	weight  float64 // greater than 0
 }
 
-// fitCost fits a latency and a rate to points by least squares of the relative errors, so that a size of 64 KiB
-// weighs as much as one of 64 MiB. Neither comes out negative: where the best line would cross zero, the best one
-// without a latency is taken, and where times fall with the size, the best constant. One size alone gives no
-// latency. There must be a point, and points must have bytes and times above 0.
+// fitCost fits a latency and a rate to points. It minimizes the squared relative errors, so that a size of 64 KiB has
+// as much weight as one of 64 MiB. Neither result is negative: if the best latency would be negative, fitCost returns
+// the best line without a latency, and if times fall as the size grows, it returns the best constant. A single size
+// gives no latency. There must be at least one point, with bytes and seconds above 0.
 func fitCost(points []point) sim.Cost {
-	// With u = 1/t and v = bytes/t, the sum of w (latency u + v/rate - 1)^2 is to be least.
+	// With u = 1/t and v = bytes/t, minimize the sum of w (latency u + v/rate - 1)^2.
 	var uu, uv, vv, u, v float64
 	for _, p := range points {
 		x, y := 1/p.seconds, float64(p.bytes)/p.seconds
@@ -27,7 +27,7 @@ func fitCost(points []point) sim.Cost {
 		u, v = u+p.weight*x, v+p.weight*y
 	}
 	latency, each := 0.0, v/vv
-	// The determinant is 0 for one size; rounding may leave a little of it.
+	// The determinant is 0 if there is only one size, up to rounding errors.
 	if det := uu*vv - uv*uv; det > 1e-9*uu*vv {
 		latency, each = (u*vv-v*uv)/det, (v*uu-u*uv)/det
 	}
@@ -44,7 +44,7 @@ func fitCost(points []point) sim.Cost {
 	return cost
 }
 
-// timeOf is what a batch of that size takes.
+// timeOf returns how long a batch of that size takes.
 func timeOf(c sim.Cost, bytes int) time.Duration {
 	t := c.Latency
 	if c.BytesPerSecond > 0 {

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// pointsOf are what a cost gives for the sizes.
+// pointsOf returns the points that a cost gives for the sizes.
 func pointsOf(c sim.Cost, sizes ...int) (points []point) {
 	for _, n := range sizes {
 		points = append(points, point{n, timeOf(c, n).Seconds(), 1})
@@ -41,11 +41,11 @@ func TestFitOfOneSizeHasNoLatency(t *testing.T) {
 	}
 }
 
-// Points that bend the wrong way would give a negative latency or rate.
+// Points that curve the wrong way would give a negative latency or rate.
 func TestFitIsNeverNegative(t *testing.T) {
 	for _, points := range [][]point{
-		{{mib, 1e-5, 1}, {16 * mib, 1e-3, 1}}, // a line through them crosses zero
-		{{mib, 2e-3, 1}, {16 * mib, 1e-3, 1}}, // longer for less
+		{{mib, 1e-5, 1}, {16 * mib, 1e-3, 1}}, // a line through them has a negative latency
+		{{mib, 2e-3, 1}, {16 * mib, 1e-3, 1}}, // the larger one takes less time
 	} {
 		got := fitCost(points)
 		if got.Latency < 0 || got.BytesPerSecond < 0 || math.IsInf(got.BytesPerSecond, 0) || timeOf(got, 4*mib) <= 0 {
@@ -54,7 +54,7 @@ func TestFitIsNeverNegative(t *testing.T) {
 	}
 }
 
-// A size counts by how many samples its median is of.
+// A size has the weight of the number of samples in its median.
 func TestFitWeighs(t *testing.T) {
 	got := timeOf(fitCost([]point{{mib, 1e-3, 1}, {mib, 2e-3, 1000}}), mib)
 	if got < 1900*time.Microsecond || got > 2*time.Millisecond {

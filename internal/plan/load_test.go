@@ -21,9 +21,9 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 	event := `{"name": "batch 1", "cat": "copy_in", "ph": "X", "pid": 1, "ts": %s, "dur": 1, "args": {"bytes": 5, "lane": 0}}`
 	for text, want := range map[string]string{
-		"":                             "no JSON object",
+		"":                             "not a JSON object",
 		"batch,seconds":                "worker bench --json FILE, or a trace",
-		"[1, 2]":                       "no JSON object",
+		"[1, 2]":                       "not a JSON object",
 		"{}":                           "neither a bench report nor a trace",
 		`{"version": 2, "rows": [{}]}`: "version 2, and this program reads version 1",
 		`{"version": 1, "rows": []}`:   "no rows",
@@ -31,7 +31,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		row(`"skipped": "no GPU"`):                                                           "no row to plan from",
 		row(`"batch_seconds": {"median": 0.001}`):                                            "no row to plan from",
 		row(`"batch_seconds": {"median": -1}`):                                               "row 4 of group streams: -1 seconds",
-		row(`"batch_seconds": {"median": 1}, "stage_seconds": {"compute": {"median": 1e9}}`): "cannot be: measure again",
+		row(`"batch_seconds": {"median": 1}, "stage_seconds": {"compute": {"median": 1e9}}`): "not a valid time for a batch or a stage: measure again",
 		`{"traceEvents": 5}`:                                                                 "the trace is damaged",
 		`{"traceEvents": []}`:                                                                "no batch with a copy in, a kernel and a copy out",
 		`{"traceEvents": [` + fmt.Sprintf(event, "0") + `]}`:                                 "no batch with",
@@ -53,8 +53,8 @@ var errUnreadable = errors.New("input/output error")
 
 func (unreadable) Read([]byte) (int, error) { return 0, errUnreadable }
 
-// Rows of other schedules than the worker's, of several devices together and of other groups are left out, and each
-// device and operator is planned by itself.
+// Load ignores rows of other schedules than the worker's, of several devices together and of other groups. It plans
+// each device and operator separately.
 func TestRowsThatAPlanTakes(t *testing.T) {
 	row := func(group, name, device, operator string, lanes, buffers int, seconds float64) report.Row {
 		return report.Row{
@@ -66,7 +66,7 @@ func TestRowsThatAPlanTakes(t *testing.T) {
 		row("schedules", "serial", "GPU-1", "mix?rounds=3&scratch=0", 1, 1, 1),
 		row("schedules", "double", "GPU-1", "mix?rounds=3&scratch=0", 2, 1, 2),
 		row("schedules", "triple", "GPU-1", "mix?rounds=3&scratch=0", 4, 2, 3),
-		row("streams", "lanes", "GPU-1", "mix?rounds=9&scratch=0", 4, 2, 4), // as triple, which came first
+		row("streams", "lanes", "GPU-1", "mix?rounds=9&scratch=0", 4, 2, 4), // like triple, which came first
 		row("streams", "lanes", "GPU-1", "mix?rounds=9&scratch=0", 16, 0, 5),
 		row("streams", "legacy-default", "GPU-1", "mix?rounds=3&scratch=0", 2, 2, 6),
 		row("streams", "lanes", "all", "mix?rounds=3&scratch=0", 2, 2, 7),
@@ -88,7 +88,7 @@ func TestRowsThatAPlanTakes(t *testing.T) {
 	}
 }
 
-// A plan runs what the worker runs on that kind of device, at that size.
+// A plan uses the schedule that the worker uses on that kind of device, for that size.
 func TestScheduleOfTheWorker(t *testing.T) {
 	for _, c := range []struct {
 		kind     string
@@ -107,7 +107,7 @@ func TestScheduleOfTheWorker(t *testing.T) {
 	}
 }
 
-// trace writes what batches of the truth leave in a timeline, as a worker does on a device of that ID and kind.
+// trace returns the trace that a worker writes for batches of the truth on a device of that ID and kind.
 func (tr truth) trace(t *testing.T, id, kind string, lanes int, sizes ...int) string {
 	t.Helper()
 	timeline := telemetry.NewTimeline(telemetry.TimelineBatches)
@@ -126,7 +126,7 @@ func (tr truth) trace(t *testing.T, id, kind string, lanes int, sizes ...int) st
 					r.Stages[s].End += at
 				}
 			}
-			timeline.BatchDone(&r)
+			timeline.AddBatch(&r)
 		}
 		at += out.back[len(out.back)-1]
 	}
@@ -137,8 +137,8 @@ func (tr truth) trace(t *testing.T, id, kind string, lanes int, sizes ...int) st
 	return text.String()
 }
 
-// A trace of one lane has the stages of one batch at a time, so what several lanes do follows from it, less what
-// they slow each other, which such a trace does not show.
+// A trace of one lane contains the stages of one batch at a time. The times with several lanes follow from it, except
+// for how much they slow each other down, which such a trace doesn't show.
 func TestForecastFromATrace(t *testing.T) {
 	tr := fullTruth()
 	tr.cost.CopyShare, tr.cost.ComputeShare, tr.cost.Dispatch, tr.host = 1, 1, 0, 0
@@ -152,7 +152,7 @@ func TestForecastFromATrace(t *testing.T) {
 	}
 	for _, p := range o.Predictions {
 		if p.Schedule == streams.Serial.Name {
-			continue // what the host waits for is not in a trace
+			continue // a trace doesn't contain the host's waits
 		}
 		want := tr.measure(t, "", "", p.Bytes, streams.Overlapped, p.Lanes).Batch.Median
 		if e := p.Seconds/want - 1; math.Abs(e) > 0.01 {
@@ -164,7 +164,7 @@ func TestForecastFromATrace(t *testing.T) {
 	}
 }
 
-// A trace of several lanes has the kernels' waiting for each other in it. The stages come out without.
+// In a trace of several lanes, kernels wait for each other. The fitted stages don't include these waits.
 func TestTraceOfSeveralLanes(t *testing.T) {
 	tr := fullTruth()
 	tr.cost.Kernel.BytesPerSecond, tr.cost.CopyShare, tr.cost.ComputeShare, tr.cost.Dispatch = 20e9, 1, 1, 0
@@ -184,7 +184,8 @@ func TestTraceOfSeveralLanes(t *testing.T) {
 	}
 }
 
-// A trace of a worker under changing load has a size of its own for each batch: some of them are predicted.
+// In a trace of a worker under changing load, each batch may have a different size. Only some of the sizes are
+// predicted.
 func TestTraceOfManySizes(t *testing.T) {
 	var sizes []int
 	for i := range 30 {

@@ -8,14 +8,14 @@ import (
 	"millrace/internal/streams"
 )
 
-// pace is how a course goes in steady state.
+// pace describes a course in steady state.
 type pace struct {
-	batch time.Duration               // between one batch's coming back and the next
-	busy  [streams.NumEngines]float64 // share of the time that each engine has work
+	batch time.Duration               // interval between two completions
+	busy  [streams.NumEngines]float64 // share of the time that each engine is busy
 	host  float64                     // share of the time that the host submits
 }
 
-// model is the model of a device for batches of that size.
+// model returns the device model for batches of that size.
 func (f *Fitted) model(bytes int) sim.Model {
 	stage := func(e streams.Engine) sim.Cost {
 		return sim.Cost{Latency: max(timeOf(f.Stages[e], bytes)-f.DispatchWithin, 0)}
@@ -27,9 +27,9 @@ func (f *Fitted) model(bytes int) sim.Model {
 	}
 }
 
-// A course is in steady state once each buffer has been in use some times. Its pace is told over whole rounds of all
-// buffers, so that it does not matter where in a round it starts, and while more batches follow: once the last one is
-// submitted, what is still in flight comes back faster than the host could submit.
+// A course is in steady state once each buffer has been used several times. Its pace is measured over whole rounds of
+// all buffers, so that the starting point within a round doesn't matter, and only while more batches follow: after the
+// last submission, the remaining batches complete faster than the host could submit.
 const (
 	warmRounds  = 3
 	minWarm     = 16 // batches
@@ -42,7 +42,8 @@ func (f *Fitted) pace(ctx context.Context, bytes int, schedule streams.Schedule,
 	return p, err
 }
 
-// steady runs as many batches as it takes to tell the pace, and gives it with the records of those it is told by.
+// steady runs as many batches as are needed to measure the pace. It returns the pace and the records of the measured
+// batches.
 func (c course) steady(ctx context.Context) ([]streams.Record, pace, error) {
 	if c.schedule.Lanes > 0 {
 		c.lanes = c.schedule.Lanes
@@ -58,7 +59,7 @@ func (c course) steady(ctx context.Context) ([]streams.Record, pace, error) {
 	return out.records[warm : warm+measured], out.pace(warm-1, warm+measured-1, c.host), nil
 }
 
-// pace tells the pace between the moments at which the batches number from and to came back, counted from 0.
+// pace returns the pace between the completions of the batches with indexes from and to.
 func (o *outcome) pace(from, to int, host time.Duration) (p pace) {
 	start, end := o.back[from], o.back[to]
 	batches := to - from
@@ -82,7 +83,7 @@ func (o *outcome) pace(from, to int, host time.Duration) (p pace) {
 	return p
 }
 
-// bottleneck is what has least time to spare: an engine, or the host.
+// bottleneck returns the engine with the largest share of busy time, or the host.
 func (p pace) bottleneck() (name string, busy float64) {
 	name, busy = "host", p.host
 	for e, b := range p.busy {

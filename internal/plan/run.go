@@ -11,28 +11,28 @@ import (
 	"millrace/internal/streams"
 )
 
-// course is batches that go through a pipeline on a simulated device, as fast as its schedule lets them: one
-// goroutine submits, and whatever comes back is released and submitted again.
+// course runs batches through a pipeline on a simulated device, as fast as its schedule permits. One goroutine submits
+// batches, and releases and resubmits each batch that completes.
 type course struct {
-	cost     sim.Model // of a batch; what it costs does not depend on its bytes
+	cost     sim.Model // cost of a batch, independent of its size
 	schedule streams.Schedule
 	lanes    int
 	batches  int
-	host     time.Duration // the host's work on each submission
+	host     time.Duration // host time per submission
 }
 
-// outcome is what happened.
+// outcome is the result of a course.
 type outcome struct {
 	records []streams.Record // in the order in which the batches came back
-	back    []time.Duration  // when the host had each of them, on the device's clock
-	spans   []sim.Span       // what the engines did
+	back    []time.Duration  // when the host received each of them, on the device's clock
+	spans   []sim.Span       // operations of the engines
 }
 
-// spansABatch is more than the operations that any schedule enqueues for one batch.
+// spansABatch is an upper bound for the number of operations that a schedule enqueues per batch.
 const spansABatch = 32
 
-// run runs the course. A batch carries one byte for whatever it stands for: the cost model has its times, and memory
-// for real bytes would only slow the plan.
+// run runs the course. Each batch carries a single byte. The cost model determines its times, so real payloads would
+// only slow the plan down.
 func (c course) run(ctx context.Context) (out outcome, err error) {
 	dev, err := sim.Open(sim.Options{Cost: c.cost, Kernels: operator.HostKernels(), TraceLimit: c.batches * spansABatch})
 	if err != nil {
@@ -87,7 +87,7 @@ func (c course) submit(ctx context.Context, dev *sim.Device, p *streams.Pipeline
 	return nil
 }
 
-// await lets one batch come back and takes down what it did.
+// await lets one batch complete and records the result.
 func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeline) error {
 	if err := turns.let(ctx, p.Over()); err != nil {
 		return errors.Join(err, p.Err())
@@ -95,7 +95,7 @@ func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeli
 	select {
 	case b := <-p.Completed():
 		defer b.Release()
-		o.records = append(o.records, *b.Record())
+		o.records = append(o.records, *b.ReadRecord())
 		o.back = append(o.back, turns.Now())
 		return b.Err()
 	case <-ctx.Done():
@@ -103,8 +103,8 @@ func (o *outcome) await(ctx context.Context, turns *turnstile, p *streams.Pipeli
 	}
 }
 
-// turnstile lets the pipeline's goroutine wait for one completion at a time, when the one that submits says so. The
-// clock then never runs ahead of a host that has a batch to submit, and a course gives the same times each time.
+// turnstile lets the pipeline's goroutine wait for a completion only when the submitting goroutine permits it. So the
+// clock never runs ahead of a host that still has a batch to submit, and a course gives the same times in every run.
 type turnstile struct {
 	*sim.Device
 	turns chan struct{}
@@ -120,7 +120,7 @@ func (t *turnstile) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// let lets one wait for a completion through. over is closed where there is nobody to wait any more.
+// let lets one wait for a completion proceed. It fails once over is closed, because nothing waits any more.
 func (t *turnstile) let(ctx context.Context, over <-chan struct{}) error {
 	select {
 	case t.turns <- struct{}{}:

@@ -1,102 +1,73 @@
 package plan
 
-import "strconv"
+import (
+	"fmt"
+	"slices"
+)
 
-// knob is a figure that a search turns, from 0 to 1.
-type knob struct {
-	at    float64
-	tried float64 // where it is set while a search tries places
-	set   func(at float64)
-}
+// knob sets a parameter of the model, to a value from 0 to 1 of its range.
+type knob func(at float64)
 
-// The bounds of a search, in turns of a knob.
+// The bounds of a search. Steps are parts of a knob's range.
 const (
 	coarseStep = 1. / 16
 	lastStep   = 1. / 512
-	mostRounds = 6    // at one step
-	worthwhile = 1e-9 // of miss: a turn that gains less is not made, so what nothing tells stays where it is
+	mostRounds = 6    // at one step size
+	worthwhile = 1e-9 // minimum improvement of miss; smaller improvements are ignored, so a parameter that has no effect keeps its value
 )
 
-// search turns the knobs, one at a time, as long as that makes miss smaller, leaves them where it is least, and returns
-// that. What miss returns depends on nothing but them. At first each knob is tried over its whole range, since most figures show
-// only from some value on: a host that is faster than the engines does not show at all. Then steps become smaller.
-func search(knobs []*knob, miss func() (float64, error)) (best float64, err error) {
-	for _, k := range knobs {
-		k.try(k.at)
+// search varies the knobs, one at a time, as long as that reduces miss, and returns the smallest miss. It starts with
+// the values in at. At the end, the knobs and at have the values of that minimum. The result of miss may depend only on
+// the knobs. At first search tries each knob over its whole range, because most parameters have an effect only above
+// some value: a host that is faster than the engines has none. Then the steps become smaller.
+func search(knobs []knob, at []float64, miss func() (float64, error)) (best float64, err error) {
+	known := map[string]float64{} // a search tries the same values repeatedly
+	try := func(values []float64) (float64, error) {
+		for i, turn := range knobs {
+			turn(values[i])
+		}
+		key := fmt.Sprint(values)
+		if got, is := known[key]; is {
+			return got, nil
+		}
+		got, err := miss()
+		known[key] = got
+		return got, err
 	}
-	miss = remembered(knobs, miss)
-	if best, err = miss(); err != nil {
+	if best, err = try(at); err != nil {
 		return best, err
 	}
 	for step := coarseStep; step >= lastStep; step /= 2 {
-		for turned, round := true, 0; turned && round < mostRounds; round++ {
-			turned = false
-			for _, k := range knobs {
-				got, err := k.turn(k.places(step), best, miss)
-				if err != nil {
-					return best, err
+		for better, round := true, 0; better && round < mostRounds; round++ {
+			better = false
+			for i := range knobs {
+				for _, value := range places(at[i], step) {
+					trial := slices.Clone(at)
+					trial[i] = value
+					got, err := try(trial)
+					if err != nil {
+						return best, err
+					}
+					if got < best-worthwhile {
+						best, at[i], better = got, value, true
+					}
 				}
-				turned = turned || got < best
-				best = got
 			}
 		}
 	}
-	return best, nil
+	_, err = try(at)
+	return best, err
 }
 
-// remembered is miss, and asks no second time where the knobs have been: a search comes by the same places again.
-func remembered(knobs []*knob, miss func() (float64, error)) func() (float64, error) {
-	known := map[string]float64{}
-	return func() (float64, error) {
-		var place []byte
-		for _, k := range knobs {
-			place = strconv.AppendFloat(append(place, ' '), k.tried, 'g', -1, 64)
-		}
-		if m, is := known[string(place)]; is {
-			return m, nil
-		}
-		m, err := miss()
-		if err == nil {
-			known[string(place)] = m
-		}
-		return m, err
-	}
-}
-
-// try sets the knob without leaving it there.
-func (k *knob) try(at float64) {
-	k.tried = at
-	k.set(at)
-}
-
-// places are where to try the knob: everywhere with the coarse step, and a step to either side with a finer one.
-func (k *knob) places(step float64) []float64 {
+// places returns the values of a knob to try: the whole range with the coarse step, and one step in each direction with a
+// finer one.
+func places(at, step float64) []float64 {
 	if step < coarseStep {
-		return []float64{min(k.at+step, 1), max(k.at-step, 0)}
+		return []float64{min(at+step, 1), max(at-step, 0)}
 	}
-	var places []float64
-	for at := 0.; at <= 1; at += step {
-		places = append(places, at)
+	var values []float64
+	for value := 0.; value <= 1; value += step {
+		values = append(values, value)
 	}
-	return places
-}
-
-// turn tries the knob at those places, leaves it where miss is least, and returns that; best, where it is now, if
-// no place has less.
-func (k *knob) turn(places []float64, best float64, miss func() (float64, error)) (float64, error) {
-	for _, at := range places {
-		if at == k.at {
-			continue
-		}
-		k.try(at)
-		got, err := miss()
-		if err != nil {
-			return best, err
-		}
-		if got < best-worthwhile {
-			best, k.at = got, at
-		}
-	}
-	k.try(k.at)
-	return best, nil
+	return values
 }

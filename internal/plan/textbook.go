@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,23 +13,25 @@ import (
 	"millrace/internal/streams"
 )
 
-// The bounds of a textbook plan: it is meant to be read.
+// The bounds of a textbook plan, which is meant to be read by people.
 const (
 	MaxBatches = 1000
 	MaxLanes   = 1000
 	MinStage   = 0.001  // units
 	MaxStage   = 1000.0 // units
-	maxSlots   = 20000  // in all batches' stages together
+	maxSlots   = 20000  // sum over all stages of all batches
 )
 
-// Textbook is a plan of equal batches, whose stages take so many units of time each.
+// Textbook plans equal batches with stages that take a given number of time units each, or the equal chunks of one
+// payload. If all three stages of a payload take T, it takes 3 T as a whole and T (1 + 2/N) in N chunks.
 type Textbook struct {
-	Batches int        // 1 to MaxBatches
-	Stages  [3]float64 // units that copy in, compute and copy out take; MinStage to MaxStage each
-	Lanes   int        // of the pipelined schedule, up to MaxLanes; 0 means one for each batch
+	Batches int        // or chunks; 1 to MaxBatches
+	Chunked bool       // the batches are the chunks of one payload, and each takes its share of the payload's time
+	Stages  [3]float64 // units of copy in, compute and copy out of a batch, or of the whole payload; MinStage to MaxStage each
+	Lanes   int        // lanes of the pipelined schedule, up to MaxLanes; 0 means one per batch
 }
 
-// Comparison is a plan run twice: without overlap, and pipelined.
+// Comparison holds both runs of a plan: without overlap, and pipelined.
 type Comparison struct {
 	Stages     [3]float64 `json:"stages"`
 	Sequential Timetable  `json:"sequential"`
@@ -36,23 +39,20 @@ type Comparison struct {
 	Speedup    float64    `json:"speedup"`
 }
 
-// Check says everything that is wrong with the plan.
+// Check returns all problems of the plan.
 func (t Textbook) Check() error {
-	return errors.Join(checkCount("batches", t.Batches, MaxBatches), checkLanes(t.Lanes), checkStages(t.Stages, t.Batches))
-}
-
-func checkCount(name string, n, most int) error {
-	if n < 1 || n > most {
-		return fmt.Errorf("%d %s: take 1 to %d", n, name, most)
+	var errs []error
+	things := "batches"
+	if t.Chunked {
+		things = "chunks"
 	}
-	return nil
-}
-
-func checkLanes(n int) error {
-	if n < 0 || n > MaxLanes {
-		return fmt.Errorf("%d lanes: take 1 to %d, or 0 for as many as there are batches", n, MaxLanes)
+	if t.Batches < 1 || t.Batches > MaxBatches {
+		errs = append(errs, fmt.Errorf("%d %s: take 1 to %d", t.Batches, things, MaxBatches))
 	}
-	return nil
+	if t.Lanes < 0 || t.Lanes > MaxLanes {
+		errs = append(errs, fmt.Errorf("%d lanes: take 1 to %d, or 0 for as many as there are batches", t.Lanes, MaxLanes))
+	}
+	return errors.Join(append(errs, checkStages(t.Stages, t.Batches))...)
 }
 
 func checkStages(stages [3]float64, batches int) error {
@@ -69,33 +69,37 @@ func checkStages(stages [3]float64, batches int) error {
 	return nil
 }
 
-// Run runs the plan on streams.Serial and on streams.Overlapped.
+// Run runs the plan on streams.Serial and on streams.Overlapped. On streams.Serial, a payload runs as a whole.
 func (t Textbook) Run(ctx context.Context) (Comparison, error) {
 	if err := t.Check(); err != nil {
 		return Comparison{}, err
 	}
-	lanes := t.Lanes
-	if lanes == 0 {
-		lanes = t.Batches
-	}
-	const unit = time.Second
+	const unit = time.Second // for a batch; the unit for a whole payload is a multiple, so that a chunk's share has no fraction
 	c := Comparison{Stages: t.Stages}
-	cost := units(t.Stages, unit)
-	sequential, err := course{cost: cost, schedule: streams.Serial, lanes: 1, batches: t.Batches}.run(ctx)
+	lanes, whole, batches := cmp.Or(t.Lanes, t.Batches), unit, t.Batches
+	if t.Chunked {
+		whole, batches = time.Duration(t.Batches)*unit, 1
+	}
+	serial, err := course{cost: units(t.Stages, whole), schedule: streams.Serial, lanes: 1, batches: batches}.run(ctx)
 	if err != nil {
 		return c, err
 	}
-	pipelined, err := course{cost: cost, schedule: streams.Overlapped, lanes: lanes, batches: t.Batches}.run(ctx)
+	pipelined, err := course{cost: units(t.Stages, unit), schedule: streams.Overlapped, lanes: lanes, batches: t.Batches}.run(ctx)
 	if err != nil {
 		return c, err
 	}
-	c.Sequential = newTimetable(sequential, unit, unit, "batch").called("Sequential", 1, "1 time unit", "time units")
-	c.Pipelined = newTimetable(pipelined, unit, unit, "batch").called("Pipelined", lanes, "1 time unit", "time units")
+	if t.Chunked {
+		c.Sequential = newTimetable(serial, whole, whole, "payload").called("Serial", 1, "T", "T")
+		c.Pipelined = newTimetable(pipelined, unit, whole, "chunk").called("In chunks", lanes, fmt.Sprintf("T/%d", t.Batches), "T")
+	} else {
+		c.Sequential = newTimetable(serial, unit, unit, "batch").called("Sequential", 1, "1 time unit", "time units")
+		c.Pipelined = newTimetable(pipelined, unit, unit, "batch").called("Pipelined", lanes, "1 time unit", "time units")
+	}
 	c.Speedup = c.Sequential.Total / c.Pipelined.Total
 	return c, nil
 }
 
-// units is the model of a device whose stages take so many units each, whatever their size.
+// units returns the model of a device with stages that take the given number of units each, whatever the size.
 func units(stages [3]float64, unit time.Duration) sim.Model {
 	cost := func(i int) sim.Cost {
 		return sim.Cost{Latency: time.Duration(math.Round(stages[i] * float64(unit)))}

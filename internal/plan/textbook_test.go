@@ -85,7 +85,7 @@ func TestStagesOfSeveralSlots(t *testing.T) {
 	}
 }
 
-// A slot has all that ran in it, however short.
+// A slot lists all work that ran in it, however short.
 func TestFractions(t *testing.T) {
 	c, err := plan.Textbook{Batches: 2, Stages: [3]float64{0.5, 0.25, 1.5}}.Run(context.Background())
 	got := printed(t, c, err)
@@ -99,7 +99,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-// What the schedules give is compared with what the textbook says: batches + stages - 1.
+// The results of the schedules are compared with the textbook formula: batches + stages - 1.
 func TestPipelineTakesBatchesAndStagesLessOne(t *testing.T) {
 	for _, batches := range []int{1, 2, 3, 4, 5, 17, 100} {
 		c, err := plan.Textbook{Batches: batches, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
@@ -115,14 +115,14 @@ func TestPipelineTakesBatchesAndStagesLessOne(t *testing.T) {
 	}
 }
 
-// The longest stage sets the pace, and three lanes are enough for it where stages are equal.
+// The longest stage determines the pace, and three lanes are enough for it if the stages are equal.
 func TestFewerLanesStall(t *testing.T) {
 	for _, c := range []struct {
 		lanes int
 		want  float64
 	}{
 		{1, 24}, // nothing overlaps: 8 x 3
-		{2, 13}, // in every three slots two batches, and two slots more for the last pair to leave
+		{2, 13}, // two batches in every three slots, plus two slots for the last pair
 		{3, 10}, // 8 + 3 - 1
 		{8, 10},
 	} {
@@ -155,7 +155,7 @@ Speedup: 2.00x
 `
 
 func TestOnePayloadInFourChunks(t *testing.T) {
-	c, err := plan.Chunks{Chunks: 4, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
+	c, err := plan.Textbook{Batches: 4, Chunked: true, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
 	if got := printed(t, c, err); got != fourChunks {
 		t.Errorf("printed\n%s\nwant\n%s", got, fourChunks)
 	}
@@ -164,7 +164,7 @@ func TestOnePayloadInFourChunks(t *testing.T) {
 // T (1 + 2/N), for N that divide and N that do not.
 func TestChunksAgreeWithTheModel(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 10, 64, plan.MaxBatches} {
-		c, err := plan.Chunks{Chunks: n, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
+		c, err := plan.Textbook{Batches: n, Chunked: true, Stages: [3]float64{1, 1, 1}}.Run(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,9 +185,9 @@ func TestPlansThatMakeNoSense(t *testing.T) {
 		"copy_out takes NaN units":         plan.Textbook{Batches: 1, Stages: [3]float64{1, 1, math.NaN()}}.Check(),
 		"copy_in takes 5000 units":         plan.Textbook{Batches: 1, Stages: [3]float64{5000, 1, 1}}.Check(),
 		"lower the batches or the stages":  plan.Textbook{Batches: 1000, Stages: [3]float64{1, 100, 1}}.Check(),
-		"0 chunks: take 1 to 1000":         plan.Chunks{Stages: ones}.Check(),
-		"-5 lanes":                         plan.Chunks{Chunks: 1, Stages: ones, Lanes: -5}.Check(),
-		"copy_in takes 0 units: take 0.00": plan.Chunks{Chunks: 1}.Check(),
+		"0 chunks: take 1 to 1000":         plan.Textbook{Chunked: true, Stages: ones}.Check(),
+		"-5 lanes":                         plan.Textbook{Batches: 1, Chunked: true, Stages: ones, Lanes: -5}.Check(),
+		"copy_in takes 0 units: take 0.00": plan.Textbook{Batches: 1, Chunked: true}.Check(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
@@ -196,7 +196,7 @@ func TestPlansThatMakeNoSense(t *testing.T) {
 	if _, err := (plan.Textbook{}).Run(context.Background()); err == nil {
 		t.Error("a plan of nothing ran")
 	}
-	if _, err := (plan.Chunks{}).Run(context.Background()); err == nil {
+	if _, err := (plan.Textbook{Chunked: true}).Run(context.Background()); err == nil {
 		t.Error("a payload in no chunks ran")
 	}
 }

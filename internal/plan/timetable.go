@@ -14,38 +14,39 @@ import (
 	"millrace/internal/streams"
 )
 
-// Timetable is a schedule as it ran, told in slots of equal length.
+// Timetable is a schedule as it ran, divided into slots of equal length.
 type Timetable struct {
 	Name  string `json:"name"`  // "Sequential"
-	Lanes int    `json:"lanes"` // batches in flight at once, at most, not counting those queued behind
+	Lanes int    `json:"lanes"` // maximum number of batches in flight, without those queued behind
 	Slots []Slot `json:"slots"`
 
-	// Total is how long all of it took, in TotalUnit. A slot is SlotUnit long.
+	// Total is the total duration in TotalUnit. The length of a slot is SlotUnit.
 	Total     float64 `json:"total"`
 	TotalUnit string  `json:"total_unit"`
 	SlotUnit  string  `json:"slot_unit"`
 }
 
-// Slot is what ran in one slot, by engine and then by batch. Work longer than a slot is in several; a slot may have
-// several pieces of work of one engine, one after another.
+// Slot lists the work in one slot, ordered by engine and then by batch. Work longer than a slot is in several slots. A
+// slot may list several stages on one engine, one after another.
 type Slot []Work
 
 // Work is a stage of a batch.
 type Work struct {
 	Stage streams.Stage
 	Batch uint64 // from 1
-	Thing string // what the batch is called: "batch", "chunk"
+	Thing string // the name for a batch: "batch" or "chunk"
 }
 
 func (w Work) String() string { return fmt.Sprintf("%v(%s %d)", w.Stage, w.Thing, w.Batch) }
 
-// MarshalJSON writes the work as it is printed: "copy_in(batch 3)".
+// MarshalJSON encodes the work as it is printed: "copy_in(batch 3)".
 func (w Work) MarshalJSON() ([]byte, error) { return json.Marshal(w.String()) }
 
-// deviceStages are the stages that a device does.
+// deviceStages are the stages that run on the device.
 var deviceStages = [streams.NumEngines]streams.Stage{streams.CopyIn, streams.Compute, streams.CopyOut}
 
-// newTimetable sorts what ran into slots of that length. total is the end of the last stage, in units of unit.
+// newTimetable sorts the records into slots of the given length. Total is the end of the last stage, in multiples of
+// unit.
 func newTimetable(out outcome, slot, unit time.Duration, thing string) Timetable {
 	var t Timetable
 	end := time.Duration(0)
@@ -65,9 +66,9 @@ func newTimetable(out outcome, slot, unit time.Duration, thing string) Timetable
 	return t
 }
 
-// served gives the records in the order in which their stage ended, and its spans without the time in which the
-// stage waited for its engine. A record counts that time to the kernel, since kernels of several lanes share a GPU;
-// here each has the engine to itself.
+// served returns the records in the order in which the stage ended. It shortens the stage's spans by the time that the
+// stage waited for its engine. A record includes that time in the kernel's span, because kernels of several lanes share
+// a GPU, but here each kernel has the engine to itself.
 func served(records []streams.Record, stage streams.Stage) []streams.Record {
 	records = slices.Clone(records)
 	slices.SortFunc(records, func(a, b streams.Record) int { return cmp.Compare(a.Stages[stage].End, b.Stages[stage].End) })
@@ -80,7 +81,7 @@ func served(records []streams.Record, stage streams.Stage) []streams.Record {
 	return records
 }
 
-// Write prints the slots, "t=2: copy_in(batch 3) | compute(batch 2) | copy_out(batch 1)", and the total.
+// Write prints each slot, as in "t=2: copy_in(batch 3) | compute(batch 2) | copy_out(batch 1)", and the total.
 func (t Timetable) Write(w io.Writer) error {
 	var b strings.Builder
 	lanes := "1 lane"
@@ -100,5 +101,5 @@ func (t Timetable) Write(w io.Writer) error {
 	return err
 }
 
-// number writes a figure with as many decimals as it has, up to six.
+// number formats a figure with up to six decimals, without trailing zeros.
 func number(v float64) string { return strconv.FormatFloat(math.Round(v*1e6)/1e6, 'f', -1, 64) }

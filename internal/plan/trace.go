@@ -11,8 +11,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// traceEvent is what a plan reads of an event of a Chrome trace: Millrace writes each stage of each batch as a
-// complete event (phase X) on its engine's track, named after the batch, with the stage as its category.
+// traceEvent holds the fields of a Chrome trace event that a plan uses. Millrace writes each stage of each batch as a
+// complete event (phase X) on its engine's track. The event's name is that of the batch, and its category is the stage.
 type traceEvent struct {
 	Name     string  `json:"name"`
 	Category string  `json:"cat"`
@@ -21,17 +21,17 @@ type traceEvent struct {
 	Start    float64 `json:"ts"`  // microseconds
 	Length   float64 `json:"dur"` // microseconds
 	Args     struct {
-		Name  string `json:"name"` // of a process, in an event that names it
+		Name  string `json:"name"` // name of the process, in a process_name event
 		Bytes int    `json:"bytes"`
 		Lane  int    `json:"lane"`
 		Err   string `json:"error"`
 	} `json:"args"`
 }
 
-// maxMicros bounds times in a trace: a year.
+// maxMicros bounds the times in a trace, in microseconds: a year.
 const maxMicros = 366 * 24 * 3600 * 1e6
 
-// fromTrace takes the stage times by batch size from a trace, a workload for each process of it.
+// fromTrace extracts the stage times by batch size from a trace. It returns one workload for each process.
 func fromTrace(text []byte) ([]Workload, error) {
 	var events []traceEvent
 	if err := json.Unmarshal(text, &events); err != nil {
@@ -72,7 +72,8 @@ func fromTrace(text []byte) ([]Workload, error) {
 	return found, nil
 }
 
-// kindOf is the kind of the device that a name has the ID of; empty where it has none that tells.
+// kindOf returns the kind of a device from the device ID in the name. It returns an empty string if the name contains
+// none.
 func kindOf(name string) string {
 	if strings.Contains(name, "GPU-") {
 		return "cuda"
@@ -80,7 +81,7 @@ func kindOf(name string) string {
 	return ""
 }
 
-// lanesOf is how many lanes a process's batches ran on.
+// lanesOf returns the number of lanes that the batches of a process used.
 func lanesOf(stages *[streams.NumEngines][]traceEvent) int {
 	lanes := map[int]bool{}
 	for _, e := range stages[0] {
@@ -89,8 +90,8 @@ func lanesOf(stages *[streams.NumEngines][]traceEvent) int {
 	return len(lanes)
 }
 
-// medians gives a row for each batch size, with the medians of its stages. A kernel's time is taken from when the
-// one before it ended, where that is later than its start: until then it waited for the multiprocessors.
+// medians returns a row for each batch size, with the medians of its stages. If the previous kernel ended after this
+// one started, this one's time counts from that end, because it waited for the multiprocessors until then.
 func medians(stages *[streams.NumEngines][]traceEvent, kind string) []Row {
 	bySize := map[int]*[streams.NumEngines][]float64{}
 	for engine, events := range stages {
@@ -119,7 +120,7 @@ func medians(stages *[streams.NumEngines][]traceEvent, kind string) []Row {
 	return rows
 }
 
-// median is the middle value, or the mean of the two in the middle; 0 of nothing.
+// median returns the middle value, or the mean of the two middle values; 0 for no values.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0

@@ -15,49 +15,49 @@ import (
 	"millrace/internal/streams"
 )
 
-// MaxFile bounds a file that Load reads, in bytes.
+// MaxFile is the maximum size of a file that Load reads, in bytes.
 const MaxFile = 256 << 20
 
-// Workload is what a file says of one operator's batches on one device.
+// Workload holds the measurements of one operator on one device.
 type Workload struct {
-	Device   string // report.Device.ID; the process's name in a trace
+	Device   string // report.Device.ID, or the name of the process in a trace
 	Kind     string // report.Device.Kind
-	Name     string // of the device, for people; empty where the file has none
-	Operator string // empty where the file does not say
+	Name     string // the device's display name; empty if the file has none
+	Operator string // empty if the file doesn't name it
 	Rows     []Row
 
-	// Host is the time that the host works on the submission of one batch; 0 where the file does not say.
+	// Host is the host's time per submission; 0 if the file doesn't contain it.
 	Host time.Duration
 }
 
-// Row is one way of running batches of one size.
+// Row is the measurement of one schedule with batches of one size.
 type Row struct {
-	Bytes    int              // payload bytes a batch
-	Schedule streams.Schedule // streams.Serial, or the worker's with the row's buffers
+	Bytes    int              // payload bytes per batch
+	Schedule streams.Schedule // streams.Serial, or the worker's schedule with the row's number of buffers
 	Lanes    int              // in flight
 
-	Seconds float64                     // wall seconds a batch in steady state; 0 where not known
-	Stages  [streams.NumEngines]float64 // seconds of a batch's stages, medians; 0 where not known
-	Samples int                         // that the medians are of
-	CPU     float64                     // processor seconds a batch that the process took; 0 where not known
+	Seconds float64                     // wall seconds per batch in steady state; 0 if unknown
+	Stages  [streams.NumEngines]float64 // median seconds of a batch's stages; 0 if unknown
+	Samples int                         // number of samples of the medians
+	CPU     float64                     // processor seconds of the process per batch; 0 if unknown
 }
 
-// alone says whether the row has one batch on the device at a time. A lane's two batches may overlap where each engine
-// has a stream.
+// alone reports whether the row has one batch on the device at a time. If each engine has its own stream, a lane's two
+// batches may overlap.
 func (r Row) alone() bool {
 	return r.Lanes == 1 && (r.Schedule.Buffers == 1 || r.Schedule.Topology == streams.StreamPerLane)
 }
 
-// serial says whether the host waits for each stage.
+// serial reports whether the host waits for each stage.
 func (r Row) serial() bool { return r.Schedule.HostWaits }
 
-// timed says whether every stage has a time.
+// timed reports whether every stage has a time.
 func (r Row) timed() bool { return r.Stages[0] > 0 && r.Stages[1] > 0 && r.Stages[2] > 0 }
 
-// alike says whether both rows are of one schedule and size.
+// alike reports whether both rows have the same schedule and size.
 func (r Row) alike(o Row) bool { return r.compare(o) == 0 }
 
-// compare orders rows by size, the serial schedule first, then by lanes and buffers.
+// compare orders rows by size, then the serial schedule first, then by lanes and buffers.
 func (r Row) compare(o Row) int {
 	order := func(r Row) int {
 		if r.serial() {
@@ -69,15 +69,15 @@ func (r Row) compare(o Row) int {
 		cmp.Compare(r.Schedule.Buffers, o.Schedule.Buffers))
 }
 
-// Load reads a bench report or a trace, and says of anything else what it should be. A workload comes back for each
-// device and operator that has rows to plan from, in the order of the file.
+// Load reads a bench report or a trace. It returns a workload for each device and operator that has usable rows, in the
+// order of the file. The error for any other input says what to provide.
 func Load(from io.Reader) ([]Workload, error) {
 	text, err := io.ReadAll(io.LimitReader(from, MaxFile+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(text) > MaxFile {
-		return nil, fmt.Errorf("it is longer than %d bytes: take a shorter trace", MaxFile)
+		return nil, fmt.Errorf("the file is longer than %d bytes: take a shorter trace", MaxFile)
 	}
 	var head struct {
 		Version     *json.RawMessage `json:"version"`
@@ -85,7 +85,7 @@ func Load(from io.Reader) ([]Workload, error) {
 	}
 	const want = "give a report of worker bench --json FILE, or a trace of worker bench --trace FILE, worker demo --timeline FILE or /trace"
 	if err := json.Unmarshal(text, &head); err != nil {
-		return nil, fmt.Errorf("it is no JSON object (%w): %s", err, want)
+		return nil, fmt.Errorf("the file is not a JSON object (%w): %s", err, want)
 	}
 	switch {
 	case head.TraceEvents != nil:
@@ -97,15 +97,15 @@ func Load(from io.Reader) ([]Workload, error) {
 		}
 		return fromReport(r)
 	}
-	return nil, errors.New("it is neither a bench report nor a trace: " + want)
+	return nil, errors.New("the file is neither a bench report nor a trace: " + want)
 }
 
-// otherStreams are rows of the group streams that run on streams of another kind than the worker's, and so under
-// another schedule.
+// otherStreams lists rows of the group streams that use another kind of stream than the worker does, and so another
+// schedule.
 var otherStreams = []string{"legacy-default", "per-thread-default"}
 
-// scheduleFor is the schedule that the worker runs on a device of that kind, for batches of that size. How the host
-// learns that a batch is finished is a latency of the model, so the simulated device may always call it.
+// scheduleFor returns the schedule that the worker runs on that kind of device for batches of that size. How the host
+// learns of a completion is a latency in the model, so the simulated device can always notify it.
 func scheduleFor(kind string, bytes int) streams.Schedule {
 	s := streams.Overlapped
 	if kind == "cuda" {
@@ -121,7 +121,7 @@ func scheduleFor(kind string, bytes int) streams.Schedule {
 	return s
 }
 
-// rowOf takes from the row of a device of that kind what a plan can use; false where that is nothing.
+// rowOf extracts a plan's data from a report's row, or returns false if the row has none.
 func rowOf(r report.Row, kind string) (Row, bool) {
 	row := Row{Bytes: r.BatchBytes, Lanes: r.Lanes, Schedule: scheduleFor(kind, r.BatchBytes)}
 	switch {
@@ -150,18 +150,18 @@ func rowOf(r report.Row, kind string) (Row, bool) {
 	return row, true
 }
 
-// check says what no measurement gives.
+// check returns an error for values that no measurement gives.
 func (r Row) check() error {
 	const day = 24 * 3600
 	for _, t := range append(r.Stages[:], r.Seconds) {
 		if !(t >= 0 && t < day) {
-			return fmt.Errorf("%v seconds for a batch or a stage of it cannot be: measure again with worker bench --json FILE", t)
+			return fmt.Errorf("%v seconds is not a valid time for a batch or a stage: measure again with worker bench --json FILE", t)
 		}
 	}
 	return nil
 }
 
-// fromReport sorts a report's rows by device and operator.
+// fromReport groups a report's rows by device and operator.
 func fromReport(r *report.Report) ([]Workload, error) {
 	var found []Workload
 	for _, from := range r.Rows {
@@ -186,21 +186,21 @@ func fromReport(r *report.Report) ([]Workload, error) {
 	}
 	found = slices.DeleteFunc(found, func(w Workload) bool { return !slices.ContainsFunc(w.Rows, Row.timed) })
 	if len(found) == 0 {
-		return nil, errors.New("the report has no row to plan from, with batch_seconds and stage_seconds in group streams, or of " +
-			"serial or triple in group schedules: run worker bench schedules streams --json FILE")
+		return nil, errors.New("the report has no row to plan from: it needs batch_seconds and stage_seconds in group streams, or in the rows " +
+			"serial or triple of group schedules: run worker bench schedules streams --json FILE")
 	}
 	return found, nil
 }
 
-// add keeps the row, unless there is one of the same kind: the first is the one of the group that came first.
+// add adds the row, unless there is one of the same kind: the group that comes first in the report wins.
 func (w *Workload) add(row Row) {
 	if !slices.ContainsFunc(w.Rows, row.alike) {
 		w.Rows = append(w.Rows, row)
 	}
 }
 
-// kernelOf is the operator without what a bench run makes of it: mix gets as many rounds for each batch size as its
-// copy takes, and is meant to be one operator all the same.
+// kernelOf returns the operator, without the parameters if it is mix. A bench run chooses the rounds of mix for each
+// batch size so that its kernel takes as long as its copy, and all of these count as one operator.
 func kernelOf(operator string) string {
 	if name, _, _ := strings.Cut(operator, "?"); name == "mix" {
 		return name
@@ -208,7 +208,8 @@ func kernelOf(operator string) string {
 	return operator
 }
 
-// deviceOf is the report's device of that ID; where it does not say, one of the kind that the ID tells.
+// deviceOf returns the report's device with that ID. If there is none, it returns a device of the kind that the ID
+// indicates.
 func deviceOf(r *report.Report, id string) report.Device {
 	for _, d := range r.Devices {
 		if d.ID == id {
@@ -218,7 +219,7 @@ func deviceOf(r *report.Report, id string) report.Device {
 	return report.Device{Kind: kindOf(id)}
 }
 
-// sizes are the batch sizes of the rows, smallest first.
+// sizes returns the batch sizes of the rows, in ascending order.
 func (w *Workload) sizes() []int {
 	var sizes []int
 	for _, r := range w.Rows {
@@ -228,7 +229,7 @@ func (w *Workload) sizes() []int {
 	return slices.Compact(sizes)
 }
 
-// single is the row of that size with one lane and two buffers; false where there is none.
+// single returns the row of that size with one lane and two buffers, or false if there is none.
 func (w *Workload) single(size int) (Row, bool) {
 	i := slices.IndexFunc(w.Rows, func(r Row) bool {
 		return r.Bytes == size && r.Lanes == 1 && !r.serial() && r.Schedule.Buffers == 2 && r.Seconds > 0
@@ -239,8 +240,8 @@ func (w *Workload) single(size int) (Row, bool) {
 	return w.Rows[i], true
 }
 
-// widest are the rows of that size with the most lanes, mostWidest of them at most and the widest first. None
-// has one lane.
+// widest returns the rows of that size with the most lanes, widest first, at most mostWidest of them. It never returns
+// a row with one lane.
 func (w *Workload) widest(size int) []Row {
 	rows := slices.DeleteFunc(slices.Clone(w.Rows), func(r Row) bool {
 		return r.Bytes != size || r.serial() || r.Lanes < 2 || r.Seconds == 0
@@ -248,13 +249,13 @@ func (w *Workload) widest(size int) []Row {
 	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(b.Lanes, a.Lanes) })
 	n := min(len(rows), mostWidest)
 	for n > 1 && rows[n-1].Lanes < int(streams.NumEngines) {
-		n-- // too few lanes to keep every engine at work
+		n-- // too few lanes to keep every engine busy
 	}
 	return rows[:n]
 }
 
-// mostWidest is how many wide rows of a size are fitted: with two, one that came out badly weighs half.
+// mostWidest is the number of wide rows to fit per size. With two rows, an outlier has half the weight.
 const mostWidest = 2
 
-// seconds is a duration from a measured figure.
+// seconds converts a number of seconds to a duration.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

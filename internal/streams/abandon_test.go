@@ -10,10 +10,10 @@ import (
 	"millrace/internal/streams"
 )
 
-// mute is a device that refuses to tell when its streams get somewhere.
+// mute is a device that refuses notifications.
 type mute struct {
 	*spy
-	refused chan struct{} // receives for each notification
+	refused chan struct{} // receives for each refused notification
 }
 
 var errMute = errors.New("no notifications")
@@ -33,7 +33,8 @@ func (s muteStream) Notify(uint64) error {
 	return errMute
 }
 
-// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone: the device reads and writes its buffers until then.
+// TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone checks that a batch without a completion comes back only
+// after its stream is done. Until then the device accesses the batch's buffers.
 func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 	d := &mute{spyOn(openHost(t)), make(chan struct{}, 1)}
 	p := newPipeline(t, d, streams.Config{Lanes: 1, Spin: 1, Operators: operators(t, "crc32c")})
@@ -50,7 +51,7 @@ func TestBatchWhoseEndIsNeverToldComesBackWhenItsStreamIsDone(t *testing.T) {
 		early <- !opened.Load()
 	}()
 	for range 1000 {
-		runtime.Gosched() // a chance to go wrong
+		runtime.Gosched() // gives a bug a chance to show
 	}
 	opened.Store(true)
 	open()

@@ -7,9 +7,9 @@ import (
 	"millrace/internal/streams"
 )
 
-// A warm pipeline must not make garbage for payloads: at a million a second even a few bytes each would keep
-// the collector busy. What the device spends on a batch is its own affair, so a batch of a thousand payloads is
-// compared with a batch of one.
+// A warm pipeline must not create garbage per payload: at a million payloads per second, even a few bytes each would
+// keep the garbage collector busy. The device's allocations per batch don't matter here, so a batch of a thousand
+// payloads is compared with a batch of one.
 func TestNoAllocationsAPayloadOnceWarm(t *testing.T) {
 	if raceEnabled {
 		t.Skip("SKIPPED: the race detector allocates by itself; the plain run checks this")

@@ -11,74 +11,77 @@ import (
 // ErrEmpty is returned for a batch submitted without payloads.
 var ErrEmpty = errors.New("streams: batch has no payloads")
 
-// tableAlign is where the offsets table starts behind the payloads' bytes.
+// tableAlign is the alignment of the offsets table, which follows the payload bytes.
 const tableAlign = 16
 
-// Batch is one turn of a lane's buffer: it is filled, submitted, comes back completed, and is released. From
-// Acquire to Submit and from completion to Release it belongs to the caller, who uses it from one goroutine;
-// between them it belongs to the pipeline.
+// Batch is one use of a lane's buffers: it is filled, submitted, completed and released. The caller owns it from
+// Acquire to Submit and from completion to Release, and uses it from one goroutine at a time. The pipeline owns it in
+// between.
 //
-// A batch is ragged: the payloads' bytes back to back, and behind them (aligned to 16) a table of rows+1
-// little-endian uint32 offsets, in one pinned region, so that one copy moves all of it.
+// A batch is ragged. The payloads' bytes lie back to back in one pinned region, followed by a table of Rows()+1
+// little-endian uint32 offsets, aligned to 16 bytes. One copy moves the whole region.
 type Batch struct {
+	Owner any // for the caller: the object that the batch belongs to. Release clears it
+
 	pipe  *Pipeline
 	lane  *lane
 	slot  int
-	phase phase // changed by lane.move alone; guarded by the pipeline's mutex
+	phase phase // only lane.move changes it; guarded by Pipeline.mu
 
-	submitting bool   // in flight, but Submit may still fail; guarded likewise
-	token      uint64 // of the flight it is on or was on last; guarded likewise
-	copied     bool   // its copy in has been placed in the timeline; guarded likewise
-	untimed    bool   // it came back and its times are still to be read. Guarded by the pipeline's mutex
+	submitting bool   // in flight, but Submit may still fail; guarded by Pipeline.mu
+	token      uint64 // identifies its current or latest submission; guarded by Pipeline.mu
+	copied     bool   // its copy in has been placed in the timeline; guarded by Pipeline.mu
+	untimed    bool   // it completed, and its stage timestamps are still to be read; guarded by Pipeline.mu
 
 	in, out       device.HostBuffer
-	input, result device.Memory // what they are copied to and from
+	input, result device.Memory // device copies of in and out
 	offsets       []uint32      // rows+1 entries; capacity for the payload bound
 	bytes         int
 	longest       int
 
 	clock flightClock
 
-	route    route // of this flight. Changed under the lane's submitting
-	follows  follows
-	enqueued time.Duration // when the host began to enqueue it
+	route       route // streams of this submission; changed under lane.submitting
+	predecessor predecessor
+	enqueued    time.Duration // when the host began to enqueue it
 
-	// The marks behind the stages, and those before them in a schedule in which the host waits between.
+	// Events at the end of each stage and, if the schedule makes the host wait between stages, also at the start of
+	// each stage.
 	start, copiedIn, computing, computed, copyingOut, copiedOut device.Event
 
-	read [numMarks]readMark // what the marks behind the stages say. Guarded by the pipeline's timing
+	read [numTimestamps]readTimestamp // times of the events at the stages' ends; guarded by Pipeline.timing
 
-	mappedIn, mappedOut device.Memory // in and out as kernels reach them; no memory where they cannot
-	inPlace             bool          // on this flight they do, and nothing is copied
+	mappedIn, mappedOut device.Memory // addresses of in and out for kernels; zero if kernels can't access host memory
+	inPlace             bool          // in this submission the kernels use mappedIn and mappedOut, and nothing is copied
 
 	commands []device.Command    // to be enqueued, in order
-	args     []device.LaunchArgs // of the launches, one for each operator
-	results  []resultSpan        // likewise
-	probe    *probing            // of the probe that the batch is for; nil for payloads
-	copies   bool                // copied, also where kernels could read it in place
-	ended    func()              // closes the batch's range for a profiler; nil if there is none
+	args     []device.LaunchArgs // one per operator
+	results  []resultSpan        // one per operator
+	probe    *probing            // set if the batch belongs to a probe; nil for payloads
+	copies   bool                // copy the batch even if kernels could use it in place
+	ended    func()              // closes the batch's profiler range; nil if there is none
 	record   Record
 }
 
-// resultSpan is where an operator's records are in the result buffers.
+// resultSpan is the position of an operator's records in the result buffers.
 type resultSpan struct{ off, len int }
 
-// Slot identifies the buffer this batch uses: 0 to Pipeline.Slots()-1. No two batches in the caller's hand
-// have the same, so the caller can keep what belongs to a batch in an array.
+// Slot returns the index of the batch's buffers, from 0 to Pipeline.Slots()-1. No two batches that the caller owns have
+// the same slot, so the caller can keep per-batch data in an array.
 func (b *Batch) Slot() int { return b.slot }
 
-// Rows is the number of payloads.
+// Rows returns the number of payloads in the batch.
 func (b *Batch) Rows() int { return len(b.offsets) - 1 }
 
-// Bytes is the payloads' bytes so far.
+// Bytes returns the total size of the payloads appended so far, in bytes.
 func (b *Batch) Bytes() int { return b.bytes }
 
-// Fits says whether a payload of n bytes can still be appended.
+// Fits reports whether a payload of n bytes can still be appended.
 func (b *Batch) Fits(n int) bool {
 	return n <= b.pipe.cfg.BatchBytes-b.bytes && b.Rows() < b.pipe.cfg.BatchPayloads
 }
 
-// Full says whether a bound is reached, and which.
+// Full reports whether the batch has reached one of its bounds, and which one.
 func (b *Batch) Full() (CloseReason, bool) {
 	switch {
 	case b.Rows() >= b.pipe.cfg.BatchPayloads:
@@ -89,7 +92,7 @@ func (b *Batch) Full() (CloseReason, bool) {
 	return 0, false
 }
 
-// Append copies payload behind the others. It reports false, and does nothing, if it does not fit.
+// Append copies payload to the end of the batch. If the payload doesn't fit, Append returns false and changes nothing.
 func (b *Batch) Append(payload []byte) bool {
 	if !b.Fits(len(payload)) {
 		return false
@@ -104,7 +107,7 @@ func (b *Batch) Append(payload []byte) bool {
 	return true
 }
 
-// Oldest is how long ago the first payload was appended; 0 for a batch without payloads.
+// Oldest returns the time since the first payload was appended, or 0 for a batch without payloads.
 func (b *Batch) Oldest() time.Duration {
 	if b.Rows() == 0 {
 		return 0
@@ -112,11 +115,12 @@ func (b *Batch) Oldest() time.Duration {
 	return b.pipe.dev.Now() - b.record.Stages[Fill].Start
 }
 
-// LaneIdle says whether the device has nothing to do on this batch's lane, so that waiting for more
-// payloads only costs time.
+// LaneIdle reports whether the device has no work on this batch's lane. If so, waiting for more payloads only adds
+// latency.
 func (b *Batch) LaneIdle() bool { return b.lane.busy.Load() == 0 }
 
-// Idle receives when the lane may have become idle. Only the holder of the lane's filling batch listens.
+// Idle returns a channel that receives when the lane may have become idle. Only the owner of the lane's filling batch
+// may receive from it.
 func (b *Batch) Idle() <-chan struct{} { return b.lane.idle }
 
 // shape describes the batch to the operators.
@@ -135,24 +139,25 @@ func (b *Batch) seal() (region device.HostBuffer, table int) {
 	return b.in.Slice(0, end), table
 }
 
-// Err is nil if the results of a completed batch are valid.
+// Err returns nil if the results of a completed batch are valid, otherwise the reason why they are not.
 func (b *Batch) Err() error { return b.record.Err }
 
-// Results is the records of the operator with that index, Rows() of them back to back. Only for a completed
-// batch without error, and only until Release.
+// Results returns the records of the operator with index op: Rows() records, back to back. It may be called only for a
+// completed batch without an error. The slice is valid until Release.
 func (b *Batch) Results(op int) []byte {
 	span := b.results[op]
 	return b.out.Slice(span.off, span.len).Bytes()
 }
 
-// Record is what is known of this batch so far. It changes until completion and is reused after Release. The first
-// call for a completed batch asks the device for its times, which takes a GPU some ten microseconds.
-func (b *Batch) Record() *Record {
+// ReadRecord returns the batch's record, which the pipeline changes until completion and reuses after Release. For a
+// completed batch the first call queries the device for the stage timestamps, which takes about ten microseconds on a
+// GPU.
+func (b *Batch) ReadRecord() *Record {
 	b.pipe.timeUpTo(b)
 	return &b.record
 }
 
-// reset makes the batch ready to be filled as number n of its pipeline.
+// reset prepares the batch to be filled as batch number n of its pipeline.
 func (b *Batch) reset(n uint64) {
 	b.offsets = append(b.offsets[:0], 0)
 	b.bytes, b.longest = 0, 0

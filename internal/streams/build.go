@@ -3,13 +3,12 @@ package streams
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"millrace/internal/alloc"
 	"millrace/internal/device"
 )
 
-// build takes everything the pipeline needs, once. What it took before a failure, free gives back.
+// build allocates everything that the pipeline needs. If it fails, the caller must call free.
 func (p *Pipeline) build() error {
 	for _, op := range p.cfg.Operators {
 		k, err := p.dev.Kernel(op.Name(), op.Params())
@@ -21,19 +20,19 @@ func (p *Pipeline) build() error {
 	var err error
 	region := alignUp(p.cfg.BatchBytes, tableAlign) + 4*(p.cfg.BatchPayloads+1)
 	largest := p.largestNeeds()
-	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Mode: p.cfg.Scratch, Piece: largest.Scratch})
+	p.scratch, err = alloc.NewScratch(p.dev, alloc.Scratch{Limit: p.cfg.ScratchLimit, Piece: largest.Scratch})
 	if err != nil {
 		return err
 	}
 	if int64(largest.Scratch) > p.cfg.ScratchLimit {
 		return device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
-			"the largest batch takes %d bytes of scratch and the limit is %d: raise MILLRACE_SCRATCH_LIMIT or lower "+
+			"the largest batch needs %d bytes of scratch, but the limit is %d: raise MILLRACE_SCRATCH_LIMIT or lower "+
 				"MILLRACE_BATCH_BYTES", largest.Scratch, p.cfg.ScratchLimit)
 	}
-	// Preallocated, each stream that computes has a piece of the largest size: lanes' and the shared one.
+	// With preallocated scratch, each lane's stream and the shared compute stream hold one piece of the largest size.
 	if pieces := int64(p.schedule.Lanes+1) * int64(largest.Scratch); p.scratch.Instead() != nil && pieces > p.cfg.ScratchLimit {
 		return device.Errorf("plan memory", p.info.ID, device.ErrInvalid,
-			"this GPU has no memory pools, and scratch for each of %d lanes takes %d bytes in all with a limit of %d: raise "+
+			"this GPU has no memory pools, so scratch for %d lanes needs %d bytes in total, but the limit is %d: raise "+
 				"MILLRACE_SCRATCH_LIMIT or lower MILLRACE_LANES or MILLRACE_BATCH_BYTES", p.schedule.Lanes, pieces, p.cfg.ScratchLimit)
 	}
 	results := max(largest.Result, resultAlign)
@@ -56,7 +55,7 @@ func (p *Pipeline) build() error {
 	}
 	p.freeSlots = make(chan struct{}, batches)
 	p.completed = make(chan *Batch, batches)
-	p.asked = make(chan flight, batches)
+	p.toPoll = make(chan polled, batches)
 	if p.cfg.Ranges {
 		p.ranger, _ = p.dev.(device.Ranger)
 	}
@@ -66,7 +65,7 @@ func (p *Pipeline) build() error {
 	return nil
 }
 
-// largestNeeds is the scratch and the result room of the largest batch the bounds allow.
+// largestNeeds returns the scratch and result space of the largest batch that the bounds allow.
 func (p *Pipeline) largestNeeds() (all device.Needs) {
 	shape := device.Shape{Rows: p.cfg.BatchPayloads, Bytes: p.cfg.BatchBytes, Longest: p.cfg.BatchBytes}
 	for _, k := range p.kernels {
@@ -77,7 +76,7 @@ func (p *Pipeline) largestNeeds() (all device.Needs) {
 	return all
 }
 
-// sharedStreams makes the streams that lanes share, in the topologies that have such.
+// sharedStreams creates the streams that lanes share, if the topology has any.
 func (p *Pipeline) sharedStreams() (err error) {
 	if p.schedule.Topology == StreamPerLane {
 		return nil
@@ -93,33 +92,16 @@ func (p *Pipeline) sharedStreams() (err error) {
 }
 
 func (p *Pipeline) newStream(name string) (device.Stream, error) {
-	s, err := p.openStream(name)
+	s, err := p.dev.NewStream(name)
 	if err == nil {
 		p.streams = append(p.streams, s)
 	}
 	return s, err
 }
 
-func (p *Pipeline) openStream(name string) (device.Stream, error) {
-	if p.schedule.Streams == OwnStreams {
-		return p.dev.NewStream(name)
-	}
-	d, ok := p.dev.(device.DefaultStreamer)
-	if !ok {
-		return nil, device.Errorf("default stream", p.info.ID, device.ErrUnavailable, "a %s device has none", p.info.Kind)
-	}
-	if p.schedule.Streams == LegacyDefault {
-		return d.DefaultStream(name, device.LegacyDefault)
-	}
-	return d.DefaultStream(name, device.PerThreadDefault)
-}
-
 func (p *Pipeline) addLane(i, region, results int) error {
-	l := &lane{index: i, idle: make(chan struct{}, 1), submitting: &sync.Mutex{}}
+	l := &lane{index: i, idle: make(chan struct{}, 1)}
 	p.lanes = append(p.lanes, l)
-	if p.schedule.Streams == LegacyDefault {
-		l.submitting = p.lanes[0].submitting // all is one queue
-	}
 	if p.schedule.Topology != StreamPerStage {
 		s, err := p.newStream(fmt.Sprintf("lane-%d", i))
 		if err != nil {
@@ -155,7 +137,7 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 		return err
 	}
 	for _, e := range b.events() {
-		event, err := p.dev.NewEvent(p.eventFlags())
+		event, err := p.dev.NewEvent(device.Timed)
 		if err != nil {
 			return err
 		}
@@ -164,8 +146,8 @@ func (p *Pipeline) addBatch(l *lane, region, results int) (err error) {
 	return nil
 }
 
-// mapBuffers makes it possible to work on the batch in place, where the device can, the schedule has no stages to keep
-// apart and nobody wants copies.
+// mapBuffers makes the batch's host buffers accessible to kernels. It does nothing if the device can't map host memory,
+// if the schedule keeps the stages apart, or if Config.Copies is set.
 func (b *Batch) mapBuffers() (err error) {
 	m, ok := b.pipe.dev.(device.Mapper)
 	if s := b.pipe.schedule; !ok || s.HostWaits || s.Topology == StreamPerStage || b.pipe.cfg.Copies {
@@ -178,14 +160,7 @@ func (b *Batch) mapBuffers() (err error) {
 	return err
 }
 
-func (p *Pipeline) eventFlags() device.EventFlags {
-	if p.schedule.Completion == ByBlocking {
-		return device.Timed | device.BlockingSync
-	}
-	return device.Timed
-}
-
-// events are the batch's own marks, in order.
+// events returns the batch's events in stage order.
 func (b *Batch) events() []*device.Event {
 	if b.pipe.schedule.HostWaits {
 		return []*device.Event{&b.start, &b.copiedIn, &b.computing, &b.computed, &b.copyingOut, &b.copiedOut}
@@ -193,14 +168,14 @@ func (b *Batch) events() []*device.Event {
 	return []*device.Event{&b.copiedIn, &b.computed, &b.copiedOut}
 }
 
-// Close ends the pipeline: it waits for work on the device, whose batches do not come back any more, and gives all
-// memory back. Nobody may fill a batch or read its results from then on: the memory is gone. Submit says ErrClosed,
-// one that is under way too, and leaves the batch to the caller, who can still release it. Errors of a device that
-// was lost before are left out, since Err has told them. A second Close waits for the first and returns nil.
+// Close waits for the device to finish the pipeline's work and frees all memory. Batches in flight don't come back, and
+// no batch may be filled or read afterwards. A Submit that is still running returns ErrClosed and leaves the batch to
+// the caller, which may still release it. Close doesn't repeat the error of a device that was lost earlier: Err has
+// reported it. A second Close waits for the first and returns nil.
 //
-// On a device that hangs (see Config.Deadline) Close waits for nothing and gives nothing back: the device may still
-// use the memory, and goroutines may never return from it. The process should end then. If the device is found to hang
-// during Close, that is what Close returns.
+// On a hung device (see Config.Deadline) Close neither waits nor frees anything, because the device may still use the
+// memory and a call may never return. End the process in that case. If the device is found to hang during Close, Close
+// returns that error.
 func (p *Pipeline) Close() (err error) {
 	p.closing.Do(func() { err = p.close() })
 	return err
@@ -214,7 +189,7 @@ func (p *Pipeline) close() error {
 		p.err = ErrClosed
 		close(p.over)
 	}
-	p.moved.Broadcast()
+	p.changed.Broadcast()
 	p.mu.Unlock()
 
 	var err error
@@ -239,31 +214,31 @@ func (p *Pipeline) close() error {
 	return err
 }
 
-// windDown waits for the device to be done with the pipeline, and frees its memory.
+// windDown waits until the device has finished the pipeline's work, and then frees the pipeline's memory.
 func (p *Pipeline) windDown() error {
 	var errs []error
 	for _, l := range p.lanes {
-		errs = append(errs, p.quiet(l))
+		errs = append(errs, p.drainLane(l))
 	}
-	p.asking.Wait()
+	p.pollers.Wait()
 	p.stop()
-	p.ends.Wait()
+	p.goroutines.Wait()
 	if err := p.Hung(); err != nil {
 		return err
 	}
-	p.timeUpTo(nil) // while there are events to ask
+	p.timeUpTo(nil) // as long as the events exist
 	return errors.Join(append(errs, p.free())...)
 }
 
-// quiet waits until a submission that is under way has ended, and the lane's work with it. No other can begin,
-// since the pipeline is over.
-func (p *Pipeline) quiet(l *lane) error {
+// drainLane waits until a running submission has ended and the device has finished the lane's work. No new submission
+// can start, because the pipeline no longer accepts any.
+func (p *Pipeline) drainLane(l *lane) error {
 	l.submitting.Lock()
 	defer l.submitting.Unlock()
 	return p.drain(l)
 }
 
-// free gives back whatever build took. Nothing may be in flight.
+// free releases everything that build allocated. No batch may be in flight.
 func (p *Pipeline) free() error {
 	var errs []error
 	for _, b := range p.slots {

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// onEachSchedule runs test for lanes with streams of their own and for lanes that share streams.
+// onEachSchedule runs test for lanes with their own streams and for lanes that share streams.
 func onEachSchedule(t *testing.T, test func(t *testing.T, s streams.Schedule)) {
 	shared := streams.Schedule{Name: "stream per stage", Lanes: 2, Buffers: 2, Topology: streams.StreamPerStage}
 	for _, s := range []streams.Schedule{streams.Serial, streams.Overlapped, shared, bySize()} {
@@ -24,8 +24,8 @@ func onEachSchedule(t *testing.T, test func(t *testing.T, s streams.Schedule)) {
 	}
 }
 
-// Close may come while others submit. Each Submit then succeeds or says ErrClosed and leaves its batch, and nothing
-// of the device is used after it was given back: host and sim both object to that.
+// Close may be called while others submit. Each Submit then succeeds, or returns ErrClosed and leaves the batch to the
+// caller. Nothing of the device is used after it was freed, which host and sim would detect.
 func TestCloseAmongSubmissions(t *testing.T) {
 	onEachSchedule(t, func(t *testing.T, s streams.Schedule) {
 		onEachDevice(t, func(t *testing.T, d device.Device) {
@@ -62,7 +62,7 @@ func closeAmongSubmissions(t *testing.T, p *streams.Pipeline) {
 	wg.Wait()
 }
 
-// Close finds a submission half way. It waits for that, and gives nothing back before.
+// If Close finds a submission in progress, it waits for it and frees nothing before.
 func TestCloseWaitsForASubmission(t *testing.T) {
 	onEachSchedule(t, func(t *testing.T, s streams.Schedule) {
 		d := spyOn(openHost(t))
@@ -87,7 +87,7 @@ func TestCloseWaitsForASubmission(t *testing.T) {
 		}()
 		<-p.Over()
 		for range 1000 {
-			runtime.Gosched() // a chance to go wrong
+			runtime.Gosched() // gives a bug a chance to show
 		}
 		resumed.Store(true)
 		close(resume)
@@ -101,7 +101,7 @@ func TestCloseWaitsForASubmission(t *testing.T) {
 	})
 }
 
-// A caller with a filled batch in hand when the pipeline closes must be told, not let loose on memory that is gone.
+// A caller that owns a filled batch when the pipeline closes must get an error and not access freed memory.
 func TestSubmitAfterCloseSaysSo(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		p := newPipeline(t, d, streams.Config{})
@@ -139,7 +139,7 @@ func TestCloseIsNoDeviceError(t *testing.T) {
 	})
 }
 
-// Close waits for a stream that stands still, and gives nothing back before.
+// Close waits for a stalled stream and frees nothing before.
 func TestCloseWaitsForAStalledStream(t *testing.T) {
 	t.Run("copied", func(t *testing.T) {
 		d := spyOn(openHost(t))
@@ -217,7 +217,7 @@ func TestDrainWaitsForAStalledStream(t *testing.T) {
 	})
 }
 
-// A drain that is given up must leave the pipeline with all its batches.
+// A Drain whose context ends must leave the pipeline with all its batches.
 func TestDrainThatIsGivenUpKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipeline(t, openSim(t, sim.Options{}), streams.Config{Lanes: 2})
@@ -232,7 +232,7 @@ func TestDrainThatIsGivenUpKeepsNothing(t *testing.T) {
 		}
 		all := []*streams.Batch{held}
 		for len(all) < p.Slots() {
-			all = append(all, acquire(t, p, nil)) // the bubble says so if one is missing
+			all = append(all, acquire(t, p, nil)) // synctest reports a deadlock if one is missing
 		}
 		for _, b := range all {
 			b.Release()
@@ -272,7 +272,7 @@ func TestDrainOfAClosedPipelineEnds(t *testing.T) {
 	held.Release()
 }
 
-// Scrapes come when they like: while batches move, while the pipeline closes, and after.
+// Scrapes come at any time: while batches move, while the pipeline closes, and after that.
 func TestStatsWhileClosing(t *testing.T) {
 	for range 10 {
 		p := newPipeline(t, openHost(t), streams.Config{Operators: operators(t, "crc32c")})
@@ -295,7 +295,7 @@ func TestStatsWhileClosing(t *testing.T) {
 	}
 }
 
-// checkFigures reads a pipeline until stop, and once more.
+// checkFigures reads a pipeline's Stats until stop, and once more.
 func checkFigures(t *testing.T, p *streams.Pipeline, stop <-chan struct{}) {
 	for last := false; !last; {
 		select {
@@ -313,7 +313,7 @@ func checkFigures(t *testing.T, p *streams.Pipeline, stop <-chan struct{}) {
 	}
 }
 
-// plausible says what cannot be in a pipeline's figures.
+// plausible returns an error if a pipeline's Stats are impossible.
 func plausible(s streams.Stats, slots int) error {
 	for e, busy := range s.Engines {
 		if busy < 0 || busy > s.Busy {
@@ -329,8 +329,8 @@ func plausible(s streams.Stats, slots int) error {
 	return nil
 }
 
-// A submission that asks for the end of its batch as the pipeline closes is waited for, and its event not taken away
-// under it: that would look like an error of the device.
+// Close waits for a submission that polls its batch, and doesn't close the batch's event before, which would look like
+// a device error.
 func TestCloseWaitsForASubmissionThatAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &recorder{}
@@ -341,7 +341,7 @@ func TestCloseWaitsForASubmissionThatAsks(t *testing.T) {
 		d.inDone = sync.OnceFunc(func() {
 			go func() { closed <- p.Close() }()
 			<-p.Over()
-			time.Sleep(time.Second) // of the bubble's time: Close goes as far as it can
+			time.Sleep(time.Second) //nolint:forbidigo // the clock of a synctest bubble is virtual; Close proceeds as far as it can
 		})
 		if err := b.Submit(streams.ClosedByBytes); err != nil {
 			t.Errorf("Submit: %v", err)
@@ -358,7 +358,7 @@ func TestCloseWaitsForASubmissionThatAsks(t *testing.T) {
 	})
 }
 
-// askedDevice calls inDone whenever one of its events is asked whether it was reached.
+// askedDevice calls inDone whenever one of its events is polled.
 type askedDevice struct {
 	device.Device
 	inDone func()
@@ -369,7 +369,7 @@ func (d *askedDevice) NewEvent(flags device.EventFlags) (device.Event, error) {
 	return &askedEvent{e, d}, err
 }
 
-// Enqueue gives the device its own events.
+// Enqueue replaces the wrapped events by the device's own.
 func (d *askedDevice) Enqueue(commands []device.Command) error {
 	for i := range commands {
 		if e, ok := commands[i].Event.(*askedEvent); ok {

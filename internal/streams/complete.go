@@ -7,7 +7,7 @@ import (
 	"millrace/internal/device"
 )
 
-// complete takes completions from the device until it is stopped or the device is lost.
+// complete takes completions from the device until ctx is done or the device is lost.
 func (p *Pipeline) complete(ctx context.Context) {
 	for {
 		token, err := p.dev.WaitCompletion(ctx)
@@ -21,8 +21,8 @@ func (p *Pipeline) complete(ctx context.Context) {
 	}
 }
 
-// batchCompleted gives the batch back whose completion came. A token of no batch in flight is passed over: its batch
-// was given back as failed, or its pipeline was closed with work in flight and this one made on the same device.
+// batchCompleted hands back the batch with this token. It ignores a token that matches no batch in flight: that batch
+// has already failed, or it belongs to an earlier pipeline on the same device that was closed with work in flight.
 func (p *Pipeline) batchCompleted(token uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,25 +36,24 @@ func (p *Pipeline) batchCompleted(token uint64) {
 	}
 	b.untimed = true
 	p.untimed = append(p.untimed, b)
-	p.passOn(b)
+	p.finishTurn(b)
 	p.end(b)
 }
 
-// end takes the batch out of flight and hands it to the receiver of Completed, or to the probe that it is for. p.mu is
-// held.
+// end takes the batch out of flight and sends it to Completed or to its probe. The caller holds p.mu.
 func (p *Pipeline) end(b *Batch) {
 	p.leaveFlight(b, done)
 	switch {
 	case b.probe == nil:
 		p.completed <- b
 	case b.probe.abandoned:
-		go b.Release() // it takes p.mu
+		go b.Release() // Release locks p.mu
 	default:
-		b.probe.back <- struct{}{} // there is room, so this never blocks
+		b.probe.back <- struct{}{} // the channel is buffered, so this never blocks
 	}
 }
 
-// leaveFlight moves a batch out of flight and wakes who waits for that. p.mu is held.
+// leaveFlight takes a batch out of flight and wakes the goroutines that wait for that. The caller holds p.mu.
 func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	b.lane.move(b, to)
 	b.closeRange()
@@ -63,10 +62,10 @@ func (p *Pipeline) leaveFlight(b *Batch, to phase) {
 	if b.probe == nil {
 		p.progress = time.Now()
 	}
-	p.moved.Broadcast()
+	p.changed.Broadcast()
 }
 
-// fail is the end of the pipeline: the device is lost, and every batch in flight comes back with the reason.
+// fail ends the pipeline because the device is lost. Every batch in flight comes back with err.
 func (p *Pipeline) fail(err error) {
 	p.mu.Lock()
 	first := p.err == nil
@@ -75,12 +74,12 @@ func (p *Pipeline) fail(err error) {
 		close(p.over)
 	}
 	for _, b := range p.slots {
-		if b.phase == inFlight && !b.submitting { // one being submitted goes back through Submit
+		if b.phase == inFlight && !b.submitting { // Submit returns a batch that is still being submitted
 			b.record.Err = err
 			p.end(b)
 		}
 	}
-	p.moved.Broadcast()
+	p.changed.Broadcast()
 	p.mu.Unlock()
 	if first {
 		p.reportError(err)

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// Deadline bounds how long a batch may be in flight before its device counts as hung. A batch may take
-// timesUsual times what batches of its size usually take, for each lane, within Min and Max. Only time in which the
-// process runs counts, and only from when the batches before it on the same streams have ended. The zero Deadline
-// never ends a batch.
+// Deadline bounds how long a batch may be in flight before its device counts as hung. The bound is timesUsual times the
+// usual time of batches of its size, multiplied by the number of lanes and limited to the range from Min to Max. Time
+// counts only while the process runs, and only after the earlier batches on the same streams have completed. The zero
+// Deadline sets no bound.
 type Deadline struct {
-	Min time.Duration // the bound is never less, so that a moment's delay is no hang
-	Max time.Duration // the bound is never more, and is this until a batch has completed; 0 for no bound at all
+	Min time.Duration // smallest bound, so that a short delay doesn't count as a hang
+	Max time.Duration // largest bound, and the bound until a first batch has completed; 0 for no bound at all
 }
 
-// timesUsual is how many times the usual a batch may take, for each lane: batches of all lanes share the device, so one
-// takes as many times longer with all lanes in flight as alone.
+// timesUsual is how many times its usual duration a batch may take, per lane. All lanes share the device, so with all
+// lanes in flight a batch takes that many times longer than alone.
 const timesUsual = 8
 
 func (d Deadline) check() error {
 	if d.Max != 0 && (d.Min < time.Millisecond || d.Max < d.Min) {
-		return fmt.Errorf("streams: deadline from %v to %v, want 1ms or more, in that order", d.Min, d.Max)
+		return fmt.Errorf("streams: deadline bounds %v and %v, want at least 1ms and the smaller one first", d.Min, d.Max)
 	}
 	return nil
 }
 
-// bound is how long a batch may take whose like takes usual; 0 where that is not known.
+// bound returns how long a batch may take, given the usual time for its size. A usual time of 0 means that it is
+// unknown.
 func (d Deadline) bound(usual time.Duration, lanes int) time.Duration {
 	times := time.Duration(timesUsual * lanes)
 	if usual == 0 || usual > d.Max/times {
@@ -35,28 +36,29 @@ func (d Deadline) bound(usual time.Duration, lanes int) time.Duration {
 	return max(usual*times, d.Min)
 }
 
-// usualTimes are the longest times in flight of late, by the size of the work.
-type usualTimes [64]time.Duration // by the bits of the work; 0: none has come back
+// usualTimes holds the longest recent time in flight for each size of work.
+type usualTimes [64]time.Duration // indexed by the bit length of the work; 0 if no batch of that size has completed
 
-// forget is the part of a longest time that each batch of its size takes off, so that one odd batch does not count for
-// ever: half is gone after 44 batches.
-const forget = 64
+// decay is the divisor by which each batch lowers the longest time of its size, so that a single slow batch doesn't
+// count forever. After 44 batches half of it is gone.
+const decay = 64
 
-// workOf measures a batch in bytes, with one for each payload. A payload may be worked on by a single unit of the device,
-// such as a core, so the longest one counts as if every unit had one like it.
+// workOf returns the size of a batch in bytes, plus one per payload. A single unit of the device, such as a core, may
+// process a whole payload. So the longest payload counts as if every unit had one of that size.
 func workOf(bytes, rows, longest, units int) int {
 	return max(bytes, longest*max(units, 1)) + rows
 }
 
-// learn takes in how long a batch took.
+// learn records how long a batch took.
 func (u *usualTimes) learn(work int, took time.Duration) {
 	longest := &u[bits.Len(uint(work))]
-	*longest = max(*longest-*longest/forget, took, 1)
+	*longest = max(*longest-*longest/decay, took, 1)
 }
 
-// of is how long a batch takes at most, as far as is known: as long as one of its size or the next larger size that has
-// come back, or else in proportion longer than the largest. It is 0 before the first, and at most limit.
-func (u *usualTimes) of(work int, limit time.Duration) time.Duration {
+// estimate returns how long a batch is expected to take at most, limited to limit. It uses the time recorded for the
+// batch's size or the next larger size, or else scales up the time of the largest smaller size. It returns 0 if no
+// batch has completed.
+func (u *usualTimes) estimate(work int, limit time.Duration) time.Duration {
 	size := bits.Len(uint(work))
 	for _, longest := range u[size:] {
 		if longest > 0 {

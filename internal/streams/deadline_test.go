@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Time in which the process did not run does not count: stopped, suspended with the machine, or without a processor.
+// Only time in which the process ran counts. It doesn't count while the process was stopped, suspended with the
+// machine, or without a processor.
 func TestOnlyTimeThatTheProcessRanCounts(t *testing.T) {
 	const every = 500 * time.Millisecond
 	now := time.Now()
@@ -21,13 +22,13 @@ func TestOnlyTimeThatTheProcessRanCounts(t *testing.T) {
 	}
 }
 
-// The bound lies between Min and Max, is Max before anything is known, and grows with the size of a batch beyond those
-// that have come back.
+// The bound lies between Min and Max, is Max before anything is known, and grows with the size of a batch beyond the
+// sizes that have completed.
 func TestBounds(t *testing.T) {
 	const lanes = 4
 	d := Deadline{Min: 10 * time.Second, Max: 2 * time.Minute}
 	var u usualTimes
-	bound := func(work int) time.Duration { return d.bound(u.of(work, d.Max), lanes) }
+	bound := func(work int) time.Duration { return d.bound(u.estimate(work, d.Max), lanes) }
 	if got := bound(1); got != d.Max {
 		t.Errorf("before the first batch the bound is %v, want %v", got, d.Max)
 	}
@@ -61,7 +62,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A single payload as large as a batch of many takes one unit of the device as long as all of them the whole device.
+// A single payload as large as a batch of many occupies one unit of the device for as long as the batch occupies the
+// whole device.
 func TestALongPayloadHasMoreTime(t *testing.T) {
 	const units = 16
 	many := workOf(1<<20, 512, 2<<10, units)
@@ -71,8 +73,8 @@ func TestALongPayloadHasMoreTime(t *testing.T) {
 	}
 }
 
-// Whatever was seen, the bound stays between Min and Max, and that of a larger batch is not much shorter than what was
-// last seen of a smaller one.
+// Whatever was observed, the bound stays between Min and Max, and the bound of a larger batch is not much shorter than
+// the latest time of a smaller one.
 func TestBoundsStayInBounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	d := Deadline{Min: time.Second, Max: time.Hour}
@@ -83,7 +85,7 @@ func TestBoundsStayInBounds(t *testing.T) {
 		}
 		for range 50 {
 			work := random.IntN(1 << (1 + random.IntN(50)))
-			if got := d.bound(u.of(work, d.Max), 1+random.IntN(64)); got < d.Min || got > d.Max {
+			if got := d.bound(u.estimate(work, d.Max), 1+random.IntN(64)); got < d.Min || got > d.Max {
 				t.Fatalf("work of %d: bound %v, want %v to %v", work, got, d.Min, d.Max)
 			}
 		}

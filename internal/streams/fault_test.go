@@ -12,17 +12,10 @@ import (
 	"millrace/internal/streams"
 )
 
-// recorder keeps what an observer is told.
+// recorder records what an observer receives.
 type recorder struct {
-	mu      sync.Mutex
-	records []streams.Record
-	kinds   []string
-}
-
-func (r *recorder) BatchDone(rec *streams.Record) {
-	r.mu.Lock()
-	r.records = append(r.records, *rec)
-	r.mu.Unlock()
+	mu    sync.Mutex
+	kinds []string
 }
 
 func (r *recorder) DeviceError(_, kind string) {
@@ -101,7 +94,7 @@ func TestLostDeviceGivesEveryBatchBack(t *testing.T) {
 }
 
 func TestBatchWithoutScratchWaitsForAnother(t *testing.T) {
-	// Allocation 2 is refused as a full pool would; the batch gets its scratch when the first one is done.
+	// Allocation 2 is refused as if the pool were full. The batch gets its scratch when the first batch is done.
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 2}}})
 	p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "minhash?hashes=4")})
 	rows := someRows(5, 10, 500)
@@ -122,7 +115,7 @@ func TestBatchWithoutScratchWaitsForAnother(t *testing.T) {
 }
 
 func TestBatchThatNeverGetsScratchFails(t *testing.T) {
-	// The second refusal is of the last word, when nobody is left to wait for.
+	// The second refusal hits the final attempt, when no other batch is left to wait for.
 	d := openSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 1}, {Kind: sim.OutOfMemory, Nth: 2}}})
 	p := newPipeline(t, d, streams.Config{Operators: operators(t, "minhash?hashes=4")})
 	b := acquire(t, p, someRows(5, 200, 2000))
@@ -130,7 +123,7 @@ func TestBatchThatNeverGetsScratchFails(t *testing.T) {
 		t.Errorf("Submit = %v, want out of memory", err)
 	}
 	b.Release()
-	ok := submit(t, p, [][]byte{[]byte("the next one")}) // the pipeline is well
+	ok := submit(t, p, [][]byte{[]byte("the next one")}) // the pipeline still works
 	if got := <-p.Completed(); got != ok || got.Err() != nil {
 		t.Errorf("the next batch failed: %v", got.Err())
 	}

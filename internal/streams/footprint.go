@@ -7,14 +7,14 @@ import (
 	"millrace/internal/device"
 )
 
-// Footprint is the memory that a pipeline takes at most, in bytes.
+// Footprint is an upper bound for the memory that a pipeline uses, in bytes.
 type Footprint struct {
-	Host    int64 // for batches, pinned where the device can
-	Device  int64 // for batches, on the device
+	Host    int64 // batch buffers; pinned if the device can pin memory
+	Device  int64 // batch buffers on the device
 	Scratch int64 // on the device; never more than Config.ScratchLimit
 }
 
-// admit asks Config.Admit, before any of that memory is taken.
+// admit calls Config.Admit before the pipeline allocates that memory.
 func (p *Pipeline) admit(slab alloc.Layout, largest device.Needs) error {
 	if p.cfg.Admit == nil {
 		return nil

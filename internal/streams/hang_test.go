@@ -16,13 +16,13 @@ import (
 	"millrace/internal/streams"
 )
 
-// deadline is that of tests in which time is not real.
+// deadline is the deadline of tests in bubble time.
 var deadline = streams.Deadline{Min: 10 * time.Second, Max: 2 * time.Minute}
 
-// quick is that of tests in which it is.
+// quick is the deadline of tests in real time.
 var quick = streams.Deadline{Min: 20 * time.Millisecond, Max: 50 * time.Millisecond}
 
-// hangingSim is a device that a test lets hang: its pipelines give nothing back, so that it is not closed clean.
+// hangingSim returns a device that a test makes hang. Its pipelines free nothing, so it can't be closed without leaks.
 func hangingSim(t *testing.T, o sim.Options) *sim.Device {
 	t.Helper()
 	o.Kernels = operator.HostKernels()
@@ -33,7 +33,7 @@ func hangingSim(t *testing.T, o sim.Options) *sim.Device {
 	return d
 }
 
-// hangingPipeline makes a pipeline whose Close does not touch the device.
+// hangingPipeline creates a pipeline with a Close that doesn't touch the device.
 func hangingPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
 	t.Helper()
 	cfg.BatchBytes, cfg.BatchPayloads, cfg.ScratchLimit = 100<<10, 100, 64<<20
@@ -47,7 +47,7 @@ func hangingPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams
 	return p
 }
 
-// wantHung checks what is said of a device that hangs.
+// wantHung checks the error for a hung device.
 func wantHung(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, device.ErrHung) || !errors.Is(err, device.ErrKernelFault) || !errors.Is(err, device.ErrLost) {
@@ -61,7 +61,7 @@ func wantHung(t *testing.T, err error, texts ...string) {
 	}
 }
 
-// A batch whose end never comes ends the pipeline, though others move on all the time, on its lane too.
+// A batch that never completes ends the pipeline, even if others make progress all the time, including on its lane.
 func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 	for _, lanes := range []int{1, 3} {
 		t.Run(fmt.Sprint(lanes), func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 					}
 					back.Release()
 					good++
-					time.Sleep(100 * time.Millisecond) // of the bubble's time
+					time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the clock of a synctest bubble is virtual
 				}
 				if good < 50 {
 					t.Errorf("%d batches came back while one hung, want as many as pass in %v", good, deadline.Min)
@@ -111,13 +111,13 @@ func TestABatchThatNeverEndsIsNotHiddenByOthers(t *testing.T) {
 	}
 }
 
-// Until a batch has come back nothing is known of how long they take, so the bound is the largest.
+// Before the first batch has completed, the usual time is unknown, so the bound is the largest.
 func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})
 		p := hangingPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline})
 		submit(t, p, someRows(1, 3, 10))
-		time.Sleep(deadline.Max - time.Second)
+		time.Sleep(deadline.Max - time.Second) //nolint:forbidigo // the clock of a synctest bubble is virtual
 		if f := p.Oldest(); f.Batch != 1 || f.Payloads != 3 || f.Bound != deadline.Max || f.Age < deadline.Max-2*time.Second || f.Age > f.Bound {
 			t.Errorf("the batch in flight: %+v", f)
 		}
@@ -134,8 +134,8 @@ func TestTheFirstBatchHasTheLongestBound(t *testing.T) {
 	})
 }
 
-// Every way to learn of the end of a batch is watched, and none keeps Close or a submission waiting. The device does
-// nothing while it is held.
+// Every way to detect completions is monitored, and none makes Close or a submission wait. The device does nothing
+// while it is held.
 func TestEveryCompletionIsWatched(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -143,8 +143,8 @@ func TestEveryCompletionIsWatched(t *testing.T) {
 		spin       time.Duration
 		inPlace    int
 	}{
-		{"notify", streams.ByNotify, 0, 0}, {"polling", streams.ByPolling, 0, 0}, {"blocking", streams.ByBlocking, 0, 0},
-		{"napping", streams.ByNapping, 0, 0}, {"spin", streams.ByNapping, time.Millisecond, 0}, {"in place", streams.ByNapping, 0, 1 << 20},
+		{"notify", streams.ByNotify, 0, 0}, {"adaptive polling", streams.ByAdaptivePolling, 0, 0},
+		{"spin", streams.ByAdaptivePolling, time.Millisecond, 0}, {"in place", streams.ByAdaptivePolling, 0, 1 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := hangingSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: c.inPlace})
@@ -166,10 +166,10 @@ func TestEveryCompletionIsWatched(t *testing.T) {
 	}
 }
 
-// endless is an operator of the host device that does not come to an end before the test lets it.
+// endless is an operator of the host device that doesn't end before the test permits it.
 type endless struct {
 	operator.Operator
-	marker byte // payloads that begin so
+	marker byte // first byte of payloads that hang
 	free   chan struct{}
 }
 
@@ -190,8 +190,8 @@ func (e endless) Run(rows []byte, offsets []uint32, _, _ []byte, _ device.Parall
 	return nil
 }
 
-// hangingHost is a host device whose kernels hang on payloads that begin with '!'. Nothing gives way there: whoever waits
-// for a stream that hangs waits until the end of the test.
+// hangingHost returns a host device with kernels that hang on payloads that begin with '!'. A call that waits for a
+// stuck stream waits until the end of the test.
 func hangingHost(t *testing.T, list string) (device.Device, []operator.Operator) {
 	t.Helper()
 	op := endless{operators(t, list)[0], '!', make(chan struct{})}
@@ -209,10 +209,10 @@ func hangingHost(t *testing.T, list string) (device.Device, []operator.Operator)
 	return d, []operator.Operator{op}
 }
 
-// A kernel that does not end: its batch and those behind it come back, a submission that waits for its scratch ends, and
-// Close waits for nothing and frees nothing that the kernel may still write to.
+// A kernel doesn't end. Its batch and those behind it come back, and a submission that waits for its scratch returns.
+// Close waits for nothing and frees no memory that the kernel may still write to.
 func TestAKernelThatDoesNotEnd(t *testing.T) {
-	shared := streams.Triple // the kernel hangs on a stream that lanes share
+	shared := streams.Triple // the kernel hangs on a shared stream
 	shared.CopiesFrom, shared.SharedFrom = 0, 400<<10
 	for _, s := range []streams.Schedule{streams.Overlapped, shared} {
 		t.Run(s.Name, func(t *testing.T) { kernelThatDoesNotEnd(t, s) })
@@ -227,7 +227,7 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	large := make([]byte, 400<<10) // it takes all scratch but some
+	large := make([]byte, 400<<10) // it uses almost all scratch
 	large[0] = '!'
 	hangs := submit(t, p, [][]byte{large})
 	waits := acquire(t, p, [][]byte{make([]byte, 399<<10)})
@@ -255,8 +255,8 @@ func kernelThatDoesNotEnd(t *testing.T, s streams.Schedule) {
 	}
 }
 
-// A call to a device that hangs may not return. The submission that made it is judged like a batch in flight: the others
-// come back, and Close does not wait for it.
+// A call to a hung device may not return. The submission that made it is treated like a batch in flight: the other
+// batches come back, and Close doesn't wait for it.
 func TestASubmissionThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(hangingSim(t, sim.Options{}))
@@ -286,13 +286,13 @@ func TestASubmissionThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// Close finds the device hanging: it says so when the bound has passed, and does not wait for ever.
+// If Close finds the device hung, it returns an error when the bound has passed, and doesn't wait forever.
 func TestCloseOfADeviceThatHangs(t *testing.T) {
 	seen := &recorder{}
 	d, ops := hangingHost(t, "crc32c")
 	p := hangingPipeline(t, d, streams.Config{Lanes: 2, Operators: ops, Deadline: quick, Observer: seen})
 	submit(t, p, [][]byte{[]byte("!")})
-	if err := p.Close(); err != nil { // unless the bound had passed before
+	if err := p.Close(); err != nil { // unless the bound had already passed
 		wantHung(t, err)
 	}
 	wantHung(t, p.Hung())
@@ -301,8 +301,8 @@ func TestCloseOfADeviceThatHangs(t *testing.T) {
 	}
 }
 
-// Batches that wait for others in one queue are not late: only the first of the queue is judged, from when its turn came.
-// Sixteen batches of 5 s each behind each other, which is longer than the longest bound.
+// Batches that wait for others in a queue are not late. Only the first of the queue is checked, from the time when it
+// reached the head. Here sixteen batches of 5 s each follow each other, which takes longer than the longest bound.
 func TestAQueueOfSlowBatchesIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := slowOperator{operators(t, "crc32c")[0], 5 * time.Second}
@@ -331,7 +331,7 @@ func TestAQueueOfSlowBatchesIsNoHang(t *testing.T) {
 	})
 }
 
-// A small batch that waits behind a large one has its time from when the large one ends, whatever their bounds.
+// The time of a small batch behind a large one starts when the large one ends, whatever their bounds.
 func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := slowOperator{operators(t, "crc32c")[0], 0}
@@ -349,7 +349,7 @@ func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 		small := submit(t, p, [][]byte{{1}})
 		for _, want := range []*streams.Batch{large, small} {
 			if got := <-p.Completed(); got != want || got.Err() != nil {
-				t.Errorf("batch %d came back with %v", got.Record().Batch, got.Err())
+				t.Errorf("batch %d came back with %v", got.ReadRecord().Batch, got.Err())
 			}
 			want.Release()
 		}
@@ -359,7 +359,7 @@ func TestASmallBatchWaitsBehindALargeOne(t *testing.T) {
 	})
 }
 
-// slowOperator takes its time for each batch, and 10 us for each byte at least.
+// slowOperator takes a given time for each batch, and at least 10 us for each byte.
 type slowOperator struct {
 	operator.Operator
 	takes time.Duration
@@ -368,11 +368,11 @@ type slowOperator struct {
 func (s slowOperator) Bind([]byte) (device.BoundHostKernel, error) { return s, nil }
 
 func (s slowOperator) Run(rows []byte, _ []uint32, _, _ []byte, _ device.Parallel) error {
-	<-time.After(max(s.takes, time.Duration(len(rows))*10*time.Microsecond)) // of the bubble's time
+	<-time.After(max(s.takes, time.Duration(len(rows))*10*time.Microsecond)) // bubble time
 	return nil
 }
 
-// A device that says that it is lost when it is asked is lost for that reason, which may be no kernel's doing.
+// If the check finds that the device is lost, the pipeline's error is that loss, which a kernel may not have caused.
 func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}})}
@@ -389,7 +389,7 @@ func TestALossThatTheDeviceKnowsIsNoHang(t *testing.T) {
 	})
 }
 
-// A device that does not even return from the question is given up all the same.
+// A device that doesn't even return from the check is given up too.
 func TestADeviceThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: hangingSim(t, sim.Options{Faults: []sim.Fault{{Kind: sim.LostCompletion, Nth: 1}}}), never: make(chan struct{})}
@@ -404,13 +404,13 @@ func TestADeviceThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A batch that ends while the device is asked whether it works is no hang.
+// A batch that completes during the check of the device is not a hang.
 func TestABatchThatEndsAtTheLastMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &checked{Device: openSim(t, sim.Options{})}
 		release := sync.OnceFunc(d.Device.(*sim.Device).Hold())
 		p := newPipeline(t, d, streams.Config{Lanes: 1, Deadline: deadline, Operators: operators(t, "crc32c")})
-		d.asked = func() { release(); synctest.Wait() }
+		d.onCheck = func() { release(); synctest.Wait() }
 		for range 2 {
 			submit(t, p, [][]byte{{1}})
 			b := <-p.Completed()

@@ -10,23 +10,22 @@ import (
 	"millrace/internal/device"
 )
 
-// phase is where a batch buffer is in its life.
+// phase is the state of a batch buffer.
 type phase uint8
 
 const (
-	free     phase = iota // nobody uses it
-	filling               // the caller packs payloads into it
+	free     phase = iota // not in use
+	filling               // the caller appends payloads
 	inFlight              // the device works on it
-	done                  // its results, or its error, are being read by the caller
+	done                  // the caller reads its results or its error
 )
 
 func (p phase) String() string {
 	return [...]string{"free", "filling", "in flight", "done"}[p]
 }
 
-// next lists, for each phase, the phases that may follow. A filling batch becomes free when it is given back
-// unsubmitted; one in flight is filling again when its submission failed half way, and one that is done when it is
-// to be submitted again.
+// next lists the permitted transitions. A filling batch becomes free if it is released without being submitted. A batch
+// in flight is filling again if its submission failed. A completed batch is filling again if it is resubmitted.
 var next = [...][]phase{
 	free:     {filling},
 	filling:  {inFlight, free},
@@ -34,7 +33,7 @@ var next = [...][]phase{
 	done:     {free, filling},
 }
 
-// route is the streams that the stages of a batch go to: one and the same, or one for each engine.
+// route holds the streams for a batch's stages. All three are the same stream, or there is one for each engine.
 type route struct{ in, kern, out device.Stream }
 
 func (r route) drain() error {
@@ -44,26 +43,24 @@ func (r route) drain() error {
 	return errors.Join(r.in.Synchronize(), r.kern.Synchronize(), r.out.Synchronize())
 }
 
-// lane is a stream and the one or two batches that take turns on it. Both may be in flight: on the lane's own stream the
-// second queues behind the first.
+// lane is a stream and the one or two batches that take turns on it. Both may be in flight: the second then queues
+// behind the first on the lane's own stream.
 type lane struct {
 	index   int
-	own     route // a stream of its own; none in StreamPerStage
+	own     route // the lane's own stream; zero in StreamPerStage
 	batches []*Batch
-	busy    atomic.Int32  // batches in flight
-	idle    chan struct{} // receives when busy falls to 0
+	busy    atomic.Int32  // number of batches in flight
+	idle    chan struct{} // receives when busy drops to 0
 
-	// submitting keeps the work of two batches from interleaving on a stream. Lanes that share one queue share
-	// it too.
-	submitting *sync.Mutex
-	lastOwn    follows // the batch that was submitted last to its own stream. Guarded by submitting
+	submitting sync.Mutex  // keeps the work of two batches from interleaving on a stream
+	lastOwn    predecessor // the latest batch submitted to the lane's own stream; guarded by submitting
 
-	copiedOut time.Duration // when the latest batch known had been copied out. Guarded by the pipeline's mutex
-	ownFree   time.Duration // when the latest batch known had left the lane's own stream. Likewise
-	behind    uint64        // token of the completion at which the next copy in on its own stream had not ended; guarded by the pipeline's timing
+	copiedOut time.Duration // latest known end of a copy out; guarded by Pipeline.mu
+	ownFree   time.Duration // when the latest timed batch left the lane's own stream; guarded by Pipeline.mu
+	behind    uint64        // token of a batch: when it was timed, the next copy in on the lane's own stream had not ended; guarded by Pipeline.timing
 }
 
-// state is what the lane as a whole does, by the phases of its batches.
+// state returns the state of the lane as a whole, derived from its batches.
 func (l *lane) state() phase {
 	s := free
 	for _, b := range l.batches {
@@ -77,8 +74,8 @@ func (l *lane) state() phase {
 	return s
 }
 
-// move is the only place where a batch changes its phase. It panics on a step that the table forbids: that
-// is a bug of the pipeline or a batch used after it was given away. The pipeline's mutex is held.
+// move is the only function that changes a batch's phase. It panics on a forbidden transition, which means a bug in the
+// pipeline or the use of a batch that the caller no longer owns. The caller holds Pipeline.mu.
 func (l *lane) move(b *Batch, to phase) {
 	for _, p := range next[b.phase] {
 		if p != to {
@@ -90,7 +87,7 @@ func (l *lane) move(b *Batch, to phase) {
 		if b.phase == inFlight && l.busy.Add(-1) == 0 {
 			select {
 			case l.idle <- struct{}{}:
-			default: // one is waiting to be read already
+			default: // a signal is already waiting to be received
 			}
 		}
 		b.phase = to
@@ -99,7 +96,7 @@ func (l *lane) move(b *Batch, to phase) {
 	panic(fmt.Sprintf("streams: batch %d on lane %d cannot go from %v to %v", b.record.Batch, l.index, b.phase, to))
 }
 
-// drain waits until nothing of the lane's work uses its buffers any more. On a device that hangs that may never be.
+// drain waits until none of the lane's work uses its buffers. On a hung device it may never return.
 func (p *Pipeline) drain(l *lane) error {
 	if err := p.Hung(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// hoard is a device whose pools are full of unused pieces that suit nobody, until they are trimmed.
+// hoard is a device whose pools are full of unused pieces of unsuitable sizes, until they are trimmed.
 type hoard struct{ device.Device }
 
 func (d hoard) NewPool(c device.PoolConfig) (device.Pool, error) {
@@ -33,8 +33,8 @@ func (p *hoardingPool) Trim(keep int64) error {
 	return p.Pool.Trim(keep)
 }
 
-// TestLoneBatchGetsTheScratchOfUnusedPieces: with nothing else in flight nobody gives scratch back, and the pool's unused
-// pieces are all that there is.
+// TestLoneBatchGetsTheScratchOfUnusedPieces checks a batch that is alone in flight. No other batch frees scratch, and
+// only the pool's unused pieces are left.
 func TestLoneBatchGetsTheScratchOfUnusedPieces(t *testing.T) {
 	ops := operators(t, "minhash?hashes=4")
 	p := newPipeline(t, hoard{openSim(t, sim.Options{})}, streams.Config{Operators: ops})

@@ -11,17 +11,17 @@ import (
 	"millrace/internal/streams"
 )
 
-// modelState is where the model has a batch.
+// modelState is the state of a batch in the model.
 type modelState int
 
 const (
 	modelFree modelState = iota
 	modelFilling
 	modelInFlight // on a stalled stream
-	modelDone     // waits in Completed, or was received
+	modelDone     // in Completed, or received
 )
 
-// modelBatch is what the model knows of one batch that is out.
+// modelBatch is the model's data about a batch that the caller owns or that is in flight.
 type modelBatch struct {
 	batch    *streams.Batch
 	state    modelState
@@ -29,8 +29,8 @@ type modelBatch struct {
 	received bool
 }
 
-// model says what a pipeline with streams of its own for each lane must do, one step after another: a batch on a
-// stalled lane stays there, any other is done as soon as everything has come to rest.
+// model predicts what a pipeline with one stream per lane must do, step by step: a batch on a stalled lane stays there,
+// and any other batch is done once everything is idle.
 type model struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -60,7 +60,7 @@ func TestPipelineAgreesWithAModelOfOwnership(t *testing.T) {
 	}
 }
 
-// step does one thing that can be done now, lets everything come to rest, and compares.
+// step performs one action that is possible now, waits until everything is idle, and compares.
 func (m *model) step() {
 	switch m.random.IntN(6) {
 	case 0, 1:
@@ -97,11 +97,11 @@ func (m *model) pick(s modelState) *modelBatch {
 }
 
 func (m *model) acquire() {
-	busy := m.busy() // before
+	busy := m.busy() // before the step
 	b := acquire(m.t, m.pipe, nil)
 	for lane, n := range busy {
-		if n < m.pipe.Slots()/m.lanes && n < busy[b.Record().Lane] {
-			m.t.Errorf("a batch of lane %d with %d out was given, and lane %d has %d", b.Record().Lane, busy[b.Record().Lane], lane, n)
+		if n < m.pipe.Slots()/m.lanes && n < busy[b.ReadRecord().Lane] {
+			m.t.Errorf("a batch of lane %d with %d out was given, and lane %d has %d", b.ReadRecord().Lane, busy[b.ReadRecord().Lane], lane, n)
 		}
 	}
 	rows := someRows(m.random.Uint64(), 1+m.random.IntN(5), m.random.IntN(200))
@@ -113,11 +113,11 @@ func (m *model) acquire() {
 	m.out = append(m.out, &modelBatch{batch: b, state: modelFilling, rows: rows})
 }
 
-// busy counts the batches out on each lane.
+// busy counts the acquired batches on each lane.
 func (m *model) busy() []int {
 	n := make([]int, m.lanes)
 	for _, b := range m.out {
-		n[b.batch.Record().Lane]++
+		n[b.batch.ReadRecord().Lane]++
 	}
 	return n
 }
@@ -127,12 +127,12 @@ func (m *model) submit(b *modelBatch) {
 		m.t.Fatal(err)
 	}
 	b.state = modelDone
-	if m.stalled[b.batch.Record().Lane] != nil {
+	if m.stalled[b.batch.ReadRecord().Lane] != nil {
 		b.state = modelInFlight
 	}
 }
 
-// receive takes one completed batch if the model says there is one, and finds its results right.
+// receive takes one completed batch if the model predicts one, and checks its results.
 func (m *model) receive() {
 	waiting := 0
 	for _, b := range m.out {
@@ -149,7 +149,7 @@ func (m *model) receive() {
 				return
 			}
 		}
-		m.t.Fatalf("batch %d on lane %d came back, which was not submitted or is stalled", got.Record().Batch, got.Record().Lane)
+		m.t.Fatalf("batch %d on lane %d came back, which was not submitted or is stalled", got.ReadRecord().Batch, got.ReadRecord().Lane)
 	default:
 		if waiting > 0 {
 			m.t.Fatalf("%d batches are done and none came back", waiting)
@@ -167,13 +167,13 @@ func (m *model) release(b *modelBatch) {
 	}
 }
 
-// turn stalls a lane's stream, or lets it go on.
+// turn closes or opens the gate of a lane's stream.
 func (m *model) turn(lane int) {
 	if open := m.stalled[lane]; open != nil {
 		open()
 		delete(m.stalled, lane)
 		for _, b := range m.out {
-			if b.batch.Record().Lane == lane && b.state == modelInFlight {
+			if b.batch.ReadRecord().Lane == lane && b.state == modelInFlight {
 				b.state = modelDone
 			}
 		}
@@ -182,13 +182,13 @@ func (m *model) turn(lane int) {
 	m.stalled[lane] = m.dev.gate(m.t, fmt.Sprintf("lane-%d", lane))
 }
 
-// compare holds the pipeline's own account against the model's.
+// compare compares the pipeline's Stats with the model.
 func (m *model) compare() {
 	want := streams.LaneCounts{}
 	for lane := range m.lanes {
 		filling, inFlight := false, false
 		for _, b := range m.out {
-			if b.batch.Record().Lane == lane {
+			if b.batch.ReadRecord().Lane == lane {
 				filling = filling || b.state == modelFilling
 				inFlight = inFlight || b.state == modelInFlight
 			}
@@ -202,7 +202,7 @@ func (m *model) compare() {
 			want.Free++
 		}
 		for _, b := range m.out {
-			if b.batch.Record().Lane == lane && b.batch.LaneIdle() == inFlight {
+			if b.batch.ReadRecord().Lane == lane && b.batch.LaneIdle() == inFlight {
 				m.t.Fatalf("lane %d idle: %v, with a batch in flight: %v", lane, b.batch.LaneIdle(), inFlight)
 			}
 		}
@@ -216,7 +216,7 @@ func (m *model) compare() {
 	}
 }
 
-// finish lets every stream go on and gives every batch back.
+// finish resumes every stream and releases every batch.
 func (m *model) finish() {
 	for lane := range m.stalled {
 		m.turn(lane)
@@ -227,7 +227,7 @@ func (m *model) finish() {
 	}
 	for len(m.out) > 0 {
 		if b := m.out[0]; b.state == modelDone && !b.received {
-			m.t.Fatalf("batch %d never came back", b.batch.Record().Batch)
+			m.t.Fatalf("batch %d never came back", b.batch.ReadRecord().Batch)
 		}
 		m.release(m.out[0])
 	}

@@ -11,7 +11,7 @@ import (
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
 
-// unit is one stage in the textbook model.
+// unit is the length of one stage in the textbook model.
 const unit = time.Millisecond
 
 // runBatches submits n equal batches at one virtual instant and returns their records in order.
@@ -35,13 +35,13 @@ func runBatches(t *testing.T, d *sim.Device, p *streams.Pipeline, n int) []strea
 		if b.Err() != nil {
 			t.Fatal(b.Err())
 		}
-		records = append(records, *b.Record())
+		records = append(records, *b.ReadRecord())
 		b.Release()
 	}
 	return records
 }
 
-// makespan is from the first stage's start to the last stage's end.
+// makespan returns the time from the first stage's start to the last stage's end.
 func makespan(records []streams.Record) time.Duration {
 	first, last := records[0].Stages[streams.CopyIn].Start, time.Duration(0)
 	for _, r := range records {
@@ -102,7 +102,7 @@ func TestDoubleBufferedOverlapsCopyWithCompute(t *testing.T) {
 	}
 }
 
-// A copy that waits for its engine has not started, though its stream has got there.
+// A copy that waits for its engine has not started, even if its stream has reached it.
 func TestStagesStartWhenTheEngineIsFree(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	p := newPipeline(t, d, streams.Config{Lanes: 4, Operators: operators(t, "crc32c")})

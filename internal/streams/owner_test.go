@@ -17,7 +17,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// owner is who has a batch.
+// owner identifies who owns a batch.
 const (
 	ownedByPool int32 = iota
 	ownedByFiller
@@ -25,26 +25,26 @@ const (
 	ownedByReceiver
 )
 
-// traffic is many goroutines on one pipeline at once, with a ledger of who owns each batch. Every change of owner
-// is entered before the call that gives the batch away, or after the one that brings it.
+// traffic runs many goroutines on one pipeline and records the owner of each batch. Every change of owner is recorded
+// before the call that gives the batch away, or after the call that returns it.
 type traffic struct {
 	t       *testing.T
 	pipe    *streams.Pipeline
 	ops     []operator.Operator
-	rows    [][]byte   // what payloads are drawn from
-	results [][][]byte // of each row, by operator
+	rows    [][]byte   // payloads are drawn from these
+	results [][][]byte // results of each row, by operator
 
 	owner  []atomic.Int32 // by slot
-	chosen [][]int        // by slot: the rows in the batch; its owner's
-	begun  atomic.Int64   // batches acquired
-	total  int64          // to acquire
+	chosen [][]int        // by slot: the rows in the batch; belongs to the batch's owner
+	begun  atomic.Int64   // number of batches acquired
+	total  int64          // number of batches to acquire
 
-	good    atomic.Int64 // completed with results
-	enough  int64        // of those, after which reached is closed; 0 for never
+	good    atomic.Int64 // number of batches completed with results
+	enough  int64        // value of good at which reached is closed; 0 for never
 	reached chan struct{}
 
-	hands   sync.RWMutex // held for reading by who touches a batch's memory
-	closing bool         // nobody may any more, since the pipeline is about to be closed
+	hands   sync.RWMutex // held for reading while a goroutine accesses a batch's memory
+	closing bool         // no goroutine may access it any more, because the pipeline is about to be closed
 }
 
 func newTraffic(t *testing.T, p *streams.Pipeline, ops []operator.Operator, total int) *traffic {
@@ -67,7 +67,7 @@ func (tr *traffic) hand(b *streams.Batch, from, to int32) {
 	}
 }
 
-// fill acquires, fills and submits batches until there have been enough or the pipeline is over.
+// fill acquires, fills and submits batches until it has done enough of them or the pipeline is over.
 func (tr *traffic) fill(random *rand.Rand) {
 	for tr.begun.Add(1) <= tr.total {
 		b, err := tr.pipe.Acquire(context.Background())
@@ -84,8 +84,8 @@ func (tr *traffic) fill(random *rand.Rand) {
 	}
 }
 
-// touch calls f unless the pipeline is about to be closed: who closes a pipeline makes sure that nobody fills or
-// reads batches.
+// touch calls f unless the pipeline is about to be closed. The caller of Close must ensure that nobody fills or reads
+// batches.
 func (tr *traffic) touch(f func()) {
 	tr.hands.RLock()
 	defer tr.hands.RUnlock()
@@ -107,7 +107,7 @@ func (tr *traffic) pack(b *streams.Batch, random *rand.Rand) {
 	tr.chosen[b.Slot()] = chosen
 }
 
-// submit tries thrice. It reports false if the batch is still the filler's.
+// submit tries up to three times. It returns false if the filler still owns the batch.
 func (tr *traffic) submit(b *streams.Batch) bool {
 	for range 3 {
 		rows := b.Rows()
@@ -134,7 +134,7 @@ func (tr *traffic) mustBeOver(err error) {
 	}
 }
 
-// receive checks what comes back, until stop.
+// receive checks completed batches until stop.
 func (tr *traffic) receive(stop <-chan struct{}) {
 	for {
 		select {
@@ -152,20 +152,20 @@ func (tr *traffic) receive(stop <-chan struct{}) {
 func (tr *traffic) check(b *streams.Batch) {
 	if err := b.Err(); err != nil {
 		if !errors.Is(err, device.ErrLost) {
-			tr.t.Errorf("batch %d failed: %v", b.Record().Batch, err)
+			tr.t.Errorf("batch %d failed: %v", b.ReadRecord().Batch, err)
 		}
 		return
 	}
 	if tr.good.Add(1) == tr.enough {
 		close(tr.reached)
 	}
-	stages := b.Record().Stages
+	stages := b.ReadRecord().Stages
 	for s := streams.CopyIn; s <= streams.CopyOut; s++ {
-		if stages[s] == (streams.Span{}) && (b.Record().InPlace || errors.Is(tr.pipe.Err(), device.ErrLost)) {
-			continue // there were no copies, or the device was lost before it was asked for the times
+		if stages[s] == (streams.Span{}) && (b.ReadRecord().InPlace || errors.Is(tr.pipe.Err(), device.ErrLost)) {
+			continue // there were no copies, or the device was lost before its times were read
 		}
 		if stages[s].Start < stages[s-1].End || stages[s].End < stages[s].Start {
-			tr.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.Record().Batch, s, stages[s], s-1, stages[s-1])
+			tr.t.Errorf("batch %d: %v at %v comes before %v at %v has ended", b.ReadRecord().Batch, s, stages[s], s-1, stages[s-1])
 		}
 	}
 	for i, op := range tr.ops {
@@ -176,14 +176,14 @@ func (tr *traffic) check(b *streams.Batch) {
 		}
 		for n, row := range tr.chosen[b.Slot()] {
 			if !bytes.Equal(got[n*stride:][:stride], tr.results[row][i]) {
-				tr.t.Errorf("batch %d, row %d: %s differs from the reference", b.Record().Batch, n, op)
+				tr.t.Errorf("batch %d, row %d: %s differs from the reference", b.ReadRecord().Batch, n, op)
 			}
 		}
 	}
 }
 
-// run lets the traffic flow until every batch is back, or closes the pipeline in the middle of it once closeAfter
-// batches came back with results.
+// run generates traffic until every batch is back. If closeAfter is set, it closes the pipeline after that many batches
+// came back with results.
 func (tr *traffic) run(seed uint64, closeAfter int64) {
 	tr.enough, tr.reached = closeAfter, make(chan struct{})
 	var fillers, receivers sync.WaitGroup
@@ -214,12 +214,12 @@ func (tr *traffic) run(seed uint64, closeAfter int64) {
 	receivers.Wait()
 }
 
-// settled finds every batch where it belongs at the end.
+// settled checks the final owner of every batch.
 func (tr *traffic) settled(closed bool) {
 	stuck := 0
 	for slot := range tr.owner {
 		switch o := tr.owner[slot].Load(); {
-		case o == ownedByDevice && closed: // its batch does not come back any more
+		case o == ownedByDevice && closed: // its batch doesn't come back any more
 			stuck++
 		case o != ownedByPool:
 			tr.t.Errorf("the batch in slot %d ends up with owner %d", slot, o)
@@ -237,7 +237,7 @@ func (tr *traffic) settled(closed bool) {
 	}
 }
 
-// uneven is a simulated GPU on which calls are refused and completions late, at random.
+// uneven returns a simulated GPU on which calls are refused and completions are late at random.
 func uneven(seed uint64, more ...sim.Fault) sim.Options {
 	cost := sim.H100()
 	cost.Jitter, cost.ComputeSlots = 1, 2
@@ -248,8 +248,8 @@ func uneven(seed uint64, more ...sim.Fault) sim.Options {
 	)}
 }
 
-// Whatever schedule, fault or end: a batch has one owner at any time, comes back once, with the reference's results
-// or an error, and nothing leaks.
+// With every schedule, fault and kind of end, a batch has one owner at any time, comes back once, with the reference's
+// results or an error, and nothing leaks.
 func TestEveryBatchHasOneOwner(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}
@@ -273,7 +273,7 @@ func TestEveryBatchHasOneOwner(t *testing.T) {
 	}
 }
 
-// On a GPU too. Its batches leave stages in order, and the figures add up, whatever its clock says.
+// The same on a GPU. Its batches have their stages in order, and the figures add up, whatever its clock returns.
 func TestEveryBatchHasOneOwnerOnAGPU(t *testing.T) {
 	ops := operators(t, "crc32c,minhash?k=3&hashes=2")
 	shared := streams.Schedule{Name: "shared", Lanes: 3, Buffers: 2, Topology: streams.StreamPerStage}

@@ -1,9 +1,16 @@
-// Package streams is the pipeline: it keeps batches in flight on a device so that copy in, kernels and copy
-// out of different batches overlap, and leaves a timeline of every batch. It knows neither NATS nor which kind
-// of device it drives.
+// Package streams runs batches of payloads on a device. A Pipeline keeps several batches in flight, so that the copy in,
+// the kernels and the copy out of different batches overlap, and it records when each stage of each batch ran.
+//
+// The worker (internal/ingest), the benchmarks (internal/bench) and the planner (internal/plan) use it. The package knows
+// neither NATS nor the kind of device that it drives.
+//
+// A caller acquires a batch, appends payloads, submits the batch, receives it from Pipeline.Completed, reads its results,
+// and releases it: see the example of Pipeline. Start reading with this file, then batch.go for the caller's side, lane.go
+// for a batch's states, and submit.go for its work on the device. Schedules are in schedule.go.
 package streams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,42 +23,41 @@ import (
 	"millrace/internal/operator"
 )
 
-// ErrClosed is returned once the pipeline is closed.
+// ErrClosed is the error of a pipeline that has been closed.
 var ErrClosed = errors.New("streams: pipeline closed")
 
-// Config says what a pipeline runs and how much of everything it may hold.
+// Config sets what a pipeline runs and how much memory it may hold.
 type Config struct {
-	Lanes         int        // lanes in flight; at least 1. A Schedule may fix its own
-	BatchBytes    int        // a batch's payload bytes at most, and so a payload's; at least 1, under 4 GiB
-	BatchPayloads int        // payloads a batch at most; at least 1
-	ScratchLimit  int64      // bytes the device's scratch pool may take
-	Scratch       alloc.Mode // where scratch comes from; the zero Mode is a pool that keeps what it holds
+	Lanes         int   // number of lanes; at least 1. A Schedule may fix its own number
+	BatchBytes    int   // maximum payload bytes per batch, and so per payload; at least 1, under 4 GiB
+	BatchPayloads int   // maximum payloads per batch; at least 1
+	ScratchLimit  int64 // maximum size of the device's scratch pool, in bytes
 
-	Operators []operator.Operator // run in this order over every batch; at least one
-	Schedule  Schedule            // the zero Schedule is Overlapped
+	Operators []operator.Operator // run in this order on every batch; at least one
+	Schedule  Schedule            // the zero Schedule means Overlapped
 	Observer  Observer            // nil for none
 
-	// Admit is asked before the pipeline takes its memory, and its error is New's; nil for no question. The scratch pool is made before, but takes
-	// nothing yet.
+	// Admit may refuse the pipeline's memory before it is allocated; New returns its error. The scratch pool exists by
+	// then but is still empty. Nil admits everything.
 	Admit func(Footprint) error
 
-	// Spin is for how long a small batch that is alone on the device is asked about before the host waits
-	// to be called: a call takes a GPU some 20 us, and asking costs a core meanwhile. 0 never asks.
+	// Spin is how long Submit polls a small batch that is alone on the device before it relies on a notification. A
+	// notification takes a GPU about 20 us, and polling occupies a core. 0 means no polling.
 	Spin time.Duration
 
-	// Deadline bounds how long a batch may be in flight. The zero Deadline does not.
+	// Deadline bounds how long a batch may be in flight. The zero Deadline sets no bound.
 	Deadline Deadline
 
-	// Ranges names batches and their stages on a profiler's timeline, where the device is a device.Ranger.
-	// It takes a call to the device for each stage instead of one for the batch.
+	// Ranges names batches and their stages on a profiler's timeline, if the device is a device.Ranger. Each stage is
+	// then a separate device call, instead of one call per batch.
 	Ranges bool
 
-	// Copies has every batch copied, also one that the kernels would rather have in place: for a CPU, which wants all of
-	// them so, to show what a pipeline on a GPU does.
+	// Copies forces every batch to be copied, even if kernels could use it in place. On a CPU, where every batch would
+	// otherwise be in place, this shows what a pipeline on a GPU does.
 	Copies bool
 }
 
-// Pipeline runs batches on one device. All methods are safe for concurrent use.
+// Pipeline runs batches on one device. Its methods are safe for concurrent use.
 type Pipeline struct {
 	dev      device.Device
 	info     device.Info
@@ -61,69 +67,68 @@ type Pipeline struct {
 	slab     *alloc.Slab
 	scratch  *alloc.Counted
 	lanes    []*lane
-	shared   route           // the streams for each engine; none in StreamPerLane
-	sharing  sync.Mutex      // keeps the work of two batches from interleaving there
-	streams  []device.Stream // to close
-	slots    []*Batch        // by Batch.Slot
+	shared   route           // one stream per engine; zero in StreamPerLane
+	sharing  sync.Mutex      // keeps the work of two batches from interleaving on the shared streams
+	streams  []device.Stream // all streams, for Close
+	slots    []*Batch        // indexed by Batch.Slot
 	started  time.Duration
 
-	freeSlots chan struct{}   // one token for each free batch
-	completed chan *Batch     // room for every slot, so sending never blocks
-	asked     chan flight     // batches whose event is to be asked; room for every slot likewise
-	pending   []device.Stream // queues whose oldest batch has not ended, as the goroutine that asks found just now
-	stop      context.CancelFunc
-	ends      sync.WaitGroup // of the goroutines that complete batches
-	asking    sync.WaitGroup // of the submissions that ask for the end of their batch
-	over      chan struct{}  // closed when nothing can be submitted any more
-	stuck     chan struct{}  // closed when the device counts as hung
+	freeSlots     chan struct{}   // one token per free batch
+	completed     chan *Batch     // has capacity for every slot, so sending never blocks
+	toPoll        chan polled     // batches whose event must be polled; has capacity for every slot
+	pendingQueues []device.Stream // queues with an incomplete oldest batch; used by sweep only
+	stop          context.CancelFunc
+	goroutines    sync.WaitGroup // goroutines that complete batches
+	pollers       sync.WaitGroup // submissions that poll for the completion of their batch
+	over          chan struct{}  // closed when the pipeline stops accepting batches
+	stuck         chan struct{}  // closed when the device counts as hung
 
 	mu       sync.Mutex
-	moved    *sync.Cond // a batch came to an end or was released, or the pipeline is over
-	err      error      // why nothing can be submitted any more
-	number   uint64     // batches acquired so far
-	inHand   int        // acquired and not released
+	changed  *sync.Cond // signals that a batch completed or was released, or that the pipeline is over
+	err      error      // why the pipeline no longer accepts batches
+	number   uint64     // number of batches acquired so far
+	inHand   int        // batches acquired and not released
 	inFlight int
-	starved  int    // of those in flight, waiting for scratch on the host
-	ended    uint64 // batches that left flight
+	starved  int    // submissions that wait for scratch
+	ended    uint64 // number of batches that have left flight
 	progress time.Time
 	closed   bool
-	hung     error         // why the device counts as hung; nil while it does not
-	ran      time.Duration // how long the process has run, as far as the watch of deadlines saw
+	hung     error         // why the device counts as hung, or nil
+	ran      time.Duration // how long the process has run, as measured by watchDeadlines
 	usual    usualTimes
 
-	engineFree [NumEngines]time.Duration // when each engine was done with the latest work placed
+	engineFree [NumEngines]time.Duration // when each engine finished the latest work placed in the timeline
 	activity   activity
 
-	untimed []*Batch   // came back, and their times are still to be read; in that order. Guarded by mu
-	timing  sync.Mutex // who reads times
-	copies  []copyIn   // see place.go. Guarded by timing
-	behind  uint64     // as lane.behind, for the stream that lanes share. Guarded by timing
+	untimed []*Batch   // completed batches with unread timestamps, in order of completion; guarded by mu
+	timing  sync.Mutex // held while timestamps are read
+	copies  []copyIn   // see place.go; guarded by timing
+	behind  uint64     // like lane.behind, for the shared copy-in stream; guarded by timing
 
-	known known // of probes
+	known func() known // returns the payloads and results of probes, computed once
 
-	ranger     device.Ranger // nil: name nothing
+	ranger     device.Ranger // nil if ranges are off
 	hostWaited atomic.Int64  // nanoseconds
 
 	closing   sync.Once
 	observing sync.Mutex
 }
 
-// New makes a pipeline on dev and takes all its memory: pinned double buffers, device buffers, a scratch
-// pool. dev stays the caller's, who closes it after the pipeline. A device has one pipeline at a time, since
-// its completions go to one place. If New fails it holds nothing.
+// New creates a pipeline on dev and allocates all its memory: pinned double buffers, device buffers and a scratch pool.
+// The caller keeps dev and closes it after the pipeline. A device can have only one pipeline at a time, because a
+// device reports all completions to one place. If New fails, it has freed everything.
 func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	p := &Pipeline{
 		dev: dev, info: dev.Info(), cfg: cfg, schedule: cfg.Schedule,
 		over: make(chan struct{}), stuck: make(chan struct{}),
 		started: dev.Now(), progress: time.Now(),
 	}
-	p.moved = sync.NewCond(&p.mu)
+	p.changed = sync.NewCond(&p.mu)
+	p.known = sync.OnceValue(cfg.knownAnswers)
 	if p.schedule.Buffers == 0 {
 		p.schedule = Overlapped
 	}
-	if p.schedule.Lanes == 0 {
-		p.schedule.Lanes = cfg.Lanes
-	}
+	p.schedule.Lanes = cmp.Or(p.schedule.Lanes, cfg.Lanes)
 	if err := cfg.check(p.schedule); err != nil {
 		return nil, err
 	}
@@ -132,12 +137,12 @@ func New(dev device.Device, cfg Config) (*Pipeline, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
-	p.ends.Go(func() { p.complete(ctx) })
-	if p.schedule.Completion != ByNotify {
-		p.ends.Go(func() { p.watch(ctx) })
+	p.goroutines.Go(func() { p.complete(ctx) })
+	if p.schedule.Completion == ByAdaptivePolling {
+		p.goroutines.Go(func() { p.pollAll(ctx) })
 	}
 	if cfg.Deadline.Max != 0 {
-		p.ends.Go(func() { p.watchDeadlines(ctx) })
+		p.goroutines.Go(func() { p.watchDeadlines(ctx) })
 	}
 	return p, nil
 }
@@ -150,7 +155,6 @@ func (c Config) check(s Schedule) error {
 		}
 	}
 	want(s.Lanes >= 1 && s.Lanes <= maxLanes, "%d lanes, want 1 to %d", s.Lanes, maxLanes)
-	want(s.Streams != PerThreadDefault || s.Buffers == 1, "%d buffers a lane on per-thread default streams, want 1", s.Buffers)
 	want(s.Buffers == 1 || s.Buffers == 2, "%d buffers a lane, want 1 or 2", s.Buffers)
 	want(c.BatchBytes >= 1 && c.BatchBytes < 1<<32, "batch of %d bytes, want 1 to 4 GiB - 1: offsets are 32 bits wide", c.BatchBytes)
 	want(c.BatchPayloads >= 1 && c.BatchPayloads < 1<<30, "batch of %d payloads, want 1 to 2^30 - 1", c.BatchPayloads)
@@ -160,45 +164,45 @@ func (c Config) check(s Schedule) error {
 	return errors.Join(errs...)
 }
 
-// Slots is how many batches there are, in all phases together.
+// Slots returns the number of batches, whatever their state.
 func (p *Pipeline) Slots() int { return len(p.slots) }
 
-// Lanes is how many lanes there are.
+// Lanes returns the number of lanes.
 func (p *Pipeline) Lanes() int { return len(p.lanes) }
 
-// Device is what the pipeline runs on.
+// Device describes the device on which the pipeline runs.
 func (p *Pipeline) Device() device.Info { return p.info }
 
-// BatchBytes is how many bytes a batch, and so a payload, can have.
+// BatchBytes returns the maximum payload bytes of a batch, and so of a payload.
 func (p *Pipeline) BatchBytes() int { return p.cfg.BatchBytes }
 
-// BatchPayloads is how many payloads a batch can have.
+// BatchPayloads returns the maximum number of payloads in a batch.
 func (p *Pipeline) BatchPayloads() int { return p.cfg.BatchPayloads }
 
-// Now is the time on the device's clock: what records are measured on.
+// Now returns the time on the device's clock, which all records use.
 func (p *Pipeline) Now() time.Duration { return p.dev.Now() }
 
-// Epoch is the wall-clock time at which the device's clock read zero.
+// Epoch returns the wall-clock time at which the device's clock read zero.
 func (p *Pipeline) Epoch() time.Time { return p.dev.Epoch() }
 
-// Completed is where submitted batches come back, with results or an error, in the order in which the
-// device finished them. The receiver must Release each. It is never closed.
+// Completed returns the channel on which submitted batches come back, with results or an error, in the order in which
+// the device finished them. The receiver must release each batch. The channel is never closed.
 func (p *Pipeline) Completed() <-chan *Batch { return p.completed }
 
-// Over is closed when nothing can be submitted any more: the device is lost or the pipeline closed. Err
-// says which.
+// Over returns a channel that is closed when the pipeline stops accepting batches, because the device is lost or the
+// pipeline was closed. Err returns the reason.
 func (p *Pipeline) Over() <-chan struct{} { return p.over }
 
-// Err is why nothing can be submitted any more: ErrClosed or an error that wraps device.ErrLost. It is nil
-// while the pipeline works.
+// Err returns why the pipeline no longer accepts batches: ErrClosed or an error that wraps device.ErrLost. It returns
+// nil while the pipeline works.
 func (p *Pipeline) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// Acquire returns an empty batch to fill, on an idle lane if there is one. It waits until a batch is free,
-// ctx is done, or the pipeline has an Err. The batch is the caller's until Submit or Release.
+// Acquire returns an empty batch, on an idle lane if there is one. It waits until a batch is free, ctx is done, or the
+// pipeline is over. The caller owns the batch until Submit or Release.
 func (p *Pipeline) Acquire(ctx context.Context) (*Batch, error) {
 	if err := p.Reserve(ctx); err != nil {
 		return nil, err
@@ -206,8 +210,8 @@ func (p *Pipeline) Acquire(ctx context.Context) (*Batch, error) {
 	return p.Take()
 }
 
-// Reserve waits as Acquire does, and keeps a free batch for the caller, who must Take or Unreserve it. Who has several
-// pipelines to give work to reserves before choosing the work, so that it goes to the one that is free.
+// Reserve waits like Acquire and reserves a free batch, which the caller must Take or Unreserve. A caller with several
+// pipelines reserves a batch before it chooses the work, so that the work goes to the pipeline that is free.
 func (p *Pipeline) Reserve(ctx context.Context) error {
 	select {
 	case <-p.freeSlots:
@@ -219,14 +223,14 @@ func (p *Pipeline) Reserve(ctx context.Context) error {
 	}
 }
 
-// Unreserve gives a reservation back.
+// Unreserve returns a reservation.
 func (p *Pipeline) Unreserve() { p.freeSlots <- struct{}{} }
 
-// Take is Acquire for who has reserved. It does not wait. It uses the reservation up, also where it fails because the
-// pipeline has an Err.
+// Take returns the reserved batch without waiting. It uses up the reservation even if it fails because the pipeline is
+// over.
 func (p *Pipeline) Take() (*Batch, error) { return p.take(nil) }
 
-// take is Take, for a probe where probe is not nil. A probe's batch has no number: those are for payloads.
+// take implements Take for payloads and, if probe is not nil, for probes. A probe's batch gets no number.
 func (p *Pipeline) take(probe *probing) (*Batch, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,7 +252,8 @@ func (p *Pipeline) take(probe *probing) (*Batch, error) {
 	return b, nil
 }
 
-// pick chooses a free batch on the lane with least to do, in turn. There is one, by the token taken.
+// pick chooses a free batch on the lane with the fewest batches in use, round robin. The token that the caller took
+// guarantees that there is one.
 func (p *Pipeline) pick() *Batch {
 	var best *Batch
 	bestBusy := 0
@@ -267,29 +272,30 @@ func (p *Pipeline) pick() *Batch {
 		}
 	}
 	if best == nil {
-		panic("streams: a free batch was promised and there is none")
+		panic("streams: no free batch although one was reserved")
 	}
 	return best
 }
 
-// Release gives the batch's buffers back, completed or never submitted. The caller must not touch it
-// afterwards: who still has stages to mark takes a copy of the Record first and gives it to Report.
+// Release returns the batch's buffers to the pipeline, whether the batch completed or was never submitted. The caller
+// must not use the batch afterwards. Copy its Record before, if it is still needed.
 func (b *Batch) Release() {
 	p := b.pipe
 	p.timeUpTo(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.lane.move(b, free)
+	b.Owner = nil
 	p.inHand--
 	if b.probe == nil {
 		p.progress = time.Now()
 	}
-	p.moved.Broadcast()
-	p.freeSlots <- struct{}{} // there is room for every batch, so this never blocks
+	p.changed.Broadcast()
+	p.freeSlots <- struct{}{} // the channel has capacity for every batch, so this never blocks
 }
 
-// Again takes a completed batch back to be submitted once more, with the payloads that it has, as if they had
-// just been appended. It is the caller's as after Acquire, and its results are gone.
+// Again takes back a completed batch in order to submit the same payloads once more, as if they had just been appended.
+// The caller owns the batch as after Acquire. Its results are lost.
 func (b *Batch) Again() {
 	p := b.pipe
 	p.timeUpTo(b)
@@ -302,23 +308,13 @@ func (b *Batch) Again() {
 	b.record.Stages[Fill].Start = p.dev.Now()
 }
 
-// Report hands the record of a batch that is finished in every respect to the observer.
-func (p *Pipeline) Report(r *Record) {
-	if p.cfg.Observer == nil {
-		return
-	}
-	p.observing.Lock()
-	defer p.observing.Unlock()
-	p.cfg.Observer.BatchDone(r)
-}
-
-// Drain waits until no batch is in the caller's hand or in flight. It fails with ctx's error, and with ErrClosed
-// where the pipeline is closed with batches out. Acquire works meanwhile: who drains stops acquiring first.
+// Drain waits until the caller owns no batch and none is in flight. It returns ctx's error if ctx ends first, and
+// ErrClosed if the pipeline is closed while batches are out. Acquire still works during Drain, so stop acquiring first.
 func (p *Pipeline) Drain(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.moved.Broadcast()
+		p.changed.Broadcast()
 	})
 	defer stop()
 	p.mu.Lock()
@@ -330,7 +326,12 @@ func (p *Pipeline) Drain(ctx context.Context) error {
 		if p.closed {
 			return ErrClosed
 		}
-		p.moved.Wait()
+		p.changed.Wait()
 	}
 	return nil
+}
+
+// Ended reports whether err is the end of a pipeline: its device is lost, or one of them is closed.
+func Ended(err error) bool {
+	return errors.Is(err, device.ErrLost) || errors.Is(err, ErrClosed) || errors.Is(err, device.ErrClosed)
 }

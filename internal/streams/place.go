@@ -9,35 +9,35 @@ import (
 	"millrace/internal/device"
 )
 
-// What turns the marks of device events into stages.
+// This file turns event timestamps into stages.
 //
-// There are marks behind the stages and none before: all of a batch goes to the device in one call, so a stage begins
-// where the one before it ended. Only where the host waits between stages do they have marks before them too: a device
-// that has nothing to do meanwhile must not be counted as busy with what it does not know of yet.
+// Each stage ends with an event and none starts with one: all of a batch's work goes to the device in one call, so a
+// stage begins where the previous stage ended. Only if the host waits between stages does each stage also start with an
+// event. Otherwise the device would count as busy while the host has not yet given it any work.
 //
-// A mark before the first copy would say when its stream got there. On a GPU such a mark, between the end of one
-// batch and the copy in of the next, costs a quarter of the throughput of large batches (docs/benchmarks.md). So a copy
-// in began when the host enqueued it, or when the batch before it on its lane's stream was done, or when its engine, which
-// serves one copy at a time, was done with the copy before: whichever is latest. To know the copy before, copies must be placed in the
-// order of their ends; but batches do not complete in the order in which they were copied in. So whenever a batch
-// completes, the copies in of the batches still in flight are asked for too.
+// An event before the first copy would tell when its stream reached that copy. On a GPU such an event, between the end
+// of one batch and the copy in of the next, costs a quarter of the throughput of large batches (docs/benchmarks.md). So
+// the start of a copy in is the latest of three times: when the host enqueued it, when the previous batch on its lane's
+// stream ended, and when its engine, which runs one copy at a time, finished the previous copy. To know the previous
+// copy, copies must be placed in the order of their ends. But batches do not complete in the order in which they were
+// copied in. So whenever a batch is timed, the copies in of the batches still in flight are queried too.
 
-// copyIn is a copy in that has not been placed.
+// copyIn is a copy in that has not yet been placed in the timeline.
 type copyIn struct {
-	batch   *Batch
-	token   uint64        // of the flight that it belongs to
-	queued  time.Duration // when the host began to enqueue it: who comes first in a stream was first here
-	follows follows
-	span    Span
+	batch       *Batch
+	token       uint64        // which submission of the batch
+	queued      time.Duration // when the host began to enqueue it; the order of these times is the order in each stream
+	predecessor predecessor
+	span        Span
 }
 
-// lastMarks are the marks about a batch's kernels and its copy out. Those before them are 0 where the mark behind the
-// stage before will do.
-type lastMarks struct{ computing, computed, copyingOut, copiedOut time.Duration }
+// lateTimestamps holds the timestamps of a batch's kernels and its copy out. A start is 0 if the end of the previous
+// stage serves as the start.
+type lateTimestamps struct{ computing, computed, copyingOut, copiedOut time.Duration }
 
-// timeUpTo reads the times of the batches that came back, in that order, until those of b are in its record. It is
-// called by who wants to see them or to use the batch again, and not as the batch comes back: asking a GPU for the
-// time of an event takes it microseconds, and there are three.
+// timeUpTo reads the timestamps of completed batches, in order of completion, up to and including those of b. It runs
+// when a caller needs them or reuses the batch, rather than on completion: each query of a GPU event takes
+// microseconds, and a batch has three.
 func (p *Pipeline) timeUpTo(b *Batch) {
 	p.timing.Lock()
 	defer p.timing.Unlock()
@@ -46,7 +46,7 @@ func (p *Pipeline) timeUpTo(b *Batch) {
 		if next == nil {
 			return
 		}
-		last, err := p.readMarks(next, after)
+		last, err := p.readTimestamps(next, after)
 		p.timed(next, last, err)
 		if lost := p.dev.Err(); lost != nil {
 			p.fail(lost)
@@ -56,44 +56,45 @@ func (p *Pipeline) timeUpTo(b *Batch) {
 	}
 }
 
-// nextUntimed is the batch whose times are to be read next and what that follows; nil if those of b are read, or of all
-// if b is nil. It lists in p.copies the copies in that may have ended, in the order in which they were submitted.
-func (p *Pipeline) nextUntimed(b *Batch) (*Batch, follows) {
+// nextUntimed returns the next batch with unread timestamps, and its predecessor. It returns nil if b has been timed,
+// or if b is nil and all batches have been timed. It lists in p.copies the copies in that may have ended, in order of
+// submission.
+func (p *Pipeline) nextUntimed(b *Batch) (*Batch, predecessor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.untimed) == 0 || b != nil && !b.untimed {
-		return nil, follows{}
+		return nil, predecessor{}
 	}
 	p.copies = p.copies[:0]
 	for _, o := range p.slots {
-		if (o.untimed || o.flying()) && !o.copied {
-			p.copies = append(p.copies, copyIn{batch: o, token: o.token, queued: o.enqueued, follows: o.follows.settled(o.lane)})
+		if (o.untimed || o.onDevice()) && !o.copied {
+			p.copies = append(p.copies, copyIn{batch: o, token: o.token, queued: o.enqueued, predecessor: o.predecessor.resolved(o.lane)})
 		}
 	}
 	slices.SortFunc(p.copies, func(x, y copyIn) int {
 		return cmp.Or(cmp.Compare(x.queued, y.queued), cmp.Compare(x.token, y.token))
 	})
 	next := p.untimed[0]
-	return next, next.follows.settled(next.lane)
+	return next, next.predecessor.resolved(next.lane)
 }
 
-// flying says whether the batch is in flight with all its marks recorded. p.mu is held.
-func (b *Batch) flying() bool { return b.phase == inFlight && !b.submitting }
+// onDevice reports whether the batch is in flight with all its work enqueued. The caller holds p.mu.
+func (b *Batch) onDevice() bool { return b.phase == inFlight && !b.submitting }
 
-// readMarks reads what the events of b say, which comes after after, and of p.copies keeps those that have ended.
-// p.timing is held.
-func (p *Pipeline) readMarks(b *Batch, after follows) (last lastMarks, err error) {
+// readTimestamps reads the timestamps of b. The parameter after is b's predecessor. In p.copies it keeps only the
+// copies that have ended. The caller holds p.timing.
+func (p *Pipeline) readTimestamps(b *Batch, after predecessor) (last lateTimestamps, err error) {
 	if p.copies, err = p.readCopies(b); err != nil {
 		return last, err
 	}
-	if last.copiedOut, err = b.when(copiedOutMark); err != nil || b.inPlace {
+	if last.copiedOut, err = b.when(copyOutEnd); err != nil || b.inPlace {
 		return last, err
 	}
-	if last.computed, err = b.when(computedMark); err != nil {
+	if last.computed, err = b.when(computeEnd); err != nil {
 		return last, err
 	}
 	if b.start == nil {
-		if b.route.in != b.route.kern { // otherwise the copy in has waited for that already
+		if b.route.in != b.route.kern { // otherwise the copy in already waited for the predecessor
 			last.computing, err = after.time()
 		}
 		return last, err
@@ -105,9 +106,9 @@ func (p *Pipeline) readMarks(b *Batch, after follows) (last lastMarks, err error
 	return last, err
 }
 
-// readCopies keeps those of p.copies that ended no later than b's own did, in the order in which they ended; none if
-// b's has been placed before. Those that ended later wait for a batch behind b: others, not asked, may have ended
-// between b's and theirs.
+// readCopies returns the copies in p.copies that ended no later than b's own copy, in order of their ends. It returns
+// none if b's copy has already been placed. Copies that ended later stay unplaced until a later batch is timed, because
+// copies that were not queried may have ended between b's copy and theirs.
 func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	ended = p.copies[:0]
 	if b.copied {
@@ -117,7 +118,7 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	for _, c := range p.copies {
 		behind := c.batch.queuedBehind()
 		if c.batch != b && (*behind == b.token || passed && c.batch.route.in == b.route.in) {
-			continue // it comes behind one that has not ended, or behind b itself
+			continue // it is behind a copy that has not ended, or behind b itself
 		}
 		passed = passed || c.batch == b
 		switch err = c.measure(); {
@@ -134,7 +135,8 @@ func (p *Pipeline) readCopies(b *Batch) (ended []copyIn, err error) {
 	return ended[:own+1], nil
 }
 
-// queuedBehind is where the queue of b's copy in keeps that one had not ended. p.timing is held.
+// queuedBehind returns a pointer to the behind field for the queue of b's copy in (see lane.behind). The caller holds
+// p.timing.
 func (b *Batch) queuedBehind() *uint64 {
 	if b.route.in == b.pipe.shared.in {
 		return &b.pipe.behind
@@ -142,11 +144,12 @@ func (b *Batch) queuedBehind() *uint64 {
 	return &b.lane.behind
 }
 
-// measure finds when the copy ended, and when it can have begun. Of a batch in place that is all there is.
+// measure determines when the copy ended and its earliest possible start. A batch in place has no copy, so measure
+// covers its kernels.
 func (c *copyIn) measure() (err error) {
-	end := copiedInMark
+	end := copyInEnd
 	if c.batch.inPlace {
-		end = copiedOutMark
+		end = copyOutEnd
 	}
 	if c.span.End, err = c.batch.when(end); err != nil {
 		return err
@@ -156,15 +159,15 @@ func (c *copyIn) measure() (err error) {
 		c.span.Start, err = c.batch.start.Time()
 	} else if c.batch.route.in == c.batch.route.kern {
 		var turn time.Duration
-		turn, err = c.follows.time()
+		turn, err = c.predecessor.time()
 		c.span.Start = max(c.span.Start, turn)
 	}
-	c.span.Start = min(c.span.Start, c.span.End) // the clocks of host and device agree to some microseconds
+	c.span.Start = min(c.span.Start, c.span.End) // the host's and the device's clocks agree to within some microseconds
 	return err
 }
 
-// timed enters what was read for b, the first of p.untimed, or passes it over if its marks could not be read.
-func (p *Pipeline) timed(b *Batch, last lastMarks, err error) {
+// timed adds the timestamps of b, the first of p.untimed, to its record. It skips b if they could not be read.
+func (p *Pipeline) timed(b *Batch, last lateTimestamps, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.placeCopies()
@@ -173,22 +176,22 @@ func (p *Pipeline) timed(b *Batch, last lastMarks, err error) {
 	}
 	b.untimed = false
 	p.untimed = slices.Delete(p.untimed, 0, 1)
-	// Nothing that is still to come can have started before the oldest batch in flight was submitted.
-	mark := b.lane.copiedOut
+	// No later stage can have started before the oldest batch in flight was submitted.
+	horizon := b.lane.copiedOut
 	for _, other := range p.slots {
 		if (other.phase == inFlight || other.untimed) && !p.activity.crowded() {
-			mark = min(mark, other.record.Stages[Fill].End)
+			horizon = min(horizon, other.record.Stages[Fill].End)
 		}
 	}
-	p.activity.advance(mark)
+	p.activity.advance(horizon)
 }
 
-// placeCopies places the copies in that readCopies kept. p.mu is held.
+// placeCopies places the copies in that readCopies returned. The caller holds p.mu.
 func (p *Pipeline) placeCopies() {
 	for _, c := range p.copies {
 		b := c.batch
-		if !b.untimed && !b.flying() || b.token != c.token {
-			continue // given back meanwhile
+		if !b.untimed && !b.onDevice() || b.token != c.token {
+			continue // it was released in between
 		}
 		b.copied = true
 		b.filledBy(c.span.Start)
@@ -200,16 +203,16 @@ func (p *Pipeline) placeCopies() {
 	}
 }
 
-// filledBy sees to it that filling ended before the device began: it is timed by the host, whose clock agrees with the
-// device's to some microseconds only.
+// filledBy makes the fill stage end no later than start. The host times that stage, and its clock agrees with the
+// device's only to within some microseconds.
 func (b *Batch) filledBy(start time.Duration) {
 	fill := &b.record.Stages[Fill]
 	fill.End = min(fill.End, start)
 	fill.Start = min(fill.Start, fill.End)
 }
 
-// place fills in the stages after the copy in. p.mu is held.
-func (p *Pipeline) place(b *Batch, last lastMarks) {
+// place adds the stages after the copy in to the timeline. The caller holds p.mu.
+func (p *Pipeline) place(b *Batch, last lateTimestamps) {
 	l := b.lane
 	if b.inPlace {
 		l.copiedOut = max(l.copiedOut, last.copiedOut)
@@ -218,34 +221,35 @@ func (p *Pipeline) place(b *Batch, last lastMarks) {
 	}
 	compute := ordered(b.record.Stages[CopyIn].End, Span{last.computing, last.computed})
 	if b.route == p.shared {
-		compute = p.serve(ComputeEngine, compute) // one stream has all kernels
+		compute = p.serve(ComputeEngine, compute) // one stream runs all kernels
 	}
 	b.note(Compute, compute)
 	out := p.serve(CopyOutEngine, ordered(compute.End, Span{last.copyingOut, last.copiedOut}))
 	b.note(CopyOut, out)
 	l.copiedOut = max(l.copiedOut, out.End)
-	if l.leaves(b.route) == copiedOutMark {
+	if l.lastEvent(b.route) == copyOutEnd {
 		b.left(out.End)
 	} else {
 		b.left(compute.End)
 	}
 }
 
-// note enters a stage into the batch's record and the engine's figures.
+// note adds a stage to the batch's record and to the engine's busy time.
 func (b *Batch) note(stage Stage, span Span) {
 	b.record.Stages[stage] = span
 	b.pipe.activity.add(Engine(stage-CopyIn), span)
 }
 
-// ordered is s, not before the end of the stage before it, nor ending before it starts.
+// ordered returns s, shifted so that it starts no earlier than before and ends no earlier than it starts.
 func ordered(before time.Duration, s Span) Span {
 	s.Start = max(s.Start, before)
 	s.End = max(s.End, s.Start)
 	return s
 }
 
-// serve is the part of s in which its work was on an engine that serves one at a time: not before the engine was
-// done with the work before. What ended before work already placed is left as it is.
+// serve returns the part of s during which its work used an engine that runs one job at a time: s without the time
+// before the engine finished the previous job. It doesn't change a span that ended before work that has already been
+// placed.
 func (p *Pipeline) serve(engine Engine, s Span) Span {
 	free := p.engineFree[engine]
 	p.engineFree[engine] = max(free, s.End)

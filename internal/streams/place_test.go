@@ -12,8 +12,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// The stages in the records are compared with what the simulated engines really did, over random batches whose
-// copies and kernels take random times, so that batches overtake each other.
+// The stages in the records are compared with the real activity of the simulated engines. The batches are random and
+// their copies and kernels take random times, so that batches overtake each other.
 func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	perStage := streams.DoubleBuffered
 	perStage.Name, perStage.Lanes, perStage.Buffers = "stream per stage, two buffers", 3, 2
@@ -53,8 +53,8 @@ func TestStagesAreWhenTheEnginesWorked(t *testing.T) {
 	}
 }
 
-// Where the host waits between stages it may be away for long, as a goroutine is that lost its processor: the device
-// has nothing to do meanwhile, and is not to be counted as computing.
+// If the host waits between stages, it may be away for long, like a goroutine without a processor. The device has
+// nothing to do meanwhile and must not count as computing.
 func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	spied := spyOn(d)
@@ -71,7 +71,7 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 			return
 		}
 		for range 50 {
-			if _, err := e.Done(); err != nil { // each look takes a microsecond of the simulated host's
+			if _, err := e.Done(); err != nil { // each poll takes a microsecond of the simulated host's time
 				t.Error(err)
 			}
 		}
@@ -86,7 +86,7 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	if back <= away {
 		t.Fatalf("no time passed while the host was away: from %v to %v", away, back)
 	}
-	compute := b.Record().Stages[streams.Compute]
+	compute := b.ReadRecord().Stages[streams.Compute]
 	if want := (streams.Span{Start: back, End: back + unit}); compute != want {
 		t.Errorf("computing was placed at %v, want %v: the host was away until then", compute, want)
 	}
@@ -95,7 +95,7 @@ func TestAStageBeginsNoSoonerThanTheHostAsks(t *testing.T) {
 	}
 }
 
-// unevenPipeline is a pipeline on which a batch's stages take from next to nothing to long. Batches of up to inPlace
+// unevenPipeline returns a pipeline on which the stages of batches take very different times. Batches of up to inPlace
 // bytes are not copied.
 func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule, inPlace int) (*sim.Device, *streams.Pipeline) {
 	slow := sim.Cost{Latency: time.Microsecond, BytesPerSecond: 2e8}
@@ -106,8 +106,8 @@ func unevenPipeline(t *testing.T, seed uint64, schedule streams.Schedule, inPlac
 	return d, newPipeline(t, d, streams.Config{Lanes: 4, Schedule: schedule, Operators: operators(t, "crc32c,minhash?hashes=2")})
 }
 
-// randomRun submits n batches of random sizes, some at one instant, and returns their records in the order in
-// which they were submitted.
+// randomRun submits n batches of random sizes, some at the same instant, and returns their records in the order of
+// submission.
 func randomRun(t *testing.T, d *sim.Device, p *streams.Pipeline, random *rand.Rand, n int) []streams.Record {
 	t.Helper()
 	var records []streams.Record
@@ -123,7 +123,7 @@ func randomRun(t *testing.T, d *sim.Device, p *streams.Pipeline, random *rand.Ra
 			if b.Err() != nil {
 				t.Fatal(b.Err())
 			}
-			records = append(records, *b.Record())
+			records = append(records, *b.ReadRecord())
 			b.Release()
 		}
 	}
@@ -131,11 +131,11 @@ func randomRun(t *testing.T, d *sim.Device, p *streams.Pipeline, random *rand.Ra
 	return records
 }
 
-// stageSpans finds, for each batch in the order of submission, the first and the last span of one kind of operation: an
-// operator's launch is a span. A batch that has none has zero spans.
+// stageSpans returns, for each batch in the order of submission, the first and the last span of one kind of operation.
+// Each launch of an operator is a span. A batch without such operations has zero spans.
 func stageSpans(trace []sim.Span, records []streams.Record, kind sim.Kind) (first, last []sim.Span) {
 	trace = slices.DeleteFunc(slices.Clone(trace), func(s sim.Span) bool { return s.Kind != kind })
-	slices.SortFunc(trace, func(x, y sim.Span) int { return int(x.Seq) - int(y.Seq) }) // as they were submitted
+	slices.SortFunc(trace, func(x, y sim.Span) int { return int(x.Seq) - int(y.Seq) }) // in the order of submission
 	for _, r := range records {
 		each := 1
 		switch {
@@ -151,7 +151,7 @@ func stageSpans(trace []sim.Span, records []streams.Record, kind sim.Kind) (firs
 	return first, last
 }
 
-// turn is when the stream of s had ended all work that was enqueued there before s.
+// turn returns when the stream of s had ended all work enqueued on it before s.
 func turn(trace []sim.Span, s sim.Span) (at time.Duration) {
 	for _, o := range trace {
 		if o.Stream == s.Stream && o.Seq < s.Seq && o.Engine != sim.NoEngine {
@@ -161,8 +161,8 @@ func turn(trace []sim.Span, s sim.Span) (at time.Duration) {
 	return at
 }
 
-// compareStages compares what the records say with what the engines did. Compute counts the wait for others' kernels
-// from the moment at which the batch was copied in and its stream had got there.
+// compareStages compares the records with the activity of the engines. Compute includes the wait for other kernels,
+// from when the batch was copied in and its stream had reached the kernel.
 func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, schedule streams.Schedule) {
 	t.Helper()
 	in, _ := stageSpans(trace, records, sim.CopyIn)
@@ -190,9 +190,9 @@ func compareStages(t *testing.T, records []streams.Record, trace []sim.Span, sch
 	}
 }
 
-// An engine that serves one copy at a time was not free before its latest copy known had ended, also where an earlier
-// copy is heard of later. Three copies out of 3 units follow each other from 2 on; the first batch's completion comes
-// after the second's.
+// An engine that runs one copy at a time was not free before the end of its latest known copy, even if an earlier copy
+// becomes known later. Three copies out of 3 units follow each other from time 2 on, and the first batch's completion
+// arrives after the second's.
 func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
 	stage := sim.Cost{Latency: unit}
 	d := openSim(t, sim.Options{
@@ -211,7 +211,7 @@ func TestAnEngineIsNeverFreeSoonerThanWasKnown(t *testing.T) {
 	}
 }
 
-// compareFigures adds up the trace of an idle device, one edge after another, and compares.
+// compareFigures adds up the trace of an idle device, edge by edge, and compares the result.
 func compareFigures(t *testing.T, got streams.Stats, trace []sim.Span) {
 	t.Helper()
 	var edges []time.Duration
@@ -251,7 +251,7 @@ func compareFigures(t *testing.T, got streams.Stats, trace []sim.Span) {
 	}
 }
 
-// bySize is the worker's schedule on a GPU, with batches of both kinds among those that tests make.
+// bySize returns the worker's schedule on a GPU, with thresholds such that the tests have batches of both kinds.
 func bySize() streams.Schedule {
 	s := streams.Triple
 	s.CopiesFrom, s.SharedFrom = 1500, 3000

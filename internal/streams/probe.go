@@ -10,57 +10,53 @@ import (
 	"time"
 
 	"millrace/internal/device"
-	"millrace/internal/operator"
 )
 
-// ProbeTimeout bounds a whole Probe: the device's check, the wait for a free batch, and the batches themselves.
+// ProbeTimeout bounds a whole Probe: the device check, the wait for a free batch, and the batches themselves.
 const ProbeTimeout = 30 * time.Second
 
-// KindProbe is the kind of device error that an Observer is told of where a Probe failed, before the loss that it means.
+// KindProbe is the kind of device error that an Observer receives when a Probe fails, before the error for the lost
+// device.
 const KindProbe = "probe"
 
-// knownText is longer than any shingle and has characters of one to four bytes.
+// knownText is longer than any shingle and contains characters of one to four bytes.
 var knownText = strings.Repeat("The quick brown fox jumps over the lazy dog. Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich. "+
 	"いろはにほへと ちりぬるを 🦊 0123456789. ", 16)
 
-// knownPayloads are the payloads of a probe, the most telling first: a pipeline with tight bounds takes only some.
+// knownPayloads returns the payloads of a probe, the most significant first: a pipeline with tight bounds takes only
+// some of them.
 func knownPayloads() [][]byte {
 	zeros := make([]byte, 512)
 	return [][]byte{[]byte("123456789"), []byte(knownText), {}, zeros, []byte(knownText[:100]), {0xff}, []byte(knownText[1:2049])}
 }
 
-// known is what a probe computes: payloads, and for each operator the records that its reference gives for them.
+// known holds a probe's payloads and, for each operator, the records that its reference computes for them.
 type known struct {
-	once     sync.Once
 	payloads [][]byte
-	want     [][]byte // by operator: one record for each payload, back to back
+	want     [][]byte // per operator: one record for each payload, back to back
 }
 
-// probing is where the batch of a probe comes back, so that nobody takes it for payloads. Guarded by the pipeline's mutex.
+// probing receives a probe's batch when it completes, so that it isn't taken for a batch of payloads. Pipeline.mu
+// guards it.
 type probing struct {
-	back      chan struct{} // receives once the batch is done; room for one
+	back      chan struct{} // receives once the batch has completed; buffered
 	abandoned bool          // the probe has given up, so the batch releases itself
 }
 
-// Probe asks the device whether it still computes right. It has the device check itself, then runs payloads of known
-// content through this pipeline and its operators, and compares the results with the operators' reference. Where the
-// kernels reach host memory it runs them a second time, with copies. It works beside other batches, takes one of the
-// pipeline's batches for its time, and gives up after ProbeTimeout or with ctx.
+// Probe checks whether the device still computes correctly. It calls the device's own Check, then runs payloads with
+// known content through this pipeline and its operators, and compares the results with the operators' reference. If
+// kernels can use host memory in place, a second run uses copies. Probe works alongside other batches and uses one of
+// the pipeline's batches. It gives up after ProbeTimeout or when ctx is done.
 //
-// It returns nil if every result is right. If the operators fail on the payloads or give wrong results the device counts as
-// lost: the error wraps device.ErrLost and is the pipeline's Err from then on. Any other error is no verdict: the device
-// was out of memory, or had not answered in time (device.ErrNotReady), or ctx ended.
+// Probe returns nil if every result is correct. If the operators fail or give wrong results, the device counts as lost:
+// the error wraps device.ErrLost, and Err returns it from then on. Any other error is inconclusive: the device was out
+// of memory, it did not answer in time (device.ErrNotReady), or ctx ended.
 //
-// A probe has no Record that an Observer sees. The time that engines spend on it counts as busy, which they are.
-func (p *Pipeline) Probe(ctx context.Context) error { return p.ProbeUnder(ctx, noLock{}) }
+// An Observer doesn't get a Record for a probe. The time that the engines spend on a probe counts as busy.
+func (p *Pipeline) Probe(ctx context.Context) error { return p.ProbeUnder(ctx, &sync.Mutex{}) }
 
-type noLock struct{}
-
-func (noLock) Lock()   {}
-func (noLock) Unlock() {}
-
-// ProbeUnder is Probe with each of its batches on the device under lock. It takes lock only once it has a batch, as whoever
-// submits one does, so that nobody holds lock and waits for a batch.
+// ProbeUnder is like Probe, but holds lock while each of its batches is on the device. It locks only after it has
+// acquired a batch, as other submitters do, so that no goroutine waits for a batch while it holds the lock.
 func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 	bounded, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
@@ -81,9 +77,10 @@ func (p *Pipeline) ProbeUnder(ctx context.Context, lock sync.Locker) error {
 	return p.Lose("probe", err)
 }
 
-// Lose ends the pipeline because its device does not work, though the device itself does not say so: everything in flight
-// comes back with the error that it returns, which wraps device.ErrLost and is Err from then on. Where the pipeline is
-// over already it changes nothing and returns Err. call says what found that out.
+// Lose ends the pipeline because its device doesn't work, although the device itself doesn't report that. Every batch
+// in flight comes back with the error that Lose returns. That error wraps device.ErrLost, and Err returns it from then
+// on. If the pipeline is already over, Lose changes nothing and returns Err. The parameter call names the check that
+// detected the fault.
 func (p *Pipeline) Lose(call string, why error) error {
 	lost := why
 	if !errors.Is(why, device.ErrLost) {
@@ -104,8 +101,8 @@ func (p *Pipeline) probe(ctx context.Context, lock sync.Locker) error {
 	return err
 }
 
-// probeOnce runs one batch of known payloads; copies has it copied even where kernels could read it in place, as inPlace
-// says they did.
+// probeOnce runs one batch of known payloads. With copies set, the batch is copied even if kernels could use it in
+// place. The result inPlace reports whether they did.
 func (p *Pipeline) probeOnce(ctx context.Context, lock sync.Locker, copies bool) (inPlace bool, err error) {
 	if err := p.Reserve(ctx); err != nil {
 		return false, err
@@ -137,7 +134,8 @@ func (p *Pipeline) probeOnce(ctx context.Context, lock sync.Locker, copies bool)
 	return b.inPlace, p.compare(b, rows)
 }
 
-// abandonProbe leaves the batch of a probe to release itself when it comes back. It reports false where it has come back.
+// abandonProbe makes a probe's batch release itself when it comes back. It returns false if the batch has already come
+// back.
 func (p *Pipeline) abandonProbe(b *Batch, back *probing) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,10 +146,9 @@ func (p *Pipeline) abandonProbe(b *Batch, back *probing) bool {
 	return true
 }
 
-// appendKnown fills b with those of the known payloads that it has room for, and returns which they are.
+// appendKnown fills b with as many known payloads as fit, and returns their indexes.
 func (p *Pipeline) appendKnown(b *Batch) (rows []int) {
-	k := p.knownAnswers()
-	for i, payload := range k.payloads {
+	for i, payload := range p.known().payloads {
 		if b.Append(payload) {
 			rows = append(rows, i)
 		}
@@ -159,33 +156,28 @@ func (p *Pipeline) appendKnown(b *Batch) (rows []int) {
 	return rows
 }
 
-// knownAnswers computes the references once for each pipeline: they are slow.
-func (p *Pipeline) knownAnswers() *known {
-	k := &p.known
-	k.once.Do(func() {
-		k.payloads = knownPayloads()
-		k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), p.cfg.BatchBytes)] // one of them always fits
-		for _, op := range p.cfg.Operators {
-			k.want = append(k.want, references(op, k.payloads))
+// knownAnswers computes the reference results of the operators, which takes long.
+func (c Config) knownAnswers() (k known) {
+	k.payloads = knownPayloads()
+	k.payloads[0] = k.payloads[0][:min(len(k.payloads[0]), c.BatchBytes)] // the first payload always fits
+	for _, op := range c.Operators {
+		var records []byte
+		for _, payload := range k.payloads {
+			records = op.AppendReference(records, payload)
 		}
-	})
+		k.want = append(k.want, records)
+	}
 	return k
 }
 
-func references(op operator.Operator, payloads [][]byte) (records []byte) {
-	for _, payload := range payloads {
-		records = op.AppendReference(records, payload)
-	}
-	return records
-}
-
-// compare says which operator gave what, if a record is not that of the reference.
+// compare returns an error that names the operator if a record differs from the reference.
 func (p *Pipeline) compare(b *Batch, rows []int) error {
+	known := p.known()
 	for i, op := range p.cfg.Operators {
 		stride := op.Stride()
 		got := b.Results(i)
 		for row, payload := range rows {
-			g, w := got[row*stride:][:stride], p.known.want[i][payload*stride:][:stride]
+			g, w := got[row*stride:][:stride], known.want[i][payload*stride:][:stride]
 			if bytes.Equal(g, w) {
 				continue
 			}
@@ -194,8 +186,8 @@ func (p *Pipeline) compare(b *Batch, rows []int) error {
 				at++
 			}
 			end := min(at+8, stride)
-			return fmt.Errorf("operator %s gives wrong results: for a payload of %d bytes of known content the record is %x from byte %d on, want %x",
-				op, len(p.known.payloads[payload]), g[at:end], at, w[at:end])
+			return fmt.Errorf("operator %s gives wrong results: for a known payload of %d bytes the record is %x from byte %d on, want %x",
+				op, len(known.payloads[payload]), g[at:end], at, w[at:end])
 		}
 	}
 	return nil

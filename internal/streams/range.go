@@ -2,10 +2,10 @@ package streams
 
 import "fmt"
 
-// Named ranges for a profiler, with the names of the trace: "batch 7" from its submission to its completion, and
-// within it "copy_in", "compute" and "copy_out" while the host enqueues them.
+// This file opens named ranges for a profiler, with the same names as the trace: "batch 7" from submission to
+// completion, and within it "copy_in", "compute" and "copy_out" while the host enqueues them.
 
-// rangeOf opens a range and returns what closes it.
+// rangeOf opens a range and returns the function that closes it.
 func (p *Pipeline) rangeOf(name string) (end func()) {
 	if p.ranger == nil {
 		return func() {}
@@ -13,7 +13,7 @@ func (p *Pipeline) rangeOf(name string) (end func()) {
 	return p.ranger.Range(name)
 }
 
-// openRange opens the batch's range as it goes into flight. p.mu is held, as for closeRange.
+// openRange opens the batch's range when the batch goes into flight. The caller of openRange and closeRange holds p.mu.
 func (b *Batch) openRange() {
 	if b.pipe.ranger != nil {
 		b.ended = b.pipe.ranger.Range(fmt.Sprintf("batch %d", b.record.Batch))

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/streams"
 )
 
-// operators parses a list that is known to be good.
+// operators parses a valid list.
 func operators(t testing.TB, list string) []operator.Operator {
 	t.Helper()
 	ops, err := operator.ParseList(list)
@@ -37,19 +37,18 @@ func openHost(t testing.TB) device.Device {
 	return d
 }
 
-// openCopyingHost opens a host device whose batches have to be copied, as a GPU's: its tracker knows which streams are in
-// order, and its streams are goroutines, which sim's are not.
+// openCopyingHost opens a host device that must copy batches, like a GPU. Its tracker knows the order of streams, and
+// its streams are goroutines, unlike those of sim.
 func openCopyingHost(t testing.TB) device.Device {
 	t.Helper()
 	d := openHost(t)
 	return struct { // no device.Mapper
 		device.Device
 		device.Gater
-		device.DefaultStreamer
-	}{d, d.(device.Gater), d.(device.DefaultStreamer)}
+	}{d, d.(device.Gater)}
 }
 
-// openSim opens a simulated device. A lost one cannot be closed clean, so only a well one is checked.
+// openSim opens a simulated device. It checks for leaks only if the device is not lost.
 func openSim(t testing.TB, o sim.Options) *sim.Device {
 	t.Helper()
 	o.Kernels = operator.HostKernels()
@@ -65,8 +64,8 @@ func openSim(t testing.TB, o sim.Options) *sim.Device {
 	return d
 }
 
-// openCUDA opens the first GPU that the process can see, likewise. Without one the test is skipped, unless
-// MILLRACE_REQUIRE_GPU=1 says that there must be one.
+// openCUDA opens the first GPU visible to the process. Without one, it skips the test, or fails it if
+// MILLRACE_REQUIRE_GPU=1.
 func openCUDA(t testing.TB) device.Device {
 	t.Helper()
 	d, err := cuda.Open(cuda.Options{Library: os.Getenv("MILLRACE_KERNELS")})
@@ -87,7 +86,7 @@ func closeClean(t testing.TB, d device.Device) {
 	}
 }
 
-// newPipeline makes a pipeline that is closed before its device.
+// newPipeline creates a pipeline that is closed before its device.
 func newPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pipeline {
 	t.Helper()
 	if cfg.Lanes == 0 {
@@ -117,7 +116,7 @@ func newPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pip
 	return p
 }
 
-// acquire takes a batch and fills it.
+// acquire acquires a batch and fills it.
 func acquire(t testing.TB, p *streams.Pipeline, rows [][]byte) *streams.Batch {
 	t.Helper()
 	b, err := p.Acquire(context.Background())
@@ -159,7 +158,7 @@ func wantResults(t testing.TB, b *streams.Batch, ops []operator.Operator, rows [
 	}
 }
 
-// someRows are n random payloads of up to most bytes.
+// someRows returns n random payloads of up to most bytes.
 func someRows(seed uint64, n, most int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {

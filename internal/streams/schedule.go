@@ -1,104 +1,77 @@
 package streams
 
-// Schedule is how batches share a device: how many lanes, how many host buffers each, which streams they use
-// and when the host waits. It is a value; Serial, DoubleBuffered and Overlapped are the ones people know.
+// Schedule sets how batches share a device: the number of lanes, the host buffers per lane, the streams, and when the
+// host waits. Serial, DoubleBuffered, Triple and Overlapped are ready-made values.
 type Schedule struct {
 	Name string
 
-	// Lanes fixes the number of lanes; 0 takes Config.Lanes.
+	// Lanes fixes the number of lanes; 0 means Config.Lanes.
 	Lanes int
 
-	// Buffers is the number of host buffers a lane has, 1 or 2. With 2, one fills while the device
-	// reads the other.
+	// Buffers is the number of host buffers per lane, 1 or 2. With 2, one fills while the device reads the other.
 	Buffers int
 
-	// Topology says which streams a lane's work goes to.
+	// Topology selects the streams for a lane's work.
 	Topology Topology
 
-	// CopiesFrom and SharedFrom are for StreamBySize: batches of so many payload bytes are copied on the streams
-	// that lanes share, and computed there too.
+	// CopiesFrom and SharedFrom apply to StreamBySize, in payload bytes. Batches of at least CopiesFrom are copied on
+	// the streams that lanes share. Batches of at least SharedFrom are also computed there.
 	CopiesFrom, SharedFrom int
 
-	// HostWaits makes the host wait after each stage. With one lane nothing overlaps anything then.
+	// HostWaits makes the host wait after each stage, and records a timestamp before each stage too. With one lane,
+	// nothing overlaps: `worker plan` and `worker bench` compare with that (adr/0036).
 	HostWaits bool
 
-	// Streams says which streams those are. The zero value is what anything but a measurement uses.
-	Streams StreamKind
-
-	// Completion says how the host learns that a batch is finished. The zero value is what the worker uses.
+	// Completion selects how the host learns that a batch has completed. The zero value is ByNotify.
 	Completion Completion
 }
 
-// StreamKind says whether a pipeline makes its streams or takes default ones (see device.DefaultStreamer).
-type StreamKind uint8
-
-const (
-	OwnStreams StreamKind = iota
-
-	// LegacyDefault puts everything on the legacy default stream: whatever the topology, all is one queue.
-	LegacyDefault
-
-	// PerThreadDefault uses the default stream of the thread that submits, so who submits must be locked to
-	// a thread. It takes one buffer a lane: two batches of a lane could be on different streams.
-	PerThreadDefault
-)
-
-// Completion says how the host learns that a batch is finished.
+// Completion is how the host learns that a batch has completed.
 type Completion uint8
 
 const (
-	// ByNotify has the device call the host. No thread waits. A small batch that has the device to itself
-	// may be asked about for a while first: see Config.Spin.
+	// ByNotify makes the device call the host. No thread waits. Submit may first poll a small batch that has the device
+	// to itself: see Config.Spin.
 	ByNotify Completion = iota
 
-	// ByPolling asks the events of the batches in flight again and again, and keeps a core busy with it.
-	ByPolling
-
-	// ByBlocking lets a thread sleep in the driver until the oldest batch in flight is finished. It costs the device
-	// an interrupt for each batch.
-	ByBlocking
-
-	// ByNapping asks the oldest batch in flight of each queue, and naps in between for a part of the time that batches
-	// take: a few calls a batch, and no work for the device.
-	ByNapping
+	// ByAdaptivePolling polls the oldest batch in flight of each queue, and sleeps in between for a fraction of the
+	// time that batches take. It needs a few calls per batch and no work on the device.
+	ByAdaptivePolling
 )
 
-// Topology says which streams the stages of a batch go to.
+// Topology selects the streams for the stages of a batch.
 type Topology uint8
 
 const (
-	// StreamPerLane puts all stages of a lane's batches on the lane's own stream. Lanes overlap because
-	// nothing orders their streams.
+	// StreamPerLane puts all stages of a lane's batches on the lane's own stream. Lanes overlap because nothing orders
+	// their streams.
 	StreamPerLane Topology = iota
 
-	// StreamPerStage has one stream for copies in, one for kernels and one for copies out, shared by all
-	// lanes. Events order the stages of a batch, and a batch after the one that used its lane before.
+	// StreamPerStage has one stream for copies in, one for kernels and one for copies out, shared by all lanes. Events
+	// order the stages of a batch. They also order a batch after the previous batch on its lane.
 	StreamPerStage
 
-	// StreamBySize is StreamPerLane for small batches and StreamPerStage for those from Schedule.SharedFrom on;
-	// between Schedule.CopiesFrom and that, copies are in one queue for each direction, where they keep out of
-	// each other's way, and kernels on lanes' streams: small ones fill a GPU only several at once.
+	// StreamBySize is StreamPerLane for small batches and StreamPerStage for batches of at least Schedule.SharedFrom
+	// bytes. Between Schedule.CopiesFrom and SharedFrom, copies use one shared queue per direction, so that they don't
+	// compete, and kernels use the lanes' streams, because small kernels fill a GPU only if several run at once.
 	StreamBySize
 )
 
 var (
-	// Serial is no overlap: one lane, one buffer, and the host waits for each stage before the next.
+	// Serial has no overlap: one lane, one buffer, and a host that waits for each stage before it enqueues the next.
 	Serial = Schedule{Name: "serial", Lanes: 1, Buffers: 1, HostWaits: true}
 
-	// DoubleBuffered copies batch i while batch i-1 computes: two host and two device buffers, a stream for each
-	// engine, events between them.
-	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage, Completion: ByNapping}
+	// DoubleBuffered copies batch i while batch i-1 computes. It has two host buffers, two device buffers, and a stream
+	// for each engine, with events between them.
+	DoubleBuffered = Schedule{Name: "double", Lanes: 2, Buffers: 1, Topology: StreamPerStage, Completion: ByAdaptivePolling}
 
-	// Triple keeps a GPU's three engines busy at once: large batches follow each other through a stream for each
-	// engine, small ones go side by side, and somebody asks now and then for the oldest. It is what the worker runs on
-	// a GPU, where the device calling the host, or waking it, would hold up what comes behind.
+	// Triple keeps a GPU's three engines busy at once: large batches follow each other through one stream per engine,
+	// and small batches run side by side. The worker uses it on a GPU, with adaptive polling, because a notification or
+	// an interrupt would delay the next work on the stream.
 	Triple = Schedule{Name: "triple", Buffers: 2, Topology: StreamBySize, CopiesFrom: 512 << 10, SharedFrom: 8 << 20,
-		Completion: ByNapping}
+		Completion: ByAdaptivePolling}
 
-	// Overlapped keeps every lane in flight on a stream of its own, with a second host buffer filling
-	// behind each. It is what the worker runs on a CPU.
+	// Overlapped gives every lane its own stream and fills a second host buffer while the first is in flight. The
+	// worker uses it on a CPU.
 	Overlapped = Schedule{Name: "overlapped", Buffers: 2}
 )
-
-// Schedules lists the schedules that can be asked for by name.
-func Schedules() []Schedule { return []Schedule{Serial, DoubleBuffered, Overlapped, Triple} }

@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/streams"
 )
 
-// variants are the schedules that exist to be measured, beside the worker's own.
+// variants returns the schedules that exist only for measurements, in addition to the worker's own.
 func variants() []streams.Schedule {
 	overlapped := func(name string, change func(s *streams.Schedule)) streams.Schedule {
 		s := streams.Overlapped
@@ -24,17 +23,13 @@ func variants() []streams.Schedule {
 		return s
 	}
 	return []streams.Schedule{
-		overlapped("polling", func(s *streams.Schedule) { s.Completion = streams.ByPolling }),
-		overlapped("napping", func(s *streams.Schedule) { s.Completion = streams.ByNapping }),
-		overlapped("blocking", func(s *streams.Schedule) { s.Completion = streams.ByBlocking }),
-		overlapped("legacy", func(s *streams.Schedule) { s.Streams = streams.LegacyDefault }),
-		overlapped("per-thread", func(s *streams.Schedule) { s.Streams, s.Buffers = streams.PerThreadDefault, 1 }),
+		overlapped("adaptive polling", func(s *streams.Schedule) { s.Completion = streams.ByAdaptivePolling }),
 		bySize(),
 		overlapped("host-waits", func(s *streams.Schedule) { s.HostWaits = true }),
 	}
 }
 
-// Every way of scheduling, completing and allocating gives the results that the operator's reference gives.
+// Every way of scheduling, completing and allocating gives the results of the operator's reference.
 func TestVariantsGiveTheSameResults(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		for _, schedule := range variants() {
@@ -42,11 +37,7 @@ func TestVariantsGiveTheSameResults(t *testing.T) {
 				checkResults(t, d, streams.Config{Lanes: 3, Schedule: schedule})
 			})
 		}
-		for _, mode := range []alloc.Mode{alloc.Released, alloc.Synchronous, alloc.Preallocated} {
-			t.Run(mode.String(), func(t *testing.T) {
-				checkResults(t, d, streams.Config{Lanes: 3, Scratch: mode})
-			})
-		}
+		t.Run("preallocated", func(t *testing.T) { checkResults(t, poolless{d}, streams.Config{Lanes: 3, ScratchLimit: 128 << 20}) })
 		t.Run("in-place", func(t *testing.T) {
 			checkResults(t, openSim(t, sim.Options{MostInPlace: 2000}), streams.Config{Lanes: 3, Spin: time.Second})
 		})
@@ -61,7 +52,7 @@ func checkResults(t *testing.T, d device.Device, c streams.Config) {
 	c.Operators = operators(t, "crc32c,minhash?hashes=2")
 	p := newPipeline(t, d, c)
 	const submitters, each = 3, 8
-	want := make([][][]byte, p.Slots()) // who holds the batch of a slot has its entry
+	want := make([][][]byte, p.Slots()) // entries belong to the owner of the slot's batch
 	var left sync.WaitGroup
 	for s := range submitters {
 		left.Go(func() {
@@ -88,13 +79,13 @@ func checkResults(t *testing.T, d device.Device, c streams.Config) {
 	}
 }
 
-// A batch can be submitted again with what it has, and gives the same results under a number of its own.
+// A batch can be submitted again with its payloads. It gives the same results under a new number.
 func TestAgain(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "crc32c")})
 		submit(t, p, someRows(1, 3, 100))
 		b := <-p.Completed()
-		first, number := bytes.Clone(b.Results(0)), b.Record().Batch
+		first, number := bytes.Clone(b.Results(0)), b.ReadRecord().Batch
 		for turn := range 3 {
 			b.Again()
 			if err := b.Submit(streams.ClosedByBytes); err != nil {
@@ -103,10 +94,10 @@ func TestAgain(t *testing.T) {
 			if again := <-p.Completed(); again != b {
 				t.Fatal("another batch came back")
 			}
-			if got := b.Results(0); !bytes.Equal(got, first) || b.Record().Batch <= number {
-				t.Errorf("turn %d gave %x as batch %d, the first %x as batch %d", turn, got, b.Record().Batch, first, number)
+			if got := b.Results(0); !bytes.Equal(got, first) || b.ReadRecord().Batch <= number {
+				t.Errorf("turn %d gave %x as batch %d, the first %x as batch %d", turn, got, b.ReadRecord().Batch, first, number)
 			}
-			number = b.Record().Batch
+			number = b.ReadRecord().Batch
 		}
 		b.Release()
 		if n := stats(t, p).InHand; n != 0 {
@@ -115,31 +106,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// On the legacy default stream lanes do not overlap; on others they do.
-func TestLegacyDefaultStreamIsSerial(t *testing.T) {
-	for _, kind := range []streams.StreamKind{streams.OwnStreams, streams.LegacyDefault, streams.PerThreadDefault} {
-		d := openSim(t, sim.Options{Cost: sim.Units(unit)})
-		schedule := streams.Schedule{Name: "kind", Buffers: 1, Streams: kind}
-		p := newPipeline(t, d, streams.Config{Lanes: 4, Schedule: schedule, Operators: operators(t, "crc32c")})
-		release := d.Hold()
-		for i := range 4 {
-			submit(t, p, someRows(uint64(i), 1, 10))
-		}
-		release()
-		for range 4 {
-			(<-p.Completed()).Release()
-		}
-		want := 6 * unit
-		if kind == streams.LegacyDefault {
-			want = 12 * unit
-		}
-		if took := d.Now(); took != want {
-			t.Errorf("kind %d: four batches took %v, want %v", kind, took, want)
-		}
-	}
-}
-
-// A batch alone on the device comes back without a notification, one among others with it.
+// A batch that is alone on the device comes back without a notification; one among others needs it.
 func TestALoneBatchIsAskedAbout(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(time.Microsecond)})
 	spied := spyOn(d)
@@ -149,16 +116,16 @@ func TestALoneBatchIsAskedAbout(t *testing.T) {
 	if n := notifications(d); n != 0 {
 		t.Errorf("%d notifications for a lone batch", n)
 	}
-	lane := alone.Record().Lane
-	open := spied.gate(t, fmt.Sprintf("lane-%d", 1-lane)) // the lane whose turn it is
+	lane := alone.ReadRecord().Lane
+	open := spied.gate(t, fmt.Sprintf("lane-%d", 1-lane)) // the other lane
 	batches := [2]*streams.Batch{acquire(t, p, someRows(2, 1, 10)), acquire(t, p, someRows(3, 1, 10))}
 	var first sync.WaitGroup
 	first.Go(func() {
-		if err := batches[0].Submit(streams.ClosedByBytes); err != nil { // asked about until the gate opens
+		if err := batches[0].Submit(streams.ClosedByBytes); err != nil { // polled until the gate opens
 			t.Error(err)
 		}
 	})
-	for asked := d.Now(); d.Now() == asked; { // each look takes a microsecond of the simulated host's
+	for polled := d.Now(); d.Now() == polled; { // each poll takes a microsecond of the simulated host's time
 		runtime.Gosched()
 	}
 	if err := batches[1].Submit(streams.ClosedByBytes); err != nil {
@@ -183,7 +150,7 @@ func notifications(d *sim.Device) int {
 	return len(slices.DeleteFunc(trace, func(s sim.Span) bool { return s.Kind != sim.Notify }))
 }
 
-// Ranges bear the names of the trace, nest, and are all closed.
+// Ranges have the names of the trace, nest properly, and are all closed.
 func TestRanges(t *testing.T) {
 	d := &ranged{Device: openSim(t, sim.Options{})}
 	p := newPipeline(t, d, streams.Config{Lanes: 1, Ranges: true, Operators: operators(t, "crc32c")})
@@ -200,7 +167,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// ranged is a device that notes the ranges it is asked for.
+// ranged is a device that records its ranges.
 type ranged struct {
 	device.Device
 
@@ -219,23 +186,7 @@ func (r *ranged) Range(name string) (end func()) {
 	}
 }
 
-// A pipeline says what a device or a schedule cannot do.
-func TestSchedulesThatCannotBe(t *testing.T) {
-	two := streams.Schedule{Name: "two buffers", Buffers: 2, Streams: streams.PerThreadDefault}
-	legacy := streams.Schedule{Name: "legacy", Buffers: 1, Streams: streams.LegacyDefault}
-	d := openSim(t, sim.Options{})
-	for dev, schedule := range map[device.Device]streams.Schedule{d: two, struct{ device.Device }{d}: legacy} {
-		p, err := streams.New(dev, streams.Config{
-			Lanes: 1, BatchBytes: 100, BatchPayloads: 1, ScratchLimit: 1 << 20, Operators: operators(t, "crc32c"), Schedule: schedule,
-		})
-		if err == nil {
-			t.Errorf("%s: no error", schedule.Name)
-			_ = p.Close()
-		}
-	}
-}
-
-// A batch that the kernels want in place is not copied, and gives the same results.
+// A batch that the kernels use in place is not copied and gives the same results.
 func TestInPlace(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
 	ops := operators(t, "crc32c,minhash?hashes=2")
@@ -249,7 +200,7 @@ func TestInPlace(t *testing.T) {
 		submit(t, p, rows)
 		b := <-p.Completed()
 		wantResults(t, b, ops, rows)
-		r := b.Record()
+		r := b.ReadRecord()
 		in, compute, out := r.Stages[streams.CopyIn], r.Stages[streams.Compute], r.Stages[streams.CopyOut]
 		if r.InPlace != c.inPlace || (in == streams.Span{}) != c.inPlace || (out == streams.Span{}) != c.inPlace {
 			t.Errorf("%d bytes: in place %v, copied in at %v and out at %v", c.bytes, r.InPlace, in, out)
@@ -269,7 +220,7 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// Where copies are wanted, so are those of a batch that the kernels would have in place.
+// With Config.Copies, a batch is copied even if the kernels could use it in place.
 func TestCopiesWhereInPlaceIsPossible(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit), MostInPlace: 200})
 	ops := operators(t, "crc32c")
@@ -278,7 +229,7 @@ func TestCopiesWhereInPlaceIsPossible(t *testing.T) {
 	submit(t, p, rows)
 	b := <-p.Completed()
 	wantResults(t, b, ops, rows)
-	r := b.Record()
+	r := b.ReadRecord()
 	if r.InPlace || r.Stages[streams.CopyIn].Duration() != unit || r.Stages[streams.CopyOut].Duration() != unit {
 		t.Errorf("in place %v, copied in at %v and out at %v; want copies of %v each", r.InPlace, r.Stages[streams.CopyIn], r.Stages[streams.CopyOut], unit)
 	}

@@ -5,28 +5,27 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"millrace/internal/alloc"
 	"millrace/internal/device"
 	"millrace/internal/device/sim"
 	"millrace/internal/streams"
 )
 
-// starved is a pipeline on which one batch has all scratch and stands still, and others wait for it.
+// starved is a pipeline on which one stalled batch holds all scratch, and others wait for it.
 type starved struct {
 	*streams.Pipeline
-	open    func() // lets the first batch go on
+	open    func() // resumes the first batch
 	first   *streams.Batch
 	waiting []*streams.Batch
-	said    chan error // from each Submit that waits
+	said    chan error // results of each waiting Submit
 }
 
-// starve brings about n batches that wait for scratch; it must run in a bubble of synctest, which knows when they do.
+// starve makes n batches wait for scratch. It must run in a synctest bubble, which detects when they wait.
 func starve(t *testing.T, d *spy, n int, cfg streams.Config) *starved {
 	t.Helper()
 	rows := [][]byte{make([]byte, 100<<10)}
 	cfg.Lanes, cfg.Operators = n+1, operators(t, "minhash?hashes=2")
 	cfg.BatchBytes, cfg.BatchPayloads = 100<<10, 8
-	cfg.ScratchLimit = 600 << 10 // of the 400 KiB and a bit that one batch takes
+	cfg.ScratchLimit = 600 << 10 // one batch takes a little over 400 KiB
 	s := &starved{Pipeline: newPipeline(t, d, cfg), said: make(chan error, n)}
 	s.open = d.gate(t, "lane-0")
 	t.Cleanup(s.open)
@@ -45,7 +44,7 @@ func starve(t *testing.T, d *spy, n int, cfg streams.Config) *starved {
 	return s
 }
 
-// results collects what every waiting Submit says.
+// results collects the results of every waiting Submit.
 func (s *starved) results() (all []error) {
 	for range s.waiting {
 		all = append(all, <-s.said)
@@ -61,7 +60,7 @@ func TestSeveralBatchesWaitForScratchOfOne(t *testing.T) {
 		for range 4 {
 			b := <-s.Completed()
 			if b.Err() != nil {
-				t.Errorf("batch %d: %v", b.Record().Batch, b.Err())
+				t.Errorf("batch %d: %v", b.ReadRecord().Batch, b.Err())
 			}
 			b.Release()
 		}
@@ -76,7 +75,8 @@ func TestSeveralBatchesWaitForScratchOfOne(t *testing.T) {
 	})
 }
 
-// The batch that holds all scratch never comes back, because the device is lost: who waits must hear of it.
+// The batch that holds all scratch never comes back, because the device is lost. The waiting submissions must get an
+// error.
 func TestDeviceLostWhileBatchesWaitForScratch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.DeviceLoss, Nth: 1}}}))
@@ -88,7 +88,7 @@ func TestDeviceLostWhileBatchesWaitForScratch(t *testing.T) {
 			}
 		}
 		if b := <-s.Completed(); b != s.first || !errors.Is(b.Err(), device.ErrLost) {
-			t.Errorf("batch %d came back with %v, want the first and a lost device", b.Record().Batch, b.Err())
+			t.Errorf("batch %d came back with %v, want the first and a lost device", b.ReadRecord().Batch, b.Err())
 		}
 		for _, b := range append(s.waiting, s.first) {
 			b.Release()
@@ -103,7 +103,7 @@ func TestCloseWhileBatchesWaitForScratch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
 		s := starve(t, d, 3, streams.Config{})
-		if err := s.Close(); err != nil { // the gate gives way to it
+		if err := s.Close(); err != nil { // closes despite the closed gate
 			t.Errorf("Close: %v", err)
 		}
 		for _, err := range s.results() {
@@ -117,7 +117,7 @@ func TestCloseWhileBatchesWaitForScratch(t *testing.T) {
 	})
 }
 
-// With lanes that share streams, a batch that waits for scratch must not keep those from ending that have it.
+// If lanes share streams, a batch that waits for scratch must not keep batches with scratch from ending.
 func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := openSim(t, sim.Options{Cost: sim.Units(unit), Faults: []sim.Fault{{Kind: sim.OutOfMemory, Nth: 2}, {Kind: sim.OutOfMemory, Nth: 3}}})
@@ -132,7 +132,7 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 		switch err := <-said; {
 		case err == nil:
 			(<-p.Completed()).Release()
-		case errors.Is(err, device.ErrOutOfMemory): // both refusals fell on it with nobody else left in flight
+		case errors.Is(err, device.ErrOutOfMemory): // both refusals hit it when no other batch was in flight
 			second.Release()
 		default:
 			t.Errorf("Submit = %v", err)
@@ -144,11 +144,11 @@ func TestWaitingForScratchOnSharedStreams(t *testing.T) {
 	})
 }
 
-// A batch may come back before its stream has got to where its scratch is given back, which is behind the mark that ends
-// it. The next batch waits for that, and does not fail for want of memory.
+// A batch may come back before its stream has freed its scratch, which happens after the event at the end of its copy
+// out. The next batch waits for the free instead of failing for lack of memory.
 func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
-	own := streams.Schedule{Name: "lane's own stream", Buffers: 1, Completion: streams.ByNapping}
-	mixed := streams.Schedule{Name: "shared streams for copies", Buffers: 1, Topology: streams.StreamBySize, SharedFrom: 1 << 30, Completion: streams.ByNapping}
+	own := streams.Schedule{Name: "lane's own stream", Buffers: 1, Completion: streams.ByAdaptivePolling}
+	mixed := streams.Schedule{Name: "shared streams for copies", Buffers: 1, Topology: streams.StreamBySize, SharedFrom: 1 << 30, Completion: streams.ByAdaptivePolling}
 	for _, schedule := range []streams.Schedule{own, mixed} {
 		d := &slowFrees{Device: openSim(t, sim.Options{Cost: sim.Units(unit)})}
 		p := newPipeline(t, d, streams.Config{
@@ -169,7 +169,8 @@ func TestScratchThatIsStillOnItsWayBack(t *testing.T) {
 	}
 }
 
-// slowFrees is a device on whose streams something comes before each free, which ends when somebody waits for the stream.
+// slowFrees is a device on whose streams an operation precedes each free, which ends only when a caller waits for the
+// stream.
 type slowFrees struct{ *sim.Device }
 
 func (d *slowFrees) NewPool(c device.PoolConfig) (device.Pool, error) {
@@ -189,7 +190,7 @@ func (p *slowPool) Free(s device.Stream, m device.Memory) error {
 	return p.Pool.Free(s, m)
 }
 
-// Scratch follows the batch: what each took is freed on its stream behind all that it enqueued there.
+// Scratch follows the batch: it is freed on the batch's stream after everything that the batch enqueued there.
 func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 	d := openSim(t, sim.Options{Cost: sim.Units(unit)})
 	ops := operators(t, "minhash?hashes=4")
@@ -199,7 +200,7 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 		submit(t, p, [][]byte{make([]byte, n)})
 		b := <-p.Completed()
 		needs := ops[0].Needs(device.Shape{Rows: 1, Bytes: n, Longest: n})
-		if got := b.Record().Scratch; got != needs.Scratch {
+		if got := b.ReadRecord().Scratch; got != needs.Scratch {
 			t.Errorf("a batch of %d bytes took %d bytes of scratch, its operator asks for %d", n, got, needs.Scratch)
 		}
 		b.Release()
@@ -230,20 +231,20 @@ func TestScratchIsTakenForEachBatchInStreamOrder(t *testing.T) {
 	}
 }
 
-// The high water is the most that was handed out at once, and stays when it has been given back.
+// The high-water mark is the maximum that was allocated at once, and it stays after the memory is freed.
 func TestTheHighWaterStays(t *testing.T) {
-	for _, mode := range []alloc.Mode{alloc.Kept, alloc.Released, alloc.Synchronous, alloc.Preallocated} {
-		d := openSim(t, sim.Options{Cost: sim.Units(unit)})
-		p := newPipeline(t, d, streams.Config{Lanes: 2, Scratch: mode, Operators: operators(t, "minhash?hashes=4")})
+	pooled := openSim(t, sim.Options{Cost: sim.Units(unit)})
+	for name, d := range map[string]device.Device{"pool": pooled, "preallocated": poolless{openSim(t, sim.Options{Cost: sim.Units(unit)})}} {
+		p := newPipeline(t, d, streams.Config{Lanes: 2, Operators: operators(t, "minhash?hashes=4")})
 		most := int64(0)
 		for _, bytes := range []int{100, 70000, 100} {
 			submit(t, p, [][]byte{make([]byte, bytes)})
 			b := <-p.Completed()
-			most = max(most, int64(b.Record().Scratch))
+			most = max(most, int64(b.ReadRecord().Scratch))
 			b.Release()
 		}
 		if got := stats(t, p).Scratch; got.Used != 0 || got.HighWater < most || most == 0 {
-			t.Errorf("%v: %d bytes used at the end and a high water of %d, want 0 and at least %d", mode, got.Used, got.HighWater, most)
+			t.Errorf("%s: %d bytes used at the end and a high water of %d, want 0 and at least %d", name, got.Used, got.HighWater, most)
 		}
 	}
 }
@@ -257,7 +258,7 @@ func TestScratchLimitBelowTheLargestBatchIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// A pool full of unused pieces that are all too small must not fail a batch that fits the limit.
+// A pool full of unused pieces that are too small must not fail a batch that fits the limit.
 func TestLargeBatchAfterManySmallOnes(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, d device.Device) {
 		p := newPipeline(t, d, streams.Config{Lanes: 4, BatchBytes: 400 << 10, ScratchLimit: 2 << 20, Operators: operators(t, "minhash?hashes=1&k=4")})

@@ -9,18 +9,18 @@ import (
 	"millrace/internal/streams"
 )
 
-// spy is a device that lets a test reach what a pipeline takes from it.
+// spy is a device that gives a test access to the objects that a pipeline uses.
 type spy struct {
 	device.Device
 
 	mu      sync.Mutex
 	streams map[string]device.Stream // by name
 
-	inAlloc   func()                 // is called in the pool's Alloc; nil for nothing
-	inEnqueue func([]device.Command) // is called in Enqueue; nil for nothing
-	tokens    chan uint64            // come before the device's own; nil for none
-	twice     bool                   // every token comes twice
-	again     *uint64                // the token to come again
+	inAlloc   func()                 // called in the pool's Alloc; may be nil
+	inEnqueue func([]device.Command) // called in Enqueue; may be nil
+	tokens    chan uint64            // delivered before the device's own tokens; may be nil
+	twice     bool                   // every token is delivered twice
+	again     *uint64                // the token to deliver again
 }
 
 func spyOn(d device.Device) *spy { return &spy{Device: d, streams: map[string]device.Stream{}} }
@@ -33,7 +33,7 @@ func (s *spy) NewStream(name string) (device.Stream, error) {
 	return made, err
 }
 
-// mappingSpy is a spy on a device whose kernels reach host memory.
+// mappingSpy is a spy on a device with kernels that can access host memory.
 type mappingSpy struct {
 	*spy
 	device.Mapper
@@ -91,7 +91,7 @@ func (s *spy) gate(t *testing.T, stream string) (open func()) {
 	return sync.OnceFunc(open)
 }
 
-// stats reads a pipeline that is well.
+// stats returns the Stats of a pipeline that works.
 func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 	t.Helper()
 	s, err := p.Stats()
@@ -101,20 +101,27 @@ func stats(t *testing.T, p *streams.Pipeline) streams.Stats {
 	return s
 }
 
-// checked is a device whose answer to Check a test chooses.
+// checked is a device with a Check that returns an error of the test's choice.
 type checked struct {
 	device.Device
-	answer error
-	asked  func()        // is called in Check; nil for nothing
-	never  chan struct{} // Check returns when it is closed; nil for at once
+	answer  error
+	onCheck func()        // called in Check; may be nil
+	never   chan struct{} // Check returns when it is closed; nil for at once
 }
 
 func (c *checked) Check(context.Context) error {
-	if c.asked != nil {
-		c.asked()
+	if c.onCheck != nil {
+		c.onCheck()
 	}
 	if c.never != nil {
 		<-c.never
 	}
 	return c.answer
+}
+
+// poolless is a device without memory pools.
+type poolless struct{ device.Device }
+
+func (d poolless) NewPool(device.PoolConfig) (device.Pool, error) {
+	return nil, device.Errorf("new pool", d.Info().ID, device.ErrUnavailable, "it has none")
 }

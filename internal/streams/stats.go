@@ -6,14 +6,14 @@ import (
 	"millrace/internal/device"
 )
 
-// Stats reads the pipeline's state, at any time. It fails where the device cannot give its pool's counters,
-// because the pipeline is closed or the device lost; the rest is valid then too.
+// Stats returns the pipeline's current state. It returns an error if the device can't report its pool's counters
+// because the pipeline is closed or the device is lost. The other fields are valid even then.
 func (p *Pipeline) Stats() (Stats, error) {
 	s := Stats{Device: p.info.ID, Pinned: p.slab.Pinned(), Pageable: p.slab.Pageable()}
 	s.Scratch.Limit = p.cfg.ScratchLimit
 	s.Scratch.Allocations, s.Scratch.Failures = p.scratch.Allocations(), p.scratch.Refused()
 	s.Scratch.HostTime, s.HostWaited = p.scratch.HostTime(), time.Duration(p.hostWaited.Load())
-	pool, err := device.PoolStats{}, p.Hung() // a device that hangs is not asked
+	pool, err := device.PoolStats{}, p.Hung() // don't query a hung device
 	if err == nil {
 		pool, err = p.scratch.Stats()
 	}
@@ -32,16 +32,16 @@ func (p *Pipeline) Stats() (Stats, error) {
 		}
 	}
 	s.Engines, s.Busy, s.Overlap = p.activity.busy, p.activity.any, p.activity.several
-	s.Uptime = max(p.dev.Now()-p.started, s.Busy) // the clocks of host and device agree only so well
+	s.Uptime = max(p.dev.Now()-p.started, s.Busy) // the clocks of host and device differ slightly
 	s.InHand, s.Progress = p.inHand, p.progress
 	return s, err
 }
 
-// ScratchInstead is why scratch is preallocated although the configuration asks for a pool: the device has none. It is nil
-// otherwise.
+// ScratchInstead returns why scratch is preallocated: the device has no pools. It returns nil if scratch comes from a
+// pool.
 func (p *Pipeline) ScratchInstead() error { return p.scratch.Instead() }
 
-// Progress is when a batch last moved on.
+// Progress returns when a batch last changed its state.
 func (p *Pipeline) Progress() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

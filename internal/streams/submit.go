@@ -8,21 +8,21 @@ import (
 	"millrace/internal/device"
 )
 
-// resultAlign is how operators' results are aligned on the device (device.LaunchArgs).
+// resultAlign is the alignment of operators' results on the device, in bytes (see device.LaunchArgs).
 const resultAlign = 256
 
-// Submit hands the batch to the device: scratch in stream order, copy in, the operators' kernels, copy out, scratch
-// back, and a completion, all enqueued without waiting (but see Schedule.HostWaits). The batch
-// comes back through Pipeline.Completed.
+// Submit hands the batch to the device. It enqueues, without waiting, the scratch allocation, the copy in, the
+// operators' kernels, the copy out, the release of the scratch, and a completion. (With Schedule.HostWaits it waits
+// after each stage.) The batch comes back through Pipeline.Completed.
 //
-// If Submit fails the batch stays with the caller, filled as it was, nothing of it in flight; the caller may
-// submit it again unless the error wraps device.ErrLost or ErrClosed, or must release it.
+// If Submit fails, none of the batch is in flight and the caller still owns it, with its payloads. The caller must
+// release the batch, or may submit it again unless the error wraps device.ErrLost or ErrClosed.
 //
-// A batch that gets no scratch waits for others in flight to give theirs back, and fails with
-// device.ErrOutOfMemory only when there are none.
+// If there is no scratch, Submit waits until other batches in flight free theirs. It fails with device.ErrOutOfMemory
+// only if no other batch is in flight.
 //
-// A small batch that is alone on the device is asked about until it is finished or Config.Spin has passed, before
-// Submit returns: handing that to another goroutine would take longer than most of them do.
+// If a small batch is alone on the device, Submit polls it until it completes or Config.Spin has passed. Handing such a
+// batch to another goroutine would take longer than most of them run.
 func (b *Batch) Submit(why CloseReason) error {
 	if b.Rows() == 0 {
 		return ErrEmpty
@@ -32,14 +32,14 @@ func (b *Batch) Submit(why CloseReason) error {
 	switch {
 	case f == nil:
 	case !f.until.IsZero():
-		p.await(*f)
+		p.spin(*f)
 	default:
-		p.asked <- *f // there is room for every batch, so this never blocks
+		p.toPoll <- *f // the channel has capacity for every batch, so this never blocks
 	}
 	return err
 }
 
-func (b *Batch) submit(why CloseReason) (*flight, error) {
+func (b *Batch) submit(why CloseReason) (*polled, error) {
 	p, l := b.pipe, b.lane
 	l.submitting.Lock()
 	defer l.submitting.Unlock()
@@ -49,20 +49,20 @@ func (b *Batch) submit(why CloseReason) (*flight, error) {
 	err := b.enqueue()
 	if err == nil {
 		l.queued(b)
-		// From the next call on the batch may come back at any moment and is not ours to touch.
-		var f *flight
+		// From the next call on, the batch may come back at any moment, so this function must not touch it.
+		var f *polled
 		if f, err = p.notify(b); err == nil {
 			return f, nil
 		}
 	}
-	// What was enqueued before the failure may still use the buffers.
+	// The work enqueued before the failure may still use the buffers.
 	err = errors.Join(fmt.Errorf("batch %d: %w", b.record.Batch, err), p.drain(l))
 	p.withdrawn(b, err)
 	return nil, err
 }
 
-// plan lays out the operators' results and says what the launches need: scratch for the one that needs
-// most, since they run one after another, and result room for all.
+// plan lays out the operators' results and returns the memory that the launches need: the scratch of the most demanding
+// operator, since operators run one after another, and result space for all.
 func (b *Batch) plan() (device.Needs, error) {
 	all := device.Needs{InPlace: b.mappedIn.Bytes > 0 && !b.copies}
 	shape := b.shape()
@@ -79,13 +79,13 @@ func (b *Batch) plan() (device.Needs, error) {
 	b.record.InPlace, b.inPlace = all.InPlace, all.InPlace
 	if room := b.result.Bytes; all.Result > room {
 		return all, device.Errorf("plan batch", b.pipe.info.ID, device.ErrInvalid,
-			"its results take %d bytes and the largest batch was said to take %d", all.Result, room)
+			"the results need %d bytes, but the result buffer has %d", all.Result, room)
 	}
 	return all, nil
 }
 
-// enqueue puts the stages on the lane's streams, in one call to the device where nothing has to come between
-// them: each call that the host makes by itself is a chance for it to be interrupted while the device waits.
+// enqueue puts the stages on the batch's streams. It makes one device call unless something has to come between the
+// stages, because the host could be interrupted between two calls while the device waits.
 func (b *Batch) enqueue() error {
 	needs, err := b.plan()
 	if err != nil {
@@ -107,7 +107,7 @@ func (b *Batch) enqueue() error {
 	return err
 }
 
-// choose sets the streams that the batch goes to, and says whether other lanes use them too.
+// choose sets the batch's streams and reports whether other lanes use them too.
 func (b *Batch) choose() (shared bool) {
 	p, l := b.pipe, b.lane
 	b.route = l.own
@@ -131,7 +131,7 @@ func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 	b.enqueued = b.pipe.dev.Now()
 	if b.inPlace {
 		b.launches(table, scratch, b.mappedIn, b.mappedOut)
-		b.mark(r.out, b.copiedOut)
+		b.recordEvent(r.out, b.copiedOut)
 		return b.flush()
 	}
 	b.copyIn(region)
@@ -149,33 +149,33 @@ func (b *Batch) stages(needs device.Needs, scratch device.Memory) error {
 	return b.flush()
 }
 
-// copyIn moves the region to the device.
+// copyIn adds the copy of the region to the device.
 func (b *Batch) copyIn(region device.HostBuffer) {
 	r := b.route
-	b.mark(r.in, b.start)
+	b.recordEvent(r.in, b.start)
 	b.add(device.Command{Kind: device.DoCopyIn, Stream: r.in, Memory: b.input, Host: region})
-	b.mark(r.in, b.copiedIn)
+	b.recordEvent(r.in, b.copiedIn)
 }
 
-// compute runs the operators one after another on what was copied in.
+// compute adds the operators' kernels, which run one after another on the copied region.
 func (b *Batch) compute(table int, scratch device.Memory) {
 	r := b.route
 	b.after(r.kern, r.in, b.copiedIn)
-	b.mark(r.kern, b.computing)
+	b.recordEvent(r.kern, b.computing)
 	b.launches(table, scratch, b.input, b.result)
-	b.mark(r.kern, b.computed)
+	b.recordEvent(r.kern, b.computed)
 }
 
-// copyOut moves all operators' records to the host.
+// copyOut adds the copy of all operators' records to the host.
 func (b *Batch) copyOut(needs device.Needs) {
 	r := b.route
 	b.after(r.out, r.kern, b.computed)
-	b.mark(r.out, b.copyingOut)
+	b.recordEvent(r.out, b.copyingOut)
 	b.add(device.Command{Kind: device.DoCopyOut, Stream: r.out, Host: b.out, Memory: b.result.Slice(0, needs.Result)})
-	b.mark(r.out, b.copiedOut)
+	b.recordEvent(r.out, b.copiedOut)
 }
 
-// launches runs the operators over the region at input.
+// launches adds the launch of each operator on the region at input.
 func (b *Batch) launches(table int, scratch, input, result device.Memory) {
 	for i, k := range b.pipe.kernels {
 		b.args[i] = device.LaunchArgs{
@@ -191,22 +191,23 @@ func (b *Batch) launches(table int, scratch, input, result device.Memory) {
 
 func (b *Batch) add(c device.Command) { b.commands = append(b.commands, c) }
 
-// mark records e on s, if the schedule has that mark.
-func (b *Batch) mark(s device.Stream, e device.Event) {
+// recordEvent records e on s, if the schedule has that event.
+func (b *Batch) recordEvent(s device.Stream, e device.Event) {
 	if e == nil {
 		return
 	}
 	b.add(device.Command{Kind: device.DoRecord, Stream: s, Event: e})
 }
 
-// after makes work on s wait for e, which was recorded on other. On one stream the order is there already.
+// after makes work on s wait for e, which was recorded on other. If both are the same stream, the order is already
+// given.
 func (b *Batch) after(s, other device.Stream, e device.Event) {
 	if s != other {
 		b.add(device.Command{Kind: device.DoWait, Stream: s, Event: e})
 	}
 }
 
-// flush hands the commands to the device.
+// flush hands the collected commands to the device.
 func (b *Batch) flush() error {
 	commands := b.commands
 	b.commands = b.commands[:0]
@@ -216,8 +217,8 @@ func (b *Batch) flush() error {
 	return b.pipe.dev.Enqueue(commands)
 }
 
-// endOf comes behind each stage, where most schedules have nothing to do: with named ranges a stage is a call of its
-// own, and in a schedule without overlap the host waits for it.
+// endOf runs after each stage. In most schedules it does nothing. With named ranges, each stage is a separate device
+// call; with Schedule.HostWaits, the host waits for the stage.
 func (b *Batch) endOf(stage Stage, s device.Stream) error {
 	p := b.pipe
 	if !p.schedule.HostWaits && p.ranger == nil {
@@ -232,8 +233,8 @@ func (b *Batch) endOf(stage Stage, s device.Stream) error {
 	return s.Synchronize()
 }
 
-// allocScratch takes bytes in the order of the kernels' stream, waiting for other batches to give theirs
-// back where there is no room. It keeps the lane's turn meanwhile, so at most one batch a lane waits.
+// allocScratch allocates scratch in the order of the kernels' stream. If there is none, it waits until other batches
+// free theirs. The caller holds lane.submitting during the wait, so at most one batch per lane waits.
 func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 	if bytes == 0 {
 		return device.Memory{}, nil
@@ -255,9 +256,9 @@ func (b *Batch) allocScratch(bytes int) (device.Memory, error) {
 	}
 }
 
-// lastScratch is the last word on a batch for which nobody is left to give scratch back. The pool may be full of
-// unused pieces of other sizes, so it gives them to the device first. And a batch comes back when the mark behind its copy
-// out is reached, where its scratch may still be in use: that is given back behind the mark, as the stream gets there.
+// lastScratch makes a final attempt if no other batch can free scratch. First it waits until the streams have passed
+// all pending frees, because a batch completes at the end of its copy out and its scratch is freed after that. Then it
+// trims the pool, which may be full of unused pieces of other sizes.
 func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
 	if err := b.pipe.awaitFrees(); err != nil {
 		return device.Memory{}, err
@@ -268,19 +269,11 @@ func (b *Batch) lastScratch(bytes int) (device.Memory, error) {
 	return b.pipe.scratch.Alloc(b.route.kern, bytes)
 }
 
-// awaitFrees waits until the streams have passed all that gives scratch back. It is called where nothing else is left on
-// them.
+// awaitFrees waits until the streams have passed all operations that free scratch. It may be called only if nothing
+// else is queued on them.
 func (p *Pipeline) awaitFrees() error {
-	if p.shared.kern != nil {
-		if err := p.shared.kern.Synchronize(); err != nil {
-			return err
-		}
-	}
-	for _, l := range p.lanes {
-		if l.own.kern == nil {
-			continue
-		}
-		if err := l.own.kern.Synchronize(); err != nil {
+	for _, s := range p.streams {
+		if err := s.Synchronize(); err != nil {
 			return err
 		}
 	}

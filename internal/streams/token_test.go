@@ -8,8 +8,8 @@ import (
 	"millrace/internal/streams"
 )
 
-// A completion that comes again, or that nobody asked for, must not end the flight that its slot is on now: the
-// device still reads and writes the buffers.
+// A repeated or unknown completion must not complete the slot's current submission, because the device still accesses
+// the buffers.
 func TestOnlyItsOwnCompletionEndsAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := spyOn(openSim(t, sim.Options{Cost: sim.Units(unit)}))
@@ -17,15 +17,15 @@ func TestOnlyItsOwnCompletionEndsAFlight(t *testing.T) {
 		p := newPipeline(t, d, streams.Config{Lanes: 1, Schedule: streams.Schedule{Name: "one batch", Buffers: 1}, Operators: operators(t, "crc32c")})
 		for i := range 5 {
 			for _, token := range []uint64{0, 1, 1 << 40, 1<<63 + 77777, ^uint64(0)} {
-				d.tokens <- token // of nobody's
+				d.tokens <- token // belongs to no batch
 			}
 			open := d.gate(t, "lane-0")
 			rows := someRows(uint64(i), 5, 100)
 			b := submit(t, p, rows)
-			synctest.Wait() // the last flight's second completion, and the strangers, have come by now
+			synctest.Wait() // by now the last submission's repeated completion and the unknown ones have arrived
 			select {
 			case b := <-p.Completed():
-				t.Fatalf("batch %d came back (%v) with its stream stalled", b.Record().Batch, b.Err())
+				t.Fatalf("batch %d came back (%v) with its stream stalled", b.ReadRecord().Batch, b.Err())
 			default:
 			}
 			open()
@@ -38,8 +38,8 @@ func TestOnlyItsOwnCompletionEndsAFlight(t *testing.T) {
 	})
 }
 
-// A pipeline that is closed with work in flight leaves completions behind on its device. They are not the next
-// pipeline's.
+// A pipeline that is closed with work in flight leaves completions on its device. They don't belong to the next
+// pipeline.
 func TestCompletionsOfAClosedPipelineAreNotTheNextOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := sim.Fault{Kind: sim.LateCompletion, Nth: 1, Delay: 50 * unit}
@@ -57,7 +57,7 @@ func TestCompletionsOfAClosedPipelineAreNotTheNextOnes(t *testing.T) {
 		synctest.Wait()
 		select {
 		case b := <-p.Completed():
-			t.Fatalf("batch %d came back (%v) with its stream stalled", b.Record().Batch, b.Err())
+			t.Fatalf("batch %d came back (%v) with its stream stalled", b.ReadRecord().Batch, b.Err())
 		default:
 		}
 		open()

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/config"
 )
 
-// largest is the most that the configuration allows for a field, in seconds, bytes or payloads.
+// largest returns the maximum that the configuration permits for a field, in seconds, bytes or payloads.
 func largest(t *testing.T, field string) float64 {
 	t.Helper()
 	f, ok := reflect.TypeFor[config.Config]().FieldByName(field)
@@ -30,7 +30,7 @@ func largest(t *testing.T, field string) float64 {
 	return float64(size)
 }
 
-// TestBucketsReachWhatMayBeConfigured: what is as large as the configuration allows is told from what is larger.
+// TestBucketsReachWhatMayBeConfigured: the largest permitted value falls in a bucket below infinity.
 func TestBucketsReachWhatMayBeConfigured(t *testing.T) {
 	_, families := observed(t)
 	configured := map[string][]string{

@@ -1,32 +1,31 @@
 package telemetry
 
 import (
-	"fmt"
+	"cmp"
 	"net/http"
 	"net/http/pprof"
-	"strconv"
 	"time"
 
 	"millrace/internal/streams"
 )
 
-// The span of /trace in seconds: what it may be asked for, and what it gives unasked.
+// The range and the default of the query parameter seconds of /trace.
 const (
 	maxTraceSeconds     = 3600
 	defaultTraceSeconds = 10
 )
 
-// Debug is what the debug pages show.
+// Debug holds the sources of the debug pages.
 type Debug struct {
 	Timeline *Timeline
 	Build    Build
-	Bounds   LiveBounds             // of batches, the same on every device
+	Bounds   LiveBounds             // bounds of batches, the same on every device
 	Stats    func() []streams.Stats // reads every pipeline; nil for none
 }
 
-// DebugHandler serves what a person looks at: the timeline page at /, what it draws at /timeline, the timeline as a
-// trace at /trace?seconds=N, and Go's profiles under /debug/pprof/. It is for trusted clients: profiles show the
-// process's insides.
+// DebugHandler serves the debug pages: the timeline page at /, its data at /timeline, the timeline as a trace at
+// /trace?seconds=N, and Go's profiles under /debug/pprof/. It is meant for trusted clients, because profiles expose the
+// internals of the process.
 func DebugHandler(d Debug) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", newPage(d.Build))
@@ -37,20 +36,17 @@ func DebugHandler(d Debug) http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return onlyMeant(mux)
+	return localOnly(mux)
 }
 
 func (d Debug) serveTrace(w http.ResponseWriter, r *http.Request) {
-	seconds := defaultTraceSeconds
-	if asked := r.URL.Query().Get("seconds"); asked != "" {
-		n, err := strconv.Atoi(asked)
-		if err != nil || n < 1 || n > maxTraceSeconds {
-			http.Error(w, fmt.Sprintf("seconds is %q: want a whole number from 1 to %d", asked, maxTraceSeconds), http.StatusBadRequest)
-			return
-		}
-		seconds = n
+	seconds, err := wholeNumber(r.URL.Query().Get("seconds"), 1, maxTraceSeconds)
+	if err != nil {
+		http.Error(w, "seconds "+err.Error(), http.StatusBadRequest)
+		return
 	}
+	seconds = cmp.Or(seconds, defaultTraceSeconds)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Disposition", `attachment; filename="millrace-trace.json"`)
-	_ = d.Timeline.WriteTrace(w, time.Duration(seconds)*time.Second) // a client that has gone needs no answer
+	_ = d.Timeline.WriteTrace(w, time.Duration(seconds)*time.Second) // ignore a client that has disconnected
 }

@@ -10,30 +10,31 @@ import (
 	"strings"
 )
 
-// failure is the body of every answer that is an error: a JSON object, on both servers. Two kinds of answers stay text, since what
-// asks for them reads text: those of probes, and those of Go's profiles.
+// failure is the body of every error response, on both servers: a JSON object. Two kinds of responses stay text,
+// because their clients read text: those of probes and those of Go's profiles.
 type failure struct {
-	Error  string `json:"error"`  // what is wrong, and what to do where the client can do something
-	Status int    `json:"status"` // of HTTP
+	Error  string `json:"error"`  // what is wrong, and what the client can do about it
+	Status int    `json:"status"` // HTTP status
 }
 
-// maxFailure bounds the text of an error, in bytes. The rest is cut off.
+// maxFailure bounds the text of an error, in bytes. A longer text is cut off.
 const maxFailure = 4 << 10
 
-// readsText reports whether the errors of what the server's mux found for a request are text.
+// readsText reports whether errors are sent as text for a route with that pattern.
 func readsText(pattern string) bool {
 	return pattern == "GET /healthz" || pattern == "GET /readyz" || strings.HasPrefix(pattern, "/debug/pprof/")
 }
 
-// withFailures gives next's errors the form of failure, whoever made them, and answers a panic with one too. A panic is logged
-// with its stack. Where an answer has begun already, the connection is cut instead, so that nobody takes it for whole.
+// withFailures converts all error responses of next to failures, including those of net/http, and also a panic. It logs
+// a panic with its stack. If the response has already begun, it aborts the connection instead, so that the client
+// doesn't take the response for complete.
 func withFailures(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &answer{ResponseWriter: w, request: r}
 		defer func() {
 			why := recover()
 			if err, ok := why.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(why) // asked for
+				panic(why) // intentional
 			}
 			if why != nil {
 				log.Error("a request failed", "path", r.URL.Path, "panic", fmt.Sprint(why), "stack", string(debug.Stack()))
@@ -48,28 +49,28 @@ func withFailures(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// answer is a ResponseWriter that keeps back an error, to write it as a failure.
+// answer is a ResponseWriter that holds back an error response, in order to write it as a failure.
 type answer struct {
 	http.ResponseWriter
 	request *http.Request
-	begun   bool   // something is on its way to the client
-	status  int    // of the error that is kept back, 0 for none
-	text    []byte // its text
+	begun   bool   // part of the response has been sent
+	status  int    // status of the error that is held back; 0 if there is none
+	text    []byte // text of that error
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) {
 	if a.begun || a.status != 0 {
-		return // as net/http does, without its line in the log
+		return // like net/http, but without a log line
 	}
 	if status >= http.StatusBadRequest && !readsText(a.request.Pattern) {
 		a.status = status
 		return
 	}
-	a.begun = status >= http.StatusOK // what comes before is no answer yet
+	a.begun = status >= http.StatusOK // an informational status doesn't begin the response
 	a.ResponseWriter.WriteHeader(status)
 }
 
@@ -83,7 +84,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end writes the error that was kept back, if there is one.
+// end writes the error that was held back, if there is one.
 func (a *answer) end() {
 	if a.status == 0 {
 		return
@@ -98,5 +99,5 @@ func (a *answer) end() {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	a.ResponseWriter.WriteHeader(a.status)
-	_ = json.NewEncoder(a.ResponseWriter).Encode(f) // a client that has gone needs no answer
+	_ = json.NewEncoder(a.ResponseWriter).Encode(f) // ignore a client that has disconnected
 }

@@ -13,7 +13,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// errorOf is the text of an error that was answered as JSON.
+// errorOf returns the text of an error response in JSON.
 func errorOf(t *testing.T, status int, body string) string {
 	t.Helper()
 	var f struct {
@@ -28,7 +28,7 @@ func errorOf(t *testing.T, status int, body string) string {
 	return f.Error
 }
 
-// TestErrorsAreJSON asks both servers for what they do not have, in ways that they do not take.
+// TestErrorsAreJSON sends invalid requests to both servers.
 func TestErrorsAreJSON(t *testing.T) {
 	m, _ := observed(t)
 	var p patient
@@ -37,7 +37,7 @@ func TestErrorsAreJSON(t *testing.T) {
 	for _, c := range []struct {
 		method, url string
 		status      int
-		want        string // in the text
+		want        string // part of the text
 		allow       string
 	}{
 		{"GET", public + "/", 404, "not found", ""},
@@ -62,7 +62,7 @@ func TestErrorsAreJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = response.Body.Close() // all of it was read
+		_ = response.Body.Close() // the whole body was read
 		h := response.Header
 		if response.StatusCode != c.status || h.Get("Content-Type") != "application/json" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Allow") != c.allow {
 			t.Errorf("%s %s: %s with %v", c.method, c.url, response.Status, h)
@@ -73,7 +73,7 @@ func TestErrorsAreJSON(t *testing.T) {
 	}
 }
 
-// TestTextStaysText: probes and Go's tools read what is wrong as text.
+// TestTextStaysText checks that errors for probes and Go's tools are text.
 func TestTextStaysText(t *testing.T) {
 	m, _ := observed(t)
 	var p patient
@@ -117,7 +117,7 @@ func TestPanicsAreAnsweredAndLogged(t *testing.T) {
 	})
 	mux.HandleFunc("/midway", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half of an answer")
-		_ = http.NewResponseController(w).Flush() // the panic is what matters
+		_ = http.NewResponseController(w).Flush() // only the panic matters
 		panic("something broke")
 	})
 	mux.HandleFunc("/aborted", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -125,7 +125,7 @@ func TestPanicsAreAnsweredAndLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close(t.Context()) }() // nothing is under way
+	defer func() { _ = s.Close(t.Context()) }() // no request is running
 	url := "http://" + s.Addr().String()
 	for _, path := range []string{"/at-once", "/after-an-error"} {
 		has(t, url+path, 500, "its log says why")
@@ -134,7 +134,7 @@ func TestPanicsAreAnsweredAndLogged(t *testing.T) {
 		response, err := http.Get(url + path)
 		if err == nil {
 			_, err = io.ReadAll(response.Body)
-			_ = response.Body.Close() // it was cut off
+			_ = response.Body.Close() // the connection was aborted
 		}
 		if err == nil {
 			t.Errorf("%s was answered as if it were whole", path)

@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -12,21 +13,21 @@ const (
 	ms = time.Millisecond
 )
 
-// pipelined gives the records of n batches on lanes lanes of a device, each engine serving one batch at a
-// time: copy in takes 1 ms, compute 1.2 ms, copy out 0.8 ms. A lane fills its next batch as soon as it has
-// submitted one, and takes the next to the device once the one before has left it.
-func pipelined(device string, n, lanes int) []*streams.Record {
+// pipelined returns the records of n batches on the lanes of a device whose engines serve one batch at a time: copy in
+// takes 1 ms, compute 1.2 ms, copy out 0.8 ms. A lane fills its next batch as soon as it has submitted one, and submits
+// it once the previous batch has left the device.
+func pipelined(device string, n, lanes int) []*inflight.Record {
 	times := [streams.NumEngines]time.Duration{1 * ms, 1200 * us, 800 * us}
 	var engineFree [streams.NumEngines]time.Duration
 	laneFree := make([]time.Duration, lanes)
 	submitted := make([]time.Duration, lanes)
-	records := make([]*streams.Record, n)
+	records := make([]*inflight.Record, n)
 	for i := range records {
 		lane := i % lanes
-		r := &streams.Record{
+		r := &inflight.Record{Record: streams.Record{
 			Device: device, Batch: uint64(i + 1), Lane: lane, Payloads: 100 + i, Bytes: 1 << 20, ResultBytes: 3200, Scratch: 4096,
 			Closed: streams.CloseReason(i) % streams.NumCloseReasons,
-		}
+		}}
 		at := max(laneFree[lane], submitted[lane]+500*us)
 		r.Stages[streams.Fill] = streams.Span{Start: submitted[lane], End: at}
 		submitted[lane] = at
@@ -37,18 +38,32 @@ func pipelined(device string, n, lanes int) []*streams.Record {
 			r.Stages[streams.CopyIn+streams.Stage(e)] = streams.Span{Start: start, End: at}
 		}
 		laneFree[lane] = at
-		r.Stages[streams.Publish] = streams.Span{Start: at, End: at + 300*us}
-		r.Stages[streams.Settle] = streams.Span{Start: at + 300*us, End: at + 350*us}
+		r.Publish = streams.Span{Start: at, End: at + 300*us}
+		r.Settle = streams.Span{Start: at + 300*us, End: at + 350*us}
 		records[i] = r
 	}
 	return records
 }
 
-// epoch is when the clocks of the tests' devices read zero.
+// eachSpan calls change with every stage of a batch.
+func eachSpan(r *inflight.Record, change func(*streams.Span)) {
+	for s := range r.Stages {
+		change(&r.Stages[s])
+	}
+	change(&r.Publish)
+	change(&r.Settle)
+}
+
+// later moves a batch.
+func later(r *inflight.Record, by time.Duration) {
+	eachSpan(r, func(s *streams.Span) { s.Start, s.End = s.Start+by, s.End+by })
+}
+
+// epoch is when the clocks of the test devices read zero.
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// timelineOf is a timeline that has seen the records.
-func timelineOf(records ...*streams.Record) *telemetry.Timeline {
+// timelineOf returns a timeline that has received the records.
+func timelineOf(records ...*inflight.Record) *telemetry.Timeline {
 	t := telemetry.NewTimeline(telemetry.TimelineBatches)
 	for _, r := range records {
 		t.BatchDone(r)
@@ -56,7 +71,7 @@ func timelineOf(records ...*streams.Record) *telemetry.Timeline {
 	return t
 }
 
-// someStats are a pipeline's counters, all of them different.
+// someStats returns a pipeline's counters, all with different values.
 func someStats(device string) streams.Stats {
 	return streams.Stats{
 		Device: device, Lanes: streams.LaneCounts{Free: 1, Filling: 2, InFlight: 3}, Pinned: 64 << 20, Pageable: 4096,

@@ -6,28 +6,29 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// An arrow of a trace follows a batch from the lane that filled it over the engines back to the lane. The format
-// calls it a flow: a start, steps and an end, which belong together by category, name and id. Each of them names a
-// track and a moment, and the viewer ties it to the slice that lies around that moment there.
+// An arrow in a trace follows a batch from the lane that filled it over the engines back to the lane. The trace format
+// calls it a flow: a start, steps and an end, which have the same category, name and ID. Each of them specifies a track
+// and a time, and the viewer attaches it to the slice at that time.
 
-// flowPoint is where an arrow touches a slice.
+// flowPoint is a point at which an arrow touches a slice.
 type flowPoint struct {
 	at     time.Duration // on the device's clock
 	thread int
 }
 
-// flowPoints collects, for each batch, the slices that its arrow touches.
-type flowPoints map[*streams.Record][]flowPoint
+// flowPoints collects, for each batch, the points of its arrow.
+type flowPoints map[*inflight.Record][]flowPoint
 
-// add notes what is drawn of a bar on a track: an engine's stage there, a batch's other stages on its lane. A
-// slice of no length has no inside to tie an arrow to.
+// add adds the points of a bar on a track: the stage of an engine track, or the other stages of a batch on its lane's
+// track. It skips slices without length, because an arrow can't be attached to them.
 func (f flowPoints) add(b bar, thread int) {
 	parts := []bar{b}
 	if b.whole {
-		parts = slices.DeleteFunc(b.stagesWithin(), func(part bar) bool { return slices.Contains(engineStages[:], part.stage) })
+		parts = slices.DeleteFunc(b.stagesWithin(), func(part bar) bool { return slices.Contains(engineStages[:], streams.Stage(part.stage)) })
 	}
 	for _, part := range parts {
 		if part.span.Duration() > 0 {
@@ -36,19 +37,20 @@ func (f flowPoints) add(b bar, thread int) {
 	}
 }
 
-// events gives the arrows of a device's batches, which lie in records. offset brings its clock onto the trace's.
-func (f flowPoints) events(records []streams.Record, process int, offset time.Duration) (events []traceEvent) {
+// events returns the arrows of a device's batches, which are in records. The offset converts times of the device's
+// clock to times of the trace.
+func (f flowPoints) events(records []inflight.Record, process int, offset time.Duration) (events []traceEvent) {
 	for i := range records {
 		points := f[&records[i]]
 		slices.SortStableFunc(points, func(a, b flowPoint) int { return cmp.Compare(a.at, b.at) })
 		if len(points) < 2 {
-			continue // an arrow has two ends
+			continue // an arrow needs two ends
 		}
 		for n, p := range points {
 			events = append(events, traceEvent{
 				Name: fmt.Sprintf("batch %d", records[i].Batch), Category: "flow", Phase: flowPhase(n, len(points)),
 				Process: process, Thread: p.thread, Start: micros(p.at + offset),
-				// Batches of several pipelines can have one number, so the place in the trace makes the id.
+				// Batches of different pipelines can have the same number, so the ID is the position in the trace.
 				ID: uint64(process)<<32 | uint64(i+1), Bind: "e",
 			})
 		}
@@ -56,7 +58,7 @@ func (f flowPoints) events(records []streams.Record, process int, offset time.Du
 	return events
 }
 
-// flowPhase is the phase of the nth of so many points of an arrow.
+// flowPhase returns the phase of point n of an arrow.
 func flowPhase(n, points int) string {
 	switch n {
 	case 0:

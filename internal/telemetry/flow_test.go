@@ -18,7 +18,8 @@ type arrow struct {
 	Bp string `json:"bp"`
 }
 
-// arrowsOf reads the flows of a trace by id, each in the order in which it is written, and when each slice was seen.
+// arrowsOf returns the flows of a trace by ID, each in the order in which it is written, and the position of each
+// slice.
 func arrowsOf(t *testing.T, line *telemetry.Timeline) (flows map[uint64][]arrow, position map[string]int) {
 	t.Helper()
 	var text strings.Builder
@@ -44,8 +45,8 @@ func arrowsOf(t *testing.T, line *telemetry.Timeline) (flows map[uint64][]arrow,
 	return flows, position
 }
 
-// around is the innermost slice on the arrow's track that is open at its moment. A slice is open from its start to just
-// before its end.
+// around returns the innermost slice on the arrow's track that is open at that time. A slice is open from its start
+// until just before its end.
 func around(events []event, a arrow) (inner event, found bool) {
 	for _, e := range events {
 		if e.Pid == a.Pid && e.Tid == a.Tid && e.Ts <= a.Ts && a.Ts < e.Ts+e.Dur && (!found || e.Dur <= inner.Dur) {
@@ -55,8 +56,8 @@ func around(events []event, a arrow) (inner event, found bool) {
 	return inner, found
 }
 
-// TestFlowsFollowEachBatch: each batch has one arrow from its lane over the engines back to its lane, tied at each
-// point to the slice of its own stage, which is written before the point.
+// TestFlowsFollowEachBatch: each batch has one arrow from its lane over the engines back to its lane. Each point is
+// attached to the slice of its own stage, which is written before the point.
 func TestFlowsFollowEachBatch(t *testing.T) {
 	line := telemetry.NewTimeline(200)
 	for _, device := range []string{"GPU-1", "GPU-2"} {
@@ -115,13 +116,14 @@ func phasesOf(points []arrow) (phases string) {
 	return phases
 }
 
-// TestFlowsOfUnfinishedBatches: an arrow goes as far as its batch did, and skips what took no time.
+// TestFlowsOfUnfinishedBatches: an arrow goes as far as its batch did and skips stages of length zero.
 func TestFlowsOfUnfinishedBatches(t *testing.T) {
 	records := pipelined("host", 3, 1)
-	records[0].Stages[streams.Publish], records[0].Stages[streams.Settle] = streams.Span{}, streams.Span{}
+	records[0].Publish, records[0].Settle = streams.Span{}, streams.Span{}
 	records[1].Stages[streams.Compute].End = records[1].Stages[streams.Compute].Start
 	only := records[2].Stages[streams.Fill]
-	records[2].Stages = [streams.NumStages]streams.Span{streams.Fill: only}
+	eachSpan(records[2], func(s *streams.Span) { *s = streams.Span{} })
+	records[2].Stages[streams.Fill] = only
 	flows, _ := arrowsOf(t, timelineOf(records...))
 	got := map[string]string{}
 	for _, points := range flows {
@@ -132,14 +134,12 @@ func TestFlowsOfUnfinishedBatches(t *testing.T) {
 	}
 }
 
-// TestFlowsOfPipelinesInTurn: a bench runs one pipeline after another on a device, and each counts its batches from 1.
+// TestFlowsOfPipelinesInTurn: a bench runs several pipelines one after another on a device, and each numbers its
+// batches from 1.
 func TestFlowsOfPipelinesInTurn(t *testing.T) {
 	records := pipelined("host", 5, 2)
 	for _, r := range pipelined("host", 5, 2) {
-		for s := range r.Stages {
-			r.Stages[s].Start += 100 * ms
-			r.Stages[s].End += 100 * ms
-		}
+		later(r, 100*ms)
 		records = append(records, r)
 	}
 	flows, _ := arrowsOf(t, timelineOf(records...))

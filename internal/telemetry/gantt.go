@@ -7,30 +7,31 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// The drawing's width in characters: least, most, and what of it the names of the rows take.
+// Bounds of the drawing's width, and the width of the row names, in characters.
 const (
 	minGanttWidth  = 40
 	maxGanttWidth  = 500
 	ganttNameWidth = 10
 )
 
-// ganttMarks are what batches are drawn with, in turn, so that neighbours differ.
+// ganttMarks are the characters that represent batches. They rotate, so that neighbours differ.
 const ganttMarks = "123456789abcdefghijklmnopqrstuvwxyz"
 
-// The marks of time that no batch takes, and of the row that counts busy engines.
+// Characters for idle time, and for the row that counts busy engines.
 const (
 	idleMark  = '.'
 	twoMark   = '='
 	threeMark = '#'
 )
 
-// RenderGantt draws, in plain characters and at most width columns (kept within 40 and 500), the stretch of
-// the timeline in which the engines of a device overlapped most: a row for each engine, a batch as a run of
-// one digit or letter, a row that marks overlap, and a time axis. It writes one line saying so when no batch
-// has been on a device yet.
+// RenderGantt draws the part of the timeline in which a device's engines overlapped most, in ASCII and at most width
+// columns (limited to the range from 40 to 500). The drawing has one row per engine, with each batch as a run of one
+// digit or letter, a row that shows overlap, and a time axis. If no batch has been on a device yet, RenderGantt writes
+// a line that says so.
 func (t *Timeline) RenderGantt(w io.Writer, width int) error {
 	s, ok := t.busiest()
 	if !ok {
@@ -52,7 +53,7 @@ func (t *Timeline) RenderGantt(w io.Writer, width int) error {
 	return err
 }
 
-// legend says which mark stands for which batch.
+// legend lists the mark and number of each batch.
 func (s stretch) legend() string {
 	n := len(s.records)
 	first, last := s.records[0].Batch, s.records[n-1].Batch
@@ -65,7 +66,7 @@ func (s stretch) legend() string {
 	return fmt.Sprintf("batches %d to %d drawn as 1 to %c", first, last, ganttMarks[n-1])
 }
 
-// draw fills a row of columns for each engine: each column with the batch that has most of it.
+// draw fills a row of columns for each engine. A column shows the batch that takes most of it.
 func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
 	for e, stage := range engineStages {
 		row := bytes.Repeat([]byte{idleMark}, columns)
@@ -78,7 +79,7 @@ func (s stretch) draw(columns int) (rows [streams.NumEngines][]byte) {
 	return rows
 }
 
-// mark draws one span. most holds, for each column, how much of it the batch drawn there has.
+// mark draws one span. The slice most holds, for each column, how much of it the drawn batch takes.
 func (s stretch) mark(row []byte, most []time.Duration, span streams.Span, with byte) {
 	start, end := max(span.Start, s.span.Start), min(span.End, s.span.End)
 	if start >= end {
@@ -93,19 +94,19 @@ func (s stretch) mark(row []byte, most []time.Duration, span streams.Span, with 
 	}
 }
 
-// edge is when a column begins.
+// edge returns when a column begins.
 func (s stretch) edge(column, columns int) time.Duration {
 	return s.span.Start + time.Duration(float64(s.span.Duration())*float64(column)/float64(columns))
 }
 
-// column is the one in which a moment lies, or the one before it, by rounding.
+// column returns the column that contains the time or, due to rounding, the one before.
 func (s stretch) column(at time.Duration, columns int) int {
 	c := int(float64(at-s.span.Start) / float64(s.span.Duration()) * float64(columns))
 	return min(max(c, 0), columns-1)
 }
 
-// overlapMarks says how many engines are busy in the middle of each column. It goes by the times and not by
-// what is drawn, where two batches one after another can share a column.
+// overlapMarks shows how many engines are busy in the middle of each column. It uses the times, because two consecutive
+// batches can share a column of the drawing.
 func (s stretch) overlapMarks(columns int) []byte {
 	marks := bytes.Repeat([]byte{' '}, columns)
 	for c := range marks {
@@ -120,10 +121,10 @@ func (s stretch) overlapMarks(columns int) []byte {
 	return marks
 }
 
-// busyAt counts the engines that are busy at a moment.
+// busyAt counts the engines that are busy at a given time.
 func (s stretch) busyAt(at time.Duration) (engines int) {
 	for _, stage := range engineStages {
-		if slices.ContainsFunc(s.records, func(r streams.Record) bool {
+		if slices.ContainsFunc(s.records, func(r inflight.Record) bool {
 			span := r.Stages[stage]
 			return span.Start <= at && at < span.End
 		}) {
@@ -137,10 +138,10 @@ func writeRow(out *bytes.Buffer, name string, row []byte) {
 	fmt.Fprintf(out, "%-*s|%s|\n", ganttNameWidth, name, row)
 }
 
-// ganttTick is the least number of columns between two ticks of the axis: room for a figure.
+// ganttTick is the minimum number of columns between two ticks of the axis. That is enough for a number.
 const ganttTick = 8
 
-// writeAxis draws the time from the start of the stretch, with ticks at round figures.
+// writeAxis draws the time since the start of the stretch, with ticks at round numbers.
 func writeAxis(out *bytes.Buffer, length time.Duration, columns int) {
 	line := bytes.Repeat([]byte{'-'}, columns)
 	figures := bytes.Repeat([]byte{' '}, columns)
@@ -149,7 +150,7 @@ func writeAxis(out *bytes.Buffer, length time.Duration, columns int) {
 	for at := time.Duration(0); at < length; at += step {
 		c := min(int(float64(at)/float64(length)*float64(columns)+0.5), columns-1)
 		line[c] = '+'
-		if figure := fmt.Sprint(int64(at / unit)); len(figure) <= columns-c { // one cut off would read as another
+		if figure := fmt.Sprint(int64(at / unit)); len(figure) <= columns-c { // a truncated number would be wrong
 			copy(figures[c:], figure)
 		}
 	}
@@ -157,7 +158,7 @@ func writeAxis(out *bytes.Buffer, length time.Duration, columns int) {
 	fmt.Fprintf(out, "%-*s %s\n", ganttNameWidth, name, bytes.TrimRight(figures, " "))
 }
 
-// roundStep is the least of 1, 2, 5, 10, 20, 50 ... nanoseconds that is at least d.
+// roundStep returns the smallest of 1, 2, 5, 10, 20, 50 ... nanoseconds that is at least d.
 func roundStep(d time.Duration) time.Duration {
 	for decade := time.Duration(1); ; decade *= 10 {
 		for _, digit := range []time.Duration{1, 2, 5} {
@@ -168,7 +169,7 @@ func roundStep(d time.Duration) time.Duration {
 	}
 }
 
-// axisUnit is the largest unit in which the step is a whole number.
+// axisUnit returns the largest unit in which the step is a whole number.
 func axisUnit(step time.Duration) (time.Duration, string) {
 	switch {
 	case step >= time.Second:
@@ -181,7 +182,7 @@ func axisUnit(step time.Duration) (time.Duration, string) {
 	return time.Nanosecond, "ns"
 }
 
-// roundTo3 keeps three digits of a duration.
+// roundTo3 rounds a duration to three digits.
 func roundTo3(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {

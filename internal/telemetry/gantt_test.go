@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -18,7 +19,7 @@ func ganttOf(t *testing.T, line *telemetry.Timeline, width int) string {
 	return out.String()
 }
 
-// rowOf gives the drawing of one row, without its name.
+// rowOf returns the drawing of one row, without its name.
 func rowOf(t *testing.T, drawing, name string) string {
 	t.Helper()
 	for line := range strings.Lines(drawing) {
@@ -42,10 +43,7 @@ func TestGanttDrawsWhereOverlapIs(t *testing.T) {
 	records := pipelined("host", 30, 1) // one lane: nothing overlaps
 	for _, r := range pipelined("host", 30, 4) {
 		r.Batch += 30
-		for s := range r.Stages {
-			r.Stages[s].Start += time.Second
-			r.Stages[s].End += time.Second
-		}
+		later(r, time.Second)
 		records = append(records, r)
 	}
 	drawing := ganttOf(t, timelineOf(records...), 80)
@@ -71,7 +69,7 @@ func TestGanttKeepsItsWidth(t *testing.T) {
 		if got := len(rowOf(t, drawing, "compute")); got != want-12 {
 			t.Errorf("width %d: %d columns of drawing, want %d", asked, got, want-12)
 		}
-		_, rows, _ := strings.Cut(drawing, "\n\n") // behind the legend
+		_, rows, _ := strings.Cut(drawing, "\n\n") // after the legend
 		for text := range strings.Lines(rows) {
 			if got := len(strings.TrimSuffix(text, "\n")); got > want {
 				t.Errorf("width %d: a line of %d, want at most %d: %s", asked, got, want, text)
@@ -80,7 +78,7 @@ func TestGanttKeepsItsWidth(t *testing.T) {
 	}
 }
 
-// TestGanttAxis: ticks are at round figures in a unit that suits, whatever the length.
+// TestGanttAxis: ticks are at round numbers in a suitable unit, for every length.
 func TestGanttAxis(t *testing.T) {
 	for factor, want := range map[time.Duration]string{
 		1:       "ms 0 2 4 6 8 10 12 14",
@@ -90,10 +88,7 @@ func TestGanttAxis(t *testing.T) {
 	} {
 		records := pipelined("host", 30, 4)
 		for _, r := range records {
-			for s := range r.Stages {
-				r.Stages[s].Start *= factor
-				r.Stages[s].End *= factor
-			}
+			eachSpan(r, func(s *streams.Span) { s.Start, s.End = s.Start*factor, s.End*factor })
 		}
 		lines := strings.Split(ganttOf(t, timelineOf(records...), 80), "\n")
 		if got := strings.Join(strings.Fields(lines[8]), " "); got != want {
@@ -104,7 +99,7 @@ func TestGanttAxis(t *testing.T) {
 
 func TestGanttOfNothing(t *testing.T) {
 	want := "no batch has been on a device yet\n"
-	never := &streams.Record{Device: "host", Batch: 1, Stages: [streams.NumStages]streams.Span{streams.Fill: {End: ms}}}
+	never := &inflight.Record{Record: streams.Record{Device: "host", Batch: 1, Stages: [streams.NumStages]streams.Span{streams.Fill: {End: ms}}}}
 	for _, line := range []*telemetry.Timeline{telemetry.NewTimeline(0), timelineOf(never)} {
 		if got := ganttOf(t, line, 80); got != want {
 			t.Errorf("got %q", got)

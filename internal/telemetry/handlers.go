@@ -8,13 +8,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Scrapes are few and short; more than these at once mean that one hangs.
+// Bounds for scrapes, which are rare and short. More concurrent scrapes mean that one hangs.
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
 )
 
-// Handler serves /metrics in Prometheus' format, and /healthz and /readyz: 200 and "ok", or 503 and why not.
+// Handler serves /metrics in the Prometheus format, and /healthz and /readyz: 200 and "ok", or 503 and the reason.
 func Handler(m *Metrics, h *Health) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
@@ -32,6 +32,6 @@ func probe(check func() error) http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = io.WriteString(w, "ok\n") // a client that has gone needs no answer
+		_, _ = io.WriteString(w, "ok\n") // ignore a client that has disconnected
 	})
 }

@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// Work is what one part of the worker is doing, as health judges it. Each part is judged by itself.
+// Work is the state of one part of the worker, for health checks. Each part is checked separately.
 type Work struct {
-	Name     string        // for the answer: a device.Info.ID, or what else the part is called
-	InHand   int           // batches that hold payloads and are not yet done with; an empty one that waits does not count
-	Progress time.Time     // when a batch last moved on
-	AckWait  time.Duration // how long it may go without progress: the consumer's; 0 while that is not known, and then it is not judged
-	HeldBack int           // payloads that fail while none comes right: neither given up nor done. It is not ready with them for longer than AckWait
-	Lost     error         // why its device is lost; nil while it works
+	Name     string        // a device.Info.ID or another name for the part
+	InHand   int           // batches in flight that hold payloads
+	Progress time.Time     // when a batch last changed its state
+	AckWait  time.Duration // the consumer's AckWait, which bounds the time without progress; 0 while unknown, which disables that check
+	HeldBack int           // payloads held back because an operator fails on each and no other payload has succeeded; not ready if this lasts longer than AckWait
+	Lost     error         // why the part's device is lost; nil while it works
 
-	// Of a device: how long the batch that is to come back next has been on it, and how long it may be; 0 for any time.
+	// For a device: how long the next batch to complete has been on it, and the bound for that; 0 for no bound.
 	Age, Bound time.Duration
 }
 
-// HealthConfig says where health looks. Its functions are called for every probe: they must read what the
-// pipeline keeps and make no call to a device, since a probe that asks a hung GPU hangs with it.
+// HealthConfig holds the sources of health information. Its functions are called for every probe, so they must read
+// state that the pipeline keeps and must not call a device. Otherwise a probe of a hung GPU would hang too.
 type HealthConfig struct {
-	Work      func() []Work    // the parts of the worker; none while there are none
-	Connected func() bool      // whether NATS is connected now
-	Stalled   func() error     // why no messages come though there are some; nil while they do. May be nil
-	Now       func() time.Time // nil for time.Now
+	Work      func() []Work    // the parts of the worker
+	Connected func() bool      // whether NATS is currently connected
+	Stalled   func() error     // why no messages arrive although there are some, or nil; may be nil
+	Now       func() time.Time // nil means time.Now
 }
 
-// The reasons for not being ready. Those of a failing Live are made where they are found.
+// The reasons for not being ready. Live creates its own.
 var (
 	errStarting     = errors.New("starting")
 	errDraining     = errors.New("draining")
 	errDisconnected = errors.New("not connected to NATS")
 )
 
-// Health answers liveness and readiness probes. Every answer is made from the state at that moment, so a
-// condition that passes is gone from the next answer. Methods are safe for concurrent use.
+// Health answers liveness and readiness probes. Each answer is computed from the current state, so a condition that has
+// passed doesn't affect the next answer. The methods are safe for concurrent use.
 type Health struct {
 	cfg HealthConfig
 
 	mu       sync.Mutex
 	started  bool
 	draining bool
-	excused  map[string]time.Time // by Work.Name: until when it had no work or could not work
-	held     map[string]time.Time // by Work.Name: since when payloads are held back
+	excused  map[string]time.Time // by Work.Name: the last time at which it had no work or could not work
+	held     map[string]time.Time // by Work.Name: since when payloads have been held back
 }
 
-// NewHealth makes a Health that is starting: live, not ready.
+// NewHealth returns a Health in the starting state: live, but not ready.
 func NewHealth(cfg HealthConfig) *Health {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -56,10 +56,10 @@ func NewHealth(cfg HealthConfig) *Health {
 	return &Health{cfg: cfg, excused: map[string]time.Time{}, held: map[string]time.Time{}}
 }
 
-// Started ends the start: the worker takes payloads from now on.
+// Started ends the starting state: the worker accepts payloads from now on.
 func (h *Health) Started() { h.set(&h.started) }
 
-// Draining makes the worker unready for good: it is told to stop.
+// Draining makes the worker permanently unready, because it is shutting down.
 func (h *Health) Draining() { h.set(&h.draining) }
 
 func (h *Health) set(flag *bool) {
@@ -68,12 +68,12 @@ func (h *Health) set(flag *bool) {
 	*flag = true
 }
 
-// Live is nil while the process is worth keeping. It fails once a device is lost, while a device has had a batch for
-// longer than its bound, and while a part has work in hand and has made no progress for longer than AckWait.
+// Live returns nil while the process should keep running. It returns an error if a device is lost, if a batch on a
+// device exceeds its bound, or if a part has batches in flight and has made no progress for longer than AckWait.
 //
-// Time without work does not count against it, nor time without NATS: batches then wait for the
-// server, and a restart would only lose them. Such time is known from the probes themselves, so an answer
-// can be late by the time between two.
+// Time without work doesn't count, and neither does time without NATS: batches then wait for the server, and a restart
+// would only lose them. Health learns about such times only from the probes themselves, so an answer can be late by one
+// probe interval.
 func (h *Health) Live() error {
 	connected, now := h.cfg.Connected(), h.cfg.Now()
 	h.mu.Lock()
@@ -105,8 +105,8 @@ func (h *Health) Live() error {
 	return errors.Join(failures...)
 }
 
-// Ready is nil while the worker takes payloads. It is not ready while starting, draining, not connected to
-// NATS, stalled, while payloads have been held back for longer than AckWait, or not live.
+// Ready returns nil while the worker accepts payloads. It returns an error while the worker is starting, draining, not
+// connected to NATS, stalled or not live, and if payloads have been held back for longer than AckWait.
 func (h *Health) Ready() error {
 	h.mu.Lock()
 	started, draining := h.started, h.draining
@@ -127,7 +127,7 @@ func (h *Health) Ready() error {
 	return errors.Join(h.heldBack(), h.Live())
 }
 
-// heldBack is an error while payloads have been held back for longer than AckWait, as the probes have seen it.
+// heldBack returns an error if payloads have been held back for longer than AckWait, as observed by the probes.
 func (h *Health) heldBack() error {
 	now := h.cfg.Now()
 	h.mu.Lock()

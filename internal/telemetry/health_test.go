@@ -26,10 +26,10 @@ func (p *patient) health() *telemetry.Health {
 	})
 }
 
-// ackWait is that of all work in these tests.
+// ackWait is the AckWait of all work in these tests.
 const ackWait = 30 * time.Second
 
-// answers checks both probes: empty for nil, else a part of the error.
+// answers checks both probes. The arguments are parts of the errors, or empty for nil.
 func answers(t *testing.T, h *telemetry.Health, live, ready string) {
 	t.Helper()
 	for _, probe := range []struct {
@@ -45,7 +45,7 @@ func answers(t *testing.T, h *telemetry.Health, live, ready string) {
 	}
 }
 
-// A worker to which nothing is delivered is not ready, and alive: a restart may help or not.
+// A worker that gets no deliveries is unready but live, because a restart may or may not help.
 func TestReadinessOfAStalledWorker(t *testing.T) {
 	var p patient
 	var stalled error
@@ -102,7 +102,7 @@ func TestAStallIsNotLiveUntilItMovesOn(t *testing.T) {
 	answers(t, h, "", "")
 }
 
-// TestPayloadsHeldBackMakeItUnready: nothing is lost and a restart would not help, but somebody has to look.
+// TestPayloadsHeldBackMakeItUnready: nothing is lost and a restart would not help, but somebody must investigate.
 func TestPayloadsHeldBackMakeItUnready(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -119,7 +119,7 @@ func TestPayloadsHeldBackMakeItUnready(t *testing.T) {
 	answers(t, h, "", "")
 }
 
-// TestIdleTimeIsNoStall: a batch that comes after an hour without work has its whole AckWait.
+// TestIdleTimeIsNoStall: a batch that arrives after an hour without work has its whole AckWait.
 func TestIdleTimeIsNoStall(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -134,7 +134,7 @@ func TestIdleTimeIsNoStall(t *testing.T) {
 	answers(t, h, "no progress", "no progress")
 }
 
-// TestTheFirstProbeSeesNoStall: what was before the first probe is not known to be a stall.
+// TestTheFirstProbeSeesNoStall: time before the first probe can't count as a stall.
 func TestTheFirstProbeSeesNoStall(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -144,7 +144,7 @@ func TestTheFirstProbeSeesNoStall(t *testing.T) {
 	answers(t, h, "no progress", "starting")
 }
 
-// TestAnUnknownAckWaitIsNotJudged: before the consumer is known nothing says how long is too long.
+// TestAnUnknownAckWaitIsNotJudged: before the consumer is known, the bound is unknown.
 func TestAnUnknownAckWaitIsNotJudged(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -156,7 +156,7 @@ func TestAnUnknownAckWaitIsNotJudged(t *testing.T) {
 	answers(t, h, "no progress", "starting")
 }
 
-// TestAnOutageIsNoStall: while NATS is away batches wait for it, and a restart would not help.
+// TestAnOutageIsNoStall: during an outage of NATS batches wait for it, and a restart would not help.
 func TestAnOutageIsNoStall(t *testing.T) {
 	var p patient
 	h := p.health()
@@ -174,8 +174,8 @@ func TestAnOutageIsNoStall(t *testing.T) {
 	answers(t, h, "no progress", "no progress")
 }
 
-// TestADeviceThatHangsIsNotLive: a batch that is on one device for too long shows, though another device and the worker as a
-// whole move on.
+// TestADeviceThatHangsIsNotLive: a batch that exceeds its bound on one device is detected, even if another device and
+// the worker as a whole make progress.
 func TestADeviceThatHangsIsNotLive(t *testing.T) {
 	var p patient
 	h := p.health()

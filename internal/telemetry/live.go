@@ -9,55 +9,56 @@ import (
 	"strings"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// How many batches an answer of /timeline holds: at most, and unasked. A batch takes some 300 bytes, and its error
-// at most maxErrorBytes more.
+// Bounds for the number of batches in a response of /timeline. A batch takes about 300 bytes, plus at most
+// maxErrorBytes for its error.
 const (
 	maxLiveBatches     = 1000
 	defaultLiveBatches = 500
 	maxErrorBytes      = 300
 )
 
-// live is the answer of GET /timeline?after=CURSOR&limit=N, of which the timeline page draws itself. It belongs to
-// that page and changes with it: programs read /metrics and /trace.
+// live is the response of GET /timeline?after=CURSOR&limit=N, the data of the timeline page. It is private to that page
+// and changes with it. Programs should use /metrics and /trace.
 //
-// Times are whole nanoseconds. Those that grow with the worker's age are strings, since JavaScript's numbers hold
-// whole ones to 2^53 only, which is 104 days of nanoseconds.
+// Times are whole nanoseconds. Times that grow with the age of the worker are strings, because JavaScript numbers
+// represent integers exactly only up to 2^53, which is 104 days in nanoseconds.
 type live struct {
-	Run     string       `json:"run"`      // another one is another worker: cursors and batches of the old one mean nothing
-	Base    string       `json:"base"`     // Unix time of the earliest device's epoch
-	Now     string       `json:"now"`      // since Base
-	Cursor  uint64       `json:"cursor"`   // give it back as after
-	LeftOut uint64       `json:"left_out"` // batches after the caller's cursor that are not in this answer, all older than those that are
+	Run     string       `json:"run"`      // identifies the worker process; if it changes, earlier cursors and batches are invalid
+	Base    string       `json:"base"`     // Unix time of the earliest device epoch
+	Now     string       `json:"now"`      // time since Base
+	Cursor  uint64       `json:"cursor"`   // pass it as after in the next request
+	LeftOut uint64       `json:"left_out"` // number of batches after the caller's cursor that are missing because they are older than those returned
 	Devices []liveDevice `json:"devices"`
-	Batches []liveBatch  `json:"batches"` // in the order in which they were released
+	Batches []liveBatch  `json:"batches"` // in the order of their release
 }
 
-// liveDevice is a device, what it has done since the start, and its pipeline's state.
+// liveDevice describes a device, its totals since the start, and the state of its pipeline.
 type liveDevice struct {
 	ID     string            `json:"id"`
 	Name   string            `json:"name"`
 	Offset string            `json:"offset"` // from Base to the epoch of the device's clock
 	Bounds LiveBounds        `json:"bounds"`
 	Sums   map[string]uint64 `json:"sums"`   // batches, failed, payloads, bytes
-	Closed map[string]uint64 `json:"closed"` // batches by the reason that closed them
+	Closed map[string]uint64 `json:"closed"` // number of batches by close reason
 	Stats  *liveStats        `json:"stats"`  // null while there is no pipeline
 }
 
-// LiveBounds are the bounds of every device's batches, against which the timeline page shows how full they are.
+// LiveBounds are the bounds of batches on every device. The timeline page uses them to show batch fill.
 type LiveBounds struct {
 	Lanes    int `json:"lanes"`
-	Payloads int `json:"payloads"` // in a batch
-	Bytes    int `json:"bytes"`    // in a batch
+	Payloads int `json:"payloads"` // per batch
+	Bytes    int `json:"bytes"`    // per batch
 }
 
-// liveStats is streams.Stats for the page: times in nanoseconds, memory in bytes.
+// liveStats is streams.Stats in the page's format: times in nanoseconds, memory in bytes.
 type liveStats struct {
-	Lanes    map[string]int           `json:"lanes"` // by state
+	Lanes    map[string]int           `json:"lanes"` // number of lanes by state
 	Scratch  map[string]int64         `json:"scratch"`
-	Engines  map[string]time.Duration `json:"engines"` // time that each was busy
+	Engines  map[string]time.Duration `json:"engines"` // busy time of each engine
 	Busy     time.Duration            `json:"busy"`
 	Overlap  time.Duration            `json:"overlap"`
 	Uptime   time.Duration            `json:"uptime"`
@@ -66,10 +67,10 @@ type liveStats struct {
 	Pageable int64                    `json:"pageable"`
 }
 
-// liveBatch is a streams.Record for the page.
+// liveBatch is an inflight.Record in the page's format.
 type liveBatch struct {
-	Seq      uint64              `json:"seq"`    // how many batches there had been on all devices, with this one
-	Device   int                 `json:"device"` // index into the answer's devices
+	Seq      uint64              `json:"seq"`    // number of this batch among all batches of all devices
+	Device   int                 `json:"device"` // index into the devices of the response
 	Batch    uint64              `json:"batch"`
 	Lane     int                 `json:"lane"`
 	Payloads int                 `json:"payloads"`
@@ -78,11 +79,11 @@ type liveBatch struct {
 	Scratch  int                 `json:"scratch_bytes"`
 	Closed   string              `json:"closed_by"`
 	Err      string              `json:"error,omitempty"`
-	Start    string              `json:"start"`  // of the first stage, on the device's clock
-	Stages   []*[2]time.Duration `json:"stages"` // start and end of each stage since Start; null for one that did not happen
+	Start    string              `json:"start"`  // start of the first stage, on the device's clock
+	Stages   []*[2]time.Duration `json:"stages"` // start and end of each stage, relative to Start; null for a stage that did not happen
 }
 
-// serveLive answers GET /timeline.
+// serveLive handles GET /timeline.
 func (d Debug) serveLive(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	after, err := wholeNumber(query.Get("after"), 0, 1<<53)
@@ -95,9 +96,7 @@ func (d Debug) serveLive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "limit "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if query.Get("limit") == "" {
-		limit = defaultLiveBatches
-	}
+	limit = cmp.Or(limit, defaultLiveBatches)
 	text, err := json.Marshal(d.live(after, int(limit), query.Get("after") == ""))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -106,10 +105,10 @@ func (d Debug) serveLive(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(text) // a client that has gone needs no answer
+	_, _ = w.Write(text) // ignore a client that has disconnected
 }
 
-// wholeNumber reads a number within bounds; 0 for none.
+// wholeNumber parses a number within bounds. It returns 0 for an empty text.
 func wholeNumber(text string, least, most uint64) (uint64, error) {
 	if text == "" {
 		return 0, nil
@@ -121,20 +120,15 @@ func wholeNumber(text string, least, most uint64) (uint64, error) {
 	return n, nil
 }
 
-// live gives what came after a cursor. A newcomer has none, and misses nothing.
+// live returns the batches after a cursor. A newcomer has no cursor, so nothing counts as left out.
 func (d Debug) live(after uint64, limit int, newcomer bool) live {
 	devices, batches, done := d.Timeline.since(after, limit)
 	if after > done {
-		// The cursor is of a worker that ran at this address before.
+		// The cursor belongs to an earlier worker at this address.
 		devices, batches, done = d.Timeline.since(0, limit)
 		newcomer = true
 	}
-	base := time.Time{}
-	for i, dev := range devices {
-		if i == 0 || dev.epoch.Before(base) {
-			base = dev.epoch
-		}
-	}
+	base := earliestEpoch(devices)
 	answer := live{
 		Run: strconv.FormatInt(d.Timeline.made.UnixNano(), 36), Cursor: done,
 		Devices: make([]liveDevice, len(devices)), Batches: make([]liveBatch, len(batches)),
@@ -160,7 +154,7 @@ func (d Debug) live(after uint64, limit int, newcomer bool) live {
 
 func nanos(d time.Duration) string { return strconv.FormatInt(int64(d), 10) }
 
-// statsByDevice reads the pipelines; there are none before they run.
+// statsByDevice returns the stats of all pipelines, or none before the pipelines run.
 func (d Debug) statsByDevice() map[string]*liveStats {
 	byDevice := map[string]*liveStats{}
 	if d.Stats != nil {
@@ -200,14 +194,14 @@ func (t trackedDevice) live(base time.Time, bounds LiveBounds, stats *liveStats)
 	}
 }
 
-func liveRecord(r *streams.Record, device int, seq uint64) liveBatch {
-	whole := extent(r)
+func liveRecord(r *inflight.Record, device int, seq uint64) liveBatch {
+	whole := r.Extent()
 	b := liveBatch{
 		Seq: seq, Device: device, Batch: r.Batch, Lane: r.Lane, Payloads: r.Payloads, Bytes: r.Bytes,
 		Results: r.ResultBytes, Scratch: r.Scratch, Closed: r.Closed.String(),
-		Start: nanos(whole.Start), Stages: make([]*[2]time.Duration, streams.NumStages),
+		Start: nanos(whole.Start), Stages: make([]*[2]time.Duration, inflight.NumStages),
 	}
-	for s, span := range r.Stages {
+	for s, span := range r.Spans() {
 		if span != (streams.Span{}) {
 			b.Stages[s] = &[2]time.Duration{span.Start - whole.Start, span.End - whole.Start}
 		}
@@ -218,7 +212,8 @@ func liveRecord(r *streams.Record, device int, seq uint64) liveBatch {
 	return b
 }
 
-// shortened keeps the first bytes of a text, to the end of a character, and says that it did.
+// shortened returns at most the given number of bytes of a text, cut at a character boundary and followed by an
+// ellipsis.
 func shortened(text string, bytes int) string {
 	if len(text) <= bytes {
 		return text

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
 
-// answer is what /timeline says, as the page reads it.
+// answer is the response of /timeline as the page reads it.
 type answer struct {
 	Run     string
 	Base    string
@@ -45,7 +46,7 @@ type answer struct {
 	}
 }
 
-// ask gives what the page is told.
+// ask returns the response that the page gets.
 func ask(t *testing.T, url, query string) answer {
 	t.Helper()
 	status, header, body := get(t, url+"/timeline"+query)
@@ -72,24 +73,21 @@ func TestLiveGivesStagesExactly(t *testing.T) {
 	line := telemetry.NewTimeline(100)
 	line.AddDevice("GPU-1", "NVIDIA H100", epoch)
 	r := pipelined("GPU-1", 1, 1)[0]
-	const old = 1<<60 + 1 // nanoseconds, no whole number of JavaScript's
-	for s := range r.Stages {
-		r.Stages[s].Start += old
-		r.Stages[s].End += old
-	}
-	r.Stages[streams.Settle] = streams.Span{}
+	const old = 1<<60 + 1 // nanoseconds; not exact as a JavaScript number
+	later(r, old)
+	r.Settle = streams.Span{}
 	line.BatchDone(r)
 	b := ask(t, served(t, line), "").Batches[0]
 	start, err := strconv.ParseInt(b.Start, 10, 64)
 	if err != nil || start != int64(r.Stages[streams.Fill].Start) {
 		t.Errorf("starts at %s (%v), want %d", b.Start, err, r.Stages[streams.Fill].Start)
 	}
-	for s, want := range r.Stages {
+	for s, want := range r.Spans() {
 		switch got := b.Stages[s]; {
 		case want == streams.Span{} && got != nil:
-			t.Errorf("%v did not happen and is %v", streams.Stage(s), got)
+			t.Errorf("%v did not happen and is %v", inflight.Stage(s), got)
 		case want != streams.Span{} && (got == nil || got[0]+time.Duration(start) != want.Start || got[1]+time.Duration(start) != want.End):
-			t.Errorf("%v is %v since the start, want %v", streams.Stage(s), got, want)
+			t.Errorf("%v is %v since the start, want %v", inflight.Stage(s), got, want)
 		}
 	}
 	if b.Seq != 1 || b.Batch != 1 || b.Payloads != 100 || b.Bytes != 1<<20 || b.Closed != "bytes" || b.Error != "" {
@@ -124,7 +122,8 @@ func TestLiveGoesOnFromItsCursor(t *testing.T) {
 	}
 }
 
-// TestLiveIsBounded: the newest batches come, and the answer says how many did not, forgotten ones included.
+// TestLiveIsBounded checks that the response has the newest batches and the number of missing ones, including dropped
+// batches.
 func TestLiveIsBounded(t *testing.T) {
 	line := telemetry.NewTimeline(2000)
 	for _, r := range pipelined("GPU-1", 5000, 4) {
@@ -143,7 +142,7 @@ func TestLiveIsBounded(t *testing.T) {
 		{"?after=4000&limit=1000", 1000, 0},
 		{"?after=4000&limit=10", 10, 990},
 		{"?after=5000", 0, 0},
-		{"?after=6000&limit=20", 20, 0}, // of another worker, which had done more
+		{"?after=6000&limit=20", 20, 0}, // the cursor of another worker, which had done more
 	} {
 		a := ask(t, url, c.query)
 		if len(a.Batches) != c.sent || int(a.LeftOut) != c.leftOut || a.Cursor != 5000 {

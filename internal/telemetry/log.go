@@ -1,18 +1,22 @@
 package telemetry
 
-import "log/slog"
+import (
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // logLevels are the values of the label level.
 var logLevels = [...]string{"debug", "info", "warn", "error"}
 
 func (m *Metrics) registerLog() {
-	lines := counterVec(m.registry, "log_suppressed_total", "Lines left out of the log because their message repeated, by level.", "level")
+	lines := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "log_suppressed_total", Help: "Log lines suppressed because their message repeated, by level."}, []string{"level"})
 	for i, level := range logLevels {
 		m.suppressed[i] = lines.WithLabelValues(level)
 	}
 }
 
-// LogSuppressed counts a line of that level that was left out of the log.
+// LogSuppressed counts a suppressed log line of that level.
 func (m *Metrics) LogSuppressed(level slog.Level) {
 	switch {
 	case level >= slog.LevelError:

@@ -1,8 +1,8 @@
-// Package telemetry shows what the worker does: Prometheus metrics, health, the timeline of batches, and the
-// HTTP servers that give them out.
+// Package telemetry exports the worker's state and events: Prometheus metrics, health, the timeline of batches, and the
+// HTTP servers for them.
 //
-// The pipeline and NATS know nothing of it. They are handed a Metrics and a Timeline as their observers, and
-// what they keep is read through small functions.
+// Packages streams and ingest don't depend on it. The worker passes them a Metrics and a Timeline as observers, and
+// telemetry reads their state through small functions. Start reading with this file, then health.go and timeline.go.
 package telemetry
 
 import (
@@ -11,30 +11,33 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
 const namespace = "millrace"
 
-// Build says what program this is.
+// Build identifies this program.
 type Build struct {
-	Version   string // release, like v1.2.3
-	Commit    string // of the source
-	GoVersion string // of the compiler
+	Version   string // release, for example v1.2.3
+	Commit    string // commit of the source
+	GoVersion string // version of the Go compiler
 }
 
-// Metrics counts what the worker does. It implements streams.Observer and ingest.Observer; those calls
-// allocate nothing once a device is known, and all methods are safe for concurrent use.
+// Metrics counts the worker's events. It implements Observer and ingest.Observer. Those calls allocate no memory once a
+// device is known. All methods are safe for concurrent use.
 //
-// Metrics of a device bear the label device, the GPU's UUID or "host". Those of messages do not: a message
-// that is given up may never have reached a device.
+// Metrics of a device have the label device, with the GPU's UUID or "host" as its value. Metrics of messages don't have
+// that label, because a dead letter may never have reached a device.
 type Metrics struct {
 	registry *prometheus.Registry
+	factory  promauto.Factory // registers metrics with the prefix millrace_
 	stats    atomic.Pointer[func() []streams.Stats]
 
-	outcomes   [ingest.NumOutcomes]prometheus.Counter
+	outcomes   [inflight.NumOutcomes]prometheus.Counter
 	in, out    prometheus.Counter
 	latency    prometheus.Histogram
 	headroom   prometheus.Histogram
@@ -48,18 +51,18 @@ type Metrics struct {
 
 	batches *batchVectors
 	mu      sync.RWMutex
-	devices map[string]*deviceMetrics // by device.Info.ID; the children resolved once
+	devices map[string]*deviceMetrics // by device.Info.ID; label values resolved once
 }
 
 var (
-	_ streams.Observer = (*Metrics)(nil)
-	_ ingest.Observer  = (*Metrics)(nil)
+	_ Observer        = (*Metrics)(nil)
+	_ ingest.Observer = (*Metrics)(nil)
 )
 
-// NewMetrics makes the metrics on a registry of their own, with those of the Go runtime and the process
-// beside them.
+// NewMetrics creates the metrics in a new registry, together with those of the Go runtime and the process.
 func NewMetrics(build Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), devices: map[string]*deviceMetrics{}}
+	m.factory = promauto.With(prometheus.WrapRegistererWithPrefix(namespace+"_", m.registry))
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -68,22 +71,22 @@ func NewMetrics(build Build) *Metrics {
 	m.registerMessages()
 	m.registerWorker(build)
 	m.registerLog()
-	m.batches = newBatchVectors(m.registry)
+	m.batches = newBatchVectors(m.factory)
 	return m
 }
 
-// Registry is where all metrics are registered.
+// Registry returns the registry of all metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// AddDevice makes a device's metrics appear, at zero, before its first batch.
+// AddDevice registers a device's metrics, with value zero, before its first batch.
 func (m *Metrics) AddDevice(id string) { m.device(id) }
 
-// Watch makes every scrape read the pipelines' own counters: engines, overlap, lanes, scratch and pinned
-// memory. It calls stats once a scrape, so that figures of one scrape fit together; stats returns one entry
-// for each device.
+// Watch makes every scrape read the pipelines' own counters: engines, overlap, lanes, scratch and pinned memory. It
+// calls stats once per scrape, so that the values of one scrape are consistent. The function stats returns one entry
+// per device.
 func (m *Metrics) Watch(stats func() []streams.Stats) { m.stats.Store(&stats) }
 
-// SetFallback says whether the worker runs on the host although a GPU was asked for.
+// SetFallback sets whether the worker runs on the host although a GPU was requested.
 func (m *Metrics) SetFallback(fellBack bool) {
 	m.fallback.Set(0)
 	if fellBack {
@@ -92,56 +95,24 @@ func (m *Metrics) SetFallback(fellBack bool) {
 }
 
 func (m *Metrics) registerMessages() {
-	outcomes := counterVec(m.registry, "messages_total", "Input messages that came to their end, by what became of them.", "outcome")
-	for o := range ingest.NumOutcomes {
+	outcomes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "messages_total", Help: "Input messages that were settled, by outcome."}, []string{"outcome"})
+	for o := range inflight.NumOutcomes {
 		m.outcomes[o] = outcomes.WithLabelValues(o.String())
 	}
-	sizes := counterVec(m.registry, "payload_bytes_total", "Bytes of the payloads of settled messages (in) and of the results published for them (out).", "direction")
+	sizes := m.factory.NewCounterVec(prometheus.CounterOpts{Name: "payload_bytes_total", Help: "Bytes of the payloads of settled messages (in) and of the results published for them (out)."}, []string{"direction"})
 	m.in, m.out = sizes.WithLabelValues("in"), sizes.WithLabelValues("out")
-	m.latency = histogram(m.registry, "payload_latency_seconds", "Time from a payload's receipt to its result's publish acknowledgement.", latencyBuckets)
-	m.headroom = histogram(m.registry, "ack_headroom_seconds", "What was left of AckWait when a message was settled; below zero the server had given up on it.", headroomBuckets)
-	m.redelivery = counter(m.registry, "redeliveries_total", "Messages received that had been delivered before.")
-	m.pending = gauge(m.registry, "consumer_pending", "Messages in the stream that the consumer has yet to deliver; with exclusive delivery those of all partitions. Every worker tells the whole.")
-	m.stalled = gauge(m.registry, "consumer_stalled", "Consumers that have messages and have delivered none for 30 s, though this worker asks for them: 1 at most with shared delivery, with exclusive delivery one for each partition.")
-	m.restarts = counter(m.registry, "partition_restarts_total", "Times that this worker began a partition anew because something was wrong, with exclusive delivery.")
-	m.reconnects = counter(m.registry, "nats_reconnects_total", "Connections to NATS that were lost and came back.")
+	m.latency = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "payload_latency_seconds", Help: "Time from a payload's receipt to its result's publish acknowledgement.", Buckets: latencyBuckets})
+	m.headroom = m.factory.NewHistogram(prometheus.HistogramOpts{Name: "ack_headroom_seconds", Help: "Remaining AckWait when a message was settled; below zero, the server had already scheduled it for redelivery.", Buckets: headroomBuckets})
+	m.redelivery = m.factory.NewCounter(prometheus.CounterOpts{Name: "redeliveries_total", Help: "Messages received that had been delivered before."})
+	m.pending = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_pending", Help: "Messages in the stream that the consumer has yet to deliver; with exclusive delivery, the sum over all partitions. Every worker reports the total."})
+	m.stalled = m.factory.NewGauge(prometheus.GaugeOpts{Name: "consumer_stalled", Help: "Consumers that have messages but have delivered none for 30 s although this worker requests them: at most 1 with shared delivery, at most one per partition with exclusive delivery."})
+	m.restarts = m.factory.NewCounter(prometheus.CounterOpts{Name: "partition_restarts_total", Help: "Times that this worker restarted a partition because of an error, with exclusive delivery."})
+	m.reconnects = m.factory.NewCounter(prometheus.CounterOpts{Name: "nats_reconnects_total", Help: "Lost connections to NATS that were re-established."})
 }
 
 func (m *Metrics) registerWorker(build Build) {
-	m.fallback = gauge(m.registry, "device_fallback", "1 if no GPU could be had and the worker runs on the host instead, else 0.")
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "Always 1; its labels say which program this is.",
-	}, []string{"version", "commit", "goversion"})
-	m.registry.MustRegister(info)
+	m.fallback = m.factory.NewGauge(prometheus.GaugeOpts{Name: "device_fallback", Help: "1 if the worker runs on the host because no GPU was available, else 0."})
+	info := m.factory.NewGaugeVec(prometheus.GaugeOpts{Name: "build_info", Help: "Always 1; the labels identify the program."},
+		[]string{"version", "commit", "goversion"})
 	info.WithLabelValues(build.Version, build.Commit, build.GoVersion).Set(1)
-}
-
-func counter(r prometheus.Registerer, name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help})
-	r.MustRegister(c)
-	return c
-}
-
-func counterVec(r prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
-	r.MustRegister(c)
-	return c
-}
-
-func gauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
-	r.MustRegister(g)
-	return g
-}
-
-func histogram(r prometheus.Registerer, name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets})
-	r.MustRegister(h)
-	return h
-}
-
-func histogramVec(r prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
-	r.MustRegister(h)
-	return h
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -31,7 +31,7 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.SetFallback(true)
 	m.BatchDone(pipelined("host", 1, 1)[0])
 	m.DeviceError("host", "out_of_memory")
-	m.Settled(ingest.Published, 100, 40, 3*ms, 20*time.Second)
+	m.Settled(inflight.Published, 100, 40, 3*ms, 20*time.Second)
 	m.Redelivered()
 	m.Pending(42)
 	m.Stalled(3)
@@ -45,17 +45,17 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn + 1, slog.LevelError + 4} {
 		m.LogSuppressed(level)
 	}
-	m.WatchMemory(func() ingest.Memory { return ingest.Memory{Limit: 1 << 28, Used: 1 << 20, Waits: 3} })
+	m.WatchMemory(func() inflight.Memory { return inflight.Memory{Limit: 1 << 28, Used: 1 << 20, Waits: 3} })
 	return m, gather(t, m)
 }
 
 // family is a metric family as it is scraped.
 type family struct {
-	kind, help string // kind is "counter", "gauge" or "histogram"
+	kind, help string // "counter", "gauge" or "histogram"
 	samples    []sample
 }
 
-// sample is one metric of a family. Of a histogram, value is the sum and count the number of observations.
+// sample is one metric of a family. For a histogram, value is the sum and count is the number of observations.
 type sample struct {
 	labels []label
 	value  float64
@@ -75,7 +75,7 @@ func gather(t *testing.T, m *telemetry.Metrics) map[string]family {
 	for _, s := range scraped {
 		f := family{kind: strings.ToLower(s.GetType().String()), help: s.GetHelp()}
 		for _, m := range s.GetMetric() {
-			h := m.GetHistogram() // nil for the others; its methods are zero then
+			h := m.GetHistogram() // nil for the others; its methods then return zero
 			one := sample{value: m.GetCounter().GetValue() + m.GetGauge().GetValue() + h.GetSampleSum(), count: h.GetSampleCount()}
 			for _, l := range m.GetLabel() {
 				one.labels = append(one.labels, label{l.GetName(), l.GetValue()})
@@ -90,7 +90,7 @@ func gather(t *testing.T, m *telemetry.Metrics) map[string]family {
 	return families
 }
 
-// value finds a metric by the labels as "name=value,...", sorted by name, and gives its value and count.
+// value finds a metric by its labels ("name=value,...", sorted by name) and returns its value and count.
 func value(t *testing.T, families map[string]family, name, labels string) (v float64, count uint64) {
 	t.Helper()
 	for _, s := range families[name].samples {
@@ -110,7 +110,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 	_, families := observed(t)
 	for _, tc := range []struct {
 		name, labels string
-		want         float64 // the value; of a histogram the sum of its one observation
+		want         float64 // the value, or the sum of a histogram with one observation
 	}{
 		{"messages_total", "outcome=published", 1}, {"messages_total", "outcome=deadlettered", 0},
 		{"messages_total", "outcome=nacked", 0}, {"messages_total", "outcome=duplicate", 0},
@@ -131,7 +131,7 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"scratch_allocations_total", "device=host", 7}, {"redeliveries_total", "", 1}, {"consumer_pending", "", 42},
 		{"device_errors_total", "device=host,kind=out_of_memory", 1}, {"device_errors_total", "device=host,kind=lost", 0},
 		{"device_fallback", "", 1}, {"nats_reconnects_total", "", 1}, {"build_info", "commit=abc,goversion=go1.26,version=v0.0.0", 1},
-		// Ours:
+		// The worker's own metrics:
 		{"pageable_bytes", "device=host", 4096}, {"scratch_limit_bytes", "device=host", 1 << 30},
 		{"scratch_allocation_failures_total", "device=host", 2},
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5}, {"held_back_payloads", "", 2},
@@ -189,7 +189,7 @@ func TestAddDeviceStartsAtZero(t *testing.T) {
 func TestStagesThatDidNotHappenAreNotObserved(t *testing.T) {
 	m := telemetry.NewMetrics(build)
 	r := pipelined("host", 1, 1)[0]
-	r.Stages[streams.Publish] = streams.Span{}
+	r.Publish = streams.Span{}
 	r.Err = errors.New("failed")
 	m.BatchDone(r)
 	families := gather(t, m)
@@ -203,15 +203,15 @@ func TestStagesThatDidNotHappenAreNotObserved(t *testing.T) {
 
 func TestOnlyStoredResultsHaveALatency(t *testing.T) {
 	m := telemetry.NewMetrics(build)
-	for o := range ingest.NumOutcomes {
+	for o := range inflight.NumOutcomes {
 		m.Settled(o, 1, 1, ms, -ms)
 	}
 	families := gather(t, m)
 	if _, n := value(t, families, "millrace_payload_latency_seconds", ""); n != 2 {
 		t.Errorf("%d latencies, want those of published and duplicate", n)
 	}
-	if sum, n := value(t, families, "millrace_ack_headroom_seconds", ""); n != uint64(ingest.NumOutcomes) || sum >= 0 {
-		t.Errorf("headroom: %d observations, sum %v; want %d below zero", n, sum, ingest.NumOutcomes)
+	if sum, n := value(t, families, "millrace_ack_headroom_seconds", ""); n != uint64(inflight.NumOutcomes) || sum >= 0 {
+		t.Errorf("headroom: %d observations, sum %v; want %d below zero", n, sum, inflight.NumOutcomes)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestFallbackClears(t *testing.T) {
 	}
 }
 
-// TestObserversAllocateNothing holds the observers to what the pipeline's hot path asks of them.
+// TestObserversAllocateNothing: the observers run on the pipeline's hot path and must not allocate.
 func TestObserversAllocateNothing(t *testing.T) {
 	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(8)
 	both := telemetry.Observers{m, line}
@@ -239,7 +239,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 	for name, call := range map[string]func(){
 		"BatchDone":   func() { both.BatchDone(r) },
 		"DeviceError": func() { both.DeviceError("GPU-1", "launch") },
-		"Settled":     func() { m.Settled(ingest.Published, 2048, 300, ms, time.Second) },
+		"Settled":     func() { m.Settled(inflight.Published, 2048, 300, ms, time.Second) },
 		"Redelivered": m.Redelivered,
 		"Pending":     func() { m.Pending(7) },
 		"Reconnected": m.Reconnected,
@@ -250,7 +250,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse is for the race detector: everything at once, from several goroutines.
+// TestConcurrentUse calls everything from several goroutines at once, for the race detector.
 func TestConcurrentUse(t *testing.T) {
 	m, line := telemetry.NewMetrics(build), telemetry.NewTimeline(16)
 	m.Watch(func() []streams.Stats { return []streams.Stats{someStats("a"), someStats("b")} })
@@ -260,7 +260,7 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for _, r := range pipelined(string(rune('a'+g%2)), rounds, 2) {
 				telemetry.Observers{m, line}.BatchDone(r)
-				m.Settled(ingest.Nacked, 1, 0, 0, 0)
+				m.Settled(inflight.Nacked, 1, 0, 0, 0)
 			}
 			gather(t, m)
 			if err := line.WriteTrace(&strings.Builder{}, 0); err != nil {
@@ -277,7 +277,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// The table in docs/metrics.md stands between these lines.
+// The table in docs/metrics.md is between these lines.
 const (
 	tableBegin = "<!-- table: made by go test ./internal/telemetry -update -->\n"
 	tableEnd   = "<!-- end of table -->\n"
@@ -348,7 +348,7 @@ func describeBuckets(bounds []float64) string {
 	return strings.Join(texts, ", ")
 }
 
-// golden compares a file with what it should hold, and writes it anew when asked.
+// golden compares a file with its expected content, and updates the file if requested.
 func golden(t *testing.T, file, want string) {
 	t.Helper()
 	if *update {

@@ -4,15 +4,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// errorKinds are the kinds that device.Kind gives, and that of a probe that failed.
+// errorKinds are the kinds that device.Kind returns, and the kind of a failed probe.
 var errorKinds = [...]string{"hung", "lost", streams.KindProbe, "out_of_memory", "launch", "invalid", "unavailable", "abi", "other"}
 
-// batchVectors are the metrics of batches, of all devices.
+// batchVectors holds the batch metrics of all devices.
 type batchVectors struct {
 	done     *prometheus.CounterVec
 	payloads *prometheus.HistogramVec
@@ -22,24 +23,24 @@ type batchVectors struct {
 	errors   *prometheus.CounterVec
 }
 
-func newBatchVectors(r prometheus.Registerer) *batchVectors {
+func newBatchVectors(f promauto.Factory) *batchVectors {
 	return &batchVectors{
-		done:     counterVec(r, "batches_total", "Batches that were released, failed ones included.", "device"),
-		payloads: histogramVec(r, "batch_payloads", "Payloads in a batch.", batchPayloadBuckets, "device"),
-		bytes:    histogramVec(r, "batch_bytes", "Bytes of a batch's payloads together.", batchByteBuckets, "device"),
-		closed:   counterVec(r, "batch_close_total", "Batches by why they stopped filling.", "device", "reason"),
-		stages:   histogramVec(r, "stage_seconds", "Time a batch spent in each stage of its way.", stageBuckets, "device", "stage"),
-		errors:   counterVec(r, "device_errors_total", "Calls to the device that failed, by kind of failure.", "device", "kind"),
+		done:     f.NewCounterVec(prometheus.CounterOpts{Name: "batches_total", Help: "Released batches, including failed ones."}, []string{"device"}),
+		payloads: f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_payloads", Help: "Payloads in a batch.", Buckets: batchPayloadBuckets}, []string{"device"}),
+		bytes:    f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_bytes", Help: "Total size of a batch's payloads.", Buckets: batchByteBuckets}, []string{"device"}),
+		closed:   f.NewCounterVec(prometheus.CounterOpts{Name: "batch_close_total", Help: "Batches by the reason why they closed."}, []string{"device", "reason"}),
+		stages:   f.NewHistogramVec(prometheus.HistogramOpts{Name: "stage_seconds", Help: "Duration of each stage of a batch.", Buckets: stageBuckets}, []string{"device", "stage"}),
+		errors:   f.NewCounterVec(prometheus.CounterOpts{Name: "device_errors_total", Help: "Failed device calls, by kind of failure."}, []string{"device", "kind"}),
 	}
 }
 
-// deviceMetrics are one device's children of batchVectors.
+// deviceMetrics holds the children of batchVectors for one device.
 type deviceMetrics struct {
 	done     prometheus.Counter
 	payloads prometheus.Observer
 	bytes    prometheus.Observer
 	closed   [streams.NumCloseReasons]prometheus.Counter
-	stages   [streams.NumStages]prometheus.Observer
+	stages   [inflight.NumStages]prometheus.Observer
 	errors   [len(errorKinds)]prometheus.Counter
 }
 
@@ -52,7 +53,7 @@ func (v *batchVectors) forDevice(id string) *deviceMetrics {
 	for r := range streams.NumCloseReasons {
 		d.closed[r] = v.closed.WithLabelValues(id, r.String())
 	}
-	for s := range streams.NumStages {
+	for s := range inflight.NumStages {
 		d.stages[s] = v.stages.WithLabelValues(id, s.String())
 	}
 	for i, kind := range errorKinds {
@@ -61,7 +62,7 @@ func (v *batchVectors) forDevice(id string) *deviceMetrics {
 	return d
 }
 
-// device finds a device's metrics, and makes them at its first call.
+// device returns a device's metrics and creates them on the first call.
 func (m *Metrics) device(id string) *deviceMetrics {
 	m.mu.RLock()
 	d := m.devices[id]
@@ -78,21 +79,21 @@ func (m *Metrics) device(id string) *deviceMetrics {
 	return d
 }
 
-// BatchDone implements streams.Observer. A stage that did not happen is not observed.
-func (m *Metrics) BatchDone(r *streams.Record) {
+// BatchDone implements inflight.RecordObserver. It doesn't observe stages that did not happen.
+func (m *Metrics) BatchDone(r *inflight.Record) {
 	d := m.device(r.Device)
 	d.done.Inc()
 	d.payloads.Observe(float64(r.Payloads))
 	d.bytes.Observe(float64(r.Bytes))
 	d.closed[r.Closed].Inc()
-	for stage, span := range r.Stages {
+	for stage, span := range r.Spans() {
 		if span != (streams.Span{}) {
 			d.stages[stage].Observe(span.Duration().Seconds())
 		}
 	}
 }
 
-// DeviceError implements streams.Observer. A kind that is not known counts as "other".
+// DeviceError implements streams.Observer. An unknown kind counts as "other".
 func (m *Metrics) DeviceError(deviceID, kind string) {
 	d := m.device(deviceID)
 	for i, known := range errorKinds {
@@ -104,13 +105,13 @@ func (m *Metrics) DeviceError(deviceID, kind string) {
 	d.errors[len(errorKinds)-1].Inc()
 }
 
-// Settled implements ingest.Observer. Only a result that is stored has a latency.
-func (m *Metrics) Settled(o ingest.Outcome, in, out int, latency, headroom time.Duration) {
+// Settled implements ingest.Observer. Only a stored result has a latency.
+func (m *Metrics) Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration) {
 	m.outcomes[o].Inc()
 	m.in.Add(float64(in))
 	m.out.Add(float64(out))
 	m.headroom.Observe(headroom.Seconds())
-	if o == ingest.Published || o == ingest.Duplicate {
+	if o == inflight.Published || o == inflight.Duplicate {
 		m.latency.Observe(latency.Seconds())
 	}
 }

@@ -1,14 +1,23 @@
 package telemetry
 
-import "millrace/internal/streams"
+import (
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
+)
 
-// Observers passes every call on to each of several observers, in order.
-type Observers []streams.Observer
+// Observer receives the errors of devices and the records of batches.
+type Observer interface {
+	streams.Observer
+	inflight.RecordObserver
+}
 
-var _ streams.Observer = Observers(nil)
+// Observers forwards every call to several observers, in order.
+type Observers []Observer
 
-// BatchDone implements streams.Observer.
-func (o Observers) BatchDone(r *streams.Record) {
+var _ Observer = Observers(nil)
+
+// BatchDone implements inflight.RecordObserver.
+func (o Observers) BatchDone(r *inflight.Record) {
 	for _, observer := range o {
 		observer.BatchDone(r)
 	}

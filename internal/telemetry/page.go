@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// The timeline page is one document without outside parts. It is kept in pieces, each of which is one idea, and put
-// together here: the scripts, in this order, share one scope.
+// The timeline page is one document without external parts. Its source is split into files by topic. The scripts share
+// one scope and are concatenated in this order.
 //
 //go:embed page
 var pageFiles embed.FS
 
 var pageScripts = []string{"format.js", "model.js", "poll.js", "view.js", "chart.js", "draw.js", "panels.js", "detail.js", "controls.js"}
 
-// page is the document, ready to be sent.
+// page is the document, ready to be served.
 type page struct {
 	document []byte
 	policy   string // Content-Security-Policy
 }
 
-// newPage puts the page together. The pieces are part of the program, so a fault in them is one of the program's.
+// newPage assembles the page. The files are embedded in the program, so an error in them is a bug and panics.
 func newPage(build Build) *page {
 	style := "\n" + pageFile("page.css")
 	script := "\n\"use strict\";\n(() => {\n"
@@ -56,7 +56,7 @@ func pageFile(name string) string {
 	return string(text)
 }
 
-// hashOf names an inline part to a browser, which runs that one and none that somebody smuggles in.
+// hashOf returns the CSP hash of an inline part. A browser runs only inline parts with a listed hash.
 func hashOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -71,5 +71,5 @@ func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(p.document) // a client that has gone needs no answer
+	_, _ = w.Write(p.document) // ignore a client that has disconnected
 }

@@ -8,8 +8,8 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestPageAllowsItsOwnPartsOnly: a policy names the inline parts by their hashes, so nothing else runs. That a browser
-// agrees with the hashes is seen in the tests of cmd/worker.
+// TestPageAllowsItsOwnPartsOnly: the policy lists the hashes of the inline parts, so nothing else runs. The tests of
+// cmd/worker check that a browser accepts the hashes.
 func TestPageAllowsItsOwnPartsOnly(t *testing.T) {
 	_, header, text := get(t, serve(t, telemetry.DebugHandler(telemetry.Debug{Timeline: timelineOf(), Build: build}))+"/")
 	policy := regexp.MustCompile(`^default-src 'none'; script-src 'sha256-[A-Za-z0-9+/=]{44}'; style-src 'sha256-[A-Za-z0-9+/=]{44}'; ` +

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Bounds on what one client can take of a server. Profiles and traces that take longer to make move the
-// write deadline themselves.
+// Limits per client. Handlers for profiles and traces that take longer extend the write deadline themselves.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
@@ -29,9 +28,9 @@ type Server struct {
 	err     error // valid once done is closed
 }
 
-// Listen binds address (host:port; port 0 lets the system pick) and serves handler from then on. variable is
-// the configuration variable that holds the address, for the error to name. What goes wrong with a request is logged.
-// Errors are answered as JSON: {"error": TEXT, "status": NUMBER}.
+// Listen binds address (host:port; port 0 lets the system choose) and serves handler from then on. The argument
+// variable is the configuration variable that holds the address; errors name it. Listen logs failures of requests.
+// Error responses are JSON: {"error": TEXT, "status": NUMBER}.
 func Listen(address, variable string, handler http.Handler, log *slog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -60,13 +59,13 @@ func (s *Server) serve(listener net.Listener) {
 	}
 }
 
-// Addr is the address that is really bound.
+// Addr returns the bound address.
 func (s *Server) Addr() net.Addr { return s.address }
 
-// Done is closed when the server no longer serves. Err then says why.
+// Done returns a channel that is closed when the server has stopped. Err then returns the reason.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err is nil while the server serves and after Close, and otherwise why it stopped by itself.
+// Err returns nil while the server runs and after Close. Otherwise it returns why the server stopped.
 func (s *Server) Err() error {
 	select {
 	case <-s.done:
@@ -76,8 +75,8 @@ func (s *Server) Err() error {
 	}
 }
 
-// Close stops listening at once and lets requests finish until ctx is done; then they are cut off and the
-// error is ctx's. A second Close returns nil.
+// Close stops listening at once and lets requests finish until ctx is done. It then aborts the rest and returns ctx's
+// error. A second Close returns nil.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// quiet is a log that nobody reads.
+// quiet is a log that discards everything.
 var quiet = slog.New(slog.DiscardHandler)
 
 // serve starts a server on a free port and returns its address with the scheme.
@@ -47,7 +47,7 @@ func get(t *testing.T, url string) (status int, header http.Header, body string)
 	return response.StatusCode, response.Header, string(text)
 }
 
-// has checks an answer's status and that its body holds a text: that of an error, where it is one as JSON.
+// has checks a response's status and that its body, or the text of a JSON error, contains part.
 func has(t *testing.T, url string, status int, part string) {
 	t.Helper()
 	got, header, body := get(t, url)
@@ -101,7 +101,7 @@ func TestIndexLinksWork(t *testing.T) {
 	for _, part := range strings.Split(page, `href="/`)[1:] {
 		path, _, _ := strings.Cut(part, `"`)
 		if strings.HasPrefix(path, "debug/pprof/profile") {
-			continue // it would profile for as long as it says
+			continue // it would profile for the requested duration
 		}
 		links++
 		has(t, url+"/"+path, 200, "")
@@ -127,8 +127,8 @@ func TestAnAddressOfAnotherMachineIsRefused(t *testing.T) {
 	}
 }
 
-// TestCloseLetsRequestsFinish holds a request back while the server closes: new connections are refused,
-// and the one under way gets its answer.
+// TestCloseLetsRequestsFinish delays a request while the server closes: new connections are refused, and the running
+// request gets its response.
 func TestCloseLetsRequestsFinish(t *testing.T) {
 	entered, finish := make(chan struct{}), make(chan struct{})
 	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -171,7 +171,7 @@ func TestCloseLetsRequestsFinish(t *testing.T) {
 	}
 }
 
-// TestCloseCutsOffAtItsDeadline: a request that never ends does not hold the worker.
+// TestCloseCutsOffAtItsDeadline: a request that never ends doesn't block the worker.
 func TestCloseCutsOffAtItsDeadline(t *testing.T) {
 	entered := make(chan struct{})
 	s, err := telemetry.Listen("127.0.0.1:0", "MILLRACE_HTTP_ADDR", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -197,7 +197,7 @@ func TestCloseCutsOffAtItsDeadline(t *testing.T) {
 	}
 }
 
-// TestDebugPagesAreForThisMachine: neither another site's page nor a name that was led here gets anything.
+// TestDebugPagesAreForThisMachine: pages of other sites and foreign names that resolve to this machine get nothing.
 func TestDebugPagesAreForThisMachine(t *testing.T) {
 	url := serve(t, telemetry.DebugHandler(telemetry.Debug{Timeline: timelineOf(), Build: build}))
 	for _, c := range []struct {
@@ -207,12 +207,12 @@ func TestDebugPagesAreForThisMachine(t *testing.T) {
 		{"debug/pprof/cmdline", "localhost:6060", "", "", 200},
 		{"debug/pprof/cmdline", "127.0.0.1", "same-origin", "empty", 200},
 		{"debug/pprof/cmdline", "[::1]:6060", "none", "document", 200},
-		{"", "localhost", "cross-site", "document", 200},                    // a link that somebody followed
-		{"debug/pprof/cmdline", "localhost", "cross-site", "document", 403}, // a page that goes there by itself
+		{"", "localhost", "cross-site", "document", 200},                    // a link that the user followed
+		{"debug/pprof/cmdline", "localhost", "cross-site", "document", 403}, // a page that navigates there by itself
 		{"", "localhost", "cross-site", "iframe", 403},
 		{"debug/pprof/cmdline", "localhost", "cross-site", "image", 403},
 		{"", "localhost", "same-site", "document", 200},                    // another port of this machine may link here too
-		{"debug/pprof/cmdline", "localhost", "same-site", "document", 403}, // and no more: it is another program's
+		{"debug/pprof/cmdline", "localhost", "same-site", "document", 403}, // but not request anything else, because it is another program's page
 		{"debug/pprof/profile", "localhost", "same-site", "empty", 403},
 		{"trace", "localhost", "same-site", "empty", 403},
 		{"timeline", "localhost", "same-site", "empty", 403},

@@ -6,26 +6,26 @@ import (
 	"millrace/internal/streams"
 )
 
-// Metrics that pipelines keep themselves, read at each scrape.
+// Metrics that the pipelines keep, read at each scrape.
 var (
 	engineBusyDesc = statsDesc("engine_busy_seconds_total", "Time that each engine of the device was busy.", "engine")
 	deviceBusyDesc = statsDesc("device_busy_seconds_total", "Time that any engine of the device was busy.")
 	overlapDesc    = statsDesc("overlap_seconds_total", "Time that two engines or more were busy at once.")
-	lanesDesc      = statsDesc("lanes", "Lanes by what they do.", "state")
-	scratchDesc    = statsDesc("scratch_pool_bytes", "Device memory of the scratch pool: handed out, taken from the device, and the most handed out at once.", "state")
-	limitDesc      = statsDesc("scratch_limit_bytes", "Cap of the scratch pool.")
-	allocatedDesc  = statsDesc("scratch_allocations_total", "Allocations from the scratch pool that succeeded.")
-	refusedDesc    = statsDesc("scratch_allocation_failures_total", "Allocations from the scratch pool that were refused for want of memory.")
+	lanesDesc      = statsDesc("lanes", "Lanes by state.", "state")
+	scratchDesc    = statsDesc("scratch_pool_bytes", "Device memory of the scratch pool: allocated (used), taken from the device (reserved), and the maximum allocated at once (high_water).", "state")
+	limitDesc      = statsDesc("scratch_limit_bytes", "Size limit of the scratch pool.")
+	allocatedDesc  = statsDesc("scratch_allocations_total", "Successful allocations from the scratch pool.")
+	refusedDesc    = statsDesc("scratch_allocation_failures_total", "Allocations from the scratch pool that were refused for lack of memory.")
 	pinnedDesc     = statsDesc("pinned_bytes", "Pinned host memory held.")
-	pageableDesc   = statsDesc("pageable_bytes", "Host memory held for batches that is not pinned: on a GPU its copies are slow and do not overlap.")
+	pageableDesc   = statsDesc("pageable_bytes", "Host memory for batches that is not pinned: on a GPU, its copies are slow and do not overlap.")
 )
 
 func statsDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, append([]string{"device"}, labels...), nil)
 }
 
-// statsCollector gives the pipelines' counters to a scrape. They are read once a scrape and not kept, so
-// overlap can never be seen to exceed busy.
+// statsCollector exports the pipelines' counters. It reads them once per scrape and doesn't keep them, so overlap never
+// exceeds busy in a scrape.
 type statsCollector struct{ m *Metrics }
 
 // Describe implements prometheus.Collector.
@@ -41,7 +41,7 @@ func (c statsCollector) Describe(to chan<- *prometheus.Desc) {
 func (c statsCollector) Collect(to chan<- prometheus.Metric) {
 	stats := c.m.stats.Load()
 	if stats == nil {
-		return // no pipeline yet
+		return // there is no pipeline yet
 	}
 	for _, s := range (*stats)() {
 		collect(to, s)

@@ -5,36 +5,38 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// stretchBatches is how long a stretch is, in batches' times on the device: long enough to see the rhythm,
-// short enough that a batch is a few characters wide.
+// stretchBatches is the length of a stretch, in multiples of a batch's time on the device. It is long enough to show
+// the rhythm and short enough that a batch is several characters wide.
 const stretchBatches = 3
 
-// stretch is a part of one device's timeline.
+// stretch is a section of one device's timeline.
 type stretch struct {
 	device  string
 	span    streams.Span
-	records []streams.Record // those with an engine busy within it, by start of their copy in
+	records []inflight.Record // batches with a busy engine within span, ordered by the start of their copy in
 }
 
-// busiest finds the stretch with the most overlap of engines, over all devices: three engines at once count more
-// than two, and stages that took far longer than usual count for nothing, since they show a pause of the host and
-// not the rhythm. It says false if no batch has been on a device yet.
+// busiest returns the stretch with the most overlap of engines, over all devices. Three engines at once count more than
+// two. Stages that took far longer than usual don't count, because they show a pause of the host rather than the
+// rhythm. It returns false if no batch has been on a device yet.
 func (t *Timeline) busiest() (stretch, bool) {
 	var best stretch
 	most := -1.0
-	for _, d := range t.snapshot() {
+	devices, _ := t.snapshot()
+	for _, d := range devices {
 		bars := d.engineBars()
 		if len(bars) == 0 {
 			continue
 		}
-		curve := overlapCurve(usual(bars))
-		length := min(stretchLength(d.records), curve[len(curve)-1].at-curve[0].at)
+		rhythm := usual(bars)
+		length := min(stretchLength(d.records), lengthOf(rhythm))
 		for _, b := range bars {
 			s := streams.Span{Start: b.span.Start, End: b.span.Start + length}
-			share := (curve.before(s.End) - curve.before(s.Start)).Seconds() / length.Seconds()
+			share := overlap(rhythm, s).Seconds() / length.Seconds()
 			if share > most {
 				most = share
 				best = stretch{device: d.id, span: s, records: d.records}
@@ -48,7 +50,7 @@ func (t *Timeline) busiest() (stretch, bool) {
 	return best, true
 }
 
-// engineBars gives the device stages of all batches by time; those of no length are left out.
+// engineBars returns the device stages of all batches in order of time, without those of length zero.
 func (d deviceTimeline) engineBars() (bars []bar) {
 	for _, t := range engineTracks(d.records) {
 		bars = append(bars, t.bars...)
@@ -58,12 +60,12 @@ func (d deviceTimeline) engineBars() (bars []bar) {
 	return bars
 }
 
-// unusual is how many times its stage's median a bar takes that is left out of the choice.
+// unusual is the multiple of its stage's median above which a bar is ignored.
 const unusual = 4
 
-// usual is the bars that took about as long as their stage's do.
+// usual returns the bars with about the usual duration for their stage.
 func usual(bars []bar) []bar {
-	var times [streams.NumStages][]time.Duration
+	var times [inflight.NumStages][]time.Duration
 	for _, b := range bars {
 		times[b.stage] = append(times[b.stage], b.span.Duration())
 	}
@@ -76,8 +78,8 @@ func usual(bars []bar) []bar {
 	})
 }
 
-// stretchLength is stretchBatches times the median time that batches spend on the device.
-func stretchLength(records []streams.Record) time.Duration {
+// stretchLength returns stretchBatches times the median time that batches spend on the device.
+func stretchLength(records []inflight.Record) time.Duration {
 	var times []time.Duration
 	for i := range records {
 		if d := onDevice(&records[i]).Duration(); d > 0 {
@@ -88,18 +90,18 @@ func stretchLength(records []streams.Record) time.Duration {
 	return stretchBatches * times[len(times)/2]
 }
 
-// onDevice is a batch's time from the start of its copy in to the end of its copy out.
-func onDevice(r *streams.Record) streams.Span {
-	device := streams.Record{}
+// onDevice returns a batch's time from the start of its copy in to the end of its copy out.
+func onDevice(r *inflight.Record) streams.Span {
+	device := inflight.Record{}
 	for _, stage := range engineStages {
 		device.Stages[stage] = r.Stages[stage]
 	}
-	return extent(&device)
+	return device.Extent()
 }
 
-// within gives the batches that have an engine busy within the span.
-func within(records []streams.Record, span streams.Span) []streams.Record {
-	var in []streams.Record
+// within returns the batches that have a busy engine within the span.
+func within(records []inflight.Record, span streams.Span) []inflight.Record {
+	var in []inflight.Record
 	for _, r := range records {
 		for _, stage := range engineStages {
 			if s := r.Stages[stage]; s.Start < span.End && s.End > span.Start {
@@ -108,69 +110,52 @@ func within(records []streams.Record, span streams.Span) []streams.Record {
 			}
 		}
 	}
-	slices.SortFunc(in, func(a, b streams.Record) int {
+	slices.SortFunc(in, func(a, b inflight.Record) int {
 		return cmp.Or(cmp.Compare(onDevice(&a).Start, onDevice(&b).Start), cmp.Compare(a.Batch, b.Batch))
 	})
 	return in
 }
 
-// curve is how much engines had overlapped by each moment at which the number of busy ones changes. It serves to
-// choose what to draw; the figures that are published are the pipeline's own.
-type curve []point
-
-type point struct {
-	at, overlap time.Duration
-	weight      time.Duration // how fast overlap grows from here on
+// lengthOf returns the time from the start of the first bar to the end of the last.
+func lengthOf(bars []bar) time.Duration {
+	whole := bars[0].span
+	for _, b := range bars {
+		whole.Start, whole.End = min(whole.Start, b.span.Start), max(whole.End, b.span.End)
+	}
+	return whole.Duration()
 }
 
-// weights is what a moment with so many busy engines counts.
+// weights maps the number of busy engines to the weight of the time with that number.
 var weights = [streams.NumEngines + 1]time.Duration{2: 1, 3: 4}
 
-// overlapCurve follows the engines through the bars.
-func overlapCurve(bars []bar) curve {
+// overlap returns the weighted time within the span in which engines were busy at once. The bars are in order of time. It is
+// only used to choose what to draw; published values come from the pipeline.
+func overlap(bars []bar, within streams.Span) (weighted time.Duration) {
 	type change struct {
 		at     time.Duration
-		engine streams.Stage
+		engine inflight.Stage
 		step   int
 	}
-	changes := make([]change, 0, 2*len(bars))
+	var changes []change
 	for _, b := range bars {
-		changes = append(changes, change{b.span.Start, b.stage, 1}, change{b.span.End, b.stage, -1})
+		if b.span.Start >= within.End {
+			break
+		}
+		if b.span.End > within.Start {
+			changes = append(changes, change{max(b.span.Start, within.Start), b.stage, 1}, change{min(b.span.End, within.End), b.stage, -1})
+		}
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	var (
-		c       = make(curve, 1, len(changes)+1)
-		running [streams.NumStages]int // bars under way on each engine
-		busy    int                    // engines with any
-		overlap time.Duration
-		before  time.Duration
-	)
-	c[0].at = changes[0].at
+	var running [inflight.NumStages]int // number of current bars on each engine
+	before := within.Start
 	for _, now := range changes {
-		overlap += weights[busy] * (now.at - before)
-		before = now.at
-		was := running[now.engine]
-		running[now.engine] += now.step
-		switch {
-		case was == 0:
-			busy++
-		case running[now.engine] == 0:
-			busy--
+		busy := 0
+		for _, current := range running {
+			busy += min(current, 1)
 		}
-		c = append(c, point{now.at, overlap, weights[busy]})
+		weighted += weights[busy] * (now.at - before)
+		before = now.at
+		running[now.engine] += now.step
 	}
-	return c
-}
-
-// before is the overlap up to a moment.
-func (c curve) before(at time.Duration) time.Duration {
-	i, exact := slices.BinarySearchFunc(c, at, func(p point, at time.Duration) int { return cmp.Compare(p.at, at) })
-	switch {
-	case exact || i == 0:
-		return c[min(i, len(c)-1)].overlap
-	case i == len(c):
-		return c[i-1].overlap
-	}
-	from := c[i-1]
-	return from.overlap + from.weight*(at-from.at)
+	return weighted
 }

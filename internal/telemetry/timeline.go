@@ -5,25 +5,25 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// TimelineBatches is how many batches a worker remembers: under 1 MiB, and at 1 ms a batch some seconds.
+// TimelineBatches is the number of batches that a worker remembers. They take less than 1 MiB and, at 1 ms per batch,
+// cover a few seconds.
 const TimelineBatches = 4096
 
-// Timeline remembers the latest batches of all devices. It implements streams.Observer; BatchDone copies
-// the record and allocates nothing. All methods are safe for concurrent use.
+// Timeline remembers the latest batches of all devices. It implements Observer. BatchDone copies the record and
+// allocates no memory. All methods are safe for concurrent use.
 type Timeline struct {
 	mu      sync.Mutex
-	ring    []streams.Record // full once next has gone round
-	next    int
-	full    bool
-	done    uint64 // batches ever seen
+	ring    []inflight.Record // batch n is at n modulo its length
+	done    uint64            // total number of batches
 	devices []trackedDevice
 	made    time.Time
 }
 
-// trackedDevice is what a timeline knows of a device.
+// trackedDevice is a timeline's data about a device.
 type trackedDevice struct {
 	id    string
 	name  string
@@ -31,21 +31,21 @@ type trackedDevice struct {
 	sums  sums
 }
 
-// sums counts all batches of a device since the start, those that are forgotten too.
+// sums counts all batches of a device since the start, including those that are no longer in the ring.
 type sums struct {
 	batches, failed, payloads, bytes uint64
 	closed                           [streams.NumCloseReasons]uint64
 }
 
-var _ streams.Observer = (*Timeline)(nil)
+var _ Observer = (*Timeline)(nil)
 
-// NewTimeline makes a timeline that remembers the latest batches; at least 1.
+// NewTimeline returns a timeline that remembers the given number of batches, at least 1.
 func NewTimeline(batches int) *Timeline {
-	return &Timeline{ring: make([]streams.Record, max(batches, 1)), made: time.Now()}
+	return &Timeline{ring: make([]inflight.Record, max(batches, 1)), made: time.Now()}
 }
 
-// AddDevice tells of a device before its first batch: its device.Info.ID and Name, and its Epoch, by which
-// the clocks of several devices are brought onto one axis. A second call for a device has no effect.
+// AddDevice registers a device before its first batch: its device.Info.ID and Name, and its Epoch, which is needed to
+// align the clocks of several devices. A second call for a device has no effect.
 func (t *Timeline) AddDevice(id, name string, epoch time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +54,7 @@ func (t *Timeline) AddDevice(id, name string, epoch time.Time) {
 	}
 }
 
-// device is the one of that id; nil if it is unknown.
+// device returns the device with that ID, or nil if it is unknown.
 func (t *Timeline) device(id string) *trackedDevice {
 	for i := range t.devices {
 		if t.devices[i].id == id {
@@ -64,9 +64,8 @@ func (t *Timeline) device(id string) *trackedDevice {
 	return nil
 }
 
-// BatchDone implements streams.Observer. A device that AddDevice did not tell of shares the clock of the
-// first one.
-func (t *Timeline) BatchDone(r *streams.Record) {
+// BatchDone implements inflight.RecordObserver. A device without AddDevice is assumed to share the clock of the first device.
+func (t *Timeline) BatchDone(r *inflight.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := t.device(r.Device)
@@ -79,14 +78,14 @@ func (t *Timeline) BatchDone(r *streams.Record) {
 		d = &t.devices[len(t.devices)-1]
 	}
 	d.sums.add(r)
+	t.ring[t.done%uint64(len(t.ring))] = *r
 	t.done++
-	t.ring[t.next] = *r
-	if t.next++; t.next == len(t.ring) {
-		t.next, t.full = 0, true
-	}
 }
 
-func (s *sums) add(r *streams.Record) {
+// AddBatch adds a batch that has no published results.
+func (t *Timeline) AddBatch(r *streams.Record) { t.BatchDone(&inflight.Record{Record: *r}) }
+
+func (s *sums) add(r *inflight.Record) {
 	s.batches++
 	s.payloads += uint64(r.Payloads)
 	s.bytes += uint64(r.Bytes)
@@ -96,63 +95,51 @@ func (s *sums) add(r *streams.Record) {
 	}
 }
 
-// DeviceError implements streams.Observer. A timeline shows batches only; a failed one bears its error.
+// DeviceError implements streams.Observer. It does nothing, because the timeline shows only batches, and a failed batch
+// contains its error.
 func (t *Timeline) DeviceError(string, string) {}
 
-// deviceTimeline is one device's share of a timeline.
+// deviceTimeline is one device's part of a timeline.
 type deviceTimeline struct {
 	trackedDevice
-	records []streams.Record // in the order in which they were released
+	records []inflight.Record // in the order of their release
 }
 
-// snapshot copies what is remembered, by device in the order in which they became known.
-func (t *Timeline) snapshot() []deviceTimeline {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	list := make([]deviceTimeline, len(t.devices))
-	for i, d := range t.devices {
+// snapshot copies the timeline, grouped by device in the order of their registration. The result base is the earliest
+// epoch of the devices.
+func (t *Timeline) snapshot() (list []deviceTimeline, base time.Time) {
+	devices, batches, _ := t.since(0, len(t.ring))
+	list = make([]deviceTimeline, len(devices))
+	at := map[string]*deviceTimeline{}
+	for i, d := range devices {
 		list[i].trackedDevice = d
+		at[d.id] = &list[i]
 	}
-	older := t.ring[t.next:]
-	if !t.full {
-		older = nil
+	for _, r := range batches {
+		at[r.Device].records = append(at[r.Device].records, r)
 	}
-	for _, part := range [][]streams.Record{older, t.ring[:t.next]} {
-		for i := range part {
-			for d := range list {
-				if list[d].id == part[i].Device {
-					list[d].records = append(list[d].records, part[i])
-				}
-			}
-		}
-	}
-	return list
+	return list, earliestEpoch(devices)
 }
 
-// since copies the devices and the newest batches that came after the first after ones, limit at most and in the
-// order in which they were released. done is how many there have been.
-func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []streams.Record, done uint64) {
+// since returns copies of the devices and of the batches after the first after batches. It returns the newest ones, at
+// most limit, in the order of their release. The result done is the total number of batches.
+func (t *Timeline) since(after uint64, limit int) (devices []trackedDevice, batches []inflight.Record, done uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fresh := min(t.done-min(after, t.done), uint64(len(t.ring)), uint64(limit))
-	batches = make([]streams.Record, 0, fresh)
+	batches = make([]inflight.Record, 0, fresh)
 	for n := t.done - fresh; n < t.done; n++ {
 		batches = append(batches, t.ring[n%uint64(len(t.ring))])
 	}
 	return slices.Clone(t.devices), batches, t.done
 }
 
-// extent is the time from a record's first stage to the end of its last, on its device's clock. It is
-// empty if no stage happened.
-func extent(r *streams.Record) (whole streams.Span) {
-	for _, s := range r.Stages {
-		switch {
-		case s == streams.Span{}:
-		case whole == streams.Span{}:
-			whole = s
-		default:
-			whole.Start, whole.End = min(whole.Start, s.Start), max(whole.End, s.End)
+// earliestEpoch returns when the first of the devices' clocks read zero. It returns the zero time if there are none.
+func earliestEpoch(devices []trackedDevice) (base time.Time) {
+	for i, d := range devices {
+		if i == 0 || d.epoch.Before(base) {
+			base = d.epoch
 		}
 	}
-	return whole
+	return base
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -25,7 +26,7 @@ type event struct {
 	Args map[string]any `json:"args"`
 }
 
-// traceOf reads what a timeline writes: its events but the names, and the tracks' names by "pid/tid".
+// traceOf parses what a timeline writes: its events except the names, and the names of the tracks by "pid/tid".
 func traceOf(t *testing.T, line *telemetry.Timeline, last time.Duration) (events []event, tracks map[string]string) {
 	t.Helper()
 	var text strings.Builder
@@ -52,7 +53,7 @@ func traceOf(t *testing.T, line *telemetry.Timeline, last time.Duration) (events
 	return events, tracks
 }
 
-// onTrack gives the events on the tracks of that name.
+// onTrack returns the events on the tracks with that name.
 func onTrack(events []event, tracks map[string]string, name string) (on []event) {
 	for _, e := range events {
 		if tracks[fmt.Sprintf("%d/%d", e.Pid, e.Tid)] == name {
@@ -93,12 +94,12 @@ func TestTraceHasATrackForEachEngineAndLane(t *testing.T) {
 	}
 }
 
-// TestTraceEventsNest: in time order, and on each track every event ends before the next begins or
-// contains it, as viewers demand.
+// TestTraceEventsNest: events are in order of time, and on each track every event ends before the next one begins or
+// contains it, as viewers require.
 func TestTraceEventsNest(t *testing.T) {
 	records := pipelined("host", 40, 4)
 	records[7].Stages[streams.Compute].End += 5 * ms // kernels of two batches at once
-	records[9].Stages[streams.Publish].Start -= 400 * us
+	records[9].Publish.Start -= 400 * us
 	events, tracks := traceOf(t, timelineOf(records...), 0)
 	if !slices.IsSortedFunc(events, func(a, b event) int {
 		if a.Ts < b.Ts {
@@ -108,7 +109,7 @@ func TestTraceEventsNest(t *testing.T) {
 	}) {
 		t.Error("events are not in order of time")
 	}
-	open := map[int][]float64{} // by track: the ends of the events around
+	open := map[int][]float64{} // by track: the ends of the enclosing events
 	const slack = 1e-6          // us: less than the nanosecond that times are written to
 	for _, e := range events {
 		around := open[e.Tid]
@@ -186,9 +187,10 @@ func TestClocksOfTwoDevicesShareAnAxis(t *testing.T) {
 
 func TestTraceOfAFailedBatch(t *testing.T) {
 	r := pipelined("host", 1, 1)[0]
-	r.Stages = [streams.NumStages]streams.Span{streams.Fill: {Start: ms, End: 2 * ms}}
+	eachSpan(r, func(s *streams.Span) { *s = streams.Span{} })
+	r.Stages[streams.Fill] = streams.Span{Start: ms, End: 2 * ms}
 	r.Err = errors.New(`no "room"`)
-	events, tracks := traceOf(t, timelineOf(r, &streams.Record{Device: "host", Batch: 2}), 0)
+	events, tracks := traceOf(t, timelineOf(r, &inflight.Record{Record: streams.Record{Device: "host", Batch: 2}}), 0)
 	on := onTrack(events, tracks, "lane 0")
 	if len(on) != 2 || on[0].Args["error"] != `no "room"` || on[1].Name != "fill" || len(onTrack(events, tracks, "compute")) != 0 {
 		t.Errorf("events of a batch that only filled: %+v", events)

@@ -10,12 +10,12 @@ import (
 	"strconv"
 	"time"
 
-	"millrace/internal/streams"
+	"millrace/internal/ingest/inflight"
 )
 
-// traceEvent is an event of the Chrome trace-event format, which Perfetto and chrome://tracing open. Source:
-// "Trace Event Format", the Chromium project. Phase M names processes and threads, X is a complete event (a slice);
-// s, t and f are an arrow's start, steps and end.
+// traceEvent is an event of the Chrome trace-event format, which Perfetto and chrome://tracing open. Source: "Trace
+// Event Format", the Chromium project. Phase M names processes and threads, and X is a complete event (a slice). The
+// phases s, t and f are the start, the steps and the end of an arrow.
 type traceEvent struct {
 	Name     string `json:"name"`
 	Category string `json:"cat,omitempty"`
@@ -25,11 +25,11 @@ type traceEvent struct {
 	Start    micros `json:"ts"`
 	Length   micros `json:"dur"`
 	Args     any    `json:"args,omitempty"`
-	ID       uint64 `json:"id,omitempty"` // of an arrow, the same at all its points
-	Bind     string `json:"bp,omitempty"` // "e": the point belongs to the slice around it, not to the next one
+	ID       uint64 `json:"id,omitempty"` // ID of an arrow, the same at all its points
+	Bind     string `json:"bp,omitempty"` // "e": the point belongs to the enclosing slice instead of the next one
 }
 
-// micros is a time that is written in microseconds, to the nanosecond.
+// micros is a time that is written in microseconds with three decimals.
 type micros time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -37,7 +37,7 @@ func (m micros) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(m)/1e3, 'f', 3, 64), nil
 }
 
-// batchArgs are what a viewer shows of a batch.
+// batchArgs holds the details that a viewer shows for a batch.
 type batchArgs struct {
 	Payloads int    `json:"payloads"`
 	Bytes    int    `json:"bytes"`
@@ -48,18 +48,15 @@ type batchArgs struct {
 	Err      string `json:"error,omitempty"`
 }
 
-// WriteTrace writes the part of the timeline that ends with the newest batch and is last long, or all of it
-// if last is 0, as Chrome trace-event JSON. Each device is a process; each of its engines and lanes is a
-// track, and arrows follow each batch from the lane that filled it over the engines to where it was published and
-// settled. Times count from the epoch of the device that has the earliest.
+// WriteTrace writes the timeline as Chrome trace-event JSON. It writes the given duration up to the newest batch, or
+// everything if last is 0. Each device is a process, and each of its engines and lanes is a track. Arrows follow each
+// batch from the lane that filled it over the engines to its publishing and settlement on the lane. Times count from
+// the earliest epoch of all devices.
 func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
-	devices := t.snapshot()
-	base := earliestEpoch(devices)
+	devices, base := t.snapshot()
 	keepLast(devices, base, last)
-	out := bufio.NewWriter(w)
-	if _, err := out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`); err != nil {
-		return err
-	}
+	out := bufio.NewWriter(w) // keeps its first error, which Flush returns
+	_, _ = out.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
 	separator := "\n"
 	for i, d := range devices {
 		for _, e := range d.events(i+1, d.epoch.Sub(base)) {
@@ -67,33 +64,20 @@ func (t *Timeline) WriteTrace(w io.Writer, last time.Duration) error {
 			if err != nil {
 				return fmt.Errorf("writing the trace: %w", err)
 			}
-			if _, err := out.WriteString(separator + string(text)); err != nil {
-				return err
-			}
+			_, _ = out.WriteString(separator + string(text))
 			separator = ",\n"
 		}
 	}
-	if _, err := out.WriteString("\n]}\n"); err != nil {
-		return err
-	}
+	_, _ = out.WriteString("\n]}\n")
 	return out.Flush()
 }
 
-func earliestEpoch(devices []deviceTimeline) (base time.Time) {
-	for i, d := range devices {
-		if i == 0 || d.epoch.Before(base) {
-			base = d.epoch
-		}
-	}
-	return base
-}
-
-// keepLast drops the batches that had ended before the time wanted.
+// keepLast drops the batches that ended before the requested period.
 func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
 	if last <= 0 {
 		return
 	}
-	end := func(d *deviceTimeline, r *streams.Record) time.Duration { return extent(r).End + d.epoch.Sub(base) }
+	end := func(d *deviceTimeline, r *inflight.Record) time.Duration { return r.Extent().End + d.epoch.Sub(base) }
 	var newest time.Duration
 	for i := range devices {
 		for j := range devices[i].records {
@@ -102,12 +86,13 @@ func keepLast(devices []deviceTimeline, base time.Time, last time.Duration) {
 	}
 	for i := range devices {
 		d := &devices[i]
-		d.records = slices.DeleteFunc(d.records, func(r streams.Record) bool { return end(d, &r) < newest-last })
+		d.records = slices.DeleteFunc(d.records, func(r inflight.Record) bool { return end(d, &r) < newest-last })
 	}
 }
 
-// events gives a device's part of the trace: names first, then events by time, an outer one before those
-// inside it and before the arrows tied to it. offset brings its clock onto the trace's.
+// events returns a device's part of the trace. Names come first, then events in order of time. An enclosing event comes
+// before those inside it and before the arrows attached to it. The offset converts times of the device's clock to times
+// of the trace.
 func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 	title := d.name
 	if d.id != d.name {
@@ -118,7 +103,7 @@ func (d deviceTimeline) events(process int, offset time.Duration) []traceEvent {
 	arrows := flowPoints{}
 	for _, t := range append(engineTracks(d.records), laneTracks(d.records)...) {
 		rows := t.rows()
-		for row := range max(len(rows), 1) { // an engine that did nothing is shown all the same
+		for row := range max(len(rows), 1) { // show idle engines too
 			name := t.name
 			if row > 0 {
 				name = fmt.Sprintf("%s (%d)", t.name, row+1)
@@ -145,7 +130,7 @@ func named(what string, process, thread int, name string) traceEvent {
 	return traceEvent{Name: what, Phase: "M", Process: process, Thread: thread, Args: map[string]string{"name": name}}
 }
 
-// events gives the bar's event, and those inside it if it stands for a whole batch.
+// events returns the event of the bar and, for a whole batch, the events of its stages.
 func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
 	r := b.batch
 	args := batchArgs{

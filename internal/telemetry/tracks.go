@@ -6,58 +6,59 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-// A trace viewer draws one track for each thread and takes an event that overlaps another on its track for
-// a part of it. So work that really overlaps, such as a lane's next batch filling while the one before
-// computes, goes to further rows of the track.
+// A trace viewer draws one track per thread. If two events on a track overlap, it shows one as part of the other. So
+// work that really overlaps, such as a lane's next batch filling while the previous one computes, goes to additional
+// rows of the track.
 
 // bar is one rectangle on a track.
 type bar struct {
 	span  streams.Span
-	batch *streams.Record
-	stage streams.Stage // meaningful unless whole
-	whole bool          // stands for the batch, with its stages inside
+	batch *inflight.Record
+	stage inflight.Stage // valid unless whole is set
+	whole bool           // the bar represents the batch, with its stages inside
 }
 
-// track is a named group of bars that is drawn in as many rows as it takes.
+// track is a named group of bars that is drawn in as many rows as necessary.
 type track struct {
 	name string
-	id   int // thread id of the first row; the next rows follow
+	id   int // thread ID of the first row; the other rows follow
 	bars []bar
 }
 
-// maxRows is how many rows a track's thread ids leave room for: there are two batches to a lane, and a few
-// more may be on their way to the broker.
+// maxRows is the number of thread IDs reserved for each track. A lane has two batches, plus a few that may still be
+// publishing.
 const maxRows = 1000
 
-// engineTracks gives the device stages of each engine.
-func engineTracks(records []streams.Record) []track {
+// engineTracks returns the device stages of each engine.
+func engineTracks(records []inflight.Record) []track {
 	tracks := make([]track, streams.NumEngines)
 	for e := range streams.NumEngines {
 		tracks[e] = track{name: e.String(), id: 1 + int(e)*maxRows}
 		for i := range records {
 			stage := engineStages[e]
 			if span := records[i].Stages[stage]; span != (streams.Span{}) {
-				tracks[e].bars = append(tracks[e].bars, bar{span: span, batch: &records[i], stage: stage})
+				tracks[e].bars = append(tracks[e].bars, bar{span: span, batch: &records[i], stage: inflight.Stage(stage)})
 			}
 		}
 	}
 	return tracks
 }
 
-// engineStages says which stage runs on each engine.
+// engineStages maps each engine to the stage that runs on it.
 var engineStages = [streams.NumEngines]streams.Stage{
 	streams.CopyInEngine: streams.CopyIn, streams.ComputeEngine: streams.Compute, streams.CopyOutEngine: streams.CopyOut,
 }
 
-// laneTracks gives the batches of each lane from filled to settled.
-func laneTracks(records []streams.Record) []track {
+// laneTracks returns the batches of each lane, from the start of filling to the end of settling.
+func laneTracks(records []inflight.Record) []track {
 	var tracks []track
 	byLane := map[int]int{}
 	for i := range records {
-		whole := extent(&records[i])
+		whole := records[i].Extent()
 		if whole == (streams.Span{}) {
 			continue
 		}
@@ -74,8 +75,8 @@ func laneTracks(records []streams.Record) []track {
 	return tracks
 }
 
-// rows spreads the bars over as few rows as keep those of one row apart, each row in order of time. What
-// does not fit into maxRows rows is left out.
+// rows distributes the bars over as few rows as possible, so that bars in a row don't overlap. Each row is in order of
+// time. Bars that don't fit into maxRows rows are omitted.
 func (t track) rows() [][]bar {
 	bars := slices.Clone(t.bars)
 	slices.SortStableFunc(bars, func(a, b bar) int {
@@ -94,19 +95,19 @@ func (t track) rows() [][]bar {
 	return rows
 }
 
-// stagesWithin gives the stages of a whole bar one after another: what a later stage shares with an earlier
-// one is left to the earlier.
+// stagesWithin returns the stages of a whole bar without overlap: if two stages overlap, the earlier one keeps the
+// common time.
 func (b bar) stagesWithin() []bar {
 	var parts []bar
 	var from time.Duration
-	for s, span := range b.batch.Stages {
+	for s, span := range b.batch.Spans() {
 		if span == (streams.Span{}) {
 			continue
 		}
 		span.Start = max(span.Start, from)
 		span.End = max(span.End, span.Start)
 		from = span.End
-		parts = append(parts, bar{span: span, batch: b.batch, stage: streams.Stage(s)})
+		parts = append(parts, bar{span: span, batch: b.batch, stage: inflight.Stage(s)})
 	}
 	return parts
 }

@@ -6,8 +6,9 @@ import (
 	"millrace/internal/telemetry"
 )
 
-// TestADeviceThatNobodyToldOfHasTheClockOfTheFirst: its batches are on the same axis.
-func TestADeviceThatNobodyToldOfHasTheClockOfTheFirst(t *testing.T) {
+// TestAnUnregisteredDeviceHasTheClockOfTheFirst checks that the batches of a device without AddDevice are on the
+// first device's time axis.
+func TestAnUnregisteredDeviceHasTheClockOfTheFirst(t *testing.T) {
 	line := telemetry.NewTimeline(100)
 	line.AddDevice("GPU-1", "one", epoch.Add(2*ms))
 	line.BatchDone(pipelined("GPU-1", 1, 1)[0])

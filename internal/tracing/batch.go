@@ -11,30 +11,30 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	api "go.opentelemetry.io/otel/trace"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 )
 
-var _ ingest.BatchObserver = (*Tracer)(nil)
+var _ inflight.BatchObserver = (*Tracer)(nil)
 
-// BatchEnded implements ingest.BatchObserver: it makes the batch's span with a child for each stage, all with the times
-// at which they happened.
-func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[ingest.Payload]) {
+// BatchEnded implements inflight.BatchObserver. It creates a span for the batch with a child span for each stage, with
+// the times at which they ran.
+func (t *Tracer) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Payload]) {
 	t.mu.RLock()
 	clock, known := t.devices[r.Device]
 	t.mu.RUnlock()
-	start, end, ran := extent(r)
-	if !known || !ran {
+	whole := r.Extent()
+	if !known || whole == (streams.Span{}) {
 		return
 	}
 	ctx, span := t.tracer.Start(context.Background(), "process "+t.names.Stream,
-		api.WithNewRoot(), api.WithSpanKind(api.SpanKindConsumer), api.WithTimestamp(clock.epoch.Add(start)), api.WithAttributes(
+		api.WithNewRoot(), api.WithSpanKind(api.SpanKindConsumer), api.WithTimestamp(clock.epoch.Add(whole.Start)), api.WithAttributes(
 			semconv.MessagingSystemKey.String("nats"),
 			semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
 			semconv.MessagingDestinationName(t.names.Stream), semconv.MessagingConsumerGroupName(t.names.Consumer),
 			semconv.MessagingBatchMessageCount(r.Payloads),
 		))
-	if span.IsRecording() { // the sampler wants it
+	if span.IsRecording() { // selected by the sampler
 		link(span, payloads)
 		span.SetAttributes(clock.id,
 			attribute.Int64("millrace.batch.number", int64(r.Batch)), attribute.Int("millrace.batch.bytes", r.Bytes),
@@ -43,31 +43,17 @@ func (t *Tracer) BatchEnded(r *streams.Record, payloads iter.Seq[ingest.Payload]
 		if r.Err != nil {
 			span.SetStatus(codes.Error, r.Err.Error())
 		}
-		for stage, at := range r.Stages {
+		for stage, at := range r.Spans() {
 			if at != (streams.Span{}) {
-				t.stage(ctx, streams.Stage(stage), clock.epoch, at, r.Payloads)
+				t.stage(ctx, inflight.Stage(stage), clock.epoch, at, r.Payloads)
 			}
 		}
 	}
-	span.End(api.WithTimestamp(clock.epoch.Add(end)))
+	span.End(api.WithTimestamp(clock.epoch.Add(whole.End)))
 }
 
-// extent is from the start of a batch's first stage to the end of its last, on the device's clock; false if none ran.
-func extent(r *streams.Record) (start, end time.Duration, ran bool) {
-	for _, at := range r.Stages {
-		if at == (streams.Span{}) {
-			continue
-		}
-		if !ran {
-			start = at.Start
-		}
-		end, ran = max(end, at.End), true
-	}
-	return start, end, ran
-}
-
-// stage makes the span of one stage. Those that speak to the server say so in the words of the conventions.
-func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time, at streams.Span, payloads int) {
+// stage creates the span of one stage. Stages that call the server follow the semantic conventions for messaging.
+func (t *Tracer) stage(ctx context.Context, stage inflight.Stage, epoch time.Time, at streams.Span, payloads int) {
 	name, kind := stage.String(), api.SpanKindInternal
 	var attributes []attribute.KeyValue
 	message := func(operation attribute.KeyValue, stream string) {
@@ -78,16 +64,16 @@ func (t *Tracer) stage(ctx context.Context, stage streams.Stage, epoch time.Time
 		}
 	}
 	switch stage {
-	case streams.Publish:
+	case inflight.Publish:
 		message(semconv.MessagingOperationTypeSend, t.names.ResultStream)
-	case streams.Settle:
+	case inflight.Settle:
 		message(semconv.MessagingOperationTypeSettle, t.names.Stream)
 	}
 	_, span := t.tracer.Start(ctx, name, api.WithSpanKind(kind), api.WithTimestamp(epoch.Add(at.Start)), api.WithAttributes(attributes...))
 	span.End(api.WithTimestamp(epoch.Add(at.End)))
 }
 
-// messageID names a payload by its stream and sequence, as its result's Nats-Msg-Id begins.
-func messageID(p ingest.Payload) attribute.KeyValue {
+// messageID identifies a payload by its stream and sequence, like the start of its result's Nats-Msg-Id.
+func messageID(p inflight.Payload) attribute.KeyValue {
 	return semconv.MessagingMessageID(p.Stream + ":" + strconv.FormatUint(p.Sequence, 10))
 }

@@ -21,7 +21,7 @@ import (
 	"millrace/internal/tracing"
 )
 
-// received is what a collector got.
+// received holds the spans that a collector has received.
 type received struct {
 	collector.UnimplementedTraceServiceServer
 	mu       sync.Mutex
@@ -41,13 +41,13 @@ func (c *received) take(request *collector.ExportTraceServiceRequest) {
 	}
 }
 
-// Export takes spans over gRPC.
+// Export receives spans over gRPC.
 func (c *received) Export(_ context.Context, request *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	c.take(request)
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// ServeHTTP takes spans over HTTP.
+// ServeHTTP receives spans over HTTP.
 func (c *received) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	var request collector.ExportTraceServiceRequest
@@ -61,7 +61,7 @@ func (c *received) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.take(&request)
 }
 
-// named is the only span of that name.
+// named returns the only span with that name.
 func (c *received) named(t *testing.T, name string) *otlp.Span {
 	t.Helper()
 	c.mu.Lock()
@@ -78,7 +78,7 @@ func (c *received) named(t *testing.T, name string) *otlp.Span {
 	return found[0]
 }
 
-// attributes writes values as text.
+// attributes converts the values to text.
 func attributes(list []*common.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, a := range list {
@@ -89,7 +89,7 @@ func attributes(list []*common.KeyValue) map[string]string {
 	return all
 }
 
-// overHTTP starts a collector, and puts its address into the environment.
+// overHTTP starts a collector and sets its address in the environment.
 func overHTTP(t *testing.T) *received {
 	t.Helper()
 	c := &received{}
@@ -121,7 +121,7 @@ func overGRPC(t *testing.T) *received {
 	return c
 }
 
-// log keeps what is logged.
+// log collects log lines.
 type log struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -141,10 +141,10 @@ func (l *log) count(text string) int {
 
 var names = tracing.Names{Version: "v0.0.0", Stream: "INGEST", Consumer: "millrace", ResultStream: "RESULTS"}
 
-// epoch is when the device's clock stood at zero.
+// epoch is when the device's clock read zero.
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// open starts a Tracer that must be on, for a device "host".
+// open starts a Tracer, which must be enabled, for a device "host".
 func open(t *testing.T, l *log) *tracing.Tracer {
 	t.Helper()
 	tr, err := tracing.Open(t.Context(), names, slog.New(slog.NewTextHandler(l, nil)))

@@ -8,15 +8,15 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	api "go.opentelemetry.io/otel/trace"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 )
 
-// maxLinks bounds the links of a span: a batch may have a million payloads, and a collector takes neither that nor does anybody
-// look at it. It is what the SDK keeps by default (OTEL_SPAN_LINK_COUNT_LIMIT).
+// maxLinks is the maximum number of links of a span. A batch may have a million payloads, which is too many for a
+// collector and for a reader. It equals the SDK's default (OTEL_SPAN_LINK_COUNT_LIMIT).
 const maxLinks = 128
 
-// link links a batch's span to the contexts of its payloads, the first of them if there are many, each context once.
-func link(span api.Span, payloads iter.Seq[ingest.Payload]) {
+// link links a batch's span to the trace contexts of its payloads, each context once, up to maxLinks.
+func link(span api.Span, payloads iter.Seq[inflight.Payload]) {
 	type spanContext struct {
 		trace api.TraceID
 		span  api.SpanID
@@ -40,16 +40,16 @@ func link(span api.Span, payloads iter.Seq[ingest.Payload]) {
 	}
 }
 
-// contextOf reads a payload's trace context; an invalid one where there is none, or none that can be read.
-func contextOf(p ingest.Payload) api.SpanContext {
+// contextOf reads a payload's trace context. The result is invalid if there is none or if it can't be parsed.
+func contextOf(p inflight.Payload) api.SpanContext {
 	if len(p.Header) == 0 {
 		return api.SpanContext{}
 	}
 	return api.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier(p.Header)))
 }
 
-// carrier reads headers of NATS, whose names keep the case in which a publisher wrote them: as the standard does, or as Go's HTTP
-// library would.
+// carrier reads NATS headers. Their names keep the case that the publisher used: lower case as in the standard, or
+// capitalized as in Go's HTTP library.
 type carrier map[string][]string
 
 var otherCase = map[string]string{"traceparent": "Traceparent", "tracestate": "Tracestate"}
@@ -64,7 +64,7 @@ func (c carrier) Get(key string) string {
 	return ""
 }
 
-// Set implements propagation.TextMapCarrier. Nothing is ever set: a payload's context is its publisher's.
+// Set implements propagation.TextMapCarrier. It does nothing, because a payload keeps its publisher's context.
 func (c carrier) Set(string, string) {}
 
 // Keys implements propagation.TextMapCarrier.

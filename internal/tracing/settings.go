@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// settings are what the environment says of traces, in the variables that OpenTelemetry names. What is not read here, such as
-// headers, certificates, sampling and the size of the queue, its SDK and exporters read themselves.
+// settings holds the trace configuration from the variables that OpenTelemetry defines. The SDK and the exporters read
+// the other variables themselves, such as those for headers, certificates, sampling and the queue size.
 type settings struct {
-	endpoint string // where spans go, as it was set
+	endpoint string // where spans are sent, as configured
 	protocol string
 }
 
-// Protocols of OTEL_EXPORTER_OTLP_PROTOCOL. The first is the default.
+// protocols are the values of OTEL_EXPORTER_OTLP_PROTOCOL. The first is the default.
 var protocols = []string{"http/protobuf", "http/json", "grpc"}
 
-// read says whether traces are asked for, and how. It fails with what to set where the environment cannot be meant so.
+// read returns whether traces are enabled, and how. The error for an invalid configuration says what to set.
 func read() (s settings, on bool, err error) {
 	variable, endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
@@ -52,7 +52,7 @@ func read() (s settings, on bool, err error) {
 	return s, true, nil
 }
 
-// first is the first of the variables that is set to something.
+// first returns the first of the variables that is set and not empty.
 func first(variables ...string) (variable, value string) {
 	for _, variable := range variables {
 		if value := os.Getenv(variable); value != "" {
@@ -62,8 +62,8 @@ func first(variables ...string) (variable, value string) {
 	return "", ""
 }
 
-// checkHeaders finds what the exporter could not read of its headers, and would leave out. The error quotes none of it: they
-// hold logins.
+// checkHeaders returns an error if the exporter could not parse one of its headers and would omit it. The error doesn't
+// quote the headers, because they contain credentials.
 func checkHeaders() error {
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 		value := os.Getenv(variable)

@@ -1,9 +1,13 @@
-// Package tracing exports a span for each batch over OTLP, linked to the contexts that its payloads came with
-// (traceparent, W3C Trace Context), when OTEL_EXPORTER_OTLP_ENDPOINT is set. Otherwise there is no Tracer, and nothing is
-// made or started.
+// Package tracing exports a span for each batch over OTLP if OTEL_EXPORTER_OTLP_ENDPOINT is set. The span is linked to
+// the trace contexts of the batch's payloads (traceparent, W3C Trace Context). Otherwise there is no Tracer, and no
+// exporter is created or started.
 //
-// A batch has many parents, one for each payload, and a span has one: so the batch begins a trace of its own, and links lead to the
-// traces of its payloads. The payloads' own context passes to their results untouched (see internal/ingest).
+// A batch has many parents, one for each payload, but a span can only have one. So each batch begins its own trace,
+// with links to the traces of its payloads. The payloads' own context is copied to their results unchanged (see
+// internal/ingest).
+//
+// The worker opens a Tracer and passes it to internal/ingest as an observer. Start reading with this file, then
+// batch.go.
 package tracing
 
 import (
@@ -24,16 +28,16 @@ import (
 	api "go.opentelemetry.io/otel/trace"
 )
 
-// Names are what spans say of where payloads come from and where results go.
+// Names holds the names of this program, its streams and its consumer, for the attributes of spans.
 type Names struct {
-	Version      string // of this program
-	Stream       string // of the input
+	Version      string // version of this program
+	Stream       string // input stream
 	Consumer     string
 	ResultStream string
 }
 
-// Tracer makes spans of batches and exports them. Its methods may be called from several goroutines; they never wait for
-// the collector.
+// Tracer creates spans for batches and exports them. Its methods are safe for concurrent use and never wait for the
+// collector.
 type Tracer struct {
 	names    Names
 	endpoint string
@@ -45,20 +49,20 @@ type Tracer struct {
 	devices map[string]deviceClock
 }
 
-// deviceClock tells a device's times by the calendar.
+// deviceClock converts a device's times to wall-clock times.
 type deviceClock struct {
 	epoch time.Time
 	id    attribute.KeyValue
 }
 
-// Open starts the export of spans if the environment asks for it. Otherwise the Tracer is nil, with no error.
+// Open starts the export of spans if the environment enables it. Otherwise it returns a nil Tracer and no error.
 func Open(ctx context.Context, names Names, log *slog.Logger) (*Tracer, error) {
 	s, on, err := read()
 	if err != nil || !on {
 		return nil, err
 	}
-	// What the SDK itself has to say, of a queue or a limit, is no trouble of the worker's; and its own log would print what it cannot
-	// read of the variables, a login among them.
+	// The SDK's own messages, for example about a queue or a limit, don't matter to the worker. Its log would also
+	// print variables that it can't parse, including credentials.
 	otel.SetLogger(logr.Discard())
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debug("OpenTelemetry", "error", err) }))
 	exporter, err := s.exporter(ctx)
@@ -73,7 +77,7 @@ func Open(ctx context.Context, names Names, log *slog.Logger) (*Tracer, error) {
 	return t, nil
 }
 
-// Wanted says where spans would go, as the environment has it; empty for nowhere.
+// Wanted returns where spans would be sent according to the environment; empty if traces are disabled.
 func Wanted() (where string, err error) {
 	s, on, err := read()
 	if err != nil || !on {
@@ -82,7 +86,7 @@ func Wanted() (where string, err error) {
 	return s.endpoint + " (" + s.protocol + ")", nil
 }
 
-// exporter is made without a word to the collector.
+// exporter creates an exporter without contacting the collector.
 func (s settings) exporter(ctx context.Context) (trace.SpanExporter, error) {
 	if s.protocol == "grpc" {
 		return otlptracegrpc.New(ctx)
@@ -94,7 +98,7 @@ func newTracer(ctx context.Context, names Names, processor trace.SpanProcessor) 
 	about, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName("millrace"), semconv.ServiceVersion(names.Version)),
 		resource.WithHost(), resource.WithTelemetrySDK(),
-		resource.WithFromEnv(), // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word
+		resource.WithFromEnv(), // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the others
 	)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w: set key=value pairs, comma separated", err)
@@ -106,15 +110,15 @@ func newTracer(ctx context.Context, names Names, processor trace.SpanProcessor) 
 	}, nil
 }
 
-// String says where spans go.
+// String returns where spans are sent.
 func (t *Tracer) String() string { return t.endpoint + " (" + t.protocol + ")" }
 
-// AddDevice tells when a device's clock stood at zero. A batch of a device that was not added makes no span.
+// AddDevice sets the wall-clock time at which a device's clock read zero. Batches of other devices get no span.
 func (t *Tracer) AddDevice(id string, epoch time.Time) {
 	t.mu.Lock()
 	t.devices[id] = deviceClock{epoch: epoch, id: attribute.String("millrace.device.id", id)}
 	t.mu.Unlock()
 }
 
-// Close exports what is left, for as long as ctx lets it. What is not exported by then is lost.
+// Close exports the remaining spans until ctx is done. Spans that have not been exported by then are lost.
 func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }

@@ -17,34 +17,41 @@ import (
 
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/streams"
 	"millrace/internal/tracing"
 )
 
-// batch is the record of a batch whose stages last a millisecond each, one after the other, from one second on.
-func batch() *streams.Record {
-	r := &streams.Record{Device: "host", Batch: 7, Lane: 1, Payloads: 3, Bytes: 1000, ResultBytes: 24, Closed: streams.ClosedByLinger}
+// batch returns the record of a batch whose stages take a millisecond each, one after the other, starting at one
+// second.
+func batch() *inflight.Record {
+	r := &inflight.Record{Record: streams.Record{
+		Device: "host", Batch: 7, Lane: 1, Payloads: 3, Bytes: 1000, ResultBytes: 24, Closed: streams.ClosedByLinger,
+	}}
 	at := time.Second
-	for stage := range r.Stages {
-		r.Stages[stage] = streams.Span{Start: at, End: at + time.Millisecond}
+	next := func() streams.Span {
 		at += time.Millisecond
+		return streams.Span{Start: at - time.Millisecond, End: at}
 	}
+	for stage := range r.Stages {
+		r.Stages[stage] = next()
+	}
+	r.Publish, r.Settle = next(), next()
 	return r
 }
 
-// traced are payloads with those headers.
-func traced(headers ...map[string][]string) iter.Seq[ingest.Payload] {
-	return func(yield func(ingest.Payload) bool) {
+// traced returns payloads with those headers.
+func traced(headers ...map[string][]string) iter.Seq[inflight.Payload] {
+	return func(yield func(inflight.Payload) bool) {
 		for i, h := range headers {
-			if !yield(ingest.Payload{Stream: "INGEST", Sequence: uint64(i + 1), Header: h}) {
+			if !yield(inflight.Payload{Stream: "INGEST", Sequence: uint64(i + 1), Header: h}) {
 				return
 			}
 		}
 	}
 }
 
-// parent is a traceparent of a trace and a span with small numbers.
+// parent returns a traceparent with small trace and span numbers.
 func parent(trace, span int) string { return fmt.Sprintf("00-%032x-%016x-01", trace, span) }
 
 func TestABatchBecomesASpanWithItsLinks(t *testing.T) {
@@ -56,7 +63,7 @@ func TestABatchBecomesASpanWithItsLinks(t *testing.T) {
 				map[string][]string{"traceparent": {parent(1, 1)}},
 				nil,
 				map[string][]string{"Traceparent": {parent(2, 2)}},
-				map[string][]string{"traceparent": {parent(1, 1)}}, // two payloads of one span
+				map[string][]string{"traceparent": {parent(1, 1)}}, // two payloads with the same span
 				map[string][]string{"traceparent": {"nothing of the kind"}},
 				map[string][]string{"traceparent": {parent(1, 3)}},
 			))
@@ -128,10 +135,10 @@ func TestLinksAreBounded(t *testing.T) {
 	c := overHTTP(t)
 	tr := open(t, &log{})
 	read := 0
-	tr.BatchEnded(batch(), func(yield func(ingest.Payload) bool) {
+	tr.BatchEnded(batch(), func(yield func(inflight.Payload) bool) {
 		for i := range 1_000_000 {
 			read++
-			if !yield(ingest.Payload{Header: map[string][]string{"traceparent": {parent(i+1, i+1)}}}) {
+			if !yield(inflight.Payload{Header: map[string][]string{"traceparent": {parent(i+1, i+1)}}}) {
 				return
 			}
 		}
@@ -151,9 +158,10 @@ func TestABatchThatFailed(t *testing.T) {
 	for stage := streams.Compute; stage < streams.NumStages; stage++ {
 		r.Stages[stage] = streams.Span{}
 	}
+	r.Publish, r.Settle = streams.Span{}, streams.Span{}
 	tr.BatchEnded(r, traced())
-	tr.BatchEnded(&streams.Record{Device: "host"}, traced())    // nothing of it ran
-	tr.BatchEnded(&streams.Record{Device: "unknown"}, traced()) // no clock to tell its times by
+	tr.BatchEnded(&inflight.Record{Record: streams.Record{Device: "host"}}, traced())    // no stage ran
+	tr.BatchEnded(&inflight.Record{Record: streams.Record{Device: "unknown"}}, traced()) // its clock is unknown
 	closeTracer(t, tr)
 	root := c.named(t, "process INGEST")
 	wantSpan(t, root, epoch.Add(time.Second), 2*time.Millisecond, otlp.Span_SPAN_KIND_CONSUMER)
@@ -165,7 +173,7 @@ func TestABatchThatFailed(t *testing.T) {
 	}
 }
 
-// TestStandardVariables: those that are not read here but by the SDK count as well.
+// TestStandardVariables: variables that only the SDK reads have an effect too.
 func TestStandardVariables(t *testing.T) {
 	c := overHTTP(t)
 	t.Setenv("OTEL_SERVICE_NAME", "mill")
@@ -179,17 +187,17 @@ func TestStandardVariables(t *testing.T) {
 	}
 	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
 	tr = open(t, &log{})
-	tr.BatchEnded(batch(), func(func(ingest.Payload) bool) { t.Error("payloads are read of a batch that is not sampled") })
+	tr.BatchEnded(batch(), func(func(inflight.Payload) bool) { t.Error("payloads are read of a batch that is not sampled") })
 	closeTracer(t, tr)
 	if len(c.requests) != 1 {
 		t.Errorf("%d requests, and nothing was sampled after the first", len(c.requests))
 	}
 }
 
-// TestOffIsFree: without an endpoint there is nothing, and it costs nothing to find that out.
+// TestOffIsFree: without an endpoint there is no Tracer, and checking that is free.
 func TestOffIsFree(t *testing.T) {
 	silent := slog.New(slog.DiscardHandler)
-	awaitRunning(t, false) // what another test left is over
+	awaitRunning(t, false) // waits for leftovers of another test
 	for _, env := range []map[string]string{
 		{},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
@@ -215,11 +223,12 @@ func TestOffIsFree(t *testing.T) {
 	}
 	overHTTP(t)
 	tr := open(t, &log{})
-	awaitRunning(t, true) // or it would not be seen above either
+	awaitRunning(t, true) // otherwise the check above would prove nothing
 	closeTracer(t, tr)
 }
 
-// awaitRunning returns once a goroutine of OpenTelemetry's is there, or none is. One that was just started does not show yet whose it is.
+// awaitRunning waits until an OpenTelemetry goroutine exists, or until none does. A goroutine that has just started
+// can't be identified yet.
 func awaitRunning(t *testing.T, want bool) {
 	t.Helper()
 	deadline, tick := time.After(20*time.Second), time.NewTicker(time.Millisecond)
@@ -233,7 +242,7 @@ func awaitRunning(t *testing.T, want bool) {
 	}
 }
 
-// running says whether a goroutine of OpenTelemetry's is there.
+// running reports whether an OpenTelemetry goroutine exists.
 func running(t *testing.T) bool {
 	t.Helper()
 	var text strings.Builder
@@ -269,7 +278,8 @@ func TestBadSettingsSayWhatToSet(t *testing.T) {
 	}
 }
 
-// TestACollectorThatHangs has it answer nothing: batches go on, more of them than the queue holds, and closing ends when it is told to.
+// TestACollectorThatHangs: the collector never responds. Batches continue, even more of them than the queue holds, and
+// Close returns when its context ends.
 func TestACollectorThatHangs(t *testing.T) {
 	release, asked := make(chan struct{}), make(chan struct{}, 100)
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -294,7 +304,7 @@ func TestACollectorThatHangs(t *testing.T) {
 	}
 }
 
-// TestACollectorThatRefuses is told of once, and once more when it is over.
+// TestACollectorThatRefuses: the failure is logged once, and its end once more.
 func TestACollectorThatRefuses(t *testing.T) {
 	c := &received{}
 	refusals := make(chan struct{}, 3)

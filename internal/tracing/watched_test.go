@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// fickle is an exporter that fails as it is told to.
+// fickle is an exporter that fails on demand.
 type fickle struct {
 	trace.SpanExporter
 	fails bool
@@ -23,7 +23,8 @@ func (f *fickle) ExportSpans(context.Context, []trace.ReadOnlySpan) error {
 	return nil
 }
 
-// TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver, with what it cost, and nothing in between.
+// TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver checks that the end is logged with the number of lost spans, and that
+// nothing is logged in between.
 func TestEachOutageIsSaidWhenItBeginsAndWhenItIsOver(t *testing.T) {
 	var text strings.Builder
 	to := &fickle{}

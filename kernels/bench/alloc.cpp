@@ -1,4 +1,4 @@
-// alloc: the balanced pipeline with scratch of another size for each batch.
+// alloc: the balanced pipeline, with a different scratch size for each batch.
 #include <algorithm>
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace yardstick {
 
 namespace {
 
-// The same sizes in every run and for every mode.
+// Generates the same sequence of sizes in every run and for every mode.
 class Sizes {
 public:
     Sizes(uint64_t least, uint64_t most) : least_(least), choices_(most - least + 1) {}
@@ -22,13 +22,13 @@ private:
     uint64_t least_, choices_, state_ = 1;
 };
 
-// One slot's stream, and the event behind its last batch.
+// The stream of a slot, and the event after its latest batch.
 struct Lane {
     Stream stream;
     Event done;
 };
 
-// The words go through the scratch, and its last byte is written too.
+// Mixes the words through the scratch, and also writes the last byte of the scratch.
 void mix_through(const Session &session, const Slot &slot, cudaStream_t stream, uint8_t *scratch, uint64_t scratch_bytes,
                  uint32_t rounds) {
     uint8_t *last = scratch_bytes > slot.bytes ? scratch + scratch_bytes - 1 : nullptr;
@@ -36,13 +36,13 @@ void mix_through(const Session &session, const Slot &slot, cudaStream_t stream, 
     launch_mix(stream, MixArgs{scratch, slot.device_out.get(), slot.bytes, 0, nullptr}, session.multiprocessors);
 }
 
-// The batch's bytes: those asked for, or as many whole words as the least scratch holds.
+// The size of the batch in bytes: the requested size, or as many whole words as the smallest scratch holds.
 uint64_t batch_bytes(const Request &request) {
     uint64_t least = request["least"], most = request["most"], bytes = request["bytes"];
     if (most < least) throw BadRequest("alloc: most is below least: give a most of at least " + std::to_string(least));
     if (bytes > least) {
         throw BadRequest("alloc: bytes=" + std::to_string(bytes) +
-                         " is above least: a batch goes through its scratch, give at most " + std::to_string(least));
+                         " is above least: a batch passes through its scratch, so give at most " + std::to_string(least));
     }
     return bytes != 0 ? bytes : std::min<uint64_t>(least / 4 * 4, 256ull << 20);
 }
@@ -53,13 +53,13 @@ Json answer_alloc(const Request &request, Session &session) {
     uint64_t bytes = batch_bytes(request), batches = request["batches"];
     uint32_t rounds = static_cast<uint32_t>(request["rounds"]);
     Wait wait = static_cast<Wait>(request["wait"]);
-    Slots slots(session.shelf, session.device, bytes, request["slots"]);
+    Slots slots(session.free_list, session.device, bytes, request["slots"]);
     std::unique_ptr<Scratch> scratch =
         make_scratch(static_cast<ScratchMode>(request["mode"]), session.device, slots.size(), request["most"]);
     std::vector<Lane> lanes;
     for (uint64_t i = 0; i < slots.size(); i++) lanes.push_back(Lane{make_stream(), make_wait_event(wait)});
 
-    double allocating = 0; // of the last run: the one on the clock
+    double allocating = 0; // of the latest run, which is the measured one
     double seconds = seconds_a_batch(slots, Input(session.seed, rounds), batches, [&](uint64_t count) {
         Sizes sizes(request["least"], request["most"]);
         (void)scratch->take_seconds();

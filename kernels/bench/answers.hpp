@@ -1,4 +1,4 @@
-// What answers each request of the table in forms.cpp, one file an idea.
+// The functions that answer the requests in forms.cpp, one file per topic.
 #pragma once
 
 #include "json.hpp"

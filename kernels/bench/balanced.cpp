@@ -1,5 +1,5 @@
-// balanced: a stream for each slot. A batch's stages stand behind each other in its stream, and what overlaps is left
-// to the GPU's engines. The host waits for a slot only when it needs it again.
+// balanced: one stream per slot. A batch's stages follow each other on its stream, and the GPU's engines overlap the
+// work of different streams. The host waits for a slot only before it reuses the slot.
 #include <vector>
 
 #include "answers.hpp"
@@ -12,7 +12,7 @@ namespace yardstick {
 Json answer_balanced(const Request &request, Session &session) {
     uint32_t rounds = static_cast<uint32_t>(request["rounds"]);
     Wait wait = static_cast<Wait>(request["wait"]);
-    Slots slots(session.shelf, session.device, request["bytes"], request["slots"]);
+    Slots slots(session.free_list, session.device, request["bytes"], request["slots"]);
     std::vector<Stream> streams;
     std::vector<Event> done;
     for (uint64_t i = 0; i < slots.size(); i++) {

@@ -1,5 +1,5 @@
-// balanced-three: a stream for each engine. Batches stand behind each other in each of the three streams, and events
-// hold a batch's stage back until the one before it is through.
+// balanced-three: one stream per engine. Batches follow each other on each of the three streams, and events delay each
+// stage of a batch until the previous stage has ended.
 #include <vector>
 
 #include "answers.hpp"
@@ -11,8 +11,8 @@ namespace yardstick {
 
 namespace {
 
-// Marks the end of a batch's stages.
-struct Marks {
+// The events at the ends of a batch's stages.
+struct StageEvents {
     Event copied_in, computed, copied_out;
 };
 
@@ -25,28 +25,28 @@ void hold(cudaStream_t stream, cudaEvent_t event) {
 Json answer_balanced_three(const Request &request, Session &session) {
     uint32_t rounds = static_cast<uint32_t>(request["rounds"]);
     Wait wait = static_cast<Wait>(request["wait"]);
-    Slots slots(session.shelf, session.device, request["bytes"], request["slots"]);
+    Slots slots(session.free_list, session.device, request["bytes"], request["slots"]);
     Stream in = make_stream(), kernel = make_stream(), out = make_stream();
-    std::vector<Marks> marks;
+    std::vector<StageEvents> events;
     for (uint64_t i = 0; i < slots.size(); i++) {
-        marks.push_back(Marks{make_event(cudaEventDisableTiming), make_event(cudaEventDisableTiming),
-                              make_wait_event(wait)});
+        events.push_back(StageEvents{make_event(cudaEventDisableTiming), make_event(cudaEventDisableTiming),
+                                     make_wait_event(wait)});
     }
     double seconds = seconds_a_batch(slots, Input(session.seed, rounds), request["batches"], [&](uint64_t batches) {
         for (uint64_t i = 0; i < batches; i++) {
             const Slot &slot = slots[i % slots.size()];
-            const Marks &mark = marks[i % slots.size()];
-            wait_for(mark.copied_out.get(), wait);
+            const StageEvents &slot_events = events[i % slots.size()];
+            wait_for(slot_events.copied_out.get(), wait);
             copy_in(in.get(), slot.device_in.get(), slot.in.get(), slot.bytes);
-            record(mark.copied_in.get(), in.get());
-            hold(kernel.get(), mark.copied_in.get());
+            record(slot_events.copied_in.get(), in.get());
+            hold(kernel.get(), slot_events.copied_in.get());
             session.mix(kernel.get(), slot, rounds);
-            record(mark.computed.get(), kernel.get());
-            hold(out.get(), mark.computed.get());
+            record(slot_events.computed.get(), kernel.get());
+            hold(out.get(), slot_events.computed.get());
             copy_out(out.get(), slot.out.get(), slot.device_out.get(), slot.bytes);
-            record(mark.copied_out.get(), out.get());
+            record(slot_events.copied_out.get(), out.get());
         }
-        for (Marks &mark : marks) wait_for(mark.copied_out.get(), wait);
+        for (StageEvents &slot_events : events) wait_for(slot_events.copied_out.get(), wait);
     });
     return Json().number("seconds", seconds).boolean("checked", true);
 }

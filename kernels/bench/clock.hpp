@@ -7,11 +7,11 @@ namespace yardstick {
 
 inline double read_clock(clockid_t clock) {
     timespec now = {};
-    (void)clock_gettime(clock, &now); // it fails for unknown clocks alone
+    (void)clock_gettime(clock, &now); // fails only for unknown clocks
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Seconds since some moment in the past.
+// Seconds since an unspecified start.
 inline double now() { return read_clock(CLOCK_MONOTONIC); }
 
 // CPU seconds that all threads of the process have used.

@@ -1,4 +1,4 @@
-// completion: an empty kernel, and how soon and at what cost the host knows that it is done.
+// completion: the time and the cost until the host learns that an empty kernel has finished.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ void launch_empty(cudaStream_t stream) {
           "cudaLaunchKernel empty_kernel");
 }
 
-// An eventfd that a host function writes and a thread sleeps on.
+// An eventfd that a host function writes to and that a thread waits for.
 class Bell {
 public:
     Bell() : fd_(eventfd(0, EFD_CLOEXEC)) {
@@ -33,14 +33,14 @@ public:
     Bell(const Bell &) = delete;
     Bell &operator=(const Bell &) = delete;
 
-    // As cudaLaunchHostFunc calls it. The write cannot block: the counter is read after each.
+    // The callback for cudaLaunchHostFunc. The write can't block, because the counter is read after each write.
     static void ring(void *self) {
         uint64_t one = 1;
         ssize_t written = write(static_cast<Bell *>(self)->fd_, &one, sizeof one);
-        (void)written; // if it fails, the wait below times out and says so
+        (void)written; // if it fails, the wait below times out and reports that
     }
 
-    // Sleeps until it rings. A stream that has failed never calls its host functions, so there is an end to waiting.
+    // Blocks until ring is called. A failed stream never calls its host functions, so the wait has a timeout.
     void wait() {
         pollfd entry = {fd_, POLLIN, 0};
         uint64_t count = 0;
@@ -53,7 +53,7 @@ private:
     int fd_;
 };
 
-// One launch, from before it to knowing that it is done.
+// One launch, until the host has detected that it has finished.
 using Round = std::function<void(cudaStream_t)>;
 
 Round by_event(Wait wait) {

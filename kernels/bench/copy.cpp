@@ -1,4 +1,4 @@
-// copy: how fast memory moves between host and GPU. These are the ceilings of every schedule.
+// copy: how fast memory moves between host and GPU. These rates are upper bounds for every schedule.
 #include <string.h>
 
 #include <vector>
@@ -20,8 +20,8 @@ Work copies_out(const Slot &slot) {
     return [&slot](cudaStream_t stream) { copy_out(stream, slot.out.get(), slot.device_out.get(), slot.bytes); };
 }
 
-// Seconds of one copy while the other direction is busy all the time: the other has a quarter of a train's head
-// start, and still runs when the train is through, unless it is twice as fast.
+// The seconds of one copy while copies in the other direction run. The other direction starts a quarter of a train
+// earlier and still runs when the train ends, unless it is twice as fast.
 double seconds_beside(const Work &measured, const Work &other, uint32_t train, uint64_t repeats) {
     Stream stream = make_stream(), beside = make_stream();
     Event begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
@@ -42,7 +42,7 @@ double seconds_beside(const Work &measured, const Work &other, uint32_t train, u
     return median(samples);
 }
 
-// Copies the slot's input to the GPU from `from`, and back from there to its output, which must then be the input.
+// Copies the slot's input from `from` to the GPU and from there to the slot's output, and checks that it is unchanged.
 void check_way(const Slot &slot, const Input &input, const uint8_t *from, const char *what) {
     Stream stream = make_stream();
     memset(slot.out.get(), 0, slot.bytes);
@@ -56,7 +56,7 @@ void check_way(const Slot &slot, const Input &input, const uint8_t *from, const 
 
 Json answer_copy(const Request &request, Session &session) {
     uint64_t bytes = request["bytes"], repeats = request["repeats"];
-    Slots slots(session.shelf, session.device, bytes, 1);
+    Slots slots(session.free_list, session.device, bytes, 1);
     const Slot &slot = slots[0];
     Input input(session.seed, 0);
     input.fill(slot.in.get(), bytes, 0);

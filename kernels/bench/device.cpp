@@ -1,4 +1,4 @@
-// device: which GPU, and what drives it.
+// device: describes the GPU, its driver and its runtime.
 #include <stdio.h>
 
 #include "answers.hpp"

@@ -5,12 +5,12 @@
 
 namespace yardstick {
 
-// The request cannot be: its text says what is allowed. Nothing was done, and others may follow.
+// The request is invalid; the message lists the permitted values. Nothing was done, and further requests may follow.
 struct BadRequest : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// CUDA failed, or a result is wrong. No figure of this process is worth anything any more.
+// CUDA failed, or a result is wrong. All later measurements of this process would be invalid.
 struct Failure : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -1,4 +1,4 @@
-// Every request there is.
+// The table of requests.
 #pragma once
 
 #include <string>
@@ -8,21 +8,21 @@
 
 namespace yardstick {
 
-// The most bytes of batches that one request may have in slots: they take twice that in pinned memory.
+// The maximum size of all batches in the slots of one request. They need twice that amount of pinned memory.
 constexpr uint64_t kMostSlotBytes = 1ull << 30;
 
-// How the host learns that an event has come: the order is that of the words of the key `wait`.
+// How the host waits for an event, in the order of the words of the key `wait`.
 enum class Wait : uint64_t { spin, yield, sync, blocking };
 
-// Where alloc's scratch comes from, likewise of `mode`.
+// Where alloc's scratch comes from, in the order of the words of the key `mode`.
 enum class ScratchMode : uint64_t { preallocated, synchronous, async_released, async_kept };
 
-// How completion is learnt, likewise of `way`.
+// How the host learns of a completion, in the order of the words of the key `way`.
 enum class Way : uint64_t { poll, sync, blocking, hostfunc };
 
 const std::vector<Form> &forms();
 
-// What --help prints, from the table.
+// The text of --help, generated from the table.
 std::string help();
 
 } // namespace yardstick

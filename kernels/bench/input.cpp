@@ -1,4 +1,4 @@
-// Batches of random words, and whether what came of them is right.
+// Batches of random words, and the check of their results.
 #include "input.hpp"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kTableWords = 4096;
 
-// Which words of the table a slot's batch consists of.
+// The indexes of the table's words that form a slot's batch.
 class Places {
 public:
     Places(uint64_t seed, uint64_t slot) : state_(seed + (slot + 1) * 0x100000001b3ull) {}

@@ -1,4 +1,4 @@
-// Batches of random words, and whether what came of them is right.
+// Batches of random words, and the check of their results.
 #pragma once
 
 #include <stdint.h>
@@ -7,21 +7,21 @@
 
 namespace yardstick {
 
-// splitmix64 (Steele, Lea, Flood 2014): the next value of a generator.
+// splitmix64 (Steele, Lea, Flood 2014): returns the next value of a generator.
 uint64_t next_random(uint64_t *state);
 
-// Random words drawn from a table of 4096 random ones: so the CPU has to mix the table alone to know what every word
-// of every batch must become, and can check all of a batch of any size.
+// Random words drawn from a table of 4096 random words. The CPU mixes only the table and then knows the result for
+// every word of every batch, so it can check batches of any size completely.
 class Input {
 public:
-    // Every seed gives other batches. `rounds` are those that mix will be given.
+    // Each seed gives different batches. `rounds` must be the number of rounds that mix runs.
     Input(uint64_t seed, uint32_t rounds);
 
-    // Fills a slot's batch. bytes is a multiple of 4; memory is aligned to 4.
+    // Fills a slot's batch. `bytes` must be a multiple of 4, and `memory` must be aligned to 4.
     void fill(uint8_t *memory, uint64_t bytes, uint64_t slot) const;
 
-    // Compares a slot's output with the CPU's mix. Throws Failure, which names the first wrong word and calls the
-    // batch `what`.
+    // Compares a slot's output with the CPU's result. If they differ, it throws Failure with a message that contains
+    // `what` and the first wrong word.
     void check(const uint8_t *output, uint64_t bytes, uint64_t slot, const char *what) const;
 
 private:

@@ -1,4 +1,4 @@
-// JSON objects, written.
+// Writes JSON objects.
 #include "json.hpp"
 
 #include <math.h>
@@ -10,7 +10,7 @@ namespace yardstick {
 
 namespace {
 
-// Quotes, backslashes and control characters are all that JSON wants escaped; other bytes are taken to be UTF-8.
+// JSON only requires quotes, backslashes and control characters to be escaped. All other bytes are assumed to be UTF-8.
 std::string quoted(const std::string &text) {
     std::string out = "\"";
     for (char c : text) {

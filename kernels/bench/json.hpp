@@ -1,4 +1,4 @@
-// JSON objects, written.
+// Writes JSON objects.
 #pragma once
 
 #include <stdint.h>
@@ -7,17 +7,17 @@
 
 namespace yardstick {
 
-// One object, its members in the order in which they are added. Names are plain and need no escaping.
+// One object, with its members in the order in which they are added. Names are not escaped.
 class Json {
 public:
-    // A number must be finite: JSON has no other. Throws Failure.
+    // Adds a finite number. Throws Failure for other numbers, which JSON can't represent.
     Json &number(const char *name, double value);
     Json &count(const char *name, uint64_t value);
     Json &text(const char *name, const std::string &value);
     Json &boolean(const char *name, bool value);
     Json &object(const char *name, const Json &value);
 
-    // The object on one line.
+    // Returns the object on one line.
     std::string line() const { return "{" + members_ + "}"; }
 
 private:

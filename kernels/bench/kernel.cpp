@@ -1,4 +1,4 @@
-// kernel and calibrate: how long mix takes, and with how many rounds it takes as long as a copy.
+// kernel and calibrate: how long mix takes, and the number of rounds with which it takes as long as a copy.
 #include <functional>
 
 #include "../math/mix.cuh"
@@ -11,7 +11,7 @@ namespace yardstick {
 
 namespace {
 
-// One batch from copy in to copy out, checked: so the kernel has real input, and is warm.
+// Runs one batch from copy in to copy out and checks it, so that the kernel has real input and is warm.
 void check_one(Session &session, const Slots &slots, uint32_t rounds) {
     Stream stream = make_stream();
     Input input(session.seed, rounds);
@@ -30,7 +30,8 @@ Work kernels(const Session &session, const Slot &slot, uint32_t rounds) {
     return [&session, &slot, rounds](cudaStream_t stream) { session.mix(stream, slot, rounds); };
 }
 
-// The most rounds with which `seconds_of` is at most `target`, found by doubling and then halving; 0 if there are none.
+// Returns the largest number of rounds for which `seconds_of` is at most `target`, or 0 if there is none. It doubles
+// the number first and then bisects.
 uint32_t rounds_within(double target, const std::function<double(uint32_t)> &seconds_of) {
     uint32_t below = 0, above = 16;
     while (above < millrace::kMostMixRounds && seconds_of(above) <= target) below = above, above *= 2;
@@ -45,7 +46,7 @@ uint32_t rounds_within(double target, const std::function<double(uint32_t)> &sec
 
 Json answer_kernel(const Request &request, Session &session) {
     uint32_t rounds = static_cast<uint32_t>(request["rounds"]);
-    Slots slots(session.shelf, session.device, request["bytes"], 1);
+    Slots slots(session.free_list, session.device, request["bytes"], 1);
     check_one(session, slots, rounds);
     Stream stream = make_stream();
     Work work = kernels(session, slots[0], rounds);
@@ -57,7 +58,7 @@ Json answer_kernel(const Request &request, Session &session) {
 
 Json answer_calibrate(const Request &request, Session &session) {
     uint64_t bytes = request["bytes"];
-    Slots slots(session.shelf, session.device, bytes, 1);
+    Slots slots(session.free_list, session.device, bytes, 1);
     const Slot &slot = slots[0];
     Stream stream = make_stream();
     uint32_t train = train_of(bytes);

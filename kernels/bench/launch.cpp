@@ -1,5 +1,6 @@
-// launch: what it costs to hand a small batch to the GPU, by plain calls and by graphs. All ways have the same event
-// behind the batch, recorded by a call of its own and polled, and they take turns, so that a drift hits all alike.
+// launch: the cost of submitting a small batch to the GPU, by separate calls and by graphs. In every case a separate
+// call records the same event after the batch, and the host polls it. The cases alternate, so that clock drift affects
+// all of them equally.
 #include <string.h>
 
 #include <vector>
@@ -17,20 +18,20 @@ namespace {
 
 constexpr uint64_t kWarmUp = 50; // rounds
 
-// One way, and what it took.
-struct Contender {
+// One way to enqueue a batch, and its measurements.
+struct Case {
     const char *name;
-    bool same; // every batch must be the first
+    bool same; // every batch is the same as the first
     std::unique_ptr<Enqueuer> enqueuer;
     std::vector<double> enqueue = {}, total = {};
 };
 
 SmallBatch batch_of(uint64_t round, uint64_t bytes) {
-    // Sizes alternate, so that no update of a graph is one of nothing.
+    // Sizes alternate, so that every update of a graph changes something.
     return SmallBatch{bytes - 4 * (round % 2 != 0 && bytes > 4), static_cast<uint32_t>(round % 251)};
 }
 
-void run(Contender *way, cudaStream_t stream, cudaEvent_t done, const SmallBatch &batch) {
+void run(Case *way, cudaStream_t stream, cudaEvent_t done, const SmallBatch &batch) {
     double start = now();
     way->enqueuer->enqueue(stream, batch);
     record(done, stream);
@@ -40,7 +41,7 @@ void run(Contender *way, cudaStream_t stream, cudaEvent_t done, const SmallBatch
     way->enqueue.push_back(enqueued - start);
 }
 
-// Compares the output with the input, to each byte of which the kernels have added.
+// Checks that the kernels have added their numbers to each byte of the input.
 void check_sums(const SmallWork &work, const SmallBatch &batch, const char *name) {
     uint32_t sum = 0;
     for (uint32_t k = 0; k < work.kernels; k++) sum += batch.add + k;
@@ -60,18 +61,18 @@ Json spread(const std::vector<double> &samples) {
 
 Json answer_launch(const Request &request, Session &session) {
     uint64_t bytes = request["bytes"], repeats = request["repeats"];
-    Slots slots(session.shelf, session.device, bytes, 1);
+    Slots slots(session.free_list, session.device, bytes, 1);
     Input(session.seed, 0).fill(slots[0].in.get(), bytes, 0);
     SmallWork work{slots[0], static_cast<uint32_t>(request["kernels"])};
     SmallBatch first = batch_of(0, bytes);
-    Contender ways[] = {{"calls", false, by_calls(work)},
+    Case ways[] = {{"calls", false, by_calls(work)},
                         {"graph", true, by_graph(work, first)},
                         {"graph_updated", false, by_updated_nodes(work, first)},
                         {"graph_recaptured", false, by_recapture(work, first)}};
     Stream stream = make_stream();
     Event done = make_event(cudaEventDisableTiming);
     for (uint64_t round = 0; round < kWarmUp + repeats; round++) {
-        for (Contender &way : ways) {
+        for (Case &way : ways) {
             if (round == kWarmUp) way.enqueue.clear(), way.total.clear();
             bool checked = round == 0 || round + 1 == kWarmUp + repeats;
             if (checked) memset(slots[0].out.get(), 0, bytes);
@@ -81,7 +82,7 @@ Json answer_launch(const Request &request, Session &session) {
         }
     }
     Json answer;
-    for (const Contender &way : ways) {
+    for (const Case &way : ways) {
         Json times;
         times.object("enqueue_seconds", spread(way.enqueue)).object("total_seconds", spread(way.total));
         answer.object(way.name, times);

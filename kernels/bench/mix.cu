@@ -1,4 +1,4 @@
-// Launching mix.
+// Launches mix.
 #include "mix.hpp"
 
 #include "../mix_kernels.cuh"

@@ -1,4 +1,4 @@
-// Launching mix, the kernel of every schedule here.
+// Launches mix, the kernel of every schedule in this folder.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,7 +6,8 @@
 
 namespace yardstick {
 
-// Mixes `bytes` bytes at `from` into `to`, both device memory. `last` is one more byte to write, or NULL.
+// Mixes `bytes` bytes from `from` into `to`, both in device memory. `last` is the address of one more byte to write, or
+// NULL.
 struct MixArgs {
     const uint8_t *from;
     uint8_t *to;
@@ -15,7 +16,7 @@ struct MixArgs {
     uint8_t *last;
 };
 
-// Enqueues one launch. multiprocessors are the GPU's.
+// Enqueues one launch. `multiprocessors` is the number that the GPU has.
 void launch_mix(cudaStream_t stream, const MixArgs &args, uint32_t multiprocessors);
 
 } // namespace yardstick

@@ -1,4 +1,4 @@
-// Requests read from text.
+// Parses requests.
 #include "request.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace yardstick {
 
 namespace {
 
-// The thing of that name, or NULL.
+// Returns the element with that name, or NULL.
 template <class Named>
 const Named *find(const std::vector<Named> &all, const std::string &name) {
     for (const Named &one : all) {
@@ -19,7 +19,7 @@ const Named *find(const std::vector<Named> &all, const std::string &name) {
     return nullptr;
 }
 
-// Names for an error message: "a, b, c".
+// Joins the names for an error message: "a, b, c".
 template <class Named>
 std::string names(const std::vector<Named> &all) {
     std::string list;
@@ -37,7 +37,7 @@ uint64_t value_of(const Key &key, const std::string &text) {
         if (word == key.words.end()) refuse(key, text);
         return static_cast<uint64_t>(word - key.words.begin());
     }
-    // Eighteen digits are within 64 bits, and beyond every bound.
+    // Eighteen digits fit in 64 bits and exceed every bound.
     if (text.empty() || text.size() > 18) refuse(key, text);
     uint64_t value = 0;
     for (char digit : text) {

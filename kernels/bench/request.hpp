@@ -1,4 +1,4 @@
-// What can be asked, and one request read from a line of text.
+// The form of requests, and a request parsed from a line of text.
 #pragma once
 
 #include <stddef.h>
@@ -10,34 +10,35 @@
 
 namespace yardstick {
 
-// The longest line that is read, its end not counted.
+// The maximum length of a line, without its end.
 constexpr size_t kMostLineBytes = 1000;
 
-// A key that a request takes: a whole number within bounds, or one of some words.
+// A key of a request. Its value is a whole number within bounds or one of several words.
 struct Key {
     std::string name;
-    uint64_t least, most; // bounds of a number, both allowed
-    uint64_t step;        // a number must be a multiple of it
-    std::string fallback; // what stands for a key that is not given; empty: it must be given
-    std::vector<std::string> words; // if there are any, the value is one of them
+    uint64_t least, most; // bounds of a number, inclusive
+    uint64_t step;        // a number must be a multiple of this
+    std::string fallback; // default; if it is empty, the key is required
+    std::vector<std::string> words; // if not empty, the value must be one of these
 };
 
 Key number_key(std::string name, uint64_t least, uint64_t most, std::string fallback = "");
 Key word_key(std::string name, std::vector<std::string> words, std::string fallback = "");
 
-// A request's form: its name, its keys, what it measures, and the members of its answer, the last two for people.
+// The form of a request: its name, its keys, what it measures, and the members of the answer. The last two are for
+// --help.
 struct Form {
     std::string name;
     std::vector<Key> keys;
     std::string about, members;
 };
 
-// A request whose keys all have values that are allowed.
+// A request in which all keys have valid values.
 class Request {
 public:
     const std::string &name() const { return name_; }
 
-    // The value of a number key, or which of its words a word key has, counted from 0. The form must have the key.
+    // Returns the value of a number key, or the index of a word key's word. The form must have the key.
     uint64_t operator[](const std::string &key) const { return values_.at(key); }
 
 private:
@@ -46,10 +47,10 @@ private:
     std::map<std::string, uint64_t> values_;
 };
 
-// Reads `NAME key=value ...`. Throws BadRequest, which says what is allowed.
+// Parses `NAME key=value ...`. Throws BadRequest with a message that lists the permitted values.
 Request parse(const std::string &line, const std::vector<Form> &forms);
 
-// What a key takes, in words: "4 to 268435456, a multiple of 4", "spin|yield".
+// Describes the valid values of a key: "4 to 268435456, a multiple of 4", "spin|yield".
 std::string allowed(const Key &key);
 
 } // namespace yardstick

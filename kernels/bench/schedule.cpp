@@ -1,4 +1,4 @@
-// Timing a schedule, and seeing to it that it moved the data.
+// Times a schedule and checks that it moved the data.
 #include "schedule.hpp"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// The ways to get scratch memory of another size for each batch.
+// The ways to allocate scratch memory of a different size for each batch.
 #include "scratch.hpp"
 
 #include <utility>
@@ -19,7 +19,7 @@ void Scratch::timed(Call call) {
 
 namespace {
 
-// The largest size for each slot, once and for all.
+// Allocates the largest size once per slot.
 class Preallocated : public Scratch {
 public:
     Preallocated(uint64_t slots, uint64_t most) {
@@ -33,8 +33,8 @@ private:
     std::vector<DeviceMemory> memory_;
 };
 
-// cudaMalloc before the batch and cudaFree after it. The kernels use the memory until then, and cudaFree waits for all
-// of the GPU's work besides.
+// Calls cudaMalloc before the batch and cudaFree after it. The kernels use the memory until then, and cudaFree also
+// waits for all other work on the GPU.
 class Synchronous : public Scratch {
 public:
     explicit Synchronous(uint64_t slots) : memory_(slots) {}
@@ -52,7 +52,7 @@ private:
     std::vector<DeviceMemory> memory_;
 };
 
-// A pool of its own, in stream order.
+// Allocates from a separate pool, in stream order.
 class Pooled : public Scratch {
 public:
     Pooled(int device, uint64_t slots, uint64_t threshold) : memory_(slots) {
@@ -65,7 +65,8 @@ public:
         pool_.reset(pool);
         check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
               "cudaMemPoolSetAttribute(ReleaseThreshold)");
-        // Else a slot's stream might be made to wait for another's, and what is compared here would not be the calls.
+        // Otherwise a slot's stream might have to wait for another stream, and the comparison would not measure the
+        // calls.
         int off = 0;
         check(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &off),
               "cudaMemPoolSetAttribute(ReuseAllowInternalDependencies)");

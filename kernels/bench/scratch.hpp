@@ -1,4 +1,4 @@
-// The ways to get scratch memory of another size for each batch.
+// The ways to allocate scratch memory of a different size for each batch.
 #pragma once
 
 #include <stdint.h>
@@ -10,9 +10,9 @@
 
 namespace yardstick {
 
-// Scratch for the batches of one pipeline. A batch takes it before its kernels are enqueued and gives it back behind
-// them; finish is called for its slot when the host knows that the batch is done. Every one of the three may call CUDA,
-// and the time in such calls is added up.
+// Scratch for the batches of one pipeline. A batch allocates it before its kernels are enqueued and frees it after
+// them. `finish` is called when the host knows that the slot's batch is done. All three functions may call CUDA, and
+// the time of these calls is added up.
 class Scratch {
 public:
     virtual ~Scratch() = default;
@@ -20,11 +20,11 @@ public:
     virtual void give_back(uint64_t slot, cudaStream_t stream) = 0;
     virtual void finish(uint64_t slot) = 0;
 
-    // Host seconds in allocation calls since the last call of this.
+    // Returns the host seconds spent in allocation calls since the previous call of this function.
     double take_seconds();
 
 protected:
-    // Adds up what an allocation call takes.
+    // Adds up the time of an allocation call.
     template <class Call>
     void timed(Call call);
 
@@ -32,7 +32,7 @@ private:
     double seconds_ = 0;
 };
 
-// most is the largest size that will be asked for.
+// `most` is the largest size that will be requested.
 std::unique_ptr<Scratch> make_scratch(ScratchMode mode, int device, uint64_t slots, uint64_t most);
 
 } // namespace yardstick

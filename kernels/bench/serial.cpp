@@ -1,4 +1,4 @@
-// serial: what not to do. One slot, one stream, and the host waits behind each stage.
+// serial: an example of no overlap. It has one slot and one stream, and the host waits after each stage.
 #include "answers.hpp"
 #include "input.hpp"
 #include "schedule.hpp"
@@ -7,7 +7,7 @@ namespace yardstick {
 
 Json answer_serial(const Request &request, Session &session) {
     uint32_t rounds = static_cast<uint32_t>(request["rounds"]);
-    Slots slots(session.shelf, session.device, request["bytes"], 1);
+    Slots slots(session.free_list, session.device, request["bytes"], 1);
     const Slot &slot = slots[0];
     Stream own = make_stream();
     cudaStream_t stream = own.get();

@@ -1,4 +1,4 @@
-// What a request finds when it runs.
+// The environment in which a request runs.
 #include "session.hpp"
 
 #include <random>
@@ -6,7 +6,7 @@
 
 namespace yardstick {
 
-Session open_session(const Request &request, Shelf &shelf) {
+Session open_session(const Request &request, FreeList &free_list) {
     int devices = 0, device = static_cast<int>(request["device"]), multiprocessors = 0;
     cudaError_t counted = cudaGetDeviceCount(&devices);
     if (counted != cudaSuccess || devices == 0) {
@@ -15,13 +15,13 @@ Session open_session(const Request &request, Shelf &shelf) {
     }
     if (device >= devices) {
         throw BadRequest("device=" + std::to_string(device) + ": give 0 to " + std::to_string(devices - 1) +
-                         ", the GPUs that this process can see");
+                         ", the GPUs visible to this process");
     }
     check(cudaSetDevice(device), "cudaSetDevice");
     check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     std::random_device entropy;
     uint64_t seed = static_cast<uint64_t>(entropy()) << 32 | entropy();
-    return Session{device, static_cast<uint32_t>(multiprocessors), seed, shelf};
+    return Session{device, static_cast<uint32_t>(multiprocessors), seed, free_list};
 }
 
 } // namespace yardstick

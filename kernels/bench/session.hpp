@@ -1,4 +1,4 @@
-// What a request finds when it runs: its GPU, made current, and the slots that others left.
+// The environment in which a request runs: its GPU, which is the current device, and the free list of slots.
 #pragma once
 
 #include "cuda.hpp"
@@ -11,17 +11,18 @@ namespace yardstick {
 struct Session {
     int device;
     uint32_t multiprocessors;
-    uint64_t seed; // another for every request
-    Shelf &shelf;
+    uint64_t seed; // different for every request
+    FreeList &free_list;
 
-    // Puts a slot's kernel on a stream.
+    // Enqueues a slot's kernel on a stream.
     void mix(cudaStream_t stream, const Slot &slot, uint32_t rounds) const {
         launch_mix(stream, MixArgs{slot.device_in.get(), slot.device_out.get(), slot.bytes, rounds, nullptr},
                    multiprocessors);
     }
 };
 
-// Makes the request's GPU current. Throws BadRequest if there is no GPU of that number, Failure if there is none.
-Session open_session(const Request &request, Shelf &shelf);
+// Makes the request's GPU the current device. Throws BadRequest if there is no GPU with that number, and Failure if
+// there is no GPU at all.
+Session open_session(const Request &request, FreeList &free_list);
 
 } // namespace yardstick

@@ -1,4 +1,4 @@
-// Slots: the memory that batches go through.
+// Slots: the memory for batches.
 #include "slots.hpp"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace yardstick {
 
-std::unique_ptr<Slot> Shelf::take(int device, uint64_t bytes) {
+std::unique_ptr<Slot> FreeList::take(int device, uint64_t bytes) {
     auto fits = [&](const std::unique_ptr<Slot> &slot) { return slot->device == device && slot->bytes == bytes; };
     auto found = std::find_if(kept_.begin(), kept_.end(), fits);
     if (found != kept_.end()) {
@@ -22,7 +22,7 @@ std::unique_ptr<Slot> Shelf::take(int device, uint64_t bytes) {
         new Slot{device, bytes, std::move(in), std::move(out), std::move(device_in), std::move(device_out)});
 }
 
-void Shelf::give_back(std::unique_ptr<Slot> slot) {
+void FreeList::give_back(std::unique_ptr<Slot> slot) {
     kept_bytes_ += slot->bytes;
     kept_.push_back(std::move(slot));
     while (kept_bytes_ > kMostSlotBytes) {
@@ -31,16 +31,16 @@ void Shelf::give_back(std::unique_ptr<Slot> slot) {
     }
 }
 
-Slots::Slots(Shelf &shelf, int device, uint64_t bytes, uint64_t count) : shelf_(shelf) {
+Slots::Slots(FreeList &free_list, int device, uint64_t bytes, uint64_t count) : free_list_(free_list) {
     if (bytes * count > kMostSlotBytes) {
         throw BadRequest(std::to_string(count) + " slots of " + std::to_string(bytes) + " bytes: give at most " +
-                         std::to_string(kMostSlotBytes) + " bytes in all slots together");
+                         std::to_string(kMostSlotBytes) + " bytes in total");
     }
-    for (uint64_t i = 0; i < count; i++) slots_.push_back(shelf_.take(device, bytes));
+    for (uint64_t i = 0; i < count; i++) slots_.push_back(free_list_.take(device, bytes));
 }
 
 Slots::~Slots() {
-    for (std::unique_ptr<Slot> &slot : slots_) shelf_.give_back(std::move(slot));
+    for (std::unique_ptr<Slot> &slot : slots_) free_list_.give_back(std::move(slot));
 }
 
 } // namespace yardstick

@@ -1,4 +1,4 @@
-// Slots: the memory that batches go through, kept between requests because pinning it is slow.
+// Slots: the memory for batches. It is kept between requests, because pinning it is slow.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,7 @@
 
 namespace yardstick {
 
-// The memory of one batch in flight: four buffers of `bytes` bytes on one GPU and pinned for it.
+// The memory of one batch in flight: four buffers of `bytes` bytes, two on one GPU and two pinned on the host.
 struct Slot {
     int device;
     uint64_t bytes;
@@ -19,13 +19,15 @@ struct Slot {
     DeviceMemory device_in, device_out;
 };
 
-// Slots that nobody uses, the longest unused first.
-class Shelf {
+// Unused slots, ordered by the time of their last use.
+class FreeList {
 public:
-    // A slot of that GPU, which must be current, and of that size; made if none is kept. Contents are undefined.
+    // Returns a slot of that size for that GPU, which must be current. If the list has none, it allocates one. The
+    // contents are undefined.
     std::unique_ptr<Slot> take(int device, uint64_t bytes);
 
-    // Keeps a slot, and drops the longest unused ones above kMostSlotBytes (forms.hpp). No work may use it.
+    // Adds a slot to the list, and frees the least recently used ones beyond kMostSlotBytes (forms.hpp). No work may
+    // use the slot.
     void give_back(std::unique_ptr<Slot> slot);
 
 private:
@@ -33,11 +35,11 @@ private:
     uint64_t kept_bytes_ = 0;
 };
 
-// The slots of one request: they go back to the shelf at its end.
+// The slots of one request. They return to the free list when this object is destroyed.
 class Slots {
 public:
-    // Throws BadRequest if they would pass kMostSlotBytes together.
-    Slots(Shelf &shelf, int device, uint64_t bytes, uint64_t count);
+    // Throws BadRequest if the slots would exceed kMostSlotBytes in total.
+    Slots(FreeList &free_list, int device, uint64_t bytes, uint64_t count);
     ~Slots();
     Slots(const Slots &) = delete;
     Slots &operator=(const Slots &) = delete;
@@ -46,7 +48,7 @@ public:
     uint64_t size() const { return slots_.size(); }
 
 private:
-    Shelf &shelf_;
+    FreeList &free_list_;
     std::vector<std::unique_ptr<Slot>> slots_;
 };
 

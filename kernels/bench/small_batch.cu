@@ -1,4 +1,4 @@
-// A small batch, and the ways to get it onto a stream.
+// Small batches, and the ways to enqueue one on a stream.
 #include "small_batch.hpp"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ __global__ void add_to_bytes(uint8_t *bytes, uint64_t count, uint32_t add) {
     }
 }
 
-// A launch of kernel `number` for a batch, in the form that calls and graph nodes take. It holds the arguments, so it
-// stays where it was made.
+// A launch of kernel `number` for a batch, in the form that calls and graph nodes need. It contains the arguments, so
+// it can't be moved.
 struct Launch {
     uint8_t *bytes;
     uint64_t count;
@@ -126,7 +126,7 @@ public:
 
 private:
     SmallWork work_;
-    Graph graph_; // its nodes name those of exec_
+    Graph graph_; // its nodes identify those of exec_
     cudaGraphNode_t in_ = nullptr, out_ = nullptr;
     std::vector<cudaGraphNode_t> kernels_;
     GraphExec exec_;

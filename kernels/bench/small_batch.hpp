@@ -1,4 +1,4 @@
-// A small batch, and the ways to get it onto a stream.
+// Small batches, and the ways to enqueue one on a stream.
 #pragma once
 
 #include <stdint.h>
@@ -10,14 +10,14 @@
 
 namespace yardstick {
 
-// What differs from one small batch to the next: how much of the slot it takes, and what its first kernel adds to each
-// byte. Kernel k adds `add` + k, so the output is known from the input.
+// The properties in which small batches differ: the bytes of the slot that they use, and the number that the first
+// kernel adds to each byte. Kernel k adds `add` + k, so the expected output follows from the input.
 struct SmallBatch {
-    uint64_t bytes; // 1 to the slot's
+    uint64_t bytes; // 1 to the size of the slot
     uint32_t add;
 };
 
-// The slot, and how many kernels stand between its copies. They work in place in device_in.
+// The slot, and the number of kernels between its copies. They work in place in device_in.
 struct SmallWork {
     const Slot &slot;
     uint32_t kernels;
@@ -30,16 +30,16 @@ public:
     virtual void enqueue(cudaStream_t stream, const SmallBatch &batch) = 0;
 };
 
-// A call for each copy and each kernel.
+// One call for each copy and each kernel.
 std::unique_ptr<Enqueuer> by_calls(const SmallWork &work);
 
-// A graph captured once and launched unchanged: every batch must be the one given here.
+// A graph that is captured once and launched unchanged. Every batch must be the given one.
 std::unique_ptr<Enqueuer> by_graph(const SmallWork &work, const SmallBatch &batch);
 
-// A graph whose kernels' arguments and copies' sizes are set anew, node by node, before each launch.
+// A graph in which the kernels' arguments and the sizes of the copies are updated, node by node, before each launch.
 std::unique_ptr<Enqueuer> by_updated_nodes(const SmallWork &work, const SmallBatch &batch);
 
-// A graph captured anew for each batch, with which the first one's executable form is updated.
+// A graph that is captured again for each batch and used to update the executable form of the first one.
 std::unique_ptr<Enqueuer> by_recapture(const SmallWork &work, const SmallBatch &batch);
 
 } // namespace yardstick

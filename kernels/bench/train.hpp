@@ -1,4 +1,4 @@
-// Timing work by the GPU's own clock.
+// Times work with the GPU's clock.
 #pragma once
 
 #include <stdint.h>
@@ -10,17 +10,18 @@
 
 namespace yardstick {
 
-// Work that a stream is given.
+// Work to enqueue on a stream.
 using Work = std::function<void(cudaStream_t)>;
 
-// How many copies or kernels over `bytes` bytes make a train: 32 MiB in all, but 8 to 512 of them. In a train one
-// stands right behind the other, as they do in a full pipeline, so that the gap before the first does not count.
+// Returns how many copies or kernels over `bytes` bytes form a train: 32 MiB in total, but at least 8 and at most 512.
+// In a train they follow each other directly, as in a full pipeline, so that the gap before the first one doesn't
+// matter.
 uint32_t train_of(uint64_t bytes);
 
-// Seconds of one piece of work, each sample the mean of a train of them, by events. It warms up first.
+// Returns the seconds per piece of work, measured with events. Each sample is the mean over a train. It warms up first.
 std::vector<double> time_trains(cudaStream_t stream, uint32_t train, uint64_t repeats, const Work &work);
 
-// The median of the same.
+// Returns the median of these samples.
 double seconds_each(cudaStream_t stream, uint32_t train, uint64_t repeats, const Work &work);
 
 } // namespace yardstick

@@ -1,4 +1,4 @@
-// How the host learns that an event has come.
+// How the host waits for an event.
 #include "wait.hpp"
 
 #include <sched.h>
@@ -19,7 +19,7 @@ void wait_for(cudaEvent_t event, Wait wait) {
         return check(result, "cudaEventQuery");
     }
     case Wait::sync:
-    case Wait::blocking: // the event's flag makes the difference
+    case Wait::blocking: // the event's flag makes it block
         return check(cudaEventSynchronize(event), "cudaEventSynchronize");
     }
 }

@@ -1,4 +1,4 @@
-// How the host learns that an event has come.
+// How the host waits for an event.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,13 +8,13 @@
 
 namespace yardstick {
 
-// An untimed event of the kind that this way of waiting needs.
+// Creates an untimed event of the kind that this way of waiting needs.
 Event make_wait_event(Wait wait);
 
-// Returns once the event has come, or at once if it was never recorded.
+// Returns when the event has been reached, or at once if it was never recorded.
 void wait_for(cudaEvent_t event, Wait wait);
 
-// Polls until the event has come.
+// Polls until the event has been reached.
 inline void poll(cudaEvent_t event) {
     cudaError_t result;
     while ((result = cudaEventQuery(event)) == cudaErrorNotReady) {

@@ -1,4 +1,5 @@
-// The yardstick: a small server that measures a GPU, a request a line. `yardstick --help` says what can be asked.
+// The yardstick is the baseline program: a small server that measures a GPU with plain CUDA, one request per line.
+// `yardstick --help` lists the requests.
 #include <stdio.h>
 #include <string.h>
 
@@ -29,10 +30,10 @@ void print(const Json &answer) {
 }
 
 // Answers one line.
-Status serve(const std::string &line, Shelf &shelf) {
+Status serve(const std::string &line, FreeList &free_list) {
     try {
         Request request = parse(line, forms());
-        Session session = open_session(request, shelf);
+        Session session = open_session(request, free_list);
         print(kAnswers.at(request.name())(request, session));
         return kDone;
     } catch (const BadRequest &error) {
@@ -44,7 +45,8 @@ Status serve(const std::string &line, Shelf &shelf) {
     }
 }
 
-// Reads a line without its end; false at the input's. What is longer than any request is cut, but still too long.
+// Reads a line without its end. Returns false at the end of the input. It truncates a line that is too long, but the
+// result is still longer than any valid request.
 bool read_line(std::string *line) {
     line->clear();
     int c;
@@ -54,10 +56,10 @@ bool read_line(std::string *line) {
     return c != EOF || !line->empty();
 }
 
-Status serve_all(Shelf &shelf) {
+Status serve_all(FreeList &free_list) {
     std::string line;
     while (read_line(&line)) {
-        if (serve(line, shelf) == kFailed) return kFailed;
+        if (serve(line, free_list) == kFailed) return kFailed;
     }
     return kDone;
 }
@@ -68,9 +70,9 @@ Status serve_all(Shelf &shelf) {
 
 int main(int count, char **arguments) {
     using namespace yardstick;
-    Shelf shelf;
-    if (count == 1) return serve_all(shelf);
-    if (count == 3 && strcmp(arguments[1], "--once") == 0) return serve(arguments[2], shelf);
+    FreeList free_list;
+    if (count == 1) return serve_all(free_list);
+    if (count == 3 && strcmp(arguments[1], "--once") == 0) return serve(arguments[2], free_list);
     if (count == 2 && strcmp(arguments[1], "--help") == 0) {
         printf("%s", help().c_str());
         return kDone;

@@ -1,4 +1,4 @@
-// Marks functions that run on the GPU and on the host, so that `make check` tests them with a plain compiler.
+// Marks functions that run on the GPU and on the host, so that `make check` can test them with a plain compiler.
 #pragma once
 
 #include <stdint.h>

@@ -1,11 +1,11 @@
 // CRC-32C (Castagnoli, RFC 3720) as arithmetic on polynomials over GF(2), modulo
 // P = x^32 + x^28 + x^27 + x^26 + x^25 + x^23 + x^22 + x^20 + x^19 + x^18 + x^14 + x^13 + x^11 + x^10 + x^9 + x^8 + x^6 + 1.
 //
-// Bits are reflected, as the CRC transmits them: bit 31 of a word is the coefficient of x^0.
+// Bits are reflected, in the order in which the CRC transmits them: bit 31 of a word is the coefficient of x^0.
 //
-// The raw CRC of a message M (no initial value, no final complement) is M * x^32 mod P, so it is linear: the raw
-// CRC of A followed by n bytes B is raw(A) * x^(8n) + raw(B). A row can therefore be cut anywhere, its pieces
-// computed in any order, shifted by their distance to the row's end, and added with XOR. Then
+// The raw CRC of a message M (without the initial value and the final complement) is M * x^32 mod P, so it is linear:
+// the raw CRC of A followed by n bytes B is raw(A) * x^(8n) + raw(B). So a row can be cut anywhere, its pieces can be
+// computed in any order, shifted by their distance to the end of the row, and added with XOR. Then
 //
 //     crc(M) = raw(M) + 0xffffffff * x^(8 * bytes) + 0xffffffff.
 #pragma once
@@ -17,7 +17,7 @@ namespace millrace {
 constexpr uint32_t kCrc32cPolynomial = 0x82f63b78u; // P without x^32, reflected
 constexpr uint32_t kCrc32cOne = 0x80000000u;        // the polynomial 1
 
-// a * b mod P.
+// Returns a * b mod P.
 MILLRACE_BOTH uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
     uint32_t product = 0;
 #ifdef __CUDA_ARCH__
@@ -31,11 +31,11 @@ MILLRACE_BOTH uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
     return product;
 }
 
-// What the kernel looks up. The host computes it once for each instance.
+// The kernel's lookup tables. The host computes them once per instance.
 struct Crc32cTables {
-    // slice[j][v]: the raw CRC of the byte v followed by j zero bytes. Four lookups take in four bytes.
+    // slice[j][v]: the raw CRC of the byte v followed by j zero bytes. Four lookups process four bytes.
     uint32_t slice[4][256];
-    // power[j][v]: x^(8 * v * 256^j) mod P. Four of them multiply to any shift of up to 2^32 - 1 bytes.
+    // power[j][v]: x^(8 * v * 256^j) mod P. A product of four of them is a shift by any number of bytes up to 2^32 - 1.
     uint32_t power[4][256];
 };
 
@@ -59,18 +59,18 @@ inline void crc32c_make_tables(Crc32cTables *tables) {
     }
 }
 
-// The raw CRC once `byte` follows.
+// Returns the raw CRC after `byte` is appended.
 MILLRACE_BOTH uint32_t crc32c_byte(const uint32_t (*slice)[256], uint32_t crc, uint8_t byte) {
     return (crc >> 8) ^ slice[0][(crc ^ byte) & 255];
 }
 
-// The raw CRC once the four bytes of a little-endian word follow.
+// Returns the raw CRC after the four bytes of a little-endian word are appended.
 MILLRACE_BOTH uint32_t crc32c_word(const uint32_t (*slice)[256], uint32_t crc, uint32_t word) {
     crc ^= word;
     return slice[3][crc & 255] ^ slice[2][(crc >> 8) & 255] ^ slice[1][(crc >> 16) & 255] ^ slice[0][crc >> 24];
 }
 
-// crc * x^(8 * bytes): the raw CRC once so many zero bytes follow.
+// Returns crc * x^(8 * bytes), the raw CRC after that many zero bytes are appended.
 MILLRACE_BOTH uint32_t crc32c_shift(const uint32_t (*power)[256], uint32_t crc, uint32_t bytes) {
     for (int j = 0; bytes != 0; j++, bytes >>= 8) {
         uint32_t digit = bytes & 255;
@@ -79,7 +79,7 @@ MILLRACE_BOTH uint32_t crc32c_shift(const uint32_t (*power)[256], uint32_t crc, 
     return crc;
 }
 
-// What the initial value and the final complement add to the raw CRC of a row of so many bytes.
+// Returns the term that the initial value and the final complement add to the raw CRC of a row with that many bytes.
 MILLRACE_BOTH uint32_t crc32c_frame(const uint32_t (*power)[256], uint32_t bytes) {
     return ~crc32c_shift(power, 0xffffffffu, bytes);
 }

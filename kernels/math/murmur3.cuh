@@ -5,7 +5,8 @@
 
 namespace millrace {
 
-// bits is 1 to 31. One instruction on the GPU; of shifts alone the compiler would make two products where value is one.
+// Rotates by 1 to 31 bits. On the GPU this is one instruction. With shifts the compiler would compute two products
+// instead of one value.
 MILLRACE_BOTH uint32_t rotate_left(uint32_t value, int bits) {
 #ifdef __CUDA_ARCH__
     return __funnelshift_l(value, value, bits);
@@ -14,8 +15,8 @@ MILLRACE_BOTH uint32_t rotate_left(uint32_t value, int bits) {
 #endif
 }
 
-// A block of four bytes, scrambled before it is mixed in. The incomplete last block is scrambled alike, with
-// zeros for the bytes it lacks.
+// Scrambles a block of four bytes before it is mixed in. The incomplete last block is scrambled in the same way, padded
+// with zeros.
 MILLRACE_BOTH uint32_t murmur3_scramble(uint32_t block) {
     return rotate_left(block * 0xcc9e2d51u, 15) * 0x1b873593u;
 }
@@ -31,8 +32,8 @@ MILLRACE_BOTH uint32_t murmur3_finish(uint32_t hash, uint32_t bytes) {
     return hash ^ hash >> 16;
 }
 
-// The hash of bytes whose blocks block(0), block(1), ... gives, little-endian. Of the last block only the bytes
-// that belong to it count; whatever block puts into the others is cut off.
+// Returns the hash of the bytes that block(0), block(1), ... return as little-endian blocks. In the last block, bytes
+// beyond the end are ignored.
 template <class Block>
 MILLRACE_BOTH uint32_t murmur3(uint32_t bytes, Block block) {
     uint32_t hash = 0;

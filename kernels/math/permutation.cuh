@@ -1,27 +1,28 @@
 // The permutations of MinHash: h -> ((a * h + b) mod p) mod 2^32 with p = 2^61 - 1, for 32-bit h.
 //
-// This is the inner loop of the minhash kernel, once for each shingle and permutation, so every instruction counts.
-// With x = a * h + b < 2^93, cut at bit 61 into x = high * 2^61 + low, 2^61 = 1 (mod p) gives x = high + low (mod p),
-// where high < 2^32 and low < 2^61. That sum is below p + 2^32, so the remainder is it or it less p, and of
-// the remainder only the low 32 bits are wanted:
+// This is the inner loop of the minhash kernel, which runs once per shingle and permutation, so every instruction
+// counts. Let x = a * h + b < 2^93, split at bit 61 into x = high * 2^61 + low. Because 2^61 = 1 (mod p), x = high +
+// low (mod p), where high < 2^32 and low < 2^61. That sum is below p + 2^32, so the remainder is the sum or the sum
+// minus p. Only the low 32 bits of the remainder are needed:
 //
 //     result = low32(x) + high + carry  (mod 2^32),   carry = 1 if high + low >= p, else 0
 //
-// because low32(low) = low32(x), and subtracting p adds 1 to the low 32 bits. Three things make it cheap:
+// because low32(low) = low32(x), and subtracting p adds 1 to the low 32 bits. Three things make this cheap:
 //
-//  1. high is found without shifting by using 8x instead of x: its bits 64 to 95 are `high`. With 8a and 8b cut
-//     into 32-bit words, 8x = (8a)_1 * h * 2^32 + (8a)_0 * h + 8b, which takes two 32 x 32 + 32 -> 64 bit
-//     multiply-adds that cannot overflow, and one addition of their middle words. Shifting words 1 and 0 right by 3
-//     gives low32(x) back.
-//  2. carry is nearly always 0. It can be 1 only if low >= p - high >= 2^61 - 2^32, that is if bits 32 to 60 of
-//     low are all ones: once in 2^29. So the loop leaves carry out and keeps the greatest word 1 of 8x (bits 29
-//     to 60 of low) that it meets; only if that ever reached 0xfffffff8 is the stretch done again with
+//  1. high is found without shifting by using 8x instead of x: bits 64 to 95 of 8x are `high`. With 8a and 8b split
+//     into 32-bit words, 8x = (8a)_1 * h * 2^32 + (8a)_0 * h + 8b. This takes two 32 x 32 + 32 -> 64 bit
+//     multiply-adds that can't overflow, and one addition of their middle words. Shifting words 1 and 0 right by 3
+//     gives low32(x).
+//  2. carry is almost always 0. It can be 1 only if low >= p - high >= 2^61 - 2^32, that is, if bits 32 to 60 of
+//     low are all ones, which happens once in 2^29. So the loop omits the carry and keeps the maximum of word 1 of 8x
+//     (bits 29 to 60 of low). Only if that maximum reaches 0xfffffff8 is the stretch computed again with
 //     permute_exact.
-//  3. Minimum and maximum of three take one instruction on sm_90.
+//  3. The minimum and the maximum of three values take one instruction each on sm_90.
 //
-// The multiply-adds keep one pipe of a multiprocessor busy, the sums, shifts and minima another. The last sum may go to
-// either: the compiler adds two numbers with the multipliers' pipe (IMAD.X), and three with the other (IADD3.X). So a
-// third number that is always 0, which the compiler cannot know, moves the sum. kSumsMoved says how often.
+// The multiply-adds occupy one pipe of a multiprocessor; the sums, shifts and minima occupy another. The last sum can
+// use either: the compiler adds two numbers with the multipliers' pipe (IMAD.X), and three numbers with the other pipe
+// (IADD3.X). So a third number that is always 0, which the compiler can't know, moves the sum. kSumsMoved sets how
+// often.
 #pragma once
 
 #include "both.cuh"
@@ -30,7 +31,7 @@ namespace millrace {
 
 constexpr uint64_t kMersenne61 = (1ull << 61) - 1;
 
-// splitmix64 (Steele, Lea, Flood 2014): the next number of the generator in *state.
+// splitmix64 (Steele, Lea, Flood 2014): returns the next number of the generator in *state.
 MILLRACE_BOTH uint64_t splitmix64(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15ull;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -38,12 +39,12 @@ MILLRACE_BOTH uint64_t splitmix64(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-// a in [1, p - 1], b in [0, p - 1].
+// a is in [1, p - 1], b in [0, p - 1].
 struct Permutation {
     uint64_t a, b;
 };
 
-// The next permutation of the generator.
+// Returns the next permutation of the generator.
 MILLRACE_BOTH Permutation next_permutation(uint64_t *state) {
     Permutation permutation;
     permutation.a = splitmix64(state) % (kMersenne61 - 1) + 1;
@@ -51,8 +52,8 @@ MILLRACE_BOTH Permutation next_permutation(uint64_t *state) {
     return permutation;
 }
 
-// A permutation as the loop wants it in registers. The host makes it and the kernel loads it, so that the compiler
-// does not know that the upper halves of the addends are 0: it would take the multiply-adds apart.
+// A permutation in the form that the loop needs in registers. The host creates it and the kernel loads it, so that the
+// compiler doesn't know that the upper halves of the addends are 0. Otherwise it would split the multiply-adds.
 struct alignas(8) PermutationWords {
     uint32_t a8_low, a8_high; // the words of 8a
     uint64_t b8_low, b8_high; // the words of 8b, as the 64-bit addends of a multiply-add
@@ -62,21 +63,21 @@ inline PermutationWords permutation_words(Permutation p) {
     return {static_cast<uint32_t>(p.a << 3), static_cast<uint32_t>(p.a >> 29), static_cast<uint32_t>(p.b << 3), p.b >> 29};
 }
 
-// From this value of word 1 on, permute_fast may be one too small.
+// If word 1 is at least this value, the result of permute_fast may be too small by one.
 constexpr uint32_t kCarryPossible = 0xfffffff8u;
 
-// How many of every four last sums are moved away from the multipliers' pipe, 0 to 4. None leaves that pipe with 10
-// clocks of work for a warp's permutation and the other with 6; all gives both 8, but hashing needs the other too.
+// How many of every four last sums are moved away from the multipliers' pipe, 0 to 4. With 0, that pipe has 10 clocks
+// of work per warp and permutation and the other has 6. With 4, both have 8, but hashing also needs the other pipe.
 constexpr int kSumsMoved = 2;
 
-// The permuted h without the carry, and word 1 of 8x. Two IMAD.WIDE, an IADD3, an SHF, and an IMAD.X, or an IADD3.X if
-// move_sum.
+// Returns the permuted h without the carry, and word 1 of 8x. It compiles to two IMAD.WIDE, an IADD3, an SHF, and an
+// IMAD.X, or an IADD3.X if move_sum is set.
 MILLRACE_BOTH uint32_t permute_fast(const PermutationWords &p, uint32_t h, uint32_t *word1, bool move_sum = false) {
     uint64_t t = static_cast<uint64_t>(p.a8_low) * h + p.b8_low;   // words 0 and 1 of 8x
     uint64_t u = static_cast<uint64_t>(p.a8_high) * h + p.b8_high; // words 1 and 2
     uint32_t result;
 #ifdef __CUDA_ARCH__
-    asm volatile("" : "+l"(t), "+l"(u)); // computed here, whole: the compiler would mix these sums with the next
+    asm volatile("" : "+l"(t), "+l"(u)); // complete here; otherwise the compiler combines these sums with the next
     uint32_t t0 = static_cast<uint32_t>(t), t1 = static_cast<uint32_t>(t >> 32);
     uint32_t u0 = static_cast<uint32_t>(u), u1 = static_cast<uint32_t>(u >> 32);
     if (move_sum) {
@@ -105,11 +106,11 @@ MILLRACE_BOTH uint32_t permute_fast(const PermutationWords &p, uint32_t h, uint3
     return result;
 }
 
-// The permuted h, carry and all.
+// Returns the permuted h, including the carry.
 MILLRACE_BOTH uint32_t permute_exact(const PermutationWords &p, uint32_t h) {
     uint32_t word1;
     uint32_t fast = permute_fast(p, h, &word1);
-    // low and high again: words 0 and 1 of 8x without the lowest three bits, which are 0, and word 2.
+    // Reconstructs low and high: words 0 and 1 of 8x without the lowest three bits, which are 0, and word 2.
     uint32_t word0 = static_cast<uint32_t>(static_cast<uint64_t>(p.a8_low) * h + p.b8_low);
     uint64_t low = (static_cast<uint64_t>(word1) << 32 | word0) >> 3;
     uint32_t high = fast - static_cast<uint32_t>(low);
@@ -135,7 +136,8 @@ MILLRACE_BOTH uint32_t max3(uint32_t a, uint32_t b, uint32_t c) {
 #endif
 }
 
-// Four hashes at once: the minimum of their permuted values and `least`, and the greatest word 1 in *worst.
+// Processes four hashes: returns the minimum of their permuted values and `least`, and updates the maximum word 1 in
+// *worst.
 MILLRACE_BOTH uint32_t permute_four(const PermutationWords &p, const uint32_t (&h)[4], uint32_t least,
                                     uint32_t *worst) {
     uint32_t value[4], word1[4];
@@ -144,8 +146,8 @@ MILLRACE_BOTH uint32_t permute_four(const PermutationWords &p, const uint32_t (&
     return min3(min3(least, value[0], value[1]), value[2], value[3]);
 }
 
-// The minimum of the permuted hashes[first, limit), 0xffffffff if there are none. hashes is aligned to 16 bytes; the
-// middle of the range is read 16 bytes at a time.
+// Returns the minimum of the permuted hashes[first, limit), or 0xffffffff if there are none. hashes must be aligned to
+// 16 bytes; the middle of the range is read 16 bytes at a time.
 MILLRACE_BOTH uint32_t permute_least(const PermutationWords &p, const uint32_t *hashes, uint32_t first,
                                      uint32_t limit) {
     uint32_t least = 0xffffffffu, worst = 0, word1;

@@ -1,24 +1,24 @@
-// Ragged batches: rows of any length back to back, and the tiles of bytes that the work is cut into.
+// Ragged batches: rows of any length back to back, and the tiles of bytes into which the work is divided.
 //
-// Kernels cut the batch into tiles of a fixed number of bytes, never into rows: every block has the same
-// work whether a tile holds a thousandth of one row or a thousand rows. A tile finds its rows in the offsets table:
-// row r is the bytes offsets[r] up to offsets[r+1].
+// Kernels divide the batch into tiles of a fixed number of bytes, not into rows. So every block has the same amount of
+// work, whether a tile contains a thousandth of one row or a thousand rows. A tile finds its rows in the offsets table:
+// row r is the bytes from offsets[r] up to offsets[r+1].
 #pragma once
 
 #include "both.cuh"
 
 namespace millrace {
 
-// The most rows, and the most bytes, that a batch may have. With bit 31 free a position can be added to and compared
-// without care.
+// The maximum number of rows, and of bytes, in a batch. Since bit 31 is free, positions can be added and compared
+// without overflow.
 constexpr uint64_t kMostInBatch = (1u << 31) - 1;
 
 MILLRACE_BOTH uint32_t tile_count(uint32_t bytes, uint32_t tile_bytes) {
     return bytes / tile_bytes + (bytes % tile_bytes != 0);
 }
 
-// The row in [low, high] that holds the byte at `position`: the last one that starts at or before it, and so never
-// an empty one. It must be in that range.
+// Returns the row in [low, high] that contains the byte at `position`: the last row that starts at or before it, which
+// is never an empty one. The row must be in that range.
 MILLRACE_BOTH uint32_t row_at(const uint32_t *offsets, uint32_t low, uint32_t high, uint32_t position) {
     while (low < high) {
         uint32_t middle = low + (high - low + 1) / 2;
@@ -31,8 +31,8 @@ MILLRACE_BOTH uint32_t row_at(const uint32_t *offsets, uint32_t low, uint32_t hi
     return low;
 }
 
-// Entry t of a tile index: the row that holds the first byte of tile t. The entry after the last tile is the row
-// of the batch's last byte, so that the rows of tile t are among index[t] to index[t+1]. bytes > 0.
+// Returns entry t of a tile index: the row that contains the first byte of tile t. The entry after the last tile is the
+// row of the batch's last byte, so the rows of tile t are in the range index[t] to index[t+1]. bytes must be above 0.
 MILLRACE_BOTH uint32_t tile_index_entry(const uint32_t *offsets, uint32_t rows, uint32_t bytes, uint32_t tile_bytes,
                                         uint32_t tile) {
     uint64_t first = static_cast<uint64_t>(tile) * tile_bytes;
@@ -40,18 +40,18 @@ MILLRACE_BOTH uint32_t tile_index_entry(const uint32_t *offsets, uint32_t rows, 
     return row_at(offsets, 0, rows - 1, position);
 }
 
-// Bytes of scratch for the tile index of a batch.
+// Returns the size of the scratch for the tile index of a batch, in bytes.
 MILLRACE_BOTH uint64_t tile_index_bytes(uint32_t bytes, uint32_t tile_bytes) {
     return bytes == 0 ? 0 : (static_cast<uint64_t>(tile_count(bytes, tile_bytes)) + 1) * sizeof(uint32_t);
 }
 
-// A set of positions within a tile, and how many of them lie at or before a position. Bits are set first (on
-// the GPU with atomicOr), then `before` is filled in, then rank may be asked.
+// A set of positions within a tile that can count how many of them are at or before a position. First the bits are set
+// (on the GPU with atomicOr), then `before` is computed, and then rank may be called.
 template <uint32_t kPositions>
 struct PositionSet {
     static constexpr uint32_t kWords = kPositions / 32;
     uint32_t bits[kWords];
-    uint32_t before[kWords]; // members in the words before this one
+    uint32_t before[kWords]; // number of members in the words before this one
 
     MILLRACE_BOTH bool has(uint32_t position) const { return bits[position / 32] >> (position % 32) & 1; }
 

@@ -1,4 +1,4 @@
-// The table: the only thing that leaves the library.
+// The function table, the only thing that the library exports.
 #include "runtime.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -7,10 +7,11 @@ namespace {
 
 using namespace millrace;
 
-// Filled in on first use, not as a constant: the operators' entries are constants of other files.
+// Initialized on first use instead of as a constant, because the operators' entries are constants in other files.
 const millrace_api *table() {
     static const millrace_operator operators[] = {
         kCrc32c.op, kMinhash.op, kMinhashPlain.op, kMinhashSpecialized.op, kMinhashCluster.op, kMix.op,
+        kCrc32cPersistent.op, kMinhashPersistent.op,
     };
     static const millrace_api api = {
         MILLRACE_ABI_VERSION, sizeof operators / sizeof operators[0], operators,
@@ -22,7 +23,6 @@ const millrace_api *table() {
         copy_in, copy_out, fill, launch,
         notify, completion_fd, completion_drain,
         gate_enqueue, gate_open, range_start, range_end,
-        mailbox_open, mailbox_post, mailbox_finished, mailbox_check, mailbox_close,
     };
     return &api;
 }

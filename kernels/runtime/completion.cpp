@@ -23,13 +23,13 @@ void CUDART_CB reached(void *argument) {
     notification->next_free = queue->free;
     queue->free = static_cast<uint32_t>(notification - queue->notifications);
     pthread_mutex_unlock(&queue->mutex);
-    // The counter cannot overflow before 2^64 - 2 unread signals, so the write can only be interrupted.
+    // The counter overflows only after 2^64 - 2 unread signals, so the only possible error is an interruption.
     uint64_t one = 1;
     while (write(queue->fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
 }
 
-// Takes a free notification, or none if as many as allowed are outstanding.
+// Takes a free notification. Returns none if the maximum number is outstanding.
 Notification *take(Completions *queue, uint64_t token) {
     Notification *notification = nullptr;
     pthread_mutex_lock(&queue->mutex);
@@ -85,7 +85,7 @@ int32_t notify(millrace_stream *stream, uint64_t token, millrace_error *error) {
     Completions *queue = &stream->device->completions;
     Notification *notification = take(queue, token);
     if (notification == nullptr) {
-        return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "%u notifications are outstanding, which is the bound: drain some",
+        return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "%u notifications are outstanding, which is the maximum: drain some",
                     queue->capacity);
     }
     if (int32_t s = check(error, cudaLaunchHostFunc(stream->stream, reached, notification), "cudaLaunchHostFunc")) {

@@ -1,4 +1,4 @@
-// Devices: what GPUs there are, and opening one.
+// Devices: lists the GPUs and opens one.
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ void format_uuid(const cudaUUID_t &uuid, char *text, size_t room) {
              b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-// Refuses a GPU that is older than all code that the library has.
+// Refuses a GPU that is older than all code in the library.
 int32_t check_compute(int ordinal, millrace_error *error) {
     int major = 0, minor = 0;
     if (int32_t s = check(error, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
@@ -36,21 +36,19 @@ int32_t check_compute(int ordinal, millrace_error *error) {
                 ordinal, major, minor, least / 10, least % 10);
 }
 
-// Makes the context and what a device object holds. On failure the caller closes what was made.
+// Creates the context and the parts of a device object. On failure the caller closes the parts that exist.
 int32_t open_parts(millrace_device *device, uint32_t completions, millrace_error *error) {
     if (int32_t s = check_compute(device->ordinal, error)) return s;
     if (int32_t s = use(device, error)) return s;
     if (int32_t s = probe_open(&device->probe, error)) return s;
     if (int32_t s = completions_open(&device->completions, completions, error)) return s;
     if (int32_t s = gates_open(&device->gates, error)) return s;
-    if (int32_t s = mailboxes_open(&device->mailboxes, error)) return s;
     if (int32_t s = kCrc32c.load(error)) return s;
     if (int32_t s = kMix.load(error)) return s;
     return kMinhash.load(error);
 }
 
 void close_parts(millrace_device *device) {
-    mailboxes_close(&device->mailboxes);
     gates_close(&device->gates);
     completions_close(&device->completions);
     probe_close(&device->probe);

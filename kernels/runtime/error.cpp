@@ -1,4 +1,4 @@
-// Errors: from cudaError_t to the ABI's statuses, and into the caller's buffer.
+// Errors: converts cudaError_t to the ABI's statuses and writes the caller's buffer.
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -8,10 +8,10 @@ namespace millrace {
 
 namespace {
 
-// Which kind of failure a CUDA error is. Only codes that are listed here are anything but a loss. Toolkits add codes, and
-// a code that nobody knows may come from a device that is gone, so it is never taken for a refused argument: the process
-// ends, and the next one looks at the device again. internal/device/cuda/testdata/codes.txt has every code with its
-// kind, and a test compares it with this.
+// Returns the kind of failure of a CUDA error. Every code that is not listed here is a loss. Toolkits add codes, and an
+// unknown code may come from a device that is gone, so it never counts as a refused argument: the process ends, and the
+// next one checks the device again. internal/device/cuda/testdata/codes.txt lists every code with its kind, and a test
+// compares it with this function.
 int32_t status_of(cudaError_t result) {
     switch (result) {
     case cudaErrorNotReady:
@@ -76,7 +76,7 @@ int32_t fail(millrace_error *error, int32_t status, int32_t code, const char *fo
 }
 
 int32_t fail_cuda(millrace_error *error, cudaError_t result, const char *call) {
-    // A sticky error stays in the runtime whatever is done; this clears the others.
+    // A sticky error stays in the runtime; this clears all others.
     (void)cudaGetLastError();
     int32_t status = status_of(result);
     if (status == MILLRACE_UNAVAILABLE) {

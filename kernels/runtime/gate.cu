@@ -1,4 +1,4 @@
-// Gates: a kernel that holds its stream up until the host lets it go. For tests.
+// Gates: kernels that stall their stream until the host opens them. Only tests use them.
 #include <string.h>
 
 #include "../system.cuh"
@@ -8,7 +8,7 @@ namespace millrace {
 
 namespace {
 
-// A gate gives way by itself after this long, in nanoseconds of the GPU's clock, so that a failing test ends.
+// A gate opens after this time, in nanoseconds of the GPU's clock, so that a failing test ends.
 constexpr uint64_t kGivesWayAfter = 10ull * 1000 * 1000 * 1000;
 
 __global__ void gate_kernel(GateSlot *slot, uint64_t ticket) {
@@ -19,7 +19,7 @@ __global__ void gate_kernel(GateSlot *slot, uint64_t ticket) {
     __threadfence_system();
 }
 
-// A slot whose gate has finished, or kGates. Under the mutex.
+// Returns the slot of a finished gate, or kGates. The caller holds the mutex.
 uint32_t free_slot(const Gates *gates) {
     for (uint32_t i = 0; i < kGates; i++) {
         if (__atomic_load_n(&gates->slots[i].done, __ATOMIC_ACQUIRE) == gates->tickets[i]) return i;
@@ -29,7 +29,7 @@ uint32_t free_slot(const Gates *gates) {
 
 int32_t enqueue_locked(Gates *gates, cudaStream_t stream, uint64_t *ticket, millrace_error *error) {
     uint32_t i = free_slot(gates);
-    if (i == kGates) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "%u gates are closed, which is the bound", kGates);
+    if (i == kGates) return fail(error, MILLRACE_OUT_OF_MEMORY, 0, "%u gates are closed, which is the maximum", kGates);
     uint64_t next = gates->last_ticket + 1;
     gate_kernel<<<1, 1, 0, stream>>>(gates->device_slots + i, next);
     if (int32_t s = check_launch(error, "gate")) return s;

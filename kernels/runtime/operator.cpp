@@ -1,4 +1,4 @@
-// What the built-in operators share: their tables of constants.
+// Code shared by the built-in operators: their tables of constants.
 #include "operator.hpp"
 
 namespace millrace {

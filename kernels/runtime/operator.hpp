@@ -1,4 +1,4 @@
-// What the built-in operators share.
+// Code shared by the built-in operators.
 #pragma once
 
 #include "../math/ragged.cuh"
@@ -16,13 +16,13 @@ inline int32_t check_shape(const millrace_shape *shape, millrace_error *error) {
                 static_cast<unsigned long long>(kMostInBatch));
 }
 
-// Blocks of so many threads for so many items, `most` at the most: kernels stride over what is left.
+// Returns the number of blocks of that many threads for that many items, at most `most`: kernels stride over the rest.
 inline uint32_t blocks_for(uint64_t items, uint32_t threads, uint32_t most) {
     uint64_t blocks = (items + threads - 1) / threads;
     return blocks < most ? static_cast<uint32_t>(blocks) : most;
 }
 
-// How many multiprocessors the current device has.
+// Returns the number of multiprocessors of the current device.
 inline int32_t multiprocessors(int32_t ordinal, uint32_t *count, millrace_error *error) {
     int value = 0;
     if (int32_t s = check(error, cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, ordinal),
@@ -33,8 +33,8 @@ inline int32_t multiprocessors(int32_t ordinal, uint32_t *count, millrace_error 
     return MILLRACE_OK;
 }
 
-// Copies a table of constants to device memory of its own and waits until it is there. It uses a stream of its own,
-// so that it waits for no other.
+// Copies a table of constants to newly allocated device memory and waits for the copy. It uses a separate stream, so
+// that it doesn't wait for other work.
 int32_t upload(const void *table, size_t bytes, void **copy, millrace_error *error);
 
 } // namespace millrace

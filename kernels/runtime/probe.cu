@@ -1,20 +1,21 @@
-// The probe: a small operation with a known result, by which device_check tells whether the device works.
+// The probe: a small operation with a known result, which device_check uses to test whether the device works.
 #include "runtime.hpp"
 
 namespace millrace {
 
 namespace {
 
-// The architectures that the library has code for, in ascending order, 100 * major + 10 * minor: nvcc defines the list.
+// The architectures for which the library has code, in ascending order, as 100 * major + 10 * minor. nvcc defines the
+// list.
 constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};
 
-// A different answer for every question.
+// The expected answer, which differs for every question.
 __host__ __device__ inline uint32_t answer_to(uint32_t question) { return question * 2654435761u + 40503u; }
 
 __global__ void probe_kernel(const uint32_t *question, uint32_t *answer) { *answer = answer_to(*question); }
 
-// Whatever CUDA says of the probe's own work is about the device: its arguments are always the same. Without memory the
-// question is dropped, and a later call asks again.
+// Any CUDA error in the probe's own work indicates a fault of the device, because the arguments are always the same. If
+// there is not enough memory, the question is dropped, and a later call asks again.
 int32_t judge(Probe *probe, int32_t status, millrace_error *error) {
     if (status == MILLRACE_OK || status == MILLRACE_NOT_READY) return status;
     probe->pending = false;
@@ -81,7 +82,7 @@ void probe_close(Probe *probe) {
 }
 
 int32_t probe_ask(Probe *probe, millrace_error *error) {
-    // Who asks meanwhile may be held up in a driver that hangs, and nobody is to wait for that.
+    // Another thread that holds the mutex may be stuck in a hung driver, so don't wait for it.
     if (pthread_mutex_trylock(&probe->mutex) != 0) {
         return fail(error, MILLRACE_NOT_READY, 0, "probe: another thread is asking");
     }

@@ -1,10 +1,9 @@
-// What the parts of the runtime share: the objects behind the ABI's opaque names, and errors.
+// Declarations shared by the parts of the runtime: the objects behind the ABI's opaque types, and errors.
 #pragma once
 
 #include <cuda_runtime.h>
 #include <pthread.h>
 
-#include "../mailbox.cuh"
 #include "millrace.h"
 
 namespace millrace {
@@ -15,72 +14,72 @@ namespace millrace {
 int32_t fail(millrace_error *error, int32_t status, int32_t code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-// Turns what a CUDA call returned into a status, in the words of that call, and takes the error out of the
-// runtime so that it cannot be found by a later call that has nothing to do with it.
+// Converts the result of a CUDA call to a status with a message that contains the call. It clears the error in the
+// runtime, so that a later, unrelated call doesn't find it.
 int32_t fail_cuda(millrace_error *error, cudaError_t result, const char *call);
 
 inline int32_t check(millrace_error *error, cudaError_t result, const char *call) {
     return result == cudaSuccess ? MILLRACE_OK : fail_cuda(error, result, call);
 }
 
-// Like check, for what a kernel launch left behind: a refused argument is MILLRACE_LAUNCH.
+// Like check, but for the result of a kernel launch: a refused argument is MILLRACE_LAUNCH.
 int32_t check_launch(millrace_error *error, const char *kernel);
 
-// Like check, for loading a kernel: one that the GPU or its driver cannot run is MILLRACE_UNAVAILABLE.
+// Like check, but for loading a kernel: if the GPU or its driver can't run it, the result is MILLRACE_UNAVAILABLE.
 int32_t check_image(millrace_error *error, cudaError_t result, const char *kernel);
 
-// Takes page-locked memory; flags are cudaHostAlloc's (memory.cpp).
+// Allocates page-locked memory; flags are those of cudaHostAlloc (memory.cpp).
 int32_t pin(void **memory, size_t bytes, unsigned flags, millrace_error *error);
 
 // ---- the probe (probe.cu) ----
 
-// What the host and the probe's kernel exchange, in pinned memory.
+// The words that the host and the probe's kernel exchange, in pinned memory.
 struct ProbeWords {
     uint32_t question;
     uint32_t answer;
 };
 
-// A small operation with a known result. One runs at a time.
+// A small operation with a known result. Only one runs at a time.
 struct Probe {
     pthread_mutex_t mutex;
-    cudaStream_t stream;  // nothing else is on it
+    cudaStream_t stream;  // used only for the probe
     ProbeWords *words;    // pinned; nullptr before probe_open
     uint32_t *memory;     // on the device: a question and its answer
-    uint32_t asked;       // the last question
-    bool pending;         // and it has not been answered
+    uint32_t asked;       // the latest question
+    bool pending;         // the latest question has not been answered
 };
 
 int32_t probe_open(Probe *probe, millrace_error *error);
 void probe_close(Probe *probe);
 
-// Asks the next question, or looks for the answer to the pending one. It does not wait: MILLRACE_NOT_READY until the
-// answer is there, MILLRACE_LOST if it is wrong or CUDA reports an error.
+// Asks the next question, or checks for the answer to the pending one. It doesn't wait: it returns MILLRACE_NOT_READY
+// until the answer exists, and MILLRACE_LOST if the answer is wrong or CUDA reports an error.
 int32_t probe_ask(Probe *probe, millrace_error *error);
 
-// The least compute capability that the library has code for, 10 * major + minor.
+// Returns the lowest compute capability for which the library has code, as 10 * major + minor.
 int least_compute();
 
 // ---- completion (completion.cpp) ----
 
 struct Completions;
 
-// One notification on its way. The host function gets a pointer to it.
+// One outstanding notification. The host function gets a pointer to it.
 struct Notification {
     Completions *queue;
     uint64_t token;
     uint32_t next_free;
 };
 
-// A bounded queue of tokens, and an eventfd that says there are some. A notification holds a place from
-// notify until it is drained, so the host function always finds room and never allocates.
+// A bounded queue of tokens, and an eventfd that becomes readable when a token is queued. A notification reserves an
+// entry from notify until it is drained, so the queue is never full for the host function, which never allocates.
 struct Completions {
     pthread_mutex_t mutex;
     int fd;
     uint32_t capacity;
-    Notification *notifications; // capacity of them
-    uint32_t free;               // head of the list of free ones; capacity if there is none
-    uint32_t outstanding;        // handed to CUDA or queued
-    uint64_t *tokens;            // a ring of capacity
+    Notification *notifications; // an array of `capacity` notifications
+    uint32_t free;               // head of the free list; capacity if it is empty
+    uint32_t outstanding;        // passed to CUDA or queued
+    uint64_t *tokens;            // ring buffer with `capacity` entries
     uint32_t head, queued;
 };
 
@@ -91,7 +90,7 @@ void completions_close(Completions *queue);
 
 constexpr uint32_t kGates = 64;
 
-// A gate's two words in mapped memory. The kernel waits for opened == ticket, then sets done = ticket.
+// A gate's two words in mapped memory. The kernel waits for opened == ticket and then sets done = ticket.
 struct GateSlot {
     uint64_t opened;
     uint64_t done;
@@ -100,28 +99,13 @@ struct GateSlot {
 struct Gates {
     pthread_mutex_t mutex;
     GateSlot *slots;           // kGates of them, pinned
-    GateSlot *device_slots;    // the same memory, as the GPU addresses it
-    uint64_t tickets[kGates];  // the last gate that took the slot; 0 if none has
+    GateSlot *device_slots;    // address of the same memory on the GPU
+    uint64_t tickets[kGates];  // the latest gate in each slot; 0 if there was none
     uint64_t last_ticket;
 };
 
 int32_t gates_open(Gates *gates, millrace_error *error);
 void gates_close(Gates *gates);
-
-// ---- mailboxes (mailbox.cpp) ----
-
-constexpr uint32_t kMailboxes = 16;
-
-// The words of all mailboxes, taken when the device is opened: pinning memory later would wait for the residents that
-// run.
-struct Mailboxes {
-    pthread_mutex_t mutex;
-    MailboxWords *words; // kMailboxes of them, pinned; the GPU has them at the same address
-    bool taken[kMailboxes];
-};
-
-int32_t mailboxes_open(Mailboxes *mailboxes, millrace_error *error);
-void mailboxes_close(Mailboxes *mailboxes);
 
 // ---- operators (one .cu each) ----
 
@@ -133,13 +117,15 @@ struct OperatorEntry {
 
 extern const OperatorEntry kCrc32c;
 extern const OperatorEntry kMinhash;
-extern const OperatorEntry kMinhashPlain; // minhash by kernels of one kind: its load is kMinhash's
+extern const OperatorEntry kMinhashPlain; // minhash with one kind of kernel: its load is that of kMinhash
 extern const OperatorEntry kMinhashSpecialized;
 extern const OperatorEntry kMinhashCluster;
 extern const OperatorEntry kMix;
+extern const OperatorEntry kCrc32cPersistent; // for `worker bench`: without load, since create loads the kernel
+extern const OperatorEntry kMinhashPersistent;
 
-// Loads one kernel onto the current device. CUDA loads lazily otherwise, at the first launch, and that may wait
-// for the kernels that are running: for ever, if one of those waits for this one.
+// Loads one kernel onto the current device. By default CUDA loads a kernel lazily at its first launch, and that may
+// wait for running kernels, even forever if one of those waits for this one.
 template <class Kernel>
 int32_t load_kernel(Kernel *kernel, const char *name, millrace_error *error) {
     cudaFuncAttributes attributes;
@@ -155,13 +141,12 @@ struct millrace_device {
     millrace::Probe probe;
     millrace::Completions completions;
     millrace::Gates gates;
-    millrace::Mailboxes mailboxes;
 };
 
 struct millrace_stream {
     millrace_device *device;
     cudaStream_t stream;
-    bool own; // made by stream_create
+    bool own; // created by stream_create
 };
 
 struct millrace_event {
@@ -174,25 +159,15 @@ struct millrace_pool {
     cudaMemPool_t pool;
 };
 
-struct millrace_mailbox {
-    millrace_device *device;
-    const millrace_operator *op;
-    const void *instance;
-    cudaStream_t stream;
-    millrace::MailboxWords *words;
-    uint64_t posted;            // number of the last batch
-    millrace_resident resident; // what the kernel is started with
-};
-
 namespace millrace {
 
-// Makes the device current for the calling thread. Go moves its goroutines between threads, so every function
-// begins with this; it costs some tens of nanoseconds when nothing changes.
+// Makes the device current for the calling thread. Go moves goroutines between threads, so every function starts with
+// this call. It costs some tens of nanoseconds if nothing changes.
 inline int32_t use(const millrace_device *device, millrace_error *error) {
     return check(error, cudaSetDevice(device->ordinal), "cudaSetDevice");
 }
 
-// The table's functions, one file an idea.
+// The functions of the table, one file per topic.
 int32_t versions(int32_t *runtime, int32_t *driver, millrace_error *error);
 int32_t device_count(int32_t *count, millrace_error *error);
 int32_t device_info(int32_t ordinal, millrace_device_info *info, millrace_error *error);
@@ -242,12 +217,5 @@ void gate_open(millrace_device *device, uint64_t ticket);
 
 uint64_t range_start(const char *name, size_t bytes);
 void range_end(uint64_t range);
-
-int32_t mailbox_open(millrace_device *device, const millrace_operator *op, const void *instance,
-                     const millrace_shape *most, millrace_mailbox **mailbox, millrace_error *error);
-int32_t mailbox_post(millrace_mailbox *mailbox, const millrace_launch *batch, millrace_error *error);
-const uint64_t *mailbox_finished(millrace_mailbox *mailbox);
-int32_t mailbox_check(millrace_mailbox *mailbox, millrace_error *error);
-int32_t mailbox_close(millrace_mailbox *mailbox, millrace_error *error);
 
 } // namespace millrace

@@ -20,7 +20,7 @@ int32_t stream_create(millrace_device *device, millrace_stream **out, millrace_e
 
 int32_t stream_default(millrace_device *device, int32_t kind, millrace_stream **out, millrace_error *error) {
     if (kind != MILLRACE_LEGACY_DEFAULT && kind != MILLRACE_PER_THREAD_DEFAULT) {
-        return fail(error, MILLRACE_INVALID, 0, "there is no default stream %d", kind);
+        return fail(error, MILLRACE_INVALID, 0, "no default stream has the number %d", kind);
     }
     cudaStream_t handle = kind == MILLRACE_LEGACY_DEFAULT ? cudaStreamLegacy : cudaStreamPerThread;
     millrace_stream *stream = new (std::nothrow) millrace_stream{device, handle, false};

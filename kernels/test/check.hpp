@@ -1,4 +1,5 @@
-// What the host tests share: a failed check ends the program, and random numbers that are the same on every run.
+// Shared by the host tests: checks that end the program on a failure, and random numbers that are the same in every
+// run.
 #pragma once
 
 #include <stdint.h>
@@ -32,8 +33,8 @@ struct Random {
 
 using Rows = std::vector<std::string>;
 
-// A batch as kernels see it. Its bytes stand at the end of an allocation of their own, so that the sanitizer sees a
-// read past them, and `lead` bytes behind an aligned address.
+// A batch as kernels see it. Its bytes are at the end of a separate allocation, so that the sanitizer detects a read
+// past them, and start `lead` bytes after an aligned address.
 struct Batch {
     std::vector<uint32_t> offsets;
     std::vector<uint8_t> memory;
@@ -44,11 +45,11 @@ struct Batch {
 
 void check_arithmetic();
 void check_kernels();
-void check_mailbox();
 void check_mix();
+void check_persistent();
 void check_yardstick();
 
-// Slow and plain references.
+// Slow and simple references.
 uint32_t slow_crc32c(const std::string &row);
 uint32_t slow_murmur3(const std::string &bytes);
 std::vector<uint32_t> slow_minhash(const std::string &row, uint32_t k, uint32_t hashes, uint64_t seed);

@@ -1,10 +1,10 @@
-// Just enough of CUDA to run this project's kernels on the host, for `make check`: every thread of a block is a
-// fiber, blocks run one after another, or the blocks of a cluster together, and barriers and warp functions are points
-// where a fiber gives way until the others have come there. A barrier that not all threads reach ends the program.
+// Emulates just enough of CUDA to run this project's kernels on the host, for `make check`. Every thread of a block is
+// a fiber. Blocks run one after another, or together if they form a cluster. At barriers and warp functions a fiber
+// yields until the others have reached the same point. A barrier that not all threads reach ends the program.
 //
-// It runs the kernels' own code, so mistakes in cutting and combining show up here under the sanitizers. Between two
-// barriers threads run in an order that changes from turn to turn, which shows some of the barriers that are missing.
-// It says nothing of other races, of speed, or of the few lines of PTX.
+// It runs the kernels' own code, so the sanitizers detect mistakes in splitting and merging. Between two barriers the
+// threads run in an order that changes from turn to turn, which reveals some missing barriers. It can't test for other
+// races, speed, or the few lines of PTX.
 #pragma once
 
 #include <stdint.h>
@@ -60,12 +60,12 @@ struct Fiber {
     std::function<bool()> awaited; // at a team barrier or an mbarrier: whether it has opened
 };
 
-inline std::vector<Fiber> fibers; // of all blocks that run at once
+inline std::vector<Fiber> fibers; // fibers of all blocks that run at once
 inline uint32_t current;
 inline uint32_t first_block, blocks_at_once;
 inline ucontext_t scheduler;
 inline std::function<void()> body;
-inline std::vector<std::function<void()>> copies; // begun and not done
+inline std::vector<std::function<void()>> copies; // copies that have started but not finished
 
 inline void give_way(State state) {
     Fiber &self = fibers[current];
@@ -83,7 +83,7 @@ inline void entry() {
     give_way(State::done);
 }
 
-// Lets fibers [from, to) go on if all that are left stand at the barrier.
+// Resumes fibers [from, to) if all that remain are at the barrier.
 inline bool release(uint32_t from, uint32_t to, State barrier) {
     bool any = false;
     for (uint32_t t = from; t < to; t++) {
@@ -96,7 +96,7 @@ inline bool release(uint32_t from, uint32_t to, State barrier) {
     return any;
 }
 
-// Lets fibers [from, to) go on whose barrier has opened.
+// Resumes fibers [from, to) whose barrier has opened.
 inline bool release_opened(uint32_t from, uint32_t to, State barrier) {
     bool any = false;
     for (uint32_t t = from; t < to; t++) {
@@ -107,8 +107,8 @@ inline bool release_opened(uint32_t from, uint32_t to, State barrier) {
     return any;
 }
 
-// Lets one warp go on that waits for an mbarrier. In every other block that is the first warp that can, else the last:
-// those at the other end fall as far behind as the kernel lets them.
+// Resumes one warp that waits for an mbarrier. In every other block it is the first warp that can continue, otherwise
+// the last, so that the warps at the other end fall as far behind as the kernel permits.
 inline bool release_warp(uint32_t count) {
     for (uint32_t i = 0; i < count; i += 32) {
         uint32_t from = first_block % 2 == 0 ? i : count - 32 - i;
@@ -117,7 +117,7 @@ inline bool release_warp(uint32_t count) {
     return false;
 }
 
-// Copies come as late as they can: when nobody can go on without them.
+// Finishes copies as late as possible: when no fiber can continue without them.
 inline bool finish_copies() {
     bool any = !copies.empty();
     for (const std::function<void()> &copy : copies) copy();
@@ -126,7 +126,7 @@ inline bool finish_copies() {
 }
 
 constexpr uint32_t kMostBlocksAtOnce = 8;
-inline size_t shared_bytes; // from one block's dynamic shared memory to the next one's
+inline size_t shared_bytes; // distance between the dynamic shared memories of two blocks
 
 template <class Type>
 Type *dynamic_shared() {
@@ -149,8 +149,8 @@ inline void start(uint32_t count) {
     }
 }
 
-// Runs every fiber up to where it gives way, and returns how many are done. Warps take their turns in an order that
-// `turn` gives, and so do a warp's threads.
+// Runs every fiber until it yields, and returns how many have finished. `turn` determines the order of the warps and of
+// the threads in a warp.
 inline uint32_t run_fibers(uint32_t count, uint32_t turn) {
     uint32_t done = 0, warps = count / 32;
     for (uint32_t i = 0; i < count; i++) {
@@ -182,7 +182,7 @@ inline void run_blocks(uint32_t first, uint32_t count) {
     finish_copies();
 }
 
-// Gives every lane's value to every lane, and returns what combine makes of the warp's 32 values.
+// Distributes the value of every lane to all lanes, and returns the result of combine for the warp's 32 values.
 template <class Combine>
 uint32_t exchange(uint32_t value, Combine combine) {
     fibers[current].exchanged = value;
@@ -192,8 +192,8 @@ uint32_t exchange(uint32_t value, Combine combine) {
     return result;
 }
 
-// kernel<<<blocks, threads>>>(arguments...) with clusters of so many blocks; blocks is a multiple of it. Every other
-// launch begins with the last cluster.
+// kernel<<<blocks, threads>>>(arguments...) with clusters of `size` blocks; blocks must be a multiple of it. Every
+// other launch begins with the last cluster.
 template <class Kernel, class... Arguments>
 void launch_clusters(uint32_t size, uint32_t blocks, uint32_t threads, Kernel *kernel, Arguments... arguments) {
     blockDim.x = threads, gridDim.x = blocks;
@@ -235,7 +235,7 @@ inline uint32_t __reduce_xor_sync(uint32_t mask, uint32_t value) {
     });
 }
 
-// What a resident kernel shares with the host (system.cuh). The host gets its turn when the kernel pauses.
+// The state that a persistent kernel shares with the host (system.cuh). The host runs when the kernel pauses.
 namespace emulator {
 inline std::function<void()> host_turn;
 inline uint64_t clock; // nanoseconds

@@ -1,7 +1,7 @@
-// A kernel library for tests: libmillrace with one operator more, "faulty", which loses the GPU with every batch that has
-// a row beginning with the eight bytes "poison!\n", and does not end with one beginning with "endless\n". Otherwise its
-// result for a row is the row's length, a uint32. It takes no parameters. And its crc32c never ends with a row that begins
-// with "endless\n", if the environment has MILLRACE_TEST_ENDLESS.
+// A kernel library for tests: libmillrace with the additional operator "faulty". It loses the GPU with every batch that
+// has a row beginning with the eight bytes "poison!\n", and never ends with a batch that has a row beginning with
+// "endless\n". Otherwise its result for a row is the length of the row as a uint32. It takes no parameters. If the
+// environment variable MILLRACE_TEST_ENDLESS is set, crc32c also never ends with a row that begins with "endless\n".
 #define millrace_api_get built_in_api_get
 #include "../runtime/api.cpp"
 #undef millrace_api_get
@@ -25,7 +25,7 @@ __device__ bool begins_with(const uint8_t *row, const char (&marker)[kMarkerByte
     return true;
 }
 
-// The fault is a write to an address that no allocation has. A kernel that does not end keeps one thread busy.
+// The fault is a write to an unallocated address. A kernel that doesn't end keeps one thread busy.
 __global__ void faulty_rows(const uint8_t *batch, const uint32_t *offsets, uint32_t rows, uint32_t *result) {
     uint32_t row = blockIdx.x * kThreads + threadIdx.x;
     if (row >= rows) return;
@@ -44,7 +44,7 @@ __global__ void faulty_rows(const uint8_t *batch, const uint32_t *offsets, uint3
 int32_t faulty_create(int32_t ordinal, const void *, size_t bytes, void **instance, millrace_error *error) {
     if (bytes != 0) return fail(error, MILLRACE_INVALID, 0, "faulty: a parameter block of %zu bytes: give none", bytes);
     if (int32_t s = check(error, cudaSetDevice(ordinal), "cudaSetDevice")) return s;
-    static char nothing; // to keep, but an instance has an address
+    static char nothing; // holds nothing, but an instance needs an address
     *instance = &nothing;
     return load_kernel(faulty_rows, "loading faulty_rows", error);
 }
@@ -67,7 +67,7 @@ int32_t faulty_launch(const void *, void *cuda_stream, const millrace_launch *ar
     return check_launch(error, "faulty_rows");
 }
 
-// Loops with such a row for as long as the GPU lets it.
+// Loops on such a row for as long as the GPU permits.
 __global__ void endless_rows(const uint8_t *batch, const uint32_t *offsets, uint32_t rows) {
     uint32_t row = blockIdx.x * kThreads + threadIdx.x;
     if (row >= rows || offsets[row + 1] - offsets[row] < kMarkerBytes) return;
@@ -94,7 +94,7 @@ const millrace_api *extended() {
         for (millrace_operator &op : operators) {
             if (strcmp(op.name, "crc32c") == 0 && getenv("MILLRACE_TEST_ENDLESS") != nullptr) op.launch = endless_launch;
         }
-        operators.push_back({"faulty", 1, faulty_create, faulty_destroy, faulty_needs, faulty_launch, nullptr});
+        operators.push_back({"faulty", 1, faulty_create, faulty_destroy, faulty_needs, faulty_launch});
         all.operators = operators.data();
         all.operator_count = static_cast<uint32_t>(operators.size());
         return all;

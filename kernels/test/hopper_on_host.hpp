@@ -1,7 +1,7 @@
 // The functions of mbarrier.cuh and cluster.cuh on the host (cuda_on_host.hpp).
 //
-// It ends the program where the hardware would go wrong quietly: too many arrivals in a phase, a bulk copy that is not
-// aligned. A bulk copy is done as late as it can be, so that whoever does not wait for it finds old bytes.
+// It ends the program where the hardware would fail silently: too many arrivals in a phase, or a misaligned bulk copy.
+// A bulk copy is done as late as possible, so that code that doesn't wait for it finds old bytes.
 #pragma once
 
 #include <string.h>
@@ -10,10 +10,10 @@
 
 namespace millrace {
 
-// What the 64 bits of an mbarrier hold here.
+// The contents of an mbarrier's 64 bits in this emulation.
 struct MbarrierBits {
-    uint16_t arrivals, pending; // a phase; still to come
-    uint32_t bytes : 31;        // still to come
+    uint16_t arrivals, pending; // arrivals per phase; arrivals still missing
+    uint32_t bytes : 31;        // bytes still missing
     uint32_t phase : 1;
 };
 static_assert(sizeof(MbarrierBits) == sizeof(uint64_t), "an mbarrier is 64 bits");
@@ -24,7 +24,7 @@ inline void emulated(bool right, const char *what) {
     abort();
 }
 
-// Changes a barrier, and ends its phase if nothing more is to come.
+// Changes a barrier, and ends its phase if nothing is missing.
 template <class Change>
 void mbarrier_change(uint64_t *barrier, Change change) {
     MbarrierBits bits;
@@ -75,7 +75,7 @@ inline void bulk_load(void *to, const void *from, uint32_t bytes, uint64_t *barr
     });
 }
 
-// Barriers of teams: how many threads stand at each, and how often it has opened. A block leaves all at 0.
+// Barriers of teams: how many threads are at each, and how often it has opened. A block leaves all counts at 0.
 inline void team_barrier(uint32_t barrier, uint32_t threads) {
     static struct { uint32_t standing, opened; } all[16];
     auto &mine = all[barrier];
@@ -90,7 +90,8 @@ inline void team_barrier(uint32_t barrier, uint32_t threads) {
 
 inline uint32_t cluster_rank() { return blockIdx.x - emulator::first_block; }
 
-// In halves: the threads of a cluster stand at the barrier where they wait, which is no earlier than they arrived.
+// The two halves of the cluster barrier. The threads of a cluster yield when they wait, which is never before they
+// arrive.
 inline void cluster_arrive() {}
 inline void cluster_wait() { emulator::give_way(emulator::State::at_cluster_barrier); }
 

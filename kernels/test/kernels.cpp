@@ -1,4 +1,4 @@
-// The kernels themselves, on the host, over batches made to find mistakes in cutting and combining.
+// Tests the kernels themselves on the host, with batches designed to reveal mistakes in splitting and merging.
 #include <string.h>
 
 #include "cuda_on_host.hpp"
@@ -15,13 +15,13 @@ using namespace millrace;
 Batch::Batch(const Rows &all, uint32_t lead) : offsets{0}, rows(static_cast<uint32_t>(all.size())) {
     for (const std::string &row : all) offsets.push_back(offsets.back() + static_cast<uint32_t>(row.size()));
     length = offsets.back();
-    memory.resize(lead + length + 1); // one, so that it is never empty
+    memory.resize(lead + length + 1); // one more, so that it is never empty
     memory.shrink_to_fit();
     for (uint32_t r = 0; r < rows; r++) memcpy(memory.data() + lead + 1 + offsets[r], all[r].data(), all[r].size());
     bytes = memory.data() + lead + 1;
 }
 
-// Scratch and results begin as noise: the kernels must not depend on what was there.
+// Scratch and results are initialized with noise, because the kernels must not depend on their contents.
 static std::vector<uint32_t> noise(uint64_t count) { return std::vector<uint32_t>(count, 0xdeadbeefu); }
 
 static void run_crc32c(const char *what, const Rows &all, uint32_t lead) {
@@ -31,7 +31,7 @@ static void run_crc32c(const char *what, const Rows &all, uint32_t lead) {
     std::vector<uint32_t> result = noise(batch.rows), index = noise(tile_index_bytes(batch.length, kCrc32cTileBytes) / 4);
     emulator::launch(2, kCrc32cThreads, crc32c_prepare, &tables, batch.offsets.data(), batch.rows, batch.length,
                      static_cast<uint32_t>(index.size()), index.data(), result.data());
-    if (batch.length != 0) { // fewer blocks than tiles, so that blocks take several
+    if (batch.length != 0) { // fewer blocks than tiles, so that blocks process several
         emulator::launch(min(3u, tile_count(batch.length, kCrc32cTileBytes)), kCrc32cThreads, crc32c_tiles, &tables,
                          batch.bytes, batch.offsets.data(), batch.length, index.data(), result.data());
     }
@@ -40,7 +40,7 @@ static void run_crc32c(const char *what, const Rows &all, uint32_t lead) {
     }
 }
 
-// The tiles of a batch by each kind of kernel.
+// Processes the tiles of a batch with each kind of kernel.
 struct MinhashKernel {
     const char *name;
     void (*run)(const MinhashWork &work);
@@ -49,7 +49,7 @@ struct MinhashKernel {
 static const MinhashKernel minhash_kernels[] = {
     {"plain", [](const MinhashWork &work) { emulator::launch(work.tiles, kMinhashThreads, minhash_tiles, work); }},
     {"warp-specialized",
-     [](const MinhashWork &work) { // fewer blocks than tiles, so that blocks take several
+     [](const MinhashWork &work) { // fewer blocks than tiles, so that blocks process several
          emulator::launch(min(3u, work.tiles), kSpecializedThreads, minhash_specialized, work);
      }},
     {"cluster",
@@ -90,7 +90,7 @@ static void run_minhash(const char *what, const Rows &all, uint32_t lead, uint32
     }
 }
 
-// A character of one to four bytes.
+// Appends a character of one to four bytes.
 static void append_character(Random &random, std::string &text) {
     switch (random.below(6)) {
     case 0: text += "\xc3\xa9"; break;
@@ -103,11 +103,11 @@ static void append_character(Random &random, std::string &text) {
 static std::string text(Random &random, uint32_t bytes) {
     std::string s;
     while (s.size() < bytes) append_character(random, s);
-    s.resize(bytes); // may cut a character: that is input, too
+    s.resize(bytes); // may cut a character, which is valid input too
     return s;
 }
 
-// Bytes of which one in `rarity` starts a character.
+// Returns bytes of which one in `rarity` starts a character.
 static std::string broken(Random &random, uint32_t bytes, uint32_t rarity) {
     std::string s(bytes, 0);
     for (char &c : s) c = static_cast<char>(random.below(rarity) ? 0x80 | random.below(64) : random.below(128));
@@ -137,7 +137,7 @@ static Rows ragged(Random &random) {
     return all;
 }
 
-// Rows that begin and end right at the edges of tiles and of halos.
+// Returns rows that begin and end exactly at the edges of tiles and of halos.
 static Rows edges(Random &random) {
     Rows all;
     for (uint32_t tile : {kMinhashTileBytes, kCrc32cTileBytes}) {
@@ -154,7 +154,7 @@ void check_kernels() {
     run_all("one byte", {"x"});
     run_all("every length", every_length(random));
     run_all("edges", edges(random));
-    for (uint32_t lead : {15u, 3u, 0u}) { // the batch starts 16, 4 and 1 byte behind an aligned address
+    for (uint32_t lead : {15u, 3u, 0u}) { // the batch starts 16, 4 or 1 byte after an aligned address
         for (int round = 0; round < 2; round++) run_all("ragged rows", ragged(random), lead);
     }
     Rows empties(3000);
@@ -172,8 +172,8 @@ void check_kernels() {
 int main() {
     check_arithmetic();
     check_kernels();
-    check_mailbox();
+    check_persistent();
     check_mix();
     check_yardstick();
-    printf("kernels: arithmetic, tiling and mailbox are right\n");
+    printf("kernels: arithmetic, tiling and mailboxes are right\n");
 }

@@ -1,4 +1,4 @@
-// mix on the host: every length around the edges of words, vectors and blocks, from addresses of every alignment.
+// Tests mix on the host: every length around the edges of words, vectors and blocks, from addresses of every alignment.
 #include <string.h>
 
 #include "cuda_on_host.hpp"
@@ -8,7 +8,7 @@
 
 using namespace millrace;
 
-// The words as the operator's description has them.
+// Computes the words according to the operator's description.
 static std::vector<uint32_t> slow_mix(const std::vector<uint8_t> &bytes, uint32_t rounds) {
     std::vector<uint32_t> words((bytes.size() + 3) / 4, 0);
     for (size_t i = 0; i < bytes.size(); i++) words[i / 4] |= static_cast<uint32_t>(bytes[i]) << (8 * (i % 4));
@@ -22,14 +22,14 @@ static std::vector<uint32_t> slow_mix(const std::vector<uint8_t> &bytes, uint32_
     return words;
 }
 
-// Memory that starts at an address with that remainder by 16 and ends with its last byte, so that the sanitizer sees a
+// Memory at an address with the given remainder modulo 16. It ends with its allocation, so that the sanitizer detects a
 // read past it.
 struct Placed {
     std::vector<uint8_t> memory;
     uint8_t *bytes;
     Placed(const std::vector<uint8_t> &content, uint32_t remainder) : memory(remainder + content.size()) {
         memory.shrink_to_fit();
-        bytes = memory.data() + remainder; // new gives multiples of 16
+        bytes = memory.data() + remainder; // new returns multiples of 16
         if (!content.empty()) memcpy(bytes, content.data(), content.size());
     }
 };

@@ -1,4 +1,4 @@
-// References that share nothing with the kernels' arithmetic.
+// References that share no code with the kernels' arithmetic.
 #include "check.hpp"
 
 uint32_t slow_crc32c(const std::string &row) {

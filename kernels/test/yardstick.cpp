@@ -1,4 +1,4 @@
-// The parts of the yardstick that know no CUDA: requests, answers, quantiles, and the check of results.
+// Tests the parts of the yardstick that don't use CUDA: requests, answers, quantiles, and the check of results.
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static void want_text(const std::string &got, const std::string &want) {
     exit(1);
 }
 
-// The request must be refused in words that contain `words`.
+// Checks that the request is refused with a message that contains `words`.
 static void want_refused(const std::string &line, const std::string &words) {
     try {
         (void)parse(line, forms());
@@ -69,7 +69,7 @@ static void check_forms() {
         if (text.find("\n" + form.name + ": ") == std::string::npos) want_text(text, form.name);
         for (const Key &key : form.keys) {
             if (key.fallback.empty()) continue;
-            // A default that is not allowed would show only where it is used.
+            // Checks the default, because an invalid one would only be noticed when it is used.
             std::vector<Form> alone = {{form.name, {key}, "", ""}};
             (void)parse(form.name, alone)[key.name];
         }
@@ -110,7 +110,7 @@ static void check_quantiles() {
     want_text("the median of nothing", "refused");
 }
 
-// Whether the input's check finds fault with an output.
+// Returns whether the input's check finds an error in an output.
 static bool found_wrong(const Input &input, const std::vector<uint8_t> &output, uint64_t slot) {
     try {
         input.check(output.data(), output.size(), slot, "the batch");

@@ -1,6 +1,6 @@
 {{/*
-millrace.seconds is a duration as Go writes it (1m30s, 2.5s, 500ms) in whole seconds, rounded up. Templates have no function
-for that. What it is given has passed the schema, so every part of it is a number and a unit.
+millrace.seconds converts a Go duration (1m30s, 2.5s, 500ms) to whole seconds, rounded up. Templates have no function for that. The
+schema has validated the argument, so every part of it is a number and a unit.
 */}}
 {{- define "millrace.seconds" -}}
 {{- $units := dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1 -}}
@@ -13,8 +13,8 @@ for that. What it is given has passed the schema, so every part of it is a numbe
 {{- end }}
 
 {{/*
-millrace.gracePeriod is how long a pod may take from SIGTERM to its end: the drain, and a margin for giving back what was not
-finished and for closing devices and connections.
+millrace.gracePeriod returns how long a pod may take from SIGTERM to its end, in seconds: the drain timeout plus a margin for giving
+back unfinished messages and for closing devices and connections.
 */}}
 {{- define "millrace.gracePeriod" -}}
 {{ add (include "millrace.seconds" .Values.config.drainTimeout) .Values.terminationGraceMarginSeconds }}

@@ -1,6 +1,6 @@
 {{/*
-millrace.environment is the container's variables. Each key of config is one, in camel case. It takes a dict of the root
-context ("root") and of what stands in place of keys of config ("instead").
+millrace.environment returns the container's variables. Each key of config is one, in camel case. The argument is a dict with the
+root context ("root") and with replacements for keys of config ("instead").
 */}}
 {{- define "millrace.environment" -}}
 {{- $root := .root -}}
@@ -23,7 +23,7 @@ context ("root") and of what stands in place of keys of config ("instead").
 {{- end }}
 {{- end }}
 
-{{/* The variables that the chart decides on where values leave them open. */}}
+{{/* millrace.computed returns the variables that the chart computes if the values leave them open. */}}
 {{- define "millrace.computed" -}}
 device: {{ .Values.config.device | default (eq .Values.gpu.mode "none" | ternary "host" "cuda") }}
 maxAckPending: {{ include "millrace.maxAckPending" . }}
@@ -33,7 +33,7 @@ dataDir: {{ .Values.nats.embedded.dataDir | quote }}
 {{- end }}
 {{- end }}
 
-{{/* A value as a variable takes it: lists with commas, and numbers without an exponent. */}}
+{{/* millrace.text converts a value to the text of a variable: lists are joined with commas, and numbers have no exponent. */}}
 {{- define "millrace.text" -}}
 {{- if kindIs "slice" . -}}
 {{ join "," . }}
@@ -44,7 +44,7 @@ dataDir: {{ .Values.nats.embedded.dataDir | quote }}
 {{- end -}}
 {{- end }}
 
-{{/* How NATS is reached. Files are named; what is in them stays in the Secrets. */}}
+{{/* millrace.natsEnvironment returns the variables for NATS. They contain paths of files; the contents stay in the Secrets. */}}
 {{- define "millrace.natsEnvironment" -}}
 {{- with .Values.nats -}}
 - name: MILLRACE_NATS_CONNECTIONS
@@ -77,9 +77,9 @@ dataDir: {{ .Values.nats.embedded.dataDir | quote }}
 {{- end }}
 
 {{/*
-What the NVIDIA container runtime and the driver read. An image that asks for all GPUs would get them past the scheduler wherever
-that runtime is the node's default, unless a device plugin says otherwise: "void" makes it leave the container alone. The root is
-read-only, so code that the driver compiles is cached in /tmp.
+millrace.gpuEnvironment returns the variables for the NVIDIA container runtime and the driver. If that runtime is the node's default,
+an image that requests all GPUs gets them without the scheduler's knowledge, unless a device plugin overrides it. "void" makes the
+runtime ignore the container. The root file system is read-only, so the driver caches compiled code in /tmp.
 */}}
 {{- define "millrace.gpuEnvironment" -}}
 {{- if has .Values.gpu.mode (list "none" "dra") -}}

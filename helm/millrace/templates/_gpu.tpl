@@ -1,6 +1,6 @@
-{{/* What gpu.mode means for a pod. */}}
+{{/* The effects of gpu.mode on a pod. */}}
 
-{{/* The extended resource that is asked for; empty where there is none. */}}
+{{/* millrace.gpuResource returns the requested extended resource, or nothing if there is none. */}}
 {{- define "millrace.gpuResource" -}}
 {{- with .Values.gpu -}}
 {{ get (dict "gpu" .resource "mig" .mig.resource "shared" .shared.resource) .mode }}
@@ -11,7 +11,7 @@
 {{ .Values.gpu.dra.existingResourceClaimTemplate | default (printf "%s-gpu" (include "millrace.fullname" .)) }}
 {{- end }}
 
-{{/* What the container gets of CPU, memory and GPUs. Extended resources are asked for as limits: requests follow them. */}}
+{{/* millrace.resources returns the container's CPU, memory and GPUs. Extended resources are set as limits, which also sets the requests. */}}
 {{- define "millrace.resources" -}}
 {{- $resources := deepCopy .Values.resources -}}
 {{- with include "millrace.gpuResource" . -}}

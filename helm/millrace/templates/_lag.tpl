@@ -1,4 +1,4 @@
-{{/* Names of the triggers for partitions' lags: p0, p1 and so on, as a JSON list. */}}
+{{/* millrace.partitionNames returns the names of the triggers for the partitions' lags (p0, p1 and so on) as a JSON list. */}}
 {{- define "millrace.partitionNames" -}}
 {{- $names := list -}}
 {{- range $partition := until (int .Values.config.partitions) -}}
@@ -8,8 +8,9 @@
 {{- end }}
 
 {{/*
-What KEDA's nats-jetstream scaler is told. It takes text alone. Its lag is what the consumer has yet to deliver and what is in
-flight. While the consumer is not there the scaler fails, and the count of pods stays what it is.
+millrace.lag returns the settings of KEDA's nats-jetstream scaler, which must all be text. Its lag is the number of messages that the
+consumer has yet to deliver plus those in flight. While the consumer doesn't exist, the scaler fails and the number of pods doesn't
+change.
 */}}
 {{- define "millrace.lag" -}}
 {{- $keda := .root.Values.autoscaling.keda -}}

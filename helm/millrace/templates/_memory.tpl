@@ -1,9 +1,10 @@
 {{/*
-The least memory that a pod needs, in bytes, as the worker reckons before it takes any: internal/memory, and cmd/worker/memory.go for what
-CUDA takes. What payloads in hand take beside that depends on the server's max_payload, which the worker checks by itself.
+This file computes the minimum memory of a pod in bytes, like the worker does before it allocates any: see internal/memory, and
+cmd/worker/memory.go for CUDA's share. Payloads in flight need additional memory, which depends on the server's max_payload; the worker
+checks that itself.
 */}}
 
-{{/* A size as the worker takes it (4MiB), or a quantity as Kubernetes does (4Gi, 4000M), in bytes; empty for another form. */}}
+{{/* millrace.bytes converts a size of the worker (4MiB) or a quantity of Kubernetes (4Gi, 4000M) to bytes; empty for other forms. */}}
 {{- define "millrace.bytes" -}}
 {{- $text := . | toString -}}
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "KiB" 1024 "MiB" 1048576 "GiB" 1073741824 -}}
@@ -13,7 +14,7 @@ CUDA takes. What payloads in hand take beside that depends on the server's max_p
 {{- end -}}
 {{- end }}
 
-{{/* The bytes of results that one payload makes on the device. */}}
+{{/* millrace.recordBytes returns the size of the result records of one payload on the device. */}}
 {{- define "millrace.recordBytes" -}}
 {{- $bytes := 0 -}}
 {{- range .Values.config.operators -}}
@@ -27,7 +28,7 @@ CUDA takes. What payloads in hand take beside that depends on the server's max_p
 {{ $bytes }}
 {{- end }}
 
-{{/* What the batches of all of a pod's devices take of the host's memory. */}}
+{{/* millrace.bufferBytes returns the host memory for the batches of all devices of a pod. */}}
 {{- define "millrace.bufferBytes" -}}
 {{- with .Values.config -}}
 {{- $batches := mul 2 .lanes (include "millrace.devices" $) -}}
@@ -56,6 +57,6 @@ CUDA takes. What payloads in hand take beside that depends on the server's max_p
 {{- $limit := include "millrace.bytes" ($limits.memory | default "") -}}
 {{- $least := include "millrace.leastMemory" . | int64 -}}
 {{- if and $limit (lt (int64 $limit) $least) }}
-resources.limits.memory is {{ $limits.memory }}, and these settings need {{ div (add $least 1048575) 1048576 }}Mi at the least, {{ div (add (include "millrace.bufferBytes" . | int64) 1048575) 1048576 }}Mi of them for the buffers of batches: raise it, or lower config.lanes, config.batchPayloads, config.batchBytes or hashes of minhash
+resources.limits.memory is {{ $limits.memory }}, but these settings need at least {{ div (add $least 1048575) 1048576 }}Mi, including {{ div (add (include "millrace.bufferBytes" . | int64) 1048575) 1048576 }}Mi for the buffers of batches: raise it, or lower config.lanes, config.batchPayloads, config.batchBytes or hashes of minhash
 {{- end }}
 {{- end }}

@@ -1,10 +1,10 @@
-{{/* Names and labels of every object. */}}
+{{/* Names and labels of all objects. */}}
 
 {{- define "millrace.name" -}}
 {{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* 50 characters leave room for what is hung on and for the names of pods. */}}
+{{/* millrace.fullname has at most 50 characters, which leaves room for suffixes and for the names of pods. */}}
 {{- define "millrace.fullname" -}}
 {{- $name := include "millrace.name" . -}}
 {{- if .Values.fullnameOverride -}}
@@ -16,13 +16,13 @@
 {{- end -}}
 {{- end }}
 
-{{/* What all pods of a release have in common, the one of helm test too. */}}
+{{/* millrace.releaseLabels returns the labels that all pods of a release share, including the one of helm test. */}}
 {{- define "millrace.releaseLabels" -}}
 app.kubernetes.io/name: {{ include "millrace.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* What the workers' pods alone have. It may never change: a Deployment's selector cannot. */}}
+{{/* millrace.selectorLabels returns the labels that only the workers' pods have. They must never change, because a Deployment's selector can't. */}}
 {{- define "millrace.selectorLabels" -}}
 {{ include "millrace.releaseLabels" . }}
 app.kubernetes.io/component: worker

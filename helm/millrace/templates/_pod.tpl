@@ -1,6 +1,6 @@
-{{/* What the worker's pods and the one of helm test have in common. */}}
+{{/* Settings that the workers' pods share with the pod of helm test. */}}
 
-{{/* Takes the root context. */}}
+{{/* The argument is the root context. */}}
 {{- define "millrace.podSettings" -}}
 {{- with .Values.image.pullSecrets -}}
 imagePullSecrets:
@@ -8,7 +8,7 @@ imagePullSecrets:
 {{ end -}}
 serviceAccountName: {{ include "millrace.serviceAccountName" . }}
 automountServiceAccountToken: false
-# A Service called millrace would be told to pods as MILLRACE_PORT and the like, which are no variables of the worker.
+# A Service called millrace would add variables such as MILLRACE_PORT to the pods, which the worker doesn't know.
 enableServiceLinks: false
 {{- with .Values.runtimeClassName }}
 runtimeClassName: {{ . }}
@@ -33,7 +33,7 @@ volumes:
   {{- include "millrace.volumes" . | nindent 2 }}
 {{- end }}
 
-{{/* A constraint that names no pods is about those of the Deployment. */}}
+{{/* millrace.topologySpread applies constraints without a labelSelector to the pods of the Deployment. */}}
 {{- define "millrace.topologySpread" -}}
 {{- $selector := dict "matchLabels" (include "millrace.selectorLabels" . | fromYaml) -}}
 {{- $constraints := list -}}

@@ -1,15 +1,15 @@
 {{/*
-What is wrong with values that each look right by themselves, which a schema cannot say well. Every problem is named at once.
+This file checks combinations of values that are each valid, which a schema can't express well. It reports all problems at once.
 */}}
 
 {{- define "millrace.check" -}}
 {{- $problems := compact (splitList "\n" (include "millrace.problems" .)) -}}
 {{- if $problems -}}
-{{- fail (printf "\n%d to mend in the values:\n  - %s" (len $problems) (join "\n  - " $problems)) -}}
+{{- fail (printf "\n%d %s in the values:\n  - %s" (len $problems) (eq (len $problems) 1 | ternary "problem" "problems") (join "\n  - " $problems)) -}}
 {{- end -}}
 {{- end }}
 
-{{/* One line for each. */}}
+{{/* millrace.problems returns one line for each problem. */}}
 {{- define "millrace.problems" -}}
 {{- include "millrace.imageProblems" . }}
 {{- include "millrace.serverProblems" . }}
@@ -28,7 +28,7 @@ image.repository is empty: set it to where you pushed the image, such as registr
 
 {{- define "millrace.watchProblems" -}}
 {{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
-podMonitor.enabled and serviceMonitor.enabled are both set, and every pod would be scraped twice: set one of them
+podMonitor.enabled and serviceMonitor.enabled are both set, so every pod would be scraped twice: set one of them
 {{- end }}
 {{- end }}
 
@@ -38,17 +38,17 @@ podMonitor.enabled and serviceMonitor.enabled are both set, and every pod would 
 {{- if eq $given 0 }}
 nats.url is empty: set it to the server's address, such as nats://nats:4222 (or nats.urlKey; or nats.embedded.enabled=true to try things out)
 {{- else if gt $given 1 }}
-nats.url, nats.urlKey and nats.embedded.enabled exclude one another: set one of them
+nats.url, nats.urlKey and nats.embedded.enabled are mutually exclusive: set only one of them
 {{- end }}
 {{- if contains "@" $nats.url }}
-nats.url has a user or password in it, which everybody who reads the Deployment would see: put the address into a Secret and set nats.existingSecret and nats.urlKey
+nats.url contains a user or password, which everybody who can read the Deployment would see: put the address into a Secret and set nats.existingSecret and nats.urlKey
 {{- end }}
 {{- if and $nats.embedded.enabled (gt (include "millrace.maxPods" . | int64) 1) }}
-nats.embedded.enabled is set for {{ include "millrace.maxPods" . }} pods, each of which would have a server and streams of its own: set replicaCount=1 and autoscaling.mode=none
+nats.embedded.enabled is set for {{ include "millrace.maxPods" . }} pods, each of which would have its own server and streams: set replicaCount=1 and autoscaling.mode=none
 {{- end }}
 {{- end }}
 
-{{/* Of nats alone. */}}
+{{/* The argument is .Values.nats. */}}
 {{- define "millrace.secretProblems" -}}
 {{- if and (or .urlKey .credsKey .nkeyKey) (not .existingSecret) }}
 nats.existingSecret is empty, and urlKey, credsKey or nkeyKey names a key of it: set the Secret's name
@@ -60,10 +60,10 @@ nats.credsKey and nats.nkeyKey are both set: unset one of them
 nats.tls.existingSecret is empty, and caKey, certKey or keyKey names a key of it: set the Secret's name
 {{- end }}
 {{- if ne (empty .tls.certKey) (empty .tls.keyKey) }}
-nats.tls.certKey and nats.tls.keyKey are of no use without each other: set both or neither
+nats.tls.certKey and nats.tls.keyKey must be set together: set both or neither
 {{- end }}
 {{- if and .existingSecret (not (or .urlKey .credsKey .nkeyKey)) (or .tls.existingSecret (not (or .tls.caKey .tls.certKey .tls.keyKey))) }}
-nats.existingSecret is set and nothing of it is used: name a key of it (urlKey, credsKey, nkeyKey, or those of nats.tls)
+nats.existingSecret is set but none of its keys is used: name a key (urlKey, credsKey, nkeyKey, or those of nats.tls)
 {{- end }}
 {{- end }}
 
@@ -77,24 +77,24 @@ autoscaling.minReplicas is {{ .minReplicas }}, more than maxReplicas ({{ .maxRep
 autoscaling.keda.natsServerMonitoringEndpoint is empty: set it to host and monitoring port of a NATS server, such as nats.nats.svc:8222
 {{- end }}
 {{- if and (eq .mode "hpa") (lt (int64 .minReplicas) 1) }}
-autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not take: set at least 1, or autoscaling.mode=keda
+autoscaling.minReplicas is 0, which a HorizontalPodAutoscaler does not accept: set at least 1, or autoscaling.mode=keda
 {{- end }}
 {{- end }}
 {{- with .Values.config }}
 {{- if and (eq .delivery "exclusive") (gt $pods (int64 .partitions)) }}
-there can be {{ $pods }} pods for {{ .partitions }} partitions, and those without one have nothing to do: lower replicaCount or autoscaling.maxReplicas, or raise config.partitions with the stream
+there can be {{ $pods }} pods for {{ .partitions }} partitions, and pods without a partition have nothing to do: lower replicaCount or autoscaling.maxReplicas, or raise config.partitions with the stream
 {{- end }}
 {{- end }}
 {{- if and (eq .Values.gpu.mode "shared") (gt (int64 .Values.gpu.count) 1) }}
-gpu.count is {{ .Values.gpu.count }} with gpu.mode=shared, and a second share may be of the same GPU and gives no more of it: set 1
+gpu.count is {{ .Values.gpu.count }} with gpu.mode=shared, but a second share may be on the same GPU and adds nothing: set 1
 {{- end }}
 {{- end }}
 
-{{/* A variable that is there twice has the value of the one that comes last, and only the one of config is checked and counted with. */}}
+{{/* If a variable is set twice, the last value counts, but the chart checks and uses only the one in config. */}}
 {{- define "millrace.extraProblems" -}}
 {{- range .Values.extraEnv }}
 {{- if hasPrefix "MILLRACE_" .name }}
-extraEnv has {{ .name }}, which the chart sets itself: set config.{{ trimPrefix "MILLRACE_" .name | lower | camelcase | untitle }} or what else is named for it
+extraEnv has {{ .name }}, which the chart sets itself: set config.{{ trimPrefix "MILLRACE_" .name | lower | camelcase | untitle }} or the value for it
 {{- end }}
 {{- end }}
 {{- end }}

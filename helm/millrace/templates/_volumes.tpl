@@ -1,4 +1,4 @@
-{{/* What the container mounts. Secrets are mounted as folders, so that files renewed there reach the pod. */}}
+{{/* The container's volumes. Secrets are mounted as folders, so that changed files reach the pod. */}}
 
 {{- define "millrace.hasNATSFiles" -}}
 {{- with .Values.nats }}{{ if or .credsKey .nkeyKey }}true{{ end }}{{ end -}}
@@ -37,7 +37,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The keys of a Secret that become files: those that are named. */}}
+{{/* millrace.items returns the keys of a Secret that become files: those that are set. */}}
 {{- define "millrace.items" -}}
 {{- $items := list -}}
 {{- range compact . -}}

@@ -1,27 +1,27 @@
 {{/*
-How many payloads can be in flight, that is delivered and not yet acknowledged. Scaling and the consumer's bound depend on it.
-The factors are the worker's own: docs/adr/0009-many-batches-in-hand.md.
+This file computes how many payloads can be in flight: delivered and not yet acknowledged. Scaling and the consumer's limit depend on
+it. The factors are those of internal/ingest/capacity, and helm/test compares the two.
 */}}
 
-{{/* How many devices a pod drives. */}}
+{{/* millrace.devices returns the number of devices per pod. */}}
 {{- define "millrace.devices" -}}
 {{ eq .Values.gpu.mode "none" | ternary 1 .Values.gpu.count | int64 }}
 {{- end }}
 
-{{/* How many payloads fill one batch of each lane of a pod. */}}
+{{/* millrace.fullLanes returns the number of payloads in one full batch on each lane of a pod. */}}
 {{- define "millrace.fullLanes" -}}
 {{ mul (include "millrace.devices" .) .Values.config.lanes .Values.config.batchPayloads }}
 {{- end }}
 
-{{/* How many pods there can be. */}}
+{{/* millrace.maxPods returns the maximum number of pods. */}}
 {{- define "millrace.maxPods" -}}
 {{ eq .Values.autoscaling.mode "none" | ternary .Values.replicaCount .Values.autoscaling.maxReplicas | int64 }}
 {{- end }}
 
 {{/*
-The consumer's MaxAckPending. All pods share one consumer with shared delivery, so it is what the worker would ask for by itself
-(8 batches a lane) for each of them, as far as the variable goes. With exclusive delivery each partition has a consumer of its own,
-and 0 leaves it to the worker.
+millrace.maxAckPending returns the consumer's MaxAckPending. With shared delivery all pods share one consumer, so it is the worker's own
+default (8 batches per lane) times the number of pods, up to the limit of the variable. With exclusive delivery each partition has its
+own consumer, and 0 leaves the value to the worker.
 */}}
 {{- define "millrace.maxAckPending" -}}
 {{- if gt (int64 .Values.config.maxAckPending) 0 -}}
@@ -34,8 +34,9 @@ and 0 leaves it to the worker.
 {{- end }}
 
 {{/*
-The most that one pod can have in flight: 16 batches a lane between pull and acknowledgement, two pull requests of 4096 messages on
-their way, and 256 messages between the two, of each partition that it may have; and never more than the consumer allows.
+millrace.window returns the maximum number of payloads that one pod can have in flight: 16 batches per lane between pull and
+acknowledgement and, for each partition that it may own, two outstanding pull requests of 4096 messages and 256 messages in between. It
+never exceeds what the consumer permits.
 */}}
 {{- define "millrace.window" -}}
 {{- $consumers := eq .Values.config.delivery "exclusive" | ternary .Values.config.partitions 1 -}}
@@ -44,7 +45,7 @@ their way, and 256 messages between the two, of each partition that it may have;
 {{ gt $allowed 0 | ternary (min $held $allowed) $held }}
 {{- end }}
 
-{{/* The lag for each pod above which another pod is wanted. */}}
+{{/* millrace.lagThreshold returns the lag per pod above which another pod is added. */}}
 {{- define "millrace.lagThreshold" -}}
 {{- if gt (int64 .Values.autoscaling.lagThreshold) 0 -}}
 {{ int64 .Values.autoscaling.lagThreshold }}

@@ -16,15 +16,15 @@ type fakeInput struct {
 
 func (f fakeInput) Data() []byte { return f.data }
 
-// TestGroupsKeepOrderAndBounds: whatever the bounds are, every input is in one group, in order, and no group is over
-// them by more than its last input.
+// TestGroupsKeepOrderAndBounds checks that, with any bounds, every input is in one group, in order, and that no group
+// exceeds the bounds by more than its last input.
 func TestGroupsKeepOrderAndBounds(t *testing.T) {
 	const n, size = 1000, 10
 	for _, b := range []bounds{{payloads: 1, bytes: 1 << 20}, {payloads: 7, bytes: 1 << 20}, {payloads: 1 << 20, bytes: 35}} {
-		inputs := make(chan received, handOver)
+		inputs := make(chan received, inputBuffer)
 		groups := make(chan []jetstream.Msg)
-		c := newCrew(t.Context())
-		c.do(func(context.Context) error {
+		g := newErrGroup(t.Context())
+		g.start(func(context.Context) error {
 			defer close(inputs)
 			for i := range n {
 				data := make([]byte, size)
@@ -34,35 +34,35 @@ func TestGroupsKeepOrderAndBounds(t *testing.T) {
 			return nil
 		})
 		w := &batched{bounds: b}
-		c.do(func(ctx context.Context) error { return w.gather(ctx, inputs, groups) })
+		g.start(func(ctx context.Context) error { return w.gather(ctx, inputs, groups) })
 		next := 0
-		for g := range groups {
-			if len(g) > b.payloads || (len(g)-1)*size >= b.bytes {
-				t.Errorf("%+v: a group of %d", b, len(g))
+		for group := range groups {
+			if len(group) > b.payloads || (len(group)-1)*size >= b.bytes {
+				t.Errorf("%+v: a group of %d", b, len(group))
 			}
-			for _, m := range g {
+			for _, m := range group {
 				if i := int(m.Data()[0]) | int(m.Data()[1])<<8; i != next {
 					t.Fatalf("%+v: input %d comes where %d should", b, i, next)
 				}
 				next++
 			}
 		}
-		if err := c.wait(); err != nil || next != n {
+		if err := g.wait(); err != nil || next != n {
 			t.Errorf("%+v: %d inputs of %d came, error %v", b, next, n, err)
 		}
 	}
 }
 
-// TestCrewEndsWithItsFirstError: the others are told, and their errors are not the ones that count.
-func TestCrewEndsWithItsFirstError(t *testing.T) {
+// TestErrGroupReturnsItsFirstError checks that the other goroutines are cancelled and their errors ignored.
+func TestErrGroupReturnsItsFirstError(t *testing.T) {
 	broken := errors.New("broken")
-	c := newCrew(t.Context())
-	c.do(func(ctx context.Context) error {
+	g := newErrGroup(t.Context())
+	g.start(func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	c.do(func(context.Context) error { return broken })
-	if err := c.wait(); !errors.Is(err, broken) {
+	g.start(func(context.Context) error { return broken })
+	if err := g.wait(); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -1,65 +1,61 @@
-// Package broker measures the whole way from stream to stream: Millrace between two JetStream streams, beside workers of
-// the same shape that compute nothing, and beside one that computes the same in plain Go. It is the group nats of
-// `worker bench`.
+// Package broker is the suite `nats` of `worker bench`. It measures the whole path from one JetStream stream to
+// another, for three kinds of workers: Millrace, workers of the same shape that compute nothing, and a worker in plain
+// Go that computes the same. Only the command calls it.
 //
-// A round of a row makes both streams anew, fills the input stream with fresh random payloads, and only then lets the
-// worker under measurement run. The time is from before the first delivery until every result is stored and the server has
-// every acknowledgement. Then the results are read back and checked, with the clock stopped.
+// Start with Bench and rates.go. A round of a row recreates both streams, fills the input stream with fresh random
+// payloads, and then starts the worker. The time runs from before the first delivery until every result is stored and
+// the server has every acknowledgement. After that the results are read back and checked.
 package broker
 
 import (
 	"context"
 
 	"millrace/internal/bench"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natsconn"
 )
 
-// group is the name of the rows' group.
-const group = "nats"
+// suiteName is the name of the suite, and the group of its rows.
+const suiteName = "nats"
 
-// Options says where the streams are.
+// Options selects the server and its configuration.
 type Options struct {
 	// Server is a running server. Without URL the bench starts one.
-	Server connect.Server
+	Server natsconn.Server
 
-	// Program runs that server as a process of its own: a command that takes the folder of the server's files as one more
-	// argument and does what ServeUntilEOF does. Without it the server is in this process, and memory and processor time are
-	// those of both.
+	// Program runs the server that the bench starts in its own process. It is a command that takes the folder of the
+	// server's files as an additional argument and calls ServeUntilEOF. Without it the server runs in this process, and
+	// memory and processor time include the server's.
 	Program []string
 
-	// Connections is how many to the server every worker has, but for those in whose rows' names a number is; 0 for as many as
-	// the worker has by default.
+	// Connections is the number of connections that every worker opens to the server. Rows with a number in their name
+	// ignore it. 0: the worker's default.
 	Connections int
 
-	// Memory has the streams in memory; otherwise they are files.
+	// Memory keeps the streams in memory instead of files.
 	Memory bool
-
-	// Dir is where the server that the bench starts keeps its files; empty for a folder of its own under the system's
-	// folder for temporary files. Close removes that, and leaves a Dir that was named.
-	Dir string
 }
 
-// Bench is the group. It starts its server when its first row is measured.
+// Bench creates the suite. It starts its server when its first row is measured.
 type Bench struct {
-	o    Options
-	site *site // nil before the first row
+	o      Options
+	server *server // nil before the first row
 
-	// What tests have otherwise.
-	withoutBatches bool // as if the server could store no batches
-	memoryLeast    int  // payloads of a round of the rows on memory, at least
+	// Tests change these.
+	withoutBatches bool // pretend that the server can't store batches
+	memoryLeast    int  // minimum number of payloads per round of the memory rows
 }
 
-// New makes the group. Nothing is started yet.
+// New returns a Bench. It starts nothing.
 func New(o Options) *Bench { return &Bench{o: o, memoryLeast: memoryLeast} }
 
-// Guest is the group as `worker bench` takes it in.
-func (b *Bench) Guest() bench.Guest {
-	return bench.Guest{
-		Group:    group,
-		Columns:  columns,
-		MinBytes: 1, MaxBytes: embedded.MaxPayload - maxHeader,
-		Experiments: []bench.GuestExperiment{
+// Suite returns the suite.
+func (b *Bench) Suite() bench.Suite {
+	return bench.Suite{
+		Name:    suiteName,
+		Columns: columns,
+		Sizes:   bench.Sizes{Of: "payload", Least: 1, Most: embedded.MaxPayload - maxHeader},
+		Experiments: []bench.Experiment{
 			{Rows: rateEntries(), Run: b.runRates},
 			{Rows: latencyEntries, Run: b.runLatency},
 			{Rows: memoryEntries, Run: b.runMemory},
@@ -67,28 +63,28 @@ func (b *Bench) Guest() bench.Guest {
 	}
 }
 
-// maxHeader is more than the subject and the headers of an input or a result take, in bytes. The server counts them
+// maxHeader is an upper bound for the subject and the headers of an input or a result, in bytes. The server counts them
 // as part of the payload.
 const maxHeader = 4 << 10
 
-// open starts or reaches the server, once.
-func (b *Bench) open(ctx context.Context) (*site, error) {
-	if b.site != nil {
-		return b.site, nil
+// open starts the server or connects to it, once, and notes where it runs.
+func (b *Bench) open(ctx context.Context, session *bench.Session) (*server, error) {
+	if b.server == nil {
+		s, err := newServer(ctx, b.o)
+		if err != nil {
+			return nil, err
+		}
+		s.batches = !b.withoutBatches
+		b.server = s
 	}
-	s, err := newSite(ctx, b.o)
-	if err != nil {
-		return nil, err
-	}
-	s.batches = !b.withoutBatches
-	b.site = s
-	return s, nil
+	b.server.note(session)
+	return b.server, nil
 }
 
-// Close removes the streams and stops the server, if there was one. It may be called whatever became of the rows.
+// Close removes the streams and stops the server if the bench has started one. It may be called after any failure.
 func (b *Bench) Close() error {
-	if b.site == nil {
+	if b.server == nil {
 		return nil
 	}
-	return b.site.close()
+	return b.server.close()
 }

@@ -15,8 +15,8 @@ import (
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
 	"millrace/internal/device/host"
-	"millrace/internal/ingest/connect"
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -38,15 +38,15 @@ func openHost(t *testing.T, kernels ...device.HostKernel) device.Device {
 	return d
 }
 
-// tiny measures as little as there is, with a batch for each partition.
+// tiny returns options for the smallest possible measurement, with one batch per partition.
 func tiny(d device.Device, b *Bench) bench.Options {
 	return bench.Options{
-		Devices: []device.Device{d}, Guests: []bench.Guest{b.Guest()}, Groups: []string{group},
+		Devices: []device.Device{d}, Suites: []bench.Suite{b.Suite()}, Groups: []string{suiteName},
 		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 4, Seed: 1,
 	}
 }
 
-// run runs what o asks for, and wants no error.
+// run makes the measurements that o selects, and fails on an error.
 func run(t *testing.T, o bench.Options) *report.Report {
 	t.Helper()
 	r, err := bench.Run(t.Context(), o)
@@ -58,9 +58,7 @@ func run(t *testing.T, o bench.Options) *report.Report {
 
 func newBench(t *testing.T, o Options) *Bench {
 	t.Helper()
-	if o.Server.URL == "" && o.Dir == "" {
-		o.Dir = t.TempDir()
-	}
+	t.Setenv("TMPDIR", t.TempDir())
 	b := New(o)
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
@@ -70,17 +68,17 @@ func newBench(t *testing.T, o Options) *Bench {
 	return b
 }
 
-// rows are those of a name.
+// rows returns the rows with that name.
 func rows(r *report.Report, name string) (list []report.Row) {
 	for _, row := range r.Rows {
-		if row.Group == group && row.Name == name {
+		if row.Group == suiteName && row.Name == name {
 			list = append(list, row)
 		}
 	}
 	return list
 }
 
-// wantFigures wants one positive sample a round of each figure.
+// wantFigures checks that the row has one positive sample of each figure per round.
 func wantFigures(t *testing.T, row report.Row, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -90,7 +88,7 @@ func wantFigures(t *testing.T, row report.Row, names ...string) {
 	}
 }
 
-// wantRates wants every row that tells how fast a worker is, with its figures, for each of the sizes.
+// wantRates checks that every row that shows how fast a worker is has its figures, for each size.
 func wantRates(t *testing.T, r *report.Report, sizes int) {
 	t.Helper()
 	for name, compared := range map[string][]string{
@@ -110,13 +108,13 @@ func wantRates(t *testing.T, r *report.Report, sizes int) {
 			t.Errorf("%d rows %s, want %d", len(list), name, want)
 		}
 		for _, row := range list {
-			wantFigures(t, row, append(compared, figurePayloads, figureBytes, figureCores)...)
+			wantFigures(t, row, append(compared, figurePayloads, figureBytes, bench.FigureCores)...)
 			wantGroups(t, row)
 		}
 	}
 }
 
-// wantGroups wants a row that stores results together to say how many, from one to all of the round's.
+// wantGroups checks that rows that store results together have at least one payload per group.
 func wantGroups(t *testing.T, row report.Row) {
 	t.Helper()
 	together := row.Name != rowAsync && row.Name != rowPlain
@@ -125,7 +123,7 @@ func wantGroups(t *testing.T, row report.Row) {
 	}
 }
 
-// TestEveryRowIsMeasured: every row has its figures and a line in a table, and its results were checked.
+// TestEveryRowIsMeasured checks that every row has its figures and a line in a table.
 func TestEveryRowIsMeasured(t *testing.T) {
 	b := newBench(t, Options{})
 	b.memoryLeast = 32
@@ -144,8 +142,8 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	if n := len(rows(r, "latency")); n != len(operatorLists) {
 		t.Errorf("%d rows latency, want %d", n, len(operatorLists))
 	}
-	for _, e := range bench.List(b.Guest()) {
-		if e.Group == group && !strings.Contains(table.String(), "\n"+e.Name+" ") {
+	for _, e := range bench.List(b.Suite()) {
+		if e.Group == suiteName && !strings.Contains(table.String(), "\n"+e.Name+" ") {
 			t.Errorf("the tables do not show %s", e.Name)
 		}
 	}
@@ -154,14 +152,15 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	}
 }
 
-// TestStreamsInMemory: the same rows with the streams there.
+// TestStreamsInMemory runs the same rows with the streams in memory.
 func TestStreamsInMemory(t *testing.T) {
 	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
 	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowPinned, rowShared, rowExclusive, rowSharedMore, rowExclusiveOne, rowPlain}, []int{64}
 	wantRates(t, run(t, o), 1)
 }
 
-// TestConnectionsOfEveryWorker: another number is that of every worker, and said.
+// TestConnectionsOfEveryWorker checks that another number of connections applies to every worker, and that the tables
+// say so.
 func TestConnectionsOfEveryWorker(t *testing.T) {
 	b := newBench(t, Options{Connections: 2})
 	o := tiny(openHost(t), b)
@@ -172,8 +171,8 @@ func TestConnectionsOfEveryWorker(t *testing.T) {
 	if !strings.Contains(table.String(), "Every worker has 2 connections") {
 		t.Error("the tables do not say how many connections there are")
 	}
-	if b.site.links != (links{shared: 2, exclusive: 2}) {
-		t.Errorf("workers have %+v", b.site.links)
+	if b.server.connections != (connections{shared: 2, exclusive: 2}) {
+		t.Errorf("workers have %+v", b.server.connections)
 	}
 	for _, row := range rows(r, rowSharedMore) {
 		wantFigures(t, row, figurePayloads, figureOverNull)
@@ -183,7 +182,7 @@ func TestConnectionsOfEveryWorker(t *testing.T) {
 	}
 }
 
-// TestServerWithoutBatches: rows that need batches say so, and the others are measured.
+// TestServerWithoutBatches checks that rows that need batches report that, and that the others are measured.
 func TestServerWithoutBatches(t *testing.T) {
 	b := newBench(t, Options{})
 	b.withoutBatches = true
@@ -205,8 +204,8 @@ func TestServerWithoutBatches(t *testing.T) {
 	}
 }
 
-// TestServerElsewhere: a server that somebody else uses keeps what is theirs and nothing of ours, and what a run that
-// was cut off left there is no obstacle.
+// TestServerElsewhere checks that a server that others use keeps their streams and none of ours. The streams of an
+// interrupted run don't disturb the next one.
 func TestServerElsewhere(t *testing.T) {
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
@@ -227,7 +226,7 @@ func TestServerElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := New(Options{Server: connect.Server{URL: server.URL()}})
+	b := New(Options{Server: natsconn.Server{URL: server.URL()}})
 	o := tiny(openHost(t), b)
 	o.Rows, o.Bytes = []string{rowAsync}, []int{64}
 	var table bytes.Buffer
@@ -249,7 +248,7 @@ func TestServerElsewhere(t *testing.T) {
 	}
 }
 
-// TestPayloadThatFitsNoBatch: such a row says what to do.
+// TestPayloadThatFitsNoBatch checks that the row tells the user what to do.
 func TestPayloadThatFitsNoBatch(t *testing.T) {
 	o := tiny(openHost(t), newBench(t, Options{}))
 	o.Rows, o.Bytes = []string{rowShared}, []int{3000}
@@ -263,7 +262,8 @@ func TestPayloadThatFitsNoBatch(t *testing.T) {
 	}
 }
 
-// TestSizesOfPayloads: alone, the group takes sizes that no batch can have, and names those that no payload can.
+// TestSizesOfPayloads checks that the suite alone accepts sizes that batches can't have, and rejects sizes that
+// payloads can't have.
 func TestSizesOfPayloads(t *testing.T) {
 	o := tiny(nil, New(Options{}))
 	o.Bytes = []int{1, 4 << 10}
@@ -283,7 +283,7 @@ func TestSizesOfPayloads(t *testing.T) {
 	}
 }
 
-// TestInterrupted: an interrupted run ends, says so and leaves nothing.
+// TestInterrupted checks that an interrupted run ends, reports the interruption and leaves nothing behind.
 func TestInterrupted(t *testing.T) {
 	b := newBench(t, Options{})
 	o := tiny(openHost(t), b)

@@ -9,23 +9,24 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
-// sampleBytes is how many bytes of payloads the reference computes to check a round: some megabytes take it a second.
+// sampleBytes is the number of payload bytes for which a check computes the reference. The reference takes a second for
+// a few megabytes.
 const sampleBytes = 256 << 10
 
-// expected says what a result must be.
+// expected describes the results of a round.
 type expected struct {
 	load
-	stream string              // of the inputs
-	ops    []operator.Operator // nil for the body of a worker that computes nothing
+	stream string              // the input stream
+	ops    []operator.Operator // nil for a worker that computes nothing
 }
 
-// check reads every result back: each input must have one, under its id, on its subject, and a sample of the bodies
-// must be what the reference gives. Bodies of workers that compute nothing are all compared.
-func (s *site) check(ctx context.Context, want expected) error {
+// check reads every result back. Each input must have exactly one, with its ID and on its subject. A sample of the
+// bodies is compared with the reference. If the worker computes nothing, every body is compared.
+func (s *server) check(ctx context.Context, want expected) error {
 	stream, err := s.js.Stream(ctx, s.out)
 	if err != nil {
 		return err
@@ -46,7 +47,7 @@ func (s *site) check(ctx context.Context, want expected) error {
 		if err != nil {
 			return fmt.Errorf("read results back: %w", err)
 		}
-		if err := want.one(m, seen); err != nil {
+		if err := want.message(m, seen); err != nil {
 			return fmt.Errorf("WRONG RESULT: %w", err)
 		}
 	}
@@ -56,16 +57,16 @@ func (s *site) check(ctx context.Context, want expected) error {
 	return nil
 }
 
-// one checks a message, and marks in seen whose it is.
-func (want expected) one(m jetstream.Msg, seen []bool) error {
+// message checks a message and records its input in seen.
+func (want expected) message(m jetstream.Msg, seen []bool) error {
 	h := m.Headers()
-	sequence, err := strconv.Atoi(h.Get(ingest.HeaderSequence))
+	sequence, err := strconv.Atoi(h.Get(results.HeaderSequence))
 	i := sequence - 1
 	switch {
 	case err != nil || i < 0 || i >= want.n:
 		return fmt.Errorf("a message on %s is for no input: %v", m.Subject(), h)
-	case h.Get(ingest.HeaderReason) != "":
-		return fmt.Errorf("input %d became a dead letter: %s: %s", sequence, h.Get(ingest.HeaderReason), h.Get(ingest.HeaderError))
+	case h.Get(results.HeaderReason) != "":
+		return fmt.Errorf("input %d became a dead letter: %s: %s", sequence, h.Get(results.HeaderReason), h.Get(results.HeaderError))
 	case seen[i]:
 		return fmt.Errorf("input %d has two results", sequence)
 	case !strings.HasPrefix(h.Get(jetstream.MsgIDHeader), messageID(want.stream, uint64(sequence))):
@@ -80,7 +81,7 @@ func (want expected) one(m jetstream.Msg, seen []bool) error {
 	return nil
 }
 
-// body checks the result of payload i, if it is one of the sample.
+// body checks the result of payload i, if it belongs to the sample.
 func (want expected) body(i int, got []byte) error {
 	if want.ops == nil {
 		if null := nullBody(want.size); !bytes.Equal(got, null) {

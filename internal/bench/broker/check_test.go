@@ -10,14 +10,15 @@ import (
 
 	"millrace/internal/bench"
 	"millrace/internal/device"
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
 
-// newTestSite is a site with empty streams.
-func newTestSite(t *testing.T) *site {
+// newTestServer creates a server with empty streams.
+func newTestServer(t *testing.T) *server {
 	t.Helper()
-	s, err := newSite(t.Context(), Options{Dir: t.TempDir()})
+	t.Setenv("TMPDIR", t.TempDir())
+	s, err := newServer(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,17 +27,17 @@ func newTestSite(t *testing.T) *site {
 			t.Error(err)
 		}
 	})
-	if err := s.renew(t.Context(), whole); err != nil {
+	if err := s.recreate(t.Context(), whole); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// store stores what is right for input sequence, after change has had its way with it.
-func (s *site) store(t *testing.T, sequence int, body []byte, change func(*nats.Msg)) {
+// store stores a result for an input. The function change may modify the result first.
+func (s *server) store(t *testing.T, sequence int, body []byte, change func(*nats.Msg)) {
 	t.Helper()
 	m := &nats.Msg{Subject: mapped(subject(sequence - 1)), Data: body, Header: nats.Header{}}
-	m.Header.Set(ingest.HeaderSequence, []string{"0", "1", "2", "3"}[sequence])
+	m.Header.Set(results.HeaderSequence, []string{"0", "1", "2", "3"}[sequence])
 	m.Header.Set(jetstream.MsgIDHeader, messageID(s.in, uint64(sequence))+"1700000000000000000")
 	if change != nil {
 		change(m)
@@ -46,9 +47,9 @@ func (s *site) store(t *testing.T, sequence int, body []byte, change func(*nats.
 	}
 }
 
-// TestWhatIsWrongIsFound has three inputs, of which the first two have right results.
+// TestWhatIsWrongIsFound uses three inputs. The results of the first two are correct.
 func TestWhatIsWrongIsFound(t *testing.T) {
-	ops := parse("crc32c")
+	ops := bench.Parse("crc32c")
 	l := load{seed: 7, n: 3, size: 100}
 	right := func(i int) []byte {
 		payload := l.payload(nil, i)
@@ -57,27 +58,27 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	anotherID := func(m *nats.Msg) { m.Header.Set(jetstream.MsgIDHeader, "another") }
 	for name, c := range map[string]struct {
 		want  string
-		third func(s *site, t *testing.T)
+		third func(s *server, t *testing.T)
 		null  bool
 	}{
-		"nothing is wrong": {"", func(s *site, t *testing.T) { s.store(t, 3, right(2), nil) }, false},
-		"missing":          {"holds 2 messages for 3 inputs", func(*site, *testing.T) {}, false},
-		"two":              {"input 2 has two results", func(s *site, t *testing.T) { s.store(t, 2, right(1), anotherID) }, false},
-		"body":             {"input 3 of 100 bytes", func(s *site, t *testing.T) { s.store(t, 3, right(0), nil) }, false},
-		"id":               {`the id "another"`, func(s *site, t *testing.T) { s.store(t, 3, right(2), anotherID) }, false},
-		"null body":        {"the body is", func(s *site, t *testing.T) { s.store(t, 3, right(2), nil) }, true},
-		"subject": {"want " + mapped(subject(2)), func(s *site, t *testing.T) {
+		"nothing is wrong": {"", func(s *server, t *testing.T) { s.store(t, 3, right(2), nil) }, false},
+		"missing":          {"holds 2 messages for 3 inputs", func(*server, *testing.T) {}, false},
+		"two":              {"input 2 has two results", func(s *server, t *testing.T) { s.store(t, 2, right(1), anotherID) }, false},
+		"body":             {"input 3 of 100 bytes", func(s *server, t *testing.T) { s.store(t, 3, right(0), nil) }, false},
+		"id":               {`the id "another"`, func(s *server, t *testing.T) { s.store(t, 3, right(2), anotherID) }, false},
+		"null body":        {"the body is", func(s *server, t *testing.T) { s.store(t, 3, right(2), nil) }, true},
+		"subject": {"want " + mapped(subject(2)), func(s *server, t *testing.T) {
 			s.store(t, 3, right(2), func(m *nats.Msg) { m.Subject = mapped(subject(0)) })
 		}, false},
-		"nobody's": {"is for no input", func(s *site, t *testing.T) {
-			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Del(ingest.HeaderSequence) })
+		"nobody's": {"is for no input", func(s *server, t *testing.T) {
+			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Del(results.HeaderSequence) })
 		}, false},
-		"dead letter": {"became a dead letter: too_large", func(s *site, t *testing.T) {
-			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Set(ingest.HeaderReason, "too_large") })
+		"dead letter": {"became a dead letter: too_large", func(s *server, t *testing.T) {
+			s.store(t, 3, right(2), func(m *nats.Msg) { m.Header.Set(results.HeaderReason, "too_large") })
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newTestSite(t)
+			s := newTestServer(t)
 			want := expected{load: l, stream: s.in, ops: ops}
 			s.store(t, 1, right(0), nil)
 			s.store(t, 2, right(1), nil)
@@ -113,7 +114,7 @@ func (f faultyBound) Run(rows []byte, offsets []uint32, scratch, result []byte, 
 	return err
 }
 
-// TestWrongResultEndsTheRun: a device that computes wrongly ends the run, and the error says which row it was.
+// TestWrongResultEndsTheRun checks that a wrong result of the device ends the run, and that the error names the row.
 func TestWrongResultEndsTheRun(t *testing.T) {
 	var kernels []device.HostKernel
 	for _, k := range operator.HostKernels() {
@@ -132,9 +133,9 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestStuckRoundEnds: a round whose inputs are not acknowledged ends with its context.
+// TestStuckRoundEnds checks that a round with unacknowledged inputs ends when its context does.
 func TestStuckRoundEnds(t *testing.T) {
-	s := newTestSite(t)
+	s := newTestServer(t)
 	l := load{seed: 7, n: 3, size: 100}
 	if err := s.fill(t.Context(), l); err != nil {
 		t.Fatal(err)
@@ -145,7 +146,7 @@ func TestStuckRoundEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := acknowledged(ctx, consumers); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
+	if err := waitForAcks(ctx, consumers); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -1,20 +1,14 @@
 package broker
 
 import (
-	"fmt"
-	"math"
-	"strconv"
-
 	"millrace/internal/bench"
-	"millrace/internal/bench/report"
 	"millrace/internal/console"
 )
 
-// The names of figures, as the report has them.
+// The names of figures in the report.
 const (
 	figurePayloads = "payloads a second"
 	figureBytes    = "payload bytes a second"
-	figureCores    = "host cores"
 	figureFill     = "payloads a batch"
 
 	figureOverAsync  = "payloads a second over null-async"
@@ -31,47 +25,33 @@ const (
 	figureBuffers  = "batch buffers"
 )
 
-// Where the server runs, and what that means for the figures.
+// The location of the server, and its effect on the figures.
 const (
 	oneProcess = "The server runs in this process, over TCP on loopback, and shares the cores and the memory with every worker."
-	ownProcess = "The server runs in a process of its own, over TCP on loopback: it shares the machine with every worker, and is not in the columns of cores and memory."
-	elsewhere  = "The server runs elsewhere: cores and memory are the worker's alone."
+	ownProcess = "The server runs in its own process, over TCP on loopback. It shares the machine with every worker, but the columns of cores and memory do not include it."
+	elsewhere  = "The server runs elsewhere, so cores and memory are the worker's alone."
 )
 
-// columns are the group's own.
+// columns are the suite's own columns.
 var columns = []bench.Column{
 	{
-		Title: "payloads/s (p10-p90)", Figure: figurePayloads,
+		Title: "payloads/s (p10-p90)", Cell: bench.SpreadCell(figurePayloads, bench.Number),
 		Legend: "from before the first delivery until every result is stored and the server has every acknowledgement",
-		Write: func(s report.Spread) string {
-			return fmt.Sprintf("%s (%s-%s)", number(s.Median), number(s.Low), number(s.High))
-		},
 	},
-	{Title: "MB/s", Legend: "payload bytes", Figure: figureBytes, Write: func(s report.Spread) string { return number(s.Median / 1e6) }},
-	{Title: "cores", Legend: "processor time of the process over wall time", Figure: figureCores, Write: plainly},
-	{Title: "a batch", Legend: "payloads a batch, or a group of results that are stored at once", Figure: figureFill, Write: plainly},
-	{Title: "x async", Legend: "payloads/s over those of null-async", Figure: figureOverAsync, Write: plainly},
-	{Title: "x null", Legend: "over those of the null worker of the same shape: null-batch with shared delivery, null-pinned with exclusive", Figure: figureOverNull, Write: plainly},
-	{Title: "x go", Legend: "over those of go-worker with the same operators", Figure: figureOverPlain, Write: plainly},
-	{Title: "x shared", Legend: "over those of millrace-shared with the same operators", Figure: figureOverShared, Write: plainly},
-	{Title: "x usual", Legend: "over those of the same with as many connections as it has by default", Figure: figureOverUsual, Write: plainly},
+	{Title: "MB/s", Legend: "payload bytes", Cell: bench.FigureCell(figureBytes, func(v float64) string { return bench.Number(v / 1e6) })},
+	bench.CoresColumn,
+	{Title: "a batch", Legend: "payloads per batch, or per group of results that are stored at once", Cell: bench.FigureCell(figureFill, bench.Number)},
+	{Title: "x async", Legend: "payloads/s over those of null-async", Cell: bench.FigureCell(figureOverAsync, bench.Number)},
 	{
-		Title: "p50 us", Figure: figureLatency, Legend: "from a payload's arrival in the client until the server has confirmed its result",
-		Write: func(s report.Spread) string { return number(1e6 * s.Median) },
+		Title: "x null", Cell: bench.FigureCell(figureOverNull, bench.Number),
+		Legend: "payloads/s over those of the null worker of the same shape: null-batch with shared delivery, null-pinned with exclusive delivery",
 	},
-	{Title: "p99 us", Figure: figureLatencyP99, Write: func(s report.Spread) string { return number(1e6 * s.Median) }},
-	{Title: "resident", Legend: "memory of the process at most, by resident pages", Figure: figureResident, Write: size},
-	{Title: "before", Legend: "the same with the streams full, before the worker runs", Figure: figureBefore, Write: size},
-	{Title: "buffers", Legend: "of it, or beside it, the pipelines' batches on the host: pinned on a GPU", Figure: figureBuffers, Write: size},
-}
-
-func plainly(s report.Spread) string { return number(s.Median) }
-func size(s report.Spread) string    { return console.Bytes(s.Median) }
-
-// number writes three significant digits, or all before the point.
-func number(v float64) string {
-	if v >= 100 {
-		return console.Count(int64(math.Round(v)))
-	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
+	{Title: "x go", Legend: "payloads/s over those of go-worker with the same operators", Cell: bench.FigureCell(figureOverPlain, bench.Number)},
+	{Title: "x shared", Legend: "payloads/s over those of millrace-shared with the same operators", Cell: bench.FigureCell(figureOverShared, bench.Number)},
+	{Title: "x usual", Legend: "payloads/s over those of the same worker with its default number of connections", Cell: bench.FigureCell(figureOverUsual, bench.Number)},
+	{Title: "p50 us", Legend: "from a payload's arrival in the client until the server has confirmed its result", Cell: bench.FigureCell(figureLatency, bench.Micros)},
+	{Title: "p99 us", Cell: bench.FigureCell(figureLatencyP99, bench.Micros)},
+	{Title: "resident", Legend: "the most memory that the process uses, by resident pages", Cell: bench.FigureCell(figureResident, console.Bytes)},
+	{Title: "before", Legend: "the same with the streams full, before the worker runs", Cell: bench.FigureCell(figureBefore, console.Bytes)},
+	{Title: "buffers", Legend: "the host memory of the pipelines' batches, pinned on a GPU; resident may or may not include it", Cell: bench.FigureCell(figureBuffers, console.Bytes)},
 }

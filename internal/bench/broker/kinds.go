@@ -1,27 +1,32 @@
 package broker
 
 import (
+	"time"
+
 	"millrace/internal/bench"
 	"millrace/internal/bench/report"
 	"millrace/internal/device"
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/natsconn"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// kind is a kind of worker: a row, or several where it runs several lists of operators.
+// kind is a kind of worker. It has one row for each list of operators that it runs.
 type kind struct {
 	name  string
 	shape shape               // of the input stream and its consumers
-	ops   []operator.Operator // nil for one that computes nothing
-	later bool                // the inputs come while it runs, by itself
-	make  func() mover        // one round's
+	ops   []operator.Operator // nil for a worker that computes nothing
+	later bool                // the inputs arrive while the worker runs; it publishes them itself
+	// make creates the worker of one round. If took is not nil, it receives the time of each payload from received to
+	// stored. Only workers in the latency rows need to call it.
+	make func(took func(time.Duration)) worker
 }
 
-// operatorLists are what Millrace and the worker in plain Go compute. Rows of another number of connections have the first.
+// operatorLists are the operators that Millrace and the worker in plain Go compute. Rows with another number of
+// connections use the first list.
 var operatorLists = []string{"crc32c", "crc32c,minhash"}
 
-// The names of rows. A worker of another shape is a further kind here and a line in rateEntries.
+// The names of rows. To measure another worker, add a kind here and a line in rateEntries.
 const (
 	rowAsync     = "null-async"
 	rowBatch     = "null-batch"
@@ -31,82 +36,92 @@ const (
 	rowExclusive = "millrace-exclusive"
 	rowPlain     = "go-worker"
 
-	// The same with another number of connections to the server: two, one for inputs and one for results, and one for all.
+	// Rows with another number of connections to the server: two, for inputs and for results, or one for both.
 	rowSharedMore   = "millrace-shared-2"
 	rowExclusiveOne = "millrace-exclusive-1"
 )
 
-// links is how many connections to the server a worker has, by its delivery. Those that compute nothing have as many as the worker
-// of their shape.
-type links struct{ shared, exclusive int }
+// connections is a worker's number of connections to the server, by delivery mode. Workers that compute nothing have as
+// many as the worker of their shape.
+type connections struct{ shared, exclusive int }
 
-// usualLinks are what the worker has by default.
-var usualLinks = links{shared: ingest.DefaultConnections(false), exclusive: ingest.DefaultConnections(true)}
+// usualConnections are the worker's defaults.
+var usualConnections = connections{shared: natsconn.DefaultConnections(false), exclusive: natsconn.DefaultConnections(true)}
 
-// linksOf are n connections whatever the delivery; with 0 the usual ones.
-func linksOf(n int) links {
+// connectionsOf returns n connections for every delivery mode, or the defaults if n is 0.
+func connectionsOf(n int) connections {
 	if n == 0 {
-		return usualLinks
+		return usualConnections
 	}
-	return links{shared: n, exclusive: n}
+	return connections{shared: n, exclusive: n}
 }
 
-// nulls are the workers that compute nothing.
-func (l links) nulls(t *bench.Track) []kind {
-	b := batchBounds(t)
+// nulls returns the workers that compute nothing.
+func (n connections) nulls(session *bench.Session) []kind {
+	b := batchBounds(session)
 	return []kind{
-		{name: rowAsync, make: func() mover { return &nullAsync{} }},
-		{name: rowBatch, make: func() mover { return &batched{bounds: b, links: l.shared} }},
-		{name: rowAckAll, shape: parted, make: func() mover { return &batched{bounds: b, links: l.exclusive, partitioned: true} }},
-		{name: rowPinned, shape: pinned, make: func() mover { return &batched{bounds: b, links: l.exclusive, partitioned: true} }},
+		nullAsync,
+		{name: rowBatch, make: storing(b, n.shared, false)},
+		{name: rowAckAll, shape: partitioned, make: storing(b, n.exclusive, true)},
+		{name: rowPinned, shape: pinned, make: storing(b, n.exclusive, true)},
 	}
 }
 
-// together is Millrace with shared delivery.
-func (l links) together(t *bench.Track, ops []operator.Operator) kind {
-	return kind{name: rowShared, ops: ops, make: func() mover { return newMillrace(t, ops, l.shared) }}
+// nullAsync is the kind that computes nothing and stores each result separately.
+var nullAsync = kind{name: rowAsync, make: func(took func(time.Duration)) worker { return &single{name: rowAsync, took: took} }}
+
+// storing returns a function that creates workers that compute nothing and store results in batches.
+func storing(b bounds, connections int, partitioned bool) func(func(time.Duration)) worker {
+	return func(func(time.Duration)) worker {
+		return &batched{bounds: b, connections: connections, partitioned: partitioned}
+	}
 }
 
-// alone is Millrace where each worker has partitions to itself.
-func (l links) alone(t *bench.Track, ops []operator.Operator) kind {
-	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func() mover {
-		m := newMillrace(t, ops, l.exclusive)
+// sharedDelivery returns the kind that runs Millrace with shared delivery.
+func (n connections) sharedDelivery(session *bench.Session, ops []operator.Operator) kind {
+	return kind{name: rowShared, ops: ops, make: func(took func(time.Duration)) worker {
+		return newMillrace(session, ops, n.shared, took)
+	}}
+}
+
+// exclusiveDelivery returns the kind that runs Millrace with exclusive delivery: each worker has its own partitions.
+func (n connections) exclusiveDelivery(session *bench.Session, ops []operator.Operator) kind {
+	return kind{name: rowExclusive, shape: pinned, ops: ops, make: func(took func(time.Duration)) worker {
+		m := newMillrace(session, ops, n.exclusive, took)
 		m.exclusive = true
 		return m
 	}}
 }
 
-// over is such a kind with so many connections, as a row of its own.
-func over(k kind, links int, name string) kind {
-	usual := k.make
-	k.name, k.make = name, func() mover {
-		m := usual().(*millrace) // what together and alone make
-		m.links = links
-		return m
-	}
-	return k
-}
-
-func newMillrace(t *bench.Track, ops []operator.Operator, links int) *millrace {
+func newMillrace(session *bench.Session, ops []operator.Operator, n int, took func(time.Duration)) *millrace {
 	return &millrace{
-		devices: t.Devices(), ops: ops, links: links,
-		config: func(d device.Info) streams.Config { return pipelineConfig(t, d, ops) },
+		devices: session.Devices, ops: ops, connections: n, took: took,
+		config: func(d device.Info) streams.Config { return pipelineConfig(session, d, ops) },
 	}
 }
 
 func inPlainGo(ops []operator.Operator) kind {
-	return kind{name: rowPlain, ops: ops, make: func() mover { return &plain{ops: ops} }}
+	return kind{name: rowPlain, ops: ops, make: func(took func(time.Duration)) worker {
+		return &single{name: rowPlain, ops: ops, took: took}
+	}}
 }
 
-// The worker's bounds of a batch by default, for a configuration that has none.
+// named returns a copy of the kind with another row name.
+func (k kind) named(name string) kind {
+	k.name = name
+	return k
+}
+
+// The worker's default bounds of a batch, for a configuration without bounds.
 const (
 	batchBytes    = 4 << 20
 	batchPayloads = 8192
 )
 
-// pipelineConfig is what the worker runs on a device.
-func pipelineConfig(t *bench.Track, d device.Info, ops []operator.Operator) streams.Config {
-	c := t.Pipeline(d, ops)
+// pipelineConfig returns the worker's configuration for a device.
+func pipelineConfig(session *bench.Session, d device.Info, ops []operator.Operator) streams.Config {
+	c := session.Pipeline(d, ops)
+	c.Lanes = session.Lanes
 	if c.BatchBytes == 0 {
 		c.BatchBytes = batchBytes
 	}
@@ -116,34 +131,25 @@ func pipelineConfig(t *bench.Track, d device.Info, ops []operator.Operator) stre
 	return c
 }
 
-// batchBounds are the bounds of the worker's batches, which workers without a device keep too.
-func batchBounds(t *bench.Track) bounds {
-	c := pipelineConfig(t, t.Devices()[0].Info(), nil)
+// batchBounds returns the bounds of the worker's batches. Workers without a device use them too.
+func batchBounds(session *bench.Session) bounds {
+	c := pipelineConfig(session, session.Devices[0].Info(), nil)
 	return bounds{payloads: c.BatchPayloads, bytes: c.BatchBytes}
 }
 
-// row is what a kind's row says beside its figures.
-func row(t *bench.Track, k kind, size int) report.Row {
-	r := report.Row{Name: k.name, PayloadBytes: size, Operator: specs(k.ops)}
-	if _, ours := k.make().(*millrace); ours {
-		r.Device, r.Lanes = deviceOf(t), pipelineConfig(t, t.Devices()[0].Info(), nil).Lanes
+// row returns a kind's row with the fields that are known before it is measured.
+func row(session *bench.Session, k kind, size int) report.Row {
+	r := report.Row{Name: k.name, PayloadBytes: size, Operator: bench.Specs(k.ops)}
+	if _, ours := k.make(nil).(*millrace); ours {
+		r.Device, r.Lanes = deviceOf(session), session.Lanes
 	}
 	return r
 }
 
-// deviceOf names the device, or all.
-func deviceOf(t *bench.Track) string {
-	if len(t.Devices()) > 1 {
+// deviceOf names the device, or "all" for several.
+func deviceOf(session *bench.Session) string {
+	if len(session.Devices) > 1 {
 		return "all"
 	}
-	return t.Devices()[0].Info().ID
-}
-
-// parse reads a list of operators that this package names.
-func parse(list string) []operator.Operator {
-	ops, err := operator.ParseList(list)
-	if err != nil {
-		panic("broker: " + err.Error())
-	}
-	return ops
+	return session.Devices[0].Info().ID
 }

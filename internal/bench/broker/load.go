@@ -11,14 +11,14 @@ import (
 	"millrace/internal/bench"
 )
 
-// load is the payloads of one round. Payload i is input i+1 of the stream.
+// load describes the payloads of one round. Payload i is input i+1 of the stream.
 type load struct {
 	seed uint64
 	n    int
-	size int // bytes of each
+	size int // size of each payload, in bytes
 }
 
-// payload makes payload i in dst, which is made longer if it has to be.
+// payload creates payload i in dst, or in new memory if dst is too short.
 func (l load) payload(dst []byte, i int) []byte {
 	if cap(dst) < l.size {
 		dst = make([]byte, l.size)
@@ -29,18 +29,18 @@ func (l load) payload(dst []byte, i int) []byte {
 }
 
 const (
-	// fillWindow is how many messages may be on their way when the input stream is filled.
+	// fillWindow is how many messages may be unconfirmed while the input stream is filled.
 	fillWindow = 4096
 
-	// fillBytes bounds their bytes.
+	// fillBytes bounds the bytes of unconfirmed messages.
 	fillBytes = 32 << 20
 
-	// patience is how long the server may take to answer before a round fails.
-	patience = time.Minute
+	// answerTimeout bounds the server's response time. After that the round fails.
+	answerTimeout = time.Minute
 )
 
 // fill stores every payload of l, in order.
-func (s *site) fill(ctx context.Context, l load) error {
+func (s *server) fill(ctx context.Context, l load) error {
 	if err := s.fits(l.size); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *site) fill(ctx context.Context, l load) error {
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
 			select {
 			case failed <- err:
-			default: // the first one says it
+			default: // the first error is enough
 			}
 		}))
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *site) fill(ctx context.Context, l load) error {
 			return err
 		}
 		m := &nats.Msg{Subject: subject(i), Data: l.payload(nil, i)}
-		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience)); err != nil {
+		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(answerTimeout)); err != nil {
 			return fmt.Errorf("fill the input stream: %w", err)
 		}
 	}
@@ -78,10 +78,10 @@ func (s *site) fill(ctx context.Context, l load) error {
 	}
 }
 
-// fits is nil where the server takes payloads of that size.
-func (s *site) fits(size int) error {
+// fits returns an error if the server does not accept payloads of that size.
+func (s *server) fits(size int) error {
 	if most := s.nc.MaxPayload() - maxHeader; int64(size) > most {
-		return bench.Unable("the server takes payloads of at most %d bytes: raise its max_payload", most)
+		return bench.Unable("the server accepts payloads of at most %d bytes: raise its max_payload", most)
 	}
 	return nil
 }

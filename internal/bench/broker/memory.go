@@ -6,59 +6,51 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"millrace/internal/bench"
 )
 
-// memoryEntries are the rows that tell what the process takes.
+// memoryEntries are the rows that show how much memory the process uses.
 var memoryEntries = []bench.Entry{
-	{Name: "memory", Shows: "the process's memory with Millrace at full speed on payloads of 64 KiB, and its batches'"},
-	{Name: "memory-null", Shows: "the same with null-async: what server and client take by themselves"},
+	{Name: "memory", Shows: "memory of the process, and of the batches, with Millrace at full speed on payloads of 64 KiB"},
+	{Name: "memory-null", Shows: "the same with null-async: what the client uses by itself, and a server in this process"},
 }
 
 const (
-	memoryBytes = 64 << 10 // of a payload
+	memoryBytes = 64 << 10 // size of a payload
 
-	// memoryLeast is how many payloads a round has at least: more than the worker ever has in hand.
+	// memoryLeast is the minimum number of payloads of a round: more than the worker ever holds.
 	memoryLeast = 1536
 )
 
-// runMemory looks at the memory while Millrace runs, and while the worker does that computes nothing.
-func (b *Bench) runMemory(ctx context.Context, t *bench.Track) error {
-	s, err := b.open(ctx)
+// runMemory measures the memory of Millrace and of the worker that computes nothing.
+func (b *Bench) runMemory(ctx context.Context, session *bench.Session) error {
+	s, err := b.open(ctx, session)
 	if err != nil {
 		return err
 	}
-	s.note(t)
-	ours := s.links.together(t, parse(operatorLists[0]))
-	ours.name = memoryEntries[0].Name
-	null := s.links.nulls(t)[0]
-	null.name = memoryEntries[1].Name
-	all := []*bench.Contender{s.memory(t, ours, b.memoryLeast), s.memory(t, null, b.memoryLeast)}
-	if err := t.Race(ctx, all...); err != nil {
+	ours := s.connections.sharedDelivery(session, bench.Parse(operatorLists[0])).named(memoryEntries[0].Name)
+	null := nullAsync.named(memoryEntries[1].Name)
+	all := []*bench.Case{s.memory(session, ours, b.memoryLeast), s.memory(session, null, b.memoryLeast)}
+	if err := session.Measure(ctx, all...); err != nil {
 		return err
 	}
-	t.Finish(all...)
+	session.Report(all...)
 	return nil
 }
 
-// memory is the contender of a kind that measures what the process takes while it runs.
-func (s *site) memory(t *bench.Track, k kind, least int) *bench.Contender {
-	n := 0
-	return t.Contender(row(t, k, memoryBytes), false, func(ctx context.Context, c *bench.Contender, seed uint64) error {
-		if n == 0 {
-			var err error
-			if n, err = s.pace(ctx, t, k, least, load{seed: ^seed, size: memoryBytes}); err != nil {
-				return err
-			}
+// memory returns a case that measures the memory of the process while a kind of worker runs.
+func (s *server) memory(session *bench.Session, k kind, least int) *bench.Case {
+	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
+		n, err := s.pace(ctx, session, c, k, least, load{seed: ^seed, size: memoryBytes})
+		if err != nil {
+			return err
 		}
 		w := &watched{}
 		watching := k
-		watching.make = func() mover { w.mover = k.make(); return w }
+		watching.make = func(func(time.Duration)) worker { w.worker = k.make(nil); return w }
 		if _, err := s.round(ctx, watching, load{seed: seed, n: n, size: memoryBytes}); err != nil {
 			return err
 		}
@@ -68,61 +60,61 @@ func (s *site) memory(t *bench.Track, k kind, least int) *bench.Contender {
 			c.Add(figureBuffers, "B", float64(w.buffers))
 		}
 		return nil
-	})
+	}
+	return &bench.Case{Row: row(session, k, memoryBytes), Measure: measure}
 }
 
-// watched is a mover during whose run the memory is looked at.
+// watched is a worker that samples the memory while it runs.
 type watched struct {
-	mover
+	worker
 	before, most int64 // resident bytes
-	buffers      int64 // of the pipelines' batches on the host
+	buffers      int64 // size of the pipelines' batches on the host
 }
 
-func (w *watched) ready(ctx context.Context, s *site, l load) error {
-	debug.FreeOSMemory() // what filling took and nobody holds
+func (w *watched) ready(ctx context.Context, s *server, l load) error {
+	debug.FreeOSMemory() // release the memory that filling used
 	var err error
 	if w.before, err = resident(); err != nil {
 		return err
 	}
-	return w.mover.ready(ctx, s, l)
+	return w.worker.ready(ctx, s, l)
 }
 
-// lookEvery is the pause between two looks at the memory.
-const lookEvery = 2 * time.Millisecond
+// sampleEvery is the pause between two samples of the memory.
+const sampleEvery = 2 * time.Millisecond
 
 func (w *watched) run(ctx context.Context, l load) error {
-	looking, stop := context.WithCancel(ctx)
-	var looked error
+	sampling, stop := context.WithCancel(ctx)
+	var failed error
 	var group sync.WaitGroup
 	group.Go(func() {
-		for looked == nil {
+		for failed == nil {
 			var now int64
-			now, looked = resident()
+			now, failed = resident()
 			w.most = max(w.most, now)
-			if pause(looking, lookEvery) != nil {
+			if pause(sampling, sampleEvery) != nil {
 				return
 			}
 		}
 	})
-	err := w.mover.run(ctx, l)
+	err := w.worker.run(ctx, l)
 	stop()
 	group.Wait()
-	if m, ours := w.mover.(*millrace); ours && err == nil {
+	if m, ours := w.worker.(*millrace); ours && err == nil {
 		w.buffers, err = m.memory()
 	}
-	return errors.Join(err, looked)
+	return errors.Join(err, failed)
 }
 
-// resident is the memory that the process has in the machine's, in bytes, by proc(5).
+// resident returns the resident memory of the process in bytes, from proc(5).
 func resident() (int64, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		return 0, bench.Unable("the process's memory is read from /proc, which is not there: %w", err)
+		return 0, bench.Unable("the process's memory is read from /proc, which is missing: %w", err)
 	}
-	fields := strings.Fields(string(text))
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("/proc/self/statm says %q", text)
+	var size, pages int64
+	if _, err := fmt.Sscan(string(text), &size, &pages); err != nil {
+		return 0, fmt.Errorf("/proc/self/statm contains %q: %w", text, err)
 	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize()), err
+	return pages * int64(os.Getpagesize()), nil
 }

@@ -7,61 +7,55 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"millrace/internal/bench"
 	"millrace/internal/device"
 	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
-// millrace is the worker itself, on every device, with a pipeline on each.
-type millrace struct {
-	devices   []device.Device
-	config    func(device.Info) streams.Config
-	ops       []operator.Operator
-	exclusive bool                // its delivery; shared otherwise
-	links     int                 // connections to the server
-	latency   func(time.Duration) // told of each payload, from received to stored; nil for none
+// linger is the worker's default: how long the oldest payload of a batch waits for more payloads.
+const linger = 2 * time.Millisecond
 
+// millrace is the real worker, with a pipeline on every device.
+type millrace struct {
+	devices     []device.Device
+	config      func(device.Info) streams.Config
+	ops         []operator.Operator
+	exclusive   bool                // exclusive delivery; otherwise shared
+	connections int                 // number of connections to the server
+	took        func(time.Duration) // receives the time of each payload from received to stored; nil for none
+
+	client
 	tally *tally
-	ended ended
-	nc    *nats.Conn
-	conns []*nats.Conn // all, with nc
+	ended batchCounter
 	pipes []*streams.Pipeline
 	w     *ingest.Worker
 	stop  context.CancelFunc // nil while the worker does not run
-	done  chan error         // what its Run returned
+	done  chan error         // receives the result of Run
 }
 
-func (m *millrace) ready(ctx context.Context, s *site, l load) (err error) {
-	m.tally = newTally(l.n)
-	m.tally.latency = m.latency
+func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
+	m.tally = newTally(l.n, m.took)
 	for _, d := range m.devices {
-		c := m.config(d.Info())
-		c.Observer = &m.ended
-		p, err := streams.New(d, c)
+		p, err := streams.New(d, m.config(d.Info()))
 		if err != nil {
 			return err
 		}
 		m.pipes = append(m.pipes, p)
 		if l.size > p.BatchBytes() {
-			return bench.Unable("a payload of %d bytes fits no batch: raise MILLRACE_BATCH_BYTES", l.size)
+			return bench.Unable("a payload of %d bytes is larger than a batch: raise MILLRACE_BATCH_BYTES", l.size)
 		}
 	}
-	for range m.links {
-		nc, err := s.connect("millrace")
-		if err != nil {
-			return err
-		}
-		m.conns = append(m.conns, nc)
+	if err := m.dial(s, "millrace", m.connections, sendWindow); err != nil {
+		return err
 	}
-	m.nc = m.conns[0]
-	o := s.options(m.ops, m.exclusive)
-	o.More = m.conns[1:]
-	o.Observer = m.tally
-	m.w, err = ingest.NewWorker(ctx, m.nc, m.pipes, o)
+	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, ingest.Options{
+		Topology: s.topology(m.exclusive), More: m.conns[1:],
+		Operators: m.ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
+		Logger: quiet, Observer: m.tally, Records: &m.ended,
+	})
 	return err
 }
 
@@ -71,12 +65,12 @@ func (m *millrace) run(ctx context.Context, _ load) error {
 	go func() { m.done <- m.w.Run(working) }()
 	select {
 	case <-m.tally.all:
-		return m.nc.FlushWithContext(ctx)
+		return m.conns[0].FlushWithContext(ctx)
 	case err := <-m.tally.failed:
 		return err
 	case err := <-m.done:
 		m.done <- err
-		return fmt.Errorf("the worker stopped by itself: %w", err)
+		return fmt.Errorf("the worker stopped unexpectedly: %w", err)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -88,16 +82,14 @@ func (m *millrace) close() error {
 		m.stop()
 		errs = append(errs, <-m.done)
 	}
-	for _, nc := range m.conns {
-		nc.Close()
-	}
+	errs = append(errs, m.client.close())
 	for _, p := range m.pipes {
 		errs = append(errs, p.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// memory is what the pipelines hold for their batches on the host, in bytes: pinned, and what could not be.
+// memory returns the host memory of the pipelines' batches in bytes, pinned and pageable.
 func (m *millrace) memory() (bytes int64, err error) {
 	for _, p := range m.pipes {
 		s, err := p.Stats()
@@ -112,11 +104,8 @@ func (m *millrace) memory() (bytes int64, err error) {
 // groups implements grouping.
 func (m *millrace) groups() int64 { return m.ended.Load() }
 
-// ended counts the batches of all pipelines.
-type ended struct{ atomic.Int64 }
+// batchCounter counts the batches of all pipelines.
+type batchCounter struct{ atomic.Int64 }
 
-// BatchDone implements streams.Observer.
-func (e *ended) BatchDone(*streams.Record) { e.Add(1) }
-
-// DeviceError implements streams.Observer: the batch's end tells of it too.
-func (*ended) DeviceError(string, string) {}
+// BatchDone implements inflight.RecordObserver.
+func (c *batchCounter) BatchDone(*inflight.Record) { c.Add(1) }

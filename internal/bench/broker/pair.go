@@ -12,14 +12,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/bench"
-	"millrace/internal/ingest"
-	"millrace/internal/ingest/layout"
-	"millrace/internal/operator"
+	"millrace/internal/ingest/topology"
 )
 
-// The names of the streams and of what is in them. They are no names that a worker has by default, so that a server
-// which others use can be measured with. A number follows the stream's: a server that removes a stream is not done
-// when it says so, and one made anew under the same name can find messages of the old one.
+// The names of the streams, their subjects and their consumers. They differ from the worker's defaults, so that the
+// bench can use a server that others use too. Each stream's name has a number, because the server still removes a
+// stream after it has confirmed the deletion. A stream recreated with the same name can contain old messages.
 const (
 	streamPrefix = "MILLRACE_BENCH_"
 	anchorStream = streamPrefix + "ANCHOR"
@@ -31,22 +29,23 @@ const (
 	consumer      = "millrace-bench"
 )
 
-// partitions is how many parts the input stream has for workers that take it in parts: a consumer each.
+// partitions is the number of partitions of a partitioned input stream. Each has one consumer.
 const partitions = 8
 
 const (
-	// ackWait is more than any payload waits.
+	// ackWait is longer than any payload waits for its acknowledgement.
 	ackWait = 5 * time.Minute
 
-	// maxAckPending is more than any worker holds.
+	// maxAckPending is larger than the number of messages that any worker holds.
 	maxAckPending = 1 << 20
 )
 
-// subject is that of input i. There is one for each partition, and the server puts each into another: it tells partitions
-// apart by a hash whose last bits are those of the last digit.
+// subject returns the subject of input i. There is one subject for each partition, and the server maps each subject to
+// a different partition: it hashes the subject, and the last bits of the hash depend only on the last digit.
 func subject(i int) string { return inPrefix + "." + strconv.Itoa(i%partitions) }
 
-// published is the subject of an input as it was published: a stream in partitions puts their number before it.
+// published returns the subject under which an input was published. A partitioned stream puts the partition's number in
+// front of it.
 func published(stored string) string {
 	if strings.HasPrefix(stored, inPrefix) {
 		return stored
@@ -55,12 +54,12 @@ func published(stored string) string {
 	return subject
 }
 
-// mapped is the subject of the result for an input's.
+// mapped returns the subject of the result for the subject of an input.
 func mapped(subject string) string { return outPrefix + strings.TrimPrefix(subject, inPrefix) }
 
-// layout is that of a Millrace worker between the two streams.
-func (s *site) layout(exclusive bool) layout.Layout {
-	return layout.Layout{
+// topology returns the topology of a Millrace worker between the two streams.
+func (s *server) topology(exclusive bool) topology.Topology {
+	return topology.Topology{
 		Stream: s.in, Subjects: []string{inPrefix + ".>"}, Consumer: consumer,
 		ResultStream: s.out, ResultPrefix: outPrefix, DeadLetterPrefix: deadPrefix,
 		Exclusive: exclusive, Partitions: partitions, MaxDeliver: 10,
@@ -68,20 +67,8 @@ func (s *site) layout(exclusive bool) layout.Layout {
 	}
 }
 
-// options are those of a Millrace worker between the two streams.
-func (s *site) options(ops []operator.Operator, exclusive bool) ingest.Options {
-	return ingest.Options{
-		Layout:    s.layout(exclusive),
-		Operators: ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
-		Logger: quiet, Observer: &tally{},
-	}
-}
-
-// linger is how long the oldest payload of a batch waits for more: the worker's default.
-const linger = 2 * time.Millisecond
-
-// renew makes both streams and the consumers anew, the input stream of that shape.
-func (s *site) renew(ctx context.Context, of shape) error {
+// recreate recreates both streams and the consumers, with the given shape of the input stream.
+func (s *server) recreate(ctx context.Context, of shape) error {
 	if err := s.remove(ctx, anchorStream); err != nil {
 		return err
 	}
@@ -91,34 +78,34 @@ func (s *site) renew(ctx context.Context, of shape) error {
 	if err := s.create(ctx, s.out, results); err != nil {
 		return err
 	}
-	if err := layout.Provision(ctx, s.js, s.layout(of != whole), quiet); err != nil {
+	if err := topology.Provision(ctx, s.js, s.topology(of != whole), quiet); err != nil {
 		return err
 	}
-	if of == parted {
+	if of == partitioned {
 		return s.unpin(ctx)
 	}
 	return nil
 }
 
-// create makes a stream.
-func (s *site) create(ctx context.Context, name string, subjects []string) error {
+// create creates a stream.
+func (s *server) create(ctx context.Context, name string, subjects []string) error {
 	_, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: subjects, Storage: s.storage, AllowBatchPublish: s.batches,
 	})
 	if err != nil {
-		return fmt.Errorf("create stream %s: %w: the user must be allowed to make streams, with room for a round's payloads (at most %d MiB; fewer with --seconds)", name, err, mostBytes>>20)
+		return fmt.Errorf("create stream %s: %w: the user needs permission to create streams, and space for the payloads of a round (at most %d MiB; a smaller --seconds needs less)", name, err, mostBytes>>20)
 	}
 	return nil
 }
 
-// anchor makes the stream that stays while others come and go: when the last of an account's is removed the server
-// removes their folder too, and a stream made just then has none.
-func (s *site) anchor(ctx context.Context) error {
+// anchor creates a stream that remains while the others are recreated. When an account's last stream is deleted, the
+// server removes the folder of streams. A stream that is created at that moment has no folder.
+func (s *server) anchor(ctx context.Context) error {
 	return s.create(ctx, anchorStream, []string{anchorSubject})
 }
 
-// remove deletes every stream of this program's, with its consumers, but those to keep.
-func (s *site) remove(ctx context.Context, keep ...string) error {
+// remove deletes all streams of this program except those in keep, with their consumers.
+func (s *server) remove(ctx context.Context, keep ...string) error {
 	var ours []string
 	there := s.js.StreamNames(ctx)
 	for name := range there.Name() {
@@ -127,7 +114,7 @@ func (s *site) remove(ctx context.Context, keep ...string) error {
 		}
 	}
 	if err := there.Err(); err != nil {
-		return fmt.Errorf("list the server's streams: %w: the server must have JetStream", err)
+		return fmt.Errorf("list the server's streams: %w: enable JetStream on the server", err)
 	}
 	for _, name := range ours {
 		if err := s.js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -137,14 +124,14 @@ func (s *site) remove(ctx context.Context, keep ...string) error {
 	return nil
 }
 
-// takesBatches is nil where the result stream stores batches, and otherwise says why not.
-func (s *site) takesBatches(ctx context.Context) error {
+// acceptsBatches returns an error if the result stream can't store batches.
+func (s *server) acceptsBatches(ctx context.Context) error {
 	stream, err := s.js.Stream(ctx, s.out)
 	if err != nil {
 		return err
 	}
 	if !stream.CachedInfo().Config.AllowBatchPublish {
-		return bench.Unable("the server stores no batches: it takes version 2.14 or later")
+		return bench.Unable("the server can't store batches: use version 2.14 or later")
 	}
 	return nil
 }

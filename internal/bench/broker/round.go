@@ -12,21 +12,21 @@ import (
 	"millrace/internal/bench"
 )
 
-// roundLimit is how long a round may take before it counts as stuck.
+// roundLimit bounds the duration of a round. A longer round counts as stuck.
 const roundLimit = 5 * time.Minute
 
-// lap is what a round showed.
-type lap struct {
+// roundFigures holds a round's measurements.
+type roundFigures struct {
 	took   time.Duration // from before the first delivery until everything is acknowledged
-	cpu    time.Duration // processor time of the process meanwhile
-	groups int64         // batches of results; 0 for a worker that stores each by itself
+	cpu    time.Duration // processor time of the process in that time
+	groups int64         // batches of results; 0 for a worker that stores each result separately
 }
 
-// round has a worker of that kind move l between new streams, and checks what it stored.
-func (s *site) round(ctx context.Context, k kind, l load) (r lap, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("a round takes longer than %v: it is stuck, or --seconds is too much", roundLimit))
+// round runs a worker of kind k, which moves l between new streams, and checks the stored results.
+func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("a round takes longer than %v: it is stuck, or --seconds is too large", roundLimit))
 	defer cancel()
-	if err := s.renew(ctx, k.shape); err != nil {
+	if err := s.recreate(ctx, k.shape); err != nil {
 		return r, err
 	}
 	if !k.later {
@@ -34,80 +34,80 @@ func (s *site) round(ctx context.Context, k kind, l load) (r lap, err error) {
 			return r, err
 		}
 	}
-	m := k.make()
+	w := k.make(nil)
 	defer func() {
-		err = errors.Join(err, m.close())
-		if g, ok := m.(grouping); ok {
+		err = errors.Join(err, w.close())
+		if g, ok := w.(grouping); ok {
 			r.groups = g.groups()
 		}
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 	}()
-	if err := m.ready(ctx, s, l); err != nil {
+	if err := w.ready(ctx, s, l); err != nil {
 		return r, err
 	}
-	runtime.GC() // what filling left behind is not the worker's to collect
-	if r, err = s.timed(ctx, m, l); err != nil {
+	runtime.GC() // so that the worker doesn't collect garbage from filling
+	if r, err = s.timed(ctx, w, l); err != nil {
 		return r, err
 	}
 	return r, s.check(ctx, expected{load: l, stream: s.in, ops: k.ops})
 }
 
-// timed has m move l, and takes the time.
-func (s *site) timed(ctx context.Context, m mover, l load) (lap, error) {
+// timed measures how long w takes to move l.
+func (s *server) timed(ctx context.Context, w worker, l load) (roundFigures, error) {
 	consumers, err := s.consumers(ctx)
 	if err != nil {
-		return lap{}, err
+		return roundFigures{}, err
 	}
-	start := here()
-	c := newCrew(ctx)
-	c.do(func(ctx context.Context) error { return m.run(ctx, l) })
-	c.do(func(ctx context.Context) (err error) {
-		start, err = untouched(ctx, consumers, start)
+	start := now()
+	g := newErrGroup(ctx)
+	g.start(func(ctx context.Context) error { return w.run(ctx, l) })
+	g.start(func(ctx context.Context) (err error) {
+		start, err = beforeFirstDelivery(ctx, consumers, start)
 		return err
 	})
-	if err = c.wait(); err == nil {
-		err = acknowledged(ctx, consumers)
+	if err = g.wait(); err == nil {
+		err = waitForAcks(ctx, consumers)
 	}
-	end := here()
-	return lap{took: end.at.Sub(start.at), cpu: end.cpu - start.cpu}, err
+	end := now()
+	return roundFigures{took: end.at.Sub(start.at), cpu: end.cpu - start.cpu}, err
 }
 
-// moment is a time, and how much processor time the process had taken by then.
+// moment is a time, and the processor time that the process had used by then.
 type moment struct {
 	at  time.Time
 	cpu time.Duration
 }
 
-func here() moment { return moment{time.Now(), bench.CPUTime()} }
+func now() moment { return moment{time.Now(), bench.CPUTime()} }
 
-// untouched waits for the first delivery of these consumers. It returns the last moment at which they are known to have
-// delivered nothing: a little before the first delivery, never behind it. last is one to begin with.
+// beforeFirstDelivery waits for the first delivery of these consumers. It returns the last moment at which none had
+// delivered anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment.
 //
-// Before that a worker finds out what is its to take, which costs time once, for exclusive delivery more than a second;
-// but it has no input, and neither has its client.
-func untouched(ctx context.Context, consumers []jetstream.Consumer, last moment) (moment, error) {
+// Before the first delivery a worker looks up its consumers or takes its partitions. That happens once and takes more
+// than a second with exclusive delivery, so it is not measured.
+func beforeFirstDelivery(ctx context.Context, consumers []jetstream.Consumer, last moment) (moment, error) {
 	for {
-		next := here()
+		next := now()
 		for _, c := range consumers {
 			info, err := c.Info(ctx)
 			if err != nil {
-				return last, fmt.Errorf("ask for the first delivery: %w", err)
+				return last, fmt.Errorf("look for the first delivery: %w", err)
 			}
 			if info.Delivered.Consumer > 0 {
 				return last, nil
 			}
 		}
 		last = next
-		if err := pause(ctx, askFirst); err != nil {
+		if err := pause(ctx, pollFirst); err != nil {
 			return last, err
 		}
 	}
 }
 
-// acknowledged returns once the server has nothing left to deliver and no acknowledgement left to come.
-func acknowledged(ctx context.Context, consumers []jetstream.Consumer) error {
+// waitForAcks waits until the server has delivered everything and has every acknowledgement.
+func waitForAcks(ctx context.Context, consumers []jetstream.Consumer) error {
 	for _, c := range consumers {
 		for {
 			info, err := c.Info(ctx)
@@ -115,7 +115,7 @@ func acknowledged(ctx context.Context, consumers []jetstream.Consumer) error {
 				break
 			}
 			if err == nil {
-				err = pause(ctx, askAgain)
+				err = pause(ctx, pollLast)
 			}
 			if err != nil {
 				return fmt.Errorf("not every input was acknowledged: %w", err)
@@ -125,9 +125,9 @@ func acknowledged(ctx context.Context, consumers []jetstream.Consumer) error {
 	return nil
 }
 
-// Pauses between two questions how far the server is, short beside a round: for the first delivery, which may be long in
-// coming, and for the last acknowledgement.
+// Pauses between two requests to the server: while waiting for the first delivery, which may take long, and for the
+// last acknowledgement. They are short compared with a round.
 const (
-	askFirst = time.Millisecond
-	askAgain = 200 * time.Microsecond
+	pollFirst = time.Millisecond
+	pollLast  = 200 * time.Microsecond
 )

@@ -7,17 +7,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shape is how the input stream is cut, and what consumers it has.
+// shape describes how the input stream is partitioned, and which consumers it has.
 type shape uint8
 
 const (
-	whole  shape = iota // one consumer for all subjects, as Millrace makes it for shared delivery
-	pinned              // partitions, with the consumers that Millrace makes for exclusive delivery
-	parted              // the same, but the server gives a partition to whoever pulls
+	whole       shape = iota // one consumer for all subjects, as for shared delivery
+	pinned                   // partitions with pinned consumers, as for exclusive delivery
+	partitioned              // partitions with consumers that any client may pull from
 )
 
-// consumers are those that the input stream has, as they are now.
-func (s *site) consumers(ctx context.Context) ([]jetstream.Consumer, error) {
+// consumers returns the consumers of the input stream.
+func (s *server) consumers(ctx context.Context) ([]jetstream.Consumer, error) {
 	stream, err := s.js.Stream(ctx, s.in)
 	if err != nil {
 		return nil, err
@@ -37,9 +37,9 @@ func (s *site) consumers(ctx context.Context) ([]jetstream.Consumer, error) {
 	return all, nil
 }
 
-// inputs is how many of the n that are stored each consumer has, by its name. The server tells its consumers a little after
-// it has answered who stored them.
-func (s *site) inputs(ctx context.Context, n int) (map[string]int, error) {
+// inputs maps each consumer to its share of the n stored inputs. It waits until the consumers know all of them, because the
+// server updates consumers shortly after it has confirmed a message.
+func (s *server) inputs(ctx context.Context, n int) (map[string]int, error) {
 	consumers, err := s.consumers(ctx)
 	for err == nil {
 		inputs, all := map[string]int{}, 0
@@ -54,13 +54,13 @@ func (s *site) inputs(ctx context.Context, n int) (map[string]int, error) {
 		if all == n {
 			return inputs, nil
 		}
-		err = pause(ctx, askAgain)
+		err = pause(ctx, pollLast)
 	}
 	return nil, err
 }
 
-// unpin puts in the place of each consumer one that is the same but for not being pinned to a client.
-func (s *site) unpin(ctx context.Context) error {
+// unpin recreates each consumer without pinning it to a client.
+func (s *server) unpin(ctx context.Context) error {
 	consumers, err := s.consumers(ctx)
 	if err != nil {
 		return err

@@ -7,11 +7,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shaped is a site with an input stream of that shape which holds l.
-func shaped(t *testing.T, of shape, l load) *site {
+// shaped creates a server with an input stream of that shape, which contains l.
+func shaped(t *testing.T, of shape, l load) *server {
 	t.Helper()
-	s := newTestSite(t)
-	if err := s.renew(t.Context(), of); err != nil {
+	s := newTestServer(t)
+	if err := s.recreate(t.Context(), of); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.fill(t.Context(), l); err != nil {
@@ -20,11 +20,11 @@ func shaped(t *testing.T, of shape, l load) *site {
 	return s
 }
 
-// TestPartitionsAreEven: each partition has a consumer and as many inputs as any other, and only those for exclusive
-// delivery are pinned to one client.
+// TestPartitionsAreEven checks that each partition has a consumer and the same number of inputs. Only the consumers for
+// exclusive delivery are pinned to one client.
 func TestPartitionsAreEven(t *testing.T) {
 	const each = 5
-	for of, want := range map[shape]jetstream.PriorityPolicy{pinned: jetstream.PriorityPolicyPinned, parted: jetstream.PriorityPolicyNone} {
+	for of, want := range map[shape]jetstream.PriorityPolicy{pinned: jetstream.PriorityPolicyPinned, partitioned: jetstream.PriorityPolicyNone} {
 		s := shaped(t, of, load{seed: 7, n: each * partitions, size: 10})
 		inputs, err := s.inputs(t.Context(), each*partitions)
 		if err != nil {
@@ -56,24 +56,24 @@ func TestPartitionIsTakenOffTheSubject(t *testing.T) {
 	}
 }
 
-// TestClockStartsBeforeTheFirstDelivery: the moment is none at which an input was delivered already, and it comes only with
-// the first delivery.
+// TestClockStartsBeforeTheFirstDelivery checks that the clock starts before the first delivery. The start is known only
+// after that delivery.
 func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	s := shaped(t, whole, load{seed: 7, n: 3, size: 10})
 	consumers, err := s.consumers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun, c := here(), newCrew(t.Context())
+	begun, g := now(), newErrGroup(t.Context())
 	var last moment
-	c.do(func(ctx context.Context) (err error) {
-		last, err = untouched(ctx, consumers, begun)
+	g.start(func(ctx context.Context) (err error) {
+		last, err = beforeFirstDelivery(ctx, consumers, begun)
 		return err
 	})
 	if _, err := consumers[0].Next(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.wait(); err != nil {
+	if err := g.wait(); err != nil {
 		t.Fatal(err)
 	}
 	info, err := consumers[0].Info(t.Context())
@@ -85,7 +85,7 @@ func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := untouched(ctx, consumers, begun); err == nil {
+	if _, err := beforeFirstDelivery(ctx, consumers, begun); err == nil {
 		t.Error("no error though the context has ended")
 	}
 }

@@ -5,34 +5,34 @@ import (
 	"sync/atomic"
 	"time"
 
-	"millrace/internal/ingest"
+	"millrace/internal/ingest/inflight"
 )
 
-// tally is the observer that knows when a worker has done its load. The zero tally observes nothing.
+// tally is an observer that signals when a worker has moved its load.
 type tally struct {
-	want    int64
-	stored  atomic.Int64
-	all     chan struct{}       // closed when every result is stored and its input acknowledged
-	failed  chan error          // gets what keeps that from happening
-	latency func(time.Duration) // told of each, from received to stored; nil for none
+	want   int64
+	stored atomic.Int64
+	all    chan struct{}       // closed when every result is stored and its input acknowledged
+	failed chan error          // receives the error that prevents it
+	took   func(time.Duration) // receives the time of each payload from received to stored; nil for none
 }
 
-func newTally(n int) *tally {
-	return &tally{want: int64(n), all: make(chan struct{}), failed: make(chan error, 1)}
+func newTally(n int, took func(time.Duration)) *tally {
+	return &tally{want: int64(n), all: make(chan struct{}), failed: make(chan error, 1), took: took}
 }
 
 // Settled implements ingest.Observer.
-func (t *tally) Settled(o ingest.Outcome, in, _ int, latency, _ time.Duration) {
-	switch {
-	case t.all == nil || o == ingest.Nacked: // it comes again
-	case o == ingest.DeadLettered:
+func (t *tally) Settled(o inflight.Outcome, in, _ int, latency, _ time.Duration) {
+	switch o {
+	case inflight.Nacked: // it will be redelivered
+	case inflight.DeadLettered:
 		select {
 		case t.failed <- fmt.Errorf("a payload of %d bytes became a dead letter", in):
 		default:
 		}
 	default:
-		if t.latency != nil {
-			t.latency(latency)
+		if t.took != nil {
+			t.took(latency)
 		}
 		if t.stored.Add(1) == t.want {
 			close(t.all)

@@ -1,4 +1,5 @@
-// Package report is what a bench run leaves for other programs: one JSON document.
+// Package report defines the JSON document that `worker bench --json` writes. Package plan reads it for `worker plan
+// --fit`, and so may other programs. Start with Report and Row.
 package report
 
 import (
@@ -11,14 +12,14 @@ import (
 // Version is the version of the document that this package writes and reads.
 const Version = 1
 
-// maxBytes bounds what Read takes in: a run of every row leaves well under a tenth of it.
+// maxBytes bounds the size of a document. A run of every row needs less than a tenth of it.
 const maxBytes = 16 << 20
 
 // Report is one run. All times are seconds, all sizes bytes.
 type Report struct {
 	Version int       `json:"version"` // 1
-	Command string    `json:"command"` // as it was called
-	Commit  string    `json:"commit"`  // of the worker
+	Command string    `json:"command"` // the command line
+	Commit  string    `json:"commit"`  // commit of the worker
 	Started time.Time `json:"started"`
 	Devices []Device  `json:"devices"`
 	Rows    []Row     `json:"rows"`
@@ -35,24 +36,25 @@ type Device struct {
 	Units   int    `json:"units"`
 }
 
-// Row is one line of a table. Fields that have no meaning for a row are zero and left out.
+// Row is one row of a table. Fields that don't apply to a row are zero and omitted.
 type Row struct {
 	Group        string            `json:"group"`             // "schedules"
 	Name         string            `json:"name"`              // "triple"
-	Device       string            `json:"device"`            // Device.ID; "all" for several together, empty where none takes part
-	Lanes        int               `json:"lanes,omitempty"`   // streams in flight
-	Buffers      int               `json:"buffers,omitempty"` // host buffers a lane
+	Device       string            `json:"device"`            // Device.ID; "all" for several together, empty if no device takes part
+	Lanes        int               `json:"lanes,omitempty"`   // lanes of the pipeline
+	Buffers      int               `json:"buffers,omitempty"` // host buffers per lane
 	BatchBytes   int               `json:"batch_bytes,omitempty"`
 	Operator     string            `json:"operator,omitempty"`
-	PayloadBytes int               `json:"payload_bytes,omitempty"` // where rows differ in the payloads and not in the batches
-	Batches      int               `json:"batches,omitempty"`       // measured, all rounds together
-	Batch        *Spread           `json:"batch_seconds,omitempty"` // wall seconds a batch in steady state: one sample a round
+	PayloadBytes int               `json:"payload_bytes,omitempty"` // for rows that differ in their payloads, not in their batches
+	Batches      int               `json:"batches,omitempty"`       // number of measured batches in all rounds
+	Batch        *Spread           `json:"batch_seconds,omitempty"` // wall seconds per batch in steady state: one sample per round
 	Stages       map[string]Spread `json:"stage_seconds,omitempty"` // copy_in, compute, copy_out of single batches, from device events
-	Figures      []Figure          `json:"figures,omitempty"`       // everything else
+	Figures      []Figure          `json:"figures,omitempty"`       // all other figures
 	Skipped      string            `json:"skipped,omitempty"`       // why the row has no figures
 }
 
-// Spread is a figure that was measured several times.
+// Spread is a figure that was measured several times. For a ratio of two rows, Median is the quotient of their medians, and
+// Low and High are percentiles of the ratios round by round.
 type Spread struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`  // the 10th percentile
@@ -60,14 +62,14 @@ type Spread struct {
 	N      int     `json:"n"`    // samples
 }
 
-// Figure is a figure with a name: "speedup over serial", "x".
+// Figure is a figure with a name.
 type Figure struct {
-	Name string `json:"name"`
+	Name string `json:"name"` // "speedup over serial"
 	Unit string `json:"unit"` // "s", "GB/s", "x", ...; empty for a share or a count
 	Spread
 }
 
-// Figure is the row's figure of that name; false where it has none.
+// Figure returns the row's figure with that name, or false if there is none.
 func (r *Row) Figure(name string) (Figure, bool) {
 	for _, f := range r.Figures {
 		if f.Name == name {
@@ -87,8 +89,8 @@ func (r *Report) Write(w io.Writer) error {
 	return nil
 }
 
-// Read reads what Write wrote. It fails, and says what is wrong, for what is no JSON, of another version, longer
-// than 16 MiB, or without rows.
+// Read reads a document that Write wrote. It returns an error if the document is not JSON, has another version, is
+// longer than 16 MiB, or has no rows.
 func Read(r io.Reader) (*Report, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"millrace/internal/device"
 )
 
-// surplus is how much more memory a launch gets than it needs, in bytes, to see that it leaves it alone.
+// surplus is the number of bytes beyond what a launch needs. Tests check that the launch doesn't touch them.
 const surplus = 256
 
-// batch is a ragged batch in place on the device, with room for scratch and result.
+// batch is a ragged batch in device memory, with scratch and result memory.
 type batch struct {
 	r               *rig
 	kernel          device.Kernel
@@ -24,7 +24,7 @@ type batch struct {
 	poison          byte
 }
 
-// newBatch allocates all that a launch over rows takes. It must not be called behind a gate.
+// newBatch allocates everything that a launch over rows needs. It must not be called while a gate is closed.
 func (r *rig) newBatch(k device.Kernel, rows [][]byte) *batch {
 	r.Helper()
 	b := &batch{r: r, kernel: k}
@@ -62,21 +62,17 @@ func shapeOf(rows [][]byte) device.Shape {
 	return shape
 }
 
-// enqueue puts the batch's whole way on s. Scratch and result are full of poison before the launch.
+// enqueue puts all of the batch's work on s. It fills scratch and result with poison before the launch.
 func (b *batch) enqueue(s device.Stream, poison byte) {
 	b.r.Helper()
 	b.poison = poison
-	b.r.ok("fill scratch", s.Fill(b.scratch, poison))
-	b.r.ok("fill result", s.Fill(b.result, poison))
-	b.r.ok("copy in offsets", s.CopyIn(b.args.Offsets, b.offsets))
-	b.r.ok("copy in rows", s.CopyIn(b.args.Rows, b.rows))
-	b.r.ok("launch", s.Launch(b.kernel, b.args))
-	b.r.ok("copy out result", s.CopyOut(b.out.Slice(0, b.result.Bytes), b.result))
+	b.r.ok(s.Fill(b.scratch, poison), s.Fill(b.result, poison), s.CopyIn(b.args.Offsets, b.offsets))
+	b.r.ok(s.CopyIn(b.args.Rows, b.rows), s.Launch(b.kernel, b.args), s.CopyOut(b.out.Slice(0, b.result.Bytes), b.result))
 	edge := b.scratch.Slice(b.needs.Scratch, surplus)
-	b.r.ok("copy out scratch's edge", s.CopyOut(b.out.Slice(b.result.Bytes, surplus), edge))
+	b.r.ok(s.CopyOut(b.out.Slice(b.result.Bytes, surplus), edge))
 }
 
-// records are the results of a batch that is done, after a look at the memory behind scratch and result.
+// records returns the results of a completed batch, after checking the memory behind scratch and result.
 func (b *batch) records(what string) []byte {
 	b.r.Helper()
 	all := b.out.Bytes()
@@ -85,7 +81,7 @@ func (b *batch) records(what string) []byte {
 	return bytes.Clone(all[:b.needs.Result])
 }
 
-// check compares the results of a batch that is done.
+// check compares the results of a completed batch with want.
 func (b *batch) check(what string, want []byte) {
 	b.r.Helper()
 	b.r.wantRecords(what, b.records(what), want, b.args.Shape.Rows)
@@ -100,7 +96,7 @@ func (r *rig) launch(s device.Stream, k device.Kernel, rows [][]byte, poison byt
 	return b.records(k.Name())
 }
 
-// wantRecords compares results and names the first row that differs.
+// wantRecords compares results and reports the first row that differs.
 func (r *rig) wantRecords(what string, got, want []byte, rows int) {
 	r.Helper()
 	if bytes.Equal(got, want) {
@@ -117,7 +113,7 @@ func (r *rig) wantRecords(what string, got, want []byte, rows int) {
 	}
 }
 
-// crcRecords is what crc32c gives, by the standard library: four bytes a row, little-endian.
+// crcRecords returns the result of crc32c according to the standard library: four bytes per row, little-endian.
 func crcRecords(rows [][]byte) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	var all []byte
@@ -127,27 +123,25 @@ func crcRecords(rows [][]byte) []byte {
 	return all
 }
 
-// minhashParams is minhash's parameter block: k and hashes as uint32, seed as uint64, little-endian.
+// minhashParams returns minhash's parameter block: k and hashes as uint32, seed as uint64, little-endian.
 func minhashParams(k, hashes uint32, seed uint64) []byte {
 	block := binary.LittleEndian.AppendUint32(nil, k)
 	block = binary.LittleEndian.AppendUint32(block, hashes)
 	return binary.LittleEndian.AppendUint64(block, seed)
 }
 
-// text makes rows of that many bytes each, of lower-case words.
+// text returns rows of lower-case words with the given lengths in bytes.
 func text(seed uint64, lengths ...int) [][]byte {
-	rows := make([][]byte, len(lengths))
-	for i, n := range lengths {
-		rows[i] = make([]byte, n)
-		pattern(rows[i], seed+uint64(i))
-		for j, c := range rows[i] {
-			rows[i][j] = "abcdefghijklmnopqrstuvwxyz      "[c%32]
+	rows := bytesOf(seed, lengths...)
+	for _, row := range rows {
+		for j, c := range row {
+			row[j] = "abcdefghijklmnopqrstuvwxyz      "[c%32]
 		}
 	}
 	return rows
 }
 
-// bytesOf makes rows of that many bytes each, of any value.
+// bytesOf returns rows of random bytes with the given lengths.
 func bytesOf(seed uint64, lengths ...int) [][]byte {
 	rows := make([][]byte, len(lengths))
 	for i, n := range lengths {
@@ -157,7 +151,8 @@ func bytesOf(seed uint64, lengths ...int) [][]byte {
 	return rows
 }
 
-// caseTests are the caller's batches, each run over two poisons, so that a byte left unwritten shows.
+// caseTests returns tests that run each of the caller's batches with two different poisons, so that a byte that isn't
+// written is detected.
 func caseTests(cases []Case) []test {
 	var all []test
 	for _, c := range cases {

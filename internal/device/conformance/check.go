@@ -14,25 +14,22 @@ var checkTests = []test{
 	{"NoTime", checkNoTime},
 }
 
-// checkPatience is how long a device that works may take to say so.
+// checkPatience is how long a working device may take to complete a Check.
 const checkPatience = 30 * time.Second
 
-// checkWorks: a device that works says so, again and again, and whatever it has to do goes on.
+// checkWorks checks that repeated checks of a working device succeed, and that its other work continues.
 func checkWorks(r *rig) {
 	s, m, b := r.stream("s"), r.memory(4096), r.host(4096, 7)
 	ctx, cancel := context.WithTimeout(context.Background(), checkPatience)
 	defer cancel()
 	for range 10 {
-		r.ok("copy in", s.CopyIn(m, b))
-		r.ok("check", r.dev.Check(ctx))
+		r.ok(s.CopyIn(m, b), r.dev.Check(ctx))
 	}
-	r.ok("fill", s.Fill(m, 8))
-	r.ok("copy out", s.CopyOut(b, m))
-	r.sync(s)
+	r.ok(s.Fill(m, 8), s.CopyOut(b, m), s.Synchronize())
 	r.wantAll("what was copied around the checks", b, 8)
 }
 
-// checkBusy: a device whose streams are held up is not lost, whether it answers meanwhile or not.
+// checkBusy checks that a device with stalled streams doesn't count as lost, whether or not it answers.
 func checkBusy(r *rig) {
 	s := r.stream("s")
 	open := r.gate(s)
@@ -41,20 +38,20 @@ func checkBusy(r *rig) {
 	if err := r.dev.Check(ctx); err != nil && !errors.Is(err, device.ErrNotReady) {
 		r.Errorf("check of a busy device: got %v, want none or one that wraps %q", err, device.ErrNotReady)
 	}
-	r.ok("err", r.dev.Err())
+	r.ok(r.dev.Err())
 	open()
 	r.sync(s)
 	later, cancelLater := context.WithTimeout(context.Background(), checkPatience)
 	defer cancelLater()
-	r.ok("check after that", r.dev.Check(later))
+	r.ok(r.dev.Check(later))
 }
 
-// checkNoTime: without time there is no answer, which says nothing of the device.
+// checkNoTime checks that a Check with an ended context draws no conclusion about the device.
 func checkNoTime(r *rig) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := r.dev.Check(ctx); !errors.Is(err, device.ErrNotReady) || errors.Is(err, device.ErrLost) {
 		r.Errorf("check without time: got %v, want one that wraps %q", err, device.ErrNotReady)
 	}
-	r.ok("err", r.dev.Err())
+	r.ok(r.dev.Err())
 }

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -18,7 +17,7 @@ var completionTests = []test{
 	{"ContextDone", waitContextDone},
 }
 
-// notifyWithinStream: thousands of tokens of one stream come once each, in its order, while it goes on.
+// notifyWithinStream checks that thousands of tokens on one stream arrive once each, in order.
 func notifyWithinStream(r *rig) {
 	const count = 5000
 	s := r.stream("s")
@@ -27,10 +26,10 @@ func notifyWithinStream(r *rig) {
 	for i := range uint64(count) {
 		r.wantTokens(i)
 	}
-	r.ok("notify", <-sent)
+	r.ok(<-sent)
 }
 
-// notifyRange notifies count tokens from first on.
+// notifyRange enqueues count notifications with consecutive tokens, starting at first.
 func notifyRange(s device.Stream, first uint64, count int) error {
 	for i := range uint64(count) {
 		if err := s.Notify(first + i); err != nil {
@@ -40,26 +39,21 @@ func notifyRange(s device.Stream, first uint64, count int) error {
 	return nil
 }
 
-// notifyAcrossStreams: tokens come in the order in which the streams got there, whatever the order of the
+// notifyAcrossStreams checks that tokens arrive in the order in which the streams reach them, whatever the order of the
 // calls.
 func notifyAcrossStreams(r *rig) {
 	a, b, c := r.stream("a"), r.stream("b"), r.stream("c")
 	afterA, afterB := r.event(), r.event()
 	open := r.gate(a)
-	r.ok("notify", a.Notify(1))
-	r.ok("record", a.Record(afterA))
-	r.ok("wait", b.Wait(afterA))
-	r.ok("notify", b.Notify(2))
-	r.ok("record", b.Record(afterB))
-	r.ok("notify", c.Notify(3)) // nothing holds C up
-	r.ok("wait", c.Wait(afterB))
-	r.ok("notify", c.Notify(4))
+	r.ok(a.Notify(1), a.Record(afterA), b.Wait(afterA), b.Notify(2), b.Record(afterB), c.Notify(3)) // nothing delays C
+	r.ok(c.Wait(afterB), c.Notify(4))
 	r.wantTokens(3)
 	open()
 	r.wantTokens(1, 2, 4)
 }
 
-// notifyManyStreams: with many streams at it, each token comes once and each stream's in order.
+// notifyManyStreams checks that, with many streams notifying at once, each token arrives once and the tokens of each
+// stream arrive in order.
 func notifyManyStreams(r *rig) {
 	const lanes, count = 8, 600
 	sent := make(chan error, lanes)
@@ -77,39 +71,34 @@ func notifyManyStreams(r *rig) {
 		next[lane]++
 	}
 	for range lanes {
-		r.ok("notify", <-sent)
+		r.ok(<-sent)
 	}
 }
 
 func notifyAnyToken(r *rig) {
 	s := r.stream("s")
-	tokens := []uint64{0, math.MaxUint64, 1 << 63, 0, 7, 7} // none is special, and they may repeat
+	tokens := []uint64{0, math.MaxUint64, 1 << 63, 0, 7, 7} // no token is special, and tokens may repeat
 	for _, token := range tokens {
-		r.ok("notify", s.Notify(token))
+		r.ok(s.Notify(token))
 	}
 	r.wantTokens(tokens...)
 }
 
-// notifyAfterWork: when the token is there, the work before it is done and its result may be read.
+// notifyAfterWork checks that when a token arrives, the work before it is done and its result may be read.
 func notifyAfterWork(r *rig) {
 	const length = 1 << 20
 	s := r.stream("s")
 	m, in, out, e := r.memory(length), r.host(length, 0), r.host(length, 0), r.event()
 	for round := range byte(10) {
 		paint(in.Bytes(), round+1)
-		r.ok("copy in", s.CopyIn(m, in))
-		r.ok("copy out", s.CopyOut(out, m))
-		r.ok("record", s.Record(e))
-		r.ok("notify", s.Notify(uint64(round)))
+		r.ok(s.CopyIn(m, in), s.CopyOut(out, m), s.Record(e), s.Notify(uint64(round)))
 		r.wantTokens(uint64(round))
-		if !r.done(e) {
-			r.Error("the token came before the event that was recorded first")
-		}
+		r.wantReached("the token came before the event that was recorded first", e)
 		r.wantAll("result at its token", out, round+1)
 	}
 }
 
-// waitContextDone: a wait ends with its context, and takes no token with it.
+// waitContextDone checks that a wait ends with its context and takes no token.
 func waitContextDone(r *rig) {
 	s := r.stream("s")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -119,12 +108,8 @@ func waitContextDone(r *rig) {
 		ended <- err
 	}()
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		r.Errorf("wait with a canceled context: got %v, want %v", err, context.Canceled)
-	}
-	if _, err := r.dev.WaitCompletion(ctx); !errors.Is(err, context.Canceled) {
-		r.Errorf("wait with a context canceled before: got %v, want %v", err, context.Canceled)
-	}
-	r.ok("notify", s.Notify(5))
+	r.fails("wait with a canceled context", <-ended, context.Canceled)
+	r.fails("wait with a context canceled before", failure(r.dev.WaitCompletion(ctx)), context.Canceled)
+	r.ok(s.Notify(5))
 	r.wantTokens(5)
 }

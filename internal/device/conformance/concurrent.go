@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -33,7 +34,7 @@ func (r *rig) atOnce(n int, fn func(i int) error) {
 	}
 }
 
-// concurrentLanes: goroutines with a stream each share a pool and a kernel, as a pipeline's lanes do.
+// concurrentLanes checks that goroutines with one stream each can share a pool and a kernel, as a pipeline's lanes do.
 func concurrentLanes(r *rig) {
 	const lanes, rounds, length = 6, 30, 256 << 10
 	p, k := r.pool(keepAll), r.kernel("crc32c", nil)
@@ -52,7 +53,7 @@ func concurrentLanes(r *rig) {
 	})
 }
 
-// lane is what one goroutine of concurrentLanes works with.
+// lane holds the objects that one goroutine of concurrentLanes uses.
 type lane struct {
 	s       device.Stream
 	p       device.Pool
@@ -61,26 +62,19 @@ type lane struct {
 	want    []byte
 }
 
-// round copies length bytes through memory of the pool, and launches a batch.
+// round copies length bytes through memory from the pool and launches a batch.
 func (l *lane) round(length int) error {
 	m, err := l.p.Alloc(l.s, length)
 	if err != nil {
 		return err
 	}
 	b := l.batch
-	for _, step := range []func() error{
-		func() error { return l.s.CopyIn(m, l.in.Slice(0, length)) },
-		func() error { return l.s.CopyOut(l.out, m) },
-		func() error { return l.p.Free(l.s, m) },
-		func() error { return l.s.CopyIn(b.args.Offsets, b.offsets) },
-		func() error { return l.s.CopyIn(b.args.Rows, b.rows) },
-		func() error { return l.s.Launch(b.kernel, b.args) },
-		func() error { return l.s.CopyOut(b.out, b.args.Result) },
-		l.s.Synchronize,
-	} {
-		if err := step(); err != nil {
-			return err
-		}
+	err = errors.Join(
+		l.s.CopyIn(m, l.in.Slice(0, length)), l.s.CopyOut(l.out, m), l.p.Free(l.s, m),
+		l.s.CopyIn(b.args.Offsets, b.offsets), l.s.CopyIn(b.args.Rows, b.rows), l.s.Launch(b.kernel, b.args),
+		l.s.CopyOut(b.out, b.args.Result), l.s.Synchronize())
+	if err != nil {
+		return err
 	}
 	if !bytes.Equal(l.out.Bytes()[:length], l.in.Bytes()[:length]) {
 		return fmt.Errorf("%d bytes came back changed", length)
@@ -91,7 +85,8 @@ func (l *lane) round(length int) error {
 	return nil
 }
 
-// concurrentOneStream: many goroutines may put work on one stream; each one's calls keep their order.
+// concurrentOneStream checks that many goroutines may enqueue work on one stream, and that the calls of each keep their
+// order.
 func concurrentOneStream(r *rig) {
 	const writers, rounds, length = 6, 50, 4096
 	s := r.stream("shared")
@@ -99,13 +94,8 @@ func concurrentOneStream(r *rig) {
 	r.atOnce(writers, func(i int) error {
 		part := memory.Slice(i*length, length)
 		for round := range rounds {
-			if err := s.Fill(part, byte(round)); err != nil {
-				return err
-			}
-			if err := s.Fill(part, byte(100+i)); err != nil {
-				return err
-			}
-			if err := s.CopyOut(out.Slice(i*length, length), part); err != nil {
+			err := errors.Join(s.Fill(part, byte(round)), s.Fill(part, byte(100+i)), s.CopyOut(out.Slice(i*length, length), part))
+			if err != nil {
 				return err
 			}
 		}
@@ -116,7 +106,7 @@ func concurrentOneStream(r *rig) {
 	}
 }
 
-// concurrentObjects: objects may be made and closed from many goroutines while others work.
+// concurrentObjects checks that objects may be created and closed from many goroutines while others work.
 func concurrentObjects(r *rig) {
 	p := r.pool(keepAll)
 	r.atOnce(6, func(i int) error {
@@ -129,42 +119,23 @@ func concurrentObjects(r *rig) {
 	})
 }
 
-// shortLife makes a stream, an event, a buffer and memory, uses them, and closes them.
+// shortLife creates a stream, an event, a buffer and memory, uses them, and closes them.
 func (r *rig) shortLife(p device.Pool, value byte) error {
-	s, err := r.dev.NewStream("short")
-	if err != nil {
-		return err
-	}
-	e, err := r.dev.NewEvent(0)
-	if err != nil {
-		return err
-	}
-	b, err := r.dev.AllocHost(4096)
-	if err != nil {
+	s, noStream := r.dev.NewStream("short")
+	e, noEvent := r.dev.NewEvent(0)
+	b, noBuffer := r.dev.AllocHost(4096)
+	if err := errors.Join(noStream, noEvent, noBuffer); err != nil {
 		return err
 	}
 	m, err := p.Alloc(s, 4096)
 	if err != nil {
 		return err
 	}
-	for _, step := range []func() error{
-		func() error { return s.Fill(m, value) },
-		func() error { return s.CopyOut(b, m) },
-		func() error { return p.Free(s, m) },
-		func() error { return s.Record(e) },
-		s.Synchronize,
-	} {
-		if err := step(); err != nil {
-			return err
-		}
+	if err := errors.Join(s.Fill(m, value), s.CopyOut(b, m), p.Free(s, m), s.Record(e), s.Synchronize()); err != nil {
+		return err
 	}
 	if !bytes.Equal(b.Bytes(), bytes.Repeat([]byte{value}, 4096)) {
 		return fmt.Errorf("4096 bytes of %#x came back changed", value)
 	}
-	for _, release := range []func() error{e.Close, s.Close, func() error { return r.dev.FreeHost(b) }} {
-		if err := release(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(e.Close(), s.Close(), r.dev.FreeHost(b))
 }

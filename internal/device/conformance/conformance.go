@@ -1,38 +1,39 @@
-// Package conformance is the suite that every device passes: the rules of package device, each as a test
-// that CUDA's semantics bear out. It runs on CPU cores, on a virtual clock and on a GPU.
+// Package conformance is the test suite that every device must pass. It tests the rules of package device, which follow
+// from CUDA's semantics, on CPU cores, on a virtual clock and on a GPU.
 //
-// Nothing in it is timed. Where a test must see that something has not happened yet, it holds a stream back
-// with device.Gater, lets other streams work, and looks.
+// The tests of packages cuda, host and sim call Run. Start reading with this file, then order.go.
 //
-// While a gate is closed the suite makes only calls that a GPU carries out without waiting for the whole
-// device: streams, events, pools, copies and launches, but no Alloc, Free, AllocHost or FreeHost.
+// No test depends on timing. To show that something has not happened yet, a test stalls a stream with device.Gater,
+// lets other streams work, and then checks.
+//
+// While a gate is closed, the suite only makes calls that a GPU carries out without waiting for the whole device:
+// streams, events, pools, copies and launches, but not Alloc, Free, AllocHost or FreeHost.
 package conformance
 
 import (
-	"slices"
 	"testing"
 
 	"millrace/internal/device"
 )
 
-// Case is a batch, and the result that an operator must give for it, byte by byte.
+// Case is a batch and the exact result that an operator must produce for it.
 type Case struct {
-	Label  string // names the subtest; unique among the cases of an operator
-	Name   string // the operator's
+	Label  string // name of the subtest; unique among the cases of an operator
+	Name   string // name of the operator
 	Params []byte // its parameter block
 	Rows   [][]byte
 	Want   []byte // the result records, back to back
 }
 
-// test is one rule and how it is checked on a fresh device.
+// test is one rule and the function that checks it on a fresh device.
 type test struct {
 	name  string
 	check func(r *rig)
 }
 
-// Run runs the suite. open returns a fresh device each time it is called; the suite closes it and fails if
-// that finds a leak. The device must have the operators crc32c and minhash and implement device.Gater.
-// cases are run in addition to the suite's own batches.
+// Run runs the suite. The function open returns a fresh device for each call; the suite closes that device and fails if
+// there is a leak. The device must have the operators crc32c and minhash and implement device.Gater. Run also runs
+// cases, in addition to the suite's own batches.
 func Run(t *testing.T, open func(t *testing.T) device.Device, cases ...Case) {
 	t.Helper()
 	groups := []struct {
@@ -51,7 +52,6 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, cases ...Case) {
 		{"Reuse", reuseTests},
 		{"Launch", launchTests},
 		{"Operator", caseTests(cases)},
-		{"Resident", slices.Concat(residentTests, residentCases(cases))},
 		{"Invalid", invalidTests},
 		{"Check", checkTests},
 		{"Closed", closedTests},

@@ -15,11 +15,11 @@ var copyTests = []test{
 	{"AllocationsApart", allocationsApart},
 }
 
-// margin is how far around a copy its surroundings are checked, in bytes.
+// margin is the number of bytes around a copy that are checked for changes.
 const margin = 64
 
-// copyRoundTrip: what goes in comes out, at any length and offset, and nothing beside it changes, neither on
-// the device nor on the host.
+// copyRoundTrip checks that copied bytes come back unchanged, for any length and offset, and that nothing around them
+// changes on the device or on the host.
 func copyRoundTrip(r *rig) {
 	const largest = 8 << 20
 	const length = largest + 4*margin
@@ -37,7 +37,7 @@ func copyRoundTrip(r *rig) {
 	r.oneRoundTrip(s, in.Slice(5, largest), m, margin+3, out, margin+1)
 }
 
-// oneRoundTrip copies src to offset at of m and from there to offset to of out.
+// oneRoundTrip copies src to offset at of m, and from there to offset to of out.
 func (r *rig) oneRoundTrip(s device.Stream, src device.HostBuffer, m device.Memory, at int, out device.HostBuffer, to int) {
 	r.Helper()
 	n := src.Len()
@@ -45,68 +45,64 @@ func (r *rig) oneRoundTrip(s device.Stream, src device.HostBuffer, m device.Memo
 	whole := m.Slice(at-margin, n+2*margin)
 	seen := out.Slice(to-margin, n+2*margin+margin)
 	paint(seen.Bytes(), 0xEE)
-	r.ok(what, s.Fill(whole, 0xAA))
-	r.ok(what, s.CopyIn(m.Slice(at, n), src))
-	r.ok(what, s.CopyOut(seen, whole)) // shorter than its destination, by a margin
+	r.ok(s.Fill(whole, 0xAA), s.CopyIn(m.Slice(at, n), src))
+	r.ok(s.CopyOut(seen, whole)) // shorter than its destination by the margin
 	r.sync(s)
 	edge := bytes.Repeat([]byte{0xAA}, margin)
 	want := slices.Concat(edge, src.Bytes(), edge, bytes.Repeat([]byte{0xEE}, margin))
 	r.wantBytes(what, seen.Bytes(), want)
 }
 
-// copyEmpty: no bytes are no work, and need no memory.
+// copyEmpty checks that an empty copy is no work and needs no memory.
 func copyEmpty(r *rig) {
 	s := r.stream("copy")
-	r.ok("copy in of nothing to nowhere", s.CopyIn(device.Memory{}, device.HostBuffer{}))
-	r.ok("copy out of nothing to nowhere", s.CopyOut(device.HostBuffer{}, device.Memory{}))
+	r.ok(s.CopyIn(device.Memory{}, device.HostBuffer{}), s.CopyOut(device.HostBuffer{}, device.Memory{}))
 	m, b := r.memory(64), r.host(64, 5)
-	r.ok("fill", s.Fill(m, 9))
-	r.ok("copy in of nothing", s.CopyIn(m, b.Slice(10, 0)))
-	r.ok("copy out of nothing", s.CopyOut(b, m.Slice(10, 0)))
-	r.sync(s)
+	r.ok(s.Fill(m, 9), s.CopyIn(m, b.Slice(10, 0)), s.CopyOut(b, m.Slice(10, 0)), s.Synchronize())
 	r.wantAll("a buffer after an empty copy out", b, 5)
-	r.ok("copy out", s.CopyOut(b, m))
-	r.sync(s)
+	r.ok(s.CopyOut(b, m), s.Synchronize())
 	r.wantAll("memory after an empty copy in", b, 9)
 }
 
-// fillSpans: Fill sets its span and nothing else.
+// fillSpans checks that Fill sets its span and nothing else.
 func fillSpans(r *rig) {
 	const length = 1 << 16
 	s := r.stream("fill")
 	m, b := r.memory(length), r.host(length, 0)
 	want := make([]byte, length)
-	r.ok("fill", s.Fill(m, 0))
+	r.ok(s.Fill(m, 0))
 	for i, span := range [][2]int{{0, 1}, {1, 3}, {255, 2}, {1000, 4096}, {65535, 1}, {33333, 7777}} {
 		value := byte(0x10 + i)
-		r.ok("fill", s.Fill(m.Slice(span[0], span[1]), value))
+		r.ok(s.Fill(m.Slice(span[0], span[1]), value))
 		paint(want[span[0]:span[0]+span[1]], value)
 	}
-	r.ok("copy out", s.CopyOut(b, m))
-	r.sync(s)
+	r.ok(s.CopyOut(b, m), s.Synchronize())
 	r.wantBytes("filled memory", b.Bytes(), want)
 }
 
-// allocationsApart: live allocations share no byte, and begin where a kernel's results may.
+// allocationsApart checks that live allocations don't overlap and are aligned for a kernel's results.
 func allocationsApart(r *rig) {
-	s := r.stream("alloc")
-	sizes := []int{1, 255, 256, 257, 4096, 100_000, 1, 3 << 20}
-	var all []device.Memory
-	for i, n := range sizes {
-		m := r.memory(n)
+	r.wantApart(r.stream("alloc"), r.memory)
+}
+
+// wantApart allocates memory of several sizes, fills all of it on s, and checks its contents and alignment.
+func (r *rig) wantApart(s device.Stream, alloc func(length int) device.Memory) (all []device.Memory) {
+	r.Helper()
+	for i, n := range []int{1, 255, 256, 257, 4096, 100_000, 1, 3 << 20} {
+		m := alloc(n)
 		if m.Bytes != n {
 			r.Fatalf("asked for %d bytes, got %d", n, m.Bytes)
 		}
 		if m.Addr%256 != 0 {
 			r.Errorf("%d bytes at %#x: not aligned to 256", n, m.Addr)
 		}
-		r.ok("fill", s.Fill(m, byte(i+1)))
+		r.ok(s.Fill(m, byte(i+1)))
 		all = append(all, m)
 	}
 	for i, m := range all {
 		b := r.host(m.Bytes, 0)
-		r.ok("copy out", s.CopyOut(b, m))
-		r.sync(s)
+		r.ok(s.CopyOut(b, m), s.Synchronize())
 		r.wantAll(fmt.Sprintf("allocation %d of %d bytes", i, m.Bytes), b, byte(i+1))
 	}
+	return all
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"runtime"
 	"time"
 
@@ -19,19 +20,17 @@ var eventTests = []test{
 	{"CloseWhilePending", closePendingEvent},
 }
 
-// clockSlack is how far off a device may be that maps its own clock onto Now.
+// clockSlack is the permitted error of a device that maps its own clock onto Now.
 const clockSlack = time.Millisecond
 
-// orderSlack is how far off it may be between two events of its own.
+// orderSlack is the permitted error of the interval between two events on the same device.
 const orderSlack = 5 * time.Microsecond
 
-// neverRecorded: such an event is done and holds nothing up. The invariants build takes waiting for it as the
-// bug that it is.
+// neverRecorded checks that an event that was never recorded counts as done and delays nothing. In the invariants
+// build, waiting for such an event must panic.
 func neverRecorded(r *rig) {
 	s, e := r.stream("s"), r.event()
-	if !r.done(e) {
-		r.Error("an event that was never recorded is not done")
-	}
+	r.wantReached("an event that was never recorded is not done", e)
 	if device.Invariants {
 		defer func() {
 			if recover() == nil {
@@ -42,35 +41,30 @@ func neverRecorded(r *rig) {
 		r.Errorf("Wait returned %v", err)
 		return
 	}
-	r.ok("wait", s.Wait(e))
-	r.ok("notify", s.Notify(1))
+	r.ok(s.Wait(e), s.Notify(1))
 	r.wantTokens(1)
 }
 
-// allFlags is every combination of flags that an event can have.
+// allFlags combines all flags that an event can have.
 const allFlags = device.Timed | device.BlockingSync
 
 func eventDone(r *rig) {
 	s := r.stream("s")
 	for flags := range allFlags + 1 {
 		e := r.newEvent(flags)
-		for range 3 { // an event can be recorded again and again
+		for range 3 { // an event can be recorded repeatedly
 			open := r.gate(s)
-			r.ok("record", s.Record(e))
-			if r.done(e) {
-				r.Errorf("flags %b: an event is done before its stream got there", flags)
-			}
+			r.ok(s.Record(e))
+			r.wantPending(fmt.Sprintf("flags %b: an event is done before its stream got there", flags), e)
 			open()
 			r.sync(s)
-			if !r.done(e) {
-				r.Errorf("flags %b: an event is not done though its stream is", flags)
-			}
+			r.wantReached(fmt.Sprintf("flags %b: an event is not done though its stream is", flags), e)
 		}
 	}
 }
 
-// doneShowsCopies: what was copied out before the mark is there for who has seen the event done, with nothing else
-// asked of the device in between.
+// doneShowsCopies checks that bytes copied out before an event are visible once Done returns true, without another call
+// to the device.
 func doneShowsCopies(r *rig) {
 	const size = 1 << 20
 	s, m := r.stream("s"), r.memory(size)
@@ -82,9 +76,7 @@ func doneShowsCopies(r *rig) {
 			for at, bytes := 0, in.Bytes(); at < size; at++ {
 				bytes[at] = want
 			}
-			r.ok("copy in", s.CopyIn(m, in))
-			r.ok("copy out", s.CopyOut(out, m))
-			r.ok("record", s.Record(e))
+			r.ok(s.CopyIn(m, in), s.CopyOut(out, m), s.Record(e))
 			for !r.done(e) {
 				runtime.Gosched()
 			}
@@ -95,18 +87,16 @@ func doneShowsCopies(r *rig) {
 	}
 }
 
-// eventSynchronize: it returns when the mark is reached, whatever comes behind it on the stream, with any flags.
+// eventSynchronize checks that Synchronize returns when the event is reached, whatever follows on the stream, with any
+// flags.
 func eventSynchronize(r *rig) {
 	s := r.stream("s")
 	for flags := range allFlags + 1 {
 		e := r.newEvent(flags)
-		r.ok("synchronize an event never recorded", e.Synchronize())
-		r.ok("record", s.Record(e))
+		r.ok(e.Synchronize(), s.Record(e))
 		open := r.gate(s)
-		r.ok("synchronize", e.Synchronize())
-		if !r.done(e) {
-			r.Errorf("flags %b: Synchronize returned before the event was reached", flags)
-		}
+		r.ok(e.Synchronize())
+		r.wantReached(fmt.Sprintf("flags %b: Synchronize returned before the event was reached", flags), e)
 		open()
 		r.sync(s)
 	}
@@ -114,23 +104,18 @@ func eventSynchronize(r *rig) {
 
 func timeErrors(r *rig) {
 	s, timed, untimed := r.stream("s"), r.timedEvent(), r.event()
-	_, err := timed.Time()
-	r.fails("time of an event never recorded", err, device.ErrInvalid)
+	r.fails("time of an event never recorded", failure(timed.Time()), device.ErrInvalid)
 	open := r.gate(s)
-	r.ok("record", s.Record(timed))
-	r.ok("record", s.Record(untimed))
-	_, err = timed.Time()
-	r.fails("time of an event not reached", err, device.ErrNotReady)
-	_, err = untimed.Time()
-	r.fails("time of an untimed event", err, device.ErrInvalid)
+	r.ok(s.Record(timed), s.Record(untimed))
+	r.fails("time of an event not reached", failure(timed.Time()), device.ErrNotReady)
+	r.fails("time of an untimed event", failure(untimed.Time()), device.ErrInvalid)
 	open()
 	r.sync(s)
-	_, err = untimed.Time()
-	r.fails("time of an untimed event that was reached", err, device.ErrInvalid)
+	r.fails("time of an untimed event that was reached", failure(untimed.Time()), device.ErrInvalid)
 }
 
-// age lets a device's clock move on by more than it may be off, so that an event's time that is wrong shows.
-// A virtual clock on which nothing takes any time stands still, and then every time must be the same anyway.
+// age lets the device's clock advance by more than its permitted error, so that a wrong event time is detected. A
+// virtual clock on which nothing takes time stands still; all times must then be equal.
 func (r *rig) age(s device.Stream, b device.HostBuffer, m device.Memory) {
 	r.Helper()
 	start := r.dev.Now()
@@ -143,15 +128,15 @@ func (r *rig) age(s device.Stream, b device.HostBuffer, m device.Memory) {
 	}
 }
 
-// timeOf reads an event that has been reached.
+// timeOf returns the time of an event that has been reached.
 func (r *rig) timeOf(e device.Event) time.Duration {
 	r.Helper()
 	at, err := e.Time()
-	r.ok("event time", err)
+	r.ok(err)
 	return at
 }
 
-// timeWithinNow: events' times are on the scale of Now, in the order of their stream.
+// timeWithinNow checks that event times are on the scale of Now and in the order of their stream.
 func timeWithinNow(r *rig) {
 	s := r.stream("s")
 	m, b := r.memory(1<<20), r.host(1<<20, 1)
@@ -160,8 +145,7 @@ func timeWithinNow(r *rig) {
 	before := r.dev.Now()
 	for i := range events {
 		events[i] = r.timedEvent()
-		r.ok("copy in", s.CopyIn(m, b))
-		r.ok("record", s.Record(events[i]))
+		r.ok(s.CopyIn(m, b), s.Record(events[i]))
 	}
 	r.sync(s)
 	after := r.dev.Now()
@@ -178,15 +162,14 @@ func timeWithinNow(r *rig) {
 	}
 }
 
-// timeAcrossStreams: what waits is later than what it waits for, and both are later than what held them up.
+// timeAcrossStreams checks that an event on a waiting stream is later than the event that it waits for, and that both
+// are later than the opening of the gate.
 func timeAcrossStreams(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	other, buf, m := r.stream("other"), r.host(1<<20, 1), r.memory(1<<20)
 	first, second := r.timedEvent(), r.timedEvent()
 	open := r.gate(a)
-	r.ok("record", a.Record(first))
-	r.ok("wait", b.Wait(first))
-	r.ok("record", b.Record(second))
+	r.ok(a.Record(first), b.Wait(first), b.Record(second))
 	r.age(other, buf, m)
 	opened := r.dev.Now()
 	open()
@@ -204,16 +187,14 @@ func timeAcrossStreams(r *rig) {
 	}
 }
 
-// timeOfLatestRecord: recording an event again forgets its time.
+// timeOfLatestRecord checks that recording an event again discards its previous time.
 func timeOfLatestRecord(r *rig) {
 	s, e := r.stream("s"), r.timedEvent()
-	r.ok("record", s.Record(e))
-	r.sync(s)
+	r.ok(s.Record(e), s.Synchronize())
 	first := r.timeOf(e)
 	open := r.gate(s)
-	r.ok("record", s.Record(e))
-	_, err := e.Time()
-	r.fails("time of an event recorded again and not reached", err, device.ErrNotReady)
+	r.ok(s.Record(e))
+	r.fails("time of an event recorded again and not reached", failure(e.Time()), device.ErrNotReady)
 	open()
 	r.sync(s)
 	if second := r.timeOf(e); second < first-orderSlack {
@@ -221,17 +202,14 @@ func timeOfLatestRecord(r *rig) {
 	}
 }
 
-// closePendingEvent: an event may be given back before its stream gets there, and who waits for it still
-// waits.
+// closePendingEvent checks that an event may be closed before its stream reaches it, and that streams that wait for it
+// still wait.
 func closePendingEvent(r *rig) {
 	a, b := r.stream("a"), r.stream("b")
 	e, err := r.dev.NewEvent(0)
-	r.ok("new event", err)
+	r.ok(err)
 	open := r.gate(a)
-	r.ok("record", a.Record(e))
-	r.ok("wait", b.Wait(e))
-	r.ok("close event", e.Close())
-	r.ok("notify", a.Notify(1))
+	r.ok(a.Record(e), b.Wait(e), e.Close(), a.Notify(1))
 	open()
 	r.sync(b)
 	r.wantTokens(1)

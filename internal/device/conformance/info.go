@@ -29,7 +29,7 @@ func described(r *rig) {
 	}
 }
 
-// clock: Now never runs backwards, and Epoch stays where it is.
+// clock checks that Now never decreases and that Epoch never changes.
 func clock(r *rig) {
 	epoch := r.dev.Epoch()
 	if epoch.IsZero() || epoch.After(time.Now().Add(time.Hour)) {
@@ -60,7 +60,7 @@ func names(r *rig) {
 	}
 }
 
-// hostBuffer: slices share the buffer's memory and kind.
+// hostBuffer checks that slices share the buffer's memory and kind.
 func hostBuffer(r *rig) {
 	b := r.host(4096, 1)
 	if b.Len() != 4096 || len(b.Bytes()) != 4096 {

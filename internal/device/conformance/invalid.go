@@ -15,44 +15,35 @@ var invalidTests = []test{
 	{"Foreign", foreignObjects},
 }
 
-// invalidSizes: sizes below what makes sense are refused.
+// invalidSizes checks that invalid sizes are refused.
 func invalidSizes(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	for _, n := range []int{0, -1, -1 << 62} {
-		_, err := r.dev.Alloc(n)
-		r.fails("alloc", err, device.ErrInvalid)
-		_, err = r.dev.AllocHost(n)
-		r.fails("alloc host", err, device.ErrInvalid)
-		_, err = p.Alloc(s, n)
-		r.fails("pool alloc", err, device.ErrInvalid)
+		r.fails("alloc", failure(r.dev.Alloc(n)), device.ErrInvalid)
+		r.fails("alloc host", failure(r.dev.AllocHost(n)), device.ErrInvalid)
+		r.fails("pool alloc", failure(p.Alloc(s, n)), device.ErrInvalid)
 	}
-	_, err := r.dev.NewPool(device.PoolConfig{Limit: -1})
-	r.fails("a pool with a negative limit", err, device.ErrInvalid)
-	_, err = r.dev.NewPool(device.PoolConfig{ReleaseThreshold: -1})
-	r.fails("a pool with a negative release threshold", err, device.ErrInvalid)
+	r.fails("a pool with a negative limit", failure(r.dev.NewPool(device.PoolConfig{Limit: -1})), device.ErrInvalid)
+	r.fails("a pool with a negative release threshold", failure(r.dev.NewPool(device.PoolConfig{ReleaseThreshold: -1})), device.ErrInvalid)
 	r.fails("a negative release threshold", p.SetReleaseThreshold(-1), device.ErrInvalid)
 	r.fails("trim to a negative size", p.Trim(-1), device.ErrInvalid)
 }
 
-// tooMuchMemory: what nobody has room for is refused, and everything goes on.
+// tooMuchMemory checks that an allocation larger than the device is refused and that the device still works.
 func tooMuchMemory(r *rig) {
 	const wholeRack = 1 << 46 // 64 TiB
 	s, p := r.stream("s"), r.pool(device.PoolConfig{})
-	_, err := r.dev.Alloc(wholeRack)
-	r.fails("alloc", err, device.ErrOutOfMemory)
-	_, err = r.dev.Alloc(int(2 * r.dev.Info().Memory))
-	r.fails("alloc of twice the device's memory", err, device.ErrOutOfMemory)
-	_, err = r.dev.AllocHost(wholeRack)
-	r.fails("alloc host", err, device.ErrOutOfMemory)
-	_, err = p.Alloc(s, wholeRack)
-	r.fails("pool alloc", err, device.ErrOutOfMemory)
+	r.fails("alloc", failure(r.dev.Alloc(wholeRack)), device.ErrOutOfMemory)
+	r.fails("alloc of twice the device's memory", failure(r.dev.Alloc(int(2*r.dev.Info().Memory))), device.ErrOutOfMemory)
+	r.fails("alloc host", failure(r.dev.AllocHost(wholeRack)), device.ErrOutOfMemory)
+	r.fails("pool alloc", failure(p.Alloc(s, wholeRack)), device.ErrOutOfMemory)
 
 	m, b := r.memory(4096), r.host(4096, 1)
-	r.ok("copy in", s.CopyIn(m, b))
-	r.freeAll(p, s, []device.Memory{r.take(p, s, 4096)})
+	r.ok(s.CopyIn(m, b))
+	r.freeAll(p, s, r.take(p, s, 4096))
 }
 
-// invalidCopies: a destination too short is refused before anything is written.
+// invalidCopies checks that a copy to a destination that is too short is refused before anything is written.
 func invalidCopies(r *rig) {
 	s, m, b := r.stream("s"), r.memory(4096), r.host(4096, 1)
 	r.fails("copy in of 11 bytes into 10", s.CopyIn(m.Slice(0, 10), b.Slice(0, 11)), device.ErrInvalid)
@@ -65,24 +56,22 @@ func invalidCopies(r *rig) {
 
 func invalidKernels(r *rig) {
 	for _, name := range []string{"", "nosuch", "CRC32C", "crc32c "} {
-		_, err := r.dev.Kernel(name, nil)
-		r.fails("kernel "+name, err, device.ErrNotFound)
+		r.fails("kernel "+name, failure(r.dev.Kernel(name, nil)), device.ErrNotFound)
 	}
-	_, err := r.dev.Kernel("crc32c", []byte{0})
-	r.fails("crc32c with a parameter", err, device.ErrInvalid)
+	r.fails("crc32c with a parameter", failure(r.dev.Kernel("crc32c", []byte{0})), device.ErrInvalid)
 	good := minhashParams(24, 128, 1)
 	for what, block := range map[string][]byte{
 		"no parameters": nil, "half a block": good[:8], "a byte short": good[:15], "a byte long": append(good[:16:16], 0),
 		"k 0": minhashParams(0, 128, 1), "k 257": minhashParams(257, 128, 1),
 		"hashes 0": minhashParams(24, 0, 1), "hashes 1025": minhashParams(24, 1025, 1),
 	} {
-		_, err := r.dev.Kernel("minhash", block)
-		r.fails("minhash with "+what, err, device.ErrInvalid)
+		r.fails("minhash with "+what, failure(r.dev.Kernel("minhash", block)), device.ErrInvalid)
 	}
-	r.kernel("minhash", minhashParams(256, 1024, 1<<63)) // the largest that are allowed
+	r.kernel("minhash", minhashParams(256, 1024, 1<<63)) // the largest permitted values
 }
 
-// invalidLaunches: too little memory is refused, part by part, and the launch works once it is enough.
+// invalidLaunches checks that a launch with too little memory of any kind is refused, and that it works with enough
+// memory.
 func invalidLaunches(r *rig) {
 	s, k := r.stream("s"), r.kernel("minhash", minhashParams(24, 16, 1))
 	rows := text(8, 100, 0, 70_000, 17)
@@ -92,7 +81,7 @@ func invalidLaunches(r *rig) {
 		args := b.args
 		part := change(&args)
 		if part.Bytes == 0 {
-			return // it needs none
+			return // the kernel needs none
 		}
 		part.Bytes--
 		r.fails("launch with "+what+" a byte short", s.Launch(k, args), device.ErrInvalid)
@@ -113,7 +102,7 @@ func invalidLaunches(r *rig) {
 	b.check("the launch after the refused ones", want)
 }
 
-// Objects that no device made.
+// Objects that no device created.
 type (
 	foreignStream struct{ device.Stream }
 	foreignEvent  struct{ device.Event }
@@ -125,7 +114,7 @@ func (foreignEvent) Time() (time.Duration, error)         { return 0, nil }
 func (foreignKernel) Name() string                        { return "foreign" }
 func (foreignKernel) Needs(device.Shape) (n device.Needs) { return n }
 
-// foreignObjects: what another device made is refused, and so is nothing at all.
+// foreignObjects checks that objects of another device are refused, and nil as well.
 func foreignObjects(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	m := r.take(p, s, 4096)
@@ -137,11 +126,9 @@ func foreignObjects(r *rig) {
 		r.fails("launch of a foreign kernel", s.Launch(k, device.LaunchArgs{}), device.ErrInvalid)
 	}
 	for _, other := range []device.Stream{foreignStream{}, nil} {
-		_, err := p.Alloc(other, 4096)
-		r.fails("pool alloc on a foreign stream", err, device.ErrInvalid)
+		r.fails("pool alloc on a foreign stream", failure(p.Alloc(other, 4096)), device.ErrInvalid)
 		r.fails("pool free on a foreign stream", p.Free(other, m), device.ErrInvalid)
-		_, err = r.dev.(device.Gater).Gate(other)
-		r.fails("gate on a foreign stream", err, device.ErrInvalid)
+		r.fails("gate on a foreign stream", failure(r.dev.(device.Gater).Gate(other)), device.ErrInvalid)
 	}
-	r.freeAll(p, s, []device.Memory{m})
+	r.freeAll(p, s, m)
 }

@@ -22,14 +22,14 @@ var launchTests = []test{
 	{"TwoStreams", launchTwoStreams},
 }
 
-// wantCRC runs crc32c and compares with the standard library.
+// wantCRC runs crc32c and compares the result with the standard library.
 func (r *rig) wantCRC(what string, rows [][]byte) {
 	r.Helper()
 	got := r.launch(r.stream("crc"), r.kernel("crc32c", nil), rows, 0xA5)
 	r.wantRecords(what, got, crcRecords(rows), len(rows))
 }
 
-// knownAnswers: the check value of RFC 3720's CRC-32C, and the empty string.
+// knownAnswers checks crc32c of the check string of RFC 3720 and of the empty string.
 func knownAnswers(r *rig) {
 	got := r.launch(r.stream("s"), r.kernel("crc32c", nil), [][]byte{[]byte("123456789"), nil}, 0x77)
 	want := binary.LittleEndian.AppendUint32(nil, 0xE3069283)
@@ -37,7 +37,7 @@ func knownAnswers(r *rig) {
 	r.wantRecords("crc32c", got, want, 2)
 }
 
-// launchNoRows: a batch of no rows has no results, and writes none.
+// launchNoRows checks that a batch without rows has no results and writes none.
 func launchNoRows(r *rig) {
 	s := r.stream("s")
 	for _, k := range []device.Kernel{r.kernel("crc32c", nil), r.kernel("minhash", minhashParams(24, 128, 1))} {
@@ -47,7 +47,7 @@ func launchNoRows(r *rig) {
 	}
 }
 
-// launchEmptyRows: rows of no bytes have results all the same.
+// launchEmptyRows checks that empty rows have results.
 func launchEmptyRows(r *rig) {
 	const hashes = 16
 	s, minhash := r.stream("s"), r.kernel("minhash", minhashParams(24, hashes, 1))
@@ -67,7 +67,7 @@ func launchAllLengths(r *rig) {
 	r.wantCRC("rows of 0 to 300 bytes", bytesOf(1, lengths...))
 }
 
-// launchManyRows: as many rows as a batch may have, of 0 to 4 KiB, most of them short.
+// launchManyRows checks a batch with the maximum number of rows, of 0 to 4 KiB, most of them short.
 func launchManyRows(r *rig) {
 	draws := make([]byte, 2*8192)
 	pattern(draws, 3)
@@ -90,7 +90,8 @@ func launchLongRow(r *rig) {
 	}
 }
 
-// kernelNeeds: results are of the size the operators promise, and asking again gives the same answer.
+// kernelNeeds checks that results have the size that the operators define, and that repeated calls return the same
+// needs.
 func kernelNeeds(r *rig) {
 	crc, minhash := r.kernel("crc32c", nil), r.kernel("minhash", minhashParams(5, 100, 9))
 	for _, shape := range []device.Shape{{}, {Rows: 1}, {Rows: 7, Bytes: 1000, Longest: 900}, {Rows: 8192, Bytes: 4 << 20, Longest: 1 << 20}} {
@@ -106,7 +107,7 @@ func kernelNeeds(r *rig) {
 	}
 }
 
-// launchMemoryUndefined: whatever scratch and result hold before, the results are the same.
+// launchMemoryUndefined checks that the previous contents of scratch and result don't affect the results.
 func launchMemoryUndefined(r *rig) {
 	s := r.stream("s")
 	rows := text(5, 0, 1, 23, 24, 25, 2000, 0, 70_000, 3)
@@ -118,7 +119,7 @@ func launchMemoryUndefined(r *rig) {
 	}
 }
 
-// launchRowsIndependent: a row's result does not depend on the rows beside it.
+// launchRowsIndependent checks that a row's result does not depend on the other rows.
 func launchRowsIndependent(r *rig) {
 	s, k := r.stream("s"), r.kernel("minhash", minhashParams(8, 16, 42))
 	rows := text(6, 0, 5, 8, 100, 3000, 40_000, 1)
@@ -129,7 +130,7 @@ func launchRowsIndependent(r *rig) {
 	r.wantRecords("minhash of rows together and alone", r.launch(s, k, rows, 0x3C), alone, len(rows))
 }
 
-// launchMemoryReused: launches on one stream may use the same memory one after the other, without a wait.
+// launchMemoryReused checks that launches on one stream may use the same memory one after another without waiting.
 func launchMemoryReused(r *rig) {
 	s, k := r.stream("s"), r.kernel("crc32c", nil)
 	var all []*batch
@@ -153,8 +154,8 @@ func launchMemoryReused(r *rig) {
 	}
 }
 
-// launchScratchFromPool: a pipeline's way. Scratch is allocated and freed in stream order around each
-// launch.
+// launchScratchFromPool checks launches with scratch that is allocated and freed in stream order around them, as in a
+// pipeline.
 func launchScratchFromPool(r *rig) {
 	s, k, p := r.stream("s"), r.kernel("minhash", minhashParams(24, 16, 1)), r.pool(keepAll)
 	rows := text(7, 10, 5000, 0, 300)
@@ -164,12 +165,12 @@ func launchScratchFromPool(r *rig) {
 		b.scratch = r.take(p, s, b.needs.Scratch+surplus)
 		b.args.Scratch = b.scratch.Slice(0, b.needs.Scratch)
 		b.enqueue(s, byte(i))
-		r.freeAll(p, s, []device.Memory{b.scratch})
+		r.freeAll(p, s, b.scratch)
 		b.check("minhash with scratch from a pool", want)
 	}
 }
 
-// launchTwoStreams: one kernel may run on several streams at once.
+// launchTwoStreams checks that one kernel may run on several streams at once.
 func launchTwoStreams(r *rig) {
 	k := r.kernel("crc32c", nil)
 	streams := []device.Stream{r.stream("a"), r.stream("b"), r.stream("c")}

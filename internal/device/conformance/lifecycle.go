@@ -16,34 +16,41 @@ var lifecycleTests = []test{
 	{"ManyObjects", manyObjects},
 }
 
-// litter is one of everything, which nobody will close.
-type litter struct {
+// unclosed is one object of each kind that nothing closes at the end of the test.
+type unclosed struct {
 	stream device.Stream
+	event  device.Event
 	pool   device.Pool
-	memory device.Memory
-	pooled device.Memory
 	buffer device.HostBuffer
 }
 
-func (r *rig) litter() litter {
+func (r *rig) unclosed(name string, flags device.EventFlags, bytes int) unclosed {
 	r.Helper()
-	var l litter
+	s, noStream := r.dev.NewStream(name)
+	e, noEvent := r.dev.NewEvent(flags)
+	p, noPool := r.dev.NewPool(keepAll)
+	b, noBuffer := r.dev.AllocHost(bytes)
+	r.ok(noStream, noEvent, noPool, noBuffer)
+	return unclosed{s, e, p, b}
+}
+
+// leftovers is unclosed with memory, and with memory from the pool.
+type leftovers struct {
+	unclosed
+	memory, pooled device.Memory
+}
+
+func (r *rig) leftovers() leftovers {
+	r.Helper()
+	l := leftovers{unclosed: r.unclosed("forgotten", 0, 4<<20)}
 	var err error
-	l.stream, err = r.dev.NewStream("forgotten")
-	r.ok("new stream", err)
-	l.pool, err = r.dev.NewPool(keepAll)
-	r.ok("new pool", err)
 	l.memory, err = r.dev.Alloc(4 << 20)
-	r.ok("alloc", err)
-	l.buffer, err = r.dev.AllocHost(4 << 20)
-	r.ok("alloc host", err)
-	_, err = r.dev.NewEvent(0)
-	r.ok("new event", err)
+	r.ok(err)
 	l.pooled = r.take(l.pool, l.stream, piece)
 	return l
 }
 
-// wantLeaks closes the device and checks that it names what was left.
+// wantLeaks closes the device and checks that the error names the open objects.
 func (r *rig) wantLeaks(want ...string) {
 	r.Helper()
 	var leak *device.LeakError
@@ -56,60 +63,42 @@ func (r *rig) wantLeaks(want ...string) {
 			r.Errorf("the LeakError does not name %q: %q", part, leak.Open)
 		}
 	}
-	r.ok("second close", r.dev.Close())
+	r.ok(r.dev.Close())
 }
 
 func leaksNamed(r *rig) {
-	r.litter()
+	r.leftovers()
 	r.wantLeaks("stream forgotten", "event", "pool", "host buffer", "4194304 bytes")
 }
 
-// closeWithWork: a device closes in the middle of its work without harm, and still names what was open.
+// closeWithWork checks that a device can be closed while it has work, and that its error still names the open objects.
 func closeWithWork(r *rig) {
-	l := r.litter()
+	l := r.leftovers()
 	for i := range 100 {
-		r.ok("copy in", l.stream.CopyIn(l.memory, l.buffer))
-		r.ok("fill", l.stream.Fill(l.pooled, byte(i)))
-		r.ok("copy out", l.stream.CopyOut(l.buffer, l.memory))
-		r.ok("notify", l.stream.Notify(uint64(i)))
+		r.ok(l.stream.CopyIn(l.memory, l.buffer), l.stream.Fill(l.pooled, byte(i)), l.stream.CopyOut(l.buffer, l.memory))
+		r.ok(l.stream.Notify(uint64(i)))
 	}
 	r.wantLeaks("stream forgotten", "event", "pool", "host buffer")
-	if err := l.stream.Fill(l.memory, 1); !errors.Is(err, device.ErrClosed) {
-		r.Errorf("fill after close: got %v, want one that wraps %q", err, device.ErrClosed)
-	}
+	r.fails("fill after close", l.stream.Fill(l.memory, 1), device.ErrClosed)
 }
 
-// closeWakesWaiter: who waits for a completion that will not come hears that the device was closed.
+// closeWakesWaiter checks that a goroutine that waits for a completion gets an error when the device is closed.
 func closeWakesWaiter(r *rig) {
 	ended := make(chan error)
 	go func() {
 		_, err := r.dev.WaitCompletion(context.Background())
 		ended <- err
 	}()
-	r.ok("close", r.dev.Close())
-	if err := <-ended; !errors.Is(err, device.ErrClosed) {
-		r.Errorf("wait on a device that closes: got %v, want one that wraps %q", err, device.ErrClosed)
-	}
+	r.ok(r.dev.Close())
+	r.fails("wait on a device that closes", <-ended, device.ErrClosed)
 }
 
-// manyObjects: making and closing again and again leaves nothing behind. The rig's own Close sees to that.
+// manyObjects checks that repeatedly creating and closing objects leaves nothing behind. The rig's Close detects leaks.
 func manyObjects(r *rig) {
 	for i := range 50 {
-		s, err := r.dev.NewStream(fmt.Sprintf("stream-%d", i))
-		r.ok("new stream", err)
-		e, err := r.dev.NewEvent(device.EventFlags(i) % 4) // each combination of flags
-		r.ok("new event", err)
-		p, err := r.dev.NewPool(keepAll)
-		r.ok("new pool", err)
-		b, err := r.dev.AllocHost(4096)
-		r.ok("alloc host", err)
-		m := r.take(p, s, 4096)
-		r.ok("copy in", s.CopyIn(m, b))
-		r.ok("record", s.Record(e))
-		r.ok("pool free", p.Free(s, m))
-		r.ok("close pool", p.Close())
-		r.ok("close event", e.Close())
-		r.ok("close stream", s.Close())
-		r.ok("free host", r.dev.FreeHost(b))
+		o := r.unclosed(fmt.Sprintf("stream-%d", i), device.EventFlags(i)%4, 4096) // each combination of flags
+		m := r.take(o.pool, o.stream, 4096)
+		r.ok(o.stream.CopyIn(m, o.buffer), o.stream.Record(o.event), o.pool.Free(o.stream, m))
+		r.ok(o.pool.Close(), o.event.Close(), o.stream.Close(), r.dev.FreeHost(o.buffer))
 	}
 }

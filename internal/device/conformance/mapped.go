@@ -18,7 +18,8 @@ func (r *rig) mapper() device.Mapper {
 	return m
 }
 
-// launchInPlace: a launch over rows, offsets and results in host memory gives what one on the device gives.
+// launchInPlace checks that a launch with rows, offsets and results in host memory gives the same results as one in
+// device memory.
 func launchInPlace(r *rig) {
 	m, s := r.mapper(), r.stream("s")
 	const align = 256
@@ -34,21 +35,18 @@ func launchInPlace(r *rig) {
 		mapped := make([]device.Memory, 3)
 		for i, buffer := range []device.HostBuffer{b.rows, b.offsets, out} {
 			at, err := m.Map(buffer)
-			r.ok("map", err)
+			r.ok(err)
 			mapped[i] = at
 		}
 		skip := int(-mapped[2].Addr % align)
 		args := b.args
 		args.Rows, args.Offsets, args.Result = mapped[0], mapped[1], mapped[2].Slice(skip, b.needs.Result)
-		r.ok("launch in place", s.Launch(k, args))
-		r.sync(s)
+		r.ok(s.Launch(k, args), s.Synchronize())
 		r.wantRecords(c.name+" in place", out.Slice(skip, b.needs.Result).Bytes(), want, len(data))
 	}
 }
 
 func mapNothing(r *rig) {
-	_, err := r.mapper().Map(device.HostBuffer{})
-	r.fails("map no memory", err, device.ErrInvalid)
-	_, err = r.mapper().Map(device.NewHostBuffer(make([]byte, 64), device.Pageable, nil))
-	r.fails("map pageable memory", err, device.ErrInvalid)
+	r.fails("map no memory", failure(r.mapper().Map(device.HostBuffer{})), device.ErrInvalid)
+	r.fails("map pageable memory", failure(r.mapper().Map(device.NewHostBuffer(make([]byte, 64), device.Pageable, nil))), device.ErrInvalid)
 }

@@ -18,28 +18,36 @@ var poolTests = []test{
 	{"CloseBeforeFree", poolCloseBeforeFree},
 }
 
-// poolLimit caps the pools of this suite. GPUs take memory in pieces of 2 MiB and more, so a smaller cap
-// would test rounding.
+// poolLimit is the limit of the pools in this suite. GPUs allocate memory in pieces of 2 MiB or more, so a smaller
+// limit would only test rounding.
 const poolLimit = 64 << 20
 
-// piece is a part of it, in bytes.
+// piece is a fraction of poolLimit, in bytes.
 const piece = 8 << 20
 
-// keepAll is a pool that gives nothing back by itself.
+// keepAll configures a pool that releases no memory on its own.
 var keepAll = device.PoolConfig{Limit: poolLimit, ReleaseThreshold: poolLimit}
 
 // take allocates from a pool.
 func (r *rig) take(p device.Pool, s device.Stream, length int) device.Memory {
 	r.Helper()
 	m, err := p.Alloc(s, length)
-	r.ok("pool alloc", err)
+	r.ok(err)
 	if m.Bytes != length {
 		r.Fatalf("asked for %d bytes, got %d", length, m.Bytes)
 	}
 	return m
 }
 
-// drain allocates pieces until the pool refuses, and checks how it does.
+// wantReserved checks how many bytes a pool has taken from the device.
+func (r *rig) wantReserved(when string, p device.Pool, least, most int64) {
+	r.Helper()
+	if st := r.stats(p); st.Reserved < least || st.Reserved > most {
+		r.Errorf("%s: the pool has taken %d bytes, want %d to %d", when, st.Reserved, least, most)
+	}
+}
+
+// drain allocates pieces until the pool refuses, and checks the error.
 func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 	r.Helper()
 	var all []device.Memory
@@ -48,45 +56,29 @@ func (r *rig) drain(p device.Pool, s device.Stream) []device.Memory {
 		if errors.Is(err, device.ErrOutOfMemory) {
 			return all
 		}
-		r.ok("pool alloc", err)
+		r.ok(err)
 		all = append(all, m)
 	}
 	r.Fatalf("a pool capped at %d bytes gave %d pieces of %d", poolLimit, len(all), piece)
 	return nil
 }
 
-// freeAll frees on s and waits.
-func (r *rig) freeAll(p device.Pool, s device.Stream, all []device.Memory) {
+// freeAll frees the memory on s and waits until it is freed.
+func (r *rig) freeAll(p device.Pool, s device.Stream, all ...device.Memory) {
 	r.Helper()
 	for _, m := range all {
-		r.ok("pool free", p.Free(s, m))
+		r.ok(p.Free(s, m))
 	}
 	r.sync(s)
 }
 
-// poolAllocationsApart: live allocations share no byte and are aligned.
+// poolAllocationsApart checks that live allocations don't overlap and are aligned.
 func poolAllocationsApart(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
-	sizes := []int{1, 255, 256, 257, 4096, 100_000, 1, 3 << 20}
-	var all []device.Memory
-	for i, n := range sizes {
-		m := r.take(p, s, n)
-		if m.Addr%256 != 0 {
-			r.Errorf("%d bytes at %#x: not aligned to 256", n, m.Addr)
-		}
-		r.ok("fill", s.Fill(m, byte(i+1)))
-		all = append(all, m)
-	}
-	for i, m := range all {
-		b := r.host(m.Bytes, 0)
-		r.ok("copy out", s.CopyOut(b, m))
-		r.sync(s)
-		r.wantAll("an allocation among others", b, byte(i+1))
-	}
-	r.freeAll(p, s, all)
+	r.freeAll(p, s, r.wantApart(s, func(length int) device.Memory { return r.take(p, s, length) })...)
 }
 
-// poolStats: the counters follow allocations, and the high marks stay.
+// poolStats checks that the counters follow allocations and that the high-water marks stay.
 func poolStats(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	if st := r.stats(p); st != (device.PoolStats{}) {
@@ -99,11 +91,11 @@ func poolStats(r *rig) {
 		full.UsedHigh != full.Used || full.ReservedHigh != full.Reserved {
 		r.Errorf("with %d bytes handed out: %+v", 2*piece, full)
 	}
-	r.freeAll(p, s, []device.Memory{a})
+	r.freeAll(p, s, a)
 	if half := r.stats(p); half.Used < piece || half.Used >= full.Used {
 		r.Errorf("with %d bytes handed out, after %+v: %+v", piece, full, half)
 	}
-	r.freeAll(p, s, []device.Memory{b})
+	r.freeAll(p, s, b)
 	empty := r.stats(p)
 	if empty.Used != 0 {
 		r.Errorf("with nothing handed out: %+v", empty)
@@ -113,95 +105,80 @@ func poolStats(r *rig) {
 	}
 }
 
-// poolLimited: an allocation over the cap fails, and later ones succeed once something was freed.
+// poolLimited checks that an allocation beyond the limit fails, and that later ones succeed after memory was freed.
 func poolLimited(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
-	_, err := p.Alloc(s, poolLimit+piece)
-	r.fails("alloc of more than the cap", err, device.ErrOutOfMemory)
+	r.fails("alloc of more than the cap", failure(p.Alloc(s, poolLimit+piece)), device.ErrOutOfMemory)
 	for range 3 {
 		all := r.drain(p, s)
 		if len(all) < poolLimit/piece/2 {
 			r.Errorf("a pool capped at %d bytes gave only %d pieces of %d", poolLimit, len(all), piece)
 		}
-		if st := r.stats(p); st.Reserved > poolLimit {
-			r.Errorf("a pool capped at %d bytes has taken %d", poolLimit, st.Reserved)
+		r.wantReserved("drained", p, 0, poolLimit)
+		for i, m := range all { // the stream is unchanged and takes work
+			r.ok(s.Fill(m, byte(i)))
 		}
-		for i, m := range all { // the stream is as it was: it takes work
-			r.ok("fill", s.Fill(m, byte(i)))
-		}
-		r.freeAll(p, s, all[:1])
+		r.freeAll(p, s, all[:1]...)
 		m := r.take(p, s, piece)
-		r.freeAll(p, s, append(all[1:], m))
+		r.freeAll(p, s, append(all[1:], m)...)
 	}
 }
 
-// poolLimitAfterPieces: memory that was freed in small pieces can be had again in a large one, and back.
+// poolLimitAfterPieces checks that memory freed in small pieces can be allocated as a large piece, and vice versa.
 func poolLimitAfterPieces(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	for range 3 {
-		r.freeAll(p, s, r.drain(p, s))
-		r.freeAll(p, s, []device.Memory{r.take(p, s, poolLimit/2)})
+		r.freeAll(p, s, r.drain(p, s)...)
+		r.freeAll(p, s, r.take(p, s, poolLimit/2))
 	}
 }
 
-// thresholdKeeps: below the threshold nothing goes back to the device.
+// thresholdKeeps checks that no memory below the threshold returns to the device.
 func thresholdKeeps(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
-	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
+	r.freeAll(p, s, r.take(p, s, piece))
 	r.sync(s)
-	if st := r.stats(p); st.Reserved < piece {
-		r.Errorf("%d bytes are below the release threshold, but the pool kept %d", piece, st.Reserved)
-	}
+	r.wantReserved("below the release threshold", p, piece, poolLimit)
 }
 
-// thresholdReleases: above it, unused memory goes back when the device synchronizes.
+// thresholdReleases checks that unused memory above the threshold returns to the device when it synchronizes.
 func thresholdReleases(r *rig) {
 	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: poolLimit})
-	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
+	r.freeAll(p, s, r.take(p, s, piece))
 	r.sync(s)
-	if st := r.stats(p); st.Reserved != 0 {
-		r.Errorf("with release threshold 0 and nothing used, a synchronized pool keeps %d bytes", st.Reserved)
-	}
-	r.ok("set release threshold", p.SetReleaseThreshold(poolLimit))
-	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
+	r.wantReserved("with release threshold 0, synchronized", p, 0, 0)
+	r.ok(p.SetReleaseThreshold(poolLimit))
+	r.freeAll(p, s, r.take(p, s, piece))
 	r.sync(s)
-	if st := r.stats(p); st.Reserved < piece {
-		r.Errorf("with the threshold raised, a synchronized pool keeps %d bytes, want %d or more", st.Reserved, piece)
-	}
-	r.ok("set release threshold", p.SetReleaseThreshold(0))
-	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
+	r.wantReserved("with the threshold raised, synchronized", p, piece, poolLimit)
+	r.ok(p.SetReleaseThreshold(0))
+	r.freeAll(p, s, r.take(p, s, piece))
 	r.sync(s)
-	if st := r.stats(p); st.Reserved != 0 {
-		r.Errorf("with the threshold lowered again, a synchronized pool keeps %d bytes", st.Reserved)
-	}
+	r.wantReserved("with the threshold lowered again, synchronized", p, 0, 0)
 }
 
-// poolTrim: unused memory goes back at once; used memory stays, with what is in it.
+// poolTrim checks that Trim returns unused memory at once, and that used memory keeps its contents.
 func poolTrim(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
 	kept, out := r.take(p, s, piece), r.host(piece, 0)
-	r.ok("fill", s.Fill(kept, 7))
-	r.freeAll(p, s, []device.Memory{r.take(p, s, poolLimit/2)})
+	r.ok(s.Fill(kept, 7))
+	r.freeAll(p, s, r.take(p, s, poolLimit/2))
 	before := r.stats(p)
-	r.ok("trim to more than is reserved", p.Trim(before.Reserved))
-	if st := r.stats(p); st.Reserved != before.Reserved {
-		r.Errorf("trim to %d bytes changed what is reserved to %d", before.Reserved, st.Reserved)
-	}
-	r.ok("trim", p.Trim(0))
+	r.ok(p.Trim(before.Reserved))
+	r.wantReserved("trimmed to what is reserved", p, before.Reserved, before.Reserved)
+	r.ok(p.Trim(0))
 	if st := r.stats(p); st.Reserved >= before.Reserved || st.Reserved < piece || st.Used < piece {
 		r.Errorf("after a trim with %d bytes in use: %+v, before it %+v", piece, st, before)
 	}
-	r.ok("copy out", s.CopyOut(out, kept))
-	r.freeAll(p, s, []device.Memory{kept})
+	r.ok(s.CopyOut(out, kept))
+	r.freeAll(p, s, kept)
 	r.wantAll("memory in use during a trim", out, 7)
-	r.ok("trim", p.Trim(0))
-	if st := r.stats(p); st.Reserved != 0 {
-		r.Errorf("trimmed with nothing in use, the pool keeps %d bytes", st.Reserved)
-	}
-	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)}) // and it works on
+	r.ok(p.Trim(0))
+	r.wantReserved("trimmed with nothing in use", p, 0, 0)
+	r.freeAll(p, s, r.take(p, s, piece)) // the pool still works
 }
 
-// poolsApart: what one pool does is not seen in another.
+// poolsApart checks that pools don't affect each other.
 func poolsApart(r *rig) {
 	s, p, q := r.stream("s"), r.pool(keepAll), r.pool(keepAll)
 	all := r.drain(p, s)
@@ -209,30 +186,26 @@ func poolsApart(r *rig) {
 		r.Errorf("one pool is full and the other, unused, has %+v", st)
 	}
 	m := r.take(q, s, piece)
-	r.ok("trim", p.Trim(0))
-	r.freeAll(p, s, all)
-	r.ok("trim", p.Trim(0))
+	r.ok(p.Trim(0))
+	r.freeAll(p, s, all...)
+	r.ok(p.Trim(0))
 	if st := r.stats(q); st.Used < piece {
 		r.Errorf("one pool was emptied and the other, with %d bytes in use, has %+v", piece, st)
 	}
-	r.ok("fill", s.Fill(m, 1))
-	r.freeAll(q, s, []device.Memory{m})
+	r.ok(s.Fill(m, 1))
+	r.freeAll(q, s, m)
 }
 
-// poolCloseBeforeFree: a pool may be closed while its memory is in use; it gives no more, and goes with the
-// last Free.
+// poolCloseBeforeFree checks that a pool may be closed while its memory is in use. It then refuses allocations and
+// disappears with the last Free.
 func poolCloseBeforeFree(r *rig) {
 	s := r.stream("s")
 	p, err := r.dev.NewPool(keepAll)
-	r.ok("new pool", err)
+	r.ok(err)
 	m, out := r.take(p, s, piece), r.host(piece, 0)
-	r.ok("close pool", p.Close())
-	_, err = p.Alloc(s, piece)
-	r.fails("alloc from a closed pool", err, device.ErrClosed)
-	r.ok("fill", s.Fill(m, 3))
-	r.ok("copy out", s.CopyOut(out, m))
-	r.ok("free after close", p.Free(s, m))
-	r.sync(s)
+	r.ok(p.Close())
+	r.fails("alloc from a closed pool", failure(p.Alloc(s, piece)), device.ErrClosed)
+	r.ok(s.Fill(m, 3), s.CopyOut(out, m), p.Free(s, m), s.Synchronize())
 	r.wantAll("memory of a closed pool", out, 3)
-	r.ok("second close", p.Close())
+	r.ok(p.Close())
 }

@@ -15,15 +15,15 @@ func overlap(a, b device.Memory) bool {
 	return a.Addr < b.Addr+uint64(b.Bytes) && b.Addr < a.Addr+uint64(a.Bytes)
 }
 
-// reuseSameStream: a stream that frees and allocates in turn needs memory for one allocation, not for all.
+// reuseSameStream checks that a stream that alternates between allocating and freeing needs memory for one allocation
+// only.
 func reuseSameStream(r *rig) {
 	s, p := r.stream("s"), r.pool(keepAll)
-	r.freeAll(p, s, []device.Memory{r.take(p, s, piece)})
+	r.freeAll(p, s, r.take(p, s, piece))
 	first := r.stats(p)
 	for range 100 {
 		m := r.take(p, s, piece)
-		r.ok("fill", s.Fill(m.Slice(0, 4096), 1))
-		r.ok("pool free", p.Free(s, m))
+		r.ok(s.Fill(m.Slice(0, 4096), 1), p.Free(s, m))
 	}
 	r.sync(s)
 	if st := r.stats(p); st.ReservedHigh != first.ReservedHigh {
@@ -31,17 +31,15 @@ func reuseSameStream(r *rig) {
 	}
 }
 
-// reuseSameStreamGated: the stream may have its memory again before it got to the Free, and then each owner
-// still sees its own bytes.
+// reuseSameStreamGated checks that a stream may get the same memory again before it reaches the Free, and that each
+// owner still sees its own bytes.
 func reuseSameStreamGated(r *rig) {
 	const rounds, length = 10, 1 << 20
 	s, p, out := r.stream("s"), r.pool(keepAll), r.host(rounds*length, 0)
 	open := r.gate(s)
 	for i := range rounds {
 		m := r.take(p, s, length)
-		r.ok("fill", s.Fill(m, byte(i+1)))
-		r.ok("copy out", s.CopyOut(out.Slice(i*length, length), m))
-		r.ok("pool free", p.Free(s, m))
+		r.ok(s.Fill(m, byte(i+1)), s.CopyOut(out.Slice(i*length, length), m), p.Free(s, m))
 	}
 	open()
 	r.sync(s)
@@ -50,30 +48,25 @@ func reuseSameStreamGated(r *rig) {
 	}
 }
 
-// noReuseBeforeFree: while A, held back, has not come to its Free, B's work must not touch that memory. B may
-// get other memory and run, or, as CUDA may choose, the same and wait for A.
+// noReuseBeforeFree checks that B's work doesn't touch A's memory before A, which is stalled, reaches its Free. B may
+// get other memory and run or, as CUDA may choose, the same memory and wait for A.
 func noReuseBeforeFree(r *rig) {
-	const length = 64 << 10 // so little that B is done with it long before the round trips are
+	const length = 64 << 10 // small, so that B finishes long before the round trips do
 	a, b, other := r.stream("a"), r.stream("b"), r.stream("other")
 	p := r.pool(keepAll)
 	outA, outB := r.host(length, 0), r.host(length, 0)
 	aside, asideMemory := r.host(1<<20, 0), r.memory(1<<20)
 	freed, wrote := r.timedEvent(), r.timedEvent()
 	mine := r.take(p, a, length)
-	r.ok("fill", a.Fill(mine, 1))
-	r.sync(a)
+	r.ok(a.Fill(mine, 1), a.Synchronize())
 
 	open := r.gate(a)
-	r.ok("copy out", a.CopyOut(outA, mine))
-	r.ok("record", a.Record(freed))
-	r.ok("pool free", p.Free(a, mine))
+	r.ok(a.CopyOut(outA, mine), a.Record(freed), p.Free(a, mine))
 	theirs := r.take(p, b, length)
-	r.ok("fill", b.Fill(theirs, 2))
-	r.ok("copy out", b.CopyOut(outB, theirs))
-	r.ok("record", b.Record(wrote))
+	r.ok(b.Fill(theirs, 2), b.CopyOut(outB, theirs), b.Record(wrote))
 	shared := overlap(mine, theirs)
 	if !shared {
-		r.sync(b) // memory of its own: nothing holds B up
+		r.sync(b) // other memory: nothing delays B
 		r.wantAll("B's memory, while A is held back", outB, 2)
 	}
 	r.roundTrips(other, aside, asideMemory)
@@ -81,25 +74,24 @@ func noReuseBeforeFree(r *rig) {
 		r.Error("B was given A's memory and wrote to it, though A has not come to its Free")
 	}
 	open()
-	r.sync(a)
-	r.sync(b)
+	r.ok(a.Synchronize(), b.Synchronize())
 	r.wantAll("A's memory, which it read after B wrote its own", outA, 1)
 	r.wantAll("B's memory", outB, 2)
 	if one, two := r.timeOf(freed), r.timeOf(wrote); shared && two < one-orderSlack {
 		r.Errorf("B was given A's memory and was done with it at %v, before A freed it at %v", two, one)
 	}
-	r.freeAll(p, b, []device.Memory{theirs})
+	r.freeAll(p, b, theirs)
 }
 
-// reuseAfterFree: once A got to its Free, B is given that memory and the pool does not grow.
+// reuseAfterFree checks that once A has reached its Free, B gets that memory and the pool doesn't grow.
 func reuseAfterFree(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
-	r.freeAll(p, a, []device.Memory{r.take(p, a, poolLimit/2)})
+	r.freeAll(p, a, r.take(p, a, poolLimit/2))
 	before := r.stats(p)
 	for range 10 {
 		m := r.take(p, b, poolLimit/2)
-		r.ok("fill", b.Fill(m.Slice(0, 4096), 1))
-		r.freeAll(p, b, []device.Memory{m})
+		r.ok(b.Fill(m.Slice(0, 4096), 1))
+		r.freeAll(p, b, m)
 		a, b = b, a
 	}
 	if st := r.stats(p); st.ReservedHigh != before.ReservedHigh {
@@ -107,44 +99,33 @@ func reuseAfterFree(r *rig) {
 	}
 }
 
-// reuseAfterEvent: B waits for A's Free through an event. Whatever memory B gets then, nobody's bytes are
-// lost.
+// reuseAfterEvent checks that no bytes are lost if B waits for A's Free through an event, whichever memory B gets.
 func reuseAfterEvent(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
 	outA, outB, freed := r.host(piece, 0), r.host(piece, 0), r.event()
 	open := r.gate(a)
 	mine := r.take(p, a, piece)
-	r.ok("fill", a.Fill(mine, 1))
-	r.ok("copy out", a.CopyOut(outA, mine))
-	r.ok("pool free", p.Free(a, mine))
-	r.ok("record", a.Record(freed))
-	r.ok("wait", b.Wait(freed))
+	r.ok(a.Fill(mine, 1), a.CopyOut(outA, mine), p.Free(a, mine), a.Record(freed), b.Wait(freed))
 	theirs := r.take(p, b, piece)
-	r.ok("fill", b.Fill(theirs, 2))
-	r.ok("copy out", b.CopyOut(outB, theirs))
-	r.ok("pool free", p.Free(b, theirs))
+	r.ok(b.Fill(theirs, 2), b.CopyOut(outB, theirs), p.Free(b, theirs))
 	open()
 	r.sync(b)
 	r.wantAll("A's bytes", outA, 1)
 	r.wantAll("B's bytes", outB, 2)
 }
 
-// freeOnOtherStream: memory may be freed on another stream than it was allocated on, if that one comes after
-// its use.
+// freeOnOtherStream checks that memory may be freed on a stream other than the one it was allocated on, if that stream
+// has waited for its use.
 func freeOnOtherStream(r *rig) {
 	a, b, p := r.stream("a"), r.stream("b"), r.pool(keepAll)
 	out, used := r.host(piece, 0), r.event()
 	open := r.gate(a)
 	m := r.take(p, a, piece)
-	r.ok("fill", a.Fill(m, 1))
-	r.ok("copy out", a.CopyOut(out, m))
-	r.ok("record", a.Record(used))
-	r.ok("wait", b.Wait(used))
-	r.ok("pool free", p.Free(b, m))
+	r.ok(a.Fill(m, 1), a.CopyOut(out, m), a.Record(used), b.Wait(used), p.Free(b, m))
 	again := r.take(p, b, piece)
-	r.ok("fill", b.Fill(again, 2))
+	r.ok(b.Fill(again, 2))
 	open()
-	r.freeAll(p, b, []device.Memory{again})
+	r.freeAll(p, b, again)
 	r.wantAll("bytes read before another stream's Free", out, 1)
 	if st := r.stats(p); st.Used != 0 {
 		r.Errorf("all is freed, but %d bytes count as used", st.Used)

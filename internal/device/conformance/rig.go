@@ -11,11 +11,11 @@ import (
 	"millrace/internal/device"
 )
 
-// patience is how long a completion may take before a test gives up on it. It only bounds a test that fails.
+// patience is how long a test waits for a completion. Only a failing test waits that long.
 const patience = time.Minute
 
-// rig is a fresh device and what a test makes on it. Everything is closed at the end of the test, in reverse
-// order, and then the device must close without a leak.
+// rig is a fresh device and the objects that a test creates on it. At the end of the test everything is closed in
+// reverse order, and then the device must close without a leak.
 type rig struct {
 	*testing.T
 	dev    device.Device
@@ -25,19 +25,21 @@ type rig struct {
 func newRig(t *testing.T, open func(t *testing.T) device.Device) *rig {
 	t.Helper()
 	r := &rig{T: t, dev: open(t)}
-	t.Cleanup(func() { r.ok("close the device", r.dev.Close()) })
+	t.Cleanup(func() { r.ok(r.dev.Close()) })
 	return r
 }
 
-// ok ends the test if a call that must succeed did not.
-func (r *rig) ok(what string, err error) {
+// ok ends the test if one of the calls failed. A device's errors name the call.
+func (r *rig) ok(calls ...error) {
 	r.Helper()
-	if err != nil {
-		r.Fatalf("%s: %v", what, err)
+	for _, err := range calls {
+		if err != nil {
+			r.Fatal(err)
+		}
 	}
 }
 
-// fails checks that a call was refused with an error of that kind, and that the device outlived it.
+// fails checks that a call was refused with an error of that kind and that the device still works.
 func (r *rig) fails(what string, err, kind error) {
 	r.Helper()
 	if !errors.Is(err, kind) {
@@ -48,11 +50,14 @@ func (r *rig) fails(what string, err, kind error) {
 	}
 }
 
-// closeLater closes what a test made once it is over.
-func (r *rig) closeLater(what string, release func() error) {
+// failure returns the error of a call that also returns a value.
+func failure[T any](_ T, err error) error { return err }
+
+// closeLater calls release at the end of the test.
+func (r *rig) closeLater(release func() error) {
 	r.Cleanup(func() {
 		if err := release(); err != nil {
-			r.Errorf("%s: %v", what, err)
+			r.Error(err)
 		}
 	})
 }
@@ -60,8 +65,8 @@ func (r *rig) closeLater(what string, release func() error) {
 func (r *rig) stream(name string) device.Stream {
 	r.Helper()
 	s, err := r.dev.NewStream(name)
-	r.ok("new stream", err)
-	r.closeLater("close stream", s.Close)
+	r.ok(err)
+	r.closeLater(s.Close)
 	return s
 }
 
@@ -71,17 +76,17 @@ func (r *rig) timedEvent() device.Event { r.Helper(); return r.newEvent(device.T
 func (r *rig) newEvent(flags device.EventFlags) device.Event {
 	r.Helper()
 	e, err := r.dev.NewEvent(flags)
-	r.ok("new event", err)
-	r.closeLater("close event", e.Close)
+	r.ok(err)
+	r.closeLater(e.Close)
 	return e
 }
 
-// host allocates host memory and sets every byte of it.
+// host allocates host memory and sets every byte of it to value.
 func (r *rig) host(length int, value byte) device.HostBuffer {
 	r.Helper()
 	b, err := r.dev.AllocHost(length)
-	r.ok("alloc host", err)
-	r.closeLater("free host", func() error { return r.dev.FreeHost(b) })
+	r.ok(err)
+	r.closeLater(func() error { return r.dev.FreeHost(b) })
 	paint(b.Bytes(), value)
 	return b
 }
@@ -89,48 +94,66 @@ func (r *rig) host(length int, value byte) device.HostBuffer {
 func (r *rig) memory(length int) device.Memory {
 	r.Helper()
 	m, err := r.dev.Alloc(length)
-	r.ok("alloc", err)
-	r.closeLater("free", func() error { return r.dev.Free(m) })
+	r.ok(err)
+	r.closeLater(func() error { return r.dev.Free(m) })
 	return m
 }
 
 func (r *rig) pool(c device.PoolConfig) device.Pool {
 	r.Helper()
 	p, err := r.dev.NewPool(c)
-	r.ok("new pool", err)
-	r.closeLater("close pool", p.Close)
+	r.ok(err)
+	r.closeLater(p.Close)
 	return p
 }
 
 func (r *rig) kernel(name string, params []byte) device.Kernel {
 	r.Helper()
 	k, err := r.dev.Kernel(name, params)
-	r.ok("kernel "+name, err)
-	r.closeLater("close kernel", k.Close)
+	r.ok(err)
+	r.closeLater(k.Close)
 	return k
 }
 
 func (r *rig) stats(p device.Pool) device.PoolStats {
 	r.Helper()
 	st, err := p.Stats()
-	r.ok("pool stats", err)
+	r.ok(err)
 	return st
 }
 
 func (r *rig) sync(s device.Stream) {
 	r.Helper()
-	r.ok("synchronize "+s.Name(), s.Synchronize())
+	r.ok(s.Synchronize())
 }
 
-// done is Event.Done of an event that must not fail.
+// done returns Event.Done and ends the test on an error.
 func (r *rig) done(e device.Event) bool {
 	r.Helper()
 	done, err := e.Done()
-	r.ok("event done", err)
+	r.ok(err)
 	return done
 }
 
-// gate holds s back until the function it returns is called, or the test is over.
+// wantReached checks that the device has reached the events. If not, the test fails with the message wrong.
+func (r *rig) wantReached(wrong string, events ...device.Event) {
+	r.Helper()
+	for _, e := range events {
+		if !r.done(e) {
+			r.Error(wrong)
+		}
+	}
+}
+
+// wantPending checks that the device has not reached the event. If it has, the test fails with the message wrong.
+func (r *rig) wantPending(wrong string, e device.Event) {
+	r.Helper()
+	if r.done(e) {
+		r.Error(wrong)
+	}
+}
+
+// gate stalls s until the function that it returns is called or the test is over.
 func (r *rig) gate(s device.Stream) (open func()) {
 	r.Helper()
 	gater, ok := r.dev.(device.Gater)
@@ -139,14 +162,14 @@ func (r *rig) gate(s device.Stream) (open func()) {
 	}
 	r.warm()
 	open, err := gater.Gate(s)
-	r.ok("gate", err)
+	r.ok(err)
 	open = sync.OnceFunc(open)
 	r.Cleanup(open)
 	return open
 }
 
-// warm does one of everything. A GPU may load a kernel at its first launch and wait for all work as it does,
-// which must not happen behind a gate.
+// warm uses each feature once. A GPU may load a kernel at its first launch and wait for all work to do so, which must
+// not happen while a gate is closed.
 func (r *rig) warm() {
 	r.Helper()
 	if r.warmed {
@@ -156,12 +179,11 @@ func (r *rig) warm() {
 	s := r.stream("warm")
 	r.launch(s, r.kernel("crc32c", nil), [][]byte{[]byte("warm")}, 0)
 	e := r.timedEvent()
-	r.ok("record", s.Record(e))
-	r.ok("notify", s.Notify(0))
+	r.ok(s.Record(e), s.Notify(0))
 	r.wantTokens(0)
 }
 
-// wantTokens waits for completions and checks that they are these, in this order.
+// wantTokens waits for completions and checks that they are these tokens, in this order.
 func (r *rig) wantTokens(want ...uint64) {
 	r.Helper()
 	for i, token := range want {
@@ -176,28 +198,26 @@ func (r *rig) nextToken() uint64 {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	token, err := r.dev.WaitCompletion(ctx)
-	r.ok("wait completion", err)
+	r.ok(err)
 	return token
 }
 
-// roundTrips gives the device every chance to do, meanwhile, what it must not do: other streams' work goes
-// all the way through it, many times.
+// roundTrips runs many operations on other streams all the way through the device, so that a forbidden effect has every
+// opportunity to show.
 func (r *rig) roundTrips(s device.Stream, buf device.HostBuffer, m device.Memory) {
 	r.Helper()
 	for range 20 {
-		r.ok("copy in", s.CopyIn(m, buf))
-		r.ok("copy out", s.CopyOut(buf, m))
-		r.sync(s)
+		r.ok(s.CopyIn(m, buf), s.CopyOut(buf, m), s.Synchronize())
 	}
 }
 
-// wantAll checks that every byte of a buffer has that value.
+// wantAll checks that every byte of a buffer has the given value.
 func (r *rig) wantAll(what string, b device.HostBuffer, value byte) {
 	r.Helper()
 	r.wantBytes(what, b.Bytes(), bytes.Repeat([]byte{value}, b.Len()))
 }
 
-// wantBytes compares, and names the first byte that differs.
+// wantBytes compares two byte slices and reports the first byte that differs.
 func (r *rig) wantBytes(what string, got, want []byte) {
 	r.Helper()
 	if bytes.Equal(got, want) {
@@ -213,14 +233,14 @@ func (r *rig) wantBytes(what string, got, want []byte) {
 	}
 }
 
-// paint sets every byte.
+// paint sets every byte to value.
 func paint(mem []byte, value byte) {
 	for i := range mem {
 		mem[i] = value
 	}
 }
 
-// pattern fills mem with bytes that depend on seed and position, with no short period.
+// pattern fills mem with bytes that depend on seed and position and have no short period.
 func pattern(mem []byte, seed uint64) {
 	state := seed*0x9E3779B97F4A7C15 + 1
 	for i := range mem {

@@ -23,9 +23,9 @@ const (
 	benchPayloads = 8192
 )
 
-// BenchmarkVariants measures minhash's kernels alone, by device events, over 16 MiB of fresh random ASCII in 8192
-// payloads: of 2 KiB each, and of sizes drawn log-normal with one of a hundred times their median among them. Before
-// anything is measured every variant must give what the plain kernel gives, byte for byte.
+// BenchmarkVariants measures minhash's kernels alone, with device events, over 16 MiB of random ASCII in 8192 payloads.
+// The payloads are 2 KiB each, or log-normal in size with one of a hundred times the median. Before the measurement,
+// every variant must give the same bytes as the plain kernel.
 //
 //	go test ./internal/device/cuda -run xxx -bench Variants
 func BenchmarkVariants(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkVariants(b *testing.B) {
 				run.once(b)
 				got := run.results(b)
 				if want == nil {
-					want = got // the plain kernel's: it comes first
+					want = got // from the plain kernel, which comes first
 				}
 				if !bytes.Equal(got, want) {
 					b.Fatal("the results are not the plain kernel's")
@@ -89,7 +89,7 @@ func uniformSizes() []int {
 	return slices.Repeat([]int{benchBytes / benchPayloads}, benchPayloads)
 }
 
-// raggedSizes are log-normal sizes (sigma 1.3), one of them a hundred times the median, that fill the batch.
+// raggedSizes returns log-normal sizes (sigma 1.3) that fill the batch. One of them is a hundred times the median.
 func raggedSizes() []int {
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	draws := make([]float64, benchPayloads)
@@ -107,7 +107,7 @@ func raggedSizes() []int {
 	return sizes
 }
 
-// benchBatch is a batch's rows in the memory of a GPU.
+// benchBatch is a batch's rows in GPU memory.
 type benchBatch struct {
 	dev           device.Device
 	stream        device.Stream
@@ -116,7 +116,7 @@ type benchBatch struct {
 	rows, offsets device.Memory
 }
 
-// newBenchBatch fills rows of these sizes and copies them in. Everything is freed when b ends.
+// newBenchBatch creates rows of these sizes and copies them to the GPU. Everything is freed when b ends.
 func newBenchBatch(b *testing.B, dev device.Device, sizes []int) *benchBatch {
 	b.Helper()
 	in := &benchBatch{dev: dev}
@@ -130,7 +130,7 @@ func newBenchBatch(b *testing.B, dev device.Device, sizes []int) *benchBatch {
 	table := make([]byte, 4, 4*(len(sizes)+1))
 	for i, size := range sizes {
 		for _, c := range payloads.Random(seed+uint64(i), size) {
-			data = append(data, c&0x7f) // a character, and so a shingle, a byte
+			data = append(data, c&0x7f) // one character, and so one shingle, per byte
 		}
 		table = binary.LittleEndian.AppendUint32(table, uint32(len(data)))
 	}
@@ -155,7 +155,7 @@ func (in *benchBatch) memory(b *testing.B, length int) device.Memory {
 	return m
 }
 
-// host is host memory until b ends.
+// host allocates host memory that is freed when b ends.
 func (in *benchBatch) host(b *testing.B, length int) device.HostBuffer {
 	b.Helper()
 	h, err := in.dev.AllocHost(length)
@@ -189,7 +189,7 @@ func (in *benchBatch) bind(b *testing.B, k device.Kernel) *benchRun {
 	}}
 }
 
-// once is how long one launch takes on the device.
+// once returns how long one launch takes on the device.
 func (r *benchRun) once(b *testing.B) time.Duration {
 	b.Helper()
 	check(b, r.stream.Record(r.begin))
@@ -203,7 +203,7 @@ func (r *benchRun) once(b *testing.B) time.Duration {
 	return end - begin
 }
 
-// results are what the last launch gave.
+// results returns the results of the last launch.
 func (r *benchRun) results(b *testing.B) []byte {
 	b.Helper()
 	h := r.host(b, r.args.Result.Bytes)
@@ -212,7 +212,7 @@ func (r *benchRun) results(b *testing.B) []byte {
 	return bytes.Clone(h.Bytes())
 }
 
-// measure reports the median of as many launches as b asks for.
+// measure reports the median over b.N launches.
 func (r *benchRun) measure(b *testing.B) {
 	b.Helper()
 	b.SetBytes(int64(r.shape.Bytes))

@@ -17,8 +17,8 @@ import (
 	"millrace/internal/device/cuda"
 )
 
-// The Go side of the device, over a library that does its work at once in host memory (testdata/library.c). What
-// streams, events and pools mean is for the conformance suite, on a GPU.
+// This file tests the Go side of the device with a library that does its work immediately in host memory
+// (testdata/library.c). The conformance suite tests the semantics of streams, events and pools on a GPU.
 
 // simple opens the first of the library's two devices.
 func simple(t *testing.T) device.Device {
@@ -38,7 +38,7 @@ func simple(t *testing.T) device.Device {
 	return d
 }
 
-// must is for calls that cannot fail in a test.
+// must returns a function that ends the test on an error.
 func must[T any](t *testing.T) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -62,7 +62,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// A batch goes all the way through, and everything is freed: the library refuses to close otherwise.
+// A batch passes through the whole device, and everything is freed: otherwise the library refuses to close.
 func TestBatch(t *testing.T) {
 	d := simple(t)
 	s := must[device.Stream](t)(d.NewStream("lane-0"))
@@ -74,7 +74,7 @@ func TestBatch(t *testing.T) {
 	for i, offset := range []uint32{0, 3, 3, 10} {
 		binary.LittleEndian.PutUint32(host.Bytes()[4*i:], offset)
 	}
-	base := int((256 - memory.Addr%256) % 256) // the library's memory is malloc's
+	base := int((256 - memory.Addr%256) % 256) // the library allocates its memory with malloc
 	args := device.LaunchArgs{
 		Shape: device.Shape{Rows: 3, Bytes: 10, Longest: 7}, Rows: memory.Slice(base+512, 10),
 		Offsets: memory.Slice(base, 16), Result: memory.Slice(base+256, 12), Scratch: memory.Slice(base+512, 10),
@@ -145,7 +145,8 @@ func TestKindsOfFailure(t *testing.T) {
 	}
 }
 
-// A token that a fault has swallowed never comes: the wait must say that the device is lost, and so must all else.
+// If a fault swallows a token, the token never arrives. The wait must report that the device is lost, and so must all
+// other calls.
 func TestLossEndsWait(t *testing.T) {
 	d := simple(t)
 	s := must[device.Stream](t)(d.NewStream("s"))
@@ -171,7 +172,7 @@ func TestLossEndsWait(t *testing.T) {
 	}
 }
 
-// A wait ends with its context or with the device, whenever that happens.
+// A wait ends when its context ends or the device closes, whenever that happens.
 func TestWaitEnds(t *testing.T) {
 	d := simple(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -194,7 +195,7 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// Nothing on a batch's way allocates.
+// A batch's path through the device allocates no memory.
 func TestNoAllocations(t *testing.T) {
 	d := simple(t)
 	s := must[device.Stream](t)(d.NewStream("s"))

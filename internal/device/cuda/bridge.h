@@ -1,4 +1,4 @@
-// Calls through the table of the kernel library, one function each: cgo cannot call function pointers.
+// Calls through the kernel library's function table, one function each, because cgo can't call function pointers.
 #ifndef MILLRACE_BRIDGE_H
 #define MILLRACE_BRIDGE_H
 
@@ -9,11 +9,11 @@
 #include "millrace.h"
 
 
-// What came of opening a library.
+// The outcomes of opening a library.
 enum { mr_loaded, mr_not_opened, mr_no_symbols, mr_other_abi };
 
-// Opens the library and fetches its table. On failure `message` says what dlopen or dlsym said. A library that was
-// opened stays open: the CUDA runtime in it cannot be unloaded.
+// Opens the library and fetches its function table. On failure, `message` holds the text from dlopen or dlsym. The
+// library stays open, because the CUDA runtime in it can't be unloaded.
 static inline int mr_load(const char *path, const millrace_api **table, uint32_t *abi, char *message, size_t room) {
     message[0] = 0;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -77,7 +77,8 @@ static inline int32_t mr_create(const millrace_operator *op, int32_t ordinal, co
 static inline int32_t mr_destroy(const millrace_operator *op, void *instance, millrace_error *e) { return op->destroy(instance, e); }
 static inline int32_t mr_needs(const millrace_operator *op, const void *instance, const millrace_shape *shape, millrace_needs *needs, millrace_error *e) { return op->needs(instance, shape, needs, e); }
 
-// A call that enqueues work, as a value: what the fields hold goes by the kind, in the order of the call's arguments.
+// A call that enqueues work, as a value. The kind determines the meaning of the fields, which are in the order of the
+// call's arguments.
 enum { mr_copy_in, mr_copy_out, mr_fill, mr_launch, mr_record, mr_wait, mr_notify };
 typedef struct mr_command {
     int32_t kind;
@@ -102,7 +103,7 @@ static inline int32_t mr_carry_out(const millrace_api *a, const mr_command *c, m
     }
 }
 
-// Carries out commands until one fails; *done says how many did not.
+// Carries out commands until one fails; *done is set to the number of commands that succeeded.
 static inline int32_t mr_enqueue(const millrace_api *a, const mr_command *list, int32_t n, int32_t *done, millrace_error *e) {
     int32_t status = MILLRACE_OK;
     for (*done = 0; *done < n; (*done)++) {
@@ -118,11 +119,5 @@ static inline int32_t mr_gate_enqueue(const millrace_api *a, millrace_stream *s,
 static inline void mr_gate_open(const millrace_api *a, millrace_device *d, uint64_t ticket) { a->gate_open(d, ticket); }
 static inline uint64_t mr_range_start(const millrace_api *a, const char *name, size_t n) { return a->range_start(name, n); }
 static inline void mr_range_end(const millrace_api *a, uint64_t range) { a->range_end(range); }
-
-static inline int32_t mr_mailbox_open(const millrace_api *a, millrace_device *d, const millrace_operator *op, const void *instance, const millrace_shape *most, millrace_mailbox **m, millrace_error *e) { return a->mailbox_open(d, op, instance, most, m, e); }
-static inline int32_t mr_mailbox_post(const millrace_api *a, millrace_mailbox *m, const millrace_launch *batch, millrace_error *e) { return a->mailbox_post(m, batch, e); }
-static inline const uint64_t *mr_mailbox_finished(const millrace_api *a, millrace_mailbox *m) { return a->mailbox_finished(m); }
-static inline int32_t mr_mailbox_check(const millrace_api *a, millrace_mailbox *m, millrace_error *e) { return a->mailbox_check(m, e); }
-static inline int32_t mr_mailbox_close(const millrace_api *a, millrace_mailbox *m, millrace_error *e) { return a->mailbox_close(m, e); }
 
 #endif

@@ -2,10 +2,11 @@
 
 package cuda
 
-// One Go method a C call. Nothing here decides anything: it turns arguments into C's and statuses into errors.
+// This file has one Go method per C call. It makes no decisions: it converts arguments to C types and statuses to
+// errors.
 //
-// The directives say that the functions keep no pointer and do not call back into Go (completions reach Go through
-// a file descriptor), so arguments such as the error buffer stay on the stack and no call allocates.
+// The directives tell cgo that the functions keep no pointers and don't call back into Go. Completions reach Go
+// through a file descriptor instead. So arguments such as the error buffer stay on the stack, and no call allocates.
 
 /*
 #cgo CFLAGS: -I${SRCDIR}/../../../kernels/include
@@ -37,10 +38,6 @@ package cuda
 #cgo nocallback mr_completion_drain
 #cgo noescape mr_device_check
 #cgo nocallback mr_device_check
-#cgo noescape mr_mailbox_post
-#cgo nocallback mr_mailbox_post
-#cgo noescape mr_mailbox_check
-#cgo nocallback mr_mailbox_check
 #cgo noescape mr_range_start
 #cgo nocallback mr_range_start
 */
@@ -54,20 +51,13 @@ import (
 	"millrace/internal/device"
 )
 
-// Handles of the library's objects.
+// Handles for the library's objects.
 type (
 	deviceHandle   = *C.millrace_device
 	streamHandle   = *C.millrace_stream
 	eventHandle    = *C.millrace_event
 	poolHandle     = *C.millrace_pool
 	operatorHandle = *C.millrace_operator
-	mailboxHandle  = *C.millrace_mailbox
-)
-
-// The compiler refuses these if the bounds of package device are not C's.
-var (
-	_ [0]struct{} = [device.MostResidentRows - C.MILLRACE_MAILBOX_ROWS]struct{}{}
-	_ [0]struct{} = [device.MostResidentBytes - C.MILLRACE_MAILBOX_BYTES]struct{}{}
 )
 
 // library is an opened kernel library.
@@ -77,7 +67,7 @@ type library struct {
 	api  *C.millrace_api
 }
 
-// What came of opening a library; the values of bridge.h.
+// The outcomes of opening a library; the values of bridge.h.
 const (
 	loaded    = C.mr_loaded
 	notOpened = C.mr_not_opened
@@ -85,12 +75,12 @@ const (
 	otherABI  = C.mr_other_abi
 )
 
-// wantABI is the ABI version that this package speaks.
+// wantABI is the ABI version that this package uses.
 const wantABI = uint32(C.MILLRACE_ABI_VERSION)
 
-// loadLibrary opens the library at path; a path without a slash is looked up on the system's search path. said
-// is what the dynamic linker said.
-func loadLibrary(path string) (l *library, outcome int, abi uint32, said string) {
+// loadLibrary opens the library at path. A path without a slash is looked up on the system's search path. The result
+// reason is the dynamic linker's message.
+func loadLibrary(path string) (l *library, outcome int, abi uint32, reason string) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var api *C.millrace_api
@@ -100,7 +90,7 @@ func loadLibrary(path string) (l *library, outcome int, abi uint32, said string)
 	return &library{path: path, abi: uint32(version), api: api}, outcome, uint32(version), text(message[:])
 }
 
-// kinds maps the statuses of the ABI to the kinds of package device.
+// kinds maps the statuses of the ABI to the kinds of error in package device.
 var kinds = map[C.int32_t]error{
 	C.MILLRACE_NOT_READY:     device.ErrNotReady,
 	C.MILLRACE_OUT_OF_MEMORY: device.ErrOutOfMemory,
@@ -111,14 +101,14 @@ var kinds = map[C.int32_t]error{
 	C.MILLRACE_NOT_FOUND:     device.ErrNotFound,
 }
 
-// failed is nil for MILLRACE_OK, and what the library said otherwise.
+// failed returns nil for MILLRACE_OK and the library's error otherwise.
 func failed(op string, status C.int32_t, e *C.millrace_error) error {
 	if status == C.MILLRACE_OK {
 		return nil
 	}
 	kind, ok := kinds[status]
 	if !ok {
-		kind = device.ErrLost // a status that this ABI version does not have: nothing can be trusted
+		kind = device.ErrLost // a status unknown to this ABI version: nothing can be trusted
 	}
 	if errors.Is(kind, device.ErrLost) && kernelFaults[int(e.code)] {
 		kind = device.ErrKernelFault
@@ -126,7 +116,7 @@ func failed(op string, status C.int32_t, e *C.millrace_error) error {
 	return &device.Error{Op: op, Kind: kind, Code: int(e.code), Detail: text(e.message[:])}
 }
 
-// text is a zero-terminated string. Unlike C.GoString it does not make its argument escape to the heap.
+// text converts a zero-terminated string. Unlike C.GoString, it doesn't make its argument escape to the heap.
 func text(chars []C.char) string {
 	b := make([]byte, 0, len(chars))
 	for _, c := range chars {
@@ -178,7 +168,7 @@ func (l *library) deviceClose(d deviceHandle) error {
 	return failed("close", C.mr_device_close(l.api, d, &e), &e)
 }
 
-// deviceCheck asks the device's probe, without waiting: answered is false while the device has not answered.
+// deviceCheck polls the device's probe without waiting. It returns false while the device has not answered.
 func (l *library) deviceCheck(d deviceHandle) (answered bool, err error) {
 	var e C.millrace_error
 	status := C.mr_device_check(l.api, d, &e)
@@ -195,19 +185,21 @@ func (l *library) streamCreate(d deviceHandle) (streamHandle, error) {
 	return s, err
 }
 
-func (l *library) streamDefault(d deviceHandle, kind device.DefaultKind) (streamHandle, error) {
+func (l *library) streamDefault(d deviceHandle, perThread bool) (streamHandle, error) {
 	var e C.millrace_error
 	var s streamHandle
-	err := failed("default stream", C.mr_stream_default(l.api, d, C.int32_t(kind), &s, &e), &e)
+	kind := C.int32_t(C.MILLRACE_LEGACY_DEFAULT)
+	if perThread {
+		kind = C.MILLRACE_PER_THREAD_DEFAULT
+	}
+	err := failed("default stream", C.mr_stream_default(l.api, d, kind, &s, &e), &e)
 	return s, err
 }
 
-// The compiler refuses these if constants that go to C unchanged are not C's.
+// These declarations fail to compile if constants that are passed to C unchanged differ from C's.
 var (
 	_ [0]struct{} = [int(device.Timed) - C.MILLRACE_EVENT_TIMED]struct{}{}
 	_ [0]struct{} = [int(device.BlockingSync) - C.MILLRACE_EVENT_BLOCKING]struct{}{}
-	_ [0]struct{} = [int(device.LegacyDefault) - C.MILLRACE_LEGACY_DEFAULT]struct{}{}
-	_ [0]struct{} = [int(device.PerThreadDefault) - C.MILLRACE_PER_THREAD_DEFAULT]struct{}{}
 )
 
 func (l *library) streamDestroy(s streamHandle) error {
@@ -237,7 +229,8 @@ func (l *library) eventRecord(v eventHandle, s streamHandle) error {
 	return failed("record", C.mr_event_record(l.api, v, s, &e), &e)
 }
 
-// eventReached says whether the device has reached the event; unlike eventQuery's status, not yet is no error.
+// eventReached reports whether the device has reached the event. Unlike with the status of eventQuery, a pending event
+// is not an error.
 func (l *library) eventReached(v eventHandle) (bool, error) {
 	var e C.millrace_error
 	status := C.mr_event_query(l.api, v, &e)
@@ -327,7 +320,7 @@ func (l *library) poolStats(p poolHandle) (device.PoolStats, error) {
 	}, err
 }
 
-// findOperator returns nil if the library has no operator of that name.
+// findOperator returns nil if the library has no operator with that name.
 func (l *library) findOperator(name string) operatorHandle {
 	return C.mr_find_operator(l.api, (*C.char)(unsafe.Pointer(unsafe.StringData(name))), C.size_t(len(name)))
 }
@@ -359,13 +352,13 @@ func (l *library) needs(op operatorHandle, instance unsafe.Pointer, shape device
 	return device.Needs{Scratch: int(n.scratch), Result: int(n.result), InPlace: n.in_place != 0}, err
 }
 
-// commands is a list of calls that enqueue work, in C's form. It holds no Go pointers.
+// commands is a list of calls that enqueue work, as C values. It holds no Go pointers.
 type commands struct {
 	list [maxCommands]C.mr_command
 	n    int
 }
 
-// maxCommands is how many calls go to C at once. A batch takes about a dozen.
+// maxCommands is the maximum number of calls passed to C at once. A batch needs about a dozen.
 const maxCommands = 24
 
 func (c *commands) next(kind C.int32_t, s streamHandle) *C.mr_command {
@@ -405,7 +398,7 @@ func (c *commands) notify(s streamHandle, token uint64) {
 	c.next(C.mr_notify, s).value = C.uint64_t(token)
 }
 
-// notifiesFrom counts the notifications among the commands behind the first done.
+// notifiesFrom counts the notifications among the commands from index done on.
 func (c *commands) notifiesFrom(done int) (n int) {
 	for i := done; i < c.n; i++ {
 		if c.list[i].kind == C.mr_notify {
@@ -415,20 +408,20 @@ func (c *commands) notifiesFrom(done int) (n int) {
 	return n
 }
 
-// commandNames are what errors call the commands.
+// commandNames are the names of the commands in errors.
 var commandNames = [...]string{
 	C.mr_copy_in: "copy in", C.mr_copy_out: "copy out", C.mr_fill: "fill", C.mr_launch: "launch",
 	C.mr_record: "record", C.mr_wait: "wait", C.mr_notify: "notify",
 }
 
-// enqueue makes the calls of c in order until one fails, and says how many did not.
+// enqueue makes the calls of c in order until one fails, and returns the number of calls that succeeded.
 func (l *library) enqueue(c *commands) (done int, err error) {
 	if c.n == 0 {
 		return 0, nil
 	}
 	var e C.millrace_error
 	var n C.int32_t
-	first := &c.list[0] // within the call cgo would look at the whole array, and allocate
+	first := &c.list[0] // inside the call, cgo would check the whole array and allocate
 	status := C.mr_enqueue(l.api, first, C.int32_t(c.n), &n, &e)
 	if status == C.MILLRACE_OK {
 		return c.n, nil
@@ -438,7 +431,7 @@ func (l *library) enqueue(c *commands) (done int, err error) {
 
 func (l *library) completionFD(d deviceHandle) int { return int(C.mr_completion_fd(l.api, d)) }
 
-// completionDrain fills tokens as far as there are any, and says how many it wrote.
+// completionDrain writes available tokens to the slice and returns their number.
 func (l *library) completionDrain(d deviceHandle, tokens []uint64) int {
 	first := (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(tokens)))
 	return int(C.mr_completion_drain(l.api, d, first, C.uint32_t(len(tokens))))
@@ -460,35 +453,3 @@ func (l *library) rangeStart(name string) uint64 {
 }
 
 func (l *library) rangeEnd(id uint64) { C.mr_range_end(l.api, C.uint64_t(id)) }
-
-func (l *library) mailboxOpen(d deviceHandle, op operatorHandle, instance unsafe.Pointer, most device.Shape) (mailboxHandle, error) {
-	var e C.millrace_error
-	var m mailboxHandle
-	shape := cShape(most)
-	err := failed("resident", C.mr_mailbox_open(l.api, d, op, instance, &shape, &m, &e), &e)
-	return m, err
-}
-
-// mailboxPost posts a batch whose addresses are of pinned memory.
-func (l *library) mailboxPost(m mailboxHandle, a device.LaunchArgs) error {
-	var e C.millrace_error
-	batch := C.millrace_launch{
-		shape: cShape(a.Shape), batch: C.uint64_t(a.Rows.Addr), offsets: C.uint64_t(a.Offsets.Addr), result: C.uint64_t(a.Result.Addr),
-	}
-	return failed("post", C.mr_mailbox_post(l.api, m, &batch, &e), &e)
-}
-
-// mailboxFinished is the word with the number of the last batch that is done, to be loaded atomically.
-func (l *library) mailboxFinished(m mailboxHandle) *uint64 {
-	return (*uint64)(unsafe.Pointer(C.mr_mailbox_finished(l.api, m)))
-}
-
-func (l *library) mailboxCheck(m mailboxHandle) error {
-	var e C.millrace_error
-	return failed("check resident", C.mr_mailbox_check(l.api, m, &e), &e)
-}
-
-func (l *library) mailboxClose(m mailboxHandle) error {
-	var e C.millrace_error
-	return failed("close resident", C.mr_mailbox_close(l.api, m, &e), &e)
-}

@@ -9,14 +9,14 @@ import (
 	"millrace/internal/device"
 )
 
-// firstLook and longestLook are how long a check naps between two looks at the answer: it doubles from one to the other.
+// firstPause and longestPause bound the pauses between two polls of a check. The pause doubles from one to the other.
 const (
-	firstLook   = 20 * time.Microsecond
-	longestLook = 10 * time.Millisecond
+	firstPause   = 20 * time.Microsecond
+	longestPause = 10 * time.Millisecond
 )
 
-// Check implements device.Device. It returns with ctx also where the driver does not return from a call: that is left
-// to a goroutine.
+// Check implements device.Device. It returns when ctx ends even if the driver doesn't return from a call: a goroutine
+// makes that call.
 func (d *gpu) Check(ctx context.Context) error {
 	const op = "check"
 	if err := d.enter(op); err != nil {
@@ -25,7 +25,7 @@ func (d *gpu) Check(ctx context.Context) error {
 	answered := make(chan error, 1)
 	go func() {
 		defer d.release()
-		answered <- d.ask(ctx)
+		answered <- d.awaitAnswers(ctx)
 	}()
 	select {
 	case err := <-answered:
@@ -35,15 +35,15 @@ func (d *gpu) Check(ctx context.Context) error {
 	}
 }
 
-// ask waits for two answers: the question of the first may have been pending since before the failure that is asked
-// about.
-func (d *gpu) ask(ctx context.Context) error {
-	look := time.NewTimer(0)
-	defer look.Stop()
-	nap := firstLook
+// awaitAnswers waits for two answers, because the device may have started on the first one before the failure in
+// question.
+func (d *gpu) awaitAnswers(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	pause := firstPause
 	for answers := 0; answers < 2; {
 		select {
-		case <-look.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			return d.unanswered(ctx)
 		}
@@ -53,10 +53,10 @@ func (d *gpu) ask(ctx context.Context) error {
 			return d.checked(err)
 		case answered:
 			answers++
-			look.Reset(0)
+			timer.Reset(0)
 		default:
-			look.Reset(nap)
-			nap = min(2*nap, longestLook)
+			timer.Reset(pause)
+			pause = min(2*pause, longestPause)
 		}
 	}
 	return nil
@@ -66,10 +66,11 @@ func (d *gpu) unanswered(ctx context.Context) error {
 	return d.errorf("check", device.ErrNotReady, "the device has not answered in time: %v", ctx.Err())
 }
 
-// glance looks once whether the device has had a fault, on a goroutine of its own: in a driver that hangs the call may
-// not come back. One is under way at a time. A loss is noted; a device that has not answered may be busy.
-func (d *gpu) glance() {
-	if !d.glancing.CompareAndSwap(false, true) {
+// pollFault checks once whether the device has had a fault. It uses a separate goroutine, because the call may not
+// return from a hung driver. Only one such call runs at a time. A loss is recorded. A device that doesn't answer may
+// just be busy.
+func (d *gpu) pollFault() {
+	if !d.pollingFault.CompareAndSwap(false, true) {
 		return
 	}
 	if !d.hold() {
@@ -77,7 +78,7 @@ func (d *gpu) glance() {
 	}
 	go func() {
 		defer d.release()
-		defer d.glancing.Store(false)
+		defer d.pollingFault.Store(false)
 		_, err := d.lib.deviceCheck(d.handle)
 		_ = d.checked(err)
 	}()

@@ -9,40 +9,43 @@ import (
 	"millrace/internal/device"
 )
 
-// anchorAge is how old an anchor may be before it is set anew, which takes about as long as one empty stream
-// synchronization. The host's clock and the GPU's drift apart meanwhile; and CUDA gives the time between two events as
-// a float of milliseconds, which is exact to nanoseconds only over short times.
+// anchorAge is how old an anchor may become before it is renewed, which takes about as long as one empty stream
+// synchronization. Renewal is needed because the clocks of host and GPU drift apart, and because CUDA returns the time
+// between two events as a float of milliseconds, which is exact to nanoseconds only over short intervals.
 const anchorAge = 100 * time.Millisecond
 
-// firstAnchors is how many anchors are tried at first. The one that was awaited in the least time is the best known.
+// firstAnchors is the number of initial anchors to try. The one that was reached in the shortest time is the most
+// accurate.
 const firstAnchors = 8
 
-// openAnswer is how long a GPU may take to reach the first anchors, when nothing runs on it yet, and anchorAnswer those of
-// later: without an answer by then the old anchor stays in use, and times are the less exact the older it gets.
+// openAnswer is how long a GPU may take to reach the first anchors, before anything else runs on it. anchorAnswer is
+// the limit for later anchors. If the GPU misses it, the old anchor stays in use, and times become less exact as it
+// ages.
 const (
 	openAnswer   = 10 * time.Second
 	anchorAnswer = 20 * time.Millisecond
 )
 
-// anchorSpin is for how long an anchor is asked about without a nap in between: an empty stream takes some 10 us.
+// anchorSpin is how long an anchor is polled without pauses. An empty stream takes about 10 us.
 const anchorSpin = 200 * time.Microsecond
 
-// anchorNap is how long the host naps between two questions from then on.
-const anchorNap = 100 * time.Microsecond
+// anchorPause is the pause between two polls after that.
+const anchorPause = 100 * time.Microsecond
 
-// clock maps CUDA events onto the host's clock. An anchor is an event whose host time is known: it is recorded on a
-// stream with nothing else on it, and the host looks at its clock before it records and after it saw it reached. Any
-// other event is so much before or after it.
+// clock maps CUDA events to the host's clock. An anchor is an event with a known host time: it is recorded on an
+// otherwise empty stream, and the host reads its clock before it records the event and after the event is reached. The
+// time of any other event is computed from its distance to the anchor.
 type clock struct {
 	mu      sync.Mutex
 	stream  streamHandle
 	anchors [2]eventHandle
-	current int           // the anchor in use
-	at      time.Duration // its time on the scale of Device.Now
-	tried   time.Duration // when an anchor was last set, or could not be
+	current int           // index of the anchor in use
+	at      time.Duration // time of the anchor, on the scale of Device.Now
+	tried   time.Duration // when an anchor was last set or could not be set
 }
 
-// init makes the clock's stream and events and sets the first anchor. If it fails, close frees what was made.
+// init creates the clock's stream and events and sets the first anchor. If it fails, close frees the objects that were
+// created.
 func (c *clock) init(d *gpu) (err error) {
 	if c.stream, err = d.lib.streamCreate(d.handle); err != nil {
 		return err
@@ -73,7 +76,7 @@ func (c *clock) init(d *gpu) (err error) {
 func (c *clock) close(d *gpu) {
 	for _, anchor := range c.anchors {
 		if anchor != nil && d.Err() == nil {
-			_ = d.checked(d.lib.eventDestroy(anchor)) // a loss is noted
+			_ = d.checked(d.lib.eventDestroy(anchor)) // a loss is recorded
 		}
 	}
 	if c.stream != nil && d.Err() == nil {
@@ -81,7 +84,8 @@ func (c *clock) close(d *gpu) {
 	}
 }
 
-// record records an anchor and asks for it until it is reached, which was between before and after, or the time is up.
+// record records an anchor and polls it until it is reached, which happened between before and after, or until limit
+// has passed.
 func (c *clock) record(d *gpu, anchor int, limit time.Duration) (before, after time.Duration, reached bool, err error) {
 	before = d.Now()
 	if err = d.lib.eventRecord(c.anchors[anchor], c.stream); err != nil {
@@ -94,12 +98,12 @@ func (c *clock) record(d *gpu, anchor int, limit time.Duration) (before, after t
 			return before, after, reached, err
 		}
 		if after-before > anchorSpin {
-			time.Sleep(anchorNap)
+			time.Sleep(anchorPause)
 		}
 	}
 }
 
-// timeOf is when the device reached a timed event.
+// timeOf returns the time at which the device reached a timed event.
 func (c *clock) timeOf(d *gpu, e eventHandle) (time.Duration, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,15 +116,15 @@ func (c *clock) timeOf(d *gpu, e eventHandle) (time.Duration, error) {
 	return c.at + elapsed, err
 }
 
-// since is the time from the current anchor to an event.
+// since returns the time from the current anchor to an event.
 func (c *clock) since(d *gpu, e eventHandle) (time.Duration, error) {
 	ms, err := d.lib.eventElapsed(c.anchors[c.current], e)
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
-// renew sets a new anchor. By the old one its time is known to be so and so; that is kept as far as the host's clock
-// allows, so that events timed by the old anchor and by the new one do not change places. Where the device does not answer
-// the old one stays in use, for nobody is to wait for a device that hangs.
+// renew sets a new anchor. The old anchor determines its time, which is adjusted only as far as the host's clock
+// requires. So events timed with the old and the new anchor keep their order. If the device doesn't answer, the old
+// anchor stays in use, so that callers don't wait for a hung device.
 func (c *clock) renew(d *gpu) error {
 	next := 1 - c.current
 	before, after, reached, err := c.record(d, next, anchorAnswer)

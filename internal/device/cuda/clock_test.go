@@ -13,10 +13,11 @@ import (
 	"millrace/internal/device"
 )
 
-// mostLanes is for how many lanes the clock and the probe are shown to be free: as many as the documents recommend at most.
+// mostLanes is the number of lanes for which the clock and the probe must not be delayed: the maximum that the
+// documentation recommends.
 const mostLanes = 8
 
-// TestMain asks for as many hardware queues as a worker with mostLanes lanes does, before anything uses CUDA.
+// TestMain requests as many hardware queues as a worker with mostLanes lanes does, before anything uses CUDA.
 func TestMain(m *testing.M) {
 	if err := AskConnections(mostLanes + 3); err != nil {
 		panic(err)
@@ -24,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The clock's anchors and the probe are answered while every stream of eight lanes, and those that they share, stand at a
-// kernel that does not end: they wait in none of the hardware queues behind it.
+// The clock's anchors and the probe complete while every stream of eight lanes, and the streams that lanes share, are
+// stuck in a kernel that doesn't end. So no hardware queue puts them behind that kernel.
 func TestClockIsNotQueuedBehindLanes(t *testing.T) {
 	library := os.Getenv("MILLRACE_KERNELS")
 	if library == "" {
@@ -71,7 +72,7 @@ func clockIsFree(t *testing.T, library string, info device.Info) {
 			}
 		}()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a gate gives way after ten
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a gate gives way after ten seconds
 	defer cancel()
 	if err := d.Check(ctx); err != nil {
 		t.Errorf("the probe: %v", err)

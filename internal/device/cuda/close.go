@@ -4,21 +4,23 @@ package cuda
 
 import (
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/device"
 )
 
-// closePatience is how long a call that closes something waits for the device's work to end, unless Options say
-// otherwise. A kernel that never ends must not keep the process from ending.
+// closePatience is the default limit for a call that closes something and waits for the device's work. A kernel that
+// never ends must not keep the process from exiting.
 const closePatience = 10 * time.Second
 
-// lockLook is how often a lock that another call may never give back is tried.
-const lockLook = time.Millisecond
+// lockRetry is the interval between attempts to take a lock that another call may never release.
+const lockRetry = time.Millisecond
 
-// bounded makes a call that may wait for the device's work. It makes none on a device that is lost, where the driver may
-// wait for ever: what it would have freed goes with the process. If the call takes longer than the device's patience, it
-// is left alone, and the device counts as lost.
+// bounded makes a call that may wait for the device's work. On a lost device it doesn't make the call, because the
+// driver might wait forever; the memory is then freed when the process exits. If the call exceeds the device's
+// patience, bounded abandons it, and the device counts as lost.
 func (d *gpu) bounded(op string, call func() error) error {
 	if err := d.Err(); err != nil {
 		return err
@@ -35,19 +37,24 @@ func (d *gpu) bounded(op string, call func() error) error {
 	}
 }
 
-// hangs declares the device lost because a call has not come back.
+// hangs records that the device is lost because a call has not returned.
 func (d *gpu) hangs(op string) error {
 	e := d.errorf(op, device.ErrLost, "the device has not finished its work within %v", d.patience)
 	d.lose(e)
 	return e
 }
 
-// locked takes a lock that is held by calls into the driver. It fails as bounded does.
-func (d *gpu) locked(op string, mu interface{ TryLock() bool }) error {
+type tryLocker interface {
+	sync.Locker
+	TryLock() bool
+}
+
+// locked takes a lock that calls into the driver hold. It fails under the same conditions as bounded.
+func (d *gpu) locked(op string, mu tryLocker) error {
 	if mu.TryLock() {
 		return nil
 	}
-	look := time.NewTicker(lockLook)
+	look := time.NewTicker(lockRetry)
 	defer look.Stop()
 	for began := time.Now(); ; <-look.C {
 		switch {
@@ -61,9 +68,30 @@ func (d *gpu) locked(op string, mu interface{ TryLock() bool }) error {
 	}
 }
 
-// Close implements device.Device. It waits for queued work for at most its patience (10 s unless Options say
-// otherwise); then it returns an error that wraps device.ErrLost. On a device that is lost it waits for nothing and frees
-// nothing there: the memory goes with the process.
+// closeOnce closes and frees an object once no call uses it. Calls on the object hold mu. closeOnce does nothing if the
+// object is closed, or if the device is closed and has freed it.
+func (d *gpu) closeOnce(op string, o resource, mu tryLocker, closed *atomic.Bool, free func() error) error {
+	if !d.hold() {
+		return nil
+	}
+	defer d.release()
+	if err := d.locked(op, mu); err != nil {
+		return err
+	}
+	defer mu.Unlock()
+	if closed.Swap(true) {
+		return nil
+	}
+	if err := d.unused(op); err != nil {
+		return err
+	}
+	d.remove(o)
+	return d.bounded(op, free)
+}
+
+// Close implements device.Device. It waits for queued work for at most Options.ClosePatience (10 s by default), and
+// then returns an error that wraps device.ErrLost. On a lost device it waits for nothing and frees nothing: the memory
+// is freed when the process exits.
 func (d *gpu) Close() error {
 	if d.closing.Swap(true) {
 		return nil
@@ -74,7 +102,7 @@ func (d *gpu) Close() error {
 	leaks := d.leaks()
 	err := d.Err()
 	if err == nil {
-		err = d.locked(op, &d.mu) // no call is under way, and none will follow
+		err = d.locked(op, &d.mu) // no call is running, and none will follow
 	}
 	if err == nil {
 		d.mu.Unlock()
@@ -90,7 +118,7 @@ func (d *gpu) Close() error {
 	return leak
 }
 
-// closeError is a device that had leaks and could not be closed cleanly either.
+// closeError is returned for a device that had leaks and could not be closed cleanly.
 type closeError struct {
 	*device.LeakError
 	cause error
@@ -99,7 +127,7 @@ type closeError struct {
 func (e *closeError) Error() string   { return e.cause.Error() + "; " + e.LeakError.Error() }
 func (e *closeError) Unwrap() []error { return []error{e.LeakError, e.cause} }
 
-// leaks describes what is still open.
+// leaks describes the objects that are still open.
 func (d *gpu) leaks() (leaks []string) {
 	d.regMu.Lock()
 	defer d.regMu.Unlock()
@@ -116,7 +144,7 @@ func (d *gpu) leaks() (leaks []string) {
 	return leaks
 }
 
-// shutDown waits for all streams, frees what is still open and shuts the device down. It stops at a loss.
+// shutDown waits for all streams, frees all open objects and shuts the device down. It stops if the device is lost.
 func (d *gpu) shutDown() error {
 	d.freeAll()
 	d.clock.close(d)
@@ -129,7 +157,7 @@ func (d *gpu) shutDown() error {
 	return d.lib.deviceClose(d.handle)
 }
 
-// freeAll waits for all streams and frees what is still open.
+// freeAll waits for all streams and frees all open objects.
 func (d *gpu) freeAll() {
 	var frees []func() error
 	var open []resource
@@ -153,6 +181,6 @@ func (d *gpu) freeAll() {
 		if d.Err() != nil {
 			return
 		}
-		_ = d.checked(free()) // a loss is noted; else freeing goes on
+		_ = d.checked(free()) // a loss is recorded; after other errors, freeing continues
 	}
 }

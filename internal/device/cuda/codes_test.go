@@ -27,21 +27,21 @@ type code struct {
 	driver  string
 }
 
-// kinds are the kinds of failure that codes.txt names.
+// kinds maps the names in codes.txt to kinds of failure.
 var kinds = map[string]error{
 	"kernel": device.ErrKernelFault, "lost": device.ErrLost, "invalid": device.ErrInvalid, "launch": device.ErrLaunch,
 	"out_of_memory": device.ErrOutOfMemory, "unavailable": device.ErrUnavailable, "not_found": device.ErrNotFound,
 	"not_ready": device.ErrNotReady,
 }
 
-// codes are all that CUDA has, and some that it has not: whatever a later one adds.
+// codes returns all codes of CUDA and some that don't exist, because a later version may add any code.
 func codes(t testing.TB) []code {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", "codes.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	all := []code{{number: 11, kind: "lost"}, {number: 227, kind: "lost"}, {number: 813, kind: "lost"}, {number: 998, kind: "lost"}, {number: 12345, kind: "lost"}}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if strings.HasPrefix(lines.Text(), "#") {
@@ -63,7 +63,7 @@ func codes(t testing.TB) []code {
 	return all
 }
 
-// The headers of the toolkit that is here have no code that codes.txt lacks, or names otherwise.
+// The installed toolkit's headers contain no code that codes.txt lacks or names differently.
 func TestEveryCodeOfTheHeaders(t *testing.T) {
 	known := map[int]code{}
 	for _, c := range codes(t) {
@@ -98,7 +98,7 @@ func TestEveryCodeOfTheHeaders(t *testing.T) {
 	}
 }
 
-// gear is one of everything on a device of the fake library.
+// gear is one object of each kind on a device of the fake library.
 type gear struct {
 	dev    device.Device
 	stream device.Stream
@@ -125,7 +125,7 @@ func newGearWith(t testing.TB, o cuda.Options) *gear {
 		t.Fatal(err)
 	}
 	g := &gear{dev: d}
-	t.Cleanup(func() { fakecuda.Set(t, ""); _ = d.Close() }) // what it leaks, and that it is lost, is looked at elsewhere
+	t.Cleanup(func() { fakecuda.Set(t, ""); _ = d.Close() }) // other tests check leaks and losses
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -158,17 +158,17 @@ func newGearWith(t testing.TB, o cuda.Options) *gear {
 	return g
 }
 
-// call is an operation of a device and the functions of CUDA that it comes down to.
+// call is an operation of a device and the CUDA functions that it calls.
 type call struct {
 	name      string
 	do        func(g *gear) error
 	functions []string
 }
 
-// errOf drops a result.
+// errOf drops a result and returns the error.
 func errOf[T any](_ T, err error) error { return err }
 
-// calls are all calls of the ABI that can fail, but those of gates and of a resident's batches, which no worker makes.
+// calls are all calls of the ABI that can fail, except those of gates, which no worker makes.
 var calls = []call{
 	{"new stream", func(g *gear) error { return errOf(g.dev.NewStream("more")) }, []string{"cudaSetDevice", "cudaStreamCreateWithFlags"}},
 	{"new event", func(g *gear) error { return errOf(g.dev.NewEvent(0)) }, []string{"cudaSetDevice", "cudaEventCreateWithFlags"}},
@@ -196,9 +196,6 @@ var calls = []call{
 	{"event done", func(g *gear) error { return errOf(g.timed.Done()) }, []string{"cudaSetDevice", "cudaEventQuery"}},
 	{"await event", func(g *gear) error { return g.timed.Synchronize() }, []string{"cudaSetDevice", "cudaEventSynchronize"}},
 	{"event time", func(g *gear) error { return errOf(g.timed.Time()) }, []string{"cudaSetDevice", "cudaEventElapsedTime"}},
-	{"resident", func(g *gear) error {
-		return errOf(g.dev.(device.Residenter).Resident(g.kernel, device.Shape{Rows: 1, Bytes: 64, Longest: 64}))
-	}, []string{"cudaSetDevice", "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange", "cudaStreamCreateWithPriority", "cudaMallocAsync"}},
 	{"close stream", func(g *gear) error { return g.stream.Close() }, []string{"cudaSetDevice", "cudaStreamSynchronize", "cudaStreamDestroy"}},
 	{"close event", func(g *gear) error { return g.event.Close() }, []string{"cudaSetDevice", "cudaEventDestroy"}},
 	{"close pool", func(g *gear) error { return errors.Join(g.pool.Free(g.stream, g.pooled), g.pool.Close()) }, []string{"cudaMemPoolDestroy"}},
@@ -207,16 +204,16 @@ var calls = []call{
 		[]string{"cudaSetDevice", "cudaMemcpyAsync", "cudaLaunchKernel", "cudaStreamQuery"}},
 }
 
-// handles are the calls that take nothing but handles.
+// handles are the calls with no arguments except handles.
 var handles = map[string]bool{
 	"record": true, "wait": true, "notify": true, "event done": true, "await event": true, "event time": true,
 	"synchronize": true, "pool free": true,
 }
 
-// representative are codes of every kind.
+// representative contains codes of every kind.
 var representative = map[int]bool{1: true, 2: true, 100: true, 101: true, 209: true, 600: true, 700: true, 810: true, 999: true, 12345: true}
 
-// want is the kind that an open device gives a code at a call; nil for none.
+// want returns the expected kind of an error for a code at a call on an open device; nil for no error.
 func want(c code, name, function string) error {
 	switch kind := kinds[c.kind]; {
 	case errors.Is(kind, device.ErrLost):
@@ -224,11 +221,11 @@ func want(c code, name, function string) error {
 	case name == "check" && function == "cudaSetDevice":
 		return device.ErrLost
 	case name == "check" && (c.kind == "out_of_memory" || c.kind == "not_ready"):
-		return nil // it asks again
+		return nil // a later call tries again
 	case name == "check":
-		return device.ErrLost // the probe's arguments are right
+		return device.ErrLost // the probe's arguments are valid
 	case name == "event done" && c.kind == "not_ready":
-		return nil // an answer, and no error
+		return nil // an answer, not an error
 	case name == "event time" && c.kind == "not_ready":
 		return device.ErrNotReady
 	case function == "cudaHostAlloc" && c.kind == "invalid":
@@ -242,16 +239,16 @@ func want(c code, name, function string) error {
 	case name == "new pool" && function == "cudaMallocFromPoolAsync" && c.kind == "invalid":
 		return device.ErrOutOfMemory
 	case (handles[name] || name == "close stream" && function != "cudaStreamDestroy") && !errors.Is(kind, device.ErrOutOfMemory):
-		return device.ErrLost // there is nothing in it to refuse
+		return device.ErrLost // no argument could be refused
 	case errors.Is(kind, device.ErrUnavailable) || errors.Is(kind, device.ErrNotFound) || errors.Is(kind, device.ErrNotReady):
-		return device.ErrLost // the device was there
+		return device.ErrLost // the device existed before
 	default:
 		return kind
 	}
 }
 
-// Every code at every function of every call: only those codes that CUDA documents as a refusal are anything but a loss,
-// a loss says whether a kernel may have caused it, and the device knows of every loss and of nothing else.
+// Injects every code at every function of every call. Every code that CUDA doesn't document as a refusal is a loss, a
+// loss tells whether a kernel may have caused it, and the device records every loss and nothing else.
 func TestEveryCodeAtEveryCall(t *testing.T) {
 	library, all := fakecuda.Library(t), codes(t)
 	seen := map[string]int{}
@@ -260,7 +257,7 @@ func TestEveryCodeAtEveryCall(t *testing.T) {
 			for _, function := range call.functions {
 				for _, c := range all {
 					if function == "cudaSetDevice" && call.name != "copy in" && !representative[c.number] {
-						continue // every call begins with it, in the same words
+						continue // every call begins with it
 					}
 					wanted := want(c, call.name, function)
 					if call.name == "alloc host" && c.number == 304 && function == "cudaHostAlloc" {
@@ -278,7 +275,7 @@ func TestEveryCodeAtEveryCall(t *testing.T) {
 func judge(t *testing.T, library string, call call, function string, c code, wanted error) string {
 	t.Helper()
 	g := newGear(t, library)
-	defer func() { fakecuda.Set(t, ""); _ = g.dev.Close() }() // what it leaks is named elsewhere
+	defer func() { fakecuda.Set(t, ""); _ = g.dev.Close() }() // other tests check leaks
 	fakecuda.Set(t, fmt.Sprintf("call=%s code=%d", function, c.number))
 	err := call.do(g)
 	where := fmt.Sprintf("%s, %s fails with %d %s (%s)", call.name, function, c.number, c.runtime, c.kind)

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device"
 )
 
-// Enqueue implements device.Device: one call into C for as many commands as fit a list.
+// Enqueue implements device.Device. It makes one call into C for each list of up to maxCommands commands.
 func (d *gpu) Enqueue(list []device.Command) error {
 	if err := d.enter("enqueue"); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (d *gpu) Enqueue(list []device.Command) error {
 	return nil
 }
 
-// enqueue carries out at most maxCommands. Where one is refused here, those before it are carried out.
+// enqueue carries out at most maxCommands commands. If it refuses one itself, it still carries out those before it.
 func (d *gpu) enqueue(list []device.Command) error {
 	var c commands
 	var refused error
@@ -45,7 +45,7 @@ func (d *gpu) enqueue(list []device.Command) error {
 	return refused
 }
 
-// translate checks a command and adds it to c. Nothing is added for one that is no work.
+// translate checks a command and adds it to c, unless the command is no work.
 func (d *gpu) translate(c *commands, cmd *device.Command) error {
 	op := cmd.Kind.String()
 	s, err := d.streamOf(op, cmd.Stream)
@@ -77,8 +77,8 @@ func (d *gpu) translate(c *commands, cmd *device.Command) error {
 	return nil
 }
 
-// translateCopy refuses a copy that would not fit, and one with memory that is not pinned: it would be Go's, which C
-// must not keep, and the copy would not be asynchronous.
+// translateCopy refuses a copy that doesn't fit, and one with memory that is not pinned. Such memory could be Go's,
+// which C must not keep, and the copy would not be asynchronous.
 func (d *gpu) translateCopy(c *commands, s *stream, cmd *device.Command) error {
 	bytes, room := cmd.Host.Len(), cmd.Memory.Bytes
 	if cmd.Kind == device.DoCopyOut {

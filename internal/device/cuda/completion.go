@@ -13,22 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faultTick is how often a wait asks the device whether it still works. After a sticky fault CUDA calls no host
-// function, so a token that has not come never will, and nothing else would say so.
+// faultTick is the interval at which a waiting goroutine checks the device. After a sticky fault CUDA calls no host
+// functions, so a missing token never arrives and nothing else reports the fault.
 const faultTick = 100 * time.Millisecond
 
-// waiter is the receiving end of completions. The library queues tokens and makes an eventfd readable; the fd is read
-// through the netpoller, so waiting holds no thread.
+// waiter receives completions. The library queues tokens and makes an eventfd readable. The fd is read through the
+// netpoller, so waiting occupies no thread.
 type waiter struct {
-	file        *os.File     // a duplicate of the library's eventfd; nil before init
+	file        *os.File     // duplicate of the library's eventfd; nil before init
 	outstanding atomic.Int64 // notified and not yet returned
 
-	waitMu  sync.Mutex // one wait at a time; guards the fields below
-	tokens  [64]uint64 // taken off the library's queue
+	waitMu  sync.Mutex // held during a wait; guards the fields below
+	tokens  [64]uint64 // taken from the library's queue
 	next, n int        // tokens[next:n] are not yet returned
-	counter [8]byte    // what reading the eventfd gives; its value does not matter
+	counter [8]byte    // buffer for reading the eventfd; its value doesn't matter
 	watched <-chan struct{}
-	unwatch func() bool // stops the watch on the context whose Done is watched
+	unwatch func() bool // stops watching the current context
 
 	deadlineMu sync.Mutex // orders wake and arm
 }
@@ -38,37 +38,37 @@ func (w *waiter) init(fd int) error {
 	if err != nil {
 		return err
 	}
-	w.file = os.NewFile(uintptr(own), "completions") // non-blocking, as the library made it: so the netpoller takes it
+	w.file = os.NewFile(uintptr(own), "completions") // the library made it non-blocking, so the netpoller accepts it
 	return nil
 }
 
-// close ends a wait that is under way, for good.
+// close ends the current wait and all later waits.
 func (w *waiter) close() {
 	if w.file != nil {
-		_ = w.file.Close() // nothing was written: nothing can be lost
+		_ = w.file.Close() // nothing was written, so nothing can be lost
 	}
 }
 
-// wake makes a wait look again at what it waits for.
+// wake makes a wait check its conditions again.
 func (w *waiter) wake() {
 	w.deadlineMu.Lock()
 	defer w.deadlineMu.Unlock()
 	if w.file != nil {
-		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // fails only once the file is closed, which wakes it too
+		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // fails only after the file is closed, which wakes the wait too
 	}
 }
 
-// arm sets the tick, unless there is already cause to look again: then the read that follows returns at once.
+// arm sets the tick, unless there is already a reason to check again; in that case the next read returns at once.
 func (w *waiter) arm(cause func() bool) {
 	w.deadlineMu.Lock()
 	defer w.deadlineMu.Unlock()
 	if !cause() {
-		_ = w.file.SetReadDeadline(time.Now().Add(faultTick)) // as in wake
+		_ = w.file.SetReadDeadline(time.Now().Add(faultTick)) // fails only after the file is closed
 	}
 }
 
-// watch arranges for wake to be called when ctx is done. Waits with one context share the arrangement, so that it
-// is not made anew for each token.
+// watch arranges for wake to be called when ctx is done. Consecutive waits with the same context share one such
+// registration, which saves its cost for each token.
 func (w *waiter) watch(ctx context.Context) {
 	if w.watched == ctx.Done() && w.unwatch != nil {
 		return
@@ -117,8 +117,8 @@ func (w *waiter) pop() (token uint64, ok bool) {
 	return token, true
 }
 
-// await returns when there may be a token, a tick has passed, or something has changed that the caller must look at.
-// On a tick with work outstanding it asks the device for a fault.
+// await returns when there may be a token, when a tick has passed, or when another condition that the caller must check
+// has changed. On a tick with outstanding work it checks the device for a fault.
 func (d *gpu) await(ctx context.Context) {
 	w := &d.waiter
 	w.watch(ctx)
@@ -127,5 +127,5 @@ func (d *gpu) await(ctx context.Context) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) || w.outstanding.Load() == 0 {
 		return
 	}
-	d.glance()
+	d.pollFault()
 }

@@ -13,7 +13,8 @@ import (
 	"millrace/internal/device/cuda"
 )
 
-// gpus are the GPUs to test on. Without any the test is skipped, loudly; with MILLRACE_REQUIRE_GPU=1 it fails.
+// gpus returns the GPUs to test on. If there are none, it skips the test with a message in capitals, or fails it if
+// MILLRACE_REQUIRE_GPU=1.
 func gpus(t testing.TB) (library string, all []device.Info) {
 	t.Helper()
 	library = builtLibrary()
@@ -52,7 +53,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// batch is what TestSteadyStateAllocates repeats.
+// batch is the work that TestSteadyStateAllocates repeats.
 type batch struct {
 	dev    device.Device
 	stream device.Stream
@@ -81,7 +82,7 @@ func (b *batch) run() error {
 	return errors.Join(b.dev.Enqueue(b.list), b.pool.Free(b.stream, scratch))
 }
 
-// newBatch makes a batch of one row on a GPU, and closes all of it when the test ends.
+// newBatch creates a batch of one row on a GPU, which is closed when the test ends.
 func newBatch(t *testing.T, dev device.Device) *batch {
 	t.Helper()
 	b := &batch{dev: dev}
@@ -111,7 +112,7 @@ func newBatch(t *testing.T, dev device.Device) *batch {
 		Shape: device.Shape{Rows: 1, Bytes: 9, Longest: 9},
 		Rows:  memory.Slice(512, 9), Offsets: memory.Slice(0, 8), Result: memory.Slice(256, 4),
 	}
-	check(b.stream.Fill(memory, 0)) // nine zero bytes are the row
+	check(b.stream.Fill(memory, 0)) // the row consists of nine zero bytes
 	t.Cleanup(func() {
 		check(b.stream.Close())
 		check(b.event.Close())
@@ -125,7 +126,7 @@ func newBatch(t *testing.T, dev device.Device) *batch {
 	return b
 }
 
-// Once warm, a batch's way through the device allocates nothing in Go.
+// After a warm-up, a batch's path through the device allocates no Go memory.
 func TestSteadyStateAllocates(t *testing.T) {
 	library, all := gpus(t)
 	for _, info := range all {

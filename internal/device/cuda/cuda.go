@@ -1,37 +1,39 @@
-// Package cuda is the device that drives an NVIDIA GPU. It opens the kernel library libmillrace.so at run
-// time and calls it through the C ABI of kernels/include/millrace.h; no other package of Millrace imports "C".
+// Package cuda drives NVIDIA GPUs. It opens the kernel library libmillrace.so at run time and calls it through the C
+// ABI of kernels/include/millrace.h. It is the only package of Millrace that imports "C".
 //
 // The Go binary needs no CUDA to build or to start. Without the library, the driver or a GPU, Open fails with
-// device.ErrUnavailable; so does everything here in a binary built without cgo.
+// device.ErrUnavailable. In a binary built without cgo, every function does.
+//
+// The worker and the benchmarks open their GPUs with it. Start reading with device.go, then call.go for the calls into
+// C.
 package cuda
 
 import "time"
 
-// Options says which GPU to open and with which library.
+// Options selects the GPU and the library.
 type Options struct {
-	// Library is the path of libmillrace.so, usually the value of MILLRACE_KERNELS. If it is empty,
-	// libmillrace.so is looked for beside the executable and then on the system's search path. If it is not,
-	// nothing else is tried: who names a library wants that one.
+	// Library is the path of libmillrace.so, usually the value of MILLRACE_KERNELS. If it is empty, Open looks for
+	// libmillrace.so beside the executable and then on the system's search path. If it is set, Open tries nothing else.
 	Library string
 
-	// Ordinal is the GPU's index among those that the process can see.
+	// Ordinal is the GPU's index among those visible to the process.
 	Ordinal int
 
-	// UUID, if not empty, selects the GPU ("GPU-xxxxxxxx-...") in place of Ordinal.
+	// UUID, if not empty, selects the GPU ("GPU-xxxxxxxx-...") instead of Ordinal.
 	UUID string
 
-	// Completions is how many Notify calls may be outstanding at once; 0 means 65,536.
+	// Completions is the maximum number of outstanding Notify calls; 0 means 65,536.
 	Completions int
 
-	// ClosePatience bounds how long closing the device, or something of it, waits for work that does not end; 0 means
-	// 10 s. Then the device counts as lost.
+	// ClosePatience bounds how long closing the device or one of its objects waits for work that doesn't end; 0 means
+	// 10 s. After that the device counts as lost.
 	ClosePatience time.Duration
 }
 
-// Versions says what a kernel library is.
+// Versions describes a kernel library.
 type Versions struct {
-	Library string // the path it was opened by
-	ABI     uint32 // the ABI version it speaks
-	Runtime string // the CUDA runtime it is built with, e.g. "12.4"
-	Driver  string // the newest CUDA version that the driver supports; empty where there is no driver
+	Library string // path by which it was opened
+	ABI     uint32 // its ABI version
+	Runtime string // CUDA runtime that it was built with, for example "12.4"
+	Driver  string // newest CUDA version that the driver supports; empty if there is no driver
 }

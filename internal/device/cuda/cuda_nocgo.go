@@ -18,7 +18,7 @@ func Open(Options) (device.Device, error) { return nil, withoutCgo("open") }
 // List describes the GPUs that the process can see. Without cgo it fails with device.ErrUnavailable.
 func List(string) ([]device.Info, error) { return nil, withoutCgo("list devices") }
 
-// LibraryVersions says what the kernel library is. Without cgo it fails with device.ErrUnavailable.
+// LibraryVersions describes the kernel library. Without cgo it fails with device.ErrUnavailable.
 func LibraryVersions(string) (Versions, error) {
 	return Versions{}, withoutCgo("read library versions")
 }

@@ -14,10 +14,10 @@ import (
 	"millrace/internal/device"
 )
 
-// maxCompletions is how many Notify calls may be outstanding at once, unless Options say otherwise.
+// maxCompletions is the default for Options.Completions.
 const maxCompletions = 1 << 16
 
-// gpu is a GPU. It implements device.Device, device.Gater, device.Ranger and device.Residenter.
+// gpu is a GPU. It implements device.Device, device.Gater and device.Ranger.
 type gpu struct {
 	lib    *library
 	info   device.Info
@@ -25,42 +25,42 @@ type gpu struct {
 	handle deviceHandle
 
 	opened   atomic.Bool
-	patience time.Duration // of calls that close something
+	patience time.Duration // limit for calls that close something
 
-	// mu is held for reading by every call into the library, so that Close, which takes it for writing once
-	// closing is set, knows that no call is under way and none will follow.
+	// Every call into the library holds mu for reading. Close sets closing and then takes mu for writing, so it knows
+	// that no call is running and none will follow.
 	mu      sync.RWMutex
 	closing atomic.Bool
 
-	// enqueuing is held for reading by Enqueue, which uses streams, events and kernels without their own locks.
+	// Enqueue holds enqueuing for reading. It uses streams, events and kernels without taking their own locks.
 	enqueuing sync.RWMutex
 
-	lost     atomic.Pointer[device.Error] // the first sticky fault
-	glancing atomic.Bool
-	clock    clock
+	lost         atomic.Pointer[device.Error] // the first sticky fault
+	pollingFault atomic.Bool
+	clock        clock
 
-	// gateMu lets gates be opened while Close waits for their streams; gatesGone is set before they are freed.
+	// gateMu lets gates be opened while Close waits for their streams. gatesGone is set before the gates are freed.
 	gateMu    sync.Mutex
 	gatesGone bool
 
 	waiter
 	registry
 
-	unreported runtime.Cleanup // says so if the device is dropped without Close
+	unreported runtime.Cleanup // logs an error if the device is dropped without Close
 }
 
-// resource is what Close must free if the caller did not.
+// resource is an object that Close must free if the caller has not closed it.
 type resource interface {
 	describe() string
-	free() error // frees it without a look at whether the device is closed
-	stage() int  // resources of a lower stage are freed first
+	free() error // frees it without checking whether the device is closed
+	stage() int  // resources with a lower stage are freed first
 }
 
-// registry is what is open on a device.
+// registry holds a device's open objects.
 type registry struct {
 	regMu sync.Mutex
 	open  map[resource]struct{}
-	// Memory and host buffers are plain values, so they are kept by address, with their size in bytes.
+	// Memory and host buffers are plain values, so they are registered by address, with their size in bytes.
 	memory  map[uint64]int
 	buffers map[unsafe.Pointer]int
 }
@@ -77,8 +77,8 @@ func (r *registry) remove(o resource) {
 	delete(r.open, o)
 }
 
-// Open opens a GPU. The caller closes it. Fails with device.ErrUnavailable if there is no library, driver or GPU,
-// device.ErrABI if the library cannot be used, and device.ErrNotFound if the GPU that the options select is not there.
+// Open opens a GPU. The caller must close it. Open fails with device.ErrUnavailable if there is no library, driver or
+// GPU, with device.ErrABI if the library can't be used, and with device.ErrNotFound if the selected GPU doesn't exist.
 func Open(o Options) (device.Device, error) {
 	lib, err := openLibrary(o.Library)
 	if err != nil {
@@ -112,9 +112,10 @@ func (d *gpu) openParts() error {
 	return d.checked(d.clock.init(d))
 }
 
-// reportDropped runs when a device is collected that was never closed. It frees nothing: that is the owner's part.
+// reportDropped runs when the garbage collector finds a device that was never closed. It frees nothing, because that is
+// the owner's responsibility.
 func reportDropped(id string) {
-	slog.Error("a CUDA device was dropped without Close; its memory stays taken", "device", id)
+	slog.Error("a CUDA device was dropped without Close; its memory stays allocated", "device", id)
 }
 
 func (d *gpu) Info() device.Info  { return d.info }
@@ -136,7 +137,7 @@ func (d *gpu) errClosed(op, what string) error {
 	return d.errorf(op, device.ErrClosed, "the %s has been closed", what)
 }
 
-// hold keeps the device from being closed until release; false if it has been.
+// hold keeps the device from being closed until release. It returns false if the device has been closed.
 func (d *gpu) hold() bool {
 	d.mu.RLock()
 	if d.closing.Load() {
@@ -148,7 +149,7 @@ func (d *gpu) hold() bool {
 
 func (d *gpu) release() { d.mu.RUnlock() }
 
-// unused returns once no call of Enqueue is under way that may have seen an object before it was marked as closed.
+// unused waits until no running Enqueue can still use an object that was marked as closed before the call.
 func (d *gpu) unused(op string) error {
 	err := d.locked(op, &d.enqueuing)
 	if err == nil {
@@ -157,7 +158,7 @@ func (d *gpu) unused(op string) error {
 	return err
 }
 
-// enter begins a call: it fails if the device is closed or lost, and otherwise holds it until release.
+// enter begins a call. It fails if the device is closed or lost; otherwise it holds the device until release.
 func (d *gpu) enter(op string) error {
 	if !d.hold() {
 		return d.errClosed(op, "device")

@@ -18,7 +18,7 @@ type event struct {
 
 	recorded atomic.Bool
 
-	mu     sync.Mutex // held by calls but those of Enqueue
+	mu     sync.Mutex // held by calls other than Enqueue
 	closed atomic.Bool
 }
 
@@ -37,7 +37,7 @@ func (d *gpu) NewEvent(flags device.EventFlags) (device.Event, error) {
 	return e, nil
 }
 
-// eventOf is e as an event of this device.
+// eventOf returns e as an event of this device.
 func (d *gpu) eventOf(op string, e device.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own == nil || own.d != d {
@@ -61,7 +61,7 @@ func (e *event) Done() (bool, error) {
 	return done, e.d.checked(err)
 }
 
-// Synchronize implements device.Event. A Close of the event waits for it.
+// Synchronize implements device.Event. A concurrent Close of the event waits for it.
 func (e *event) Synchronize() error {
 	const op = "await event"
 	if err := e.d.enter(op); err != nil {
@@ -76,7 +76,7 @@ func (e *event) Synchronize() error {
 	return e.d.checked(e.d.lib.eventSynchronize(e.handle))
 }
 
-// opEventTime is the call that may have no answer yet.
+// opEventTime is the call for which CUDA's "not ready" is a valid answer.
 const opEventTime = "event time"
 
 // Time implements device.Event.
@@ -101,25 +101,7 @@ func (e *event) Time() (time.Duration, error) {
 }
 
 // Close implements device.Event.
-func (e *event) Close() error {
-	const op = "close event"
-	if !e.d.hold() {
-		return nil // the device's Close has given it back
-	}
-	defer e.d.release()
-	if err := e.d.locked(op, &e.mu); err != nil {
-		return err
-	}
-	defer e.mu.Unlock()
-	if e.closed.Swap(true) {
-		return nil
-	}
-	if err := e.d.unused(op); err != nil {
-		return err
-	}
-	e.d.remove(e)
-	return e.d.bounded(op, e.free)
-}
+func (e *event) Close() error { return e.d.closeOnce("close event", e, &e.mu, &e.closed, e.free) }
 
 func (e *event) describe() string { return "event" }
 func (e *event) free() error      { return e.d.lib.eventDestroy(e.handle) }

@@ -8,9 +8,9 @@ import (
 	"millrace/internal/device"
 )
 
-// kernelFaults are the codes of CUDA, among those that lose the device, by which it reports what a kernel did or may
-// have done: only these losses may be a payload's fault. They are told apart here and not by the library, whose statuses
-// say what can be done next, which is the same for all losses. testdata/codes.txt names every code.
+// kernelFaults are the CUDA error codes that lose the device and report what a kernel did or may have done. Only these
+// losses may be caused by a payload. The library doesn't distinguish them: its statuses tell the caller what to do
+// next, which is the same for all losses. testdata/codes.txt names every code.
 var kernelFaults = map[int]bool{
 	700: true, // illegal address
 	702: true, // launch timeout: a kernel ran longer than the GPU's watchdog allows
@@ -23,16 +23,17 @@ var kernelFaults = map[int]bool{
 	719: true, // launch failure
 }
 
-// handlesAlone are the calls, as the library's errors name them, that take nothing but handles, which Go has checked: no
-// payload can make CUDA refuse them, so a refusal means that the device no longer knows what it has given out.
+// handlesAlone are the calls, by their names in the library's errors, that take only handles, which Go has checked. No
+// payload can make CUDA refuse them, so a refusal means that the device has lost its state.
 var handlesAlone = map[string]bool{
 	"record": true, "wait": true, "notify": true, "query event": true, "await event": true, opEventTime: true,
 	"synchronize": true, "pool free": true,
 }
 
-// checked completes an error of the library and notes a loss. Errors of CUDA itself, but those of want of memory, are
-// doubted: on an open device some kinds can only mean that it is gone, and for the others the device is asked. Who
-// blames somebody for the error calls Check before that, which waits for the answer.
+// checked converts an error of the library and records a loss. An error of CUDA itself, other than lack of memory,
+// leaves the state of the device in doubt. On an open device some kinds can only mean that the device is gone. For the
+// others, checked starts a check of the device. Before blaming a payload for the error, call Check, which waits for the
+// answer.
 func (d *gpu) checked(err error) error {
 	if err == nil {
 		return nil
@@ -51,13 +52,13 @@ func (d *gpu) checked(err error) error {
 	return e
 }
 
-// doubted is e as what it means on an open device.
+// doubted returns e with the kind of error that it indicates on an open device.
 func (d *gpu) doubted(e *device.Error) *device.Error {
 	switch {
 	case errors.Is(e, device.ErrLost), errors.Is(e, device.ErrOutOfMemory), errors.Is(e, device.ErrNotReady) && e.Op == opEventTime:
 		return e
 	case errors.Is(e, device.ErrUnavailable), errors.Is(e, device.ErrNotFound), errors.Is(e, device.ErrNotReady), handlesAlone[e.Op]:
-		// The device was there and is not any more; and no call but a query can have nothing to answer yet.
+		// The device existed before, so it is gone now. Only a query can be "not ready".
 		return &device.Error{Op: e.Op, Device: e.Device, Kind: device.ErrLost, Code: e.Code, Detail: e.Detail}
 	}
 	var lost *device.Error
@@ -67,9 +68,9 @@ func (d *gpu) doubted(e *device.Error) *device.Error {
 	return &device.Error{Op: e.Op, Device: e.Device, Kind: lost.Kind, Code: lost.Code, Detail: e.Detail + ", and then " + lost.Detail}
 }
 
-// lose notes that the device is lost. The first loss is the one that is kept.
+// lose records that the device is lost. The first loss is kept.
 func (d *gpu) lose(e *device.Error) {
 	if d.lost.CompareAndSwap(nil, e) {
-		d.waiter.wake() // what it waits for may never come
+		d.waiter.wake() // the waiter's completion may never arrive
 	}
 }

@@ -22,7 +22,7 @@ func (d *gpu) Gate(s device.Stream) (open func(), err error) {
 	return func() { d.openGate(ticket) }, nil
 }
 
-// openGate opens a gate, and must be able to while Close waits for the gate's stream.
+// openGate opens a gate. It also works while Close waits for the gate's stream.
 func (d *gpu) openGate(ticket uint64) {
 	d.gateMu.Lock()
 	defer d.gateMu.Unlock()
@@ -31,7 +31,7 @@ func (d *gpu) openGate(ticket uint64) {
 	}
 }
 
-// Range implements device.Ranger with an NVTX range. Names are cut to 127 bytes.
+// Range implements device.Ranger with an NVTX range. Names are truncated to 127 bytes.
 func (d *gpu) Range(name string) (end func()) {
 	id := d.lib.rangeStart(name)
 	return func() { d.lib.rangeEnd(id) }

@@ -13,10 +13,10 @@ import (
 	"millrace/internal/device/cuda/fakecuda"
 )
 
-// shortPatience is that of devices in these tests: it is waited out.
+// shortPatience is the ClosePatience of devices in tests that wait until it has passed.
 const shortPatience = 50 * time.Millisecond
 
-// hanging is a device with one of everything, on which no work ends any more.
+// hanging returns a device with one object of each kind, on which no work ends any more.
 func hanging(t *testing.T) *gear {
 	t.Helper()
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t), ClosePatience: shortPatience})
@@ -27,8 +27,8 @@ func hanging(t *testing.T) *gear {
 	return g
 }
 
-// Each way to close something ends though the device's work does not, and the device is lost then: everything behind it
-// comes back at once.
+// Every way to close an object returns although the device's work doesn't end. After that the device is lost, and every
+// further call returns at once.
 func TestClosingEndsThoughWorkDoesNot(t *testing.T) {
 	for name, closes := range map[string]func(g *gear) error{
 		"stream": func(g *gear) error { return g.stream.Close() },
@@ -54,17 +54,17 @@ func TestClosingEndsThoughWorkDoesNot(t *testing.T) {
 					t.Errorf("got %v, want %v", err, device.ErrLost)
 				}
 			}
-			fakecuda.Set(t, "") // lets the call end that was left alone
+			fakecuda.Set(t, "") // lets the abandoned call return
 		})
 	}
 }
 
-// A call that does not come back from the driver keeps neither the object nor the device from being closed.
+// A call that doesn't return from the driver must not prevent the object or the device from being closed.
 func TestClosingEndsThoughACallDoesNot(t *testing.T) {
 	g := hanging(t)
 	ended := make(chan struct{})
 	go func() {
-		_ = g.stream.Synchronize() // with whatever: the device is given up meanwhile
+		_ = g.stream.Synchronize() // any result is fine, because the device is given up meanwhile
 		close(ended)
 	}()
 	for _, closes := range []func() error{g.stream.Close, g.dev.Close} {
@@ -76,7 +76,7 @@ func TestClosingEndsThoughACallDoesNot(t *testing.T) {
 	<-ended
 }
 
-// On a lost device closing makes no call at all: any would fail, and some would wait for ever.
+// On a lost device, closing makes no calls: all would fail, and some would wait forever.
 func TestClosingALostDeviceCallsNothing(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t), ClosePatience: patience})
 	fakecuda.Set(t, "call=cudaMemsetAsync code=719 how=device")
@@ -97,7 +97,7 @@ func TestClosingALostDeviceCallsNothing(t *testing.T) {
 	}
 }
 
-// A busy device has not failed: Check returns with its context, and says yes once the device answers.
+// A busy device has not failed: Check returns when its context ends, and returns nil once the device answers.
 func TestCheckWaitsForABusyDevice(t *testing.T) {
 	g := hanging(t)
 	ctx, cancel := context.WithTimeout(context.Background(), shortPatience)
@@ -108,16 +108,16 @@ func TestCheckWaitsForABusyDevice(t *testing.T) {
 	if err := g.dev.Err(); err != nil {
 		t.Errorf("a busy device counts as lost: %v", err)
 	}
-	fakecuda.Set(t, "call=cudaMemcpyAsync from=1000000") // the work ends: but the question that was asked meanwhile was never carried out
+	fakecuda.Set(t, "call=cudaMemcpyAsync from=1000000") // the work ends, but the pending question was never carried out
 	if err := g.dev.Check(shortly()); !errors.Is(err, device.ErrLost) {
 		t.Errorf("a question that got no answer: got %v, want %v", err, device.ErrLost)
 	}
 }
 
-// An answer to what was asked before is not enough: the device may have failed since.
+// An answer to an earlier question is not enough, because the device may have failed since.
 func TestAnswerFromBeforeIsNotEnough(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})
-	fakecuda.Set(t, "call=cudaStreamQuery code=600 how=always") // the question is carried out, and nobody is told
+	fakecuda.Set(t, "call=cudaStreamQuery code=600 how=always") // the question is carried out, but its completion is not reported
 	ctx, cancel := context.WithTimeout(context.Background(), shortPatience)
 	defer cancel()
 	if err := g.dev.Check(ctx); !errors.Is(err, device.ErrNotReady) {
@@ -129,7 +129,7 @@ func TestAnswerFromBeforeIsNotEnough(t *testing.T) {
 	}
 }
 
-// A device that answers wrongly is lost, and says so without a code.
+// A device that answers incorrectly is lost, and the error has no code.
 func TestWrongAnswerLosesTheDevice(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})
 	if err := g.dev.Check(shortly()); err != nil {
@@ -146,7 +146,7 @@ func TestWrongAnswerLosesTheDevice(t *testing.T) {
 	}
 }
 
-// An argument that CUDA refuses on a device that has had a fault is the fault's, not the caller's.
+// If CUDA refuses an argument after a fault, the fault is to blame, not the caller.
 func TestRefusalOfALostDevice(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})
 	fakecuda.Set(t, "call=cudaMemsetAsync code=1 how=device")
@@ -155,7 +155,7 @@ func TestRefusalOfALostDevice(t *testing.T) {
 	}
 }
 
-// Times are still to be had of a device that does not reach the clock's anchors.
+// Times are available even if the device doesn't reach the clock's anchors.
 func TestTimeOfABusyDevice(t *testing.T) {
 	g := newGearWith(t, cuda.Options{Library: fakecuda.Library(t)})
 	before, err := g.timed.Time()
@@ -163,7 +163,7 @@ func TestTimeOfABusyDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	fakecuda.Set(t, "call=cudaEventQuery code=600 how=always")
-	for old := g.dev.Now() + 150*time.Millisecond; g.dev.Now() < old; { // older than an anchor gets
+	for old := g.dev.Now() + 150*time.Millisecond; g.dev.Now() < old; { // until the anchor is too old
 		if at, err := g.timed.Time(); err != nil || at != before {
 			t.Fatalf("the event was at %v before, and is at %v now (%v)", before, at, err)
 		}

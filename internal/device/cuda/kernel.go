@@ -17,10 +17,8 @@ type kernel struct {
 	op       operatorHandle
 	instance unsafe.Pointer
 
-	mu     sync.RWMutex // held for reading by Needs, for writing by Close
+	mu     sync.RWMutex // held for reading by Needs and for writing by Close
 	closed atomic.Bool
-
-	residents int // resident kernels that run it. Guarded by mu
 }
 
 // Kernel implements device.Device.
@@ -45,7 +43,7 @@ func (d *gpu) Kernel(name string, params []byte) (device.Kernel, error) {
 
 func (k *kernel) Name() string { return k.name }
 
-// Needs implements device.Kernel. It is zero for a shape that no batch can have; launching it fails.
+// Needs implements device.Kernel. It returns zero for a shape that no batch can have; a launch with that shape fails.
 func (k *kernel) Needs(shape device.Shape) device.Needs {
 	if !k.d.hold() {
 		return device.Needs{}
@@ -63,7 +61,8 @@ func (k *kernel) Needs(shape device.Shape) device.Needs {
 	return needs
 }
 
-// checkLaunch refuses memory that is too small or askew: on the GPU that would lose the device, or worse, not.
+// checkLaunch refuses memory that is too small or misaligned. On the GPU that would lose the device or, worse, go
+// unnoticed.
 func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 	shape := args.Shape
 	if shape.Rows < 0 || shape.Bytes < 0 || shape.Longest < 0 {
@@ -95,26 +94,7 @@ func (k *kernel) checkLaunch(args *device.LaunchArgs) error {
 }
 
 // Close implements device.Kernel.
-func (k *kernel) Close() error {
-	if !k.d.hold() {
-		return nil // the device's Close has given it back
-	}
-	defer k.d.release()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed.Load() {
-		return nil
-	}
-	if k.residents > 0 {
-		return k.d.errorf("close kernel", device.ErrInvalid, "%s is resident: close the resident kernel first", k.name)
-	}
-	k.closed.Store(true)
-	if err := k.d.unused("close kernel"); err != nil {
-		return err
-	}
-	k.d.remove(k)
-	return k.d.bounded("close kernel", k.free)
-}
+func (k *kernel) Close() error { return k.d.closeOnce("close kernel", k, &k.mu, &k.closed, k.free) }
 
 func (k *kernel) describe() string { return "kernel " + k.name }
 func (k *kernel) free() error      { return k.d.lib.destroy(k.op, k.instance) }

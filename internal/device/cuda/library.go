@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,31 +14,33 @@ import (
 	"millrace/internal/device"
 )
 
-// libraryName is the kernel library's file name.
+// libraryName is the file name of the kernel library.
 const libraryName = "libmillrace.so"
 
-// libraries are those opened so far, by path. They are never closed: the CUDA runtime in them cannot be.
+// libraries holds the opened libraries, by path. They are never closed, because the CUDA runtime in them can't be
+// unloaded.
 var libraries = struct {
 	sync.Mutex
 	byPath map[string]*library
 }{byPath: map[string]*library{}}
 
-// Streams share the GPU's hardware queues, and work in one queue waits for what is before it, whichever stream that is on.
-// CUDA makes 8 unless this variable says otherwise, and 32 at most. More than are needed make small batches slower
-// (docs/benchmarks.md).
+// Streams share the GPU's hardware queues. Work in a queue waits for all earlier work in that queue, even of other
+// streams. CUDA creates 8 queues unless this variable is set, and at most 32. More queues than necessary make small
+// batches slower (docs/benchmarks.md).
 const (
 	envConnections     = "CUDA_DEVICE_MAX_CONNECTIONS"
 	defaultConnections = 8
 	mostConnections    = 32
 
-	// ownStreams are the clock's and the one of the device's check. The latter is made first and hardly used, so the stream
-	// that shares its queue does not wait.
+	// ownStreams counts the clock's stream and the stream of the device check. The latter is created first and rarely
+	// used, so the stream that shares its queue doesn't wait.
 	ownStreams = 2
 )
 
-// AskConnections asks CUDA for a hardware queue for each of so many streams of the caller's and for the clock's, unless CUDA
-// makes enough anyway or the user has asked for some. It is for the whole process, and of use only before the first call of
-// List or Open: CUDA reads the variable CUDA_DEVICE_MAX_CONNECTIONS as it starts.
+// AskConnections requests one hardware queue for each of the caller's streams and for the clock's. It does nothing if
+// CUDA creates enough by default or if the user has set a number. The setting applies to the whole process and has an
+// effect only before the first call of List or Open, because CUDA reads the variable CUDA_DEVICE_MAX_CONNECTIONS when
+// it starts.
 func AskConnections(streams int) error {
 	all := streams + ownStreams
 	if all <= defaultConnections+1 || os.Getenv(envConnections) != "" {
@@ -46,8 +49,8 @@ func AskConnections(streams int) error {
 	return os.Setenv(envConnections, strconv.Itoa(min(all, mostConnections)))
 }
 
-// candidates are the paths to try, in order: the one that was named, or else beside the executable and then the
-// system's search path.
+// candidates returns the paths to try, in order: the named one, or else the executable's folder and then the system's
+// search path.
 func candidates(named string) []string {
 	if named != "" {
 		if !strings.ContainsRune(named, filepath.Separator) {
@@ -62,8 +65,8 @@ func candidates(named string) []string {
 	return append(paths, libraryName)
 }
 
-// openLibrary opens the first candidate that can be opened. A library that is there and cannot be used is an error,
-// not a reason to try the next: it is what somebody installed.
+// openLibrary opens the first candidate that exists. If that library can't be used, openLibrary fails instead of trying
+// the next one, because it was installed on purpose.
 func openLibrary(named string) (*library, error) {
 	libraries.Lock()
 	defer libraries.Unlock()
@@ -92,7 +95,7 @@ func openLibrary(named string) (*library, error) {
 		"tried %s; build it with `make -C kernels` and name it in MILLRACE_KERNELS", strings.Join(tried, ", "))
 }
 
-// versionText writes CUDA's form of a version, 1000 * major + 10 * minor; empty for 0.
+// versionText formats a CUDA version, which is 1000 * major + 10 * minor. It returns an empty string for 0.
 func versionText(version int) string {
 	if version == 0 {
 		return ""
@@ -100,8 +103,8 @@ func versionText(version int) string {
 	return fmt.Sprintf("%d.%d", version/1000, version%1000/10)
 }
 
-// LibraryVersions says what the kernel library is; library is as Options.Library. It needs no GPU and no driver.
-// Fails with device.ErrUnavailable if there is no library and device.ErrABI if it cannot be used.
+// LibraryVersions describes the kernel library; for library see Options.Library. It needs no GPU and no driver. It
+// fails with device.ErrUnavailable if there is no library and device.ErrABI if the library can't be used.
 func LibraryVersions(library string) (Versions, error) {
 	l, err := openLibrary(library)
 	if err != nil {
@@ -114,8 +117,9 @@ func LibraryVersions(library string) (Versions, error) {
 	return Versions{Library: l.path, ABI: l.abi, Runtime: versionText(runtime), Driver: versionText(driver)}, nil
 }
 
-// List describes the GPUs that the process can see, in order of ordinal; library is as Options.Library. Fails with
-// device.ErrUnavailable if there is no library, driver or GPU, and device.ErrABI if the library cannot be used.
+// List describes the GPUs that are visible to the process, in order of their ordinals; for library see Options.Library.
+// It fails with device.ErrUnavailable if there is no library, driver or GPU, and with device.ErrABI if the library
+// can't be used.
 func List(library string) ([]device.Info, error) {
 	l, err := openLibrary(library)
 	if err != nil {
@@ -151,9 +155,5 @@ func (l *library) find(o Options) (device.Info, error) {
 		}
 		there = append(there, fmt.Sprintf("%d (%s)", info.Ordinal, info.ID))
 	}
-	wanted := o.UUID
-	if wanted == "" {
-		wanted = fmt.Sprint(o.Ordinal)
-	}
-	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %s: there are %s", wanted, strings.Join(there, ", "))
+	return device.Info{}, device.Errorf("open", "", device.ErrNotFound, "no GPU %s: there are %s", cmp.Or(o.UUID, fmt.Sprint(o.Ordinal)), strings.Join(there, ", "))
 }

@@ -33,7 +33,8 @@ func buildLibrary(t *testing.T, source string, flags ...string) string {
 	return library
 }
 
-// wantRefusal checks that everything that opens the library fails in the same way, in words that say what to do.
+// wantRefusal checks that every function that opens the library fails in the same way, with a message that contains
+// words.
 func wantRefusal(t *testing.T, library string, kind error, words ...string) {
 	t.Helper()
 	_, open := cuda.Open(cuda.Options{Library: library})
@@ -57,13 +58,13 @@ func TestNamedLibraryMissing(t *testing.T) {
 	wantRefusal(t, path, device.ErrUnavailable, path, "make -C kernels", "MILLRACE_KERNELS")
 }
 
-// A name without a slash is a file in the working directory, never one that the system finds elsewhere.
+// A name without a slash is a file in the working directory, never one on the system's search path.
 func TestNamedLibraryIsAPath(t *testing.T) {
 	wantRefusal(t, "libc.so.6", device.ErrUnavailable, "./libc.so.6")
 }
 
 func TestLibraryFoundNowhere(t *testing.T) {
-	t.Setenv("MILLRACE_KERNELS", "") // the package itself reads no environment
+	t.Setenv("MILLRACE_KERNELS", "") // the package itself doesn't read the environment
 	if _, err := cuda.LibraryVersions(""); err == nil {
 		t.Skip("NOT TESTED: LIBMILLRACE.SO IS INSTALLED ON THIS MACHINE, SO IT IS FOUND")
 	}
@@ -96,11 +97,11 @@ func TestLibraryOfOtherABI(t *testing.T) {
 		#include <stddef.h>
 		unsigned millrace_abi_version(void) { return 4711; }
 		const void *millrace_api_get(unsigned version) { return version == 4711 ? "table" : NULL; }`)
-	wantRefusal(t, path, device.ErrABI, path, "version 4711", "this program version 3", "make -C kernels")
+	wantRefusal(t, path, device.ErrABI, path, "version 4711", "this program version 4", "make -C kernels")
 }
 
-// builtLibrary is the library under test: MILLRACE_KERNELS, or what `make -C kernels` built in this checkout; empty if
-// there is none.
+// builtLibrary returns the library under test: MILLRACE_KERNELS, or the one that `make -C kernels` built in this
+// checkout; empty if there is none.
 func builtLibrary() string {
 	if path := os.Getenv("MILLRACE_KERNELS"); path != "" {
 		return path
@@ -112,7 +113,7 @@ func builtLibrary() string {
 	return path
 }
 
-// The real library says what it is on any machine, and without a GPU everything else is unavailable.
+// The real library reports its versions on any machine. Without a GPU everything else is unavailable.
 func TestRealLibrary(t *testing.T) {
 	library := builtLibrary()
 	if library == "" {
@@ -122,7 +123,7 @@ func TestRealLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Library != library || v.ABI != 3 || !strings.Contains(v.Runtime, ".") {
+	if v.Library != library || v.ABI != 4 || !strings.Contains(v.Runtime, ".") {
 		t.Errorf("versions of %s: %+v", library, v)
 	}
 	gpus, err := cuda.List(library)

@@ -11,7 +11,7 @@ import (
 
 func describeBytes(what string, bytes int) string { return fmt.Sprintf("%s %d bytes", what, bytes) }
 
-// AllocHost implements device.Device. What it gives is always pinned.
+// AllocHost implements device.Device. The memory is always pinned.
 func (d *gpu) AllocHost(bytes int) (device.HostBuffer, error) {
 	const op = "alloc host"
 	if err := d.enter(op); err != nil {
@@ -25,13 +25,11 @@ func (d *gpu) AllocHost(bytes int) (device.HostBuffer, error) {
 	if err != nil {
 		return device.HostBuffer{}, d.checked(err)
 	}
-	d.regMu.Lock()
-	d.buffers[m] = bytes
-	d.regMu.Unlock()
+	put(&d.registry, d.buffers, m, bytes)
 	return device.NewHostBuffer(unsafe.Slice((*byte)(m), bytes), device.Pinned, nil), nil
 }
 
-// hostAlloc takes pinned memory at the GPU's NUMA node, where the system tells it.
+// hostAlloc allocates pinned memory on the GPU's NUMA node, if the system reports one.
 func (d *gpu) hostAlloc(bytes int) (unsafe.Pointer, error) {
 	defer preferNode(d.info.NUMANode)()
 	return d.lib.hostAlloc(d.handle, bytes)
@@ -90,14 +88,14 @@ func (d *gpu) Free(m device.Memory) error {
 	return err
 }
 
-// put notes an allocation.
+// put registers an allocation.
 func put[K comparable](r *registry, live map[K]int, at K, bytes int) {
 	r.regMu.Lock()
 	defer r.regMu.Unlock()
 	live[at] = bytes
 }
 
-// take strikes an allocation out, if there is one at that address and of that size.
+// take removes an allocation from the registry. It returns false if there is none at that address with that size.
 func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
 	r.regMu.Lock()
 	defer r.regMu.Unlock()
@@ -108,8 +106,8 @@ func take[K comparable](r *registry, live map[K]int, at K, bytes int) bool {
 	return true
 }
 
-// Map implements device.Mapper. Under unified addressing, which every 64-bit Linux has, a GPU reaches pinned memory at
-// the address that the host does.
+// Map implements device.Mapper. Under unified addressing, which every 64-bit Linux has, a GPU uses the same address for
+// pinned memory as the host.
 func (d *gpu) Map(b device.HostBuffer) (device.Memory, error) {
 	if b.Len() == 0 || b.Kind() != device.Pinned {
 		return device.Memory{}, d.errorf("map", device.ErrInvalid, "%d bytes of %v memory: use a buffer of AllocHost", b.Len(), b.Kind())

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// sysfs is where the system describes itself.
+// sysfs is the mount point of the file system in which Linux describes its devices.
 const sysfs = "/sys"
 
-// nodeOf is the number of the NUMA node that the PCI device is at, as text. It is empty where the system does not say so,
-// and where it has one node alone, at which everything is.
+// nodeOf returns the number of the PCI device's NUMA node, as text. It returns an empty string if the system doesn't
+// report one or has only one node.
 func nodeOf(root, pci string) string {
 	if pci == "" || nodes(root) < 2 {
 		return ""
@@ -23,7 +23,7 @@ func nodeOf(root, pci string) string {
 		return ""
 	}
 	node, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || node < 0 { // -1: the firmware does not tell
+	if err != nil || node < 0 { // -1: the firmware doesn't report it
 		return ""
 	}
 	return strconv.Itoa(node)

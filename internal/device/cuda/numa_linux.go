@@ -18,22 +18,23 @@ const (
 	policyPreferred = 1
 )
 
-// maxNodes bounds the numbers of NUMA nodes: the kernel's own bound is 1024.
+// maxNodes is the kernel's own bound for the number of NUMA nodes.
 const maxNodes = 1024
 
-// policyRefused says once that memory cannot be placed: containers may not be allowed to.
+// policyRefused limits the warning that memory can't be placed, as in some containers, to one.
 var policyRefused sync.Once
 
-// preferNode has the calling thread take memory from that NUMA node, while there is some, until restore is called on the
-// same goroutine. It does nothing for an empty node, nor where the process was started under a policy, as by numactl: who
-// did that has decided. Pinning makes the system find every page within the call, so no page has to be touched.
+// preferNode makes the calling thread allocate memory from that NUMA node, as long as it has some, until restore is
+// called on the same goroutine. It does nothing if node is empty or if the process was started with a memory policy,
+// for example by numactl, because that policy takes precedence. Pinning allocates every page within the call, so pages
+// don't have to be touched.
 func preferNode(node string) (restore func()) {
 	none := func() {}
 	number, err := strconv.Atoi(node)
 	if err != nil || number < 0 || number >= maxNodes {
 		return none
 	}
-	runtime.LockOSThread() // a policy is the thread's
+	runtime.LockOSThread() // a policy belongs to the thread
 	var mode int32
 	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), 0, 0, 0, 0, 0)
 	if errno != 0 || mode != policyDefault {
@@ -52,7 +53,7 @@ func preferNode(node string) (restore func()) {
 		return none
 	}
 	return func() {
-		_, _, _ = unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) // what was there before is never refused
+		_, _, _ = unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) // the kernel never refuses the previous policy
 		runtime.UnlockOSThread()
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree makes a sysfs.
+// tree creates a fake sysfs.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -28,7 +28,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// The node is the one that the system tells, and none where it tells none or there is no choice.
+// nodeOf returns the node that the system reports, or none if it reports none or has only one.
 func TestNodeOf(t *testing.T) {
 	const numa, memory = "bus/pci/devices/0000:4b:00.0/numa_node", "devices/system/node/has_memory"
 	for name, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
-// policy is the thread's memory policy; the test is skipped where the system does not tell.
+// policy returns the thread's memory policy. It skips the test if the system doesn't report it.
 func policy(t *testing.T) (mode int32, mask [maxNodes / 64]uint64) {
 	t.Helper()
 	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&mask)), maxNodes, 0, 0, 0)
@@ -64,7 +64,7 @@ func policy(t *testing.T) (mode int32, mask [maxNodes / 64]uint64) {
 	return mode, mask
 }
 
-// The policy holds until it is restored, and a thread that has one of its own keeps it.
+// The policy applies until it is restored, and a thread with its own policy keeps it.
 func TestPreferNode(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -96,7 +96,7 @@ func TestPreferNode(t *testing.T) {
 	if _, _, errno := unix.Syscall(unix.SYS_SET_MEMPOLICY, interleave, uintptr(unsafe.Pointer(&nodes)), maxNodes+1); errno != 0 {
 		t.Fatal(errno)
 	}
-	defer func() { _, _, _ = unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) }() // it was so before
+	defer func() { _, _, _ = unix.Syscall(unix.SYS_SET_MEMPOLICY, policyDefault, 0, 0) }() // the previous policy
 	restore = preferNode("0")
 	during, _ := policy(t)
 	restore()

@@ -2,5 +2,5 @@
 
 package cuda
 
-// preferNode does nothing: there are no GPUs here.
+// preferNode does nothing, because only Linux is supported for GPUs.
 func preferNode(string) (restore func()) { return func() {} }

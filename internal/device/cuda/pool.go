@@ -8,16 +8,16 @@ import (
 	"millrace/internal/device"
 )
 
-// pool is a CUDA memory pool of its own.
+// pool is a separate CUDA memory pool.
 type pool struct {
 	d      *gpu
 	handle poolHandle
 
 	mu     sync.Mutex
-	live   map[uint64]int // bytes handed out, by address
-	used   int            // their sum
+	live   map[uint64]int // allocated bytes, by address
+	used   int            // sum of the allocated bytes
 	closed bool
-	freed  bool // the pool itself has gone: closed, and the last of its memory freed
+	freed  bool // the pool is closed and the last of its memory has been freed
 }
 
 // NewPool implements device.Device.
@@ -91,7 +91,7 @@ func (p *pool) Free(s device.Stream, m device.Memory) error {
 	return p.freeIfDone()
 }
 
-// freeIfDone frees a closed pool once nothing of it is handed out. Under the mutex.
+// freeIfDone frees a closed pool once none of its memory is allocated. The caller holds mu.
 func (p *pool) freeIfDone() error {
 	if !p.closed || p.freed || len(p.live) > 0 {
 		return nil
@@ -158,7 +158,7 @@ func (p *pool) Stats() (device.PoolStats, error) {
 // Close implements device.Pool.
 func (p *pool) Close() error {
 	if !p.d.hold() {
-		return nil // the device's Close has given it back
+		return nil // the device's Close has freed it
 	}
 	defer p.d.release()
 	p.mu.Lock()
@@ -168,9 +168,9 @@ func (p *pool) Close() error {
 }
 
 func (p *pool) describe() string { return describeBytes("pool", p.used) + " used" }
-func (p *pool) stage() int       { return 1 } // before streams: but the clock's is there for it, too
+func (p *pool) stage() int       { return 1 } // before streams, but the clock's stream still exists
 
-// free gives back what is handed out, and the pool. All streams have been waited for.
+// free frees the pool and all memory allocated from it. The caller has waited for all streams.
 func (p *pool) free() error {
 	for address := range p.live {
 		if err := p.d.lib.poolFree(p.handle, p.d.clock.stream, address); err != nil {

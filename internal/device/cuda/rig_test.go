@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// patience bounds what must happen.
+// patience bounds the wait for events that must happen.
 const patience = 30 * time.Second
 
-// shortly is a context for a check of a device that answers at once.
+// shortly returns a context for a check of a device that answers at once.
 func shortly() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	context.AfterFunc(ctx, cancel)

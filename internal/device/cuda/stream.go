@@ -9,13 +9,13 @@ import (
 	"millrace/internal/device"
 )
 
-// stream is a CUDA stream that synchronizes with no other.
+// stream is a CUDA stream that doesn't synchronize with any other stream.
 type stream struct {
 	d      *gpu
 	name   string
 	handle streamHandle
 
-	mu     sync.RWMutex // held for reading by calls but those of Enqueue, for writing by Close
+	mu     sync.RWMutex // held for reading by calls other than Enqueue, and for writing by Close
 	closed atomic.Bool
 }
 
@@ -28,13 +28,15 @@ func (d *gpu) NewStream(name string) (device.Stream, error) {
 	return d.keepStream(name)(d.lib.streamCreate(d.handle))
 }
 
-// DefaultStream implements device.DefaultStreamer.
-func (d *gpu) DefaultStream(name string, kind device.DefaultKind) (device.Stream, error) {
+// DefaultStream returns one of CUDA's default streams: the per-thread stream of the thread that calls its methods, or
+// the legacy stream, which synchronizes with all streams except those that NewStream created. `worker bench` shows what
+// they cost; nothing else uses them.
+func (d *gpu) DefaultStream(name string, perThread bool) (device.Stream, error) {
 	if err := d.enter("default stream"); err != nil {
 		return nil, err
 	}
 	defer d.release()
-	return d.keepStream(name)(d.lib.streamDefault(d.handle, kind))
+	return d.keepStream(name)(d.lib.streamDefault(d.handle, perThread))
 }
 
 func (d *gpu) keepStream(name string) func(streamHandle, error) (device.Stream, error) {
@@ -48,7 +50,7 @@ func (d *gpu) keepStream(name string) func(streamHandle, error) (device.Stream, 
 	}
 }
 
-// enter begins a call: it fails if the stream or the device is closed, or the device lost.
+// enter begins a call. It fails if the stream or the device is closed, or if the device is lost.
 func (s *stream) enter(op string) error {
 	if err := s.d.enter(op); err != nil {
 		return err
@@ -66,7 +68,7 @@ func (s *stream) leave() {
 	s.d.release()
 }
 
-// streamOf is s as a stream of this device.
+// streamOf returns s as a stream of this device.
 func (d *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 	own, ok := s.(*stream)
 	if !ok || own == nil || own.d != d {
@@ -77,7 +79,7 @@ func (d *gpu) streamOf(op string, s device.Stream) (*stream, error) {
 
 func (s *stream) Name() string { return s.name }
 
-// The methods that enqueue work are a list of one command each: see command.go.
+// The methods that enqueue work are lists of one command each: see command.go.
 
 func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 	return s.enqueue(device.Command{Kind: device.DoCopyIn, Memory: dst, Host: src})
@@ -122,23 +124,7 @@ func (s *stream) Synchronize() error {
 
 // Close implements device.Stream.
 func (s *stream) Close() error {
-	const op = "close stream"
-	if !s.d.hold() {
-		return nil // the device's Close has given it back
-	}
-	defer s.d.release()
-	if err := s.d.locked(op, &s.mu); err != nil {
-		return err
-	}
-	defer s.mu.Unlock()
-	if s.closed.Swap(true) {
-		return nil
-	}
-	if err := s.d.unused(op); err != nil {
-		return err
-	}
-	s.d.remove(s)
-	return s.d.bounded(op, func() error {
+	return s.d.closeOnce("close stream", s, &s.mu, &s.closed, func() error {
 		synchronized := s.d.checked(s.d.lib.streamSynchronize(s.handle))
 		if s.d.Err() != nil {
 			return synchronized

@@ -12,8 +12,9 @@ import (
 	"millrace/internal/device/conformance/operators"
 )
 
-// variantCases are minhash's cases for each of its variants that the GPU has. For one that it has not there is a test
-// that is skipped, loudly; with MILLRACE_REQUIRE_GPU=1 nothing but a compute capability below 9.0 excuses that.
+// variantCases returns minhash's cases for each variant that the GPU supports. For other variants there is a skipped
+// test with a message in capitals. With MILLRACE_REQUIRE_GPU=1 only a compute capability below 9.0 is an accepted
+// reason.
 func variantCases(t *testing.T, library string, info device.Info, cases []conformance.Case) []conformance.Case {
 	t.Helper()
 	dev := open(t, library, info)
@@ -38,7 +39,7 @@ func variantCases(t *testing.T, library string, info device.Info, cases []confor
 	return all
 }
 
-// excuse skips the test of a variant that the GPU refused, if it may.
+// excuse skips the test of a variant that the GPU refused, if the reason is accepted.
 func excuse(t *testing.T, info device.Info, err error) {
 	t.Helper()
 	if !errors.Is(err, device.ErrUnavailable) {

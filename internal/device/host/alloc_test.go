@@ -9,8 +9,8 @@ import (
 	"millrace/internal/device"
 )
 
-// TestNoGoAllocationOnceWarm: a batch's whole way makes no garbage. (The race detector and the invariants
-// build make their own, so the test is not built with them. So may a kernel: this one does not.)
+// TestNoGoAllocationOnceWarm checks that a batch's whole path allocates no Go memory. The test is not built with the
+// race detector or the invariants tag, because both allocate memory. A kernel may allocate too, but this one doesn't.
 func TestNoGoAllocationOnceWarm(t *testing.T) {
 	r := newRig(t, kernelFunc(func(_ []byte, _ []uint32, _ []byte, parallel device.Parallel) error {
 		parallel(8, func(int) {})

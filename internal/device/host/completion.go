@@ -7,13 +7,13 @@ import (
 	"millrace/internal/device"
 )
 
-// maxCompletions bounds the tokens that were notified and that nobody has waited for.
+// maxCompletions bounds the number of tokens that were notified and not yet returned by WaitCompletion.
 const maxCompletions = 1 << 16
 
-// completions carries tokens from streams to WaitCompletion, in the order in which the streams got there.
+// completions carries tokens from streams to WaitCompletion, in the order in which the streams reached them.
 type completions struct {
 	tokens chan uint64
-	owed   atomic.Int64 // notified, not yet returned; at most maxCompletions, so that tokens never fills up
+	owed   atomic.Int64 // notified, not yet returned; at most maxCompletions, so that tokens is never full
 	closed chan struct{}
 }
 
@@ -21,7 +21,7 @@ func newCompletions() completions {
 	return completions{tokens: make(chan uint64, maxCompletions), closed: make(chan struct{})}
 }
 
-// reserve takes room for one token; false if there is none.
+// reserve reserves capacity for one token. It returns false if there is none.
 func (c *completions) reserve() bool {
 	if c.owed.Add(1) > maxCompletions {
 		c.owed.Add(-1)
@@ -30,7 +30,7 @@ func (c *completions) reserve() bool {
 	return true
 }
 
-// cancel gives back room that reserve took.
+// cancel returns the capacity that reserve took.
 func (c *completions) cancel() { c.owed.Add(-1) }
 
 // close ends every wait. Device.Close calls it once.
@@ -39,7 +39,7 @@ func (c *completions) close() { close(c.closed) }
 // WaitCompletion implements device.Device.
 func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 	const call = "wait completion"
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return 0, err
 	}
 	select {
@@ -54,9 +54,9 @@ func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 		return token, nil
 	case <-ctx.Done():
 		return 0, ctx.Err()
-	case <-d.loss.signal:
+	case <-d.faulted:
 		return 0, d.Err()
 	case <-d.completions.closed:
-		return 0, d.errorf(call, device.ErrClosed, "the device was closed")
+		return 0, d.Errorf(call, device.ErrClosed, "the device was closed")
 	}
 }

@@ -1,49 +1,47 @@
-// Package host is a device made of CPU cores: the one Millrace runs on where there is no GPU.
+// Package host implements a device on CPU cores. Millrace uses it where there is no GPU.
 //
-// It is a real device, not a fake. Each stream is a goroutine that works a bounded queue in order; events,
-// copies and allocation obey stream order; operators run in Go on a set of worker goroutines. Device memory
-// is apart from host memory, so a copy moves bytes, and addresses are the device's own: one outside a live
-// allocation loses the device, as an illegal address loses a GPU. Kernels reach host buffers too, and want every
-// batch there.
+// It is a real device, not a fake. Each stream is a goroutine that runs the operations of a bounded queue in order.
+// Events, copies and allocations obey stream order, and operators run in Go on a set of worker goroutines. Device
+// memory is separate from host memory, so a copy moves bytes. The device has its own addresses: an address outside a
+// live allocation loses the device, as an illegal address loses a GPU. Kernels can access host buffers too, and ask for
+// every batch in place there.
 //
-// Built with the tag `invariants`, the device panics at the call that makes a mistake a GPU would punish
-// later: see tracker.
+// Built with the tag `invariants`, the device panics at a call whose mistake a GPU would punish later: see tracker.
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
-// DefaultMemory is the bytes of device memory, and of host memory for copies, where Options says nothing.
-// It is a cap, not a reservation: memory is taken from the system as it is allocated.
+// DefaultMemory is the default for Options.MemoryLimit and Options.HostMemoryLimit, in bytes. It is a limit, not a
+// reservation: the system provides memory as it is allocated.
 const DefaultMemory = 4 << 30
 
-// maxMemory is the most a limit may be, in bytes: what a process can address.
+// maxMemory is the maximum of a limit, in bytes: the size of a process's address space.
 const maxMemory = 1 << 47
 
-// Options says what Open makes.
+// Options configures a device.
 type Options struct {
-	// Cores is how many goroutines one launch may spread over; 0 means GOMAXPROCS.
+	// Cores is the maximum number of goroutines that one launch uses; 0 means GOMAXPROCS.
 	Cores int
 
-	// Kernels are the operators that Device.Kernel finds, each under its own name.
+	// Kernels are the operators that Device.Kernel finds, by their names.
 	Kernels []device.HostKernel
 
-	// MemoryLimit caps device memory and HostMemoryLimit what AllocHost gives, in bytes; 0 means
+	// MemoryLimit limits device memory, and HostMemoryLimit limits the memory that AllocHost returns, in bytes; 0 means
 	// DefaultMemory.
 	MemoryLimit     int64
 	HostMemoryLimit int64
 }
 
-// withDefaults fills in what was left out, or says what is wrong.
+// withDefaults replaces zero values with defaults, or returns an error that describes an invalid option.
 func (o Options) withDefaults() (Options, error) {
 	if o.Cores < 0 || o.MemoryLimit < 0 || o.HostMemoryLimit < 0 {
 		return o, device.Errorf("open", "host", device.ErrInvalid,
@@ -54,83 +52,58 @@ func (o Options) withDefaults() (Options, error) {
 		return o, device.Errorf("open", "host", device.ErrInvalid,
 			"memory limit %d and host memory limit %d must be at most %d bytes", o.MemoryLimit, o.HostMemoryLimit, int64(maxMemory))
 	}
-	if o.Cores == 0 {
-		o.Cores = runtime.GOMAXPROCS(0)
-	}
-	if o.MemoryLimit == 0 {
-		o.MemoryLimit = DefaultMemory
-	}
-	if o.HostMemoryLimit == 0 {
-		o.HostMemoryLimit = DefaultMemory
-	}
+	o.Cores = cmp.Or(o.Cores, runtime.GOMAXPROCS(0))
+	o.MemoryLimit, o.HostMemoryLimit = cmp.Or(o.MemoryLimit, DefaultMemory), cmp.Or(o.HostMemoryLimit, DefaultMemory)
 	return o, nil
 }
 
-// Device is a device on CPU cores. It implements device.Device, device.Gater, device.Mapper and device.Residenter.
+// Device is a device on CPU cores. It implements device.Device, device.Gater and device.Mapper. Info.Memory is the
+// limit of device memory, and Info.Units is the number of cores of one launch.
 type Device struct {
-	info        device.Info
+	*software.Base
 	epoch       time.Time
-	kernels     map[string]device.HostKernel
 	workers     *workers
 	parallel    device.Parallel // workers.run
-	memory      addressSpace
-	buffers     hostMemory
-	defaults    defaults
 	completions completions
-	loss        loss
-	tracker     tracker // under the invariants tag only
-
-	closing atomic.Bool
-	mu      sync.Mutex
-	open    map[object]struct{} // what the caller has not closed; its streams are told of a loss
-	pools   []*pool             // closed ones too, until their memory has gone back
+	faulted     chan struct{} // closed once the device is lost
+	tracker     tracker       // with the invariants tag only
 }
 
 var (
-	_ device.Device     = (*Device)(nil)
-	_ device.Gater      = (*Device)(nil)
-	_ device.Mapper     = (*Device)(nil)
-	_ device.Residenter = (*Device)(nil)
+	_ device.Device = (*Device)(nil)
+	_ device.Gater  = (*Device)(nil)
+	_ device.Mapper = (*Device)(nil)
 )
 
-// object is what a caller makes and must close.
-type object interface {
-	// leak describes the object in a LeakError.
-	leak() string
-}
-
-// Open starts a device. Fails with ErrInvalid for options that make no sense.
+// Open starts a device. It fails with ErrInvalid for invalid options.
 func Open(o Options) (*Device, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	if err := software.CheckKernels(o.Kernels); err != nil {
+		return nil, device.Errorf("open", "host", device.ErrInvalid, "%v", err)
+	}
+	var fresh byte
+	if device.Invariants {
+		fresh = software.Poison
+	}
 	d := &Device{
-		info: device.Info{
-			Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
-			Memory: o.MemoryLimit, Units: o.Cores,
-		},
+		Base: software.NewBase(software.Config{
+			Info: device.Info{
+				Kind: "host", ID: "host", Name: fmt.Sprintf("host (%d cores)", o.Cores),
+				Memory: o.MemoryLimit, Units: o.Cores,
+			},
+			HostMemory: o.HostMemoryLimit, Fresh: fresh, Kernels: o.Kernels, InPlace: wantInPlace,
+		}),
 		epoch:       time.Now(),
-		kernels:     make(map[string]device.HostKernel, len(o.Kernels)),
-		memory:      addressSpace{limit: o.MemoryLimit, next: segmentGap},
-		buffers:     hostMemory{limit: o.HostMemoryLimit, live: make(map[*byte]hostAllocation)},
+		workers:     startWorkers(o.Cores - 1), // the launching stream is one more core
 		completions: newCompletions(),
-		loss:        loss{signal: make(chan struct{})},
-		open:        make(map[object]struct{}),
+		faulted:     make(chan struct{}),
 	}
-	for _, k := range o.Kernels {
-		if _, twice := d.kernels[k.Name()]; twice {
-			return nil, d.errorf("open", device.ErrInvalid, "two kernels are named %q", k.Name())
-		}
-		d.kernels[k.Name()] = k
-	}
-	d.workers = startWorkers(o.Cores - 1) // the launching stream is the other one
 	d.parallel = d.workers.run
 	return d, nil
 }
-
-// Info implements device.Device. Memory is the cap on device memory, Units the cores of one launch.
-func (d *Device) Info() device.Info { return d.info }
 
 // Now implements device.Device, on the system's monotonic clock.
 func (d *Device) Now() time.Duration { return time.Since(d.epoch) }
@@ -138,96 +111,16 @@ func (d *Device) Now() time.Duration { return time.Since(d.epoch) }
 // Epoch implements device.Device.
 func (d *Device) Epoch() time.Time { return d.epoch }
 
-// Alloc implements device.Device. It does not wait for other work.
-func (d *Device) Alloc(bytes int) (device.Memory, error) {
-	const call = "alloc"
-	if err := d.usable(call); err != nil {
-		return device.Memory{}, err
-	}
-	if bytes <= 0 {
-		return device.Memory{}, d.errorf(call, device.ErrInvalid, "%d bytes: ask for at least 1", bytes)
-	}
-	seg := d.memory.take(bytes, nil)
-	if seg == nil {
-		return device.Memory{}, d.errorf(call, device.ErrOutOfMemory, "%d bytes: %s", bytes, d.memory.room())
-	}
-	return device.Memory{Addr: seg.base, Bytes: bytes}, nil
-}
-
-// Free implements device.Device. Queued work that still uses the memory will lose the device.
-func (d *Device) Free(m device.Memory) error {
-	const call = "free"
-	if err := d.usable(call); err != nil {
-		return err
-	}
-	if device.Invariants {
-		d.tracker.mustBeIdle(m, call)
-	}
-	if !d.memory.drop(m) {
-		return d.misuse(call, "%v is not a whole live allocation of Alloc", span(m))
-	}
-	return nil
-}
-
-// Close implements device.Device. Gates that nobody opened give way first.
+// Close implements device.Device. It opens all gates first.
 func (d *Device) Close() error {
-	d.mu.Lock()
-	if d.closing.Swap(true) {
-		d.mu.Unlock()
+	if !d.Shut() {
 		return nil
 	}
-	var leaks []string
-	var streams []*stream
-	var residents []*resident
-	for o := range d.open {
-		leaks = append(leaks, o.leak())
-		switch o := o.(type) {
-		case *stream:
-			streams = append(streams, o)
-		case *resident:
-			residents = append(residents, o)
-		}
-	}
-	d.mu.Unlock()
-
-	for _, r := range residents {
-		r.stop()
-	}
-	for _, s := range streams {
+	for _, s := range d.openStreams() {
 		s.stop()
 	}
 	d.workers.stop()
-	leaks = append(leaks, d.memory.leaks()...)
-	leaks = append(leaks, d.buffers.leaks()...)
-	d.memory.clear()
-	d.buffers.clear()
+	leaks := d.FreeAll()
 	d.completions.close()
-
-	err := d.Err()
-	if len(leaks) > 0 {
-		slices.Sort(leaks)
-		err = errors.Join(err, &device.LeakError{Device: d.info.ID, Open: leaks})
-	}
-	return err
-}
-
-// register adds an object the caller has to close.
-func (d *Device) register(call string, o object) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable(call); err != nil {
-		return err
-	}
-	d.open[o] = struct{}{}
-	if p, ok := o.(*pool); ok {
-		d.pools = append(d.pools, p)
-	}
-	return nil
-}
-
-// unregister takes an object out that the caller has closed.
-func (d *Device) unregister(o object) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.open, o)
+	return errors.Join(d.Err(), leaks)
 }

@@ -7,53 +7,53 @@ import (
 	"millrace/internal/device"
 )
 
-// mark is a point in a stream: the end of its operation number seq. The zero mark is none.
+// mark is a point in a stream: the end of operation seq. The zero mark refers to no point.
 type mark struct {
 	stream *stream
 	seq    uint64
 }
 
-// reached says whether the stream has got there; true for no mark.
-func (m mark) reached() bool { return m.stream == nil || m.stream.done.Load() >= m.seq }
+// reached reports whether the stream has reached the mark. It returns true for the zero mark.
+func (m mark) reached() bool { return m.stream == nil || m.stream.Passed(m.seq) }
 
-// event holds the mark of its latest Record. Who waits copies the mark, so that a later Record does not
-// move what is waited for.
+// event holds the mark of its latest Record. A wait copies the mark, so a later Record doesn't change what it waits
+// for.
 type event struct {
 	dev   *Device
 	timed bool
 
 	mu     sync.Mutex
 	latest mark
-	time   time.Duration // when latest was reached, once it was; only if timed
-	order  order         // what latest comes after, under the invariants tag
+	time   time.Duration // time at which latest was reached; only if timed
+	order  order         // latest comes after these operations; with the invariants tag only
 	closed bool
 }
 
 // NewEvent implements device.Device.
 func (d *Device) NewEvent(flags device.EventFlags) (device.Event, error) {
 	e := &event{dev: d, timed: flags&device.Timed != 0}
-	if err := d.register("new event", e); err != nil {
+	if err := d.Add("new event", e); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *event) leak() string { return "event" }
+func (e *event) Leak() string { return "event" }
 
-// usable is nil while the event takes calls.
+// usable returns nil if the event accepts calls.
 func (e *event) usable(call string) error {
-	if err := e.dev.usable(call); err != nil {
+	if err := e.dev.Usable(call); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return e.dev.errorf(call, device.ErrClosed, "the event was closed")
+		return e.dev.Errorf(call, device.ErrClosed, "the event was closed")
 	}
 	return nil
 }
 
-// move makes m the latest mark, at the time Record is called.
+// move makes m the latest mark. Record calls it.
 func (e *event) move(m mark) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,7 +64,7 @@ func (e *event) move(m mark) {
 	}
 }
 
-// stamp notes the time at which m was reached, unless a later Record has taken its place.
+// stamp stores the time at which m was reached, unless a later Record has replaced m.
 func (e *event) stamp(m mark) {
 	if !e.timed {
 		return
@@ -77,7 +77,7 @@ func (e *event) stamp(m mark) {
 	}
 }
 
-// current is the latest mark and what it comes after.
+// current returns the latest mark and the operations that it comes after.
 func (e *event) current() (mark, order) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,16 +114,16 @@ func (e *event) Time() (time.Duration, error) {
 	defer e.mu.Unlock()
 	switch {
 	case !e.timed:
-		return 0, e.dev.errorf(call, device.ErrInvalid, "the event is untimed: make it with device.Timed")
+		return 0, e.dev.Errorf(call, device.ErrInvalid, "the event is untimed: make it with device.Timed")
 	case e.latest.stream == nil:
-		return 0, e.dev.errorf(call, device.ErrInvalid, "the event was never recorded")
+		return 0, e.dev.Errorf(call, device.ErrInvalid, "the event was never recorded")
 	case !e.latest.reached():
-		return 0, e.dev.errorf(call, device.ErrNotReady, "stream %s has not got there", e.latest.stream.name)
+		return 0, e.dev.Errorf(call, device.ErrNotReady, "stream %s has not got there", e.latest.stream.name)
 	}
 	return e.time, nil
 }
 
-// Close implements device.Event. Waits already enqueued keep the mark they took.
+// Close implements device.Event. Waits that are already enqueued keep their marks.
 func (e *event) Close() error {
 	e.mu.Lock()
 	again := e.closed
@@ -132,6 +132,6 @@ func (e *event) Close() error {
 	if again {
 		return nil
 	}
-	e.dev.unregister(e)
+	e.dev.Remove(e)
 	return e.dev.Err()
 }

@@ -6,8 +6,8 @@ import (
 	"millrace/internal/device"
 )
 
-// TestTimeIsOfTheLatestRecord: an event that was recorded again, on a stream that got there first, keeps that time when
-// the earlier record's stream gets there too.
+// TestTimeIsOfTheLatestRecord checks an event that is recorded again on a stream that reaches its record first. The
+// event keeps that time when the earlier record's stream reaches its own record.
 func TestTimeIsOfTheLatestRecord(t *testing.T) {
 	r := newRig(t)
 	e, err := r.dev.NewEvent(device.Timed)

@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device"
 )
 
-// wantLost checks that the fault on r.s lost the device for good, with that in the message.
+// wantLost checks that the fault on r.s lost the device permanently, with detail in the message.
 func (r *rig) wantLost(detail string) {
 	r.Helper()
 	r.fails(r.s.Synchronize(), device.ErrLost)
@@ -29,7 +29,7 @@ func (r *rig) wantLost(detail string) {
 	r.ok(r.dev.Close())
 }
 
-// illegal is device memory that nobody allocated, or that was freed, for each way to come by it.
+// illegal returns device memory that was never allocated or was freed, one for each way to get such memory.
 func illegal(r *rig) map[string]device.Memory {
 	freed, short := r.memory(64), r.memory(64)
 	r.ok(r.dev.Free(freed))
@@ -43,8 +43,8 @@ func illegal(r *rig) map[string]device.Memory {
 	}
 }
 
-// TestIllegalAddressLosesDevice: a copy or a fill outside live memory is what it is on a GPU. The invariants
-// build panics before it comes to that.
+// TestIllegalAddressLosesDevice checks that a copy or a fill outside live memory loses the device, as on a GPU. The
+// invariants build panics earlier.
 func TestIllegalAddressLosesDevice(t *testing.T) {
 	if device.Invariants {
 		t.Skip("UNDER THE INVARIANTS TAG AN ILLEGAL ADDRESS PANICS: SEE TestMisusePanics")
@@ -67,8 +67,8 @@ func TestIllegalAddressLosesDevice(t *testing.T) {
 	}
 }
 
-// TestLossWakesEveryone: who waits for work that will never be done hears of the loss, and what is queued is
-// thrown away.
+// TestLossWakesEveryone checks that waits for work that will never be done return the loss, and that queued work is
+// discarded.
 func TestLossWakesEveryone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, kernelFunc(func([]byte, []uint32, []byte, device.Parallel) error { panic("lost") }))

@@ -7,7 +7,7 @@ import (
 	"millrace/internal/device"
 )
 
-// gateLimit is how long a gate holds that nobody opens.
+// gateLimit is the time after which a gate that nobody opens gives way.
 const gateLimit = 10 * time.Second
 
 // gate holds a stream until it is opened.
@@ -27,22 +27,22 @@ func (d *Device) Gate(s device.Stream) (open func(), err error) {
 	return sync.OnceFunc(func() { close(g.opened) }), nil
 }
 
-// ownStream is s if it is a stream of this device.
+// ownStream returns s as a stream of this device.
 func (d *Device) ownStream(call string, s device.Stream) (*stream, error) {
 	own, ok := s.(*stream)
 	if !ok || own == nil || own.dev != d {
-		return nil, d.errorf(call, device.ErrInvalid, "the stream is not one of this device")
+		return nil, d.Errorf(call, device.ErrInvalid, "the stream is not one of this device")
 	}
 	return own, nil
 }
 
-// hold returns once the gate is open, its time is up or the device is lost.
+// hold returns once the gate is open, gateLimit has passed or the device is lost.
 func (g *gate) hold(d *Device) {
 	limit := time.NewTimer(gateLimit)
 	defer limit.Stop()
 	select {
 	case <-g.opened:
 	case <-limit.C:
-	case <-d.loss.signal:
+	case <-d.faulted:
 	}
 }

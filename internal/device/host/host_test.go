@@ -11,7 +11,7 @@ import (
 	"millrace/internal/device/host"
 )
 
-// rig is a device and what most tests need of it.
+// rig is a device with the objects that most tests need.
 type rig struct {
 	*testing.T
 	dev   *host.Device
@@ -28,7 +28,7 @@ func newRig(t *testing.T, kernels ...device.HostKernel) *rig {
 	r := &rig{T: t, dev: d}
 	t.Cleanup(func() {
 		r.openGates()
-		_ = d.Close() // a test that cares what Close says calls it itself
+		_ = d.Close() // a test that checks Close calls it itself
 	})
 	r.s = r.stream("s")
 	return r
@@ -80,7 +80,7 @@ func (r *rig) gate(s device.Stream) (open func()) {
 func TestOpenRefusesNonsense(t *testing.T) {
 	for _, o := range []host.Options{
 		{Cores: -1}, {MemoryLimit: -1}, {HostMemoryLimit: -1}, {MemoryLimit: 1 << 62}, {HostMemoryLimit: 1 << 62},
-		{Kernels: []device.HostKernel{kernelFunc(nil), kernelFunc(nil)}}, // of the same name
+		{Kernels: []device.HostKernel{kernelFunc(nil), kernelFunc(nil)}}, // with the same name
 	} {
 		if d, err := host.Open(o); !errors.Is(err, device.ErrInvalid) || d != nil {
 			t.Errorf("%+v: got %v, %v, want ErrInvalid", o, d, err)
@@ -101,7 +101,7 @@ func TestOpenDefaults(t *testing.T) {
 	}
 }
 
-// TestMemoryLimits: both kinds of memory stop at their limit, and start again after a free.
+// TestMemoryLimits checks that allocations of both kinds of memory fail at the limit and succeed again after a free.
 func TestMemoryLimits(t *testing.T) {
 	r := newRig(t)
 	m := r.memory(200 << 20)
@@ -121,7 +121,8 @@ func TestMemoryLimits(t *testing.T) {
 	r.host(60 << 20)
 }
 
-// TestPoolGivesWayToItself: memory that a pool keeps unused is no reason for it to fail when the device is full.
+// TestPoolGivesWayToItself checks that a pool's unused memory doesn't make its own allocation fail when the device is
+// full.
 func TestPoolGivesWayToItself(t *testing.T) {
 	r := newRig(t)
 	p, err := r.dev.NewPool(device.PoolConfig{ReleaseThreshold: 1 << 40})
@@ -130,11 +131,11 @@ func TestPoolGivesWayToItself(t *testing.T) {
 	r.ok(err)
 	r.ok(p.Free(r.s, m))
 	r.ok(r.s.Synchronize())
-	_, err = p.Alloc(r.s, 200<<20) // the 150 MiB must go back first
+	_, err = p.Alloc(r.s, 200<<20) // requires that the 150 MiB are released first
 	r.ok(err)
 }
 
-// TestNoGoroutineLeft: a bubble ends only when every goroutine in it has.
+// TestNoGoroutineLeft checks that Close ends all goroutines: a synctest bubble ends only after all of its goroutines.
 func TestNoGoroutineLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, spread)
@@ -152,7 +153,7 @@ func TestNoGoroutineLeft(t *testing.T) {
 	})
 }
 
-// TestGateGivesWay: a gate that nobody opens holds for ten seconds of the device's clock.
+// TestGateGivesWay checks that a gate that nobody opens lasts for ten seconds of the device's clock.
 func TestGateGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -167,8 +168,8 @@ func TestGateGivesWay(t *testing.T) {
 	})
 }
 
-// TestQueueIsBounded: the call that finds 1024 operations queued waits for room, and a stream that closes
-// sends it away.
+// TestQueueIsBounded checks that a call waits for queue space if 1024 operations are queued, and that it returns when
+// the stream closes.
 func TestQueueIsBounded(t *testing.T) {
 	const bound, calls = 1024, 3000
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +177,7 @@ func TestQueueIsBounded(t *testing.T) {
 		e, err := r.dev.NewEvent(0)
 		r.ok(err)
 		open := r.gate(r.s)
-		accepted, failed := 1, error(nil) // the gate is the first
+		accepted, failed := 1, error(nil) // the gate is the first operation
 		go func() {
 			for ; accepted < calls && failed == nil; accepted++ {
 				failed = r.s.Record(e)
@@ -207,14 +208,14 @@ func TestCloseSendsBlockedCallAway(t *testing.T) {
 				failed = r.s.Record(e)
 			}
 		}()
-		synctest.Wait() // the goroutine waits for room
+		synctest.Wait() // the goroutine waits for queue space
 		r.ok(r.s.Close())
 		synctest.Wait()
 		r.fails(failed, device.ErrClosed)
 	})
 }
 
-// TestCompletionsAreBounded: tokens nobody waits for are refused in the end, instead of held for ever.
+// TestCompletionsAreBounded checks that notifications are refused if too many tokens are not fetched.
 func TestCompletionsAreBounded(t *testing.T) {
 	const bound = 1 << 16
 	r := newRig(t)

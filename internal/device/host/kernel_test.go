@@ -18,13 +18,13 @@ func (f kernelFunc) Run(rows []byte, offsets []uint32, _, result []byte, paralle
 	return f(rows, offsets, result, parallel)
 }
 
-// spread sets each byte of its result from a call of its own.
+// spread sets each byte of its result in a separate call.
 var spread = kernelFunc(func(_ []byte, _ []uint32, result []byte, parallel device.Parallel) error {
 	parallel(len(result), func(i int) { result[i] = byte(i + 1) })
 	return nil
 })
 
-// launch runs k over a batch of one empty row and returns the memory of its result.
+// launch runs k over a batch of one empty row and returns the memory with its result.
 func (r *rig) launch(s device.Stream, k device.Kernel) (result device.Memory) {
 	r.Helper()
 	args := device.LaunchArgs{Shape: device.Shape{Rows: 1}, Offsets: r.memory(8), Result: r.memory(64)}
@@ -52,7 +52,7 @@ func TestLaunchSpreads(t *testing.T) {
 	}
 }
 
-// TestNestedParallel: a call of Parallel from inside another one is done too, though all workers be busy.
+// TestNestedParallel checks that a nested call of Parallel completes even if all workers are busy.
 func TestNestedParallel(t *testing.T) {
 	var calls atomic.Int64
 	r := newRig(t, kernelFunc(func(_ []byte, _ []uint32, _ []byte, parallel device.Parallel) error {
@@ -74,8 +74,8 @@ func TestNestedParallel(t *testing.T) {
 	}
 }
 
-// TestFailedKernelLosesDevice: an error and a panic, on the stream's goroutine or a worker's, are what a
-// failed kernel is on a GPU.
+// TestFailedKernelLosesDevice checks that an error or a panic, on the stream's goroutine or a worker's, loses the
+// device, like a failed kernel on a GPU.
 func TestFailedKernelLosesDevice(t *testing.T) {
 	for name, run := range map[string]kernelFunc{
 		"error": func([]byte, []uint32, []byte, device.Parallel) error { return errors.New("no more grain") },
@@ -101,7 +101,7 @@ func TestFailedKernelLosesDevice(t *testing.T) {
 	}
 }
 
-// TestBadOffsetsLoseDevice: a table that leads out of the rows is an illegal address on a GPU.
+// TestBadOffsetsLoseDevice checks that offsets outside the rows lose the device, like an illegal address on a GPU.
 func TestBadOffsetsLoseDevice(t *testing.T) {
 	for name, table := range map[string][]byte{
 		"past the rows": {0, 0, 0, 0, 9, 0, 0, 0},
@@ -122,7 +122,7 @@ func TestBadOffsetsLoseDevice(t *testing.T) {
 	}
 }
 
-// TestMisalignedLaunch: kernels may count on the alignment that LaunchArgs promises.
+// TestMisalignedLaunch checks that kernels can rely on the alignment that LaunchArgs guarantees.
 func TestMisalignedLaunch(t *testing.T) {
 	r := newRig(t, spread)
 	args := device.LaunchArgs{Shape: device.Shape{Rows: 1}, Offsets: r.memory(8), Result: r.memory(128).Slice(8, 64)}

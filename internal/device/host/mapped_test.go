@@ -15,7 +15,7 @@ func (r *rig) mapped(b device.HostBuffer) device.Memory {
 	return m
 }
 
-// launchTo runs the kernel called func over a batch of one empty row, with its result at that address.
+// launchTo runs the kernel called func over a batch of one empty row and puts its result at the given address.
 func (r *rig) launchTo(s device.Stream, result device.Memory) error {
 	r.Helper()
 	offsets := r.host(8)
@@ -23,13 +23,13 @@ func (r *rig) launchTo(s device.Stream, result device.Memory) error {
 	return s.Launch(r.kernel("func"), device.LaunchArgs{Shape: device.Shape{Rows: 1}, Offsets: r.mapped(offsets), Result: result})
 }
 
-// launchInPlace is launchTo a buffer.
+// launchInPlace calls launchTo with a host buffer.
 func (r *rig) launchInPlace(s device.Stream, result device.HostBuffer) error {
 	r.Helper()
 	return r.launchTo(s, r.mapped(result))
 }
 
-// TestBuffersAreAligned as device.LaunchArgs wants it of results, whatever their size.
+// TestBuffersAreAligned checks that buffers of any size have the alignment that device.LaunchArgs requires for results.
 func TestBuffersAreAligned(t *testing.T) {
 	r := newRig(t, spread)
 	for _, bytes := range []int{64, 65, 300, 1000, 4097, 40000} {
@@ -45,7 +45,7 @@ func TestBuffersAreAligned(t *testing.T) {
 	}
 }
 
-// TestMapsWhatIsLive: of this device, and while it is not freed.
+// TestMapsWhatIsLive checks that Map accepts only this device's buffers, and only until they are freed.
 func TestMapsWhatIsLive(t *testing.T) {
 	r, other := newRig(t), newRig(t)
 	freed := r.host(64)
@@ -64,7 +64,8 @@ func TestMapsWhatIsLive(t *testing.T) {
 	}
 }
 
-// TestMappedAddressesAreNotUsedAgain, so that one that was kept beyond FreeHost is a fault for certain.
+// TestMappedAddressesAreNotUsedAgain checks that mapped addresses are never reused, so that an address kept after
+// FreeHost always causes a fault.
 func TestMappedAddressesAreNotUsedAgain(t *testing.T) {
 	r := newRig(t)
 	seen := map[uint64]bool{}
@@ -76,11 +77,12 @@ func TestMappedAddressesAreNotUsedAgain(t *testing.T) {
 		}
 		seen[at] = true
 		r.ok(r.dev.FreeHost(b))
-		runtime.GC() // the memory itself may well come again
+		runtime.GC() // the memory itself may be reused
 	}
 }
 
-// TestOperatorsGetNoMoreThanTheirs: one that appends to what it got in place must not write over what is behind.
+// TestOperatorsGetNoMoreThanTheirs checks that an operator that appends to its argument in place doesn't overwrite
+// later memory.
 func TestOperatorsGetNoMoreThanTheirs(t *testing.T) {
 	capacities := make(chan int, 2)
 	r := newRig(t, kernelFunc(func(rows []byte, _ []uint32, result []byte, _ device.Parallel) error {
@@ -100,8 +102,8 @@ func TestOperatorsGetNoMoreThanTheirs(t *testing.T) {
 	}
 }
 
-// TestIllegalMappedAddressLosesDevice: memory that was mapped and is gone, or was never there, and mapped memory used by
-// anything but a launch. The invariants build panics before it comes to that.
+// TestIllegalMappedAddressLosesDevice checks mapped memory that was freed or never existed, and mapped memory that is
+// used by anything except a launch. The invariants build panics earlier.
 func TestIllegalMappedAddressLosesDevice(t *testing.T) {
 	if device.Invariants {
 		t.Skip("UNDER THE INVARIANTS TAG AN ILLEGAL ADDRESS PANICS: SEE TestMisusePanics")

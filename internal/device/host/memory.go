@@ -1,188 +1,83 @@
 package host
 
 import (
-	"fmt"
-	"slices"
-	"sync"
-
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
-const (
-	// alignment is what device.Pool promises, and the unit blocks are rounded to.
-	alignment = 256
+// Alloc implements device.Device. It does not wait for other work.
+func (d *Device) Alloc(bytes int) (device.Memory, error) { return d.Space.Alloc(bytes) }
 
-	// segmentGap is the unmapped space between two segments, in bytes, so that running over the end of
-	// one is a fault and not a write to its neighbour.
-	segmentGap = 4096
-
-	// poison fills memory whose content is undefined, under the invariants tag.
-	poison = 0xDB
-)
-
-// segment is device memory taken in one piece: an allocation of Device.Alloc, or what a pool cuts up.
-type segment struct {
-	base uint64
-	mem  []byte
-	pool *pool // nil for Device.Alloc
+// Free implements device.Device. If queued work still uses the memory, that work loses the device.
+func (d *Device) Free(m device.Memory) error {
+	if device.Invariants && d.Usable("free") == nil {
+		d.tracker.mustBeIdle(m)
+	}
+	return misuse(d.Space.Free(m))
 }
 
-// addressSpace is all device memory: segments at addresses that are never used twice, so that memory used
-// after Device.Free is a fault for certain.
-type addressSpace struct {
-	limit int64
-
-	mu       sync.RWMutex
-	segments []*segment // by base, ascending
-	next     uint64     // base of the next segment
-	used     int64
-}
-
-// take maps a new segment, or returns nil if the limit leaves no room.
-func (a *addressSpace) take(bytes int, p *pool) *segment {
-	if int64(bytes) > a.limit {
-		return nil // also keeps the sums below from overflowing
-	}
-	size := roundUp(bytes, alignment)
-	if !a.reserve(int64(size)) {
-		return nil
-	}
-	// Large memory takes long to clear, so nobody waits for it with the lock held.
-	seg := &segment{mem: make([]byte, size)[:bytes], pool: p}
+// AllocHost implements device.Device. The memory is pageable, and HostBuffer.Kind reports that: pinning gains nothing
+// on CPU cores.
+func (d *Device) AllocHost(bytes int) (device.HostBuffer, error) {
+	var guard device.Guard
 	if device.Invariants {
-		fill(seg.mem, poison)
+		guard = bufferGuard{d}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	seg.base = a.next
-	a.next += uint64(roundUp(size, segmentGap) + segmentGap)
-	a.segments = append(a.segments, seg)
-	return seg
+	return d.Buffers.Alloc(bytes, device.Pageable, guard)
 }
 
-// reserve counts bytes against the limit; false if they would pass it.
-func (a *addressSpace) reserve(bytes int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.used+bytes > a.limit {
-		return false
+// FreeHost implements device.Device.
+func (d *Device) FreeHost(b device.HostBuffer) error {
+	if device.Invariants && d.Usable("free host") == nil {
+		d.tracker.mustNotCopy(b.Raw(), "freed")
 	}
-	a.used += bytes
-	return true
+	return misuse(d.Buffers.Free(b))
 }
 
-// give unmaps a segment. Giving one twice does nothing.
-func (a *addressSpace) give(seg *segment) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if i := a.index(seg.base); i >= 0 && a.segments[i] == seg {
-		a.remove(i)
-	}
-}
-
-// drop unmaps an allocation of Device.Alloc. It is false if m is not one, whole.
-func (a *addressSpace) drop(m device.Memory) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	i := a.index(m.Addr)
-	if i < 0 {
-		return false
-	}
-	seg := a.segments[i]
-	if seg.base != m.Addr || len(seg.mem) != m.Bytes || seg.pool != nil {
-		return false
-	}
-	a.remove(i)
-	return true
-}
-
-// remove unmaps segment i. The caller holds mu.
-func (a *addressSpace) remove(i int) {
-	a.used -= int64(roundUp(len(a.segments[i].mem), alignment))
-	a.segments = slices.Delete(a.segments, i, i+1)
-}
-
-// index finds the last segment that starts at or below addr; -1 if there is none. The caller holds mu.
-func (a *addressSpace) index(addr uint64) int {
-	i, exact := slices.BinarySearchFunc(a.segments, addr, func(s *segment, addr uint64) int {
-		switch {
-		case s.base < addr:
-			return -1
-		case s.base > addr:
-			return 1
+// resolve returns the bytes at m. An address outside live memory loses the device.
+func (s *stream) resolve(call string, m device.Memory) ([]byte, bool) {
+	mem, ok := s.dev.Space.Bytes(m)
+	if !ok {
+		kind := device.ErrLost
+		if call == "launch" {
+			kind = device.ErrKernelFault
 		}
-		return 0
-	})
-	if exact {
-		return i
+		s.dev.fault(s.dev.Errorf(call, kind,
+			"illegal address on stream %s: %v is not in live device memory", s.name, software.Span(m)))
 	}
-	return i - 1
+	return mem, ok
 }
 
-// lookup finds the segment that holds all of m; nil if none does.
-func (a *addressSpace) lookup(m device.Memory) *segment {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	i := a.index(m.Addr)
-	if i < 0 || m.Bytes < 0 {
-		return nil
-	}
-	seg := a.segments[i]
-	if off := m.Addr - seg.base; off > uint64(len(seg.mem)) || uint64(m.Bytes) > uint64(len(seg.mem))-off {
-		return nil
-	}
-	return seg
-}
-
-// resolve gives the bytes at m; false if they are not all in one segment.
-func (a *addressSpace) resolve(m device.Memory) ([]byte, bool) {
-	if m.Bytes == 0 {
-		return nil, true
-	}
-	seg := a.lookup(m)
-	if seg == nil {
-		return nil, false
-	}
-	off := m.Addr - seg.base
-	return seg.mem[off : off+uint64(m.Bytes)], true
-}
-
-// leaks describes what Device.Alloc gave and nobody freed.
-func (a *addressSpace) leaks() []string {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	var all []string
-	for _, seg := range a.segments {
-		if seg.pool == nil {
-			all = append(all, fmt.Sprintf("memory %d bytes", len(seg.mem)))
+// resolveMapped does the same as resolve, and also accepts host memory, for kernels.
+func (s *stream) resolveMapped(call string, m device.Memory) ([]byte, bool) {
+	if software.IsMapped(m) && m.Bytes > 0 {
+		if mem, _, ok := s.dev.Buffers.Find(m); ok {
+			return mem, true
 		}
 	}
-	return all
+	return s.resolve(call, m)
 }
 
-func (a *addressSpace) clear() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.segments, a.used = nil, 0
+// poison fills freed memory with software.Poison, so that a later read shows. It does so with the invariants tag only.
+func (s *stream) poison(m device.Memory) {
+	if !device.Invariants {
+		return
+	}
+	if mem, ok := s.resolve("free", m); ok {
+		software.Fill(mem, software.Poison)
+	}
 }
 
-// room describes how full device memory is, for error messages.
-func (a *addressSpace) room() string {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return fmt.Sprintf("%d of %d bytes of device memory are taken", a.used, a.limit)
-}
+// bufferGuard checks every HostBuffer.Bytes with the invariants tag.
+type bufferGuard struct{ dev *Device }
 
-// roundUp rounds n up to a multiple of unit, a power of two.
-func roundUp(n, unit int) int { return (n + unit - 1) &^ (unit - 1) }
-
-// fill sets every byte of mem, by copies of twice the length each.
-func fill(mem []byte, value byte) {
+// Access implements device.Guard.
+func (g bufferGuard) Access(mem []byte) {
 	if len(mem) == 0 {
 		return
 	}
-	mem[0] = value
-	for n := 1; n < len(mem); n *= 2 {
-		copy(mem[n:], mem[:n])
+	if !g.dev.Buffers.Holds(mem) {
+		panic("host device: host buffer used after FreeHost")
 	}
+	g.dev.tracker.mustNotCopy(mem, "looked at")
 }

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/device"
 )
 
-// misuse is one mistake, and what the panic says.
+// misuse is one mistake and the expected text of the panic.
 type misuse struct {
 	name string
 	says string
@@ -23,7 +23,7 @@ var misuses = []misuse{
 		m, b := r.memory(64), r.host(64)
 		r.gate(r.s)
 		r.ok(r.s.CopyIn(m, b.Slice(10, 20)))
-		b.Slice(0, 10).Bytes() // beside it: no mistake
+		b.Slice(0, 10).Bytes() // a different part: no mistake
 		b.Slice(29, 5).Bytes()
 	}},
 	{"look at a destination before its copy is done", "host buffer looked at", func(r *rig) {
@@ -136,7 +136,7 @@ var misuses = []misuse{
 		r.ok(r.s.Fill(m, 1))
 		e, err := r.dev.NewEvent(0)
 		r.ok(err)
-		r.ok(other.Record(e)) // of the wrong stream
+		r.ok(other.Record(e)) // on the wrong stream
 		r.ok(other.Wait(e))
 		r.ok(other.CopyOut(b, m))
 	}},
@@ -148,7 +148,7 @@ var misuses = []misuse{
 	}},
 }
 
-// poolMemory is memory of a pool, from the middle of a segment.
+// poolMemory returns memory of a pool, from the middle of a segment.
 func (r *rig) poolMemory() (device.Pool, device.Memory) {
 	r.Helper()
 	p, err := r.dev.NewPool(device.PoolConfig{})
@@ -171,12 +171,12 @@ func TestMisusePanics(t *testing.T) {
 			}
 			open()
 			r.openGates()
-			r.ok(r.s.Synchronize()) // a panic at the call leaves the device as it was
+			r.ok(r.s.Synchronize()) // a panic at the call leaves the device unchanged
 		})
 	}
 }
 
-// panicOf is what fn panics with; empty if it does not.
+// panicOf returns the panic of fn as text, or an empty string if it doesn't panic.
 func panicOf(fn func()) (said string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -187,7 +187,7 @@ func panicOf(fn func()) (said string) {
 	return ""
 }
 
-// TestOrderedUseIsNoMisuse: the same calls as in misuses, in an order that events make safe.
+// TestOrderedUseIsNoMisuse makes the same calls as in misuses, in an order that events make safe.
 func TestOrderedUseIsNoMisuse(t *testing.T) {
 	r := newRig(t)
 	p, m := r.poolMemory()
@@ -211,7 +211,7 @@ func TestOrderedUseIsNoMisuse(t *testing.T) {
 	r.ok(r.dev.FreeHost(b))
 }
 
-// TestSharedReadIsNoMisuse: two streams may read the same memory at once.
+// TestSharedReadIsNoMisuse checks that two streams may read the same memory at once.
 func TestSharedReadIsNoMisuse(t *testing.T) {
 	r := newRig(t)
 	m, from, other := r.memory(64), r.host(64), r.stream("other")
@@ -225,7 +225,7 @@ func TestSharedReadIsNoMisuse(t *testing.T) {
 	r.openGates()
 }
 
-// TestPoison: what must not be read holds no plausible bytes.
+// TestPoison checks that memory that must not be read contains no plausible bytes.
 func TestPoison(t *testing.T) {
 	const poison = 0xDB
 	r := newRig(t)
@@ -255,7 +255,7 @@ func TestPoison(t *testing.T) {
 	}
 
 	clear(b.Bytes())
-	held := b.Bytes() // kept, against the rules
+	held := b.Bytes() // kept against the rules
 	r.gate(r.s)
 	r.ok(r.s.CopyOut(b, again))
 	if !bytes.Equal(held, want) {
@@ -264,13 +264,13 @@ func TestPoison(t *testing.T) {
 	r.openGates()
 }
 
-// TestPoisonInPlace: nor do results that a queued launch is to write.
+// TestPoisonInPlace checks the same for results that a queued launch will write.
 func TestPoisonInPlace(t *testing.T) {
 	const poison = 0xDB
 	r := newRig(t, spread)
 	b := r.host(64)
 	clear(b.Bytes())
-	held := b.Bytes() // kept, against the rules
+	held := b.Bytes() // kept against the rules
 	open := r.gate(r.s)
 	r.ok(r.launchInPlace(r.s, b))
 	if want := bytes.Repeat([]byte{poison}, 64); !bytes.Equal(held, want) {

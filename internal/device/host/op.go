@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
 type opKind uint8
@@ -18,27 +19,25 @@ const (
 	opNotify
 	opFree
 	opGate
-	opPost // not queued: what a resident's batch is to the tracker
 )
 
-// op is one queued operation. It is a value, so that a queue of them needs no allocation each.
+// op is one queued operation. It is a value, so queuing it doesn't allocate.
 type op struct {
 	kind   opKind
 	value  byte              // opFill
 	token  uint64            // opNotify
 	dst    device.Memory     // opCopyIn, opFill, opFree
 	src    device.Memory     // opCopyOut
-	host   []byte            // opCopyIn's source, opCopyOut's destination, opPost's region
-	result []byte            // opPost
+	host   []byte            // opCopyIn's source, opCopyOut's destination
 	event  *event            // opRecord
-	wait   mark              // opWait: what to wait for
-	after  order             // opWait, under the invariants tag: what that comes after
-	kernel *kernel           // opLaunch
+	wait   mark              // opWait: the mark to wait for
+	after  order             // opWait: operations before the mark; with the invariants tag only
+	kernel *software.Kernel  // opLaunch
 	args   device.LaunchArgs // opLaunch
 	gate   *gate             // opGate
 }
 
-// run carries out an operation on the stream's goroutine. What goes wrong here loses the device.
+// run carries out an operation on the stream's goroutine. A failure here loses the device.
 func (s *stream) run(o *op) {
 	switch o.kind {
 	case opCopyIn:
@@ -51,7 +50,7 @@ func (s *stream) run(o *op) {
 		}
 	case opFill:
 		if mem, ok := s.resolve("fill", o.dst); ok {
-			fill(mem, o.value)
+			software.Fill(mem, o.value)
 		}
 	case opLaunch:
 		s.launch(o)
@@ -70,35 +69,11 @@ func (s *stream) run(o *op) {
 	}
 }
 
-// resolve gives the bytes at m. An address outside live memory loses the device.
-func (s *stream) resolve(call string, m device.Memory) ([]byte, bool) {
-	mem, ok := s.dev.memory.resolve(m)
-	if !ok {
-		kind := device.ErrLost
-		if call == "launch" {
-			kind = device.ErrKernelFault
-		}
-		s.dev.fault(s.dev.errorf(call, kind,
-			"illegal address on stream %s: %v is not in live device memory", s.name, span(m)))
-	}
-	return mem, ok
-}
-
-// poison makes what reads freed memory show, under the invariants tag.
-func (s *stream) poison(m device.Memory) {
-	if !device.Invariants {
-		return
-	}
-	if mem, ok := s.resolve("free", m); ok {
-		fill(mem, poison)
-	}
-}
-
 // CopyIn implements device.Stream.
 func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 	const call = "copy in"
 	if src.Len() > dst.Bytes {
-		return s.dev.errorf(call, device.ErrInvalid, "%d bytes do not fit into %v", src.Len(), span(dst))
+		return s.dev.Errorf(call, device.ErrInvalid, "%d bytes do not fit into %v", src.Len(), software.Span(dst))
 	}
 	if src.Len() == 0 {
 		return s.check(call)
@@ -112,7 +87,7 @@ func (s *stream) CopyIn(dst device.Memory, src device.HostBuffer) error {
 func (s *stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 	const call = "copy out"
 	if src.Bytes < 0 || src.Bytes > dst.Len() {
-		return s.dev.errorf(call, device.ErrInvalid, "%v does not fit into a host buffer of %d bytes", span(src), dst.Len())
+		return s.dev.Errorf(call, device.ErrInvalid, "%v does not fit into a host buffer of %d bytes", software.Span(src), dst.Len())
 	}
 	if src.Bytes == 0 {
 		return s.check(call)
@@ -125,7 +100,7 @@ func (s *stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 func (s *stream) Fill(dst device.Memory, value byte) error {
 	const call = "fill"
 	if dst.Bytes < 0 {
-		return s.dev.errorf(call, device.ErrInvalid, "%v has a negative length", span(dst))
+		return s.dev.Errorf(call, device.ErrInvalid, "%v has a negative length", software.Span(dst))
 	}
 	if dst.Bytes == 0 {
 		return s.check(call)
@@ -145,7 +120,7 @@ func (s *stream) Record(e device.Event) error {
 	return err
 }
 
-// Wait implements device.Stream. A wait for what has been reached already costs nothing.
+// Wait implements device.Stream. A wait for a mark that has been reached costs nothing.
 func (s *stream) Wait(e device.Event) error {
 	const call = "wait"
 	own, err := s.dev.ownEvent(call, e)
@@ -163,21 +138,20 @@ func (s *stream) Wait(e device.Event) error {
 	return err
 }
 
-// ownEvent is e if it is an open event of this device.
+// ownEvent returns e if it is an open event of this device.
 func (d *Device) ownEvent(call string, e device.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own == nil || own.dev != d {
-		return nil, d.errorf(call, device.ErrInvalid, "the event is not one of this device")
+		return nil, d.Errorf(call, device.ErrInvalid, "the event is not one of this device")
 	}
 	return own, own.usable(call)
 }
 
-// Notify implements device.Stream. It fails with ErrOutOfMemory while 65,536 completions have not been
-// waited for.
+// Notify implements device.Stream. It fails with ErrOutOfMemory while 65,536 completions are outstanding.
 func (s *stream) Notify(token uint64) error {
 	const call = "notify"
 	if !s.dev.completions.reserve() {
-		return s.dev.errorf(call, device.ErrOutOfMemory,
+		return s.dev.Errorf(call, device.ErrOutOfMemory,
 			"%d completions have not been waited for: call WaitCompletion", maxCompletions)
 	}
 	_, err := s.enqueue(call, &op{kind: opNotify, token: token})

@@ -7,50 +7,41 @@ import (
 	"millrace/internal/device"
 )
 
-// queueBound is how many operations a stream holds at once. A call that finds the queue full waits for room,
-// as a GPU's does.
+// queueBound is the maximum number of operations in a stream's queue. A call waits while the queue is full, as it does
+// on a GPU.
 const queueBound = 1024
 
-// stream is a queue of operations and the goroutine that works it. Operations are numbered from 1 in the
-// order in which they were enqueued, which is the order in which they run.
+// stream is a queue of operations and the goroutine that runs them. Operations are numbered from 1 in the order in
+// which they were enqueued, which is also the order in which they run.
 type stream struct {
 	dev  *Device
 	name string
 
-	// done is the number of the last operation that has finished. It is written under mu, after
-	// everything the operation did.
+	// done is the number of the last operation that has finished. It is written under mu, after all effects of the
+	// operation.
 	done atomic.Uint64
 
 	mu       sync.Mutex
 	work     sync.Cond // the goroutine waits here for operations
-	progress sync.Cond // others wait here for done to move
-	waiting  int       // how many wait for progress
+	progress sync.Cond // others wait here for done to change
+	waiting  int       // number of waiters for progress
 	queue    []op      // enqueued and not yet picked up
 	queued   uint64    // number of the last operation enqueued
 	closed   bool
-	holders  int           // how often it was handed out as the legacy default stream; 0 for one of a caller's own
-	order    order         // what the next operation comes after, under the invariants tag
+	order    order         // the next operation comes after these; with the invariants tag only
 	exited   chan struct{} // closed when the goroutine has returned
 
-	offsets []uint32 // the goroutine's: the offsets table of the launch that runs
+	offsets []uint32 // offsets table of the running launch; only the goroutine uses it
 }
 
 // NewStream implements device.Device.
 func (d *Device) NewStream(name string) (device.Stream, error) {
-	s, err := d.newStream(name)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func (d *Device) newStream(name string) (*stream, error) {
 	s := &stream{dev: d, name: name, exited: make(chan struct{})}
 	s.work.L, s.progress.L = &s.mu, &s.mu
 	if device.Invariants {
 		s.order = make(order)
 	}
-	if err := d.register("new stream", s); err != nil {
+	if err := d.Add("new stream", s); err != nil {
 		return nil, err
 	}
 	go s.serve()
@@ -60,7 +51,7 @@ func (d *Device) newStream(name string) (*stream, error) {
 // Name implements device.Stream.
 func (s *stream) Name() string { return s.name }
 
-func (s *stream) leak() string { return "stream " + s.name }
+func (s *stream) Leak() string { return "stream " + s.name }
 
 // enqueue adds an operation and returns its number. It waits while the queue is full.
 func (s *stream) enqueue(call string, o *op) (uint64, error) {
@@ -88,26 +79,26 @@ func (s *stream) enqueue(call string, o *op) (uint64, error) {
 	return m.seq, nil
 }
 
-// usable is nil while the stream takes calls. The caller holds mu.
+// usable returns nil if the stream accepts calls. The caller holds mu.
 func (s *stream) usable(call string) error {
-	if err := s.dev.usable(call); err != nil {
+	if err := s.dev.Usable(call); err != nil {
 		return err
 	}
 	if s.closed {
-		return s.dev.errorf(call, device.ErrClosed, "stream %s was closed", s.name)
+		return s.dev.Errorf(call, device.ErrClosed, "stream %s was closed", s.name)
 	}
 	return nil
 }
 
-// check is usable for callers that do not hold mu.
+// check calls usable for callers that don't hold mu.
 func (s *stream) check(call string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usable(call)
 }
 
-// serve is the stream's goroutine. It takes whole queues at a time and hands their memory back, so that
-// nothing is allocated once both are long enough.
+// serve runs on the stream's goroutine. It takes the whole queue at once and leaves the previous slice in its place, so
+// nothing is allocated once both slices are long enough.
 func (s *stream) serve() {
 	defer close(s.exited)
 	var batch []op
@@ -124,16 +115,16 @@ func (s *stream) serve() {
 		s.mu.Unlock()
 
 		for i := range batch {
-			if !s.dev.lost() {
+			if !s.dev.Lost() {
 				s.run(&batch[i])
 			}
 			s.advance()
 		}
-		clear(batch) // so that nothing stays reachable through operations of the past
+		clear(batch) // so that finished operations keep nothing reachable
 	}
 }
 
-// advance finishes the running operation.
+// advance marks the running operation as done.
 func (s *stream) advance() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,34 +134,37 @@ func (s *stream) advance() {
 	}
 }
 
-// current is the number of the operation that runs. Only the stream's goroutine may ask.
+// current returns the mark of the running operation. Only the stream's goroutine may call it.
 func (s *stream) current() mark { return mark{stream: s, seq: s.done.Load() + 1} }
 
-// awaitProgress waits until done has moved, or the device is lost. The caller holds mu, and looks again at
-// what it waits for.
+// awaitProgress waits until done has changed or the device is lost. The caller holds mu and then checks its condition
+// again.
 func (s *stream) awaitProgress() {
 	s.waiting++
 	s.progress.Wait()
 	s.waiting--
 }
 
-// wake makes everyone who waits for progress look again.
+// wake makes all waiters for progress check their conditions again.
 func (s *stream) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress.Broadcast()
 }
 
+// Passed implements software.Stream.
+func (s *stream) Passed(seq uint64) bool { return s.done.Load() >= seq }
+
 // await returns once operation seq is done or the device is lost.
 func (s *stream) await(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.done.Load() < seq && !s.dev.lost() {
+	for s.done.Load() < seq && !s.dev.Lost() {
 		s.awaitProgress()
 	}
 }
 
-// Synchronize implements device.Stream. Pools give back what they hold above their release threshold.
+// Synchronize implements device.Stream. Pools release unused memory above their release thresholds.
 func (s *stream) Synchronize() error {
 	const call = "synchronize"
 	s.mu.Lock()
@@ -181,33 +175,30 @@ func (s *stream) Synchronize() error {
 		return err
 	}
 	s.await(last)
-	if s.dev.lost() {
+	if s.dev.Lost() {
 		return s.dev.Err()
 	}
-	s.dev.releasePools()
+	s.dev.Space.ReleasePools()
 	return nil
 }
 
 // Close implements device.Stream.
 func (s *stream) Close() error {
-	if s.dev.stillHeld(s) {
-		return nil
-	}
 	if again := s.stop(); again {
 		return nil
 	}
-	s.dev.unregister(s)
+	s.dev.Remove(s)
 	return s.dev.Err()
 }
 
-// stop lets the queue run dry and waits for the goroutine to return. It says whether someone else had
-// stopped the stream before.
+// stop waits until the queue is empty and the goroutine has returned. It reports whether the stream had been stopped
+// before.
 func (s *stream) stop() (again bool) {
 	s.mu.Lock()
 	again = s.closed
 	s.closed = true
 	s.work.Signal()
-	s.progress.Broadcast() // a call that waits for room must hear of it
+	s.progress.Broadcast() // also wakes calls that wait for queue space
 	s.mu.Unlock()
 	<-s.exited
 	return again

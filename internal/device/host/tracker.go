@@ -4,27 +4,27 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"unsafe"
 
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
-// tracker knows, under the invariants tag, what memory queued operations use and which of them are ordered
-// by streams and events, and panics at the call that makes a mistake:
+// tracker panics, with the invariants tag, at a call that makes a mistake. It tracks the memory that queued operations
+// use and the order that streams and events give those operations. It detects:
 //
-//   - a look at a host buffer, or FreeHost of it, while a queued copy, or a launch in place, uses it
-//   - Free, or Pool.Free, of device memory that an operation uses which is not ordered before it
-//   - device memory used after it was freed, or that was never allocated
-//   - two operations on different streams of which one writes what the other uses, in no order
+//   - access to a host buffer, or FreeHost of it, while a queued copy or an in-place launch uses it
+//   - Free or Pool.Free of device memory that an operation uses without being ordered before it
+//   - use of device memory that was freed or never allocated
+//   - two unordered operations on different streams if one writes memory that the other uses
 //
-// The order is a vector clock: for each stream, how much of every other stream comes before its next
-// operation. It is what a data race detector keeps for threads.
+// The order is a vector clock: for each stream, it holds how much of every other stream comes before its next
+// operation. Data race detectors use the same structure for threads.
 type tracker struct {
 	mu   sync.Mutex
 	uses []use
 }
 
-// order says for each stream up to which operation it comes first.
+// order maps each stream to the number of its last operation that comes first.
 type order map[*stream]uint64
 
 func (o order) clone() order {
@@ -34,20 +34,21 @@ func (o order) clone() order {
 	return maps.Clone(o)
 }
 
-// merge makes o come after everything that other comes after.
+// merge adds the operations that other comes after to o.
 func (o order) merge(other order) {
 	for s, seq := range other {
 		o[s] = max(o[s], seq)
 	}
 }
 
-// addressRange is lo to hi-1. Device addresses and host pointers never meet in one comparison.
+// addressRange covers the addresses from lo to hi-1. Device addresses and host pointers are never compared with each
+// other.
 type addressRange struct{ lo, hi uint64 }
 
 func (r addressRange) overlaps(o addressRange) bool { return r.lo < o.hi && o.lo < r.hi }
 
 func hostRange(mem []byte) addressRange {
-	lo := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	lo := software.Address(mem)
 	return addressRange{lo, lo + uint64(len(mem))}
 }
 
@@ -63,8 +64,8 @@ type use struct {
 	span  addressRange
 }
 
-// admit checks an operation that is about to be enqueued as m, and remembers what it uses. The caller
-// holds the stream's lock. It panics on misuse, and then nothing is remembered.
+// admit checks an operation that is about to be enqueued as m, and records the memory that it uses. The caller holds
+// the stream's lock. On misuse, admit panics and records nothing.
 func (t *tracker) admit(m mark, o *op) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,12 +86,12 @@ func (t *tracker) admit(m mark, o *op) {
 		t.mustBeOrdered(u)
 	}
 	if mem := m.stream.dev.written(o); !t.copies(hostRange(mem)) {
-		fill(mem, poison) // whoever looks before the copy or launch is done sees no old result
+		software.Fill(mem, software.Poison) // a read before the copy or launch is done finds no old result
 	}
 	t.uses = append(t.uses, uses...)
 }
 
-// usesOf lists the memory an operation uses.
+// usesOf returns the memory that an operation uses.
 func usesOf(m mark, o *op) []use {
 	switch o.kind {
 	case opCopyIn:
@@ -99,8 +100,6 @@ func usesOf(m mark, o *op) []use {
 		return []use{{m, false, false, deviceRange(o.src)}, {m, true, true, hostRange(o.host)}}
 	case opFill:
 		return []use{{m, false, true, deviceRange(o.dst)}}
-	case opPost:
-		return nonEmpty(use{m, true, false, hostRange(o.host)}, use{m, true, true, hostRange(o.result)})
 	case opLaunch:
 		return nonEmpty(
 			kernelUse(m, false, o.args.Rows), kernelUse(m, false, o.args.Offsets),
@@ -109,26 +108,27 @@ func usesOf(m mark, o *op) []use {
 	return nil
 }
 
-// kernelUse is a kernel's of device memory, or of host memory that was mapped. It panics if that is not all in one live
-// allocation.
+// kernelUse returns a kernel's use of device memory or mapped host memory. It panics if the memory is not within one
+// live allocation.
 func kernelUse(at mark, write bool, m device.Memory) use {
-	if !isMapped(m) || m.Bytes == 0 {
+	if !software.IsMapped(m) || m.Bytes == 0 {
 		return use{at, false, write, deviceRange(m)}
 	}
-	mem := at.stream.dev.buffers.at(m)
-	if mem == nil {
+	mem, _, ok := at.stream.dev.Buffers.Find(m)
+	if !ok {
 		panic("host device: mapped memory is used after FreeHost, or beyond its allocation's end")
 	}
 	return use{at, true, write, hostRange(mem)}
 }
 
-// written is the host memory that an operation writes; nil if it writes none.
+// written returns the host memory that an operation writes, or nil if it writes none.
 func (d *Device) written(o *op) []byte {
 	switch {
 	case o.kind == opCopyOut:
 		return o.host
-	case o.kind == opLaunch && isMapped(o.args.Result):
-		return d.buffers.at(o.args.Result)
+	case o.kind == opLaunch && software.IsMapped(o.args.Result):
+		mem, _, _ := d.Buffers.Find(o.args.Result)
+		return mem
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func nonEmpty(all ...use) []use {
 	return kept
 }
 
-// forget drops the uses of operations that are done. The caller holds mu.
+// forget drops the uses of completed operations. The caller holds mu.
 func (t *tracker) forget() {
 	kept := t.uses[:0]
 	for _, u := range t.uses {
@@ -155,12 +155,12 @@ func (t *tracker) forget() {
 	t.uses = kept
 }
 
-// before says whether u is done before what is enqueued on s next.
+// before reports whether u is done before the next operation on s.
 func (u use) before(s *stream) bool {
 	return u.at.stream == s || s.order[u.at.stream] >= u.at.seq || u.at.reached()
 }
 
-// mustBeOrdered panics if another stream uses the same memory at the same time, and one of them writes.
+// mustBeOrdered panics if another stream uses the same memory concurrently and at least one of the two writes.
 func (t *tracker) mustBeOrdered(next use) {
 	for _, u := range t.uses {
 		if u.host == next.host && u.span.overlaps(next.span) && (u.write || next.write) && !u.before(next.at.stream) {
@@ -170,7 +170,7 @@ func (t *tracker) mustBeOrdered(next use) {
 	}
 }
 
-// mustComeFirst panics if an operation uses device memory that s frees, and need not be done by then.
+// mustComeFirst panics if s frees memory while an operation that uses the memory may still run.
 func (t *tracker) mustComeFirst(s *stream, freed addressRange) {
 	for _, u := range t.uses {
 		if !u.host && u.span.overlaps(freed) && !u.before(s) {
@@ -180,13 +180,13 @@ func (t *tracker) mustComeFirst(s *stream, freed addressRange) {
 }
 
 // mustBeIdle panics if any queued operation uses device memory.
-func (t *tracker) mustBeIdle(m device.Memory, call string) {
+func (t *tracker) mustBeIdle(m device.Memory) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forget()
 	for _, u := range t.uses {
 		if !u.host && u.span.overlaps(deviceRange(m)) {
-			panic(fmt.Sprintf("host device: %s: %v is in use by stream %s", call, span(m), u.at.stream.name))
+			panic(fmt.Sprintf("host device: free: %v is in use by stream %s", software.Span(m), u.at.stream.name))
 		}
 	}
 }
@@ -197,11 +197,11 @@ func (t *tracker) mustNotCopy(mem []byte, what string) {
 	defer t.mu.Unlock()
 	t.forget()
 	if t.copies(hostRange(mem)) {
-		panic(fmt.Sprintf("host device: host buffer %s before the copy, launch or batch that uses it is done", what))
+		panic(fmt.Sprintf("host device: host buffer %s before the copy or launch that uses it is done", what))
 	}
 }
 
-// copies says whether a queued copy or launch uses host memory. The caller holds mu.
+// copies reports whether a queued copy or launch uses host memory. The caller holds mu.
 func (t *tracker) copies(r addressRange) bool {
 	for _, u := range t.uses {
 		if u.host && !u.at.reached() && u.span.overlaps(r) {
@@ -211,11 +211,10 @@ func (t *tracker) copies(r addressRange) bool {
 	return false
 }
 
-// mustBeLive panics if device memory is not all in one allocation that nobody has freed.
+// mustBeLive panics if device memory is not within one live allocation.
 func (d *Device) mustBeLive(r addressRange) {
 	m := device.Memory{Addr: r.lo, Bytes: int(r.hi - r.lo)}
-	seg := d.memory.lookup(m)
-	if seg == nil || (seg.pool != nil && !seg.pool.live(m)) {
-		panic(fmt.Sprintf("host device: %v is used after it was freed, or was never allocated", span(m)))
+	if _, _, ok := d.Space.Find(m); !ok {
+		panic(fmt.Sprintf("host device: %v is used after it was freed, or was never allocated", software.Span(m)))
 	}
 }

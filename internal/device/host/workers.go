@@ -5,28 +5,28 @@ import (
 	"sync/atomic"
 )
 
-// workers are the goroutines that help streams with their launches. Whoever calls run works along, so a
-// call always gets done, though every worker be busy elsewhere, or the call come from inside another.
+// workers are the goroutines that help streams with launches. The goroutine that calls run works too, so a call always
+// completes, even if every worker is busy or the call is nested in another one.
 type workers struct {
 	mu     sync.Mutex
 	ready  sync.Cond // workers wait here for jobs
 	count  int
-	jobs   []*job // those that may have an index nobody has taken
-	turn   int    // which job the next worker helps
+	jobs   []*job // jobs that may have an index left to take
+	turn   int    // index of the job that the next worker helps
 	closed bool
 	exited sync.WaitGroup
 
-	spare sync.Pool // of *job
+	spare sync.Pool // holds *job
 }
 
 // job is one call of run.
 type job struct {
 	fn   func(int)
 	n    int64
-	next atomic.Int64 // the next index to take
+	next atomic.Int64 // next index to take
 
-	helpers int       // workers at it, under workers.mu
-	idle    sync.Cond // the caller waits here for helpers to be 0
+	helpers int       // workers on this job; guarded by workers.mu
+	idle    sync.Cond // the caller waits here until helpers is 0
 
 	panicked atomic.Pointer[kernelPanic]
 }
@@ -51,8 +51,8 @@ func (w *workers) stop() {
 	w.exited.Wait()
 }
 
-// run is the device.Parallel that kernels get. A panic of fn is raised here again as a *kernelPanic, once no
-// other call of fn runs.
+// run is the device.Parallel that kernels use. If fn panics, run panics with a *kernelPanic once no other call of fn is
+// running.
 func (w *workers) run(n int, fn func(i int)) {
 	if n == 1 || w.count == 0 {
 		for i := range n {
@@ -78,7 +78,7 @@ func (w *workers) run(n int, fn func(i int)) {
 	}
 }
 
-// offer calls workers to a job.
+// offer wakes workers for a job.
 func (w *workers) offer(j *job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +88,7 @@ func (w *workers) offer(j *job) {
 	}
 }
 
-// retire returns once nobody works at the job any more. All its indexes have been taken.
+// retire returns once no worker runs the job. All its indexes have been taken.
 func (w *workers) retire(j *job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +98,7 @@ func (w *workers) retire(j *job) {
 	}
 }
 
-// remove takes a job off the list, if it is still on it. The caller holds mu.
+// remove removes a job from the list if it is still there. The caller holds mu.
 func (w *workers) remove(j *job) {
 	for i, other := range w.jobs {
 		if other == j {
@@ -110,7 +110,7 @@ func (w *workers) remove(j *job) {
 	}
 }
 
-// serve is a worker: it helps the jobs in turn.
+// serve runs on a worker's goroutine: it helps the jobs in turn.
 func (w *workers) serve() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *workers) serve() {
 	}
 }
 
-// work takes indexes until there are none left. After a panic there are none left.
+// work takes indexes until none are left. A panic leaves no indexes.
 func (j *job) work() {
 	defer func() {
 		if v := recover(); v != nil {

@@ -45,10 +45,10 @@ func (d *Device) complete(token uint64) {
 	d.wake()
 }
 
-// WaitCompletion implements device.Device. It moves the clock to the next completion. When none can come
-// by itself, because nothing is queued, because only gates hold work up, or because of Hold, it really
-// blocks until another goroutine changes that or ctx is done: it never makes a gate give way. Tokens that
-// came before the device was lost are returned before ErrLost is.
+// WaitCompletion implements device.Device. It moves the clock to the next completion. If no completion can arrive on
+// its own, because nothing is queued, because only gates delay work, or because of Hold, it blocks in real time until
+// another goroutine changes that or ctx is done. It never makes a gate give way. Tokens that arrived before the device
+// was lost are returned before ErrLost.
 func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +58,7 @@ func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 			d.completions = d.completions[1:]
 			return token, nil
 		}
-		if err := d.usable("wait for completion"); err != nil {
+		if err := d.Usable("wait for completion"); err != nil {
 			return 0, err
 		}
 		if err := ctx.Err(); err != nil {
@@ -71,8 +71,8 @@ func (d *Device) WaitCompletion(ctx context.Context) (uint64, error) {
 	}
 }
 
-// block waits, without the lock, for the next change of state or for ctx. It is called and returns with
-// the lock held.
+// block waits, without the lock, for the next change of state or for ctx. The caller holds the lock, and holds it again
+// when block returns.
 func (d *Device) block(ctx context.Context) {
 	if d.changed == nil {
 		d.changed = make(chan struct{})
@@ -86,19 +86,19 @@ func (d *Device) block(ctx context.Context) {
 	}
 }
 
-// Spend is the host at work for t, more than 0, on something else than the device: the clock moves on by t, and the
-// device meanwhile works on what it has.
+// Spend simulates host work that takes time t > 0 and doesn't use the device. The clock advances by t, and the device
+// continues with its queued work.
 func (d *Device) Spend(t time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if t > 0 && !d.closed {
+	if t > 0 && !d.Closed() {
 		d.advance(d.now + t)
 	}
 }
 
-// Hold keeps WaitCompletion, Event.Synchronize and Event.Done from moving the clock until release is called, so that
-// what one goroutine submits meanwhile is submitted at one instant although others wait. Stream.Synchronize and Close
-// are not held up, and Event.Done returns at once. Holds may overlap; a second call of release does nothing.
+// Hold keeps WaitCompletion, Event.Synchronize and Event.Done from moving the clock until release is called. So one
+// goroutine can submit several operations at one instant although others wait. Hold doesn't affect Stream.Synchronize
+// and Close, and Event.Done returns at once. Holds may overlap; a second call of release does nothing.
 func (d *Device) Hold() (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"millrace/internal/operator"
 )
 
-// TestConformance runs the suite that every device passes, under three models: one where nothing takes any
-// time, one with rates, jitter and several compute slots, and one with contention and every latency.
+// TestConformance runs the conformance suite under three models: one in which nothing takes any time, one with rates,
+// jitter and several compute slots, and one with contention and every latency.
 func TestConformance(t *testing.T) {
 	jitter := sim.H100()
 	jitter.Jitter, jitter.ComputeSlots = 1, 4

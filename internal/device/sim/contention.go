@@ -1,31 +1,32 @@
 package sim
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
 	"time"
 )
 
-// Operations that run at once may slow each other down: two copies share the bus and the host's memory, a kernel
-// and a copy the device's memory. An operation in service then gets on at the share of its full speed that the
-// model says, from the very instant at which another engine starts or stops. Its end moves with that.
+// Concurrent operations may slow each other down: two copies share the bus and the host's memory, and a kernel and a
+// copy share the device's memory. An operation then runs at the fraction of its full speed that the model gives. Its
+// speed and its end change at the instant at which another engine starts or stops.
 
-// service is how far an operation has come on its engine.
+// service is the progress of an operation on its engine.
 type service struct {
-	left  float64 // nanoseconds still to do at full speed, as of since
-	speed float64 // share of the full speed since then; 0 for what no engine has
+	left  float64 // nanoseconds left at full speed, as of since
+	speed float64 // fraction of the full speed since then; 0 for operations without an engine
 	since time.Duration
 }
 
-// to changes the speed at the instant now and returns when the operation ends if it stays like that.
+// to changes the speed at the instant now and returns the time at which the operation ends at that speed.
 func (s *service) to(speed float64, now time.Duration) (due time.Duration) {
 	s.left = max(s.left-float64(now-s.since)*s.speed, 0)
 	s.speed, s.since = speed, now
 	return now + time.Duration(math.Round(s.left/speed))
 }
 
-// contend gives each operation in service the speed that it has beside what runs now. The clock only moves after
-// a call of dispatch, which ends with this one, so no change is missed. The lock is held.
+// contend sets the speed of each running operation. The clock moves only after dispatch, which ends with this call, so
+// no change is missed. The caller holds the lock.
 func (d *Device) contend() {
 	if !d.cost.contended() {
 		return
@@ -44,24 +45,17 @@ func (d *Device) contend() {
 	}
 }
 
-// contended says whether anything slows anything down.
+// contended reports whether operations slow each other down in this model.
 func (m Model) contended() bool { return m.CopyShare != 0 || m.ComputeShare != 0 }
 
-// speed is the share of its full speed at which work on an engine gets on now. The lock is held.
+// speed returns the fraction of its full speed at which an engine works now. The caller holds the lock.
 func (d *Device) speed(e Engine) float64 {
 	in, out := d.engines[CopyInEngine].busy > 0, d.engines[CopyOutEngine].busy > 0
 	switch {
 	case e == ComputeEngine && (in || out):
-		return orFull(d.cost.ComputeShare)
+		return cmp.Or(d.cost.ComputeShare, 1)
 	case e != ComputeEngine && in && out:
-		return orFull(d.cost.CopyShare)
+		return cmp.Or(d.cost.CopyShare, 1)
 	}
 	return 1
-}
-
-func orFull(share float64) float64 {
-	if share == 0 {
-		return 1
-	}
-	return share
 }

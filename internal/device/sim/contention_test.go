@@ -12,7 +12,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// ends gives when each operation of a kind ended, in that order.
+// ends returns when each operation of a kind ended, in that order.
 func ends(r *rig, kind sim.Kind) (at []time.Duration) {
 	r.Helper()
 	spans, _ := r.dev.Trace()
@@ -24,9 +24,9 @@ func ends(r *rig, kind sim.Kind) (at []time.Duration) {
 	return at
 }
 
-// TestCopiesOfBothWaysSlowEachOther follows copies that start and end at different instants. At half speed, a copy
-// in of 10 ms that starts alone and meets a copy out of 2 ms at 4 ms has 6 ms to go: the copy out takes 4 ms, in
-// which the copy in gets on by 2, so that it ends at 4 + 4 + 4.
+// TestCopiesOfBothWaysSlowEachOther follows copies that start and end at different instants. Copies run at half speed
+// beside each other. A copy in of 10 ms starts alone and meets a copy out of 2 ms at 4 ms, with 6 ms left. The copy out
+// takes 4 ms, in which the copy in advances by 2 ms. So the copy in ends at 4 + 4 + 4 ms.
 func TestCopiesOfBothWaysSlowEachOther(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Model{
 		CopyIn: sim.Cost{Latency: 10 * ms}, CopyOut: sim.Cost{Latency: 2 * ms}, Fill: sim.Cost{Latency: 4 * ms}, CopyShare: 0.5,
@@ -34,7 +34,7 @@ func TestCopiesOfBothWaysSlowEachOther(t *testing.T) {
 	in, out := r.stream("in"), r.stream("out")
 	mem, host := r.memory(1), r.host(1)
 	r.ok(in.CopyIn(mem, host))
-	r.ok(out.Fill(r.memory(1), 0)) // until 4 ms, and slows no copy
+	r.ok(out.Fill(r.memory(1), 0)) // until 4 ms; slows no copy
 	r.ok(out.CopyOut(r.host(1), r.memory(1)))
 	r.ok(in.Synchronize())
 	r.ok(out.Synchronize())
@@ -46,7 +46,8 @@ func TestCopiesOfBothWaysSlowEachOther(t *testing.T) {
 	}
 }
 
-// TestCopiesSlowAKernel: at a quarter of its speed beside a copy, and the copy at all of its own.
+// TestCopiesSlowAKernel checks that a kernel runs at a quarter of its speed beside a copy, and that the copy keeps its
+// full speed.
 func TestCopiesSlowAKernel(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Model{CopyIn: sim.Cost{Latency: 4 * ms}, Kernel: sim.Cost{Latency: 3 * ms}, ComputeShare: 0.25}})
 	k, b := r.kernel("crc"), r.batch("x")
@@ -54,14 +55,14 @@ func TestCopiesSlowAKernel(t *testing.T) {
 	r.ok(copies.CopyIn(r.memory(1), r.host(1)))
 	r.ok(kernels.Launch(k, b.args()))
 	r.ok(kernels.Synchronize())
-	r.now(6 * ms) // 1 ms of its work by 4 ms, then 2 ms more
+	r.now(6 * ms) // 1 ms of its work is done at 4 ms, and then it takes 2 ms more
 	if at := ends(r, sim.CopyIn); at[0] != 4*ms {
 		t.Errorf("the copy ended at %v, want 4ms", at[0])
 	}
 }
 
-// TestSharesLoseNoTime: a copy beside a hundred short ones the other way ends to the nanosecond when the sum of its
-// progress says, though its end moved at each of them.
+// TestSharesLoseNoTime checks a copy beside a hundred short copies in the other direction. It ends, to the nanosecond,
+// at the time that its summed progress gives, although its end changed at each of them.
 func TestSharesLoseNoTime(t *testing.T) {
 	const short, shorts = 333 * time.Nanosecond, 100
 	r := open(t, sim.Options{Cost: sim.Model{
@@ -83,13 +84,14 @@ func TestSharesLoseNoTime(t *testing.T) {
 			beside += s.End - s.Start
 		}
 	}
-	want := time.Millisecond + beside/10 // a tenth of its progress is lost beside others
+	want := time.Millisecond + beside/10 // beside others, it loses a tenth of its progress
 	if got := ends(r, sim.CopyIn)[0]; got < want-time.Nanosecond || got > want+time.Nanosecond {
 		t.Errorf("the copy in ended at %v, want %v", got, want)
 	}
 }
 
-// TestDispatchKeepsTheStreamAndNoEngine: on one stream each change of engine takes it, on more streams it hides.
+// TestDispatchKeepsTheStreamAndNoEngine checks that on one stream each change of engine takes the dispatch time, and
+// that with more streams it is hidden.
 func TestDispatchKeepsTheStreamAndNoEngine(t *testing.T) {
 	cost := sim.Units(4 * ms)
 	cost.Dispatch = ms
@@ -114,8 +116,8 @@ func TestDispatchKeepsTheStreamAndNoEngine(t *testing.T) {
 	}
 }
 
-// TestDispatchFollowsEvents: after the event, however long the stream has waited; not where it was reached long ago,
-// and not between pieces of work for one engine.
+// TestDispatchFollowsEvents checks that the dispatch time starts at the event, however long the stream has waited.
+// There is none if the event was reached long ago, or between two operations on the same engine.
 func TestDispatchFollowsEvents(t *testing.T) {
 	cost := sim.Units(4 * ms)
 	cost.Dispatch = ms
@@ -141,7 +143,7 @@ func TestDispatchFollowsEvents(t *testing.T) {
 	}
 }
 
-// TestCompletionLatency: tokens come late and in order, and the stream does not wait for them.
+// TestCompletionLatency checks that tokens arrive late and in order, and that the stream doesn't wait for them.
 func TestCompletionLatency(t *testing.T) {
 	cost := sim.Units(ms)
 	cost.Completion = 5 * ms
@@ -160,7 +162,8 @@ func TestCompletionLatency(t *testing.T) {
 	}
 }
 
-// TestHostTime: waking from Synchronize and Spend move the clock, and the device works meanwhile.
+// TestHostTime checks that waking from Synchronize and Spend move the clock, and that the device works during that
+// time.
 func TestHostTime(t *testing.T) {
 	cost := sim.Units(4 * ms)
 	cost.Synchronize = ms

@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,8 +11,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// program runs a random sequence of calls, drawn from calls, on a device of that seed and returns its
-// trace.
+// program runs a random sequence of calls, drawn from calls, on a device with that seed and returns its trace.
 func program(t *testing.T, seed, calls uint64) []sim.Span {
 	t.Helper()
 	cost := sim.H100()
@@ -76,7 +74,8 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestTraceObeysTheRules looks at random programs' traces: streams in order, engines one at a time.
+// TestTraceObeysTheRules checks the traces of random programs: streams run in order, and engines run one operation at a
+// time.
 func TestTraceObeysTheRules(t *testing.T) {
 	for calls := range uint64(20) {
 		lastOf := map[string]sim.Span{}
@@ -98,7 +97,7 @@ func TestTraceObeysTheRules(t *testing.T) {
 	}
 }
 
-// TestJitterStretches: never shorter than the model says, never by more than the jitter.
+// TestJitterStretches checks that jitter never shortens an operation and never extends it by more than the limit.
 func TestJitterStretches(t *testing.T) {
 	cost := sim.Units(ms)
 	cost.Jitter = 0.1
@@ -122,7 +121,7 @@ func TestJitterStretches(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse runs submitters next to a waiter: every batch comes back once and right.
+// TestConcurrentUse runs several submitters and a waiter: every batch comes back once, with correct results.
 func TestConcurrentUse(t *testing.T) {
 	const submitters, rounds = 4, 50
 	r := open(t, sim.Options{Cost: sim.H100()})
@@ -154,22 +153,4 @@ func TestConcurrentUse(t *testing.T) {
 		done[token] <- struct{}{}
 	}
 	group.Wait()
-}
-
-// TestParallelKernel: a Parallel that is passed in runs the kernels and changes nothing else.
-func TestParallelKernel(t *testing.T) {
-	calls := 0
-	r := open(t, sim.Options{Parallel: func(n int, fn func(int)) {
-		calls += n
-		for i := n - 1; i >= 0; i-- {
-			fn(i)
-		}
-	}})
-	s, b := r.stream("s"), r.batch("a", "", string(bytes.Repeat([]byte("long"), 999)))
-	b.submit(s, r.kernel("crc"), 1)
-	r.completes(1)
-	b.verify()
-	if calls != 3 {
-		t.Errorf("the kernel ran %d rows through Parallel, want 3", calls)
-	}
 }

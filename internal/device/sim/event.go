@@ -7,8 +7,8 @@ import (
 	"millrace/internal/device"
 )
 
-// mark is one recording of an event. A wait holds on to the mark it found, so recording the event again
-// does not move what the wait is for.
+// mark is one recording of an event. A wait keeps the mark that was current, so recording the event again doesn't
+// change what it waits for.
 type mark struct {
 	reached bool
 	at      time.Duration
@@ -25,32 +25,32 @@ type Event struct {
 
 // NewEvent implements device.Device.
 func (d *Device) NewEvent(flags device.EventFlags) (device.Event, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("new event"); err != nil {
+	e := &Event{dev: d, timed: flags&device.Timed != 0}
+	if err := d.Add("new event", e); err != nil {
 		return nil, err
 	}
-	e := &Event{dev: d, timed: flags&device.Timed != 0}
-	d.events[e] = struct{}{}
 	return e, nil
 }
 
-// event checks that e is an open event of this device. The lock is held.
+// Leak implements software.Object.
+func (e *Event) Leak() string { return "event" }
+
+// event returns e as an open event of this device. The caller holds the lock.
 func (d *Device) event(call string, e device.Event) (*Event, error) {
 	mine, ok := e.(*Event)
 	if !ok || mine == nil || mine.dev != d {
-		return nil, d.invalid(call, "the event is not of this device")
+		return nil, d.Errorf(call, device.ErrInvalid, "the event is not of this device")
 	}
 	return mine, mine.usable(call)
 }
 
-// usable returns why the event cannot be used, nil if it can. The lock is held.
+// usable returns an error if the event is closed or the device refuses calls. The caller holds the lock.
 func (e *Event) usable(call string) error {
-	if err := e.dev.usable(call); err != nil {
+	if err := e.dev.Usable(call); err != nil {
 		return err
 	}
 	if e.closed {
-		return device.Errorf(call, e.dev.info.ID, device.ErrClosed, "the event was closed")
+		return e.dev.Errorf(call, device.ErrClosed, "the event was closed")
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (s *Stream) Record(e device.Event) error {
 	return nil
 }
 
-// reach lets the waits for m pass. The lock is held.
+// reach lets the waits for m continue. The caller holds the lock.
 func (d *Device) reach(m *mark) {
 	m.reached, m.at = true, d.now
 	for _, o := range m.waiting {
@@ -104,8 +104,8 @@ func (s *Stream) Wait(e device.Event) error {
 	return nil
 }
 
-// Done implements device.Event. It moves the clock by PollCost, unless that is held. While nothing is under way, a gate
-// whose ten seconds have passed gives way, so that polling behind it ends too.
+// Done implements device.Event. It advances the clock by PollCost, unless Hold is in effect. If no operation is in
+// progress, a gate that is ten seconds old gives way, so polling for work behind a gate ends too.
 func (e *Event) Done() (bool, error) {
 	d := e.dev
 	d.mu.Lock()
@@ -134,7 +134,7 @@ func (e *Event) Synchronize() error {
 	if err := e.usable(call); err != nil {
 		return err
 	}
-	for m := e.mark; m != nil && !m.reached && d.lost == nil; {
+	for m := e.mark; m != nil && !m.reached && !d.Lost(); {
 		if d.holds > 0 {
 			d.block(context.Background())
 			continue
@@ -143,10 +143,10 @@ func (e *Event) Synchronize() error {
 			panic("sim: an event is waited for that nothing can reach")
 		}
 	}
-	return d.usable(call)
+	return d.Usable(call)
 }
 
-// Time implements device.Event. It does not move the clock.
+// Time implements device.Event. It doesn't move the clock.
 func (e *Event) Time() (time.Duration, error) {
 	const call = "event time"
 	d := e.dev
@@ -157,24 +157,24 @@ func (e *Event) Time() (time.Duration, error) {
 	}
 	switch {
 	case !e.timed:
-		return 0, d.invalid(call, "the event was made without timing")
+		return 0, d.Errorf(call, device.ErrInvalid, "the event was made without timing")
 	case e.mark == nil:
-		return 0, d.invalid(call, "the event was never recorded")
+		return 0, d.Errorf(call, device.ErrInvalid, "the event was never recorded")
 	case !e.mark.reached:
-		return 0, device.Errorf(call, d.info.ID, device.ErrNotReady, "the stream has not got there")
+		return 0, d.Errorf(call, device.ErrNotReady, "the stream has not got there")
 	}
 	return e.mark.at, nil
 }
 
-// Close implements device.Event. On a lost device it gives the event back and returns ErrLost.
+// Close implements device.Event. On a lost device it frees the event and returns ErrLost.
 func (e *Event) Close() error {
 	d := e.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e.closed || d.closed {
+	if e.closed {
 		return nil
 	}
 	e.closed = true
-	delete(d.events, e)
-	return d.usable("close event")
+	d.Remove(e)
+	return d.Err()
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// FaultKind is what goes wrong.
+// FaultKind is the kind of failure to inject.
 type FaultKind uint8
 
 const (
@@ -17,59 +17,46 @@ const (
 	// PinnedOutOfMemory: AllocHost fails with ErrOutOfMemory. Nth counts calls of AllocHost.
 	PinnedOutOfMemory
 
-	// LaunchFailure: a launch is refused with ErrLaunch, the device stays well. Nth counts calls of
-	// Stream.Launch.
+	// LaunchFailure: a launch is refused with ErrLaunch, and the device still works. Nth counts calls of Stream.Launch.
 	LaunchFailure
 
-	// DeviceLoss: the device is lost, for good. Nth counts calls of Stream.Launch, and the loss happens
-	// when that launch ends; At and Marker are other triggers. Losses by a launch are ErrKernelFault, those At a time
-	// are no kernel's.
+	// DeviceLoss: the device is lost permanently. Nth counts calls of Stream.Launch, and the loss happens when that
+	// launch ends; Marker is another trigger. The losses are ErrKernelFault.
 	DeviceLoss
 
-	// LateCompletion: a completion comes Delay after its stream got there, and the stream goes on
-	// meanwhile. Nth counts calls of Stream.Notify.
+	// LateCompletion: a completion arrives Delay after its stream reached the notification. The stream doesn't wait for
+	// it. Nth counts calls of Stream.Notify.
 	LateCompletion
 
-	// LostCompletion: a completion never comes, though the device is well. Nth counts calls of
-	// Stream.Notify.
+	// LostCompletion: a completion never arrives, although the device works. Nth counts calls of Stream.Notify.
 	LostCompletion
 )
 
 func (k FaultKind) String() string {
-	switch k {
-	case OutOfMemory:
-		return "out of memory"
-	case PinnedOutOfMemory:
-		return "pinned out of memory"
-	case LaunchFailure:
-		return "launch failure"
-	case DeviceLoss:
-		return "device loss"
-	case LateCompletion:
-		return "late completion"
-	case LostCompletion:
-		return "lost completion"
+	if k > LostCompletion {
+		return "unknown"
 	}
-	return "unknown"
+	return [...]string{
+		"none", "out of memory", "pinned out of memory", "launch failure", "device loss", "late completion", "lost completion",
+	}[k]
 }
 
-// Fault is a failure to inject. It has one trigger: Nth, Probability, At or Marker. Calls are counted
-// over the whole device, from 1, and calls with bad arguments do not count.
+// Fault is a failure to inject. It has one trigger: Nth, Probability or Marker. Calls are counted from 1 over the whole
+// device. Calls with invalid arguments are not counted.
 type Fault struct {
 	Kind FaultKind
 
-	Nth         int           // the call that fails
-	Probability float64       // each call fails with this probability, drawn from Options.Seed
-	At          time.Duration // DeviceLoss: the virtual time of the loss, before anything that ends then
-	Marker      []byte        // DeviceLoss: a launch fails that has a row with these bytes in it
+	Nth         int     // the call that fails
+	Probability float64 // each call fails with this probability, drawn from Options.Seed
+	Marker      []byte  // DeviceLoss: launches with a row that contains these bytes fail
 
-	Delay time.Duration // LateCompletion: how late
+	Delay time.Duration // LateCompletion: delay of the completion
 }
 
-// check returns why the fault makes no sense, nil if it does.
+// check returns an error if the fault is invalid.
 func (f Fault) check() error {
 	triggers := 0
-	for _, set := range []bool{f.Nth != 0, f.Probability != 0, f.At != 0, len(f.Marker) > 0} {
+	for _, set := range []bool{f.Nth != 0, f.Probability != 0, len(f.Marker) > 0} {
 		if set {
 			triggers++
 		}
@@ -78,23 +65,23 @@ func (f Fault) check() error {
 	case f.Kind < OutOfMemory || f.Kind > LostCompletion:
 		return fmt.Errorf("kind %d is not known", f.Kind)
 	case triggers != 1:
-		return fmt.Errorf("has %d triggers: set one of Nth, Probability, At and Marker", triggers)
-	case f.Nth < 0 || f.At < 0 || !(f.Probability >= 0 && f.Probability <= 1):
-		return errors.New("Nth and At must be more than 0, Probability at most 1")
+		return fmt.Errorf("has %d triggers: set one of Nth, Probability and Marker", triggers)
+	case f.Nth < 0 || !(f.Probability >= 0 && f.Probability <= 1):
+		return errors.New("Nth must be more than 0, Probability at most 1")
 	case f.Kind != DeviceLoss && f.Nth == 0 && f.Probability == 0:
-		return errors.New("At and Marker are triggers of a device loss alone")
+		return errors.New("Marker is a trigger of a device loss alone")
 	case (f.Kind == LateCompletion) != (f.Delay > 0):
 		return errors.New("a late completion needs a Delay of more than 0, and nothing else has one")
 	}
 	return nil
 }
 
-// counts are the calls that Fault.Nth counts.
+// counts holds the numbers of calls, for Fault.Nth.
 type counts struct {
 	poolAllocs, hostAllocs, launches, notifies uint64
 }
 
-// match returns the first fault of that kind that befalls the nth call.
+// match returns the first fault of that kind that applies to the nth call.
 func (d *Device) match(kind FaultKind, n uint64) (Fault, bool) {
 	for i, f := range d.faults {
 		if f.Kind != kind {
@@ -107,7 +94,14 @@ func (d *Device) match(kind FaultKind, n uint64) (Fault, bool) {
 	return Fault{}, false
 }
 
-// marker returns the marker of a device loss that a row holds, nil if none does.
+// injected counts a call and reports whether a fault of that kind applies to it.
+func (d *Device) injected(kind FaultKind, calls *uint64) bool {
+	*calls++
+	_, ok := d.match(kind, *calls)
+	return ok
+}
+
+// marker returns a device loss's marker that one of the rows contains, or nil.
 func (d *Device) marker(rows []byte, offsets []uint32) []byte {
 	for _, f := range d.faults {
 		if len(f.Marker) == 0 {
@@ -120,15 +114,4 @@ func (d *Device) marker(rows []byte, offsets []uint32) []byte {
 		}
 	}
 	return nil
-}
-
-// lossBy returns the first loss that is due at a time up to until.
-func lossBy(faults []Fault, until time.Duration) (Fault, bool) {
-	var first Fault
-	for _, f := range faults {
-		if f.At > 0 && f.At <= until && (first.At == 0 || f.At < first.At) {
-			first = f
-		}
-	}
-	return first, first.At > 0
 }

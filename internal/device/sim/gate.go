@@ -10,10 +10,10 @@ import (
 // gateTime is the device time after which a gate gives way: see device.Gater.
 const gateTime = 10 * time.Second
 
-// Gate implements device.Gater. While other work is under way a gate stays shut, however long that work
-// takes. It gives way, ten seconds of virtual time after its stream got there, only to a caller that has
-// nothing else left to wait for: at once to Synchronize and Close, to Event.Done after enough polls, and
-// never to WaitCompletion, which blocks until open is called.
+// Gate implements device.Gater. A gate stays closed while other work is in progress, however long that takes. It gives
+// way ten seconds of virtual time after its stream reached it, and only to a caller that has nothing else to wait for.
+// Synchronize and Close make it give way at once, Event.Done after enough polls, and WaitCompletion never: it blocks
+// until open is called.
 func (d *Device) Gate(s device.Stream) (open func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -26,7 +26,7 @@ func (d *Device) Gate(s device.Stream) (open func(), err error) {
 	return func() { d.open(o) }, nil
 }
 
-// open opens a gate now. A gate that its stream has not reached yet will not hold it up.
+// open opens a gate now. A gate that its stream has not reached yet won't stop the stream.
 func (d *Device) open(o *op) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,7 +37,7 @@ func (d *Device) open(o *op) {
 	}
 }
 
-// pass lets the stream at gate i go on. The lock is held.
+// pass lets the stream at gate i continue. The caller holds the lock.
 func (d *Device) pass(i int) {
 	o := d.gates[i]
 	d.gates = slices.Delete(d.gates, i, i+1)
@@ -45,21 +45,19 @@ func (d *Device) pass(i int) {
 	d.settle()
 }
 
-// giveWay moves the clock to the end of the gate that has been shut longest and opens it. It returns
-// false if no gate is shut. The lock is held.
+// giveWay moves the clock to the end of the gate that was reached first and opens it. It returns false if no gate is
+// closed. The caller holds the lock.
 func (d *Device) giveWay() bool {
-	if d.lost != nil || len(d.gates) == 0 {
+	if d.Lost() || len(d.gates) == 0 {
 		return false
 	}
-	// Gates are kept in the order in which their streams got there, so the first one ends first.
-	d.moveTo(max(d.now, d.gates[0].start+gateTime))
-	if d.lost == nil {
-		d.pass(0)
-	}
+	// Gates are kept in the order in which their streams reached them, so the first one ends first.
+	d.now = max(d.now, d.gates[0].start+gateTime)
+	d.pass(0)
 	return true
 }
 
-// gateOverdue says whether a gate has been shut for its ten seconds. The lock is held.
+// gateOverdue reports whether a gate has been closed for ten seconds. The caller holds the lock.
 func (d *Device) gateOverdue() bool {
 	return len(d.gates) > 0 && d.gates[0].start+gateTime <= d.now
 }

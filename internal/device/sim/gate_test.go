@@ -10,7 +10,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// TestGateHoldsOneStream: others' work, however long, and their completions go on.
+// TestGateHoldsOneStream checks that a gate doesn't delay other streams' work, however long, or their completions.
 func TestGateHoldsOneStream(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(time.Minute)})
 	a, b := r.stream("a"), r.stream("b")
@@ -21,7 +21,7 @@ func TestGateHoldsOneStream(t *testing.T) {
 	r.completes(2)
 	r.now(time.Minute)
 	shut()
-	shut() // once is enough, twice does no harm
+	shut() // a second call has no effect
 	r.completes(1)
 	r.now(time.Minute)
 }
@@ -37,7 +37,7 @@ func TestGateOpenedBeforeItsTurn(t *testing.T) {
 	r.now(ms)
 }
 
-// TestGateGivesWay: a caller with nothing else to wait for gets past a gate after ten seconds.
+// TestGateGivesWay checks that a caller with nothing else to wait for gets past a gate after ten seconds.
 func TestGateGivesWay(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	a, b := r.stream("a"), r.stream("b")
@@ -50,7 +50,8 @@ func TestGateGivesWay(t *testing.T) {
 	r.now(10*time.Second + ms)
 }
 
-// TestGateGivesWayToPolling: the clock is past the ten seconds after other work, and a poll notices.
+// TestGateGivesWayToPolling checks that a poll opens an old gate after other work has moved the clock past the ten
+// seconds.
 func TestGateGivesWayToPolling(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(time.Minute)})
 	a, b := r.stream("a"), r.stream("b")
@@ -67,8 +68,8 @@ func TestGateGivesWayToPolling(t *testing.T) {
 	}
 }
 
-// TestWaitCompletionBlocks: with nothing but a gate to wait for, WaitCompletion really blocks, until the
-// gate opens, work comes, ctx ends or the device closes.
+// TestWaitCompletionBlocks checks that WaitCompletion blocks if only a gate is left to wait for. It returns when the
+// gate opens, work arrives, ctx ends or the device closes.
 func TestWaitCompletionBlocks(t *testing.T) {
 	type result struct {
 		token uint64
@@ -96,7 +97,7 @@ func TestWaitCompletionBlocks(t *testing.T) {
 					token, err := r.dev.WaitCompletion(ctx)
 					got <- result{token, err}
 				}()
-				synctest.Wait() // until the goroutine can go no further
+				synctest.Wait() // until the goroutine blocks
 				select {
 				case g := <-got:
 					t.Fatalf("WaitCompletion returned %+v while the gate was shut", g)
@@ -131,7 +132,7 @@ func TestCloseEndsWaitCompletion(t *testing.T) {
 	})
 }
 
-// TestCloseDropsCompletions: tokens nobody fetched are gone with the device.
+// TestCloseDropsCompletions checks that Close drops tokens that were not fetched.
 func TestCloseDropsCompletions(t *testing.T) {
 	r := open(t, sim.Options{})
 	s := r.stream("s")
@@ -142,7 +143,7 @@ func TestCloseDropsCompletions(t *testing.T) {
 	r.is(err, device.ErrClosed)
 }
 
-// TestHold: what is submitted under Hold is submitted at one instant, although another goroutine waits.
+// TestHold checks that all work submitted under Hold is submitted at one instant, although another goroutine waits.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := open(t, sim.Options{Cost: sim.Units(ms)})
@@ -159,7 +160,7 @@ func TestHold(t *testing.T) {
 		k := r.kernel("crc")
 		for i := range 4 {
 			r.batch("x").submit(r.stream("lane"), k, uint64(i))
-			synctest.Wait() // the other goroutine does all it can
+			synctest.Wait() // the other goroutine runs until it blocks
 			r.now(0)
 		}
 		release()

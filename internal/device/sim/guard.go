@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
 // guard is the device.Guard of every host buffer of a device.
@@ -16,28 +17,28 @@ func (g guard) Access(mem []byte) {
 	}
 	g.dev.mu.Lock()
 	defer g.dev.mu.Unlock()
-	lo := address(mem)
+	lo := software.Address(mem)
 	hi := lo + uint64(len(mem))
 	g.dev.eachUse(func(o *op, u use) {
-		if at := address(u.data); at < hi && lo < at+uint64(len(u.data)) {
+		if at := software.Address(u.data); at < hi && lo < at+uint64(len(u.data)) {
 			panic(fmt.Sprintf("sim: the host looks at a buffer of %d bytes before the %v has completed", len(mem), o))
 		}
 	})
 }
 
-// checkUnused panics in the invariants build if queued work uses a, which is about to be freed.
-func (d *Device) checkUnused(call string, a *allocation) {
+// checkUnused panics in the invariants build if queued work uses the freed memory.
+func (d *Device) checkUnused(call string, freed *life) {
 	if !device.Invariants {
 		return
 	}
 	d.eachUse(func(o *op, u use) {
-		if u.alloc == a {
-			panic(fmt.Sprintf("sim: %s of %d bytes that the %v still uses", call, len(a.data), o))
+		if u.life == freed {
+			panic(fmt.Sprintf("sim: %s of memory of which the %v still uses %d bytes", call, o, len(u.data)))
 		}
 	})
 }
 
-// eachUse calls fn for every access to memory by work that has not been carried out. The lock is held.
+// eachUse calls fn for every memory access of operations that are not yet carried out. The caller holds the lock.
 func (d *Device) eachUse(fn func(o *op, u use)) {
 	for _, s := range d.streams {
 		for _, o := range s.queue {

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// TestMisusePanics: the invariants build finds what a GPU would punish, where it is done.
+// TestMisusePanics checks that the invariants build detects a mistake at the call that makes it.
 func TestMisusePanics(t *testing.T) {
 	for name, c := range map[string]struct {
 		misuse func(r *rig, s device.Stream, m device.Memory, h device.HostBuffer)
@@ -45,7 +45,7 @@ func TestMisusePanics(t *testing.T) {
 			r := open(t, sim.Options{Cost: sim.Units(ms)})
 			s, m, h := r.stream("s"), r.memory(8), r.host(16)
 			defer func() {
-				// The panic left work that cannot be brought to an end.
+				// The panic left work that can't be completed.
 				r.abandoned = true
 				if said := fmt.Sprint(recover()); !strings.Contains(said, c.words) {
 					t.Errorf("panic %q, want one that says %q", said, c.words)
@@ -56,7 +56,7 @@ func TestMisusePanics(t *testing.T) {
 	}
 }
 
-// TestFreedPoolMemoryIsPoisoned: work that counts on old content finds none.
+// TestFreedPoolMemoryIsPoisoned checks that freed pool memory loses its contents.
 func TestFreedPoolMemoryIsPoisoned(t *testing.T) {
 	r := open(t, sim.Options{})
 	s, p, h := r.stream("s"), r.pool(device.PoolConfig{Limit: 256}), r.host(256)

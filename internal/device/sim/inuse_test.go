@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// TestFreeInUse: memory freed under queued work loses the device when the work gets there, as on a GPU. The
+// TestFreeInUse checks that freeing memory that queued work uses loses the device when the work runs, as on a GPU. The
 // invariants build panics at the free instead: see TestMisusePanics.
 func TestFreeInUse(t *testing.T) {
 	for _, what := range []string{"device", "host"} {

@@ -17,15 +17,16 @@ type op struct {
 	enqueued time.Duration
 	start    time.Duration
 	cost     time.Duration // time on its engine, at full speed
-	due      time.Duration // while it waits for an engine: when it became ready; in service: when it ends
-	service  service       // while an engine has it
-	arriving bool          // on its way to its engine, until due: see Model.Dispatch
+	due      time.Duration // while waiting for an engine: when it became ready; in service: when it ends
+	service  service       // while it is on an engine
+	arriving bool          // on the way to its engine until due: see Model.Dispatch
 	uses     []use
-	token    uint64 // of a notify
-	mark     *mark  // of a record or a wait
-	opened   bool   // of a gate
+	token    uint64 // token of a notify
+	mark     *mark  // mark of a record or a wait
+	opened   bool   // a gate has been opened
+	pool     *Pool  // pool of a free
 
-	// effect is what the operation does to memory and state at its end. An error loses the device.
+	// effect changes memory and state when the operation ends. An error loses the device.
 	effect func() error
 }
 
@@ -55,17 +56,17 @@ type engine struct {
 	ready       opHeap
 }
 
-// loop is the state of the simulation. The device's lock guards it.
+// loop is the state of the simulation, guarded by the device's lock.
 type loop struct {
 	now      time.Duration
-	seq      uint64 // of the last operation enqueued
+	seq      uint64 // number of the last operation enqueued
 	queued   int    // operations not yet carried out
 	streams  []*Stream
-	runnable []*Stream // streams whose head may be able to move
+	runnable []*Stream // streams that may be able to run their first operation
 	engines  [engineCount]engine
-	running  opHeap // in service on an engine or on the way to one, and completions under way, by when they end
-	promised int    // completions under way
-	gates    []*op  // gates that hold a stream up now
+	running  opHeap // operations on an engine or on the way to one, and completions in progress, ordered by end
+	promised int    // completions in progress
+	gates    []*op  // gates that stop a stream now
 }
 
 func newLoop(computeSlots int) loop {
@@ -76,17 +77,17 @@ func newLoop(computeSlots int) loop {
 	return l
 }
 
-// step lets free engines take ready operations and moves the clock to the next instant at which
-// something ends. It returns false if nothing is under way: then only the host can change anything.
+// step assigns ready operations to free engines and moves the clock to the next instant at which an operation ends. It
+// returns false if no operation is in progress: then only the host can change the state.
 func (d *Device) step() bool {
-	if d.lost != nil {
+	if d.Lost() {
 		return false
 	}
 	d.dispatch()
 	if len(d.running) == 0 {
 		return false
 	}
-	d.moveTo(d.running[0].due)
+	d.now = d.running[0].due
 	for len(d.running) > 0 && d.running[0].due <= d.now {
 		d.end(heap.Pop(&d.running).(*op))
 	}
@@ -96,35 +97,25 @@ func (d *Device) step() bool {
 
 // advance runs the simulation until the clock reads t.
 func (d *Device) advance(t time.Duration) {
-	for d.lost == nil {
+	for !d.Lost() {
 		d.dispatch()
 		if len(d.running) == 0 || d.running[0].due > t {
-			d.moveTo(t)
+			d.now = t
 			return
 		}
 		d.step()
 	}
 }
 
-// drive runs the simulation until done or the device is lost. When nothing is under way the gates are
-// all that is left to wait for, and they give way. A wait needs a record enqueued before it, so streams
-// cannot wait for each other in a circle: one of the two always moves.
+// drive runs the simulation until done returns true or the device is lost. When no operation is in progress, only gates
+// are left to wait for, and they give way. Streams can't wait for each other in a circle, because a wait needs a record
+// enqueued before it, so one of them always moves.
 func (d *Device) drive(done func() bool) {
-	for d.lost == nil && !done() {
+	for !d.Lost() && !done() {
 		if !d.step() && !d.giveWay() {
 			panic("sim: work is queued that nothing can bring to an end")
 		}
 	}
-}
-
-// moveTo sets the clock, unless a loss of the device is due before.
-func (d *Device) moveTo(t time.Duration) {
-	if f, ok := lossBy(d.faults, t); ok {
-		d.now = f.At
-		d.lose(device.ErrLost, "device", "injected loss at %v", f.At)
-		return
-	}
-	d.now = t
 }
 
 // dispatch gives each free engine the operation that has been ready longest.
@@ -143,7 +134,7 @@ func (d *Device) dispatch() {
 	d.contend()
 }
 
-// end is the instant at which an operation gets to its engine or leaves it, or a completion comes.
+// end returns the instant at which an operation reaches or leaves its engine, or a completion arrives.
 func (d *Device) end(o *op) {
 	switch {
 	case o.kind == Notify:
@@ -159,7 +150,7 @@ func (d *Device) end(o *op) {
 	}
 }
 
-// send brings o to its engine, at once unless what it follows is more recent than Model.Dispatch.
+// send sends o to its engine: at once, or later if the work that it follows ended less than Model.Dispatch ago.
 func (d *Device) send(o *op) {
 	follows := max(o.enqueued, o.stream.awaited)
 	if o.stream.engine != o.kind.engine() {
@@ -179,7 +170,7 @@ func (d *Device) arrive(o *op) {
 	heap.Push(&d.engines[o.kind.engine()].ready, o)
 }
 
-// lossKind is the kind of loss that o causes: what a kernel does may be a payload's fault.
+// lossKind returns the kind of loss that o causes. A payload can only be responsible for a kernel's loss.
 func (o *op) lossKind() error {
 	if o.kind == Launch {
 		return device.ErrKernelFault
@@ -187,7 +178,7 @@ func (o *op) lossKind() error {
 	return device.ErrLost
 }
 
-// carryOut lets o, the head of its stream, take effect and leave the queue.
+// carryOut applies the effect of o, the first operation of its stream, and removes it from the queue.
 func (d *Device) carryOut(o *op) {
 	if err := o.touch(); err != nil {
 		d.lose(o.lossKind(), o.String(), "%v", err)
@@ -213,12 +204,15 @@ func (d *Device) carryOut(o *op) {
 	d.queued--
 	d.runnable = append(d.runnable, s)
 	d.trace.add(o, d.now)
-	if o.kind == Record {
+	switch o.kind {
+	case Record:
 		d.reach(o.mark)
+	case Free:
+		o.pool.retire()
 	}
 }
 
-// settle issues what can be issued at this instant.
+// settle issues every operation that can be issued at this instant.
 func (d *Device) settle() {
 	for len(d.runnable) > 0 {
 		s := d.runnable[0]
@@ -230,8 +224,8 @@ func (d *Device) settle() {
 	d.runnable = nil
 }
 
-// issue brings the head of a stream on its way: to its engine, to what it waits for, or, if it takes no
-// time, to its end.
+// issue starts a stream's first operation: it goes to its engine, waits for its event or gate, or ends at once if it
+// takes no time.
 func (d *Device) issue(o *op) {
 	o.stream.issued = true
 	o.start = d.now
@@ -247,7 +241,7 @@ func (d *Device) issue(o *op) {
 	}
 }
 
-// abandon drops everything queued: the device is lost.
+// abandon drops all queued operations of a lost device.
 func (d *Device) abandon() {
 	for _, s := range d.streams {
 		s.queue = nil

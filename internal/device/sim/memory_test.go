@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// TestIllegalAddresses: work on memory that is not there is enqueued and loses the device when it runs.
+// TestIllegalAddresses checks that work on nonexistent memory is enqueued and loses the device when it runs.
 func TestIllegalAddresses(t *testing.T) {
 	for name, work := range map[string]func(r *rig, s device.Stream) error{
 		"wild": func(r *rig, s device.Stream) error {
@@ -69,11 +69,15 @@ func TestIllegalAddresses(t *testing.T) {
 			r.ok(r.dev.Err())
 			r.is(s.Synchronize(), device.ErrLost)
 			r.is(r.dev.Err(), device.ErrLost)
+			// Only a kernel's loss may be blamed on a payload.
+			if by := errors.Is(r.dev.Err(), device.ErrKernelFault); by != (name == "offsets that lead outside") {
+				t.Errorf("%v: by a kernel is %v", r.dev.Err(), by)
+			}
 		})
 	}
 }
 
-// TestInvalidArguments: refused at once, and the device is well.
+// TestInvalidArguments checks that invalid arguments are refused at once and that the device still works.
 func TestInvalidArguments(t *testing.T) {
 	r, foreign := open(t, sim.Options{}), open(t, sim.Options{})
 	s, m, h := r.stream("s"), r.memory(64), r.host(64)
@@ -112,7 +116,7 @@ func TestInvalidArguments(t *testing.T) {
 		}
 	}
 	r.is(second(r.dev.Kernel("nobody", nil)), device.ErrNotFound)
-	r.ok(s.CopyIn(m, device.HostBuffer{})) // no bytes are no work
+	r.ok(s.CopyIn(m, device.HostBuffer{})) // an empty copy is no work
 	r.ok(s.Synchronize())
 	r.ok(r.dev.Err())
 }
@@ -133,7 +137,7 @@ func TestMemoryLimits(t *testing.T) {
 	r.is(err, device.ErrOutOfMemory)
 }
 
-// TestFreedMemoryIsRoom: what is freed can be had again, many times over.
+// TestFreedMemoryIsRoom checks that freed memory can be allocated again, many times.
 func TestFreedMemoryIsRoom(t *testing.T) {
 	r := open(t, sim.Options{Memory: 1024, HostMemory: 100})
 	for range 10 {
@@ -169,20 +173,20 @@ func TestCloseReportsLeaks(t *testing.T) {
 	h, err := dev.AllocHost(20)
 	r.ok(err)
 	r.ok(s.CopyIn(m, h.Slice(0, 10)))
-	r.gate(s) // and work in flight that nobody lets go
+	r.gate(s) // and work in flight that nobody lets finish
 
 	var leak *device.LeakError
 	if err := dev.Close(); !errors.As(err, &leak) {
 		t.Fatalf("close: %v, want a leak error", err)
 	}
 	want := []string{
-		"stream lane-0", "event", "kernel crc", "pool 256 bytes used",
-		"device memory 10 bytes", "host buffer 20 bytes",
+		"event", "host buffer 20 bytes", "kernel crc", "memory 10 bytes",
+		"pool 256 bytes used", "stream lane-0",
 	}
 	if !slices.Equal(leak.Open, want) || leak.Device != "sim-5" {
 		t.Errorf("%s leaks %q, want %q", leak.Device, leak.Open, want)
 	}
-	// All was given back, so closing it again is no error, and using it is.
+	// Everything was freed, so closing it again is no error, but using it is.
 	r.ok(dev.Close())
 	r.ok(s.Close())
 	r.ok(e.Close())
@@ -216,13 +220,13 @@ func TestClosedObjects(t *testing.T) {
 	r.is(err, device.ErrClosed)
 }
 
-// TestPendingIsBounded: a host that never waits is refused, not fed until memory runs out.
+// TestPendingIsBounded checks that a host that never waits is refused before memory runs out.
 func TestPendingIsBounded(t *testing.T) {
 	const bound = 1 << 18
 	r := open(t, sim.Options{TraceLimit: -1})
 	s := r.stream("s")
 	for range bound / 2 {
-		r.ok(s.Notify(1)) // comes at once, and is not fetched
+		r.ok(s.Notify(1)) // completes at once, and is not fetched
 	}
 	shut := r.gate(s)
 	for range bound/2 - 1 {
@@ -255,7 +259,7 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// TestEventTimeErrors: who asks for what there is not.
+// TestEventTimeErrors checks the errors for times that don't exist.
 func TestEventTimeErrors(t *testing.T) {
 	r := open(t, sim.Options{})
 	e := r.event()

@@ -7,59 +7,59 @@ import (
 	"time"
 )
 
-// Cost is how long one operation of a kind takes: Latency, and the time for its bytes at BytesPerSecond.
+// Cost is the time that one operation of a kind takes: Latency, plus its bytes divided by BytesPerSecond.
 type Cost struct {
 	Latency        time.Duration
-	BytesPerSecond float64 // 0: size costs nothing
+	BytesPerSecond float64 // 0: the size doesn't matter
 }
 
-// Model says how long operations take. The bytes of a launch are those of its rows. The zero Model makes
-// everything instantaneous.
+// Model sets how long operations take. A launch has the bytes of its rows. With the zero Model all operations are
+// instantaneous.
 type Model struct {
 	CopyIn  Cost
 	CopyOut Cost
 	Fill    Cost            // runs on the compute engine, as on a GPU
-	Kernel  Cost            // a launch of a kernel that Kernels does not name
+	Kernel  Cost            // a launch of a kernel that is not in Kernels
 	Kernels map[string]Cost // by operator name
 
-	// Jitter stretches each operation by a share drawn evenly from [0, Jitter), from the seed and the
+	// Jitter extends each operation by a fraction of its time, drawn uniformly from [0, Jitter) using the seed and the
 	// operation's place in the sequence of calls. 0 means none; at most 1.
 	Jitter float64
 
-	// ComputeSlots is how many launches and fills run at once, each as fast as if it ran alone. 0 means 1.
+	// ComputeSlots is the number of launches and fills that run concurrently, each at full speed. 0 means 1.
 	ComputeSlots int
 
-	// CopyShare is the share of its speed that a copy keeps while a copy the other way runs, ComputeShare that
-	// of a launch or fill while a copy runs. The speed changes at the instant at which the other starts or ends.
-	// 0 means 1: what runs at once does not slow each other.
+	// CopyShare is the fraction of its speed that a copy keeps while a copy in the other direction runs. ComputeShare
+	// is the fraction that a launch or fill keeps while a copy runs. The speed changes at the instant at which the
+	// other operation starts or ends. 0 means 1: concurrent operations don't slow each other down.
 	CopyShare    float64
 	ComputeShare float64
 
-	// Dispatch is the time that an engine hears late of a copy, fill or launch: after it was enqueued, after work on
-	// another engine ended that it follows in its stream, and after an event was reached that its stream waited for.
-	// Work that follows work of its own engine comes at once. It keeps the stream and no engine, so other streams'
-	// work hides it.
+	// Dispatch is the delay before an engine sees a copy, fill or launch. It counts from when the operation was
+	// enqueued, from the end of the work before it in its stream if another engine did that work, and from when an
+	// event that its stream waited for was reached. Work that follows work on the same engine has no delay. During the
+	// delay the stream is occupied but no engine is, so other streams' work hides it.
 	Dispatch time.Duration
 
-	// Completion is the time from when a stream gets to a Notify until WaitCompletion can return its token. The
-	// stream goes on meanwhile.
+	// Completion is the time from when a stream reaches a Notify until WaitCompletion can return its token. The stream
+	// doesn't wait for it.
 	Completion time.Duration
 
-	// Synchronize is the host's time to wake up in Stream.Synchronize, after the work that it waits for.
+	// Synchronize is the time that the host takes to wake up in Stream.Synchronize after the work has ended.
 	Synchronize time.Duration
 }
 
-// Units is the model of textbook plans: a copy in, a launch and a copy out take unit each, whatever
-// their size, and a fill takes no time.
+// Units returns the model of textbook plans: a copy in, a launch and a copy out take unit each, whatever their size,
+// and a fill takes no time.
 func Units(unit time.Duration) Model {
 	stage := Cost{Latency: unit}
 	return Model{CopyIn: stage, CopyOut: stage, Kernel: stage}
 }
 
-// H100 is a model of one H100 80GB on PCIe gen 5. The copies fit the rates measured there with pinned
-// memory: 18 GB/s at 64 KiB, 49 GB/s at 1 MiB and 55 GB/s from 16 MiB. minhash is the measured rate of a
-// plain kernel (k=24, 128 permutations, 2 KiB documents). A kernel not named is assumed to keep up with
-// the copies; a fill runs at the memory's rate of 3.35 TB/s (NVIDIA's data sheet, SXM).
+// H100 returns a model of one H100 80GB on PCIe gen 5. The copies fit the rates measured there with pinned memory: 18
+// GB/s at 64 KiB, 49 GB/s at 1 MiB and 55 GB/s from 16 MiB. minhash has the measured rate of a plain kernel (k=24, 128
+// permutations, 2 KiB documents). Kernels that are not listed are assumed to keep up with the copies. A fill runs at
+// the memory's rate of 3.35 TB/s (NVIDIA's data sheet, SXM).
 func H100() Model {
 	const launch = 2800 * time.Nanosecond
 	bus := Cost{Latency: 2400 * time.Nanosecond, BytesPerSecond: 55e9}
@@ -72,7 +72,7 @@ func H100() Model {
 	}
 }
 
-// check returns every problem of the model, joined.
+// check returns all problems of the model, joined.
 func (m Model) check() error {
 	var problems []error
 	cost := func(name string, c Cost) {
@@ -113,13 +113,13 @@ func (m Model) checkLatencies() error {
 	return nil
 }
 
-// leastShare keeps what is slowed down from standing still.
+// leastShare is the smallest positive share, so that slowed operations still end.
 const leastShare = 0.01
 
 func isShare(s float64) bool { return s == 0 || s >= leastShare && s <= 1 }
 
-// duration is how long o takes. Jitter depends on o's sequence number, not on the order in which
-// operations happen to run, so that a change in one stream leaves the others' draws alone.
+// duration returns how long o takes. Jitter depends on o's sequence number, not on the order in which operations happen
+// to run, so a change in one stream doesn't change the random numbers of others.
 func (m Model) duration(o *op, seed uint64) time.Duration {
 	var c Cost
 	switch o.kind {
@@ -143,12 +143,12 @@ func (m Model) duration(o *op, seed uint64) time.Duration {
 	return time.Duration(math.Round(min(t, float64(longest))))
 }
 
-// longest bounds one operation, so that sums of durations stay far from overflow.
+// longest is the maximum duration of one operation, so that sums of durations don't overflow.
 const longest = 24 * time.Hour
 
-// draw gives a number in [0, 1) that depends on its arguments alone: one output of splitmix64 (Steele,
-// Lea, Flood: Fast splittable pseudorandom number generators, 2014). purpose keeps the draws for different
-// ends apart, n those for one end.
+// draw returns a number in [0, 1) that depends only on its arguments: one output of splitmix64 (Steele, Lea, Flood:
+// Fast splittable pseudorandom number generators, 2014). purpose separates the sequences for different uses, and n is
+// the index in one sequence.
 func draw(seed, purpose, n uint64) float64 {
 	const golden = 0x9e3779b97f4a7c15
 	mix := func(z uint64) uint64 {

@@ -37,7 +37,7 @@ func TestEventAcrossStreams(t *testing.T) {
 	}
 }
 
-// TestWaitKeepsItsMark: what a wait is for does not move when the event is recorded again.
+// TestWaitKeepsItsMark checks that recording an event again doesn't change an earlier wait.
 func TestWaitKeepsItsMark(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	a, b := r.stream("a"), r.stream("b")
@@ -60,7 +60,7 @@ func TestWaitKeepsItsMark(t *testing.T) {
 	}
 }
 
-// TestEffectsComeAtTheEnd: data moves when the operation ends, neither when it is enqueued nor when it
+// TestEffectsComeAtTheEnd checks that data moves when an operation ends, and neither when it is enqueued nor when it
 // starts.
 func TestEffectsComeAtTheEnd(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Model{CopyIn: sim.Cost{Latency: 10 * ms}, CopyOut: sim.Cost{Latency: ms}}})
@@ -83,7 +83,7 @@ func TestEffectsComeAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestPollingEnds: Done costs PollCost and brings the event nearer each time.
+// TestPollingEnds checks that Done takes PollCost, so that polling reaches the event.
 func TestPollingEnds(t *testing.T) {
 	const polls = 5
 	r := open(t, sim.Options{Cost: sim.Units(polls * sim.PollCost)})
@@ -109,7 +109,7 @@ func TestPollingEnds(t *testing.T) {
 	}
 }
 
-// TestWorkStartsNoEarlierThanItsEnqueueing: the clock does not go back for late work.
+// TestWorkStartsNoEarlierThanItsEnqueueing checks that work enqueued late doesn't start in the past.
 func TestWorkStartsNoEarlierThanItsEnqueueing(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	a, b := r.stream("a"), r.stream("b")

@@ -9,7 +9,7 @@ import (
 	"millrace/internal/device/sim"
 )
 
-// TestClassicPlan: batches of three stages of one unit each, on so many streams.
+// TestClassicPlan runs batches with three stages of one unit each, on the given number of streams.
 func TestClassicPlan(t *testing.T) {
 	for _, c := range []struct {
 		batches, streams int
@@ -19,7 +19,7 @@ func TestClassicPlan(t *testing.T) {
 		{4, 1, 12 * ms}, // serial: 4 x 3
 		{4, 2, 7 * ms},  // worked out by hand: the second pair starts when the first batch leaves
 		{4, 3, 6 * ms},
-		{4, 4, 6 * ms}, // 3 units to fill the pipeline, then one a batch
+		{4, 4, 6 * ms}, // 3 units to fill the pipeline, then one unit per batch
 		{10, 3, 12 * ms},
 	} {
 		t.Run(fmt.Sprintf("%d batches on %d streams", c.batches, c.streams), func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestClassicPlan(t *testing.T) {
 	}
 }
 
-// TestEnginesOverlap looks at which engine was busy when.
+// TestEnginesOverlap checks when each engine was busy.
 func TestEnginesOverlap(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	k := r.kernel("crc")
@@ -103,7 +103,7 @@ func TestComputeSlots(t *testing.T) {
 	r.now(2 * ms)
 }
 
-// TestBandwidthModel: latency and bytes over rate, for each kind of operation.
+// TestBandwidthModel checks that each kind of operation takes the latency plus its bytes divided by the rate.
 func TestBandwidthModel(t *testing.T) {
 	const us = time.Microsecond
 	r := open(t, sim.Options{Cost: sim.Model{
@@ -133,11 +133,11 @@ func TestBandwidthModel(t *testing.T) {
 	run("launch at the fallback", 100*us, s.Launch(r.kernel("same"), b.args()))
 }
 
-// TestH100 checks that the model gives back the rates it was fitted to, within 5 %.
+// TestH100 checks that the model reproduces the rates that it was fitted to, within 5 %.
 func TestH100(t *testing.T) {
 	for _, c := range []struct {
 		bytes int
-		want  float64 // bytes a second
+		want  float64 // bytes per second
 	}{{64 << 10, 18e9}, {1 << 20, 49e9}, {16 << 20, 55e9}} {
 		r := open(t, sim.Options{Cost: sim.H100()})
 		s := r.stream("s")
@@ -150,7 +150,8 @@ func TestH100(t *testing.T) {
 	}
 }
 
-// TestReadyFirstServedFirst: an engine serves in the order of readiness, then of enqueueing.
+// TestReadyFirstServedFirst checks that an engine serves operations in the order in which they became ready, and then
+// in the order in which they were enqueued.
 func TestReadyFirstServedFirst(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	k, b := r.kernel("crc"), r.batch("x")
@@ -159,7 +160,7 @@ func TestReadyFirstServedFirst(t *testing.T) {
 	r.ok(late.Launch(k, b.args()))
 	r.ok(late.Notify(3))
 	for i, s := range []device.Stream{first, second} {
-		r.ok(s.Launch(k, b.args())) // ready at 0, though enqueued after the other
+		r.ok(s.Launch(k, b.args())) // ready at 0, although enqueued after the other
 		r.ok(s.Notify(uint64(i + 1)))
 	}
 	r.completes(1, 2, 3)

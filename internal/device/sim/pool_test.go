@@ -30,7 +30,8 @@ func stats(r *rig, p device.Pool, want device.PoolStats) {
 	}
 }
 
-// TestPoolStreamOrder: the freeing stream has memory again at once, others once it got there.
+// TestPoolStreamOrder checks that the freeing stream can reuse memory at once, and other streams after it has reached
+// the free.
 func TestPoolStreamOrder(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	a, b := r.stream("a"), r.stream("b")
@@ -40,14 +41,14 @@ func TestPoolStreamOrder(t *testing.T) {
 	r.ok(p.Free(a, m))
 
 	_, err := p.Alloc(b, 1024)
-	r.is(err, device.ErrOutOfMemory) // a has not got to the free
+	r.is(err, device.ErrOutOfMemory) // a has not reached the free
 	again := take(r, p, a, 1024)
 	if again != m {
 		t.Errorf("the freeing stream got %+v, want %+v at once", again, m)
 	}
 	r.ok(p.Free(a, again))
 
-	part := take(r, p, a, 256) // what a does not take of it is still a's alone
+	part := take(r, p, a, 256) // the rest of it can still be used by a only
 	_, err = p.Alloc(b, 512)
 	r.is(err, device.ErrOutOfMemory)
 	r.ok(p.Free(a, part))
@@ -55,7 +56,7 @@ func TestPoolStreamOrder(t *testing.T) {
 	r.ok(p.Free(b, take(r, p, b, 1024)))
 }
 
-// TestPoolReuseKeepsOrder: memory that is reused before the earlier work has run serves both in turn.
+// TestPoolReuseKeepsOrder checks memory that is reused before the earlier work has run: each user sees its own data.
 func TestPoolReuseKeepsOrder(t *testing.T) {
 	r := open(t, sim.Options{Cost: sim.Units(ms)})
 	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: 256})
@@ -76,7 +77,7 @@ func TestPoolReuseKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestPoolJoinsNeighbours: small pieces become one large one again.
+// TestPoolJoinsNeighbours checks that small free pieces are merged into one large piece.
 func TestPoolJoinsNeighbours(t *testing.T) {
 	r := open(t, sim.Options{})
 	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: 1024})
@@ -89,7 +90,7 @@ func TestPoolJoinsNeighbours(t *testing.T) {
 	for _, i := range []int{1, 3, 0} {
 		r.ok(p.Free(s, pieces[i]))
 	}
-	_, err = p.Alloc(s, 768) // the third piece lies between
+	_, err = p.Alloc(s, 768) // the third piece lies between the free ones
 	r.is(err, device.ErrOutOfMemory)
 	half := take(r, p, s, 512)
 	if half.Addr != pieces[0].Addr {
@@ -120,7 +121,7 @@ func TestPoolCounters(t *testing.T) {
 	stats(r, p, device.PoolStats{UsedHigh: 1024 + 5*mib, ReservedHigh: 8 * mib})
 }
 
-// TestPoolMakesRoom: at the limit, unused chunks that are too small make room for a larger one.
+// TestPoolMakesRoom checks that, at the limit, unused chunks that are too small are released for a larger one.
 func TestPoolMakesRoom(t *testing.T) {
 	r := open(t, sim.Options{})
 	s, p := r.stream("s"), r.pool(device.PoolConfig{Limit: 4 * mib, ReleaseThreshold: 4 * mib})
@@ -128,11 +129,11 @@ func TestPoolMakesRoom(t *testing.T) {
 	r.ok(p.Free(s, first))
 	r.ok(p.Free(s, second))
 	stats(r, p, device.PoolStats{Reserved: 4 * mib, UsedHigh: 4 * mib, ReservedHigh: 4 * mib})
-	r.ok(p.Free(s, take(r, p, s, 4*mib))) // in two chunks there are never 4 MiB in a row
+	r.ok(p.Free(s, take(r, p, s, 4*mib))) // two chunks never have 4 MiB in a row
 	stats(r, p, device.PoolStats{Reserved: 4 * mib, UsedHigh: 4 * mib, ReservedHigh: 4 * mib})
 }
 
-// TestPoolSharesTheDevice: a pool takes its memory from the device's.
+// TestPoolSharesTheDevice checks that a pool's memory counts against the device's.
 func TestPoolSharesTheDevice(t *testing.T) {
 	r := open(t, sim.Options{Memory: 3 * mib})
 	s, p := r.stream("s"), r.pool(device.PoolConfig{})
@@ -147,7 +148,8 @@ func TestPoolSharesTheDevice(t *testing.T) {
 	r.memory(mib)
 }
 
-// TestPoolClosesAfterItsLastMemory: closed while memory is out, the pool goes when that is freed.
+// TestPoolClosesAfterItsLastMemory checks that a pool that is closed while memory is allocated disappears when that
+// memory is freed.
 func TestPoolClosesAfterItsLastMemory(t *testing.T) {
 	r := open(t, sim.Options{Memory: mib})
 	s, p := r.stream("s"), r.pool(device.PoolConfig{})

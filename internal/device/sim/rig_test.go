@@ -15,7 +15,7 @@ import (
 // ms is the unit of the plans below.
 const ms = time.Millisecond
 
-// crcKernel is CRC-32C of each row, little-endian. It takes no parameters.
+// crcKernel computes CRC-32C of each row, little-endian. It takes no parameters.
 type crcKernel struct{}
 
 func (crcKernel) Name() string { return "crc" }
@@ -38,7 +38,7 @@ func (crcKernel) Run(rows []byte, offsets []uint32, _, result []byte, parallel d
 
 func crcOf(row []byte) uint32 { return crc32.Checksum(row, crc32.MakeTable(crc32.Castagnoli)) }
 
-// sameKernel is crcKernel under a name that no model knows.
+// sameKernel is crcKernel with a name that is in no model.
 type sameKernel struct{ crcKernel }
 
 func (sameKernel) Name() string { return "same" }
@@ -52,14 +52,14 @@ func (brokenKernel) Run(_ []byte, _ []uint32, _, _ []byte, _ device.Parallel) er
 	return errors.New("divided by zero")
 }
 
-// rig is a device and a test that fails on the first error it does not expect.
+// rig is a device and a test that fails on the first unexpected error.
 type rig struct {
 	*testing.T
 	dev       *sim.Device
 	abandoned bool // leave everything open at the end of the test
 }
 
-// open makes a device whose leaks fail the test.
+// open creates a device. The test fails if the device has leaks.
 func open(t *testing.T, o sim.Options) *rig {
 	t.Helper()
 	o.Kernels = append(o.Kernels, crcKernel{}, sameKernel{}, brokenKernel{})
@@ -72,7 +72,7 @@ func open(t *testing.T, o sim.Options) *rig {
 	return r
 }
 
-// closeLater gives something back at the end of the test. On a lost device that may fail with the loss.
+// closeLater calls release at the end of the test. On a lost device that may fail with the loss.
 func (r *rig) closeLater(what string, release func() error) {
 	r.Cleanup(func() {
 		if r.abandoned {
@@ -95,7 +95,7 @@ func (r *rig) ok(err error) {
 	}
 }
 
-// is checks that err is of that kind.
+// is checks that err has the given kind.
 func (r *rig) is(err, kind error) {
 	r.Helper()
 	if !errors.Is(err, kind) {
@@ -167,7 +167,7 @@ func (r *rig) now(want time.Duration) {
 	}
 }
 
-// completes checks that the next completions are these, in that order.
+// completes checks that the next completions have these tokens, in this order.
 func (r *rig) completes(tokens ...uint64) {
 	r.Helper()
 	for _, want := range tokens {

@@ -1,28 +1,29 @@
-// Package sim is a device on a virtual clock. Scheduling code that drives a GPU runs on it unchanged, so
-// that a schedule can be costed without hardware and tested with faults that hardware shows once a year.
+// Package sim implements a device on a virtual clock. Scheduling code that drives a GPU runs on it unchanged. So the
+// cost of a schedule can be computed without hardware, and the code can be tested with faults that hardware shows once
+// a year.
 //
 // # Time
 //
-// The device is a discrete-event simulation: one copy-in engine, one copy-out engine and a compute engine
-// with one or more slots. Each serves the operation that has been ready longest, and of two that became
-// ready at one instant the one enqueued first. A Model says how long each operation takes, how much those that
-// run at once slow each other, and which latencies come on top.
+// The device is a discrete-event simulation with one copy-in engine, one copy-out engine and a compute engine with one
+// or more slots. Each engine serves the operation that has been ready longest. Of two that became ready at the same
+// instant, it serves the one that was enqueued first. A Model sets how long each operation takes, how much concurrent
+// operations slow each other down, and the additional latencies.
 //
-// The clock starts at zero and moves only while the host waits. Enqueueing takes no time.
-// Stream.Synchronize, Close and WaitCompletion move it to the instant of what they wait for; Event.Done
-// moves it by PollCost, so that polling ends, and Spend by the time the host is said to work. Two runs with the
-// same Options and the same sequence of calls give the same times. A host that submits from one goroutine while another waits in WaitCompletion makes
-// no fixed sequence by itself: Hold keeps the clock still while it submits.
+// The clock starts at zero and moves only while the host waits. Enqueuing takes no time. Stream.Synchronize, Close and
+// WaitCompletion move the clock to the instant that they wait for. Event.Done moves it by PollCost, so that polling
+// ends, and Spend moves it by the duration of the simulated host work. Two runs with the same Options and the same
+// sequence of calls give the same times. If one goroutine submits while another waits in WaitCompletion, the sequence
+// is not fixed: use Hold to stop the clock while the first one submits.
 //
 // # Data
 //
-// Copies move bytes and launches run kernels in Go, at the virtual instant at which the operation ends.
-// Who looks too early sees what was there before. Memory is bounds-checked: an operation that touches
-// memory outside a live allocation loses the device, as an illegal address does on a GPU.
+// Copies move bytes and launches run kernels in Go, at the virtual instant at which the operation ends. A read before
+// that instant returns the old contents. Memory is bounds-checked: an operation that accesses memory outside a live
+// allocation loses the device, as an illegal address does on a GPU.
 package sim
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,6 +31,7 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
 // PollCost is the virtual time that one call of Event.Done takes.
@@ -37,135 +39,106 @@ const PollCost = time.Microsecond
 
 // Bounds and defaults of Options.
 const (
-	DefaultMemory     = 1 << 30 // bytes, of device memory and of host memory each
+	DefaultMemory     = 1 << 30 // bytes; for device memory and for host memory
 	DefaultTraceLimit = 1 << 16 // spans
 	maxComputeSlots   = 1024
 
-	// maxPending bounds the operations queued and the completions not yet fetched, together. A host
-	// that never waits would otherwise queue until the process runs out of memory.
+	// maxPending limits the sum of queued operations and completions not yet fetched. Without it, a host that never
+	// waits would queue operations until the process runs out of memory.
 	maxPending = 1 << 18
 )
 
-// epoch is the wall-clock time of the virtual zero. It is fixed, so that two runs print the same times.
+// epoch is the wall-clock time at virtual time zero. It is fixed, so that two runs print the same times.
 var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Options describes the device to simulate. The zero Options is a device without kernels or faults on
-// which nothing takes any time.
+// Options configures the simulated device. With the zero Options, the device has no kernels and no faults, and nothing
+// takes any time.
 type Options struct {
 	// Seed drives Model.Jitter and Fault.Probability, and is part of the device's ID.
 	Seed uint64
 
-	// Cost says how long operations take. The zero Model makes all of them instantaneous.
+	// Cost sets how long operations take. With the zero Model, all of them are instantaneous.
 	Cost Model
 
-	// Kernels are the operators the device knows. Their names must differ.
+	// Kernels are the device's operators. Their names must differ.
 	Kernels []device.HostKernel
-
-	// Parallel is handed to the kernels; nil runs them on the caller's goroutine alone. It changes how
-	// long a run really takes and nothing else.
-	Parallel device.Parallel
 
 	// Faults are the failures to inject. See Fault.
 	Faults []Fault
 
-	// MostInPlace is how many bytes of payloads and results a batch may have for its kernels to want it in
-	// place (see device.Needs). 0 means that none is wanted so.
+	// MostInPlace is the maximum size of a batch (payloads plus results, in bytes) that kernels ask to have in place
+	// (see device.Needs). 0 means that they never do.
 	MostInPlace int
 
-	// Memory is the bytes of device memory, HostMemory those that AllocHost can give. 0 means
-	// DefaultMemory. The bytes are real memory of this process once written to.
+	// Memory limits device memory and HostMemory limits the memory that AllocHost returns, in bytes. 0 means
+	// DefaultMemory. Memory is real process memory once it is written to.
 	Memory     int64
 	HostMemory int64
 
-	// TraceLimit is how many spans Trace keeps, the first ones. 0 means DefaultTraceLimit, negative none.
+	// TraceLimit is the number of spans that Trace keeps; later spans are dropped. 0 means DefaultTraceLimit, and a
+	// negative value means none.
 	TraceLimit int
 }
 
-// Device is a simulated device. It has no goroutines of its own: whoever waits runs the simulation.
+// Device is a simulated device. It has no goroutines: the caller that waits runs the simulation.
 type Device struct {
-	info     device.Info
-	seed     uint64
-	cost     Model
-	kernels  map[string]device.HostKernel
-	parallel device.Parallel
-	faults   []Fault
-	inPlace  int // Options.MostInPlace
+	*software.Base
+	seed   uint64
+	cost   Model
+	faults []Fault
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change of state; nil while nobody waits for one
-	lost    *device.Error // set once, by lose
-	closed  bool
 
 	loop
-	memory
+	lives
 	counts      counts
-	completions []uint64 // tokens that came and were not fetched, in order
-	holds       int      // calls of Hold not released
+	completions []uint64 // tokens that arrived and were not fetched, in order
+	holds       int      // number of calls of Hold that were not released
 	trace       trace
-	legacy      *Stream // the legacy default stream, while anybody holds it
-
-	events  map[*Event]struct{}
-	pools   []*Pool
-	bound   map[*Kernel]struct{}
-	offsets []uint32 // decoded offsets table of the launch that runs
+	offsets     []uint32 // decoded offsets table of the running launch
 }
 
 var (
 	_ device.Device = (*Device)(nil)
 	_ device.Gater  = (*Device)(nil)
-
-	_ device.DefaultStreamer = (*Device)(nil)
-	_ device.Mapper          = (*Device)(nil)
+	_ device.Mapper = (*Device)(nil)
 )
 
-// Open makes a device. It fails with ErrInvalid when the options make no sense, naming every problem.
+// Open creates a device. If options are invalid, it fails with ErrInvalid and an error that names every problem.
 func Open(o Options) (*Device, error) {
 	id := fmt.Sprintf("sim-%d", o.Seed)
 	if err := o.check(); err != nil {
 		return nil, device.Errorf("open", id, device.ErrInvalid, "%v", err)
 	}
 	slots := max(o.Cost.ComputeSlots, 1)
-	d := &Device{
-		info: device.Info{
-			Kind:   "sim",
-			ID:     id,
-			Name:   fmt.Sprintf("simulated device (seed %d)", o.Seed),
-			Memory: orDefault(o.Memory, DefaultMemory),
-			Units:  slots,
-		},
-		seed:     o.Seed,
-		cost:     o.Cost,
-		kernels:  make(map[string]device.HostKernel, len(o.Kernels)),
-		parallel: o.Parallel,
-		faults:   slices.Clone(o.Faults),
-		inPlace:  o.MostInPlace,
-		loop:     newLoop(slots),
-		memory:   newMemory(orDefault(o.Memory, DefaultMemory), orDefault(o.HostMemory, DefaultMemory)),
-		trace:    trace{limit: max(orDefault(o.TraceLimit, DefaultTraceLimit), 0)},
-		events:   make(map[*Event]struct{}),
-		bound:    make(map[*Kernel]struct{}),
-	}
-	if d.parallel == nil {
-		d.parallel = serial
-	}
-	for _, k := range o.Kernels {
-		d.kernels[k.Name()] = k
-	}
-	return d, nil
+	return &Device{
+		Base: software.NewBase(software.Config{
+			Info: device.Info{
+				Kind:   "sim",
+				ID:     id,
+				Name:   fmt.Sprintf("simulated device (seed %d)", o.Seed),
+				Memory: cmp.Or(o.Memory, DefaultMemory),
+				Units:  slots,
+			},
+			HostMemory: cmp.Or(o.HostMemory, DefaultMemory),
+			Kernels:    o.Kernels,
+			InPlace:    func(s device.Shape, n device.Needs) bool { return s.Bytes+n.Result <= o.MostInPlace },
+		}),
+		seed:   o.Seed,
+		cost:   o.Cost,
+		faults: slices.Clone(o.Faults),
+		loop:   newLoop(slots),
+		lives:  make(lives),
+		trace:  trace{limit: max(cmp.Or(o.TraceLimit, DefaultTraceLimit), 0)},
+	}, nil
 }
 
-// check returns every problem of the options, joined.
+// check returns all problems of the options, joined.
 func (o Options) check() error {
-	problems := []error{o.Cost.check()}
+	problems := []error{o.Cost.check(), software.CheckKernels(o.Kernels)}
 	if o.Memory < 0 || o.HostMemory < 0 {
 		problems = append(problems, errors.New("Memory and HostMemory must not be negative"))
-	}
-	names := make(map[string]bool, len(o.Kernels))
-	for _, k := range o.Kernels {
-		if names[k.Name()] {
-			problems = append(problems, fmt.Errorf("two kernels are called %q", k.Name()))
-		}
-		names[k.Name()] = true
 	}
 	for i, f := range o.Faults {
 		if err := f.check(); err != nil {
@@ -175,83 +148,34 @@ func (o Options) check() error {
 	return errors.Join(problems...)
 }
 
-func orDefault[T int | int64](v, otherwise T) T {
-	if v == 0 {
-		return otherwise
-	}
-	return v
-}
-
-// serial is the Parallel that does one call after another.
+// serial is the Parallel of all kernels: one call after another, on the goroutine that runs the simulation.
 func serial(n int, fn func(i int)) {
 	for i := range n {
 		fn(i)
 	}
 }
 
-// Info implements device.Device. Units is the number of compute slots.
-func (d *Device) Info() device.Info { return d.info }
-
 // Epoch implements device.Device. It is the same in every run.
 func (d *Device) Epoch() time.Time { return epoch }
 
-// Now implements device.Device: the virtual time. Reading it does not move it.
+// Now implements device.Device. It returns the virtual time and doesn't move the clock.
 func (d *Device) Now() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.now
 }
 
-// Err implements device.Device.
-func (d *Device) Err() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.lost == nil {
-		return nil
-	}
-	return d.lost
-}
-
-// Check implements device.Device. It takes no virtual time.
-func (d *Device) Check(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("check"); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return device.Errorf("check", d.info.ID, device.ErrNotReady, "no answer in time: %v", ctx.Err())
-	}
-	return nil
-}
-
-// usable returns the error of a call on a lost or closed device, nil if it is neither. The lock is held.
-func (d *Device) usable(call string) error {
-	switch {
-	case d.lost != nil:
-		return device.Errorf(call, d.info.ID, d.lost.Kind, "%s: %s", d.lost.Op, d.lost.Detail)
-	case d.closed:
-		return device.Errorf(call, d.info.ID, device.ErrClosed, "the device was closed")
-	}
-	return nil
-}
-
-func (d *Device) invalid(call, format string, args ...any) error {
-	return device.Errorf(call, d.info.ID, device.ErrInvalid, format, args...)
-}
-
-// lose makes the device lost by a loss of that kind: what is queued never happens, and every waiter hears of it. The
-// lock is held.
+// lose makes the device lost with that kind of loss. Queued operations never run, and all waits end. The caller holds
+// the lock.
 func (d *Device) lose(kind error, call, format string, args ...any) {
-	if d.lost != nil {
+	if !d.Lose(d.Errorf(call, kind, format, args...)) {
 		return
 	}
-	d.lost = device.Errorf(call, d.info.ID, kind, format, args...)
 	d.abandon()
 	d.wake()
 }
 
-// wake tells every goroutine in block that something has changed. The lock is held.
+// wake tells all goroutines in block that the state has changed. The caller holds the lock.
 func (d *Device) wake() {
 	if d.changed != nil {
 		close(d.changed)
@@ -259,65 +183,25 @@ func (d *Device) wake() {
 	}
 }
 
-// Close implements device.Device. A gate that still holds queued work up gives way. Completions not yet
-// fetched are dropped. On a lost device nothing could be freed, so Close reports the loss, not leaks.
+// Close implements device.Device. A gate that still delays queued work gives way. Completions not yet fetched are
+// dropped. On a lost device nothing can be freed, so Close returns the loss and no leaks.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.Closed() {
 		return nil
 	}
 	d.drive(func() bool { return d.queued == 0 })
-	err := d.usable("close")
-	if open := d.leaks(); err == nil && len(open) > 0 {
-		err = &device.LeakError{Device: d.info.ID, Open: open}
-	}
-	d.closed = true
-	d.completions = nil
-	d.release()
-	d.wake()
-	return err
-}
-
-// leaks names everything that is still open, in a fixed order. The lock is held.
-func (d *Device) leaks() []string {
-	var open []string
-	for _, s := range d.streams {
-		open = append(open, "stream "+s.name)
-	}
-	for range d.events {
-		open = append(open, "event")
-	}
-	var kernels []string
-	for k := range d.bound {
-		kernels = append(kernels, "kernel "+k.name)
-	}
-	slices.Sort(kernels)
-	open = append(open, kernels...)
-	for _, p := range d.pools {
-		open = append(open, fmt.Sprintf("pool %d bytes used", p.stats.Used))
-	}
-	for _, a := range d.deviceSpace.live {
-		if a.pool == nil {
-			open = append(open, fmt.Sprintf("device memory %d bytes", len(a.data)))
-		}
-	}
-	for _, a := range d.hostSpace.live {
-		open = append(open, fmt.Sprintf("host buffer %d bytes", len(a.data)))
-	}
-	return open
-}
-
-// release lets go of everything the caller had left open. The lock is held.
-func (d *Device) release() {
+	d.Shut()
 	for _, s := range d.streams {
 		s.closed = true
 	}
-	for _, p := range d.pools {
-		p.closed = true
+	d.streams, d.completions = nil, nil
+	leaks := d.FreeAll()
+	clear(d.lives)
+	d.wake()
+	if d.Lost() {
+		return d.Err()
 	}
-	d.streams, d.pools = nil, nil
-	clear(d.events)
-	clear(d.bound)
-	d.memory = newMemory(d.deviceSpace.limit, d.hostSpace.limit)
+	return leaks
 }

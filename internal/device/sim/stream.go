@@ -5,88 +5,65 @@ import (
 	"time"
 
 	"millrace/internal/device"
+	"millrace/internal/device/software"
 )
 
-// Stream is a queue of operations. See device.Stream for what its methods do.
+// Stream is a queue of operations. It implements device.Stream.
 type Stream struct {
 	dev    *Device
 	name   string
 	queue  []*op  // not yet carried out, in order
-	issued bool   // the head is with an engine, at a gate, or waits for an event
+	issued bool   // the first operation is on an engine, at a gate, or waiting for an event
 	last   uint64 // sequence number of the last operation enqueued
-	done   uint64 // and of the last one carried out
+	done   uint64 // sequence number of the last operation carried out
 	closed bool
 
-	engine  Engine        // that served the stream last
-	served  time.Duration // when it was done
+	engine  Engine        // the engine that last served the stream
+	served  time.Duration // when that engine finished
 	awaited time.Duration // when the latest event that the stream waited for was reached
-	holders int           // how often it was handed out as the legacy default stream; 0 for one of a caller's own
 }
 
 // NewStream implements device.Device.
 func (d *Device) NewStream(name string) (device.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.usable("new stream"); err != nil {
-		return nil, err
-	}
-	return d.newStream(name), nil
-}
-
-// newStream is NewStream with the lock held.
-func (d *Device) newStream(name string) *Stream {
 	s := &Stream{dev: d, name: name}
-	d.streams = append(d.streams, s)
-	return s
-}
-
-// DefaultStream implements device.DefaultStreamer. The legacy default stream is one queue that all share, and
-// its name is the one that it was first asked for by.
-func (d *Device) DefaultStream(name string, kind device.DefaultKind) (device.Stream, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usable("default stream"); err != nil {
+	if err := d.Add("new stream", s); err != nil {
 		return nil, err
 	}
-	if kind != device.LegacyDefault {
-		return d.newStream(name), nil
-	}
-	if d.legacy == nil {
-		d.legacy = d.newStream(name)
-	}
-	d.legacy.holders++
-	return d.legacy, nil
+	d.streams = append(d.streams, s)
+	return s, nil
 }
 
-// Enqueue implements device.Device.
-func (d *Device) Enqueue(commands []device.Command) error { return device.EnqueueEach(commands) }
+// Leak implements software.Object.
+func (s *Stream) Leak() string { return "stream " + s.name }
 
-// stream checks that s is an open stream of this device. The lock is held.
+// stream returns s as an open stream of this device. The caller holds the lock.
 func (d *Device) stream(call string, s device.Stream) (*Stream, error) {
 	mine, ok := s.(*Stream)
 	if !ok || mine == nil || mine.dev != d {
-		return nil, d.invalid(call, "the stream is not of this device")
+		return nil, d.Errorf(call, device.ErrInvalid, "the stream is not of this device")
 	}
 	return mine, mine.usable(call)
 }
 
-// usable returns why nothing can be enqueued, nil if it can. The lock is held.
+// usable returns an error if nothing can be enqueued. The caller holds the lock.
 func (s *Stream) usable(call string) error {
 	d := s.dev
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return err
 	}
 	if s.closed {
-		return device.Errorf(call, d.info.ID, device.ErrClosed, "stream %s was closed", s.name)
+		return d.Errorf(call, device.ErrClosed, "stream %s was closed", s.name)
 	}
 	if d.queued+d.promised+len(d.completions) >= maxPending {
-		return device.Errorf(call, d.info.ID, device.ErrOutOfMemory,
+		return d.Errorf(call, device.ErrOutOfMemory,
 			"%d operations and completions are pending: wait for some before enqueueing more", maxPending)
 	}
 	return nil
 }
 
-// enqueue puts o at the end of the stream. The lock is held.
+// enqueue appends o to the stream. The caller holds the lock.
 func (s *Stream) enqueue(o *op) {
 	d := s.dev
 	d.seq++
@@ -102,6 +79,9 @@ func (s *Stream) enqueue(o *op) {
 	d.wake()
 }
 
+// Passed implements software.Stream. The caller holds the lock.
+func (s *Stream) Passed(operation uint64) bool { return s.done >= operation }
+
 // Name implements device.Stream.
 func (s *Stream) Name() string { return s.name }
 
@@ -115,7 +95,8 @@ func (s *Stream) CopyOut(dst device.HostBuffer, src device.Memory) error {
 	return s.transfer(CopyOut, dst, src.Bytes, src, dst.Len())
 }
 
-// transfer enqueues a copy of n bytes between the starts of host and dev, into room bytes.
+// transfer enqueues a copy of n bytes between the starts of host and dev. The parameter room is the size of the
+// destination.
 func (s *Stream) transfer(kind Kind, host device.HostBuffer, n int, dev device.Memory, room int) error {
 	d := s.dev
 	d.mu.Lock()
@@ -124,7 +105,7 @@ func (s *Stream) transfer(kind Kind, host device.HostBuffer, n int, dev device.M
 		return err
 	}
 	if n < 0 || n > room {
-		return d.invalid(kind.String(), "%d bytes do not fit in %d", n, room)
+		return d.Errorf(kind.String(), device.ErrInvalid, "%d bytes do not fit in %d", n, room)
 	}
 	if n == 0 {
 		return nil
@@ -151,19 +132,18 @@ func (s *Stream) Fill(dst device.Memory, value byte) error {
 		return err
 	}
 	if dst.Bytes < 0 {
-		return d.invalid("fill", "%d bytes", dst.Bytes)
+		return d.Errorf("fill", device.ErrInvalid, "%d bytes", dst.Bytes)
 	}
 	if dst.Bytes == 0 {
 		return nil
 	}
 	u := d.useDevice(dst)
-	s.enqueue(&op{kind: Fill, bytes: dst.Bytes, uses: []use{u}, effect: func() error { paint(u.data, value); return nil }})
+	s.enqueue(&op{kind: Fill, bytes: dst.Bytes, uses: []use{u}, effect: func() error { software.Fill(u.data, value); return nil }})
 	return nil
 }
 
-// Synchronize implements device.Stream. It moves the clock to the end of the stream's work, and on by
-// Model.Synchronize. Gates that nobody has opened by then give way, and unused memory goes back from the pools
-// to the device.
+// Synchronize implements device.Stream. It moves the clock to the end of the stream's work, and then by
+// Model.Synchronize. Gates that nobody has opened by then give way, and pools return unused memory to the device.
 func (s *Stream) Synchronize() error {
 	d := s.dev
 	d.mu.Lock()
@@ -172,30 +152,28 @@ func (s *Stream) Synchronize() error {
 		return err
 	}
 	d.advance(d.now + d.cost.Synchronize)
-	return d.usable("synchronize")
+	return d.Usable("synchronize")
 }
 
-// synchronize is Synchronize with the lock held.
+// synchronize implements Synchronize. The caller holds the lock.
 func (s *Stream) synchronize(call string) error {
 	d := s.dev
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return err
 	}
 	if s.closed {
-		return device.Errorf(call, d.info.ID, device.ErrClosed, "stream %s was closed", s.name)
+		return d.Errorf(call, device.ErrClosed, "stream %s was closed", s.name)
 	}
 	target := s.last
 	d.drive(func() bool { return s.done >= target })
-	if err := d.usable(call); err != nil {
+	if err := d.Usable(call); err != nil {
 		return err
 	}
-	for _, p := range d.pools {
-		p.releaseUnused()
-	}
+	d.Space.ReleasePools()
 	return nil
 }
 
-// Close implements device.Stream. On a lost device it gives the stream back and returns ErrLost.
+// Close implements device.Stream. On a lost device it frees the stream and returns ErrLost.
 func (s *Stream) Close() error {
 	d := s.dev
 	d.mu.Lock()
@@ -203,15 +181,9 @@ func (s *Stream) Close() error {
 	if s.closed {
 		return nil
 	}
-	if s.holders > 1 {
-		s.holders--
-		return nil
-	}
 	err := s.synchronize("close stream")
 	s.closed = true
-	if d.legacy == s {
-		d.legacy = nil
-	}
+	d.Remove(s)
 	d.streams = slices.DeleteFunc(d.streams, func(o *Stream) bool { return o == s })
 	return err
 }

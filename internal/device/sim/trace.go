@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Engine is what serves an operation.
+// Engine is the part of the device that serves an operation.
 type Engine uint8
 
 // The engines. Operations of NoEngine only order others.
@@ -21,7 +21,7 @@ func (e Engine) String() string {
 	return [...]string{"none", "copy in", "compute", "copy out"}[e]
 }
 
-// Kind is what an operation does.
+// Kind is the kind of an operation.
 type Kind uint8
 
 // The kinds of operations, each named after the call that enqueues it.
@@ -41,7 +41,7 @@ func (k Kind) String() string {
 	return [...]string{"none", "copy in", "copy out", "fill", "launch", "record", "wait", "notify", "free", "gate"}[k]
 }
 
-// engine is the one that serves operations of kind k.
+// engine returns the engine that serves operations of kind k.
 func (k Kind) engine() Engine {
 	switch k {
 	case CopyIn:
@@ -61,9 +61,9 @@ type Span struct {
 	Engine   Engine
 	Stream   string
 	Kernel   string // the operator of a launch; empty for other kinds
-	Bytes    int    // moved, filled, or in the rows of a launch; of the allocation for a free
+	Bytes    int    // bytes moved, filled, or in the rows of a launch; of the allocation for a free
 	Enqueued time.Duration
-	Start    time.Duration // when an engine took it; for NoEngine when its stream got there
+	Start    time.Duration // when an engine started it; for NoEngine, when its stream reached it
 	End      time.Duration
 }
 
@@ -85,8 +85,8 @@ func (t *trace) add(o *op, end time.Duration) {
 	})
 }
 
-// Trace returns what the device has carried out so far, in the order in which it ended, and how many
-// spans there was no room for (see Options.TraceLimit).
+// Trace returns the operations that the device has carried out so far, in the order in which they ended, and the number
+// of spans that it dropped (see Options.TraceLimit).
 func (d *Device) Trace() (spans []Span, dropped int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

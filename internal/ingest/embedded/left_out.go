@@ -2,19 +2,19 @@
 
 package embedded
 
-// Included says that this build has the server in it.
+// Included reports whether this build contains the server.
 const Included = false
 
-// Version is that of the server; empty in a build without one.
+// Version is the server's version; empty in a build without a server.
 const Version = ""
 
-// Server is never running in this build.
+// Server never runs in this build.
 type Server struct{}
 
 // Start fails with ErrLeftOut.
 func Start(Options) (*Server, error) { return nil, ErrLeftOut }
 
-// URL is empty: there is no server.
+// URL returns an empty text, because there is no server.
 func (*Server) URL() string { return "" }
 
 // Close does nothing.

@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Included says that this build has the server in it.
+// Included reports whether this build contains the server.
 const Included = true
 
-// Version is that of the server; empty in a build without one.
+// Version is the server's version; empty in a build without a server.
 const Version = server.VERSION
 
 // Server is a running server.
@@ -29,11 +29,11 @@ const (
 	// startTimeout is how long recovery of the stored streams may take.
 	startTimeout = 30 * time.Second
 
-	// listenTimeout is how long a server that has started may take until it listens.
+	// listenTimeout is how long a started server may take until it listens.
 	listenTimeout = time.Second
 )
 
-// Start starts a server. It fails where the address is taken or the folder cannot be used.
+// Start starts a server. It fails if the address is in use or the folder can't be used.
 func Start(o Options) (*Server, error) {
 	host, portText, err := net.SplitHostPort(o.Addr)
 	if err != nil {
@@ -62,7 +62,7 @@ func Start(o Options) (*Server, error) {
 	started := make(chan struct{})
 	go func() {
 		defer close(started)
-		s.Start() // returns once it listens, or early, with nothing said, when it cannot
+		s.Start() // returns when it listens, or earlier without an error if it can't
 	}()
 	select {
 	case <-started:
@@ -72,11 +72,11 @@ func Start(o Options) (*Server, error) {
 		return &Server{s: s}, nil
 	}
 	s.Shutdown()
-	return nil, fmt.Errorf("embedded NATS server did not come up on %s with its files in %s: is the folder whole, and used by "+
-		"no other server? Set MILLRACE_DATA_DIR to another, or MILLRACE_NATS_URL to use a server of yours", o.Addr, dir)
+	return nil, fmt.Errorf("embedded NATS server did not start on %s with its files in %s: is the folder intact, and used by "+
+		"no other server? Set MILLRACE_DATA_DIR to another folder, or MILLRACE_NATS_URL to use your own server", o.Addr, dir)
 }
 
-// prepare makes the folder and finds out whether it can be written to, since the server itself would not say.
+// prepare creates the folder and checks that it is writable, because the server itself wouldn't report that.
 func prepare(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err == nil {
@@ -90,12 +90,12 @@ func prepare(dir string) (string, error) {
 		err = errors.Join(trial.Close(), os.Remove(trial.Name()))
 	}
 	if err != nil {
-		return "", fmt.Errorf("embedded NATS server: folder %q: %w: set MILLRACE_DATA_DIR to one that can be written to", dir, err)
+		return "", fmt.Errorf("embedded NATS server: folder %q: %w: set MILLRACE_DATA_DIR to a writable folder", dir, err)
 	}
 	return abs, nil
 }
 
-// probe finds out whether the address is free, since the server itself would only log that it is not.
+// probe checks that the address is free, because the server itself would only log that it isn't.
 func probe(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -104,10 +104,10 @@ func probe(addr string) error {
 	return l.Close()
 }
 
-// URL is where clients connect.
+// URL returns the address for clients.
 func (s *Server) URL() string { return s.s.ClientURL() }
 
-// Close stops the server and waits until it has stopped. What it stored stays.
+// Close stops the server and waits until it has stopped. The stored data stays on disk.
 func (s *Server) Close() {
 	s.s.Shutdown()
 	s.s.WaitForShutdown()

@@ -123,7 +123,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestSpoiltFolder has a file where the server keeps its streams: only the server itself finds that out.
+// TestSpoiltFolder puts a file where the server keeps its streams. Only the server itself detects that.
 func TestSpoiltFolder(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil {

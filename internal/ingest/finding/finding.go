@@ -1,11 +1,13 @@
-// Package finding is how the worker says what it found of what it needs, when it starts and in `worker check`: each thing with
-// how much it matters and what to do.
+// Package finding has the type in which the worker reports the state of what it needs, at startup and in `worker
+// check`: each item with its severity and what to do. Packages topology and natsconn produce findings.
+//
+// Packages topology and natsconn make findings, and the command worker prints them. Start reading at Finding.
 package finding
 
-// Level says how much a finding matters.
+// Level is the severity of a finding.
 type Level int
 
-// The levels. The worker does not start with an Error.
+// The levels. The worker doesn't start if there is an Error.
 const (
 	OK Level = iota
 	Warning
@@ -14,14 +16,14 @@ const (
 
 func (l Level) String() string { return [...]string{"ok", "warning", "error"}[l] }
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Level  Level
 	What   string // "stream INGEST"
-	Found  string // what it is like
+	Found  string // its state
 	Advice string // what to do; empty for OK
 
-	Missing bool // it is not there, and provisioning would create it
+	Missing bool // it doesn't exist, and provisioning would create it
 }
 
 func (f Finding) String() string {

@@ -7,9 +7,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Earlier looks at so many results, spread over those that were stored lately, and returns when the newest of them was stored whose id is of
-// an earlier version; zero for none. It sees every result where there are no more than that, and otherwise the work of a worker that stored
-// more than a few of that many parts of them.
+// Earlier returns when the newest result with an id of an earlier version was stored, or the zero time if it finds none. It
+// covers the results of the last period of length lately, and checks about samples of them. If there are no more results than
+// samples, it checks all of them. Otherwise it detects a worker that stored more than a few samples' worth of results.
 func (r *Results) Earlier(ctx context.Context, lately time.Duration, samples uint64) (time.Time, error) {
 	name := r.s.Streams[0]
 	info, err := r.info(ctx, name)
@@ -33,7 +33,7 @@ func (r *Results) Earlier(ctx context.Context, lately time.Duration, samples uin
 	}
 	n := min(consumer.CachedInfo().NumPending, info.State.LastSeq)
 	step := max(n/samples, 1)
-	for back := uint64(0); back < n; back += step { // from the newest on
+	for back := uint64(0); back < n; back += step { // from the newest backwards
 		m, err := r.next(ctx, info.State.LastSeq-back, ">")
 		if err != nil {
 			return time.Time{}, r.explain(err)

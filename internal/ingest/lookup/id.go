@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// newestMillis is the largest number behind a sequence that counts milliseconds, as ids of adr/0028 had it; a number of nanoseconds is
-// larger since 1970-01-02.
+// newestMillis is the largest number after a sequence that counts milliseconds, as in ids of adr/0028. Numbers of
+// nanoseconds have been larger since 1970-01-02.
 const newestMillis = 1e14
 
-// parse reads what input a message with that id is of. old is true where the id is of an earlier version, which does not say
-// when the input was stored. ok is false for an id that is of no input of the stream.
+// parse returns the input that a message with that id belongs to. old is true if the id is of an earlier version,
+// which doesn't contain the time when the input was stored. ok is false if the id belongs to no input of the stream.
 func parse(id, stream string) (in Input, old, ok bool) {
 	rest, ok := strings.CutPrefix(id, stream+":")
 	if !ok {
@@ -21,7 +21,7 @@ func parse(id, stream string) (in Input, old, ok bool) {
 	if err != nil || sequence == 0 {
 		return Input{}, false, false
 	}
-	number, _, _ = strings.Cut(rest, ":") // behind it is a dead letter's reason
+	number, _, _ = strings.Cut(rest, ":") // a dead letter's reason follows
 	stored, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || stored < newestMillis {
 		return Input{Sequence: sequence}, true, true

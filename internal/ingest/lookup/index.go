@@ -1,34 +1,40 @@
 package lookup
 
-// Input says which message of the input stream a result is of.
+// Input identifies the message of the input stream that a result belongs to.
 type Input struct {
 	Sequence uint64
-	Stored   int64 // when the input stream stored it, in nanoseconds since 1970
+	Stored   int64 // time when the input stream stored it, in nanoseconds since 1970
+}
+
+// Wanted is an input to look up.
+type Wanted struct {
+	Input
+	Subject string // the subject of its result
 }
 
 const (
-	// perBlock is how many neighbouring sequences share a block of the index.
+	// perBlock is the number of consecutive sequences in a block of the index.
 	perBlock = 64
 
-	// mostBlocks bounds the index: 4 million inputs in a row, in 32 MiB.
+	// mostBlocks bounds the index at 4 million consecutive inputs in 32 MiB.
 	mostBlocks = 1 << 16
 
-	// mostOthers bounds what the blocks have no place for.
+	// mostOthers bounds the number of inputs that don't fit into blocks.
 	mostOthers = 1 << 16
 )
 
-// index is the set of inputs that have a result. It holds 8 bytes for each where their sequences are close together.
+// index is the set of inputs that have a result. It takes 8 bytes per input if their sequences are close together.
 type index struct {
 	blocks map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
-	others map[Input]bool              // a second input with a sequence that was used again
-	old    map[uint64]bool             // sequences of results with ids of an earlier version, which do not say when the input was stored
+	others map[Input]bool              // further inputs with a sequence that was used before
+	old    map[uint64]bool             // sequences of results with ids of an earlier version, which don't contain the time when the input was stored
 }
 
 func newIndex() index {
 	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}}
 }
 
-// add enters an input. It says false where there is no room.
+// add adds an input. It reports false if there is no space.
 func (x *index) add(in Input) bool {
 	key, i := in.Sequence/perBlock, in.Sequence%perBlock
 	block := x.blocks[key]
@@ -52,7 +58,7 @@ func (x *index) add(in Input) bool {
 	return true
 }
 
-// addOld enters an input of which only the sequence is known.
+// addOld adds an input when only its sequence is known.
 func (x *index) addOld(sequence uint64) bool {
 	if len(x.old) >= mostOthers {
 		return x.old[sequence]
@@ -61,7 +67,7 @@ func (x *index) addOld(sequence uint64) bool {
 	return true
 }
 
-// has says whether an input was entered.
+// has reports whether an input was added.
 func (x *index) has(in Input) bool {
 	if block := x.blocks[in.Sequence/perBlock]; block != nil && block[in.Sequence%perBlock] == in.Stored {
 		return true
@@ -69,7 +75,7 @@ func (x *index) has(in Input) bool {
 	return x.others[in] || x.old[in.Sequence]
 }
 
-// keep forgets all inputs but those in the blocks of these.
+// keep removes all inputs except those in the same blocks as the given inputs.
 func (x *index) keep(inputs []Input) {
 	wanted := map[uint64]bool{}
 	for _, in := range inputs {

@@ -1,14 +1,13 @@
-// Package lookup finds out which inputs have a result or a dead letter already. The result stream's duplicate window says it for as long
-// as it lasts; for what may be older, this package reads the headers of what was stored since. It reads each message once, and
-// remembers of it which input it is of.
+// Package lookup finds the inputs that already have a result or a dead letter. The result stream's duplicate window covers recent
+// results. For results that may be older, this package reads the headers of all messages stored since then. It reads each message
+// once, and keeps only the input that the message belongs to.
+//
+// Package results calls it before it publishes a result that may already be stored, and package topology calls it to check that
+// results can be read. Start reading at Results.Find. A scanner reads the streams into an index, and api queries the server.
 package lookup
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,71 +15,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Settings say where to look.
-type Settings struct {
-	Input   string   // the input stream
-	Streams []string // that store results and dead letters
-
-	// BySubject says that inputs are delivered in the order of their sequences within a partition only, and that all inputs of a subject
-	// are in one. Find is then asked for inputs of one partition at a time.
-	BySubject bool
-
-	// Deliveries is the header of results that were not stored soon after the first delivery of their input.
-	Deliveries string
-
-	Log *slog.Logger
-}
-
-// ErrImpossible says that results cannot be read, and that it is of no use to try again.
-var ErrImpossible = errors.New("results cannot be looked up")
-
-const (
-	// slack is added to what is scanned, for clocks of servers that differ and results that were on their way.
-	slack = 30 * time.Second
-
-	// askTimeout bounds one question.
-	askTimeout = 5 * time.Second
-)
-
-// Results looks inputs up. Its methods may be called by several goroutines; they take turns.
+// Results looks up inputs. It is safe for concurrent use, and runs one call at a time.
 type Results struct {
-	nc *nats.Conn
-	js jetstream.JetStream
-	s  Settings
+	*api
 
 	mu      sync.Mutex
-	found   index
-	since   time.Time // everything stored since then was read, up to the cursors; zero: nothing
-	cursors []cursor
-	read    int // messages so far, for tests
+	scanner scanner
 }
 
-// cursor is how far a stream was read.
-type cursor struct {
-	stream  string
-	created time.Time
-	next    uint64 // sequence; 0: by time
-	highest uint64 // sequence of an input that was read
-}
-
-// New makes a lookup over nc, which stays the caller's.
+// New returns a Results that uses nc. The caller still owns nc.
 func New(nc *nats.Conn, s Settings) (*Results, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	return &Results{nc: nc, js: js, s: s}, nil
+	a := &api{nc: nc, js: js, s: s}
+	return &Results{api: a, scanner: scanner{api: a}}, nil
 }
 
-// Wanted is an input to look up.
-type Wanted struct {
-	Input
-	Subject string // of its result
-}
-
-// Find says of each input whether a result or a dead letter of it is stored. What it does not find was not stored before began, a moment
-// of this process. It takes as long as it takes to read the headers of what was stored since the first of these inputs was delivered for
-// the first time, less what was read before. It fails with ErrImpossible where results cannot be read at all.
+// Find reports for each input whether its result or dead letter is stored. A result that it doesn't find was not stored before
+// began. Find reads the headers of all messages stored since the earliest first delivery among these inputs, except those that it
+// has read before. It fails with ErrImpossible if results can't be read at all.
 func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,14 +49,14 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 			oldest = at
 		}
 	}
-	if r.since.IsZero() || oldest.Before(r.since) && r.bound(ctx, inputs, oldest).Before(r.since) {
-		r.forget()
-		r.since = r.bound(ctx, inputs, oldest).Add(-slack)
+	scan := &r.scanner
+	if scan.since.IsZero() || oldest.Before(scan.since) && r.bound(ctx, inputs, oldest).Before(scan.since) {
+		scan.restart(r.bound(ctx, inputs, oldest).Add(-slack))
 	}
 	began = time.Now()
 	complete := true
-	for i := range r.cursors {
-		all, err := r.scan(ctx, &r.cursors[i], keys)
+	for i := range scan.cursors {
+		all, err := scan.scan(ctx, &scan.cursors[i], keys)
 		if err != nil {
 			return nil, began, r.explain(err)
 		}
@@ -109,18 +64,17 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 	}
 	found = make([]bool, len(inputs))
 	for i, in := range keys {
-		found[i] = r.found.has(in)
+		found[i] = scan.found.has(in)
 	}
 	if !complete {
-		r.forget()
-		r.since = time.Time{} // the next inputs need what was let go of
+		scan.restart(time.Time{}) // the next inputs need entries that were dropped
 	}
 	return found, began, nil
 }
 
-// Check finds out whether results can be read: it fails with ErrImpossible where the account lacks a permission, or where the stream
-// removes what consumers have taken, so that a result that is not found may have been stored all the same. A stream that is not there is
-// no failure.
+// Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if the stream
+// removes messages that consumers have taken, because then a missing result may have been stored. A stream that doesn't exist is
+// not an error.
 func (r *Results) Check(ctx context.Context) error {
 	for _, name := range r.s.Streams {
 		info, err := r.info(ctx, name)
@@ -133,77 +87,31 @@ func (r *Results) Check(ctx context.Context) error {
 		if err := keeps(info); err != nil {
 			return err
 		}
-		if _, err := r.consumer(ctx, &cursor{stream: name, next: info.State.LastSeq + 1}); err != nil {
+		if _, err := r.consumerFrom(ctx, name, info.State.LastSeq+1); err != nil {
 			return r.explain(err)
 		}
 	}
 	return nil
 }
 
-// keeps fails for a stream in which nothing can be looked for.
-func keeps(info *jetstream.StreamInfo) error {
-	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
-		return fmt.Errorf("%w: stream %q removes what consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
-	}
-	return nil
-}
-
-// Highest returns the highest sequence of an input that has a result or a dead letter stored after oldest, the time at which the first
-// input in question was stored.
+// Highest returns the highest sequence of an input with a result or dead letter that was stored after oldest. oldest is the time
+// at which the stream stored the first input in question.
 func (r *Results) Highest(ctx context.Context, oldest time.Time) (highest uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.since.IsZero() || oldest.Before(r.since) {
-		r.forget()
-		r.since = oldest.Add(-slack)
+	scan := &r.scanner
+	if scan.since.IsZero() || oldest.Before(scan.since) {
+		scan.restart(oldest.Add(-slack))
 	}
-	for i := range r.cursors {
-		all, err := r.scan(ctx, &r.cursors[i], nil)
+	for i := range scan.cursors {
+		all, err := scan.scan(ctx, &scan.cursors[i], nil)
 		if err != nil {
 			return 0, r.explain(err)
 		}
 		if !all {
-			r.since = time.Time{}
+			scan.since = time.Time{}
 		}
-		highest = max(highest, r.cursors[i].highest)
+		highest = max(highest, scan.cursors[i].highest)
 	}
 	return highest, nil
-}
-
-// forget lets go of what was read.
-func (r *Results) forget() {
-	r.found, r.cursors = newIndex(), nil
-	for _, name := range r.s.Streams {
-		r.cursors = append(r.cursors, cursor{stream: name})
-	}
-}
-
-// info is a stream's state; nil where there is no such stream.
-func (r *Results) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	s, err := r.js.Stream(ctx, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look at stream %q: %w", name, err)
-	}
-	return s.CachedInfo(), nil
-}
-
-// explain tells what will never work from what may the next time.
-func (r *Results) explain(err error) error {
-	if last := r.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-		for _, name := range r.s.Streams {
-			if strings.Contains(last.Error(), "."+name+".") || strings.Contains(last.Error(), "."+name+`"`) {
-				return fmt.Errorf("%w: %w (docs/security.md lists what the worker's user needs)", ErrImpossible, last)
-			}
-		}
-	}
-	var api *jetstream.APIError
-	if errors.As(err, &api) && api.Code == 400 {
-		return fmt.Errorf("%w: %w", ErrImpossible, err)
-	}
-	return err
 }

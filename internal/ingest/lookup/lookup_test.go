@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
-// rig is a server with streams RESULTS and DEAD, and a lookup in them.
+// rig has a server with streams RESULTS and DEAD, and a lookup in them.
 type rig struct {
 	t  *testing.T
 	nc *nats.Conn
@@ -26,7 +26,7 @@ type rig struct {
 
 func newRig(t *testing.T, bySubject bool) *rig {
 	t.Helper()
-	s := testkit.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir()})
+	s := natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir()})
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -52,12 +52,12 @@ func settings(bySubject bool) Settings {
 }
 
 func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), natstest.Patience)
 	r.t.Cleanup(cancel)
 	return ctx
 }
 
-// stored is when the input with that sequence was stored: one a second, the latest now.
+// storedAt returns when the input with that sequence was stored: one per second, the latest now.
 func storedAt(now time.Time, sequence uint64) int64 {
 	return now.Add(-time.Duration(10000-sequence) * time.Second).UnixNano()
 }
@@ -113,17 +113,17 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 			r.store("results.a", id(6), true)
 		}
 	}
-	if want := n*2/3 + 2; r.read != want {
-		t.Errorf("%d messages were read, want each of %d once", r.read, want)
+	if want := n*2/3 + 2; r.scanner.read != want {
+		t.Errorf("%d messages were read, want each of %d once", r.scanner.read, want)
 	}
-	// What the stream had before it was created anew counts no more.
+	// Messages from before the stream was recreated no longer count.
 	if err := r.js.DeleteStream(r.ctx(), "RESULTS"); err != nil {
 		t.Fatal(err)
 	}
 	r.find(Input{1, storedAt(now, 1)})
 }
 
-// Results pass on the headers of inputs, which may be long: what one request brings is bounded by bytes.
+// Results carry the headers of inputs, which may be long, so the size of a request is bounded by bytes.
 func TestLongHeadersAreReadInParts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, false)
@@ -139,19 +139,19 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 	if n*60<<10 < 2*bytesAtOnce {
 		t.Fatal("one request brings all")
 	}
-	if !r.find(Input{n, now.UnixNano()})[0] || r.read != n {
-		t.Errorf("%d of %d messages were read", r.read, n)
+	if !r.find(Input{n, now.UnixNano()})[0] || r.scanner.read != n {
+		t.Errorf("%d of %d messages were read", r.scanner.read, n)
 	}
 }
 
 func TestWhichIDsAreOfAnInput(t *testing.T) {
 	t.Parallel()
 	const stored = 1700000000123456789
-	for id, want := range map[string][2]bool{ // found for sequence 7 stored then, and for one that has its sequence later
+	for id, want := range map[string][2]bool{ // whether a result with this id is found for sequence 7 with its original storage time, and for an input that reuses the sequence
 		"IN:7:1700000000123456789":              {true, false},
 		"IN:7:1700000000123456789:max_deliver":  {true, false},
 		"IN:7:1700000000123456788":              {false, false},
-		"IN:7":                                  {true, true}, // of a version that does not say when the input was stored
+		"IN:7":                                  {true, true}, // a version with ids that don't contain the time when the input was stored
 		"IN:7:too_large":                        {true, true},
 		"IN:7:1700000000123":                    {true, true}, // adr/0028
 		"IN:7:1700000000123:max_deliver":        {true, true},
@@ -206,7 +206,8 @@ func TestTheIndexIsBounded(t *testing.T) {
 	}
 }
 
-// With a long backlog an input was stored long before it was delivered, and what was stored before that is not read.
+// With a long backlog, an input was stored long before it was delivered. Messages stored before its delivery aren't
+// read.
 func TestALateBoundIsFound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -214,7 +215,7 @@ func TestALateBoundIsFound(t *testing.T) {
 		bySubject bool
 		late      bool // no result was stored soon after its input's first delivery
 		id        string
-		want      bool // a bound later than the input itself
+		want      bool // whether there is a bound later than the input itself
 	}{
 		{"in order", false, false, "IN:%d:%d", true},
 		{"in order by subject", true, false, "IN:%d:%d", true},
@@ -228,7 +229,7 @@ func TestALateBoundIsFound(t *testing.T) {
 			for seq := uint64(1); seq <= 200; seq++ {
 				subject := "results.a"
 				if c.bySubject && seq%2 == 0 {
-					subject = "results.b" // of another partition, which is ahead
+					subject = "results.b" // in another partition, which is ahead
 				}
 				id := fmt.Sprintf(c.id, seq, storedAt(now, seq))
 				if i := strings.Index(id, "%!(EXTRA"); i >= 0 {
@@ -248,7 +249,7 @@ func TestALateBoundIsFound(t *testing.T) {
 	}
 }
 
-// A subject that has no result gives no bound, and no wrong one either.
+// TestNoBoundByAnotherSubject: a subject without a result gives no bound, and no wrong one.
 func TestNoBoundByAnotherSubject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, true)
@@ -276,7 +277,7 @@ func TestResultsOfAnEarlierVersionAreNoticed(t *testing.T) {
 	}
 	for seq := range uint64(200) {
 		id := fmt.Sprintf("IN:%d:%d", seq+1, time.Now().UnixNano())
-		if seq/20 == 4 { // a worker of an earlier version was there for a tenth of them
+		if seq/20 == 4 { // a worker of an earlier version ran for a tenth of them
 			id = fmt.Sprintf("IN:%d", seq+1)
 		}
 		r.store("results.a", id, false)
@@ -318,7 +319,7 @@ func TestWhereNothingCanBeLookedUp(t *testing.T) {
 // A worker's user may lack the permission to read results.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
-	s := testkit.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
+	s := natstest.Plain(t, server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{
 		{Username: "admin", Password: "admin"},
 		{Username: "worker", Password: "worker", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: []string{"$JS.API.STREAM.INFO.*", "results.>"}}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}}}},
@@ -351,7 +352,7 @@ func TestWithoutPermission(t *testing.T) {
 
 // BenchmarkFind reads the headers of 100,000 results.
 func BenchmarkFind(b *testing.B) {
-	s := testkit.Plain(b, server.Options{JetStream: true, StoreDir: b.TempDir()})
+	s := natstest.Plain(b, server.Options{JetStream: true, StoreDir: b.TempDir()})
 	nc, err := nats.Connect(s.ClientURL())
 	if err != nil {
 		b.Fatal(err)
@@ -382,8 +383,8 @@ func BenchmarkFind(b *testing.B) {
 			b.Fatal(err)
 		}
 		found, _, err := r.Find(b.Context(), []Wanted{{Input: Input{n, now.UnixNano()}}})
-		if err != nil || !found[0] || r.read != n {
-			b.Fatalf("found %v of %d read: %v", found, r.read, err)
+		if err != nil || !found[0] || r.scanner.read != n {
+			b.Fatalf("found %v of %d read: %v", found, r.scanner.read, err)
 		}
 	}
 	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "results/s")

@@ -13,25 +13,48 @@ import (
 )
 
 const (
-	// atOnce is how many headers one request brings.
+	// atOnce is the maximum number of messages per request.
 	atOnce = 5000
 
-	// bytesAtOnce bounds them too: a message has 64 KiB of headers at most, and the server cuts off who has more than 64 MiB on the way.
+	// bytesAtOnce is the byte limit per request. A message has at most 64 KiB of headers, and the server disconnects
+	// a client with more than 64 MiB pending.
 	bytesAtOnce = 4 << 20
 
-	// fetchWait is how long a request waits for them.
+	// fetchWait is how long a request waits for messages.
 	fetchWait = time.Second
 
-	// unused is after how long without a request the server deletes the consumer of a scan.
-	unused = 30 * time.Second
-
-	// logEvery is how often a long scan says how far it is.
+	// logEvery is the interval at which a long scan logs its progress.
 	logEvery = 10 * time.Second
 )
 
-// scan reads the headers of what a stream stored from the cursor on, up to now. complete is false where something was let go of
-// that is of none of these inputs.
-func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
+// scanner reads the headers of the messages in the streams, each once, and records the inputs that they belong to.
+type scanner struct {
+	*api
+	found   index
+	since   time.Time // start of the period that has been read, up to the cursors; zero: nothing has been read
+	cursors []cursor
+	read    int // number of messages read so far, for tests
+}
+
+// cursor is the position up to which a stream has been read.
+type cursor struct {
+	stream  string
+	created time.Time
+	next    uint64 // next sequence to read; 0: start by time
+	highest uint64 // highest sequence of an input that was read
+}
+
+// restart drops all entries. The next scan reads from since on.
+func (r *scanner) restart(since time.Time) {
+	r.found, r.cursors, r.since = newIndex(), nil, since
+	for _, name := range r.s.Streams {
+		r.cursors = append(r.cursors, cursor{stream: name})
+	}
+}
+
+// scan reads the headers of all messages that a stream stored from the cursor on, up to now. complete is false if
+// entries were dropped that belong to none of these inputs.
+func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
 	info, err := r.info(ctx, c.stream)
 	if err != nil {
 		return false, err
@@ -44,7 +67,7 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		return false, err
 	}
 	if !info.Created.Equal(c.created) {
-		*c = cursor{stream: c.stream, created: info.Created} // what the stream had before it was created anew counts no more
+		*c = cursor{stream: c.stream, created: info.Created} // messages from before the stream was recreated no longer count
 	}
 	end := info.State.LastSeq
 	if info.State.Msgs == 0 || c.next > end {
@@ -83,54 +106,38 @@ func (r *Results) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		}
 		if time.Since(said) >= logEvery {
 			said = time.Now()
-			r.s.Log.Info("looking for results that may be stored already; their inputs wait meanwhile", "stream", c.stream, "read", read, "left", left)
+			r.s.Log.Info("looking up results that may be stored already; their inputs wait until this is done", "stream", c.stream, "read", read, "left", left)
 		}
 	}
 	c.next = max(c.next, end+1)
 	r.read += read
 	if took := time.Since(started); took >= logEvery {
-		r.s.Log.Info("has looked for results that may be stored already", "stream", c.stream, "read", read, "took", took.Round(time.Millisecond).String())
+		r.s.Log.Info("looked up results that may be stored already", "stream", c.stream, "read", read, "took", took.Round(time.Millisecond).String())
 	}
 	return complete, nil
 }
 
-// ended says whether a consumer has nothing more: what was pending has been removed from the stream.
-func (r *Results) ended(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
+// ended reports whether a consumer has nothing more because its pending messages were removed from the stream.
+func (r *scanner) ended(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	info, err := r.js.Consumer(ctx, consumer.CachedInfo().Stream, consumer.CachedInfo().Name)
 	if err != nil {
-		return false, fmt.Errorf("look at the consumer that reads stream %q: %w", consumer.CachedInfo().Stream, err)
+		return false, fmt.Errorf("query the consumer that reads stream %q: %w", consumer.CachedInfo().Stream, err)
 	}
 	return info.CachedInfo().NumPending == 0, nil
 }
 
-// consumer makes what a scan reads from. The server deletes it when it is not used any more.
-func (r *Results) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, error) {
+// consumer creates the consumer that a scan reads from.
+func (r *scanner) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, error) {
 	if c.next == 0 {
 		return r.consumerSince(ctx, c.stream, r.since)
 	}
-	return r.create(ctx, c.stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: c.next})
+	return r.consumerFrom(ctx, c.stream, c.next)
 }
 
-// consumerSince is a consumer of what was stored from that time on.
-func (r *Results) consumerSince(ctx context.Context, stream string, since time.Time) (jetstream.Consumer, error) {
-	return r.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
-}
-
-func (r *Results) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	from.AckPolicy, from.HeadersOnly, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, true, 1, unused
-	consumer, err := r.js.CreateConsumer(ctx, stream, from)
-	if err != nil {
-		return nil, fmt.Errorf("create a consumer to read the headers of stream %q: %w", stream, err)
-	}
-	return consumer, nil
-}
-
-// enter notes which input a message is of. It says false where something had to be let go of.
-func (r *Results) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
+// enter records the input that a message belongs to. It returns false if entries had to be dropped.
+func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) {
 	in, old, ok := parse(m.Headers().Get(jetstream.MsgIDHeader), r.s.Input)
 	if !ok {
 		return true
@@ -144,6 +151,6 @@ func (r *Results) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) 
 		return true
 	}
 	r.found.keep(wanted)
-	_ = add() // there is room now, or it is one of many sequences that were used again
+	_ = add() // there is space now, or the sequence is one of many that were reused
 	return false
 }

@@ -1,5 +1,8 @@
-// Package pause notices that the process did not run for a while: it was stopped (SIGSTOP), or the machine was suspended. What the
-// process had read, or was about to send, is older then than it looks.
+// Package pause detects that the process did not run for a while, because it was stopped (SIGSTOP) or the machine was
+// suspended. Data that the process had read or was about to send is then older than it seems. Start reading at Watch.
+//
+// Packages natsconn, pull and results use it: a connection ends with a pause, and the ages of messages and results include it. Start
+// reading at Watch.
 package pause
 
 import (
@@ -9,17 +12,18 @@ import (
 )
 
 const (
-	// Bound is how long the process may go without running until that counts as a stall. A busy machine stays below it.
+	// Bound is how long the process may go without running before that counts as a stall. A busy machine stays below
+	// it.
 	Bound = 3 * time.Second
 
-	// tick is how often the process notes that it runs.
+	// tick is the interval at which the process records that it runs.
 	tick = 250 * time.Millisecond
 
-	// after is for how long after a stall a message may come that was read before it.
+	// after is how long after a stall a message may be handed on that was read before it.
 	after = 5 * time.Second
 )
 
-// Watch notes when the process ran. Its methods may be called by several goroutines.
+// Watch records when the process ran. It is safe for concurrent use.
 type Watch struct {
 	mu           sync.Mutex
 	last         time.Time // when the process was last known to run
@@ -32,7 +36,7 @@ var (
 	once    sync.Once
 )
 
-// Process is the watch of this process. The first call starts the goroutine that feeds it, which lives as long as the process.
+// Process returns the watch of this process. The first call starts its goroutine, which lives as long as the process.
 func Process() *Watch {
 	once.Do(func() {
 		process.Note(time.Now())
@@ -45,14 +49,14 @@ func Process() *Watch {
 	return &process
 }
 
-// Count is how many stalls there were up to now, the present moment included.
+// Count returns the number of stalls up to now.
 func (w *Watch) Count() uint64 {
 	w.Note(time.Now())
 	return w.count.Load()
 }
 
-// Since corrects the earliest moment at which something may have reached this process that is handed on now: what comes soon after a
-// stall may have come before it.
+// Since corrects at, the earliest moment at which a message that is handed on now may have reached this process. A
+// message that arrives soon after a stall may have been read before it.
 func (w *Watch) Since(at, now time.Time) time.Time {
 	w.Note(now)
 	if w.count.Load() == 0 {
@@ -66,7 +70,7 @@ func (w *Watch) Since(at, now time.Time) time.Time {
 	return at
 }
 
-// Note notes that the process runs now.
+// Note records that the process runs now.
 func (w *Watch) Note(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,8 +85,8 @@ func (w *Watch) Note(now time.Time) {
 	w.last = now
 }
 
-// Elapsed is the time between two moments of this process, by the monotonic clock or by the wall clock, whichever says more: the first
-// stands still while a machine is suspended, the second may be set back.
+// Elapsed returns the time between two moments of this process, by the monotonic clock or the wall clock, whichever
+// shows more. The monotonic clock stops while a machine is suspended, and the wall clock may be set back.
 func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), time.Duration(to.UnixNano()-from.UnixNano()))
 }

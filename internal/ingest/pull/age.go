@@ -6,29 +6,31 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// age tells of what is taken from a queue since when it can have been there. It is for the goroutine that takes.
+// age computes, for each message taken from a queue, a lower bound of its arrival time. Only the goroutine that takes messages
+// may use it.
 type age struct {
-	taken uint64    // so far
-	at    time.Time // the latest mark
-	until uint64    // what was taken or waiting then, counted from the first; what is behind came later
-	since time.Time // for what is up to until
+	taken uint64    // number of messages taken so far
+	at    time.Time // time of the latest call of mark
+	until uint64    // number of messages taken or waiting at that time; later messages arrived after it
+	since time.Time // lower bound of the arrival time for messages up to until
 }
 
-// mark notes how many are waiting now.
+// mark records how many messages are waiting now.
 func (a *age) mark(now time.Time, waiting int) {
 	a.since, a.at, a.until = a.at, now, a.taken+uint64(waiting)
 }
 
-// took notes that one was taken and so many are left. It returns a moment before the one taken came.
+// took records that one message was taken and left messages are still waiting. It returns a lower bound of the message's arrival
+// time.
 func (a *age) took(left int) time.Time {
 	a.taken++
 	if a.taken <= a.until {
 		return a.since
 	}
-	// It came behind all that waited at the latest mark.
+	// It arrived after all messages that waited at the latest mark.
 	now := time.Now()
 	came := pause.Process().Since(a.at, now)
 	a.mark(now, left)
-	a.since = came // of what waits now some may have come as early
+	a.since = came // some of the waiting messages may have arrived just after that
 	return came
 }

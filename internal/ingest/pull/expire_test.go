@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// TestARequestWhoseEndGotLostIsForgotten: what it was to bring would count for ever, and nothing more would be asked for.
+// TestARequestWhoseEndGotLostIsForgotten: otherwise its messages would count forever, and no further request would be made.
 func TestARequestWhoseEndGotLostIsForgotten(t *testing.T) {
 	now := time.Now()
-	p := &Pull{left: 30, room: 3000}
+	p := &requests{left: 30, room: 3000}
 	p.live[1] = ask{number: 7, until: now}
 	p.expire(now)
 	if p.live[1].number != 7 || p.left != 30 || p.room != 3000 {

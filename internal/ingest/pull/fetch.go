@@ -12,12 +12,14 @@ import (
 	"millrace/internal/ingest/pause"
 )
 
-// answerWithin is how long the server may take to answer a request that does not wait, beside what the messages take.
+// answerWithin is how long the server may take to answer a request that doesn't wait, in addition to the time that
+// the messages take.
 const answerWithin = 2 * time.Second
 
-// Fetch makes one request for up to n messages, waits up to wait for them (0: takes what is there), and gives each to take. It
-// says how many came. Nothing ends it sooner: what the server had on the way would be lost to this client until AckWait.
-// Of r it heeds the consumer, and Bytes or Limit, which too ends the request.
+// Fetch makes one request for up to n messages, waits for them for at most wait, and passes each to take. With wait 0 it takes
+// only available messages. It returns how many arrived. It always waits for the end of the request, because messages in transit
+// would be lost to this client until AckWait. Of r it uses only the consumer and Bytes or Limit. Reaching the byte limit also
+// ends the request.
 func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Message)) (came int, err error) {
 	in := make(chan *nats.Msg, n+spareWords)
 	inbox := nc.NewInbox()
@@ -27,7 +29,8 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	bytes, asked := r.bytes(), time.Now()
-	if err := request(nc, subject(r), inbox, wire{Batch: n, MaxBytes: bytes, Expires: wait, NoWait: wait == 0}); err != nil {
+	w := wire{Batch: n, MaxBytes: bytes, Expires: wait, NoWait: wait == 0}
+	if err := w.send(nc, r.subject(), inbox); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait+answerWithin)
@@ -53,7 +56,8 @@ func Fetch(nc *nats.Conn, r Request, n int, wait time.Duration, take func(*Messa
 	return came, nil
 }
 
-// ending says whether a word of the server's means that no more comes, and where that should not be, why.
+// ending reports whether a status message means that no more messages follow, and returns an error if that isn't the
+// normal end.
 func ending(raw *nats.Msg) (over bool, err error) {
 	why := raw.Header.Get("Description")
 	switch raw.Header.Get("Status") {

@@ -3,45 +3,44 @@ package pull
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 )
 
-// Limit is how many bytes one request of a consumer asks for. It must be at least the largest message, or the consumer
-// stalls: the server refuses every request that its next message doesn't fit.
+// Limit is the byte limit of a consumer's requests. It must be at least the size of the largest message. Otherwise the consumer
+// stalls, because the server refuses every request that is too small for its next message.
 //
-// The server's max_payload can be raised while a worker runs, and nats-server 2.15 sends its clients no INFO for that: the
-// client library learns it only when it connects again. So the limit also grows by what the server refuses.
+// The server's max_payload can be raised while a worker runs. nats-server 2.15 doesn't send its clients an INFO then, so the
+// client library learns the new value only when it reconnects. Therefore the limit also grows when the server refuses a request.
 //
 // A Limit is safe for concurrent use. Several pulls of one consumer may share it.
 type Limit struct {
 	nc    *nats.Conn
-	least int          // bytes, however small max_payload is
+	least int          // lower bound in bytes, regardless of max_payload
 	most  int          // the consumer's own bound (max_request_max_bytes); 0 for none
-	grown atomic.Int64 // bytes that a refusal asked for
+	grown atomic.Int64 // the largest size that a refusal required, in bytes
 }
 
 const (
-	// subjectBytes is room for the subjects of a message, which the server counts too.
+	// subjectBytes is the allowance for a message's subjects, which the server also counts.
 	subjectBytes = 64 << 10
 
-	// largest bounds what refusals can make a request ask for, unless max_payload itself is larger: the server cuts a client
-	// off as a slow consumer that has more than 64 MiB on the way.
+	// largest bounds the limit after refusals, unless max_payload itself is larger. The server disconnects a client
+	// as a slow consumer if more than 64 MiB are pending for it.
 	largest = 64 << 20
 )
 
-// ErrMessageTooLarge says that the next message fits no request that the consumer allows.
+// ErrMessageTooLarge means that the next message fits no request that the consumer allows.
 var ErrMessageTooLarge = errors.New("the consumer's next message is larger than one request may ask for")
 
-// NewLimit makes the limit of requests over nc that ask for least bytes, or for the largest message if that is more, but
-// never for more than most, where that is not 0.
+// NewLimit returns the limit of requests over nc: the larger of least and the size of the largest message. most
+// bounds it, unless most is 0.
 func NewLimit(nc *nats.Conn, least, most int) *Limit {
 	return &Limit{nc: nc, least: least, most: most}
 }
 
-// Bytes is what a request is to ask for now.
+// Bytes returns the byte limit for the next request.
 func (l *Limit) Bytes() int {
 	n := max(l.least, int(l.nc.MaxPayload())+subjectBytes, int(l.grown.Load()))
 	if l.most > 0 {
@@ -50,12 +49,12 @@ func (l *Limit) Bytes() int {
 	return n
 }
 
-// refused notes that the server refused a request of so many bytes, of which nothing was used, because the next message
-// does not fit. It fails where no request may ask for more.
+// refused records that the server refused an unused request of that many bytes because the next message doesn't fit. It fails if
+// a larger request isn't allowed.
 func (l *Limit) refused(asked int) error {
 	now := l.Bytes()
 	if asked < now {
-		return nil // the next request asks for more anyway
+		return nil // the next request already asks for more
 	}
 	bound := max(largest, int(l.nc.MaxPayload())) + subjectBytes
 	if l.most > 0 {
@@ -66,23 +65,4 @@ func (l *Limit) refused(asked int) error {
 	}
 	l.grown.Store(int64(min(2*now, bound)))
 	return nil
-}
-
-// conflictSize is the server's reason for ending a request that its next message does not fit.
-const conflictSize = "message size exceeds maxbytes"
-
-// bytes is what a request asks for now.
-func (r Request) bytes() int {
-	if r.Limit != nil {
-		return r.Limit.Bytes()
-	}
-	return r.Bytes
-}
-
-// tooSmall enters the server's refusal of a request of asked bytes. It fails where asking for more is of no use.
-func (r Request) tooSmall(raw *nats.Msg, asked int) error {
-	if r.Limit == nil || !strings.EqualFold(raw.Header.Get("Description"), conflictSize) || unused(raw, bytesHeader) < asked {
-		return nil // it is over for another reason, or after it has brought something
-	}
-	return r.Limit.refused(asked)
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/ingest/testkit"
+	"millrace/internal/ingest/natstest"
 )
 
-// raised is a rig whose server took messages of 1 MiB when the client connected, and takes 8 MiB now. Its stream has one of
-// 3 MiB between small ones.
+// raised returns a rig whose server accepted messages of 1 MiB when the client connected, and accepts 8 MiB now. Its
+// stream has a message of 3 MiB between small ones.
 func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	t.Helper()
-	s, reload := testkit.Reloading(t, 1<<20)
+	s, reload := natstest.Reloading(t, 1<<20)
 	r := newRigAt(t, s.ClientURL(), change)
 	reload(8 << 20)
-	late, err := nats.Connect(s.ClientURL()) // the client at hand still refuses what is larger than before
+	late, err := nats.Connect(s.ClientURL()) // the rig's client still refuses messages above the old limit
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func raised(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	return r
 }
 
-// TestAMessageLargerThanTheClientKnows: the server tells its clients nothing of a max_payload that was raised.
+// TestAMessageLargerThanTheClientKnows: the server doesn't tell its clients that max_payload was raised.
 func TestAMessageLargerThanTheClientKnows(t *testing.T) {
 	t.Parallel()
 	for name, group := range map[string]bool{"shared": false, "in a group": true} {
@@ -79,7 +79,7 @@ func TestAFetchOfAMessageLargerThanTheClientKnows(t *testing.T) {
 	}
 }
 
-// TestAMessageLargerThanTheConsumerAllows: asking again and again would be of no use.
+// TestAMessageLargerThanTheConsumerAllows: further requests would be useless.
 func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 	t.Parallel()
 	const bound = 2 << 20
@@ -96,7 +96,8 @@ func TestAMessageLargerThanTheConsumerAllows(t *testing.T) {
 	}
 }
 
-// TestTheLimitTakesTheLargestMessage follows what the client knows, and grows no further than a message can.
+// TestTheLimitTakesTheLargestMessage: the limit follows the max_payload that the client knows, and grows no larger
+// than a message can be.
 func TestTheLimitTakesTheLargestMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -41,7 +41,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestStoredMessageIsAcknowledged reads a message from the stream that was delivered to somebody else.
+// TestStoredMessageIsAcknowledged reads a message from the stream that was delivered to another client.
 func TestStoredMessageIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -72,7 +72,7 @@ func TestStoredMessageIsAcknowledged(t *testing.T) {
 	}
 }
 
-// TestWordsAboutAMessage sends each word that has the server deliver again, or never.
+// TestWordsAboutAMessage sends each acknowledgement that makes the server redeliver a message or stop delivering it.
 func TestWordsAboutAMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour })
@@ -94,14 +94,14 @@ func TestWordsAboutAMessage(t *testing.T) {
 	r.until("it is settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
 }
 
-// TestReceipt keeps what it takes to acknowledge, and nothing of what may be large.
+// TestReceipt: a receipt keeps only what an acknowledgement needs, and nothing that may be large.
 func TestReceipt(t *testing.T) {
 	t.Parallel()
 	whole := &Message{raw: &nats.Msg{
 		Subject: "ingest.a", Reply: "$JS.ACK.INGEST.millrace.1.2.3.4.5",
 		Header: nats.Header{"A": {"b"}}, Data: make([]byte, 1000),
 	}}
-	receipt := whole.Receipt()
+	receipt := whole.Receipt().(*Message)
 	if receipt.Reply() != whole.Reply() || receipt.Subject() != whole.Subject() {
 		t.Errorf("the receipt is for %q on %q", receipt.Subject(), receipt.Reply())
 	}

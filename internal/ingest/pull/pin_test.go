@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestTurnsAreToldApart has the server end a client's turn and give it another, while every message claims, by its header, to be
-// of the first.
+// TestTurnsAreToldApart makes the server end a client's turn and give it another, while the header of every message claims to
+// belong to the first.
 func TestTurnsAreToldApart(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
@@ -45,7 +45,8 @@ func TestTurnsAreToldApart(t *testing.T) {
 	}
 }
 
-// TestAPinThatMayBeAnothersIsNotTaken: after as long as a pin lasts unused, the server may have pinned another client.
+// TestAPinThatMayBeAnothersIsNotTaken: after the lifetime of an unused pin, the server may have pinned another
+// client.
 func TestAPinThatMayBeAnothersIsNotTaken(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
@@ -55,13 +56,13 @@ func TestAPinThatMayBeAnothersIsNotTaken(t *testing.T) {
 	if pin, err := p.Claim(r.ctx, m); err != nil || pin != p.Pin() {
 		t.Errorf("the pin of the turn is %q, %v; want %q", pin, err, p.Pin())
 	}
-	for _, b := range p.inboxes {
+	for _, b := range p.inboxes.list {
 		b.fresh = b.fresh.Add(-shortTurn)
 	}
-	if pin, err := p.askPin(r.ctx, m.Turn()); !errors.Is(err, errPinUnknown) {
+	if pin, err := p.turns.askPin(r.ctx, m.Turn()); !errors.Is(err, errPinUnknown) {
 		t.Errorf("long after the request: %q, %v; want %v", pin, err, errPinUnknown)
 	}
-	if _, err := p.askPin(r.ctx, m.Turn()+1); !errors.Is(err, errPinUnknown) {
+	if _, err := p.turns.askPin(r.ctx, m.Turn()+1); !errors.Is(err, errPinUnknown) {
 		t.Errorf("for a turn that never was: %v, want %v", err, errPinUnknown)
 	}
 }

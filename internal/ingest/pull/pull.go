@@ -1,100 +1,54 @@
-// Package pull takes messages from a JetStream pull consumer, exactly as the server sends them.
+// Package pull receives messages from a JetStream pull consumer, exactly as the server sends them.
 //
-// The client library tells the server's own word (a heartbeat, the end of a request, the end of the consumer) from a
-// message by what is in it: no payload, and a header Status. But that is what a producer may send too, and the library
-// would hand such an input to nobody, or end the pull for it. Here they are told apart by what no producer can choose: a
-// message of a consumer comes with a subject for its acknowledgement, and the server's own word with none.
+// The client library recognizes a status message of the server (a heartbeat, the end of a request, the end of the consumer) by
+// its content: no payload, and a header Status. But a producer can publish such a message too. The library would then not deliver
+// that input, or would end the pull. This package uses a difference that no producer can influence. A message of a consumer has a
+// reply subject for its acknowledgement, and a status message has none.
+//
+// Both delivery modes pull their inputs with this package, and package lookup fetches the headers of results with it. Start
+// reading at Pull. It consists of inboxes, where all messages arrive; turns, which distinguishes the client's turns in a priority
+// group; and requests, which keeps enough requests pending at the server. Fetch makes a single request.
 package pull
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"iter"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// What ends a pull, beside the errors of the context and of the connection (nats.ErrConnectionClosed).
-var (
-	// ErrSilent says that the server has said nothing for more than two heartbeats, though it was asked to.
-	ErrSilent = errors.New("the server has gone silent: no heartbeat of the pull")
-
-	// ErrEnded says that the pull was drained or stopped, and that nothing of it is left.
-	ErrEnded = errors.New("the pull has ended")
-
-	// ErrGone says that the consumer was deleted.
-	ErrGone = errors.New("the consumer was deleted")
-
-	// ErrIdle says that no message has come for Request.Idle. The pull goes on.
-	ErrIdle = errors.New("no message has come for a while")
-)
-
-// Request says what to ask a consumer for.
-type Request struct {
-	Stream, Consumer string
-
-	Group     string        // the priority group of a consumer that has one; empty otherwise
-	Messages  int           // most messages of one request
-	Bytes     int           // most bytes of one request, as the server counts them: at least the largest message's
-	Limit     *Limit        // says anew for each request what Bytes would; nil: Bytes holds
-	Expires   time.Duration // how long one request lasts
-	Heartbeat time.Duration // how often the server says that it is there; at most half of Expires
-	Idle      time.Duration // after how long without a message Next says so; 0: never
-}
-
-// outstanding is how many requests are with the server at once, so that it has another while the end of one is on its way.
-// So what is on its way and waits here is bounded by twice what one request asks for.
-const outstanding = 2
-
-// ticksPerBeat is how often between two heartbeats the silence is measured.
-const ticksPerBeat = 2
-
-// Pull is one continuous pull. It asks for more as messages are taken. Next is for one goroutine; the other methods are for
-// any.
+// Pull is one continuous pull. It requests more messages as messages are taken. Only one goroutine may call Next. The other
+// methods are safe for concurrent use.
 type Pull struct {
-	nc      *nats.Conn
-	r       Request
-	subject string // where requests go
-	in      chan *nats.Msg
-	subs    atomic.Int32     // subscriptions that bring something to in
-	ended   chan struct{}    // closed when nothing more comes to in
-	end     sync.Once        // closes it
-	status  chan nats.Status // tells of a connection made again
-	tick    *time.Ticker
-	stop    sync.Once
-	leaving atomic.Bool // nothing more is to be asked for
-
-	live  [outstanding]ask // requests that the server has
-	asked uint64           // their number so far
-	left  int              // messages that they may still bring
-	room  int              // bytes that they may still bring, as the server counts
-	renew bool             // forget the live requests once everything that came is taken
-	mute  int              // ticks without a word from the server
-	quiet int              // ticks without a message
-
-	inboxes []*inbox // the latest last; changed by who calls Next, with mu held
-	opened  uint64   // inboxes so far
-	turn    uint64   // number of the inbox of this client's turn in a priority group; 0 before the first
-	unused  bool     // the last request without a pin ended and had brought nothing: its inbox can be used again
-
-	age age // of the messages that wait
-
-	mu  sync.Mutex
-	pin string // the server's name for this client's turn
+	nc       *nats.Conn
+	r        Request
+	inboxes  inboxes  // where all messages arrive
+	turns    turns    // this client's turns in a priority group
+	requests requests // the requests that are pending at the server
+	silence  silence
+	age      age              // arrival times of the waiting messages
+	status   chan nats.Status // signals a reconnect
+	tick     *time.Ticker
+	stop     sync.Once
 }
 
-// Open begins a pull. The caller ends it with Stop, or with Drain and taking the rest; Stop is to be called in any case.
+// Open starts a pull. The caller must call Stop, even after Drain.
 func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	p := &Pull{
-		nc: nc, r: r, subject: subject(r), unused: true,
-		// All that can be on its way, twice: requests of before a reconnection may have been answered in full.
-		in:    make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
-		ended: make(chan struct{}),
+		nc: nc, r: r,
+		inboxes: inboxes{
+			nc: nc, consumer: r.Consumer, ended: make(chan struct{}),
+			// Twice the number of messages that can be in transit: requests from before a reconnect may have been answered in
+			// full.
+			in: make(chan *nats.Msg, 2*outstanding*(r.Messages+spareWords)),
+		},
 	}
-	if _, err := p.open(); err != nil {
+	p.turns = turns{nc: nc, stream: r.Stream, consumer: r.Consumer, group: r.Group, inboxes: &p.inboxes, unused: true}
+	p.requests = requests{nc: nc, r: r, subject: r.subject(), turns: &p.turns}
+	if _, err := p.inboxes.open(); err != nil {
 		return nil, err
 	}
 	p.status = nc.StatusChanged(nats.CONNECTED)
@@ -103,21 +57,17 @@ func Open(nc *nats.Conn, r Request) (*Pull, error) {
 	return p, nil
 }
 
-// spareWords is how many words of the server may wait beside a request's messages.
-const spareWords = 16
-
-// subject is where a consumer is asked.
-func subject(r Request) string { return "$JS.API.CONSUMER.MSG.NEXT." + r.Stream + "." + r.Consumer }
-
-// Next returns the next message. It asks the server for more where there is room.
+// Next returns the next message. It also sends requests to the server when fewer than the intended number are pending.
 func (p *Pull) Next(ctx context.Context) (*Message, error) {
 	for {
-		if err := p.ask(); err != nil {
-			return nil, err
+		if !p.inboxes.leaving.Load() {
+			if err := p.requests.refill(); err != nil {
+				return nil, err
+			}
 		}
 		var raw *nats.Msg
 		select {
-		case raw = <-p.in: // mostly there is one, and the rest need not be looked at
+		case raw = <-p.inboxes.in: // the usual case, in which nothing else needs a check
 		default:
 			var err error
 			if raw, err = p.wait(ctx); err != nil {
@@ -127,56 +77,56 @@ func (p *Pull) Next(ctx context.Context) (*Message, error) {
 		if raw == nil {
 			continue
 		}
-		since := p.age.took(len(p.in))
-		p.mute = 0
+		since := p.age.took(len(p.inboxes.in))
+		p.silence.mute = 0
 		if raw.Reply == "" {
-			if err := p.hear(raw); err != nil {
+			if err := p.handleStatus(raw); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		p.quiet = 0
+		p.silence.quiet = 0
 		m := p.message(raw, since)
 		if p.r.Group != "" && m.turn == 0 {
-			continue // of a turn long over; the server delivers it again
+			continue // from an inbox that was closed long ago; the server redelivers it
 		}
-		if m.turn > p.turn {
-			if err := p.begin(ctx, m.turn); err != nil {
+		if m.turn > p.turns.turn {
+			if err := p.turns.begin(ctx, m.turn); err != nil {
 				return nil, err
 			}
 		}
-		p.came(raw)
+		p.requests.came(raw)
 		return m, nil
 	}
 }
 
-// wait waits for what comes next when everything that came is taken. It returns neither a message nor an error where
-// requests may have to be made anew.
+// wait waits for the next message when all waiting messages are taken. It returns neither a message nor an error if requests may
+// have to be repeated.
 func (p *Pull) wait(ctx context.Context) (*nats.Msg, error) {
-	if p.renew {
-		p.forget()
+	if p.requests.renew {
+		p.requests.forget()
 		return nil, nil
 	}
-	p.age.mark(time.Now(), len(p.in))
+	p.age.mark(time.Now(), len(p.inboxes.in))
 	select {
-	case raw := <-p.in:
+	case raw := <-p.inboxes.in:
 		return raw, nil
 	case <-p.tick.C:
 		return nil, p.measure()
 	case <-p.status:
-		p.renew = true // the server that had the requests may be another now
+		p.requests.renew = true // the server with the pending requests may have been replaced
 		return nil, nil
-	case <-p.ended:
+	case <-p.inboxes.ended:
 		return p.last()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// last takes what is left of a pull that has ended.
+// last returns a remaining message of a pull that has ended.
 func (p *Pull) last() (*nats.Msg, error) {
 	select {
-	case raw := <-p.in:
+	case raw := <-p.inboxes.in:
 		return raw, nil
 	default:
 	}
@@ -186,67 +136,108 @@ func (p *Pull) last() (*nats.Msg, error) {
 	return nil, ErrEnded
 }
 
-// measure counts the silence at a tick.
+// measure counts ticks without messages.
 func (p *Pull) measure() error {
-	p.expire(time.Now())
-	switch {
-	case p.nc.IsClosed():
+	p.requests.expire(time.Now())
+	if p.nc.IsClosed() {
 		return nats.ErrConnectionClosed
-	case !p.nc.IsConnected():
-		p.mute = 0 // there is nobody to hear from, and the connection says when there is
 	}
-	p.mute++
-	p.quiet++
-	switch tick := p.r.Heartbeat / ticksPerBeat; {
-	case p.mute > 2*ticksPerBeat:
-		return ErrSilent
-	case p.mute > ticksPerBeat:
-		p.renew = true // the server may have none of the requests
-	case p.r.Idle > 0 && time.Duration(p.quiet)*tick >= p.r.Idle:
-		p.quiet = 0
-		return ErrIdle
+	renew, err := p.silence.tick(p.r, p.nc.IsConnected())
+	p.requests.renew = p.requests.renew || renew
+	return err
+}
+
+// handleStatus handles a status message. It returns an error if the pull cannot continue.
+func (p *Pull) handleStatus(raw *nats.Msg) error {
+	number, on, ours := p.inboxes.answered(raw)
+	if !ours {
+		return nil // the answer to Keep, or not a status message
+	}
+	why := raw.Header.Get("Description")
+	switch code := raw.Header.Get("Status"); code {
+	case wordHeartbeat:
+		return nil
+	case wordExpired, wordNone:
+		if unused(raw, pendingHeader) == p.requests.of(number).messages {
+			p.turns.unspent(on)
+		}
+		p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
+	case wordPinned:
+		p.turns.lose(on.number)
+		p.refused(number, raw)
+	case wordConflict:
+		if err := fatal(why); err != nil {
+			return err
+		}
+		if asked := p.requests.of(number).bytes; asked > 0 {
+			if err := p.r.tooSmall(raw, asked); err != nil {
+				return err
+			}
+		}
+		p.refused(number, raw)
+	case wordBad, wordRequired:
+		return fmt.Errorf("the server refuses the pull: %s", why)
+	case wordNobody:
+		return fmt.Errorf("%w for the consumer", nats.ErrNoResponders)
 	}
 	return nil
 }
 
-// Drain ends the pull; what has come, and what the server sent before it heard of that, can still be taken. With the
-// connection down the end comes late.
-func (p *Pull) Drain() {
-	p.leaving.Store(true)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, b := range p.inboxes {
-		_ = b.sub.Drain() // one that has ended already is what is asked for
+// refused handles the early end of a request. If the server doesn't report the remaining count, it may have none of
+// the requests, because another server or another client now has the consumer.
+func (p *Pull) refused(number uint64, raw *nats.Msg) {
+	if _, said := raw.Header[pendingHeader]; !said {
+		p.requests.renew = true
 	}
+	p.requests.over(number, unused(raw, pendingHeader), unused(raw, bytesHeader))
 }
 
-// Stop ends the pull at once. What has not been taken is lost to this client, and the server delivers it again after
+// Claim returns the pin of the turn in which m arrived, and makes Pin return it too. It is for a client that stops before it has
+// taken m with Next.
+func (p *Pull) Claim(ctx context.Context, m *Message) (string, error) {
+	return p.turns.claim(ctx, m.turn)
+}
+
+// Pin returns the server's id for this client's turn in a priority group, or empty if it has no turn.
+func (p *Pull) Pin() string { return p.turns.held() }
+
+// Keep tells the server that this client still wants its turn in a priority group, although it takes no messages for a while. It
+// makes a request with a byte limit below any message's size, so that no message is delivered.
+func (p *Pull) Keep() error {
+	pin := p.Pin()
+	if pin == "" {
+		return nil
+	}
+	w := wire{Batch: 1, MaxBytes: 1, Expires: p.r.Expires, Group: p.r.Group, Pin: pin}
+	return w.send(p.nc, p.requests.subject, p.nc.NewInbox())
+}
+
+// Drain ends the pull. Messages that have arrived, or that the server sent before it received the unsubscription, can still be
+// taken. While the connection is down, the end is delayed.
+func (p *Pull) Drain() { p.inboxes.drain() }
+
+// Stop ends the pull at once. Messages that haven't been taken are lost to this client, and the server redelivers them after
 // AckWait.
 func (p *Pull) Stop() {
 	p.stop.Do(func() {
-		p.leaving.Store(true)
-		p.mu.Lock()
-		for _, b := range p.inboxes {
-			_ = b.sub.Unsubscribe() // likewise
-		}
-		p.mu.Unlock()
+		p.inboxes.stop()
 		p.nc.RemoveStatusListener(p.status)
 		p.tick.Stop()
 	})
 }
 
-// message makes the message of what has come since that moment.
+// message converts raw to a message that arrived after since.
 func (p *Pull) message(raw *nats.Msg, since time.Time) *Message {
-	return &Message{nc: p.nc, raw: raw, turn: p.turnOf(raw), since: since}
+	return &Message{nc: p.nc, raw: raw, turn: p.turns.turnOf(raw), since: since}
 }
 
-// Rest takes what has come and was not taken. It waits for nothing.
+// Rest yields messages that have arrived and weren't taken, without waiting.
 func (p *Pull) Rest() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
 		for {
 			select {
-			case raw := <-p.in:
-				since := p.age.took(len(p.in))
+			case raw := <-p.inboxes.in:
+				since := p.age.took(len(p.inboxes.in))
 				if raw.Reply != "" && !yield(p.message(raw, since)) {
 					return
 				}

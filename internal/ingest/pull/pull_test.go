@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// likeTheServers are headers of inputs without a payload, each as the server itself would send it.
+// likeTheServers holds headers of inputs without a payload, each as in a status message of the server.
 var likeTheServers = []nats.Header{
 	{"Status": {"100"}, "Description": {"Idle Heartbeat"}},
 	{"Status": {"400"}, "Description": {"Bad Request"}},
@@ -25,7 +25,7 @@ var likeTheServers = []nats.Header{
 	{"Status": {"503"}},
 }
 
-// publishLikeTheServers stores them all.
+// publishLikeTheServers publishes one input per header.
 func (r *rig) publishLikeTheServers() {
 	r.t.Helper()
 	for _, h := range likeTheServers {
@@ -35,7 +35,7 @@ func (r *rig) publishLikeTheServers() {
 	}
 }
 
-func TestAnInputIsNotTakenForTheServersWord(t *testing.T) {
+func TestAnInputIsNoStatusMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.publishLikeTheServers()
@@ -49,7 +49,7 @@ func TestAnInputIsNotTakenForTheServersWord(t *testing.T) {
 	r.until("all are acknowledged", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 && c.NumPending == 0 })
 }
 
-func TestAFetchedInputIsNotTakenForTheServersWord(t *testing.T) {
+func TestAFetchedInputIsNoStatusMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.publishLikeTheServers()
@@ -60,8 +60,8 @@ func TestAFetchedInputIsNotTakenForTheServersWord(t *testing.T) {
 	}
 }
 
-// TestEverythingComesOnce has many requests, of which each ends by messages or by bytes. None ends by its time: where the end of
-// one were missed the test would hang.
+// TestEverythingComesOnce makes many requests. Each of them ends by messages or by bytes, and none by its duration. If the client
+// missed the end of one, the test would hang.
 func TestEverythingComesOnce(t *testing.T) {
 	t.Parallel()
 	for name, q := range map[string]Request{
@@ -92,7 +92,8 @@ func TestEverythingComesOnce(t *testing.T) {
 	}
 }
 
-// TestBytesThatComeOutEven has every request end with its last byte. The server says nothing at the end of such a one.
+// TestBytesThatComeOutEven makes every request end with its last byte. The server sends nothing at the end of such a
+// request.
 func TestBytesThatComeOutEven(t *testing.T) {
 	t.Parallel()
 	for name, turns := range map[string]bool{"no group": false, "with turns": true} {
@@ -104,22 +105,22 @@ func TestBytesThatComeOutEven(t *testing.T) {
 				q.Messages = 100
 			}
 			r := newRig(t, change)
-			const n = 9 // of one digit, so that all are of one size
+			const n = 9 // one digit, so that all have the same size
 			r.publish(0, n, 500)
 			q.Bytes = 2 * (len("in.a") + len("$JS.ACK.IN.in.1.1.1.1234567890123456789.1") + 500)
-			q.Expires, q.Heartbeat = time.Minute, 10*time.Second // what goes on sooner does not for want of a word
+			q.Expires, q.Heartbeat = time.Minute, 10*time.Second // so that nothing continues only because of a timeout
 			p := r.open(q)
 			for range n {
 				r.next(p)
 			}
-			if p.room < 0 || p.asked < n/2 {
-				t.Errorf("%d requests and %d bytes are left", p.asked, p.room)
+			if p.requests.room < 0 || p.requests.asked < n/2 {
+				t.Errorf("%d requests and %d bytes are left", p.requests.asked, p.requests.room)
 			}
 		})
 	}
 }
 
-// TestWhatWaitsIsBounded takes nothing but one message in a while.
+// TestWhatWaitsIsBounded takes a message only now and then.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -157,7 +158,7 @@ func TestPullSaysThatTheConsumerRefuses(t *testing.T) {
 	}
 }
 
-func TestPullSaysThatNobodyAnswers(t *testing.T) {
+func TestPullReportsThatNothingAnswers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	q := asking(5)
@@ -170,12 +171,13 @@ func TestPullSaysThatNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestPullSaysThatTheServerIsSilent has more requests than the consumer lets wait: the server says nothing to that.
+// TestPullSaysThatTheServerIsSilent makes more requests than the consumer allows to wait, which the server doesn't
+// answer.
 func TestPullSaysThatTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 1 })
 	first := r.open(asking(5))
-	if err := first.ask(); err != nil {
+	if err := first.requests.refill(); err != nil {
 		t.Fatal(err)
 	}
 	r.until("it waits", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 1 })
@@ -209,7 +211,7 @@ func TestPullSaysThatNothingComes(t *testing.T) {
 	}
 }
 
-// TestAnExpiredRequestIsMadeAgain waits through many of them.
+// TestAnExpiredRequestIsMadeAgain waits through many expirations.
 func TestAnExpiredRequestIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -219,8 +221,8 @@ func TestAnExpiredRequestIsMadeAgain(t *testing.T) {
 	if _, err := p.Next(r.ctx); !errors.Is(err, ErrIdle) {
 		t.Fatalf("Next: %v, want %v", err, ErrIdle)
 	}
-	if p.asked < 2*outstanding {
-		t.Errorf("%d requests were made", p.asked)
+	if p.requests.asked < 2*outstanding {
+		t.Errorf("%d requests were made", p.requests.asked)
 	}
 	r.publish(0, 1, 10)
 	r.next(p)
@@ -233,10 +235,11 @@ func TestDrainedPullGivesWhatHasCome(t *testing.T) {
 	p := r.open(asking(100))
 	r.next(p)
 	out := 0
-	// The server counts a message before it has written it, and writes none of what a client has unsubscribed from meanwhile.
+	// The server counts a message before it writes it. It doesn't write messages for a subscription that the client has ended in
+	// between.
 	r.until("the server has answered both requests, and all has come", func(c *jetstream.ConsumerInfo) bool {
 		out = c.NumAckPending
-		return out == 100 && len(p.in) >= out-1
+		return out == 100 && len(p.inboxes.in) >= out-1
 	})
 	p.Drain()
 	for taken := 1; ; taken++ {
@@ -257,9 +260,9 @@ func TestStoppedPullHasARest(t *testing.T) {
 	r.publish(0, 10, 10)
 	p := r.open(asking(100))
 	r.next(p)
-	for len(p.in) < 9 {
+	for len(p.inboxes.in) < 9 {
 		if r.ctx.Err() != nil {
-			t.Fatalf("only %d came", len(p.in))
+			t.Fatalf("only %d came", len(p.inboxes.in))
 		}
 	}
 	p.Stop()
@@ -288,13 +291,13 @@ func TestPullEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestPullGoesOnAfterARestart has requests that would last long lost with the server.
+// TestPullGoesOnAfterARestart loses long requests when the server restarts.
 func TestPullGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.publish(0, 10, 10)
 	q := asking(100)
-	q.Expires, q.Heartbeat = 8*patience, 4*patience // what goes on within patience does not for want of a heartbeat
+	q.Expires, q.Heartbeat = 8*patience, 4*patience // so that nothing continues within patience only because of a missing heartbeat
 	p := r.open(q)
 	for range 10 {
 		r.next(p)

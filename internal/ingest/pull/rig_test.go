@@ -10,12 +10,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natstest"
 )
 
-// patience bounds how long a test waits for something that must happen; it is never slept through.
-const patience = time.Minute
+// patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
+const patience = natstest.Patience
 
-// rig is a server, a stream IN with a consumer "in" on it, and a client.
+// rig has a server, a stream IN with a consumer "in", and a client.
 type rig struct {
 	t      *testing.T
 	dir    string
@@ -25,7 +26,7 @@ type rig struct {
 	ctx    context.Context
 }
 
-// newRig makes the consumer as it is by default unless change says otherwise.
+// newRig creates the default consumer, modified by change.
 func newRig(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir()}
@@ -35,7 +36,7 @@ func newRig(t *testing.T, change func(*jetstream.ConsumerConfig)) *rig {
 	return r
 }
 
-// newRigAt is newRig with the server at url.
+// newRigAt is like newRig, with the server at url.
 func newRigAt(t *testing.T, url string, change func(*jetstream.ConsumerConfig)) *rig {
 	t.Helper()
 	r := &rig{t: t}
@@ -43,7 +44,7 @@ func newRigAt(t *testing.T, url string, change func(*jetstream.ConsumerConfig)) 
 	return r
 }
 
-// set connects to url and makes the stream and its consumer.
+// set connects to url and creates the stream and its consumer.
 func (r *rig) set(url string, change func(*jetstream.ConsumerConfig)) {
 	t := r.t
 	t.Helper()
@@ -90,7 +91,7 @@ func (r *rig) publish(first, n, size int) {
 	r.stored(first + n)
 }
 
-// stored returns once the stream has n messages.
+// stored waits until the stream has n messages.
 func (r *rig) stored(n int) {
 	r.t.Helper()
 	s, err := r.js.Stream(r.ctx, "IN")
@@ -102,14 +103,14 @@ func (r *rig) stored(n int) {
 	}
 }
 
-// asking asks for that many messages of 1 MiB together, at a time.
+// asking returns a request for that many messages and for 1 MiB in total.
 func asking(messages int) Request {
 	return Request{
 		Stream: "IN", Consumer: "in", Messages: messages, Bytes: 1 << 20, Expires: time.Minute, Heartbeat: 500 * time.Millisecond,
 	}
 }
 
-// open begins a pull that ends with the test.
+// open starts a pull that ends with the test.
 func (r *rig) open(q Request) *Pull {
 	r.t.Helper()
 	p, err := Open(r.nc, q)
@@ -120,7 +121,7 @@ func (r *rig) open(q Request) *Pull {
 	return p
 }
 
-// next is the next message.
+// next returns the next message.
 func (r *rig) next(p *Pull) *Message {
 	r.t.Helper()
 	m, err := p.Next(r.ctx)
@@ -130,7 +131,7 @@ func (r *rig) next(p *Pull) *Message {
 	return m
 }
 
-// info is what the server knows of the consumer.
+// info returns the consumer's info from the server.
 func (r *rig) info() *jetstream.ConsumerInfo {
 	r.t.Helper()
 	c, err := r.js.Consumer(r.ctx, "IN", "in")
@@ -140,12 +141,8 @@ func (r *rig) info() *jetstream.ConsumerInfo {
 	return c.CachedInfo()
 }
 
-// until returns once the consumer is in that state.
+// until waits until the consumer is in that state.
 func (r *rig) until(what string, cond func(*jetstream.ConsumerInfo) bool) {
 	r.t.Helper()
-	for !cond(r.info()) {
-		if r.ctx.Err() != nil {
-			r.t.Fatalf("after %v still not: %s", patience, what)
-		}
-	}
+	natstest.Until(r.t, what, func() bool { return cond(r.info()) })
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shortTurn is how long the server keeps a turn for a client that is not heard of.
+// shortTurn is how long the server keeps a turn for a client that sends nothing.
 const shortTurn = 3 * time.Second
 
-// pinned is a rig whose consumer serves one client at a time.
+// pinned returns a rig whose consumer serves one client at a time.
 func pinned(t *testing.T) *rig {
 	return newRig(t, turn)
 }
@@ -26,8 +26,8 @@ func inGroup() Request {
 	return q
 }
 
-// TestAnothersTurnComes has the first client say nothing more.
-func TestAnothersTurnComes(t *testing.T) {
+// TestThePinMovesToAnotherClient: the first client sends nothing more, so the server pins the other.
+func TestThePinMovesToAnotherClient(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
 	r.publish(0, 10, 10)
@@ -42,8 +42,8 @@ func TestAnothersTurnComes(t *testing.T) {
 	}
 }
 
-// TestATurnIsKept has the first client take nothing for longer than the server keeps a turn, and say that it is there.
-func TestATurnIsKept(t *testing.T) {
+// TestThePinIsKept: the first client takes nothing for longer than the server keeps a turn, but sends Keep.
+func TestThePinIsKept(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
 	r.publish(0, 10, 10)
@@ -72,8 +72,9 @@ func TestATurnIsKept(t *testing.T) {
 	}
 }
 
-// TestATurnThatWasLostComesAgain has the first client, which pulls with the name of its old turn, hear that it is over.
-func TestATurnThatWasLostComesAgain(t *testing.T) {
+// TestALostPinIsAssignedAgain: the first client still names the pin of its old turn, and the server reports that the turn is
+// over.
+func TestALostPinIsAssignedAgain(t *testing.T) {
 	t.Parallel()
 	r := pinned(t)
 	r.publish(0, 10, 10)

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// heard is what comes next on a subject.
+// heard returns the next message on a subject.
 func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	t.Helper()
 	m, err := sub.NextMsg(patience)
@@ -18,7 +18,8 @@ func heard(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	return m
 }
 
-// TestADelayIsInNanoseconds, as the server reads it: a payload that was given back for a second would come at once.
+// TestADelayIsInNanoseconds: the server reads the delay in nanoseconds. In another unit, a payload that is given back for a
+// second would be redelivered at once.
 func TestADelayIsInNanoseconds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -39,19 +40,19 @@ func TestADelayIsInNanoseconds(t *testing.T) {
 	}
 }
 
-// TestKeepingATurnAsksForNoMessage: one that came would count as delivered, and nobody expects it.
-func TestKeepingATurnAsksForNoMessage(t *testing.T) {
+// TestKeepingThePinRequestsNoMessage: a message would count as delivered although no goroutine takes it.
+func TestKeepingThePinRequestsNoMessage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	sub, err := r.nc.SubscribeSync("requests")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pull{nc: r.nc, subject: "requests", r: Request{Group: "group", Expires: time.Minute}}
+	p := &Pull{nc: r.nc, r: Request{Group: "group", Expires: time.Minute}, requests: requests{subject: "requests"}}
 	if err := p.Keep(); err != nil {
 		t.Fatal(err)
 	}
-	p.setPin("pin")
+	p.turns.setPin("pin")
 	if err := p.Keep(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,23 +68,24 @@ func TestKeepingATurnAsksForNoMessage(t *testing.T) {
 	}
 }
 
-// TestARequestThatEndsWithoutACountIsOneOfNone: the server that says so has none of the requests, so all are made anew.
+// TestARequestThatEndsWithoutACountIsOneOfNone: a server that reports no count has none of the requests, so all are repeated.
 func TestARequestThatEndsWithoutACountIsOneOfNone(t *testing.T) {
 	t.Parallel()
 	for counted, header := range map[bool]nats.Header{
 		false: {"Status": {"409"}, "Description": {"Leadership Change"}},
 		true:  {"Status": {"409"}, "Description": {"Message Size Exceeds MaxBytes"}, pendingHeader: {"3"}, bytesHeader: {"50"}},
 	} {
-		p := &Pull{inboxes: []*inbox{{number: 1, prefix: "answers."}}, left: 10, room: 100}
-		p.live[0] = ask{number: 7}
-		if err := p.hear(&nats.Msg{Subject: "answers.7", Header: header}); err != nil {
+		p := &Pull{inboxes: inboxes{list: []*inbox{{number: 1, prefix: "answers."}}}, requests: requests{left: 10, room: 100}}
+		q := &p.requests
+		q.live[0] = ask{number: 7}
+		if err := p.handleStatus(&nats.Msg{Subject: "answers.7", Header: header}); err != nil {
 			t.Fatal(err)
 		}
-		if p.renew == counted {
-			t.Errorf("%v: the requests are made anew: %t", header, p.renew)
+		if q.renew == counted {
+			t.Errorf("%v: the requests are made anew: %t", header, q.renew)
 		}
-		if p.live[0].number != 0 || counted && (p.left != 7 || p.room != 50) {
-			t.Errorf("%v: %+v, %d messages and %d bytes left", header, p.live, p.left, p.room)
+		if q.live[0].number != 0 || counted && (q.left != 7 || q.room != 50) {
+			t.Errorf("%v: %+v, %d messages and %d bytes left", header, q.live, q.left, q.room)
 		}
 	}
 }

@@ -1,6 +1,8 @@
-// Package payloads makes payloads for tests: the sets that find mistakes in ragged batches, in UTF-8 boundaries
-// and in the splitting of long rows. The same seed gives the same bytes on every machine and with every Go
-// version, so a failure on one device can be looked at on another.
+// Package payloads generates payloads for tests: sets that reveal bugs in the handling of ragged batches, of UTF-8
+// boundaries and of long rows that are split. The same seed gives the same bytes on every machine and with every Go
+// version, so a failure on one device can be reproduced on another.
+//
+// The tests of operators and devices use it. Start reading with Sets.
 package payloads
 
 import (
@@ -9,13 +11,13 @@ import (
 	"math"
 )
 
-// Set is payloads that make one batch, or several, in that order.
+// Set is a list of payloads that form one batch or several consecutive batches.
 type Set struct {
-	Name     string // for a subtest
+	Name     string // used as the name of a subtest
 	Payloads [][]byte
 }
 
-// Sets are all sets of this package, about 3 MB together.
+// Sets returns all sets of this package, about 3 MB in total.
 func Sets(seed uint64) []Set {
 	return []Set{
 		{"empties", Empties(8192)},
@@ -29,7 +31,7 @@ func Sets(seed uint64) []Set {
 	}
 }
 
-// Adversarial is all payloads of Sets that are shorter than a megabyte, in one list, about 1 MB.
+// Adversarial returns all payloads of Sets that are shorter than a megabyte as one list, about 1 MB in total.
 func Adversarial(seed uint64) [][]byte {
 	var all [][]byte
 	for _, set := range Sets(seed) {
@@ -42,12 +44,12 @@ func Adversarial(seed uint64) [][]byte {
 	return all
 }
 
-// Empties is n payloads of no bytes.
+// Empties returns n empty payloads.
 func Empties(n int) [][]byte {
 	return make([][]byte, n)
 }
 
-// Lengths is one payload of random bytes for each length from 0 to longest.
+// Lengths returns one payload of random bytes for each length from 0 to longest.
 func Lengths(seed uint64, longest int) [][]byte {
 	payloads := make([][]byte, longest+1)
 	for n := range payloads {
@@ -56,7 +58,7 @@ func Lengths(seed uint64, longest int) [][]byte {
 	return payloads
 }
 
-// TextLengths is one payload of text for each length from 0 to longest.
+// TextLengths returns one payload of text for each length from 0 to longest.
 func TextLengths(seed uint64, longest int) [][]byte {
 	payloads := make([][]byte, longest+1)
 	for n := range payloads {
@@ -65,8 +67,8 @@ func TextLengths(seed uint64, longest int) [][]byte {
 	return payloads
 }
 
-// LongAmongShort is one text of long bytes in the middle of short ones, of 0 to 63 bytes: the batch that
-// leaves all but one core idle if rows are not split.
+// LongAmongShort returns one text of long bytes in the middle of short payloads of 0 to 63 bytes. Unless rows are
+// split, this batch leaves all but one core idle.
 func LongAmongShort(seed uint64, long, short int) [][]byte {
 	g := newGenerator(seed)
 	var payloads [][]byte
@@ -79,8 +81,8 @@ func LongAmongShort(seed uint64, long, short int) [][]byte {
 	return payloads
 }
 
-// Mixed is 200 payloads with lengths spread evenly over the powers of two up to 64 KiB, text and random bytes
-// in turn, with an empty one at each end.
+// Mixed returns 200 payloads of up to 64 KiB, alternating between text and random bytes, with lengths spread evenly
+// over the powers of two. The first and the last payload are empty.
 func Mixed(seed uint64) [][]byte {
 	g := newGenerator(seed)
 	payloads := [][]byte{{}}
@@ -95,7 +97,7 @@ func Mixed(seed uint64) [][]byte {
 	return append(payloads, []byte{})
 }
 
-// Random is n random bytes.
+// Random returns n random bytes.
 func Random(seed uint64, n int) []byte {
 	g := newGenerator(seed)
 	payload := make([]byte, n)
@@ -105,8 +107,8 @@ func Random(seed uint64, n int) []byte {
 	return payload
 }
 
-// Text is n bytes of words in several scripts, so that characters have 1 to 4 bytes. The last character may
-// be cut off.
+// Text returns n bytes of words in several scripts, so that characters have 1 to 4 bytes. The last character may be cut
+// off.
 func Text(seed uint64, n int) []byte {
 	words := []string{
 		"the", "mill", "turns", "while", "water", "lasts", "a", "of", "stone", "grain",
@@ -121,8 +123,8 @@ func Text(seed uint64, n int) []byte {
 	return text[:n:n]
 }
 
-// Pack lays payloads out as a ragged batch: the bytes back to back, and the offsets table of one entry more
-// than there are payloads. It panics above 4 GiB, which the table cannot say.
+// Pack lays payloads out as a ragged batch: the bytes back to back, and a table with one more offset than there are
+// payloads. It panics above 4 GiB, which 32-bit offsets can't represent.
 func Pack(payloads [][]byte) (rows []byte, offsets []uint32) {
 	rows = bytes.Join(payloads, nil)
 	if uint64(len(rows)) > math.MaxUint32 {
@@ -137,7 +139,7 @@ func Pack(payloads [][]byte) (rows []byte, offsets []uint32) {
 	return rows, offsets
 }
 
-// generator is xorshift64*, Vigna 2016: small, and its numbers never change.
+// generator is xorshift64* (Vigna, 2016), which is small and has a fixed sequence.
 type generator uint64
 
 func newGenerator(seed uint64) *generator {
@@ -155,7 +157,7 @@ func (g *generator) next() uint64 {
 	return s * 0x2545F4914F6CDD1D
 }
 
-// below is a number from 0 to n-1; n is small, so the bias of the remainder is too.
+// below returns a number from 0 to n-1. Since n is small, so is the bias of the remainder.
 func (g *generator) below(n int) int {
 	return int(g.next() >> 32 % uint64(n))
 }

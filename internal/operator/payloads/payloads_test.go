@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The bytes must never change: a result on one device is compared with another's from another day.
+// The bytes must never change, because results are compared between devices and over time.
 func TestSetsNeverChange(t *testing.T) {
 	hash := sha256.New()
 	total := 0
@@ -29,7 +29,7 @@ func TestSeedsDiffer(t *testing.T) {
 	}
 }
 
-// Each set must hold what it is named for, or the tests that use it test nothing.
+// Each set must match its name; otherwise the tests that use it test nothing.
 func TestSetsHoldWhatTheyPromise(t *testing.T) {
 	if n := len(Empties(8192)); n != 8192 {
 		t.Errorf("%d empties", n)

@@ -1,11 +1,11 @@
-// Where everything is on a device's timeline: rows from top to bottom, and in them the bars of the batches shown.
-// Lengths are CSS pixels.
+// The layout of a device's timeline: the rows from top to bottom, and the bars of the visible batches in each row.
+// Lengths are in CSS pixels.
 
 const AXIS_HEIGHT = 22, ROW_GAP = 6, STRIP_HEIGHT = 14, GROUP_GAP = 12;
-const LEAST_BAR = 0.75; // narrower bars that touch are drawn as one
-const LEAST_SEEN = 1.5; // and no bar is drawn narrower than this
+const LEAST_BAR = 0.75; // adjacent bars that are narrower are drawn as one
+const LEAST_SEEN = 1.5; // minimum width of a drawn bar
 
-// rowsOf lists a device's rows: its engines, how many of them are busy, its lanes.
+// rowsOf returns a device's rows: its engines, the number of busy engines, and its lanes.
 function rowsOf(device) {
   const rows = [];
   let y = AXIS_HEIGHT + 4;
@@ -33,12 +33,12 @@ function laneCount(device) {
   return device.batches.slice(-100).reduce((n, b) => Math.max(n, b.lane + 1), device.bounds.lanes);
 }
 
-// barsOf lists what is to be drawn of a device's batches between two moments: each stage that an engine did in the
-// engine's row, and all stages in the lane's.
+// barsOf returns the bars of a device's batches between two times: each engine stage in the engine's row, and all
+// stages in the lane's row.
 function barsOf(device, rows, area, from, to) {
   const bars = [];
   const byName = new Map(rows.map((r) => [r.name, r]));
-  const drawn = new Map(); // by row and slot: where the last bar too narrow to be seen alone is
+  const drawn = new Map(); // by row and slot: position of the last bar that is too narrow to be visible alone
   const scale = area.width / (to - from);
   const add = (row, slot, b, stage) => {
     const span = b.stages[stage];
@@ -60,7 +60,7 @@ function barsOf(device, rows, area, from, to) {
   return bars;
 }
 
-// busyAtOnce follows how many engines are busy through the bars: stretches of one number, in order of time.
+// busyAtOnce counts the busy engines over time. It returns intervals with a constant count, in order of time.
 function busyAtOnce(bars) {
   const edges = [];
   for (const b of bars) {
@@ -79,7 +79,7 @@ function busyAtOnce(bars) {
   return stretches;
 }
 
-// barAt is the bar under a point, or the nearest within a finger's reach of one too narrow to hit.
+// barAt returns the bar at a point, or the nearest bar within reach if that bar is too narrow to hit.
 function barAt(bars, x, y, reach) {
   let best = null, least = reach;
   for (const b of bars) {
@@ -90,7 +90,7 @@ function barAt(bars, x, y, reach) {
   return best;
 }
 
-// ticksOf gives round moments between two, with room for their labels.
+// ticksOf returns round times between two times, with enough space for their labels.
 function ticksOf(from, to, width) {
   const room = Math.max(2, Math.floor(width / 84));
   let step = 1000;
@@ -100,7 +100,8 @@ function ticksOf(from, to, width) {
   return ticks;
 }
 
-// tickLabel writes the part of the clock that ticks tell apart: the seconds, and their fraction as fine as the step.
+// tickLabel formats the part of the time that differs between ticks: the seconds, with as many decimals as the step
+// needs.
 function tickLabel(at, step) {
   const minute = ((at % (60 * SECOND)) + 60 * SECOND) % (60 * SECOND);
   const decimals = step >= SECOND ? 0 : Math.min(9, Math.ceil(-Math.log10(step / SECOND)));

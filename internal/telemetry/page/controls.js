@@ -1,16 +1,16 @@
-// What people do, and the loop that keeps the page moving.
+// User input, and the loop that updates the page.
 
-const FRAME = 1000 / 30, FIGURES = 250, TABLE = 1000; // ms between pictures, figures, tables
+const FRAME = 1000 / 30, FIGURES = 250, TABLE = 1000; // intervals in ms: drawing, figures, table
 const REACH = 9; // CSS pixels
 
-// hold stops the picture; why is "button" or "choice".
+// hold pauses the timeline; why is "button" or "choice".
 function hold(why) {
   if (view.paused) return;
   Object.assign(view, { paused: true, heldBy: why });
   showPause();
 }
 
-// release lets it go on, if it was held for that reason.
+// release resumes the timeline, if it was paused for that reason.
 function release(why) {
   if (!view.paused || view.heldBy !== why) return;
   view.paused = false;
@@ -48,13 +48,13 @@ function zoomBy(step) {
 
 function showZoom() {
   const text = roundDuration(view.window);
-  element("zoom").value = WINDOWS.length - 1 - WINDOWS.indexOf(view.window); // to the right is nearer
+  element("zoom").value = WINDOWS.length - 1 - WINDOWS.indexOf(view.window); // right is a shorter window
   element("zoom").setAttribute("aria-valuetext", text);
   element("zoom-text").textContent = text;
   element("zoom-auto").setAttribute("aria-pressed", view.auto);
 }
 
-// listen has a timeline react to pointer and keys.
+// listen adds the handlers for the pointer and the keys to a timeline.
 function listen(section, index) {
   const canvas = section.canvas;
   let drag = null;
@@ -89,7 +89,8 @@ function hint(section, text) {
   if (section.field("hint").textContent !== text) section.field("hint").textContent = text;
 }
 
-// pressed handles the keys of a timeline: arrows choose a batch, Enter opens it, + and - zoom, space holds.
+// pressed handles the keys of a timeline: the arrow keys choose a batch, Enter opens it, + and - zoom, and space
+// pauses.
 function pressed(event, section, device) {
   const actions = {
     ArrowLeft: () => walk(section, device, -1), ArrowRight: () => walk(section, device, 1),
@@ -102,7 +103,7 @@ function pressed(event, section, device) {
   act();
 }
 
-// walk chooses the batch before or after the chosen one; at first the one in the middle of the picture.
+// walk chooses the batch before or after the chosen one. If none is chosen, it chooses the one in the middle.
 function walk(section, device, by) {
   const shown = [...new Set(section.bars.map((b) => b.batch))].sort((a, b) => a.start - b.start);
   const current = choice.batch?.device === device.index ? choice.batch : null;
@@ -113,10 +114,10 @@ function walk(section, device, by) {
   redraw();
 }
 
-// onAnswer is called after each answer of the worker.
+// onAnswer runs after each response of the worker.
 function onAnswer() {
   if (model.cursor < 0) {
-    clearSections(); // another worker: its devices are others
+    clearSections(); // another worker with other devices
     view.end = NaN;
     choice.batch = choice.hover = null;
     showDetail(false);
@@ -129,7 +130,7 @@ function redraw() {
   due.redraw = true;
 }
 
-// tick is called for every frame of the screen and does what is due.
+// tick runs for every animation frame and makes the updates that are due.
 function tick(now) {
   requestAnimationFrame(tick);
   if (now - due.frame < FRAME && !due.redraw) return;
@@ -172,7 +173,7 @@ function begin() {
     if (batch) openDetail(batch, event.target.closest("tr").querySelector("button"));
   });
   document.addEventListener("keydown", (event) => event.key === "Escape" && closeDetail());
-  // What is drawn, for tests and for the curious: the bars' places are CSS pixels within their canvas.
+  // Exposes the drawn elements for tests. The positions of bars are CSS pixels within their canvas.
   window.millraceTimeline = { model, view, drawn: () => sections.flatMap((s, device) => s.bars.map((b) => ({ device, batch: b.batch.number, stage: STAGES[b.stage], row: b.row.name, start: b.start, end: b.end, x: b.x, y: b.y, width: b.width, height: b.height }))) };
   poll();
   requestAnimationFrame(tick);

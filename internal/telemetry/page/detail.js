@@ -1,10 +1,10 @@
-// Choosing a batch, and the panel that shows its stages.
+// The selection of a batch, and the panel that shows its stages.
 
 const choice = { batch: null, hover: null, opener: null };
 
 const CLOSED_BY = {
   bytes: "bytes: the next payload would not fit",
-  count: "count: it had all the payloads it may",
+  count: "count: it had the maximum number of payloads",
   linger: "linger: its oldest payload had waited long enough",
   drain: "drain: the worker is stopping",
 };
@@ -22,7 +22,7 @@ function showDetail(shown) {
   document.body.classList.toggle("detailed", shown);
 }
 
-// choose marks a batch and holds the picture, which would carry it away.
+// choose selects a batch and pauses the timeline, so that the batch stays visible.
 function choose(batch) {
   hold("choice");
   choice.batch = batch;
@@ -61,7 +61,8 @@ function fillDetail(b) {
   element("detail-after").disabled = !neighbour(b, 1);
 }
 
-// stageLine shows a stage with its place in the batch's time, its length, and how long it had waited for its turn.
+// stageLine shows a stage with its position in the batch's time, its duration, and how long the batch waited for the
+// stage.
 function stageLine(b, name, i) {
   const line = document.createElement("li"), label = document.createElement("span"), track = document.createElement("div");
   const length = document.createElement("b"), waited = document.createElement("small");
@@ -93,13 +94,14 @@ function stageWhen(b, span, i) {
   return at + (wait > 0 ? ", after waiting " + duration(wait) : "");
 }
 
-// neighbour is the batch that began before or after this one on its device; undefined at the ends of what is known.
+// neighbour returns the batch that started before or after this one on its device, or undefined at either end of the
+// known batches.
 function neighbour(b, step) {
   const order = [...model.devices[b.device].batches].sort((x, y) => x.start - y.start || x.seq - y.seq);
   return order[order.indexOf(b) + step];
 }
 
-// step goes to the batch before or after, in the panel.
+// step shows the previous or next batch in the panel.
 function step(by) {
   const next = choice.batch && neighbour(choice.batch, by);
   if (next) openDetail(next);

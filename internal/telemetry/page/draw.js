@@ -1,8 +1,8 @@
-// Painting a device's timeline on its canvas.
+// Draws a device's timeline on its canvas.
 
 const theme = { colours: {} };
 
-// readTheme takes the colours from the style sheet, which knows of dark and light.
+// readTheme reads the colours from the style sheet, which has a dark and a light mode.
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const names = ["ink", "soft", "line", "grid", "card", "sunk", "bad", "one", "two", "three", "gap", "accent", ...STAGES, ...STAGES.map((s) => "on-" + s)];
@@ -10,7 +10,7 @@ function readTheme() {
   theme.font = getComputedStyle(document.body).fontFamily;
 }
 
-// paint draws the device between the two moments of the view, and returns what it drew.
+// paint draws the device between the two times of the view and returns the drawn bars.
 function paint(canvas, device) {
   const { rows, height } = rowsOf(device);
   const width = canvas.clientWidth, gutter = width < 600 ? 62 : 84;
@@ -30,7 +30,7 @@ function paint(canvas, device) {
   return bars;
 }
 
-// prepare sizes the canvas for the screen's own pixels.
+// prepare sizes the canvas in device pixels.
 function prepare(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
@@ -81,7 +81,7 @@ function paintTicks(context, ticks, place, area) {
   }
 }
 
-// paintGaps hatches the stretches whose batches the page does not have.
+// paintGaps hatches the intervals for which the page lacks batches.
 function paintGaps(context, device, place, area, from, to) {
   const gaps = [...model.gaps, model.hole].filter((g) => g && g.end > from && g.start < to);
   const oldest = model.batches[0];
@@ -104,7 +104,7 @@ function paintGaps(context, device, place, area, from, to) {
   }
 }
 
-// paintBusy draws how many engines are busy, taller and darker with each.
+// paintBusy draws the number of busy engines: the more engines, the taller and darker.
 function paintBusy(context, stretches, row, place) {
   const colours = [null, theme.colours.one, theme.colours.two, theme.colours.three];
   for (const s of stretches) {
@@ -132,13 +132,13 @@ function paintBar(context, b) {
   context.globalAlpha = 1;
 }
 
-// paintFailure strikes out the bars of a batch whose results were not valid.
+// paintFailure crosses out the bars of a failed batch.
 function paintFailure(context, b, width) {
   context.fillStyle = theme.colours.bad;
   context.fillRect(b.x, b.y + b.height / 2 - 1.5, width, 3);
 }
 
-// paintNumber writes the batch's number where it can be read.
+// paintNumber writes the batch's number if there is enough space.
 function paintNumber(context, b, width, stage) {
   const size = Math.min(12, b.height - 1);
   if (width < 22 || size < 9.5 || b.batch.error || (b.row.kind === "lane" && stage === "fill" && width < 60)) return;
@@ -150,8 +150,8 @@ function paintNumber(context, b, width, stage) {
   context.fillText(text, b.x + 5, b.y + b.height / 2 + 0.5);
 }
 
-// paintChoice outlines the chosen batch and the one under the pointer, and joins the stages of the chosen one in
-// their order across the rows, as the trace's arrows do.
+// paintChoice outlines the chosen batch and the one under the pointer. It connects the stages of the chosen batch
+// across the rows, like the arrows of the trace.
 function paintChoice(context, bars) {
   for (const batch of new Set([choice.hover, choice.batch])) {
     if (!batch) continue;

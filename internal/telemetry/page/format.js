@@ -1,13 +1,13 @@
-// How figures are written. Times are nanoseconds, memory is bytes.
+// Formatting of figures. Times are in nanoseconds, memory is in bytes.
 
 const grouped = new Intl.NumberFormat("en");
 
-// count writes a whole number with its thousands apart.
+// count formats a whole number with thousands separators.
 function count(n) {
   return grouped.format(Math.round(n));
 }
 
-// short writes a number with three digits and a letter for its thousands, for large figures in small places.
+// short formats a number with three digits and a unit prefix, for large figures in little space.
 function short(n) {
   for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
     if (n >= size) return digits(n / (size === 1e4 ? 1e3 : size)) + " " + letter;
@@ -15,7 +15,7 @@ function short(n) {
   return n >= 10 || n === 0 ? count(n) : digits(n);
 }
 
-// digits writes a number with three digits.
+// digits formats a number with three digits.
 function digits(n) {
   if (n >= 100) return n.toFixed(0);
   if (n >= 10) return n.toFixed(1);
@@ -39,12 +39,12 @@ function duration(ns) {
   return count(ns) + " ns";
 }
 
-// window lengths are round numbers and are written so.
+// roundDuration formats the length of a window, which is a round number.
 function roundDuration(ns) {
   return ns >= 1e9 ? count(ns / 1e9) + " s" : count(ns / 1e6) + " ms";
 }
 
-// percent writes a share, whole but for the small ones. A share that is not known is a dash.
+// percent formats a share as a percentage, with decimals only if it is small. An unknown share becomes a dash.
 function percent(share) {
   if (!Number.isFinite(share)) return "–";
   const value = Math.min(Math.max(share, 0), 1) * 100;
@@ -52,7 +52,7 @@ function percent(share) {
   return value >= 9.95 || value === 0 ? value.toFixed(0) : value.toFixed(1);
 }
 
-// stageName writes a stage or an engine as people say it.
+// stageName formats the name of a stage or an engine for display.
 function stageName(name) {
   return name.replaceAll("_", " ");
 }

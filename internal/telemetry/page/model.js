@@ -1,31 +1,31 @@
-// What the page knows of the worker. All times are nanoseconds on one axis, the worker's wall clock counted from a
-// whole minute near the first answer: small enough for JavaScript's numbers to be exact.
+// The page's data about the worker. All times are nanoseconds on one axis. It is the worker's wall clock, counted from
+// a whole minute near the first response, so that the numbers are small enough to be exact in JavaScript.
 
 const STAGES = ["fill", "copy_in", "compute", "copy_out", "publish", "settle"];
 const ENGINES = ["copy_in", "compute", "copy_out"];
-const ENGINE_STAGE = [1, 2, 3]; // index in STAGES of what each engine does
+const ENGINE_STAGE = [1, 2, 3]; // index in STAGES of each engine's stage
 
-const KEPT_BATCHES = 6000; // of all devices
+const KEPT_BATCHES = 6000; // over all devices
 const KEPT_GAPS = 200;
 const SECOND = 1e9;
 const MINUTE = 60n * BigInt(SECOND);
-const RATE_SPAN = 3 * SECOND; // rates and shares are of this long
-const SPARK_POINTS = 60; // one a second
+const RATE_SPAN = 3 * SECOND; // interval for rates and shares
+const SPARK_POINTS = 60; // one per second
 
 const model = {
-  run: "", // of the worker; empty before the first answer
-  cursor: -1, // -1: no answer yet
-  origin: 0n, // of the axis, in Unix nanoseconds
-  now: 0, // of the newest answer
-  heard: 0, // performance.now() when it came
+  run: "", // ID of the worker's run; empty before the first response
+  cursor: -1, // -1: no response yet
+  origin: 0n, // origin of the axis, in Unix nanoseconds
+  now: 0, // worker's time of the latest response
+  receivedAt: 0, // performance.now() when that response arrived
   devices: [],
-  batches: [], // of all devices, in the order in which they came
-  gaps: [], // stretches of which batches were left out: {start, end, batches}
-  hole: null, // the stretch between the picture and what came later, if batches of it were forgotten
+  batches: [], // of all devices, in order of arrival
+  gaps: [], // intervals with missing batches: {start, end, batches}
+  hole: null, // interval between the visible part and later batches, if batches in between were dropped
 };
 
-// take brings an answer of /timeline into the model. It returns false if the answer is another worker's: the model
-// is empty then, and the caller must ask again from the start.
+// take adds a response of /timeline to the model. If the response comes from another worker, take clears the model and
+// returns false, and the caller must request everything again.
 function take(answer) {
   if (model.run !== "" && model.run !== answer.run) {
     forget();
@@ -36,7 +36,7 @@ function take(answer) {
   model.run = answer.run;
   model.cursor = answer.cursor;
   model.now = Number(now - model.origin);
-  model.heard = performance.now();
+  model.receivedAt = performance.now();
   answer.devices.forEach((d, i) => takeDevice(d, i, base));
   const edge = newestEnd(model.batches);
   const fresh = answer.batches.map(takeBatch);
@@ -79,7 +79,7 @@ function takeBatch(b) {
   };
 }
 
-// noteGap remembers that batches are missing between what was known and what came now.
+// noteGap records that batches are missing between the known ones and the new ones.
 function noteGap(edge, fresh, batches) {
   const start = Number.isFinite(edge) ? edge : Math.min(...fresh.map((b) => b.start));
   const end = Math.min(...fresh.map((b) => b.end));
@@ -88,13 +88,13 @@ function noteGap(edge, fresh, batches) {
 }
 
 function newestEnd(batches) {
-  let newest = -Infinity; // batches come nearly in order, so the newest is among the last
+  let newest = -Infinity; // batches arrive almost in order, so the newest is among the last ones
   for (let i = Math.max(0, batches.length - 64); i < batches.length; i++) newest = Math.max(newest, batches[i].end);
   return newest;
 }
 
-// dropOld forgets the oldest batches, but for those in the picture: with many batches a second it stands for longer
-// than they would be kept. What then is missing between the picture and the rest is a gap too.
+// dropOld drops the oldest batches, except those that are visible. A paused timeline can stay visible for longer than
+// the batches would be kept. The batches missing between the visible part and the rest form a gap too.
 function dropOld() {
   const many = model.batches.length - KEPT_BATCHES;
   if (many <= 0) return;
@@ -106,11 +106,11 @@ function dropOld() {
   model.hole = { start: to, end: Math.max(to, oldest.start), batches: 0 };
 }
 
-// Batches that share an engine or a lane at a time are drawn beside each other, each in a slot of its row.
+// Batches that share an engine or a lane at the same time are drawn beside each other, each in a slot of its row.
 const MAX_SLOTS = { engine: 4, lane: 6 };
-const LOOK_BACK = 64; // batches of a slot that a new one can meet
+const LOOK_BACK = 64; // number of batches in a slot that a new batch can overlap
 
-// place gives a batch its slots, once: a bar that jumped from slot to slot could not be followed.
+// place assigns the slots of a batch once, because a bar that moved between slots would be hard to follow.
 function place(b) {
   ENGINES.forEach((name, e) => {
     const span = b.stages[ENGINE_STAGE[e]];
@@ -131,7 +131,7 @@ function freeSlot(device, row, span, most) {
   return i;
 }
 
-// Rates and shares of the last seconds, from the pipeline's own counters; since the start where nothing ran lately.
+// Rates and shares over the last seconds, from the pipeline's own counters; since the start if nothing ran recently.
 function recent(device) {
   const first = device.samples[0], last = device.samples.at(-1);
   const seconds = (last.at - first.at) / SECOND;
@@ -146,7 +146,7 @@ function recent(device) {
   return figures;
 }
 
-// workerNow is the worker's time now, as far as the page can tell.
+// workerNow estimates the worker's current time.
 function workerNow() {
-  return model.now + (performance.now() - model.heard) * 1e6;
+  return model.now + (performance.now() - model.receivedAt) * 1e6;
 }

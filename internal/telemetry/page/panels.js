@@ -1,12 +1,12 @@
-// The figures around the timelines: the worker's state, a section for each device, the latest batches.
+// The figures around the timelines: the worker's state, a section for each device, and the latest batches.
 
 const element = (id) => document.getElementById(id);
-const LATEST = 8; // rows of the table
-const USAGE = "Click a batch to see its stages. Drag to hold the picture and look around.";
-const FILL_OF = 50; // batches that the fill is told of
+const LATEST = 8; // number of rows in the table
+const USAGE = "Click a batch to see its stages. Drag to pause the timeline and move it.";
+const FILL_OF = 50; // number of batches for the batch fill
 const sections = []; // by device: {root, canvas, bars, field}
 
-// sectionOf gives a device's part of the page, and makes it when it is new.
+// sectionOf returns a device's section of the page and creates it on the first call.
 function sectionOf(device) {
   if (sections[device.index]) return sections[device.index];
   const root = element("device-template").content.firstElementChild.cloneNode(true);
@@ -20,7 +20,7 @@ function sectionOf(device) {
   return section;
 }
 
-// titleOf names a device, so that two of one kind can be told apart.
+// titleOf returns a device's title, numbered if there are several devices with that name.
 function titleOf(device) {
   const alike = model.devices.filter((d) => d.name === device.name);
   return device.name + (alike.length > 1 ? ", " + count(device.index + 1) : "");
@@ -55,11 +55,11 @@ function showState() {
     [state, text] = ["idle", "Idle since " + clockTime(since).slice(0, 8)];
   }
   element("state").dataset.state = state;
-  if (element("state-text").textContent !== text) element("state-text").textContent = text; // or it would be read out each time
+  if (element("state-text").textContent !== text) element("state-text").textContent = text; // otherwise screen readers would announce it every time
   element("state").title = state === "lost" ? link.why : "";
 }
 
-// showFigures brings all figures up to date.
+// showFigures updates all figures.
 function showFigures() {
   const known = model.batches.length > 0;
   element("empty").hidden = known || model.cursor < 0;
@@ -136,7 +136,7 @@ function setWidth(bar, share) {
   bar.style.width = (Number.isFinite(share) ? Math.min(Math.max(share, 0), 1) * 100 : 0) + "%";
 }
 
-// showEverything adds the devices up, where there are several.
+// showEverything shows the totals over all devices, if there are several.
 function showEverything() {
   element("everything").hidden = model.devices.length < 2;
   const all = model.devices.map(recent);
@@ -149,12 +149,12 @@ function showNote() {
   let text = plural(sums("batches"), "batch", "batches") + " with " + plural(sums("payloads"), "payload", "payloads") + " since the start";
   if (sums("failed") > 0) text += ", " + count(sums("failed")) + " failed";
   const missing = model.gaps.reduce((total, g) => total + g.batches, 0);
-  text += ". Figures are of the last " + RATE_SPAN / SECOND + " seconds, the fill of the last " + FILL_OF + " batches.";
-  if (missing > 0) text += " " + plural(missing, "batch", "batches") + " came faster than this page asks, or while it did not ask: the figures count them, the timelines hatch their place.";
+  text += ". Figures cover the last " + RATE_SPAN / SECOND + " seconds; batch fill covers the last " + FILL_OF + " batches.";
+  if (missing > 0) text += " " + plural(missing, "batch", "batches") + " arrived faster than this page polls, or while it did not poll. The figures count them; the timelines show hatching instead.";
   element("note").textContent = text;
 }
 
-// showLatest renews the table.
+// showLatest updates the table.
 function showLatest() {
   element("latest-rows").replaceChildren(...model.batches.slice(-LATEST).reverse().map(latestRow));
 }
@@ -179,7 +179,7 @@ function latestRow(b) {
   return row;
 }
 
-// showChartHeads says which stretch each timeline shows and how it moves.
+// showChartHeads shows which interval each timeline covers and how it moves.
 function showChartHeads() {
   for (const device of model.devices) {
     const section = sectionOf(device);

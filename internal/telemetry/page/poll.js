@@ -1,8 +1,8 @@
-// Asking the worker. One request is under way at a time; none while the page is hidden or held.
+// Polls the worker. At most one request runs at a time, and none while the page is hidden or paused.
 
 const POLL_EVERY = 200; // ms
-const ASK_FOR = 1000; // batches at most, the most that the worker gives
-const PATIENCE = 5000; // ms until an answer counts as lost
+const ASK_FOR = 1000; // maximum number of batches per request, which is the worker's limit
+const PATIENCE = 5000; // ms until a request times out
 const FIRST_RETRY = 500, LAST_RETRY = 8000; // ms
 
 const link = { timer: 0, busy: false, failures: 0, retryAt: 0, why: "" };
@@ -14,7 +14,8 @@ async function poll() {
   let wait = POLL_EVERY;
   try {
     const answer = await ask();
-    // What comes once the timeline is held is dropped, and asked for again from there: nothing may move under the pointer.
+    // Drop a response that arrives while the timeline is paused, and request it again later: nothing may move under the
+    // pointer.
     if (!view.paused && !take(answer)) wait = 0;
     link.failures = 0;
     onAnswer();

@@ -1,57 +1,58 @@
-// Which stretch of time is shown. A long window follows the clock. A short one would be a blur at the pace of the
-// clock: it is shown in slow motion, a shot of some seconds that glides over work already known, and then the next.
+// The visible interval. A long window follows the clock. At the speed of the clock a short window would be a blur, so
+// it is shown in slow motion: a shot of a few seconds moves over batches that are already known, and then the next shot
+// begins.
 
 const WINDOWS = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000].map((ms) => ms * 1e6);
-const REAL_TIME = 1 * SECOND; // windows at least so long follow the clock
-const SHOT = 6; // seconds that a shot takes to glide by one window
-const STILL = 2; // seconds between pictures where motion is not wanted
-const IDLE_AFTER = 1.5 * SECOND; // without a new batch
-const AUTO_BATCHES = 8; // that the automatic window shows on a lane and its engines
-const MARGIN = 0.02; // of the window, behind the newest batch
+const REAL_TIME = 1 * SECOND; // windows of at least this length follow the clock
+const SHOT = 6; // seconds in which a shot glides by one window
+const STILL = 2; // seconds between pictures if the user prefers reduced motion
+const IDLE_AFTER = 1.5 * SECOND; // time without a new batch
+const AUTO_BATCHES = 8; // number of batches on a lane and its engines in the automatic window
+const MARGIN = 0.02; // share of the window that stays free after the newest batch
 
 const view = {
   window: WINDOWS[4],
   auto: true,
   paused: false,
-  end: NaN, // of what is shown
+  end: NaN, // end of the visible interval
   shot: { from: NaN, to: NaN, began: 0 },
 };
 
 const stillness = matchMedia("(prefers-reduced-motion: reduce)");
 
-// pictured is the stretch that the present shot glides over, or that is shown.
+// pictured returns the interval of the current shot, or the visible interval.
 function pictured() {
   const to = Number.isFinite(view.shot.to) ? view.shot.to : view.end;
   const from = Number.isFinite(view.shot.to) ? view.shot.from : view.end;
   return { from: from - view.window, to };
 }
 
-// quantile of numbers that are not in order; NaN of none.
+// quantile returns a quantile of unordered numbers, or NaN if there are none.
 function quantile(values, q) {
   const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
   return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] : NaN;
 }
 
-// lastKnown is the latest moment of which all is known: batches on the engines then have reported since.
+// lastKnown returns the latest time for which all batches are known.
 function lastKnown() {
   const way = quantile(model.batches.slice(-200).map((b) => b.end - deviceSpan(b).start), 0.95);
   return Math.min(lastMoment(), workerNow() - (Number.isFinite(way) ? way : 0));
 }
 
-// lastMoment is where the picture ends when nothing comes any more: behind the newest batch, but not so far behind its
-// work on the engines, which a slow publish can be, that this is out of sight.
+// lastMoment returns the end of the picture if no more batches arrive. It is after the newest batch, but close enough
+// to that batch's engine stages that they stay visible after a slow publish.
 function lastMoment() {
   const onEngines = model.batches.slice(-64).reduce((end, b) => Math.max(end, deviceSpan(b).end), -Infinity);
   return Math.min(newestEnd(model.batches), onEngines + view.window / 2) + view.window * MARGIN;
 }
 
-// deviceSpan is a batch's time on the engines, or all of it if it never got there.
+// deviceSpan returns a batch's time on the engines, or its whole time if it did not reach them.
 function deviceSpan(b) {
   const on = ENGINE_STAGE.map((s) => b.stages[s]).filter((s) => s);
   return on.length ? { start: on[0].start, end: on.at(-1).end } : b;
 }
 
-// idleSince is when the last batch ended if that was long ago; NaN while batches come.
+// idleSince returns when the last batch ended if that was long ago, or NaN while batches arrive.
 function idleSince() {
   const newest = newestEnd(model.batches);
   return workerNow() - newest > IDLE_AFTER && !inFlight() ? newest : NaN;
@@ -61,7 +62,7 @@ function inFlight() {
   return model.devices.some((d) => d.stats && d.stats.lanes.in_flight > 0);
 }
 
-// advance moves the view to where it is at this moment.
+// advance moves the view to its position at the current time.
 function advance() {
   if (view.paused || model.batches.length === 0) return;
   if (view.auto && (!Number.isFinite(view.end) || shotIsOver())) setWindow(autoWindow());
@@ -89,34 +90,34 @@ function glide() {
   view.end = from + (to - from) * done;
 }
 
-// autoWindow is the shortest window that has room for several batches one after another.
+// autoWindow returns the shortest window that can show several consecutive batches.
 function autoWindow() {
   const newest = model.batches.slice(-200);
   const times = newest.map((b) => deviceSpan(b).end - deviceSpan(b).start);
   const starts = newest.map((b) => deviceSpan(b).start).sort((a, b) => a - b);
   const apart = starts.length > 1 ? (starts.at(-1) - starts[0]) / (starts.length - 1) : 0;
-  // Where work comes in now and then, one batch is more to see than several with nothing in between.
+  // If batches arrive only occasionally, show one batch instead of several with gaps in between.
   const wanted = Math.max(2 * quantile(times, 0.5), AUTO_BATCHES * Math.min(apart, 2 * quantile(times, 0.5)));
   return WINDOWS.find((w) => w >= wanted) ?? WINDOWS.at(-1);
 }
 
-// setWindow keeps what is in the middle there, if the view stands still.
+// setWindow keeps the middle of the view in place while the view is paused.
 function setWindow(length) {
   if (view.paused) view.end += (length - view.window) / 2;
   if (length !== view.window) view.shot.to = NaN;
   view.window = length;
 }
 
-// pace says in words how the picture moves.
+// pace describes how the picture moves.
 function pace() {
-  if (view.paused) return "held";
+  if (view.paused) return "paused";
   if (Number.isFinite(idleSince())) return "the last busy moment";
   if (view.window >= REAL_TIME) return "live, " + duration(Math.max(workerNow() - view.end, 0)) + " behind";
   if (stillness.matches) return "a new picture every " + STILL + " s";
   return "slow motion, 1 : " + count((SHOT * SECOND) / view.window);
 }
 
-// clockTime writes a moment of the axis as the wall clock's, to the millisecond.
+// clockTime formats a time of the axis as wall-clock time with milliseconds.
 function clockTime(at) {
   const ms = Number(model.origin / 1000000n) + at / 1e6;
   const time = new Date(ms);

@@ -1,4 +1,4 @@
-// What the fake runtime is told to do, and when it is time.
+// The settings of the fake runtime, and when they take effect.
 #include "control.hpp"
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@ std::mutex mutex;
 const volatile uint64_t *file; // nullptr without MILLRACE_FAKE_CUDA
 uint64_t serial;
 FakeSettings now;
-int calls;         // of now.call
+int calls;         // number of calls of now.call
 bool sick, hanging;
 
 void defaults() {

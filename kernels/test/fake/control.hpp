@@ -1,20 +1,21 @@
-// What the fake runtime is told to do. The file that MILLRACE_FAKE_CUDA names is mapped: eight bytes that change whenever
-// it does, then words of the form name=value, separated by spaces, up to a zero byte:
+// The settings of the fake runtime. It maps the file named by MILLRACE_FAKE_CUDA, which contains eight bytes that
+// change with every change of the file, followed by words of the form name=value, separated by spaces, up to a zero
+// byte:
 //
 //   call=cudaMemcpyAsync   the function that fails; none by default
-//   code=700               with this code
-//   from=3                 at the third call of it; 1 by default
-//   how=once               just then, or how=always: at every call from then on, or how=device: from then on every
-//                          function of CUDA fails, as after a sticky error, or how=hang: from then on no work ends, and
-//                          whoever waits for it waits for ever
-//   compute=90,70          compute capabilities of the GPUs, of which there are as many; two of 9.0 by default
-//   pools=0                no memory pools
-//   limits=0               a driver that knows no limit of a pool
-//   answer=1               the probe's kernel, or any other, writes nothing
-//   driver=12000           the driver's version; 13000 by default
-//   tell=1                 say on standard error when the failure comes for the first time
+//   code=700               the code that it returns
+//   from=3                 fails from the third call on; 1 by default
+//   how=once               fails once. how=always: fails at every call from then on. how=device: from then on every CUDA
+//                          function fails, as after a sticky error. how=hang: from then on no work ends, and functions
+//                          that wait for it never return
+//   compute=90,70          compute capabilities of the GPUs, one per GPU; two GPUs with 9.0 by default
+//   pools=0                there are no memory pools
+//   limits=0               the driver doesn't support a limit for a pool
+//   answer=1               kernels, such as the probe's, write nothing
+//   driver=12000           version of the driver; 13000 by default
+//   tell=1                 report the first failure on standard error
 //
-// Counting starts anew with every change of the file.
+// Every change of the file resets the call counter.
 #pragma once
 
 #include <stddef.h>
@@ -26,11 +27,11 @@ struct FakeSettings {
     int compute[8];
 };
 
-// Enters a function of CUDA: the code that it is to fail with, 0 for none. Settings are those of now.
+// Enters a CUDA function. Returns the code with which it must fail, or 0. Also returns the current settings.
 int fake_enter(const char *function, FakeSettings *settings = nullptr);
 
-// Waits for ever if no work ends any more.
+// Waits forever if work no longer ends.
 void fake_wait();
 
-// Whether no work ends any more.
+// Returns whether work no longer ends.
 bool fake_hangs();

@@ -1,6 +1,6 @@
-// Just enough of the CUDA runtime to run kernels/runtime on the host, for tests of what becomes of CUDA's errors. Streams
-// do their work at once, in host memory; a kernel is a function that is called once. See control.hpp for what can be made
-// to fail. It says nothing of order, overlap or speed.
+// Emulates just enough of the CUDA runtime to run kernels/runtime on the host, for tests of how CUDA errors are
+// handled. Streams do their work immediately, in host memory, and a kernel is a function that is called once. See
+// control.hpp for the failures that can be injected. It can't test order, overlap or speed.
 #pragma once
 
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #define __device__
 #define CUDART_CB
 
-// The codes that kernels/runtime names. Any other number can be injected, too.
+// The codes that kernels/runtime uses. Any other number can be injected, too.
 enum cudaError : int {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
@@ -90,8 +90,6 @@ enum { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16,
-    cudaDevAttrKernelExecTimeout = 17,
-    cudaDevAttrUnifiedAddressing = 41,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrMemoryPoolsSupported = 115,
@@ -123,12 +121,10 @@ cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int ordinal);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int ordinal);
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaSetDevice(int ordinal);
 cudaError_t cudaDeviceSynchronize();
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -144,7 +140,6 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
-cudaError_t cudaMallocAsync(void **memory, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMallocFromPoolAsync(void **memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *properties);
@@ -157,7 +152,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *argument);
 cudaError_t cudaLaunchKernel(const void *kernel, dim3 blocks, dim3 threads, void **arguments, size_t shared, cudaStream_t stream);
 
-// How a kernel that was loaded is called with the arguments of cudaLaunchKernel.
+// Calls a loaded kernel with the arguments of cudaLaunchKernel.
 typedef void (*FakeCall)(const void *kernel, void **arguments);
 cudaError_t fake_load(const void *kernel, FakeCall call);
 

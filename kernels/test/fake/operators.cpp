@@ -1,5 +1,5 @@
-// The operators of the fake library. crc32c computes what it should, by a table in device memory, with the calls that the
-// real one makes; the others are there to be loaded. There are no gates.
+// The operators of the fake library. crc32c computes the real result with a table in device memory, using the same
+// calls as the real operator. The others can only be loaded. There are no gates.
 #include <new>
 
 #include "../../runtime/operator.hpp"
@@ -8,7 +8,7 @@ namespace millrace {
 
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82f63b78; // Castagnoli's, reversed
+constexpr uint32_t kPolynomial = 0x82f63b78; // Castagnoli's polynomial, reversed
 
 struct Crc32c {
     int32_t ordinal;
@@ -79,15 +79,11 @@ int32_t launch(const void *self, void *cuda_stream, const millrace_launch *args,
     cudaError_t launched = cudaLaunchKernel(reinterpret_cast<const void *>(crc32c_rows), dim3(1), dim3(1), arguments, 0,
                                             static_cast<cudaStream_t>(cuda_stream));
     int32_t status = check(error, launched, "crc32c_rows");
-    if (status == MILLRACE_INVALID) status = error->status = MILLRACE_LAUNCH; // as check_launch has it
+    if (status == MILLRACE_INVALID) status = error->status = MILLRACE_LAUNCH; // like check_launch
     return status;
 }
 
-int32_t stay(const void *, void *cuda_stream, const millrace_resident *, millrace_error *error) {
-    return check(error, cudaStreamQuery(static_cast<cudaStream_t>(cuda_stream)), "cudaStreamQuery");
-}
-
-constexpr OperatorEntry entry(const char *name) { return {{name, 1, create, destroy, needs, launch, stay}, load}; }
+constexpr OperatorEntry entry(const char *name) { return {{name, 1, create, destroy, needs, launch}, load}; }
 
 } // namespace
 
@@ -97,6 +93,8 @@ extern const OperatorEntry kMinhashPlain = entry("minhash:plain");
 extern const OperatorEntry kMinhashSpecialized = entry("minhash:warp-specialized");
 extern const OperatorEntry kMinhashCluster = entry("minhash:cluster");
 extern const OperatorEntry kMix = entry("mix");
+extern const OperatorEntry kCrc32cPersistent = entry("crc32c:persistent");
+extern const OperatorEntry kMinhashPersistent = entry("minhash:persistent");
 
 int32_t gates_open(Gates *, millrace_error *) { return MILLRACE_OK; }
 void gates_close(Gates *) {}

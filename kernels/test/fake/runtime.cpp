@@ -1,4 +1,4 @@
-// The fake CUDA runtime: every function asks first whether it is to fail.
+// The fake CUDA runtime. Every function first checks whether it has to fail.
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct FakePool {
 
 namespace {
 
-// Drivers take memory for pools in pieces. Here a pool with a limit below this gives none.
+// Drivers allocate memory for pools in pieces. Here a pool with a limit below this size can't allocate.
 constexpr size_t kPiece = 32 << 20;
 
 std::mutex mutex;
@@ -84,20 +84,16 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int ord
     if (int code = fake_enter(__func__, &settings)) return static_cast<cudaError_t>(code);
     switch (attribute) {
     case cudaDevAttrMultiProcessorCount: *value = 132; break;
-    case cudaDevAttrKernelExecTimeout: *value = 0; break;
-    case cudaDevAttrUnifiedAddressing: *value = 1; break;
     case cudaDevAttrComputeCapabilityMajor: *value = settings.compute[ordinal] / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = settings.compute[ordinal] % 10; break;
     case cudaDevAttrMemoryPoolsSupported: *value = settings.pools; break;
     }
     return cudaSuccess;
 }
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { ENTER(); *least = *greatest = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { ENTER(); return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { ENTER(); fake_wait(); return cudaSuccess; }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) { ENTER(); *stream = new FakeStream; return cudaSuccess; }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) { ENTER(); *stream = new FakeStream; return cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { ENTER(); delete stream; return cudaSuccess; }
 cudaError_t cudaStreamQuery(cudaStream_t) { ENTER(); return fake_hangs() ? cudaErrorNotReady : cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { ENTER(); fake_wait(); return cudaSuccess; }
@@ -117,7 +113,6 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) { ENTER(); retu
 cudaError_t cudaFreeHost(void *memory) { ENTER(); fake_wait(); free(memory); return cudaSuccess; }
 cudaError_t cudaMalloc(void **memory, size_t bytes) { ENTER(); return allocate(memory, bytes); }
 cudaError_t cudaFree(void *memory) { ENTER(); fake_wait(); free(memory); return cudaSuccess; }
-cudaError_t cudaMallocAsync(void **memory, size_t bytes, cudaStream_t) { ENTER(); return allocate(memory, bytes); }
 cudaError_t cudaMallocFromPoolAsync(void **memory, size_t bytes, cudaMemPool_t pool, cudaStream_t) {
     ENTER();
     std::lock_guard<std::mutex> guard(mutex);
@@ -157,7 +152,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
     return cudaSuccess;
 }
 
-// Work does nothing once no work ends.
+// Work does nothing once work no longer ends.
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
     ENTER();
     if (!fake_hangs()) memcpy(to, from, bytes);

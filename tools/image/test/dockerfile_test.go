@@ -1,6 +1,7 @@
-// Package image tests the Dockerfile at the root of the repository without Docker: BuildKit's own compiler reads it, its steps
-// are done in folders, and the worker runs in the files that come of it. It is a module of its own, so that BuildKit is no
-// dependency of the worker's.
+// Package image tests the Dockerfile at the root of the repository without Docker. BuildKit's own compiler parses it,
+// its steps run in folders, and the worker is started from the resulting files. It is a separate module, so that
+// BuildKit doesn't become a dependency of the worker. Run it with `make image-test`, and start reading with
+// play_test.go.
 package image
 
 import (
@@ -23,7 +24,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// repository is the root of the tree that is tested.
+// repository is the root of the tested tree.
 var repository = func() string {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -32,7 +33,7 @@ var repository = func() string {
 	return root
 }()
 
-// dockerfile is the text of the Dockerfile.
+// dockerfile returns the text of the Dockerfile.
 func dockerfile(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "Dockerfile"))
@@ -42,16 +43,15 @@ func dockerfile(t *testing.T) []byte {
 	return text
 }
 
-// base stands in for the registry: every image there is has an empty configuration. That those that the Dockerfile names exist
-// is for a build to find out.
+// base replaces the registry: every image in it has an empty configuration. Only a real build checks that the images of
+// the Dockerfile exist.
 type base struct{}
 
 func (base) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
 	return ref, digest.FromString(ref), []byte(`{"architecture": "amd64", "os": "linux", "config": {"Env": ["PATH=/bin"]}}`), nil
 }
 
-// compile has BuildKit turn a Dockerfile into what it would execute, and returns the image's configuration. What BuildKit warns of
-// comes with it.
+// compile uses BuildKit to compile a Dockerfile, and returns the image's configuration and BuildKit's warnings.
 func compile(ctx context.Context, text []byte, args map[string]string) (*dockerspec.DockerOCIImage, []string, error) {
 	var warnings []string
 	warn := func(rule, _, _, message string, at []parser.Range) {
@@ -68,7 +68,7 @@ func compile(ctx context.Context, text []byte, args map[string]string) (*dockers
 	return result.Image, warnings, nil
 }
 
-// TestBuildKitCompilesIt also looks at what the image says of itself.
+// TestBuildKitCompilesIt also checks the image's metadata.
 func TestBuildKitCompilesIt(t *testing.T) {
 	args := map[string]string{"VERSION": "1.2.3", "COMMIT": "abc", "TAGS": "noembedded", "SOURCE_DATE_EPOCH": "7"}
 	image, warnings, err := compile(t.Context(), dockerfile(t), args)
@@ -107,7 +107,7 @@ func TestBuildKitCompilesIt(t *testing.T) {
 	}
 }
 
-// TestCompilingFindsWhatIsWrong: the check above is one that can fail.
+// TestCompilingFindsWhatIsWrong checks that the test above can fail.
 func TestCompilingFindsWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ name, old, wrong string }{
 		{"a flag that is none", "--from=kernels", "--form=kernels"},
@@ -128,7 +128,7 @@ func TestCompilingFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// parse reads the Dockerfile into its stages, with the arguments before the first.
+// parse splits the Dockerfile into its stages and the arguments before the first one.
 func parse(t *testing.T) ([]instructions.Stage, map[string]string) {
 	t.Helper()
 	parsed, err := parser.Parse(strings.NewReader(string(dockerfile(t))))

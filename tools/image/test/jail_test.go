@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A jail is what a container is to the worker in it, made of the kernel's own parts: the image's files and the C library's as
-// a root that cannot be written to, a user without rights, and the folders to write to that a test mounts, as a pod with
-// readOnlyRootFilesystem has them. A process gets into it by way of this test's own binary, which a child starts with jailWord, since
-// mounts and rights are to be the child's alone.
+// A jail gives a worker the same environment as a container, using only kernel features: a read-only root with the
+// files of the image and of the C library, an unprivileged user, and writable folders that a test mounts, like a pod
+// with readOnlyRootFilesystem. The test's own binary enters it: a child process runs it with jailWord, so that mounts
+// and privileges affect only the child.
 const (
 	jailWord   = "enter-the-jail"
 	jailFailed = 99
 
 	nobody = 65532 // the image's user
 
-	// Where the worker may write, if the environment names a folder for it.
+	// Where the worker may write, if the environment sets a folder for it.
 	tmp, jailTmp   = "/tmp", "JAIL_TMP"
 	home, jailHome = "/home/nonroot", "JAIL_HOME"
 )
 
-// jailed is the command that runs a program of the jail in it.
+// jailed returns a command that runs a program of the jail in the jail.
 func jailed(t *testing.T, root string, env []string, program ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -42,12 +42,12 @@ func jailed(t *testing.T, root string, env []string, program ...string) *exec.Cm
 	return cmd
 }
 
-// enter makes this process the program. It returns an error if it cannot.
+// enter replaces this process with the program. It returns only on an error.
 func enter(args []string) error {
 	if len(args) < 2 {
 		return errors.New("want a root and a program")
 	}
-	runtime.LockOSThread() // some rights are a thread's
+	runtime.LockOSThread() // some privileges belong to a thread
 	root := args[0]
 	for _, m := range []struct {
 		source, target, kind string
@@ -79,7 +79,8 @@ func enter(args []string) error {
 	return unix.Exec(args[1], args[1:], os.Environ())
 }
 
-// dropRights leaves what a pod has with runAsUser, allowPrivilegeEscalation false and all capabilities dropped.
+// dropRights leaves the privileges of a pod with runAsUser, allowPrivilegeEscalation false and all capabilities
+// dropped.
 func dropRights() error {
 	for c := range unix.CAP_LAST_CAP + 1 {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
@@ -92,8 +93,8 @@ func dropRights() error {
 	)
 }
 
-// jailRoot is an image as a container has it: the base, as far as the worker needs it, and the image's own files. The base is
-// Debian 12's C library, taken from this machine's package.
+// jailRoot returns an image as a container sees it: the parts of the base that the worker needs, and the image's own
+// files. The base is Debian 12's C library, from this machine's package.
 func jailRoot(t *testing.T, image string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -105,7 +106,7 @@ func jailRoot(t *testing.T, image string) string {
 			t.Fatal(err)
 		}
 	}
-	// The folders above belong to whoever runs the tests, and the jail's user must pass through them.
+	// The parent folders belong to the user who runs the tests, and the jail's user must be able to pass through them.
 	for dir := root; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -118,7 +119,7 @@ func jailRoot(t *testing.T, image string) string {
 	return root
 }
 
-// copyCLibrary copies the libraries of the package libc6, and no more of it.
+// copyCLibrary copies only the libraries of the package libc6.
 func copyCLibrary(t *testing.T, root string) {
 	t.Helper()
 	release, err := os.ReadFile("/etc/os-release")

@@ -14,10 +14,10 @@ import (
 // playTime bounds one build of the image's files.
 const playTime = 5 * time.Minute
 
-// TestMain is also the way into the jail: see jail_test.go.
+// TestMain is also the entry into the jail: see jail_test.go.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == jailWord {
-		fmt.Fprintln(os.Stderr, "jail:", enter(os.Args[2:])) // does not return unless it failed
+		fmt.Fprintln(os.Stderr, "jail:", enter(os.Args[2:])) // returns only on an error
 		os.Exit(jailFailed)
 	}
 	os.Exit(runTests(m))
@@ -37,13 +37,13 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// playAll does the whole Dockerfile below dir, with these arguments.
+// playAll runs the whole Dockerfile below dir, with these arguments.
 func playAll(dir string, args map[string]string) error {
 	f, err := os.Open(repository + "/Dockerfile")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // only read
 	parsed, err := parser.Parse(f)
 	if err != nil {
 		return err

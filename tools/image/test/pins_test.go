@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// pinned is an image's name with a version of numbers or, for distroless, which has none, any tag; and with its digest.
+// pinned matches an image name with a digest and a numeric version or, for distroless, which has no versions, any tag.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
 
-// TestBasesArePinned: each stage begins with an argument from the top, and each of those has a digest.
+// TestBasesArePinned: each stage begins with an argument from the top, and each of these has a digest.
 func TestBasesArePinned(t *testing.T) {
 	stages, args := parse(t)
 	used := map[string]bool{}
@@ -34,7 +34,7 @@ func TestBasesArePinned(t *testing.T) {
 	}
 }
 
-// TestVersionsAgree compares the pins with what the rest of the repository is built and tested with.
+// TestVersionsAgree compares the pins with the versions that the rest of the repository uses.
 func TestVersionsAgree(t *testing.T) {
 	_, args := parse(t)
 	module, err := os.ReadFile(filepath.Join(repository, "go.mod"))
@@ -48,7 +48,7 @@ func TestVersionsAgree(t *testing.T) {
 	if !strings.HasPrefix(runtime.Version(), "go"+wanted+".") {
 		t.Errorf("this test runs with %s, and go.mod wants Go %s", runtime.Version(), wanted)
 	}
-	// The binary must find its C library in the base: both are of one Debian release.
+	// The binary must find its C library in the base, so both must come from the same Debian release.
 	release := map[string]string{"bookworm": "debian12", "trixie": "debian13"}[regexp.MustCompile(`-([a-z]+)@`).FindStringSubmatch(args["GO_IMAGE"])[1]]
 	if release == "" || !strings.Contains(args["BASE_IMAGE"], "-"+release+":") {
 		t.Errorf("GO_IMAGE is %s and BASE_IMAGE %s, want one Debian release", args["GO_IMAGE"], args["BASE_IMAGE"])

@@ -15,13 +15,12 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// play does what Docker does with a Dockerfile, with a folder for each stage in place of a container: COPY copies, of the
-// repository only what .dockerignore lets through, and RUN runs on this machine, with the environment of a stage. A step that
-// does not find what it needs fails here as it would there. Base images are left out: what a stage has is what was copied
-// and made.
+// play executes a Dockerfile like Docker, with a folder instead of a container for each stage. COPY copies files, from
+// the repository only those that .dockerignore permits. RUN runs on this machine with the environment of the stage. A
+// step that lacks a file fails as in Docker. Base images are ignored: a stage contains only what was copied and built.
 type play struct {
 	ctx    context.Context
-	dir    string            // has the stages' folders, by name; the last one's is called final
+	dir    string            // contains the stages' folders, by name; the last one is called final
 	args   map[string]string // as given by --build-arg
 	ignore *patternmatcher.PatternMatcher
 	shown  func(format string, args ...any)
@@ -35,7 +34,7 @@ func newPlay(ctx context.Context, dir string, args map[string]string, shown func
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // only read
 	patterns, err := ignorefile.ReadAll(f)
 	if err != nil {
 		return nil, err
@@ -44,15 +43,15 @@ func newPlay(ctx context.Context, dir string, args map[string]string, shown func
 	return &play{ctx: ctx, dir: dir, args: args, ignore: ignore, shown: shown}, err
 }
 
-// stage is one of them while it is played.
+// stage is a stage that is being executed.
 type stage struct {
 	*play
-	root    string // its folder, which stands for /
-	workdir string // within that
+	root    string // its folder, which represents /
+	workdir string // relative to root
 	env     []string
 }
 
-// all plays the stages in their order.
+// all executes the stages in order.
 func (p *play) all(stages []instructions.Stage) error {
 	for i, s := range stages {
 		name := s.Name
@@ -72,7 +71,7 @@ func (p *play) all(stages []instructions.Stage) error {
 	return nil
 }
 
-// do does one instruction. What only describes the image is looked at elsewhere.
+// do executes one instruction. Other tests check instructions that only describe the image.
 func (s *stage) do(command instructions.Command) error {
 	switch c := command.(type) {
 	case *instructions.WorkdirCommand:
@@ -98,7 +97,7 @@ func (s *stage) do(command instructions.Command) error {
 	return nil
 }
 
-// run runs a step, which must be a make target: only those are run without Docker too.
+// run executes a step, which must be a make target, because only those also run without Docker.
 func (s *stage) run(c *instructions.RunCommand) error {
 	line := strings.Join(c.CmdLine, " ")
 	words := strings.Fields(line)
@@ -154,7 +153,7 @@ func (s *stage) copyAll(c *instructions.CopyCommand) error {
 	return nil
 }
 
-// copyTree copies a file, or what is in a folder, and says how many files that were. Times are kept.
+// copyTree copies a file or the contents of a folder, with their times, and returns the number of files.
 func copyTree(from, source, into string, ignore *patternmatcher.PatternMatcher) (copied int, err error) {
 	err = filepath.WalkDir(filepath.Join(from, source), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

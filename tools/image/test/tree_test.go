@@ -16,14 +16,14 @@ import (
 	"testing"
 )
 
-// stamped are the arguments of the images that these tests make.
+// stamped are the arguments for the images in these tests.
 var stamped = map[string]string{"VERSION": "1.2.3", "COMMIT": "0123456789ab", "SOURCE_DATE_EPOCH": "1700000000"}
 
 // scratch is removed when all tests have ended.
 var scratch string
 
-// made is the image's tree, made once. It is made twice in one folder, as Docker always makes it in one, /src, and both must be
-// the same.
+// made is the image's tree. It is built twice in the same folder, as Docker always builds in /src, and both results
+// must be equal.
 var made = sync.OnceValues(func() ([2]string, error) {
 	var trees [2]string
 	for i := range trees {
@@ -46,7 +46,7 @@ var made = sync.OnceValues(func() ([2]string, error) {
 	return trees, nil
 })
 
-// tree is the folder with the image's own files.
+// tree returns the folder with the image's own files.
 func tree(t *testing.T) string {
 	t.Helper()
 	trees, err := made()
@@ -56,7 +56,7 @@ func tree(t *testing.T) string {
 	return trees[0]
 }
 
-// TestTreeHasWhatIsNeeded and nothing else.
+// TestTreeHasWhatIsNeeded checks that the tree has all required files and no others.
 func TestTreeHasWhatIsNeeded(t *testing.T) {
 	want := []string{"/opt/millrace/LICENSE", "/opt/millrace/NOTICES", "/opt/millrace/libmillrace.so", "/opt/millrace/worker"}
 	files := contents(t, tree(t))
@@ -97,8 +97,8 @@ func TestLibrariesAreTheCLibraryAlone(t *testing.T) {
 	}
 }
 
-// TestTwoBuildsAreTheSame compares the image's files of two builds, byte by byte and with their modes and times, and the worker
-// with one from another folder.
+// TestTwoBuildsAreTheSame compares the files of two builds of the image, including modes and times, and also the worker
+// built in another folder.
 func TestTwoBuildsAreTheSame(t *testing.T) {
 	trees, err := made()
 	if err != nil {
@@ -127,7 +127,7 @@ func TestTwoBuildsAreTheSame(t *testing.T) {
 	}
 }
 
-// contents says of each file below root what it is: its mode, time and digest.
+// contents returns the mode, the time and the digest of each file below root.
 func contents(t *testing.T, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}

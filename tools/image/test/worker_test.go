@@ -27,11 +27,11 @@ const (
 	patience = time.Minute
 )
 
-// call runs a program of the jail to its end.
+// call runs a program of the jail until it exits.
 func call(t *testing.T, root string, env []string, program ...string) (code int, out string) {
 	t.Helper()
 	cmd := jailed(t, root, env, program...)
-	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // it has ended already in most tests
+	timer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // in most tests it has exited already
 	defer timer.Stop()
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -41,7 +41,7 @@ func call(t *testing.T, root string, env []string, program ...string) (code int,
 	return cmd.ProcessState.ExitCode(), string(text)
 }
 
-// says calls and looks at the exit status and for what it must say.
+// says runs a program and checks its exit status and its output.
 func says(t *testing.T, root string, env []string, program []string, code int, texts ...string) string {
 	t.Helper()
 	got, out := call(t, root, env, program...)
@@ -59,7 +59,7 @@ func says(t *testing.T, root string, env []string, program []string, code int, t
 	return out
 }
 
-// TestEveryLibraryIsFound asks the loader of the jail for what it would load.
+// TestEveryLibraryIsFound asks the jail's dynamic loader which libraries it would load.
 func TestEveryLibraryIsFound(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	for _, file := range []string{worker, library} {
@@ -67,7 +67,7 @@ func TestEveryLibraryIsFound(t *testing.T) {
 	}
 }
 
-// TestWorkerFindsItsLibrary: it opens the kernel library in the image, and says that there is no GPU.
+// TestWorkerFindsItsLibrary: the worker opens the kernel library in the image and reports that there is no GPU.
 func TestWorkerFindsItsLibrary(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	says(t, root, nil, []string{worker, "version"}, 0, "millrace 1.2.3", "commit 0123456789ab", "kernel library "+library, "CUDA runtime 12.4")
@@ -75,7 +75,7 @@ func TestWorkerFindsItsLibrary(t *testing.T) {
 	says(t, root, []string{"MILLRACE_NATS_URL=nats://127.0.0.1:1"}, []string{worker, "check"}, 1, "no GPU, the CPU computes")
 }
 
-// TestDemoRunsWithAReadOnlyRoot needs /tmp and nothing else.
+// TestDemoRunsWithAReadOnlyRoot: the demo needs only /tmp.
 func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
 	root := jailRoot(t, tree(t))
 	before := contents(t, root)
@@ -88,8 +88,8 @@ func TestDemoRunsWithAReadOnlyRoot(t *testing.T) {
 	says(t, root, env, []string{worker, "demo", "--payloads", "10", "--timeline", "/opt/millrace/t.json"}, 1, "read-only file system")
 }
 
-// TestRunWritesWhereItMay: without a server of somebody's the worker keeps its streams in its data folder, and says what to set
-// where it cannot.
+// TestRunWritesWhereItMay: without an external server the worker keeps its streams in its data folder. If it can't
+// write there, it says what to set.
 func TestRunWritesWhereItMay(t *testing.T) {
 	if l, err := net.Listen("tcp", "127.0.0.1:4222"); err != nil {
 		t.Fatalf("the embedded server listens at 127.0.0.1:4222, and something does already: %v", err)
@@ -105,7 +105,7 @@ func TestRunWritesWhereItMay(t *testing.T) {
 	p.working()
 	p.unprivileged()
 
-	// With a server elsewhere it writes nothing at all.
+	// With an external server it writes nothing.
 	other := start(t, jailRoot(t, tree(t)), append(env, "MILLRACE_NATS_URL=nats://127.0.0.1:4222"))
 	other.working()
 	other.stop()
@@ -126,7 +126,7 @@ func TestRunWritesWhereItMay(t *testing.T) {
 	}
 }
 
-// TestImageWithoutTheServer is the one with TAGS=noembedded: smaller, and it asks for a server.
+// TestImageWithoutTheServer builds the image with TAGS=noembedded: it is smaller and requires a server.
 func TestImageWithoutTheServer(t *testing.T) {
 	args := maps.Clone(stamped)
 	args["TAGS"] = "noembedded"
@@ -154,7 +154,7 @@ func TestImageWithoutTheServer(t *testing.T) {
 	}
 }
 
-// writable is a new folder that the image's user alone may use.
+// writable returns a new folder that only the image's user may use.
 func writable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -164,7 +164,7 @@ func writable(t *testing.T) string {
 	return dir
 }
 
-// process is a worker at work in the jail.
+// process is a running worker in the jail.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -182,7 +182,7 @@ func start(t *testing.T, root string, env []string) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // it has ended already unless the test failed
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // it has exited already unless the test failed
 	go func() {
 		defer close(p.lines)
 		for s := bufio.NewScanner(r); s.Scan(); {
@@ -192,7 +192,7 @@ func start(t *testing.T, root string, env []string) *process {
 	return p
 }
 
-// await reads what the worker says until it says text.
+// await reads the worker's output until it contains text.
 func (p *process) await(text string) {
 	p.t.Helper()
 	timer := time.NewTimer(patience)
@@ -212,7 +212,7 @@ func (p *process) await(text string) {
 	}
 }
 
-// field is what follows name in the line that has text.
+// field returns the value after name in the line that contains text.
 func (p *process) field(text, name string) string {
 	p.t.Helper()
 	for _, line := range p.said {
@@ -225,7 +225,7 @@ func (p *process) field(text, name string) string {
 	return ""
 }
 
-// working waits until it works, and until it says that it is ready, which comes a moment later.
+// working waits until the worker runs and reports that it is ready, which happens a moment later.
 func (p *process) working() {
 	p.t.Helper()
 	p.await(`"msg":"working"`)
@@ -247,7 +247,7 @@ func (p *process) working() {
 	}
 }
 
-// unprivileged looks at what the kernel knows of the process.
+// unprivileged checks the process's privileges as reported by the kernel.
 func (p *process) unprivileged() {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -263,7 +263,7 @@ func (p *process) unprivileged() {
 	}
 }
 
-// stop asks for a drain and waits for the end.
+// stop requests a drain and waits until the worker exits.
 func (p *process) stop() {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {

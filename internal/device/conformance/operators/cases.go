@@ -1,5 +1,7 @@
-// Package operators makes cases for the conformance suite from Millrace's operators: the payload sets that
-// find mistakes, and what the reference of each operator says they give.
+// Package operators creates cases for the conformance suite from Millrace's operators. It combines the payload sets of
+// package payloads with the results that the operators' reference computes for them.
+//
+// The tests of packages cuda, host and sim use it. Start reading with Cases.
 package operators
 
 import (
@@ -10,8 +12,8 @@ import (
 	"millrace/internal/operator/payloads"
 )
 
-// specs are the operators that a case is made for, over each payload set. minhash is here with the default
-// parameters, with the smallest, and with the longest shingle.
+// specs are the operators for which cases are created, with each payload set. They include minhash with the default
+// parameters, with the smallest ones, and with the longest shingle.
 var specs = []string{
 	"crc32c",
 	"minhash",
@@ -19,11 +21,11 @@ var specs = []string{
 	"minhash?k=256&hashes=3&seed=18446744073709551615",
 }
 
-// wide has as many hashes as there may be. The reference is slow at it, so it gets one set.
+// wide has the maximum number of hashes. The reference is slow with it, so it is used with one set only.
 const wide = "minhash?k=5&hashes=1024&seed=7"
 
-// Cases gives every operator every payload set of package payloads made from seed. Computing what they must
-// give takes about a second on one core. It fails if an operator's spec is not understood.
+// Cases returns cases for every operator with every payload set created from seed. Computing the expected results takes
+// about a second on one core. It fails if an operator's spec is invalid.
 func Cases(seed uint64) ([]conformance.Case, error) {
 	var all []conformance.Case
 	for _, set := range payloads.Sets(seed) {
@@ -42,14 +44,14 @@ func Cases(seed uint64) ([]conformance.Case, error) {
 	return append(all, c), nil
 }
 
-// Variants are the names under which a kernel library offers minhash by kernels of one kind. They take minhash's
-// parameters and give its results. Only a GPU has them, and one that lacks what a kind needs refuses it with
-// device.ErrUnavailable.
+// Variants returns the operator names under which a kernel library offers minhash with a particular kind of kernel.
+// They take minhash's parameters and give its results. Only GPUs have them. A GPU that lacks a required feature refuses
+// a variant with device.ErrUnavailable.
 func Variants() []string {
 	return []string{"minhash:plain", "minhash:warp-specialized", "minhash:cluster"}
 }
 
-// ForVariant is minhash's cases among all, for the operator of that name.
+// ForVariant returns minhash's cases among all, renamed for the operator with that name.
 func ForVariant(name string, all []conformance.Case) []conformance.Case {
 	var renamed []conformance.Case
 	for _, c := range all {
@@ -61,7 +63,7 @@ func ForVariant(name string, all []conformance.Case) []conformance.Case {
 	return renamed
 }
 
-// makeCase runs the reference over a set.
+// makeCase computes the expected results of a set with the reference.
 func makeCase(spec string, set payloads.Set) (conformance.Case, error) {
 	op, err := operator.Parse(spec)
 	if err != nil {

@@ -1,5 +1,8 @@
-// Package fakecuda gives tests a kernel library without a GPU: the real kernels/runtime, built against a CUDA runtime
-// that does its work at once in host memory, and whose calls fail as they are told to (kernels/test/fake/control.hpp).
+// Package fakecuda builds a kernel library for tests without a GPU. It is the real kernels/runtime, built against a
+// fake CUDA runtime. The fake does its work immediately in host memory, and its calls fail as configured (see
+// kernels/test/fake/control.hpp).
+//
+// The tests of package cuda and of cmd/worker use it. Start reading with Library and Set.
 package fakecuda
 
 import (
@@ -16,26 +19,26 @@ import (
 	"testing"
 )
 
-// Env is the variable by which a process's fake library finds its settings. It is read once.
+// Env is the environment variable that names the settings file of a process's fake library. The library reads it once.
 const Env = "MILLRACE_FAKE_CUDA"
 
 // fileBytes is the size of a settings file, which the library maps.
 const fileBytes = 4096
 
-// kernels is the folder of the kernels' sources.
+// kernels returns the folder of the kernels' sources.
 func kernels() string {
 	_, file, _, _ := runtime.Caller(0)
-	if !filepath.IsAbs(file) { // built with -trimpath: the tests run in their package's folder
+	if !filepath.IsAbs(file) { // built with -trimpath: tests run in the folder of their package
 		file, _ = filepath.Abs(filepath.Join("..", "..", "..", "internal", "device", "cuda", "fakecuda", "fakecuda.go"))
 	}
 	return filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "kernels")
 }
 
-// sources of the library, below kernels.
+// sources are the library's source files, relative to kernels.
 var sources = []string{"runtime/*.cpp", "runtime/probe.cu", "test/fake/*.cpp"}
 
-// Library builds the library, unless that was done before, and returns its path. Without a C++ compiler the test is
-// skipped, loudly.
+// Library builds the library, unless it has been built before, and returns its path. Without a C++ compiler it skips
+// the test with a message in capitals.
 func Library(t testing.TB) string {
 	t.Helper()
 	compiler, err := exec.LookPath("g++")
@@ -64,7 +67,7 @@ func Library(t testing.TB) string {
 		"-D__CUDA_ARCH_LIST__=800,900", "-I" + filepath.Join(root, "test/fake"), "-I" + filepath.Join(root, "include"),
 		"-o", fresh.Name(), "-x", "c++"}, files...)
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		_ = os.Remove(fresh.Name()) // the compiler's error is the one to tell
+		_ = os.Remove(fresh.Name()) // the compiler's error is the one to report
 		t.Fatalf("g++: %v\n%s", err, out)
 	}
 	if err := os.Rename(fresh.Name(), path); err != nil {
@@ -73,7 +76,7 @@ func Library(t testing.TB) string {
 	return path
 }
 
-// cache is a folder that outlives the test.
+// cache returns a folder that outlives the test.
 func cache(t testing.TB) string {
 	t.Helper()
 	dir, err := os.UserCacheDir()
@@ -87,12 +90,12 @@ func cache(t testing.TB) string {
 	return dir
 }
 
-// hashOf names what the library is built from.
+// hashOf returns a hash of everything that the library is built from.
 func hashOf(t testing.TB, root string) string {
 	t.Helper()
 	h := sha256.New()
 	for _, pattern := range append([]string{"*.cuh", "math/*.cuh", "include/*.h", "runtime/*.hpp", "test/fake/*.h*", "test/fake/*/*.h"}, sources...) {
-		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are right
+		files, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are valid
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
@@ -104,7 +107,7 @@ func hashOf(t testing.TB, root string) string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// own are the settings of this process.
+// own holds the settings of this process.
 var own = struct {
 	once sync.Once
 	path string
@@ -113,16 +116,16 @@ var own = struct {
 
 var serial atomic.Uint64
 
-// Set has the fake library of this process follow settings until the test ends, and counts calls anew. Tests that use it
-// do not run side by side.
+// Set makes the fake library of this process follow settings until the test ends, and resets its call counters. Tests
+// that use it can't run in parallel.
 func Set(t testing.TB, settings string) {
 	t.Helper()
 	own.once.Do(func() {
 		var f *os.File
-		if f, own.err = os.CreateTemp("", "millrace-fake-cuda-"); own.err == nil { //nolint:usetesting // it outlives the test: all tests of the process share it
+		if f, own.err = os.CreateTemp("", "millrace-fake-cuda-"); own.err == nil { //nolint:usetesting // all tests of the process share the file
 			own.path = f.Name()
 			_ = f.Close()                                                        // nothing was written
-			own.err = errors.Join(write(own.path, ""), os.Setenv(Env, own.path)) //nolint:usetesting // likewise
+			own.err = errors.Join(write(own.path, ""), os.Setenv(Env, own.path)) //nolint:usetesting // all tests of the process share the variable
 		}
 	})
 	if own.err != nil {
@@ -133,7 +136,7 @@ func Set(t testing.TB, settings string) {
 	}
 }
 
-// File writes settings for another process, whose Env is to be the path it returns.
+// File writes settings for another process and returns the value for that process's Env.
 func File(t testing.TB, settings string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fake-cuda")
@@ -143,7 +146,7 @@ func File(t testing.TB, settings string) string {
 	return path
 }
 
-// write changes a file of settings in place: the number that says so comes last.
+// write changes a settings file in place. It writes the generation number last, which makes the change take effect.
 func write(path, settings string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

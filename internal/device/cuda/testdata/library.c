@@ -1,8 +1,7 @@
 /* A kernel library without a GPU, for the tests of package cuda: streams do their work at once, in host memory.
  *
  * Filling with the byte 0xdd plants a sticky fault that no call has seen yet, as an illegal address in a running kernel
- * is: from then on tokens are swallowed and batches in mailboxes too, and device_check and mailbox_check say
- * MILLRACE_LOST, as does every other call after that.
+ * is: from then on tokens are swallowed and device_check says MILLRACE_LOST, as does every other call after that.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@ struct millrace_device { int fd; uint64_t tokens[1024]; uint32_t queued; int fau
 struct millrace_stream { millrace_device *device; };
 struct millrace_event { millrace_device *device; double at; };
 struct millrace_pool { uint64_t used, high; };
-struct millrace_mailbox { millrace_device *device; const millrace_operator *op; const void *instance; uint64_t posted, finished; };
 
 static int live; /* objects and allocations that have not been freed */
 
@@ -123,7 +121,7 @@ static int32_t op_create(int32_t o, const void *p, size_t n, void **i, millrace_
     *i = made(1);
     return 0;
 }
-static int32_t op_destroy(void *i, millrace_error *e) { return *(char *)i ? fail(e, MILLRACE_INVALID, 0, "it is resident") : freed(i); }
+static int32_t op_destroy(void *i, millrace_error *e) { UNUSED(e); return freed(i); }
 static int32_t op_needs(const void *i, const millrace_shape *s, millrace_needs *n, millrace_error *e) { UNUSED(i); UNUSED(e); n->scratch = s->bytes, n->result = 4 * s->rows; return 0; }
 static int32_t op_launch(const void *i, void *s, const millrace_launch *l, millrace_error *e) {
     UNUSED(i); UNUSED(s); UNUSED(e);
@@ -131,43 +129,10 @@ static int32_t op_launch(const void *i, void *s, const millrace_launch *l, millr
     for (uint64_t r = 0; r < l->shape.rows; r++) result[r] = offsets[r + 1] - offsets[r];
     return 0;
 }
-static int32_t op_resident(const void *i, void *s, const millrace_resident *r, millrace_error *e) { UNUSED(i); UNUSED(s); UNUSED(r); UNUSED(e); return 0; }
-
-/* "fleeting" is the same without a resident kernel. */
-static const millrace_operator operators[] = {
-    {"length", 1, op_create, op_destroy, op_needs, op_launch, op_resident},
-    {"fleeting", 1, op_create, op_destroy, op_needs, op_launch, NULL},
-};
-
-/* A batch is finished as it is posted, but that of 13 rows, which is when the device is asked about it. */
-static int32_t mailbox_open(millrace_device *d, const millrace_operator *op, const void *i, const millrace_shape *most, millrace_mailbox **m, millrace_error *e) {
-    UNUSED(most);
-    if (op->resident == NULL) return fail(e, MILLRACE_UNAVAILABLE, 0, "no resident kernel");
-    *m = made(sizeof **m);
-    (*m)->device = d, (*m)->op = op, (*m)->instance = i;
-    *(char *)(uintptr_t)i = 1; /* in use: op_destroy refuses it */
-    return lost(d, e);
-}
-static int32_t mailbox_post(millrace_mailbox *m, const millrace_launch *batch, millrace_error *e) {
-    m->posted++;
-    if (m->device->faulty) return lost(m->device, e);
-    if (batch->shape.rows != 13) m->finished = m->posted;
-    return m->op->launch(m->instance, NULL, batch, e);
-}
-static const uint64_t *mailbox_finished(millrace_mailbox *m) { return &m->finished; }
-static int32_t mailbox_check(millrace_mailbox *m, millrace_error *e) {
-    m->finished = m->device->faulty ? m->finished : m->posted;
-    return device_check(m->device, e);
-}
-static int32_t mailbox_close(millrace_mailbox *m, millrace_error *e) {
-    int32_t status = lost(m->device, e);
-    *(char *)(uintptr_t)m->instance = 0;
-    freed(m);
-    return status;
-}
+static const millrace_operator operators[] = {{"length", 1, op_create, op_destroy, op_needs, op_launch}};
 
 static const millrace_api table = {
-    MILLRACE_ABI_VERSION, sizeof operators / sizeof operators[0], operators,
+    MILLRACE_ABI_VERSION, 1, operators,
     versions, device_count, device_info, device_open, device_close, device_check,
     stream_create, stream_default, stream_destroy, stream_synchronize, stream_wait,
     event_create, event_destroy, event_record, event_query, event_query, event_elapsed,
@@ -176,7 +141,6 @@ static const millrace_api table = {
     copy_in, copy_out, fill, launch,
     notify, completion_fd, completion_drain,
     gate_enqueue, gate_open, range_start, range_end,
-    mailbox_open, mailbox_post, mailbox_finished, mailbox_check, mailbox_close,
 };
 uint32_t millrace_abi_version(void) { return MILLRACE_ABI_VERSION; }
 const millrace_api *millrace_api_get(uint32_t version) { return version == MILLRACE_ABI_VERSION ? &table : NULL; }

@@ -1,4 +1,4 @@
-// Stands in for NVTX in the fake library: nobody looks at its ranges.
+// Replaces NVTX in the fake library, which ignores ranges.
 #pragma once
 #include <stdint.h>
 

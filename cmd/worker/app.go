@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/config"
+	"millrace/internal/console"
+	"millrace/internal/device"
+	"millrace/internal/ingest"
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/streams"
+	"millrace/internal/telemetry"
+	"millrace/internal/tracing"
+)
+
+// app is a whole worker: devices, pipelines, connections, the ingest worker and HTTP servers. It closes its parts in the reverse
+// order of their creation.
+type app struct {
+	cfg       *config.Config
+	log       *slog.Logger
+	metrics   *telemetry.Metrics
+	timeline  *telemetry.Timeline
+	health    *telemetry.Health
+	meter     *console.Meter
+	extra     telemetry.Observer // additional observer for a command; nil for none
+	observers telemetry.Observers
+	copies    bool // copy batches on the CPU device too, to show how a pipeline works
+	devices   []device.Device
+	pipes     []*streams.Pipeline // pipes[i] runs on devices[i]
+	server    *embedded.Server
+	url       string
+	nc        *nats.Conn
+	worker    *ingest.Worker
+	options   ingest.Options
+	debugURL  string                    // the address of the timeline page; empty if it is off
+	tracer    *tracing.Tracer           // nil for none
+	draining  atomic.Pointer[time.Time] // when the drain began; nil before
+	memory    *memoryBudget
+
+	closers []closer
+}
+
+// newApp creates the parts that need nothing else: metrics, timeline and meter. It limits how often log repeats a message.
+func newApp(cfg *config.Config, log *slog.Logger) *app {
+	m := telemetry.NewMetrics(build())
+	limit := limitLog(log, m)
+	return &app{
+		cfg: cfg, log: slog.New(limit), metrics: m, meter: console.NewMeter(m),
+		timeline: telemetry.NewTimeline(telemetry.TimelineBatches),
+		copies:   emulateGPU,
+		closers:  []closer{{close: limit.Close}},
+	}
+}
+
+// start starts every part, each after the parts that it needs.
+func (a *app) start(ctx context.Context, addr, dir string) error {
+	if err := a.openTracing(ctx); err != nil {
+		return err
+	}
+	if err := a.openPipelines(); err != nil {
+		return err
+	}
+	if err := a.startServer(addr, dir); err != nil {
+		return err
+	}
+	if err := a.connect(ctx); err != nil {
+		return err
+	}
+	return a.serve()
+}
+
+// openPipelines opens the devices and creates a pipeline on each.
+func (a *app) openPipelines() error {
+	var err error
+	if a.memory, err = newMemoryBudget(a.cfg); err != nil {
+		return err
+	}
+	devices, fellBack, err := openDevices(a.cfg, a.log)
+	if err != nil {
+		return err
+	}
+	a.devices = devices
+	a.metrics.SetFallback(fellBack)
+	for _, d := range devices {
+		a.onCloseDevice(d.Info().ID, func() error { return a.closeDevice(d) })
+	}
+	a.observers = telemetry.Observers{a.metrics, a.timeline}
+	if a.extra != nil {
+		a.observers = append(a.observers, a.extra)
+	}
+	for _, d := range devices {
+		if err := a.openPipeline(d); err != nil {
+			return err
+		}
+	}
+	a.metrics.Watch(a.stats)
+	a.memory.apply(a.log)
+	return nil
+}
+
+// openPipeline creates the pipeline on d and checks that d computes correctly.
+func (a *app) openPipeline(d device.Device) error {
+	info := d.Info()
+	a.metrics.AddDevice(info.ID)
+	a.timeline.AddDevice(info.ID, info.Name, d.Epoch())
+	if a.tracer != nil {
+		a.tracer.AddDevice(info.ID, d.Epoch())
+	}
+	c := pipelineConfig(a.cfg, info, a.cfg.ParsedOperators(), a.observers)
+	c.Copies = a.copies && info.Kind == "host"
+	c.Admit = a.memory.admit(info.Kind)
+	pipe, err := streams.New(d, c)
+	if isOwnRefusal(err) {
+		return usageError{err} // the settings conflict
+	}
+	if err != nil {
+		return a.memory.explain(err)
+	}
+	a.pipes = append(a.pipes, pipe)
+	a.onCloseDevice(info.ID, pipe.Close)
+	a.logLoss(pipe)
+	if err := pipe.Probe(context.Background()); err != nil {
+		return fmt.Errorf("the device does not compute correctly, so the worker takes no payloads: %w", err)
+	}
+	a.logReady(info, pipe)
+	return nil
+}
+
+// isOwnRefusal reports whether Millrace itself refused an argument. An error with a code comes from the device, and the user cannot
+// correct it.
+func isOwnRefusal(err error) bool {
+	var e *device.Error
+	return errors.As(err, &e) && errors.Is(e, device.ErrInvalid) && e.Code == 0
+}
+
+// logReady logs the device and the settings of a pipeline.
+func (a *app) logReady(info device.Info, pipe *streams.Pipeline) {
+	scratch := "pool"
+	if why := pipe.ScratchInstead(); why != nil {
+		scratch = "preallocated"
+		a.log.Warn("the device has no memory pool: scratch is preallocated at the largest size for each lane",
+			"device", info.ID, "reason", why)
+	}
+	a.log.Info("device ready", "device", info.ID, "name", info.Name, "lanes", a.cfg.Lanes, "batch_bytes", a.cfg.BatchBytes,
+		"batch_payloads", a.cfg.BatchPayloads, "scratch", scratch, "numa_node", info.NUMANode)
+}
+
+// stats returns the counters of every pipeline. Counters that cannot be read stay zero, because other metrics report the loss of a
+// device.
+func (a *app) stats() []streams.Stats {
+	all := make([]streams.Stats, 0, len(a.pipes))
+	for _, pipe := range a.pipes {
+		s, err := pipe.Stats()
+		if err != nil {
+			a.log.Debug("cannot read the counters of a pipeline", "device", s.Device, "error", err)
+		}
+		all = append(all, s)
+	}
+	return all
+}

@@ -1,0 +1,79 @@
+//go:build faults
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"millrace/internal/device"
+)
+
+// failureVariable makes the device of a worker built for tests fail permanently from some batch on: with "launch@20" it refuses the
+// 20th batch and all later ones. If the variable is empty, the device works.
+const failureVariable = "FAILING_DEVICE"
+
+// failures maps the name of each kind of failure to the error that the device returns. The program does not know the kind of a foreign
+// error.
+var failures = map[string]error{
+	"launch":  device.Errorf("launch", "failing", device.ErrLaunch, "injected"),
+	"invalid": device.Errorf("launch", "failing", device.ErrInvalid, "injected"),
+	"foreign": errors.New("injected error of an unknown kind (code 810)"),
+	"lost":    device.Errorf("launch", "failing", device.ErrLost, "injected"),
+}
+
+// injectFailures returns d, or a device on d that fails as failureVariable says.
+func injectFailures(d device.Device) (device.Device, error) {
+	text := os.Getenv(failureVariable)
+	if text == "" {
+		return d, nil
+	}
+	kind, from, _ := strings.Cut(text, "@")
+	n, err := strconv.Atoi(from)
+	if failures[kind] == nil || err != nil {
+		return nil, errors.Join(fmt.Errorf("%s=%q: want a kind of failure, @, and the number of the first batch that fails", failureVariable, text), d.Close())
+	}
+	return &failingDevice{Device: d, fails: failures[kind], from: n}, nil
+}
+
+// failingDevice fails the batch with the number in from, and every later batch.
+type failingDevice struct {
+	device.Device
+	fails error
+	from  int
+
+	mu      sync.Mutex
+	batches int
+}
+
+func (d *failingDevice) Enqueue(commands []device.Command) error {
+	d.mu.Lock()
+	d.batches++
+	failing := d.batches >= d.from
+	d.mu.Unlock()
+	if failing {
+		return d.fails
+	}
+	return d.Device.Enqueue(commands)
+}
+
+func (d *failingDevice) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.batches >= d.from && errors.Is(d.fails, device.ErrLost) {
+		return d.fails
+	}
+	return d.Device.Err()
+}
+
+func (d *failingDevice) Check(ctx context.Context) error {
+	if err := d.Err(); err != nil {
+		return err
+	}
+	return d.Device.Check(ctx)
+}

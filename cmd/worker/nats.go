@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/config"
+	"millrace/internal/ingest"
+	"millrace/internal/ingest/capacity"
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/streams"
+	"millrace/internal/telemetry"
+)
+
+// embeddedAddr is the address on which the embedded server of `worker run` listens.
+const embeddedAddr = "127.0.0.1:4222"
+
+// startServer starts the embedded NATS server, unless the configuration names another server.
+func (a *app) startServer(addr, dir string) error {
+	if !a.cfg.Embedded() {
+		a.url = strings.Join(a.cfg.NATS.URL, ",")
+		return nil
+	}
+	s, err := embedded.Start(embedded.Options{Addr: addr, Dir: dir})
+	if err != nil {
+		return err
+	}
+	a.server, a.url = s, s.URL()
+	a.onClose(func() error { s.Close(); return nil })
+	a.log.Info("started an embedded NATS server with JetStream, which only this machine can reach (MILLRACE_NATS_URL sets another)",
+		"url", a.url, "storage", dir)
+	return nil
+}
+
+// connect opens the connections and creates the ingest worker on them.
+func (a *app) connect(ctx context.Context) error {
+	a.options = ingestOptions(a.cfg, a.log, a.meter, a.pipes)
+	a.options.Records = a.observers
+	if a.tracer != nil {
+		a.options.Batches = a.tracer
+	}
+	a.logCredentials()
+	nc, err := a.dial()
+	if err != nil {
+		return err
+	}
+	a.nc = nc
+	for range connections(a.cfg) - 1 {
+		more, err := a.dial()
+		if err != nil {
+			return err
+		}
+		a.options.More = append(a.options.More, more)
+	}
+	if err := a.provision(ctx); err != nil {
+		return err
+	}
+	if err := a.inspect(ctx); err != nil {
+		return err
+	}
+	a.options.Memory = a.memory.plan.Payloads
+	a.worker, err = ingest.NewWorker(ctx, nc, a.pipes, a.options)
+	if errors.Is(err, inflight.ErrMemory) {
+		return usageError{err}
+	}
+	if err == nil {
+		a.watchWorker()
+	}
+	return err
+}
+
+// watchWorker makes the metrics report the state of the ingest worker.
+func (a *app) watchWorker() {
+	a.metrics.SetLimits(telemetry.Limits{
+		BatchBytes: int(a.cfg.BatchBytes), BatchPayloads: a.cfg.BatchPayloads, AckWait: a.worker.Status().AckWait,
+	})
+	a.metrics.WatchMemory(a.worker.Memory)
+	a.metrics.WatchInHand(func() int { return a.worker.Status().InHand })
+	a.metrics.WatchPartitions(func() int { return a.worker.Status().Partitions })
+	a.metrics.WatchHeldBack(func() int { return a.worker.Status().HeldBack })
+}
+
+// logCredentials warns about credentials that expire soon. A credential that is wrong makes dial fail.
+func (a *app) logCredentials() {
+	for _, f := range natsServer(a.cfg, a.url).Inspect(time.Now()) {
+		if f.Level == finding.Warning {
+			a.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
+		}
+	}
+}
+
+// connections returns the number of connections to open.
+func connections(cfg *config.Config) int {
+	if cfg.NATS.Connections > 0 {
+		return cfg.NATS.Connections
+	}
+	return natsconn.DefaultConnections(cfg.Delivery == "exclusive")
+}
+
+// dial opens one connection. The app closes it.
+func (a *app) dial() (*nats.Conn, error) {
+	nc, err := natsconn.Open(natsServer(a.cfg, a.url), "millrace", a.log, a.meter.Reconnected)
+	if err == nil {
+		a.onClose(func() error { nc.Close(); return nil })
+	}
+	return nc, err
+}
+
+// connected reports whether every connection is up.
+func (a *app) connected() bool {
+	for _, nc := range a.options.More {
+		if !nc.IsConnected() {
+			return false
+		}
+	}
+	return a.nc.IsConnected()
+}
+
+// provision creates missing streams and consumers if the configuration asks for that. It first checks what already exists, so that
+// a start that fails leaves nothing behind.
+func (a *app) provision(ctx context.Context) error {
+	if !a.cfg.Provision {
+		return nil
+	}
+	js, err := jetstream.New(a.nc)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))) {
+		if f.Level == finding.Error && !f.Missing {
+			errs = append(errs, errors.New(f.String()))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return topology.Provision(ctx, js, a.options.Topology, a.log)
+}
+
+// inspect checks server, streams and consumer before the worker uses them. It logs every finding and returns the errors.
+func (a *app) inspect(ctx context.Context) error {
+	var errs []error
+	for _, f := range topology.Inspect(ctx, a.nc, a.options.Topology, use(a.cfg, len(a.pipes))) {
+		switch f.Level {
+		case finding.Error:
+			errs = append(errs, errors.New(f.String()))
+		case finding.Warning:
+			a.log.Warn(f.What, "found", f.Found, "advice", f.Advice)
+		default:
+			a.log.Info(f.What, "found", f.Found)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inFlight returns the settings that determine how many payloads can be in flight.
+func inFlight(cfg *config.Config, devices int) capacity.Worker {
+	w := capacity.Worker{Devices: devices, Lanes: cfg.Lanes, BatchPayloads: cfg.BatchPayloads, Consumers: 1}
+	if cfg.Delivery == "exclusive" {
+		w.Consumers = cfg.Partitions
+	}
+	return w
+}
+
+// use describes how the worker will use its streams.
+func use(cfg *config.Config, devices int) topology.Use {
+	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
+}
+
+// natsServer returns the address of the NATS servers and the files to log in with.
+func natsServer(cfg *config.Config, url string) natsconn.Server {
+	return natsconn.Server{
+		URL: url, Creds: cfg.NATS.Creds, NKey: cfg.NATS.NKey,
+		CA: cfg.NATS.TLS.CA, Cert: cfg.NATS.TLS.Cert, Key: cfg.NATS.TLS.Key,
+	}
+}
+
+// ingestOptions translates the configuration for package ingest.
+func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observer, pipes []*streams.Pipeline) ingest.Options {
+	maxAckPending := cfg.MaxAckPending
+	if maxAckPending == 0 {
+		maxAckPending = inFlight(cfg, max(len(pipes), 1)).MaxAckPending()
+	}
+	return ingest.Options{
+		Topology: topology.Topology{
+			Stream: cfg.Stream, Subjects: cfg.Subjects, Consumer: cfg.Consumer,
+			ResultStream: cfg.ResultStream, ResultPrefix: cfg.ResultPrefix, DeadLetterPrefix: cfg.DeadletterPrefix,
+			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
+			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
+		},
+		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
+		Logger: log, Observer: observer,
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// withoutServer builds the worker without the embedded NATS server. Until the test ends, call and start use that worker.
+func withoutServer(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "worker")
+	if out, err := exec.Command("go", "build", "-tags", "noembedded", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	full := binary
+	binary = path
+	t.Cleanup(func() { binary = full })
+}
+
+// TestWithoutEmbeddedServer checks that commands that need a server fail at once with advice, and that all others work.
+func TestWithoutEmbeddedServer(t *testing.T) {
+	withoutServer(t)
+	const reason = "this build has no NATS server in it"
+	call(t, nil, "run").want(t, exitUsage, "MILLRACE_NATS_URL", reason, "set nats://")
+	call(t, []string{"MILLRACE_LANES=none"}, "run").want(t, exitUsage, "MILLRACE_NATS_URL", reason, "MILLRACE_LANES")
+	call(t, nil, "check").want(t, exitFailed, "error", "MILLRACE_NATS_URL", reason)
+	call(t, nil, "config").want(t, exitUsage, "MILLRACE_NATS_URL", reason, "MILLRACE_BATCH_BYTES")
+	call(t, nil, "demo").want(t, exitUsage, "demo:", reason, "a build without that tag")
+	call(t, nil, "bench", "nats").want(t, exitUsage, reason, "--server")
+	call(t, nil, "bench").want(t, exitUsage, reason, "--server", "without nats")
+	call(t, nil, "help").want(t, exitDone, "MILLRACE_NATS_URL must be set")
+	if r := call(t, nil, "version"); !strings.Contains(strings.Join(strings.Fields(r.out), " "), "embedded NATS server none") {
+		t.Errorf("version does not report that there is no server:\n%s", r.out)
+	}
+	call(t, nil, "bench", "latency", "--row", "streams", "--bytes", "4KiB", "--seconds=0.01", "--rounds", "1").want(t, exitDone, "p99 us")
+
+	s := serve(t)
+	call(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true"}, "check").want(t, exitDone, "0 errors")
+	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_LOG_FORMAT=json"})
+	p.await(`"msg":"working"`)
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
+}
+
+// TestWithoutEmbeddedServerItIsNotLinked reads the modules of both binaries.
+func TestWithoutEmbeddedServerItIsNotLinked(t *testing.T) {
+	has := func() bool {
+		info, err := buildinfo.ReadFile(binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, module := range info.Deps {
+			if strings.HasPrefix(module.Path, "github.com/nats-io/nats-server/") {
+				return true
+			}
+		}
+		return false
+	}
+	if !has() {
+		t.Error("the default build does not contain the NATS server")
+	}
+	if withoutServer(t); has() {
+		t.Error("the build without the embedded server contains the NATS server")
+	}
+}

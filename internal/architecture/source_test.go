@@ -1,0 +1,94 @@
+package architecture
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// oneFileImportsC is a test because linters read the code that cgo generates, which no longer imports "C".
+var oneFileImportsC = rule{
+	name: "one file imports C",
+	check: func(tr *tree) (found []string) {
+		for _, f := range tr.goFiles() {
+			if slices.Contains(f.imports(), "C") && f.path != "internal/device/cuda/call.go" {
+				found = append(found, f.path+`: imports "C", which only internal/device/cuda/call.go may: put the call there`)
+			}
+		}
+		return found
+	},
+	broken: map[string]string{
+		"internal/device/cuda/call.go":  "package cuda\nimport \"C\"",
+		"internal/device/cuda/other.go": "package cuda\nimport \"C\"",
+		"internal/alloc/a.go":           "package alloc\nimport \"C\"",
+	},
+	findings: []string{
+		`internal/alloc/a.go: imports "C", which only internal/device/cuda/call.go may: put the call there`,
+		`internal/device/cuda/other.go: imports "C", which only internal/device/cuda/call.go may: put the call there`,
+	},
+}
+
+// maxLines is the maximum length of a source file, in lines. Most files should stay under 400.
+const maxLines = 500
+
+// sourceSuffixes are the suffixes of files that people read as code.
+var sourceSuffixes = []string{".go", ".cu", ".cuh", ".cpp", ".hpp", ".c", ".h", ".sh", ".py", ".js", ".css", ".html"}
+
+// filesAreShort is a test because most of these languages have no linter here.
+var filesAreShort = rule{
+	name: "files are short",
+	check: func(tr *tree) (found []string) {
+		for _, f := range tr.files {
+			if lines := strings.Count(f.text, "\n"); lines > maxLines && slices.Contains(sourceSuffixes, path.Ext(f.path)) {
+				found = append(found, fmt.Sprintf("%s: %d lines, want %d at most: it holds more than one idea, split it", f.path, lines, maxLines))
+			}
+		}
+		return found
+	},
+	broken: map[string]string{
+		"kernels/long.cu":  strings.Repeat("\n", maxLines+1),
+		"kernels/short.cu": strings.Repeat("\n", maxLines),
+		"docs/long.md":     strings.Repeat("\n", maxLines+1),
+	},
+	findings: []string{"kernels/long.cu: 501 lines, want 500 at most: it holds more than one idea, split it"},
+}
+
+// openEnd finds the words that mark unfinished work. They are split here so that this file passes.
+var openEnd = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
+
+// nothingIsLeftOpen is a test because it reads every text file. A linter reads only Go.
+var nothingIsLeftOpen = rule{
+	name: "nothing is left open",
+	check: func(tr *tree) (found []string) {
+		for _, f := range tr.files {
+			eachLine(f.text, func(number int, line string) {
+				if word := openEnd.FindString(line); word != "" {
+					found = append(found, fmt.Sprintf("%s:%d: %s: do it, or open an issue", f.path, number, word))
+				}
+			})
+		}
+		return found
+	},
+	broken: map[string]string{
+		"kernels/a.cu": "int x;\n// TO" + "DO: more\n",
+		"docs/a.md":    "FIX" + "ME\n",
+		".ci/run":      "mktemp name.XX" + "XXXX\n# XX" + "X\n",
+		"README.md":    "WhatToDo\n",
+	},
+	findings: []string{
+		".ci/run:2: XX" + "X: do it, or open an issue",
+		"docs/a.md:1: FIX" + "ME: do it, or open an issue",
+		"kernels/a.cu:2: TO" + "DO: do it, or open an issue",
+	},
+}
+
+// eachLine calls visit with the number and text of each line. The first line is number 1.
+func eachLine(text string, visit func(number int, line string)) {
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		visit(number, strings.TrimSuffix(line, "\n"))
+	}
+}

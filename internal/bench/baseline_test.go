@@ -1,0 +1,218 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fakeProgram is an environment variable that makes this test binary a baseline program. Its value selects the
+// behaviour.
+const fakeProgram = "MILLRACE_TEST_YARDSTICK"
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(fakeProgram); how != "" {
+		os.Exit(playProgram(how))
+	}
+	os.Exit(m.Run())
+}
+
+// playProgram answers every request with all figures that any request needs.
+func playProgram(how string) int {
+	requests := bufio.NewScanner(os.Stdin)
+	for requests.Scan() {
+		name, rest, _ := strings.Cut(requests.Text(), " ")
+		known := []string{"copy", "serial", "balanced", "balanced-three", "alloc", "completion", "launch"}
+		switch {
+		case !slices.Contains(known, name) || !strings.HasSuffix(rest, " device=0") || strings.Contains(rest, "batches=0"):
+			fmt.Printf("{\"error\": \"cannot do %s %s\"}\n", name, rest)
+		case how == "refuses":
+			fmt.Println(`{"error": "no GPU"}`)
+		case how == "stutters":
+			fmt.Println("seconds: 1")
+		case how == "lacks":
+			fmt.Println(`{"checked": true}`)
+		case how == "ends":
+			return 1
+		case how == "floods":
+			fmt.Println(strings.Repeat("x", maxAnswer+1))
+		default:
+			fmt.Println(fakeAnswer())
+		}
+	}
+	return 0
+}
+
+func fakeAnswer() string {
+	var fields []string
+	for _, key := range []string{yardCopyIn, yardCopyOut, yardBothIn, yardBothOut} {
+		fields = append(fields, fmt.Sprintf("%q: 5e9", key))
+	}
+	for _, key := range []string{yardSeconds, yardMedian} {
+		fields = append(fields, fmt.Sprintf("%q: 0.5", key))
+	}
+	fields = append(fields, `"calls": {"total_seconds": {"median": 0.5}}`)
+	return "{" + strings.Join(fields, ", ") + "}"
+}
+
+// playing sets the behaviour of the process's baseline programs, and returns the program's path.
+func playing(t *testing.T, how string) string {
+	t.Helper()
+	t.Setenv(fakeProgram, how)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// comparableRows are the rows that have a comparison with the baseline program.
+var comparableRows = []string{
+	"pinned-in", "pinned-out", "pinned-both", "serial", "double", "triple", "lanes",
+	"preallocated", "synchronous", "async-0", "async-kept", "latency/streams",
+}
+
+func TestRowsAreComparedWithTheBaselineProgram(t *testing.T) {
+	o := tiny(openHost(t))
+	o.Yardstick = playing(t, "well")
+	o.Rows = append(slices.Clone(comparableRows), "polling", "blocking-event", "host-function")
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Rows {
+		want := figureOverBaseline
+		if row.Group == "completion" {
+			want = figureBaseline
+		}
+		if f, ok := row.Figure(want); !ok || f.N != o.Rounds || f.Median <= 0 {
+			t.Errorf("%s/%s has %q %+v", row.Group, row.Name, want, f)
+		}
+	}
+	if len(r.Rows) < len(o.Rows) {
+		t.Errorf("%d rows of %d", len(r.Rows), len(o.Rows))
+	}
+}
+
+// TestABaselineProgramThatFailsIsReported checks that rows still have their own figures, and that the table says why
+// there is no comparison.
+func TestABaselineProgramThatFailsIsReported(t *testing.T) {
+	for how, want := range map[string]string{
+		"refuses": "refused \"serial", "stutters": "which is no JSON object", "lacks": "no positive number",
+		"ends": "it has ended", "floods": "token too long",
+	} {
+		t.Run(how, func(t *testing.T) {
+			o := tiny(openHost(t))
+			o.Yardstick = playing(t, how)
+			o.Rows = []string{"schedules/serial", "schedules/triple"}
+			var table strings.Builder
+			o.Out = &table
+			r, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(table.String(), want) || !strings.Contains(table.String(), "not compared with the baseline program") {
+				t.Errorf("the table does not say %q:\n%s", want, table.String())
+			}
+			for _, row := range r.Rows {
+				if _, ok := row.Figure(figureOverBaseline); ok || row.Batch == nil {
+					t.Errorf("%s has the ratio %v and takes %v", row.Name, ok, row.Batch)
+				}
+			}
+		})
+	}
+}
+
+func TestABaselineProgramThatIsMissing(t *testing.T) {
+	o := tiny(openHost(t))
+	o.Yardstick = "/nonexistent/yardstick"
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "make -C kernels yardstick") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestAskOnceARound checks that cases with the same question share its answer.
+func TestAskOnceARound(t *testing.T) {
+	tg := newTarget(2)
+	tg.Yardstick = playing(t, "well")
+	if err := tg.startProgram(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	q := tg.ask(func() string { asked++; return "copy bytes=1" })
+	in, out := q.seconds(yardMedian), q.seconds(yardSeconds)
+	for range 2 {
+		for _, c := range []*Case{in, out} {
+			if err := c.Measure(context.Background(), c, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if asked != 2 || len(in.seconds) != 2 || len(out.seconds) != 2 {
+		t.Errorf("asked %d times for %d and %d figures", asked, len(in.seconds), len(out.seconds))
+	}
+	if err := tg.program.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSpeedupsAgreeWithTheTimes checks that every ratio in a row is the quotient of the times in the table.
+func TestSpeedupsAgreeWithTheTimes(t *testing.T) {
+	const serialInCUDA = 0.5 // seconds per batch of every schedule of the fake program
+	o := tiny(openHost(t))
+	o.Yardstick, o.Rounds = playing(t, "well"), 3
+	o.Rows = []string{"serial", "double", "triple", "events", "host-sync", "lanes", "preallocated", "async-kept"}
+	var table strings.Builder
+	o.Out = &table
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference := map[string]float64{}
+	for _, row := range r.Rows {
+		reference[row.Name] = row.Batch.Median
+	}
+	for _, row := range r.Rows {
+		want := map[string]float64{}
+		switch row.Group {
+		case "schedules":
+			want[figureSpeedup] = reference["serial"] / row.Batch.Median
+			want[figureOverCUDASerial] = serialInCUDA / row.Batch.Median
+		case "streams":
+			want[figureOverCUDASerial] = serialInCUDA / row.Batch.Median
+		case "alloc":
+			want[figureOverPreallocate] = row.Batch.Median / reference["preallocated"]
+		}
+		if of, compared := row.Figure(figureBaseline); compared {
+			want[figureOverBaseline] = of.Median / row.Batch.Median
+		}
+		for name, ratio := range want {
+			if f, ok := row.Figure(name); !ok || math.Abs(f.Median-ratio) > 1e-9*ratio || f.N != o.Rounds {
+				t.Errorf("%s/%s has %q %+v, and the times give %v", row.Group, row.Name, name, f, ratio)
+			}
+		}
+	}
+	if !strings.Contains(table.String(), "x CUDA serial") || strings.Contains(table.String(), noBaseline) {
+		t.Errorf("the tables do not compare with plain CUDA:\n%s", table.String())
+	}
+}
+
+// TestHeaderSaysWhatSpeedupsAreOver checks that, without a baseline program, the header refers to our own serial
+// schedule.
+func TestHeaderSaysWhatSpeedupsAreOver(t *testing.T) {
+	o := tiny(openHost(t))
+	o.Rows = []string{"schedules/triple", "lanes"}
+	var table strings.Builder
+	o.Out = &table
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if text := table.String(); strings.Count(text, "  x own serial") < 2 || strings.Contains(text, "x CUDA serial") || strings.Count(text, noBaseline) != 1 {
+		t.Errorf("the tables do not say what speedups are over:\n%s", text)
+	}
+}

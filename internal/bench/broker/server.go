@@ -1,0 +1,125 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/bench"
+	"millrace/internal/ingest/embedded"
+	"millrace/internal/ingest/natsconn"
+)
+
+// server is the NATS server of all rows, with the two streams of the current round.
+type server struct {
+	process running // nil if the server was running before
+	where   string  // describes where it runs
+	dir     string  // its files, removed by close; empty for none
+	address natsconn.Server
+	storage jetstream.StorageType
+	nc      *nats.Conn // for everything except the workers, which have their own connections
+	js      jetstream.JetStream
+	in, out string // the streams' names in this round
+	rounds  int    // of all rows so far
+
+	connections connections // of the workers
+	batches     bool        // the result stream accepts batches, if the server can
+}
+
+// closeTimeout bounds how long removing the streams may take.
+const closeTimeout = 30 * time.Second
+
+func newServer(ctx context.Context, o Options) (s *server, err error) {
+	s = &server{
+		address: o.Server, storage: jetstream.FileStorage, batches: true, where: elsewhere, connections: connectionsOf(o.Connections),
+	}
+	if o.Memory {
+		s.storage = jetstream.MemoryStorage
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if o.Server.URL == "" {
+		if err := s.start(ctx, o); err != nil {
+			return s, err
+		}
+	}
+	if s.nc, err = s.connect("millrace-bench"); err != nil {
+		return s, err
+	}
+	if s.js, err = jetstream.New(s.nc); err != nil {
+		return s, err
+	}
+	// An interrupted run may have left its streams.
+	if err := s.remove(ctx); err != nil {
+		return s, err
+	}
+	return s, s.anchor(ctx)
+}
+
+// start starts a server: in its own process if there is a program for that.
+func (s *server) start(ctx context.Context, o Options) (err error) {
+	if s.dir, err = os.MkdirTemp("", "millrace-bench-*"); err != nil {
+		return fmt.Errorf("make a folder for the server's files: %w: set TMPDIR to a folder that is writable", err)
+	}
+	if len(o.Program) > 0 {
+		p, err := startProcess(ctx, o.Program, s.dir)
+		if err != nil {
+			return err
+		}
+		s.process, s.where = p, ownProcess
+	} else {
+		e, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: s.dir})
+		if err != nil {
+			return err
+		}
+		s.process, s.where = inProcess{e}, oneProcess
+	}
+	s.address = natsconn.Server{URL: s.process.URL()}
+	return nil
+}
+
+// note adds notes on conditions that affect all figures.
+func (s *server) note(session *bench.Session) {
+	session.Note("%s", s.where)
+	if s.connections != usualConnections {
+		session.Note("Every worker has %d connections to the server, except in rows with a number in their name.", s.connections.shared)
+	}
+}
+
+// quiet discards the logs of the measured workers. Their errors are returned.
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// connect opens another connection, over TCP. The caller closes it.
+func (s *server) connect(name string) (*nats.Conn, error) {
+	return natsconn.Open(s.address, name, quiet, func() {})
+}
+
+// close undoes newServer, even if that failed halfway.
+func (s *server) close() error {
+	var errs []error
+	if s.js != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		errs = append(errs, s.remove(ctx))
+	}
+	if s.nc != nil {
+		s.nc.Close()
+	}
+	if s.process != nil {
+		errs = append(errs, s.process.Close())
+	}
+	if s.dir != "" {
+		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,51 @@
+// Package capacity computes how many payloads a worker can have in flight: delivered and not yet acknowledged. Packages pull and
+// inflight take their bounds from here. The command derives the consumer's MaxAckPending from it, and the chart's tests compare
+// helm/millrace/templates/_window.tpl with it.
+package capacity
+
+const (
+	// SlotsPerLane is the number of batches of a lane that can be filling or on the device (streams.Schedule.Buffers).
+	SlotsPerLane = 2
+
+	// BatchesPerSlot is the number of batches that may be in flight, from pull to acknowledgement, per batch that can be on a
+	// device. Publishing takes milliseconds and a device a fraction of one, so most batches in flight are being published. With
+	// fewer batches the device would wait for the server.
+	BatchesPerSlot = 8
+
+	// FullPerSlot is the number of full batches that fit into memory per batch that can be on a device: one on the device and one
+	// being published.
+	FullPerSlot = 2
+
+	// Requests is the number of pull requests that are pending at the server per consumer. With two, the server has another
+	// request while the end of the first is in transit.
+	Requests = 2
+
+	// RequestMessages is the maximum number of messages per pull request.
+	RequestMessages = 4096
+
+	// Queued is the maximum number of a consumer's deliveries that wait between the pull and the batchers.
+	Queued = 256
+)
+
+// Worker holds the settings that determine how much a worker can have in flight.
+type Worker struct {
+	Devices       int
+	Lanes         int // per device
+	BatchPayloads int
+	Consumers     int // 1 with shared delivery, the number of partitions with exclusive delivery
+}
+
+// InFlight returns the largest number of payloads that can be in flight: in batches, in queues, and on their way from the server.
+func (w Worker) InFlight() int {
+	return BatchesPerSlot*w.slots()*w.BatchPayloads + w.Consumers*(Requests*RequestMessages+Queued)
+}
+
+// Full returns the number of payloads that must be in flight for full batches: one on the device and one being published per
+// slot.
+func (w Worker) Full() int { return FullPerSlot * w.slots() * w.BatchPayloads }
+
+// MaxAckPending returns the default of the consumer's MaxAckPending: twice Full.
+func (w Worker) MaxAckPending() int { return 2 * w.Full() }
+
+// slots returns the number of batches that can be filling or on devices.
+func (w Worker) slots() int { return SlotsPerLane * w.Devices * w.Lanes }

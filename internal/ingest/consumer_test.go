@@ -1,0 +1,55 @@
+package ingest
+
+import (
+	"testing"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
+)
+
+// TestConsumersOwnBoundsAreKept: the server refuses a pull that requests more than the consumer allows, and doesn't notify the
+// client.
+func TestConsumersOwnBoundsAreKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := c.CachedInfo().Config
+	settings.MaxRequestBatch, settings.MaxRequestMaxBytes, settings.MaxRequestExpires = 7, 64<<10, 3*time.Second
+	if _, err := r.js.UpdateConsumer(r.ctx(), r.opts.Stream, settings); err != nil {
+		t.Fatal(err)
+	}
+	const n = 50
+	r.publish(n, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.await(t, inflight.Published, n)
+	if err := run.drain(); err != nil {
+		t.Fatal(err)
+	}
+	r.wantAll(n, document)
+}
+
+func TestPullGoesOnWhenTheConsumerIsBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.publish(10, document)
+	run := r.run(hostDevice(t), streams.Config{})
+	r.tally.awaitStored(t, 10)
+	r.awaitFinished(10)
+	if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
+		t.Fatal(err)
+	}
+	r.log.Await(t, "the consumer is gone")
+	r.publishFrom(10, 20, document)
+	r.provision() // a new consumer, which starts at the first input
+	r.tally.awaitAcknowledged(t, 30)
+	if err := run.drain(); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	r.wantAll(20, document) // the first ten were already stored
+}

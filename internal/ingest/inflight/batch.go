@@ -1,0 +1,195 @@
+package inflight
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// Batch holds the deliveries of one batch of a pipeline, from its first payload until the last delivery is settled. AckWait runs
+// for each delivery, so the pool keeps the deliveries of every Batch alive.
+type Batch struct {
+	ReturnTo chan *streams.Batch // receives the completed batch; nil: a settler receives it. Set once
+
+	mu         sync.Mutex
+	Items      []Delivery
+	settled    []bool
+	touched    time.Time // when InProgress was last sent for the deliveries
+	headers    int       // bytes of the deliveries' headers
+	cost       int64     // memory that the deliveries held when they were added
+	bytes      int64     // bytes of headers and payloads, once the batch is submitted; see holdings.payloads
+	kept       int64     // bytes of memory that the batch keeps for reuse; see retention
+	window     *Window   // the window that counts the batch; nil for none
+	publishing bool      // the window counts the batch as one that is being published
+	Bodies     Bodies    // encoded results
+
+	// The remaining fields are for batches that are settled in order (exclusive delivery).
+	Record     Record
+	Err        error         // why the batch has no results
+	Completed  chan struct{} // closed once Record, Err and Bodies are set
+	Finished   chan struct{} // closed when every delivery is settled; nil if no goroutine waits for that
+	OnLeave    func()        // called when the batch has left the device
+	OnComplete func()        // called after OnLeave, with Err set; nil for nothing
+}
+
+// Pack appends a delivery to the pipeline's batch b and to g. b must have space for it. Every admitted payload fits into an empty
+// batch.
+func (g *Batch) Pack(b *streams.Batch, d Delivery) {
+	if !b.Append(d.Msg.Data()) {
+		panic(fmt.Sprintf("ingest: payload of %d bytes does not fit a batch that it was measured for", len(d.Msg.Data())))
+	}
+	g.Add(d)
+}
+
+// Add appends a delivery.
+func (g *Batch) Add(d Delivery) {
+	g.mu.Lock()
+	if len(g.Items) == 0 {
+		g.touched = d.Received
+	}
+	g.Items = append(g.Items, d)
+	g.settled = append(g.settled, false)
+	g.headers += d.HeaderBytes
+	g.cost += d.Cost
+	g.mu.Unlock()
+}
+
+// Settle marks the i-th delivery as settled, or as moved to another batch. g no longer keeps it alive.
+func (g *Batch) Settle(i int) {
+	g.mu.Lock()
+	g.settled[i] = true
+	g.mu.Unlock()
+}
+
+// Reclaim takes back deliveries that moved to another batch and were not settled there.
+func (g *Batch) Reclaim(items []int) {
+	g.mu.Lock()
+	for _, i := range items {
+		g.settled[i] = false
+	}
+	g.mu.Unlock()
+}
+
+// enter counts the batch in window p until Clear is called.
+func (g *Batch) enter(p *Window) {
+	g.window = p
+	p.Enter()
+}
+
+// StartPublish marks the batch in its window as one that is being published.
+func (g *Batch) StartPublish() {
+	if g.window != nil {
+		g.publishing = true
+		g.window.StartPublish()
+	}
+}
+
+// Clear empties g so that it can be reused.
+func (g *Batch) Clear() {
+	if g.window != nil {
+		g.window.Leave(g.publishing)
+		g.window, g.publishing = nil, false
+	}
+	g.mu.Lock()
+	clear(g.Items) // release the messages
+	g.Items, g.settled, g.headers, g.cost = g.Items[:0], g.settled[:0], 0, 0
+	g.Bodies.Clear()
+	g.Err, g.Completed, g.Finished, g.OnLeave, g.OnComplete = nil, nil, nil, nil, nil
+	g.mu.Unlock()
+}
+
+// keepAlive sends InProgress for each unsettled delivery, if the last time was longer than every ago. It returns the number of
+// deliveries for which it did.
+func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.Items) == 0 || now.Sub(g.touched) < every {
+		return 0
+	}
+	g.touched = now
+	told := 0
+	for i := range g.Items {
+		// An error means that the connection is down. AckWait then expires and the server redelivers the message.
+		if !g.settled[i] && g.Items[i].Msg.InProgress() == nil {
+			told++
+		}
+	}
+	return told
+}
+
+// Headroom returns how much of ackWait is left for the deliveries.
+func (g *Batch) Headroom(now time.Time, ackWait time.Duration) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return ackWait - now.Sub(g.touched)
+}
+
+// Result returns the encoded result of the i-th payload.
+func (g *Batch) Result(i int) []byte { return g.Bodies.at(i) }
+
+// Report passes the finished batch to o. If o is nil, it does nothing and allocates nothing.
+func (g *Batch) Report(o BatchObserver, r *Record) {
+	if o != nil {
+		o.BatchEnded(r, g.Payloads)
+	}
+}
+
+// Payloads yields the inputs of the batch.
+func (g *Batch) Payloads(yield func(Payload) bool) {
+	for i := range g.Items {
+		d := &g.Items[i]
+		if !yield(Payload{Stream: d.Stream, Sequence: d.Sequence, Header: d.Msg.Headers()}) {
+			return
+		}
+	}
+}
+
+// Complete records the result of a batch that has left the device and is settled in order.
+func (g *Batch) Complete(record streams.Record, err error) {
+	g.Record, g.Err = Record{Record: record}, err
+	g.OnLeave()
+	if g.OnComplete != nil {
+		g.OnComplete()
+	}
+	close(g.Completed)
+}
+
+// Find returns the index of the delivery with that stream sequence, or -1 if there is none. The deliveries must be in stream
+// order.
+func (g *Batch) Find(sequence uint64) int {
+	if g == nil {
+		return -1
+	}
+	for i := len(g.Items) - 1; i >= 0 && g.Items[i].Sequence >= sequence; i-- {
+		if g.Items[i].Sequence == sequence {
+			return i
+		}
+	}
+	return -1
+}
+
+// Unsettled returns the indices of the deliveries that are not settled.
+func (g *Batch) Unsettled() []int { return g.AppendUnsettled(nil) }
+
+// AppendUnsettled appends the indices of the deliveries that are not settled.
+func (g *Batch) AppendUnsettled(items []int) []int {
+	for i := range g.Items {
+		if !g.settled[i] {
+			items = append(items, i)
+		}
+	}
+	return items
+}
+
+// HandOver returns a copy of the i-th delivery for a new owner, which takes over the memory that the delivery holds.
+func (g *Batch) HandOver(i int) Delivery {
+	d := g.Items[i]
+	g.Items[i].Cost = 0
+	return d
+}
+
+// IsSettled reports whether the i-th delivery is settled or moved to another batch. Only the goroutine that settles the batch may
+// call it.
+func (g *Batch) IsSettled(i int) bool { return g.settled[i] }

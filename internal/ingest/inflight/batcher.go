@@ -1,0 +1,161 @@
+package inflight
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"millrace/internal/streams"
+)
+
+// Batcher packs deliveries into batches of a pipeline, one batch at a time. Two batches that fill at the same time would each be
+// smaller.
+type Batcher struct {
+	packing sync.Mutex // held while a goroutine fills a batch; others may submit theirs
+	pool    *Pool
+	Pipe    *streams.Pipeline
+	in      *Queue
+	linger  time.Duration
+	Window  *Window
+	freed   <-chan struct{} // signalled when the window has space
+	timer   *time.Timer     // stopped, or running for the batch that is being filled
+	MaxRows int             // maximum payloads per batch; 0: as many as it holds
+	unread  func(Delivery)  // receives deliveries that are not packed
+
+	carry    Delivery // the delivery that did not fit into the last batch
+	carrying bool
+}
+
+// NewBatcher returns a batcher that reads from in. It passes deliveries that Next and Leave don't pack to unread.
+func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duration, window *Window, unread func(Delivery)) *Batcher {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &Batcher{pool: p, Pipe: pipe, in: in, linger: linger, Window: window, freed: window.Join(), timer: t, unread: unread}
+}
+
+// Next fills the next batch, for which Reserve returned g. It returns nil if there are no more deliveries or the pipeline has
+// ended.
+func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
+	f.packing.Lock()
+	defer f.packing.Unlock()
+	first, ok := f.First()
+	if !ok {
+		f.pool.unreserve(g, f.Pipe)
+		return nil, 0, nil
+	}
+	b, err := f.pool.Begin(g, f.Pipe)
+	if err != nil {
+		f.unread(first)
+		return nil, 0, err
+	}
+	g.Pack(b, first)
+	return b, f.Fill(b, g), nil
+}
+
+// Leave passes the remaining deliveries of the queue to unread, until the queue is closed.
+func (f *Batcher) Leave() {
+	f.packing.Lock()
+	defer f.packing.Unlock()
+	for d, ok := f.First(); ok; d, ok = f.First() {
+		f.unread(d)
+	}
+}
+
+// First waits for the first delivery of the next batch. It reports false if there is none.
+func (f *Batcher) First() (Delivery, bool) {
+	if f.carrying {
+		d := f.carry
+		f.carry, f.carrying = Delivery{}, false
+		return d, true
+	}
+	return f.in.Get()
+}
+
+// Drop releases the delivery that did not fit into the last batch.
+func (f *Batcher) Drop() {
+	f.pool.Release(&f.carry)
+	f.carry, f.carrying = Delivery{}, false
+}
+
+// Fill adds deliveries until the batch is full, its oldest payload has waited for the linger, or the queue is empty and the lane
+// is idle. In the last case waiting would only add latency. While the window is full, Fill waits for one of the window's batches
+// instead. It waits up to WindowWait beyond the linger if the batch could not be stored sooner anyway.
+func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
+	lingering, overdue := false, false
+	defer f.timer.Stop()
+	for {
+		if why, full := b.Full(); full {
+			return why
+		}
+		if f.MaxRows > 0 && b.Rows() >= f.MaxRows {
+			return streams.ClosedByCount
+		}
+		select {
+		case d, ok := <-f.in.ch:
+			if why, closed := f.place(b, g, d, ok); closed {
+				return why
+			}
+			continue
+		default:
+		}
+		if b.LaneIdle() && !f.Window.Full() || overdue && !f.Window.PublishFull() {
+			return streams.ClosedByLinger
+		}
+		short := f.pool.memory.isShort()
+		if isOver(short) {
+			return streams.ClosedByBytes // the next payload waits for memory that this batch may hold
+		}
+		if !lingering {
+			f.timer.Reset(max(f.linger-b.Oldest(), 0))
+			lingering = true
+		}
+		select {
+		case d, ok := <-f.in.ch:
+			if why, closed := f.place(b, g, d, ok); closed {
+				return why
+			}
+		case <-b.Idle(): // check again
+		case <-short:
+		case <-f.freed:
+		case <-f.timer.C:
+			if overdue {
+				return streams.ClosedByLinger
+			}
+			overdue = true
+			f.timer.Reset(WindowWait)
+		}
+	}
+}
+
+// isOver reports whether a channel is closed.
+func isOver(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but they stay in
+// memory until the batch is settled. To bound that memory, a batch may have as many bytes of headers as of payloads.
+func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (streams.CloseReason, bool) {
+	if !ok {
+		return streams.ClosedByDrain, true
+	}
+	f.in.took(d)
+	if !b.Fits(len(d.Msg.Data())) || g.headers+d.HeaderBytes > f.Pipe.BatchBytes() || g.cost+d.Cost > f.pool.memory.batchShare() {
+		f.carry, f.carrying = d, true
+		return streams.ClosedByBytes, true
+	}
+	g.Pack(b, d)
+	return 0, false
+}
+
+// Batchers returns the number of goroutines that pack and submit batches for a pipeline. Only one packs at a time, because a core
+// copies payloads faster than a server delivers them. A submission to a GPU takes as long as a small batch runs there, so a
+// single goroutine would delay lanes that could overlap. Using more than half of the cores would slow down the server and the
+// client.
+func Batchers(p *streams.Pipeline) int {
+	return max(min(p.Lanes(), runtime.GOMAXPROCS(0)/2), 1)
+}

@@ -1,0 +1,149 @@
+package inflight
+
+import (
+	"context"
+	"sync"
+)
+
+// budget bounds memory in bytes. Each delivery takes its cost before it reaches a batcher, and returns it when it is settled.
+// Waiters are served in order, so small payloads don't starve a large one. A payload that costs more than the whole budget is
+// served when nothing else is held.
+type budget struct {
+	mu      sync.Mutex
+	limit   int64
+	used    int64
+	waiting []*budgetWaiter // in order of arrival
+	waits   uint64          // how often a caller had to wait
+	short   chan struct{}   // closed while a caller waits; nil until isShort is called
+	told    bool            // whether short is closed
+}
+
+// budgetWaiter waits for n bytes.
+type budgetWaiter struct {
+	n       int64
+	granted chan struct{}
+}
+
+// take waits for n bytes and takes them. If ctx ends first, it takes nothing and returns ctx's error. A goroutine that holds
+// bytes that only it can give back must call force instead, because take could deadlock.
+func (b *budget) take(ctx context.Context, n int64) error {
+	b.mu.Lock()
+	if len(b.waiting) == 0 && b.hasRoom(n) {
+		b.used += n
+		b.mu.Unlock()
+		return nil
+	}
+	w := &budgetWaiter{n: n, granted: make(chan struct{})}
+	b.waiting = append(b.waiting, w)
+	b.waits++
+	b.tell()
+	b.mu.Unlock()
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+		return b.leave(ctx, w)
+	}
+}
+
+// await waits until bytes are left in the budget or over is closed, or returns ctx's error. It takes nothing, so the next caller
+// of force may exceed the budget by one batch.
+func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
+	b.mu.Lock()
+	left := len(b.waiting) == 0 && b.hasRoom(1)
+	b.mu.Unlock()
+	if left {
+		return nil
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-over:
+			stop()
+		case <-waiting.Done():
+		}
+	}()
+	if b.take(waiting, 1) == nil {
+		b.give(1)
+		return nil
+	}
+	return ctx.Err()
+}
+
+// leave removes a waiter from the queue, unless it has already been served.
+func (b *budget) leave(ctx context.Context, w *budgetWaiter) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.waiting {
+		if b.waiting[i] == w {
+			b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
+			b.serve() // a waiter behind it may fit
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// force takes n bytes at once, even if that exceeds the budget.
+func (b *budget) force(n int64) {
+	b.mu.Lock()
+	b.used += n
+	b.mu.Unlock()
+}
+
+// give gives n bytes back.
+func (b *budget) give(n int64) {
+	if n == 0 {
+		return
+	}
+	b.mu.Lock()
+	b.used -= n
+	b.serve()
+	b.mu.Unlock()
+}
+
+// serve wakes the waiters that fit into the budget. b.mu is held.
+func (b *budget) serve() {
+	for len(b.waiting) > 0 && b.hasRoom(b.waiting[0].n) {
+		b.used += b.waiting[0].n
+		close(b.waiting[0].granted)
+		b.waiting = b.waiting[1:]
+	}
+	if len(b.waiting) == 0 && b.told {
+		b.waiting, b.short, b.told = nil, nil, false
+	}
+}
+
+// tell closes short if a caller waits. b.mu is held.
+func (b *budget) tell() {
+	if b.short != nil && !b.told && len(b.waiting) > 0 {
+		close(b.short)
+		b.told = true
+	}
+}
+
+// hasRoom reports whether n bytes may be taken. b.mu is held.
+func (b *budget) hasRoom(n int64) bool { return b.used+n <= b.limit || b.used == 0 }
+
+// isShort returns a channel that is closed as soon as a caller waits. A batch that is being filled must then be submitted,
+// because the caller may need the memory that the batch holds. The channel can be used for one wait.
+func (b *budget) isShort() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.short == nil {
+		b.short = make(chan struct{})
+		b.tell()
+	}
+	return b.short
+}
+
+// batchShare returns how many bytes one batch may hold, so that one can fill while others are computed and published.
+func (b *budget) batchShare() int64 { return b.limit / 4 }
+
+// read returns the limit, the bytes in use, and how often a caller had to wait.
+func (b *budget) read() (limit, used int64, waits uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limit, b.used, b.waits
+}

@@ -1,0 +1,141 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+// asking takes n bytes in its own goroutine. The channel receives the answer.
+func asking(ctx context.Context, b *budget, n int64) <-chan error {
+	got := make(chan error, 1)
+	go func() { got <- b.take(ctx, n) }()
+	synctest.Wait()
+	return got
+}
+
+// plenty returns a pool with so much memory that nothing waits for it.
+func plenty() *Pool { return &Pool{holdings: holdings{memory: budget{limit: 1 << 40}}} }
+
+func TestBudgetServesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budget{limit: 100}
+		if err := b.take(t.Context(), 60); err != nil {
+			t.Fatal(err)
+		}
+		easy := b.isShort()
+		large, small := asking(t.Context(), b, 90), asking(t.Context(), b, 10)
+		if len(large)+len(small) != 0 {
+			t.Error("a small one overtook a large one, or a large one exceeded the budget")
+		}
+		if !isOver(easy) || !isOver(b.isShort()) {
+			t.Error("nobody is told that somebody waits")
+		}
+		b.give(49)
+		synctest.Wait()
+		if len(large)+len(small) != 0 {
+			t.Error("somebody went on without room")
+		}
+		b.give(11)
+		synctest.Wait()
+		if len(large) != 1 || len(small) != 1 {
+			t.Error("not everybody went on with room")
+		}
+		if isOver(b.isShort()) {
+			t.Error("somebody is said to wait, and nobody does")
+		}
+		if limit, used, waits := b.read(); limit != 100 || used != 100 || waits != 2 {
+			t.Errorf("%d of %d are used after %d waits, want 100 of 100 after 2", used, limit, waits)
+		}
+	})
+}
+
+// TestBudgetTakesAnySinglePayload: a payload that is larger than the whole budget is served when it is alone.
+func TestBudgetTakesAnySinglePayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budget{limit: 100}
+		b.force(1)
+		huge := asking(t.Context(), b, 1000)
+		if len(huge) != 0 {
+			t.Fatal("it did not wait for the others")
+		}
+		b.give(1)
+		synctest.Wait()
+		if len(huge) != 1 {
+			t.Fatal("it waits with nothing else held")
+		}
+		next := asking(t.Context(), b, 1)
+		if len(next) != 0 {
+			t.Error("another went beside it")
+		}
+		b.give(1000)
+		synctest.Wait()
+		if len(next) != 1 {
+			t.Error("the next did not follow")
+		}
+	})
+}
+
+// TestBudgetIsAwaited: await takes nothing, and the end of a pipeline or of a context ends the wait.
+func TestBudgetIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budget{limit: 100}
+		never, over := make(chan struct{}), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := b.await(ctx, never); err != nil {
+			t.Fatal(err)
+		}
+		b.force(250) // a batch may exceed the budget
+		got, ended := make(chan error, 3), make(chan error, 1)
+		for range 2 {
+			go func() { got <- b.await(t.Context(), never) }()
+		}
+		go func() { got <- b.await(t.Context(), over) }()
+		go func() { ended <- b.await(ctx, never) }()
+		synctest.Wait()
+		close(over)
+		cancel()
+		synctest.Wait()
+		if len(got) != 1 || <-got != nil {
+			t.Error("the end of a pipeline does not end the wait for room: its Take says why")
+		}
+		if len(ended) != 1 || !errors.Is(<-ended, context.Canceled) {
+			t.Error("the end of the context does not end the wait, or is not said")
+		}
+		b.give(150)
+		synctest.Wait()
+		if len(got) != 0 {
+			t.Error("somebody went on with nothing left")
+		}
+		b.give(1)
+		synctest.Wait()
+		if len(got) != 2 || <-got != nil || <-got != nil {
+			t.Error("not everybody went on with some left")
+		}
+		if _, used, _ := b.read(); used != 99 {
+			t.Errorf("%d are used, want 99", used)
+		}
+	})
+}
+
+// TestBudgetLetsGo: a waiter that stops waiting takes nothing and delays none behind it.
+func TestBudgetLetsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budget{limit: 100}
+		b.force(50)
+		ctx, cancel := context.WithCancel(t.Context())
+		large, small := asking(ctx, b, 90), asking(t.Context(), b, 50)
+		cancel()
+		synctest.Wait()
+		if err := <-large; !errors.Is(err, context.Canceled) {
+			t.Errorf("take = %v, want the context's error", err)
+		}
+		if len(small) != 1 || <-small != nil {
+			t.Error("one that there is room for still waits")
+		}
+		if _, used, _ := b.read(); used != 100 {
+			t.Errorf("%d are used, want 100", used)
+		}
+	})
+}

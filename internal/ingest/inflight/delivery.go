@@ -1,0 +1,87 @@
+package inflight
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/pull"
+)
+
+// Message is the part of a message from package pull that a delivery keeps. *pull.Message implements it.
+type Message interface {
+	Data() []byte
+	Headers() nats.Header
+	Subject() string
+	Reply() string
+	Receipt() pull.Receipt // without the payload
+
+	Ack() error
+	DoubleAck(ctx context.Context) error
+	InProgress() error
+	NakWithDelay(delay time.Duration) error
+	TermWithReason(reason string) error
+}
+
+// Delivery is one delivery of an input message.
+type Delivery struct {
+	Msg              Message
+	Stream           string
+	Subject          string    // as published
+	Sequence         uint64    // stream sequence
+	ConsumerSequence uint64    // number of the delivery at the consumer
+	NumDelivered     int       // 1 for the first
+	Turn             uint64    // the turn in which the server pinned this client; see pull.Message
+	Level            int       // quarantine level; see quarantine.Levels
+	HeaderBytes      int       // bytes of its headers
+	Pending          uint64    // messages that the consumer has not delivered yet
+	Stored           time.Time // when the stream stored the message
+	Received         time.Time
+	Cost             int64 // bytes of memory that the delivery holds; see Costs
+
+	First   bool      // whether the message was never delivered before
+	Cleared time.Time // no result of the input was stored before this time; zero: unknown
+}
+
+// Incoming is a message that NewDelivery accepts. *pull.Message implements it.
+type Incoming interface {
+	Message
+
+	HeaderBytes() int // bytes of the headers on the wire
+	Turn() uint64     // see pull.Message
+	Since() time.Time // a time before the message reached the process; zero: unknown
+	Metadata() (*jetstream.MsgMetadata, error)
+}
+
+// NewDelivery returns a delivery of msg, received at now. It returns an error for a message that is not from JetStream.
+func NewDelivery(msg Incoming, now time.Time) (Delivery, error) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return Delivery{}, fmt.Errorf("message on %q has no JetStream metadata: %w", msg.Subject(), err)
+	}
+	d := Delivery{
+		First: meta.NumDelivered == 1, HeaderBytes: msg.HeaderBytes(), Turn: msg.Turn(),
+		Msg: msg, Stream: meta.Stream, Subject: msg.Subject(), Sequence: meta.Sequence.Stream, ConsumerSequence: meta.Sequence.Consumer, NumDelivered: int(meta.NumDelivered),
+		Pending: meta.NumPending, Stored: meta.Timestamp, Received: now,
+	}
+	if d.First {
+		d.Cleared = msg.Since()
+	}
+	return d, nil
+}
+
+// NakDelay returns how long the server waits before it redelivers a payload that could not be processed: one second, doubled with
+// every delivery, at most MaxNakDelay. The consumer's BackOff does not apply to naks.
+func (d *Delivery) NakDelay() time.Duration {
+	return min(time.Second<<min(d.NumDelivered-1, 6), MaxNakDelay)
+}
+
+// MaxNakDelay is the longest NakDelay.
+const MaxNakDelay = time.Minute
+
+// LossDelay is how long the server waits before it redelivers a payload that was on a lost device. In that time the process ends,
+// so that its successor gets the payload.
+const LossDelay = time.Second

@@ -1,0 +1,68 @@
+package inflight
+
+import "context"
+
+// holdings tracks the memory that deliveries hold, from the pull to the acknowledgement.
+type holdings struct {
+	costs    Costs  // costs per delivery
+	memory   budget // memory of all deliveries in flight
+	payloads budget // payload bytes of submitted batches; bounds the number of large batches in flight
+}
+
+// Hold waits for a delivery's memory and takes it. It reports false if ctx ends first.
+func (h *holdings) Hold(ctx context.Context, d *Delivery) bool {
+	cost := h.costs.of(d, 1)
+	if h.memory.take(ctx, cost) != nil {
+		return false
+	}
+	d.Cost = cost
+	return true
+}
+
+// Force takes a delivery's memory at once, even if that exceeds the limit.
+func (h *holdings) Force(d *Delivery) {
+	d.Cost = h.costs.of(d, 1)
+	h.memory.force(d.Cost)
+}
+
+// HoldReceipt takes the memory for acknowledging a delivery whose payload is no longer held. It does not wait.
+func (h *holdings) HoldReceipt() { h.memory.force(receiptCost) }
+
+// ReleaseReceipts gives back the memory that n calls of HoldReceipt took.
+func (h *holdings) ReleaseReceipts(n int) { h.memory.give(receiptCost * int64(n)) }
+
+// Release gives back the memory that a delivery holds. It may be called more than once.
+func (h *holdings) Release(d *Delivery) {
+	h.memory.give(d.Cost)
+	d.Cost = 0
+}
+
+// releaseAll gives back the memory that a batch holds.
+func (h *holdings) releaseAll(g *Batch) {
+	sum := int64(0)
+	for i := range g.Items {
+		sum += g.Items[i].Cost
+		g.Items[i].Cost = 0
+	}
+	h.memory.give(sum)
+	h.payloads.give(g.bytes)
+	g.bytes = 0
+}
+
+// Memory returns the memory that deliveries in flight use, and its limit.
+func (h *holdings) Memory() (m Memory) {
+	m.Limit, m.Used, m.Waits = h.memory.read()
+	return m
+}
+
+// SetLimit changes how much memory deliveries may take together. It is for tests, and must be called before the pool is used.
+func (h *holdings) SetLimit(bytes int64) { h.memory.limit = bytes }
+
+// SubmittedBytes returns the number of payload bytes in submitted batches.
+func (h *holdings) SubmittedBytes() int64 {
+	_, used, _ := h.payloads.read()
+	return used
+}
+
+// PerPayload returns the memory that an empty payload without headers takes.
+func (h *holdings) PerPayload() int64 { return h.costs.perPayload() }

@@ -1,0 +1,215 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"millrace/internal/ingest/capacity"
+	"millrace/internal/streams"
+)
+
+// Pool bounds what a worker has in flight, from the pull to the acknowledgement. It owns all batches and counts the memory of every
+// delivery: payload, headers, result and bookkeeping. Its methods may be called by several goroutines.
+type Pool struct {
+	holdings               // memory of all deliveries in flight
+	batches       []*Batch // all batches: those in free, and those from NewBatch
+	free          *FreeList[*Batch]
+	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
+	retained      retention    // memory of unused batches and settle buffers
+}
+
+// ErrMemory means that Settings.Memory is too small for the worker.
+var ErrMemory = errors.New("ingest: too little memory")
+
+// Settings limits what a pool may hold.
+type Settings struct {
+	Costs   Costs
+	Memory  int64 // bytes for deliveries and everything in Fixed; 0: as much as the allowed batches in flight need
+	Fixed   int64 // bytes of Memory that are in use at any load
+	Largest int64 // bytes of the largest message that the server delivers
+}
+
+const (
+	// BatchesPerSlot is the number of batches that may be in flight, from pull to acknowledgement, per batch that can be on a
+	// device.
+	BatchesPerSlot = capacity.BatchesPerSlot
+
+	// keepShare is the share of the memory that unused batches and settle buffers may keep: an eighth.
+	keepShare = 8
+
+	// usualHeaders is the assumed number of bytes of a payload's subjects and headers.
+	usualHeaders = 1024
+
+	// leastPayloads is the number of the smallest payloads that must fit into the memory. Otherwise NewPool fails.
+	leastPayloads = 1024
+)
+
+// NewPool makes the batches for pipelines and divides the memory. It returns ErrMemory if there is too little.
+func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
+	p := &Pool{holdings: holdings{costs: s.Costs}}
+	slots, full, largest := 0, int64(0), int64(SmallestBatch(pipes))
+	for _, pipe := range pipes {
+		slots += pipe.Slots()
+		payloads, bytes := int64(pipe.BatchPayloads()), int64(pipe.BatchBytes())
+		full += capacity.FullPerSlot * int64(pipe.Slots()) * (bytes + bytes/8 + payloads*(s.Costs.perPayload()+usualHeaders))
+	}
+	p.payloads.limit = capacity.FullPerSlot * int64(slots) * largest
+	p.free = NewFreeList(BatchesPerSlot*slots, p.NewBatch)
+	p.memory.limit, p.retained.most = full, full/keepShare
+	if s.Memory == 0 {
+		return p, nil
+	}
+	if least := s.Fixed + s.least(largest); s.Memory < least {
+		return nil, fmt.Errorf("%w: %d MiB are left for payloads and results, and these settings need %d MiB, %d MiB of them for what "+
+			"is pulled ahead: raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower MILLRACE_LANES, "+
+			"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS",
+			ErrMemory, s.Memory>>20, ceilMiB(least), ceilMiB(s.Fixed), ceilMiB(3*(least-s.Memory)))
+	}
+	left := s.Memory - s.Fixed
+	p.retained.most = min(p.retained.most, left/keepShare)
+	p.memory.limit = min(full, left-left/keepShare)
+	return p, nil
+}
+
+// SmallestBatch returns the number of bytes that every pipeline's batch can hold.
+func SmallestBatch(pipes []*streams.Pipeline) int {
+	bytes := pipes[0].BatchBytes()
+	for _, p := range pipes {
+		bytes = min(bytes, p.BatchBytes())
+	}
+	return bytes
+}
+
+// least returns the minimum memory for deliveries: twice the largest payload with its headers, so that one can follow the other,
+// and some small payloads. A batch holds up to batch bytes.
+func (s Settings) least(batch int64) int64 {
+	largest := min(s.Largest, batch)
+	least := 2*(largest+largest/8) + leastPayloads*s.Costs.perPayload()
+	return least * keepShare / (keepShare - 1)
+}
+
+func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
+
+// NewBatch returns an additional batch that is not on the free list. The pool keeps its deliveries alive too. Call it before the
+// pool is used.
+func (p *Pool) NewBatch() *Batch {
+	g := &Batch{}
+	p.batches = append(p.batches, g)
+	return g
+}
+
+// Reserve waits until one more batch of a pipeline may be in flight, or ctx or the pipeline ends. Call it before you take a
+// delivery, so that an idle device gets the delivery.
+func (p *Pool) Reserve(ctx context.Context, pipe *streams.Pipeline) (*Batch, error) {
+	if err := p.payloads.await(ctx, pipe.Over()); err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.free.tokens:
+		g := p.free.pop()
+		if err := pipe.Reserve(ctx); err != nil {
+			p.free.Put(g)
+			return nil, err
+		}
+		return g, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-pipe.Over():
+		return nil, pipe.Err()
+	}
+}
+
+// unreserve gives back the batch that Reserve returned.
+func (p *Pool) unreserve(g *Batch, pipe *streams.Pipeline) {
+	pipe.Unreserve()
+	p.free.Put(g)
+}
+
+// Begin takes the reserved batch from the pipeline. If it fails, it gives back the batch that Reserve returned.
+func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
+	b, err := pipe.Take()
+	if err != nil {
+		p.free.Put(g)
+		return nil, err
+	}
+	p.inFlightCount.Add(1)
+	return b, nil
+}
+
+// Submit submits a filled batch to the device. The window counts the batch until it is cleared. If Submit fails, the caller still
+// owns b.
+func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.CloseReason) error {
+	b.Owner = g
+	g.bytes = int64(b.Bytes() + g.headers)
+	p.payloads.force(g.bytes)
+	g.enter(window)
+	return b.Submit(why)
+}
+
+// Acquire waits for a batch of a pipeline, for the deliveries of a batch that NewBatch returned.
+func (p *Pool) Acquire(ctx context.Context, pipe *streams.Pipeline) (*streams.Batch, error) {
+	if err := pipe.Reserve(ctx); err != nil {
+		return nil, err
+	}
+	b, err := pipe.Take()
+	if err != nil {
+		return nil, err
+	}
+	p.inFlightCount.Add(1)
+	return b, nil
+}
+
+// Finish clears a batch that NewBatch returned, once its deliveries have left the batch that Acquire returned.
+func (p *Pool) Finish(g *Batch) {
+	p.empty(g)
+	p.inFlightCount.Add(-1)
+}
+
+// Recycle frees a batch. Each of its deliveries must be settled, or left for the server to redeliver.
+func (p *Pool) Recycle(g *Batch) {
+	p.releaseAll(g)
+	p.empty(g)
+	p.inFlightCount.Add(-1)
+	p.free.Put(g)
+}
+
+// empty clears a batch and bounds the memory that it keeps.
+func (p *Pool) empty(g *Batch) {
+	g.Clear()
+	p.retained.batch(g)
+}
+
+// Abandon clears every batch after a drain that timed out. It calls giveBack for each batch first.
+func (p *Pool) Abandon(giveBack func(*Batch)) {
+	for _, g := range p.batches {
+		giveBack(g)
+		p.releaseAll(g)
+		g.Clear()
+	}
+	p.inFlightCount.Store(0)
+}
+
+// Retain changes the count of memory that the caller keeps between batches from before to now bytes. If that exceeds the bound,
+// it changes nothing and reports false. The caller must then drop the memory.
+func (p *Pool) Retain(before, now int64) bool { return p.retained.resize(before, now) }
+
+// Size returns the maximum number of batches in flight.
+func (p *Pool) Size() int { return p.free.size() }
+
+// InFlight returns the number of batches that are being filled, computed or settled.
+func (p *Pool) InFlight() int { return int(p.inFlightCount.Load()) }
+
+// AwaitIdle waits until every batch is settled or ctx ends.
+func (p *Pool) AwaitIdle(ctx context.Context) {
+	held := 0
+	for held < p.free.size() {
+		select {
+		case <-p.free.tokens:
+			held++
+		case <-ctx.Done():
+			held = p.free.size() // the settlers stop when ctx ends
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package inflight
+
+import (
+	"context"
+	"sync/atomic"
+
+	"millrace/internal/ingest/capacity"
+	"millrace/internal/ingest/pull"
+)
+
+// Queue holds deliveries between the pull and the batchers, so that neither has to wake the other for each delivery. It is
+// bounded by number, and by bytes once it holds more than one delivery, because 256 payloads of the largest size would take most
+// of a worker's memory. One goroutine may put and any number may get.
+type Queue struct {
+	ch    chan Delivery
+	bytes atomic.Int64  // bytes of the queued deliveries
+	room  chan struct{} // holds a token if a delivery was taken since Put last checked
+}
+
+const (
+	// QueueMost is the maximum number of queued deliveries.
+	QueueMost = capacity.Queued
+
+	// queueBytes is the maximum number of queued bytes, headers included, unless a single delivery has more. One pull request
+	// delivers as much.
+	queueBytes = pull.RequestBytes
+)
+
+// NewQueue returns a queue for most deliveries. If most is 0, Put waits for Get.
+func NewQueue(most int) *Queue {
+	return &Queue{ch: make(chan Delivery, most), room: make(chan struct{}, 1)}
+}
+
+// Put waits for space and appends d. It reports false if ctx ends first.
+func (q *Queue) Put(ctx context.Context, d Delivery) bool {
+	n := int64(len(d.Msg.Data()) + d.HeaderBytes)
+	for held := q.bytes.Load(); held > 0 && held+n > queueBytes; held = q.bytes.Load() {
+		select {
+		case <-q.room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	q.bytes.Add(n)
+	select {
+	case q.ch <- d:
+		return true
+	case <-ctx.Done():
+		q.bytes.Add(-n)
+		return false
+	}
+}
+
+// Get waits for a delivery. It reports false when the queue is closed and empty.
+func (q *Queue) Get() (Delivery, bool) {
+	d, ok := <-q.ch
+	if ok {
+		q.took(d)
+	}
+	return d, ok
+}
+
+// TryGet is Get without waiting. It reports false if the queue is empty.
+func (q *Queue) TryGet() (Delivery, bool) {
+	select {
+	case d, ok := <-q.ch:
+		if ok {
+			q.took(d)
+		}
+		return d, ok
+	default:
+		return Delivery{}, false
+	}
+}
+
+// took frees the space of d, which was received from q.ch.
+func (q *Queue) took(d Delivery) {
+	q.bytes.Add(-int64(len(d.Msg.Data()) + d.HeaderBytes))
+	select {
+	case q.room <- struct{}{}:
+	default: // there is a token already
+	}
+}
+
+// Close ends the queue. Get returns the remaining deliveries.
+func (q *Queue) Close() { close(q.ch) }

@@ -1,0 +1,40 @@
+package inflight
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// retention bounds the memory that all unused batches and settle buffers keep together. Memory beyond the bound is dropped, and
+// the next batch of that size allocates it again. The budget counts memory that is in use.
+type retention struct {
+	most int64
+	kept atomic.Int64
+}
+
+// resize changes the count from before to now bytes. It reports false, and changes nothing, if that exceeds the bound.
+func (k *retention) resize(before, now int64) bool {
+	if k.kept.Add(now-before) <= k.most || now <= before {
+		return true
+	}
+	k.kept.Add(before - now)
+	return false
+}
+
+// batch bounds the memory that a cleared batch keeps.
+func (k *retention) batch(g *Batch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	size := SizeOf(g.Items) + SizeOf(g.settled) + SizeOf(g.Bodies.Data) + SizeOf(g.Bodies.ends)
+	if !k.resize(g.kept, size) {
+		k.resize(g.kept, 0)
+		g.Items, g.settled, g.Bodies, size = nil, nil, Bodies{}, 0
+	}
+	g.kept = size
+}
+
+// SizeOf returns the number of bytes that a slice takes, including its spare capacity.
+func SizeOf[T any](s []T) int64 {
+	var one T
+	return int64(cap(s)) * int64(unsafe.Sizeof(one))
+}

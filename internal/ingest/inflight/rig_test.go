@@ -1,0 +1,58 @@
+package inflight
+
+import (
+	"testing"
+
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+const patience = natstest.Patience
+
+func hostDevice(t *testing.T) device.Device {
+	t.Helper()
+	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d
+}
+
+func crc32c(t *testing.T) []operator.Operator {
+	t.Helper()
+	ops, err := operator.ParseList("crc32c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+// testPipeline returns a small pipeline that is closed before its device.
+func testPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
+	t.Helper()
+	cfg.Operators, cfg.BatchBytes, cfg.ScratchLimit = crc32c(t), 1<<20, 64<<20
+	if cfg.Lanes == 0 {
+		cfg.Lanes = 2
+	}
+	if cfg.BatchPayloads == 0 {
+		cfg.BatchPayloads = 1024
+	}
+	p, err := streams.New(d, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("closing the pipeline: %v", err)
+		}
+	})
+	return p
+}

@@ -1,0 +1,100 @@
+package inflight
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Window is the publish window: it counts batches in flight and decides whether a batch that is not full should wait. The server
+// takes about as long to store ten results as to store a thousand. So while enough batches are in flight to keep the server busy,
+// submitting a small batch at once gains nothing. Payloads join it until a batch in flight is settled. With few inputs no batch
+// is in flight and no payload waits.
+type Window struct {
+	size       int32
+	inFlight   atomic.Int32  // batches that are submitted and not settled
+	publishing atomic.Int32  // batches in flight that are being published
+	all        *atomic.Int32 // batches in flight of all partitions on a device, if results are stored in order; otherwise nil
+
+	mu      sync.Mutex
+	waiters []chan struct{} // one channel per Join
+}
+
+const (
+	// batchesPerConnection is the number of batches in flight that keep a connection busy with shared delivery. The publisher
+	// accepts more at once, but then each batch is smaller.
+	batchesPerConnection = 4
+
+	// batchesInOrder is the number of batches in flight that keep a partition busy. A partition stores its results batch after
+	// batch: one is stored while the next is computed. One is enough while another partition has a batch in flight, because
+	// computing takes little time compared with storing.
+	batchesInOrder = 2
+
+	// WindowWait bounds how much longer than the linger a batch may wait. Without it, batches would wait for as long as results
+	// cannot be stored.
+	WindowWait = 100 * time.Millisecond
+)
+
+// NewWindow returns a window for results that are stored in any order over that many connections.
+func NewWindow(links int) *Window { return &Window{size: int32(batchesPerConnection * links)} }
+
+// NewOrderedWindow returns a partition's window. The windows of the device's other partitions share all.
+func NewOrderedWindow(all *atomic.Int32) *Window { return &Window{size: batchesInOrder, all: all} }
+
+// Join returns a channel that is signalled when the window may have space again.
+func (p *Window) Join() (eased <-chan struct{}) {
+	c := make(chan struct{}, 1)
+	p.mu.Lock()
+	p.waiters = append(p.waiters, c)
+	p.mu.Unlock()
+	return c
+}
+
+// Full reports whether enough batches are in flight.
+func (p *Window) Full() bool {
+	n := p.inFlight.Load()
+	return n >= p.size || p.all != nil && n > 0 && p.all.Load() >= p.size
+}
+
+// PublishFull reports whether a batch should wait beyond its linger, because submitting it would gain next to nothing. If results
+// are stored in any order, batches on the device do not count, because another batch would be computed beside them.
+func (p *Window) PublishFull() bool {
+	if p.all != nil {
+		return p.Full()
+	}
+	return p.publishing.Load() >= p.size
+}
+
+// Enter counts a batch that is submitted.
+func (p *Window) Enter() {
+	p.inFlight.Add(1)
+	if p.all != nil {
+		p.all.Add(1)
+	}
+}
+
+// StartPublish counts a submitted batch as one that is being published.
+func (p *Window) StartPublish() { p.publishing.Add(1) }
+
+// Leave removes a batch that is settled or refused. stored tells whether StartPublish counted it. Leave signals only this window.
+// Windows of other partitions check again when their linger is over or one of their own batches ends.
+func (p *Window) Leave(stored bool) {
+	p.inFlight.Add(-1)
+	if p.all != nil {
+		p.all.Add(-1)
+	}
+	if stored {
+		p.publishing.Add(-1)
+	}
+	if p.Full() && p.PublishFull() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.waiters {
+		select {
+		case c <- struct{}{}:
+		default: // the last signal was not received yet
+		}
+	}
+}

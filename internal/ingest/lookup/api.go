@@ -1,0 +1,131 @@
+package lookup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// askTimeout is the timeout of one request.
+	askTimeout = 5 * time.Second
+
+	// unused is the time without a request after which the server deletes the consumer of a scan.
+	unused = 30 * time.Second
+)
+
+// api queries the server about the streams that store results. It keeps no state.
+type api struct {
+	nc *nats.Conn
+	js jetstream.JetStream
+	s  Settings
+}
+
+// info returns a stream's state; nil if there is no such stream.
+func (a *api) info(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s, err := a.js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %q: %w", name, err)
+	}
+	return s.CachedInfo(), nil
+}
+
+// keeps returns an error for a stream on which a lookup isn't possible.
+func keeps(info *jetstream.StreamInfo) error {
+	if kept := info.Config.Retention; kept != jetstream.LimitsPolicy {
+		return fmt.Errorf("%w: stream %q removes messages that consumers have taken (retention %s)", ErrImpossible, info.Config.Name, kept)
+	}
+	return nil
+}
+
+// stored is a message of the result stream.
+type stored struct {
+	sequence uint64
+	stored   time.Time
+	header   nats.Header
+}
+
+// next returns the first message from a sequence on with a matching subject, or nil if there is none.
+func (a *api) next(ctx context.Context, from uint64, filter string) (*stored, error) {
+	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	msg, err := a.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+a.s.Streams[0], request)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Sequence uint64    `json:"seq"`
+			Header   []byte    `json:"hdrs"`
+			Time     time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return nil, err
+	}
+	if e := answer.Error; e != nil {
+		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, nil
+		}
+		return nil, e
+	}
+	header, err := nats.DecodeHeadersMsg(answer.Message.Header)
+	if err != nil {
+		header = nil // a message from another program
+	}
+	return &stored{sequence: answer.Message.Sequence, stored: answer.Message.Time, header: header}, nil
+}
+
+// consumerSince creates a consumer of the messages stored since then.
+func (a *api) consumerSince(ctx context.Context, stream string, since time.Time) (jetstream.Consumer, error) {
+	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since})
+}
+
+// consumerFrom creates a consumer of the messages from that sequence on.
+func (a *api) consumerFrom(ctx context.Context, stream string, sequence uint64) (jetstream.Consumer, error) {
+	return a.create(ctx, stream, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: sequence})
+}
+
+// create creates a consumer that delivers only headers. The server deletes it after it is unused for a while.
+func (a *api) create(ctx context.Context, stream string, from jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	from.AckPolicy, from.HeadersOnly, from.MemoryStorage, from.Replicas, from.InactiveThreshold = jetstream.AckNonePolicy, true, true, 1, unused
+	consumer, err := a.js.CreateConsumer(ctx, stream, from)
+	if err != nil {
+		return nil, fmt.Errorf("create a consumer to read the headers of stream %q: %w", stream, err)
+	}
+	return consumer, nil
+}
+
+// explain distinguishes permanent errors from temporary ones.
+func (a *api) explain(err error) error {
+	if last := a.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+		for _, name := range a.s.Streams {
+			if strings.Contains(last.Error(), "."+name+".") || strings.Contains(last.Error(), "."+name+`"`) {
+				return fmt.Errorf("%w: %w (docs/security.md lists what the worker's user needs)", ErrImpossible, last)
+			}
+		}
+	}
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.Code == 400 {
+		return fmt.Errorf("%w: %w", ErrImpossible, err)
+	}
+	return err
+}

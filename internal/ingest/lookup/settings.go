@@ -1,0 +1,28 @@
+package lookup
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// Settings defines where to search for results.
+type Settings struct {
+	Input   string   // the input stream
+	Streams []string // the streams that store results and dead letters
+
+	// BySubject means that inputs are delivered in the order of their sequences only within a partition, and that all
+	// inputs of a subject are in one partition. Each call of Find is then for the inputs of one partition.
+	BySubject bool
+
+	// Deliveries is the header on each result that wasn't stored soon after the first delivery of its input.
+	Deliveries string
+
+	Log *slog.Logger
+}
+
+// ErrImpossible means that results can't be read and that a retry won't help.
+var ErrImpossible = errors.New("results cannot be looked up")
+
+// slack extends the scanned period, because servers' clocks differ and results may have been in transit.
+const slack = 30 * time.Second

@@ -1,0 +1,94 @@
+package natsconn
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// outage logs that a connection is lost, and then why it isn't back. The client library reports only some failures.
+// For example, it doesn't report a server certificate that has expired.
+type outage struct {
+	log     *slog.Logger
+	explain func(error) string // returns what to do
+	watched atomic.Bool        // a watch runs
+
+	mu   sync.Mutex
+	last error // error of the latest attempt that the client reported
+}
+
+const (
+	firstWord = time.Second      // time until the first log line about why a connection isn't back
+	everyWord = 30 * time.Second // time between further log lines
+)
+
+// refused reports whether err is about the worker's identity, from a server or from a file.
+func refused(err error) bool {
+	var finding *fileFinding
+	return errors.As(err, &finding) || errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
+		errors.Is(err, nats.ErrAuthRevoked) || errors.Is(err, nats.ErrAccountAuthExpired)
+}
+
+// began is called by the client when a connection is lost.
+func (o *outage) began(nc *nats.Conn, err error) {
+	if nc.IsClosed() { // by this process
+		return
+	}
+	o.log.Warn("disconnected from NATS, reconnecting", "error", err)
+	if o.watched.CompareAndSwap(false, true) {
+		o.note(nil) // forget the error of an earlier outage
+		go o.watch(nc)
+	}
+}
+
+// failed is called by the client when an attempt reached no server.
+func (o *outage) failed(_ *nats.Conn, err error) { o.note(err) }
+
+// note records why an attempt failed, for watch to log. There are several attempts per second.
+func (o *outage) note(err error) {
+	o.mu.Lock()
+	o.last = err
+	o.mu.Unlock()
+}
+
+// watch logs at intervals why there is no connection, until there is one.
+func (o *outage) watch(nc *nats.Conn) {
+	since, spoken := time.Now(), time.Time{}
+	tick := time.NewTicker(firstWord)
+	defer tick.Stop()
+	for now := range tick.C {
+		if over(nc) {
+			o.watched.Store(false)
+			// An outage that began just before this line started no watch of its own, because this one was running.
+			if over(nc) || !o.watched.CompareAndSwap(false, true) {
+				return
+			}
+			since, spoken = now, time.Time{}
+		}
+		if now.Sub(spoken) >= everyWord {
+			o.say(nc, now.Sub(since))
+			spoken = now
+		}
+	}
+}
+
+// over reports whether the connection is up, or closed for good.
+func over(nc *nats.Conn) bool { return nc.IsConnected() || nc.IsClosed() }
+
+func (o *outage) say(nc *nats.Conn, lasted time.Duration) {
+	o.mu.Lock()
+	err := o.last
+	o.mu.Unlock()
+	if e := nc.LastError(); e != nil {
+		err = e // a server was reached, but the handshake failed
+	}
+	if err == nil {
+		err = nats.ErrNoServers
+	}
+	err = withoutAddress(err)
+	o.log.Warn("not connected to NATS, trying again", "for", lasted.Round(time.Second).String(), "error", err, "advice", o.explain(err))
+}

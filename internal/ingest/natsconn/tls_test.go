@@ -1,0 +1,178 @@
+package natsconn
+
+import (
+	"crypto/x509"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/natstest"
+)
+
+// connects opens a connection and publishes over it.
+func connects(t *testing.T, c Server) {
+	t.Helper()
+	nc, err := Open(c, "test", slog.New(slog.DiscardHandler), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := nc.Flush(); err != nil {
+		t.Error(err)
+	}
+}
+
+// refusedWith makes a connection that must fail, and checks the error text for parts.
+func refusedWith(t *testing.T, c Server, parts ...string) {
+	t.Helper()
+	got := connectFails(t, c)
+	for _, part := range parts {
+		if !strings.Contains(got, part) {
+			t.Errorf("%q does not say %q", got, part)
+		}
+	}
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
+	plain := ours.secureServer(current, "127.0.0.1", false, server.Options{}).Addr().String()
+	verifying := ours.secureServer(current, "127.0.0.1", true, server.Options{}).Addr().String()
+	expired := ours.secureServer(past, "127.0.0.1", false, server.Options{}).Addr().String()
+	elsewhere := ours.secureServer(current, "nats.example.com", false, server.Options{}).Addr().String()
+	cert, key := ours.client("worker", current)
+	oldCert, oldKey := ours.client("old", past)
+	newCert, newKey := ours.client("new", future)
+	strange, strangeKey := others.client("strange", current)
+	servers, serversKey := ours.issue("not-a-client", current, x509.ExtKeyUsageServerAuth, "")
+	text := writeFile(t, filepath.Join(t.TempDir(), "text"), []byte("nothing of the kind"))
+	missing := text + ".missing"
+	empty := writeFile(t, text+".empty", nil)
+	locked := writeFile(t, text+".locked", []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"))
+
+	t.Run("server's certificate checked", func(t *testing.T) { connects(t, Server{URL: "tls://" + plain, CA: ours.file}) })
+	t.Run("client's certificate shown", func(t *testing.T) {
+		connects(t, Server{URL: "nats://" + verifying, CA: ours.file, Cert: cert, Key: key})
+	})
+	for _, c := range []struct {
+		name string
+		to   Server
+		want []string
+	}{
+		{"authority unknown to the system", Server{URL: "tls://" + plain},
+			[]string{"no authority that this system knows", "name the file of the one that did in MILLRACE_NATS_TLS_CA"}},
+		{"another authority", Server{URL: "tls://" + plain, CA: others.file},
+			[]string{"none of the authorities in " + others.file, "MILLRACE_NATS_TLS_CA"}},
+		{"server's certificate expired", Server{URL: "tls://" + expired, CA: ours.file}, []string{"the server's certificate is valid from", "renew it at the server"}},
+		{"wrong host name", Server{URL: "tls://" + elsewhere, CA: ours.file},
+			[]string{"not for the name 127.0.0.1 but for nats.example.com", "MILLRACE_NATS_URL"}},
+		{"no client's certificate", Server{URL: "tls://" + verifying, CA: ours.file},
+			[]string{"a client certificate", "MILLRACE_NATS_TLS_CERT", "MILLRACE_NATS_TLS_KEY"}},
+		{"client's certificate of another authority", Server{URL: "tls://" + verifying, CA: ours.file, Cert: strange, Key: strangeKey},
+			[]string{"tls block", strange}},
+		{"client's certificate not for clients", Server{URL: "tls://" + verifying, CA: ours.file, Cert: servers, Key: serversKey},
+			[]string{"tls block", servers}},
+		{"client's certificate expired", Server{URL: "tls://" + verifying, CA: ours.file, Cert: oldCert, Key: oldKey},
+			[]string{"MILLRACE_NATS_TLS_CERT: " + oldCert, "expired at", "s ago", "have a new certificate issued"}},
+		{"client's certificate of the future", Server{URL: "tls://" + verifying, CA: ours.file, Cert: newCert, Key: newKey},
+			[]string{newCert, "is not valid before", "set the clock"}},
+		{"key of another certificate", Server{URL: "tls://" + verifying, CA: ours.file, Cert: cert, Key: strangeKey},
+			[]string{"MILLRACE_NATS_TLS_KEY: " + strangeKey, "does not match " + cert}},
+		{"key locked", Server{URL: "tls://" + verifying, Cert: cert, Key: locked}, []string{locked, "encrypted", "store it decrypted"}},
+		{"key and certificate exchanged", Server{URL: "tls://" + verifying, Cert: key, Key: cert},
+			[]string{"MILLRACE_NATS_TLS_CERT: " + key, "holds no certificate but PRIVATE KEY", "MILLRACE_NATS_TLS_KEY: " + cert, "holds no private key but CERTIFICATE"}},
+		{"no PEM", Server{URL: "tls://" + verifying, CA: text, Cert: text, Key: text},
+			[]string{"MILLRACE_NATS_TLS_CA: " + text + " is not PEM", "MILLRACE_NATS_TLS_CERT: " + text + " is not PEM", "MILLRACE_NATS_TLS_KEY: " + text + " is not PEM"}},
+		{"missing", Server{URL: "tls://" + verifying, CA: missing, Cert: missing, Key: missing},
+			[]string{"MILLRACE_NATS_TLS_CA: " + missing + " does not exist", "MILLRACE_NATS_TLS_CERT: " + missing, "MILLRACE_NATS_TLS_KEY: " + missing, "mount the Secret"}},
+		{"empty", Server{URL: "tls://" + verifying, CA: empty}, []string{empty + " is empty"}},
+		{"a directory", Server{URL: "tls://" + verifying, CA: filepath.Dir(text)}, []string{"is a directory", "name the file in it"}},
+	} {
+		t.Run(c.name, func(t *testing.T) { t.Parallel(); refusedWith(t, c.to, c.want...) })
+	}
+}
+
+func TestTLSOnOneSideOnly(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t, "ours")
+	without := natstest.Plain(t, server.Options{}).Addr().String()
+	refusedWith(t, Server{URL: "tls://" + without, CA: ours.file}, "the server there has no TLS", "nats://")
+	with := ours.secureServer(current, "127.0.0.1", false, server.Options{}).Addr().String()
+	// A client switches to TLS if the server offers it, so nothing is sent in the clear.
+	refusedWith(t, Server{URL: "nats://" + with}, "no authority that this system knows")
+	connects(t, Server{URL: "nats://" + with, CA: ours.file})
+}
+
+// TestTLSBeforeTheFirstWord: such a server waits for the worker, while the worker waits for the server.
+func TestTLSBeforeTheFirstWord(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t, "ours")
+	first := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true}).Addr().String()
+	refusedWith(t, Server{URL: "tls://" + first, CA: ours.file}, "sends nothing", "handshake_first")
+	both := ours.secureServer(current, "127.0.0.1", false, server.Options{TLSHandshakeFirst: true, TLSHandshakeFirstFallback: time.Millisecond})
+	connects(t, Server{URL: "tls://" + both.Addr().String(), CA: ours.file})
+}
+
+// TestACertificateReplacedOnDisk lets the certificate expire while the worker runs. The connection lasts. The next
+// one fails and reports why, until the file has a new certificate.
+func TestACertificateReplacedOnDisk(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t, "ours")
+	s := ours.secureServer(current, "127.0.0.1", true, server.Options{})
+	cert, key := ours.client("worker", current)
+	log, again := natstest.NewLog(t), make(reconnections, 1)
+	nc, err := Open(Server{URL: "tls://" + s.Addr().String(), CA: ours.file, Cert: cert, Key: key}, "test", log.Logger(), again.one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	oldCert, oldKey := ours.client("old", past)
+	replace(t, oldCert, cert)
+	replace(t, oldKey, key)
+	if err := nc.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	log.Await(t, "not connected to NATS, trying again")
+	for _, part := range []string{cert, "expired at", "have a new certificate issued"} {
+		if !log.Has(part) {
+			t.Errorf("the log does not say %q", part)
+		}
+	}
+	newCert, newKey := ours.client("new", current)
+	replace(t, newKey, key)
+	replace(t, newCert, cert)
+	again.await(t)
+}
+
+// replace replaces a file atomically, as Kubernetes does with a renewed Secret.
+func replace(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(writeFile(t, to+".next", data), to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInspectSaysHowLongFilesCount(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t, "ours")
+	cert, key := ours.client("worker", span{-100 * time.Hour, time.Hour})
+	for _, f := range (Server{CA: ours.file, Cert: cert, Key: key}).Inspect(time.Now()) {
+		want := finding.OK
+		if f.What == "MILLRACE_NATS_TLS_CERT" {
+			want = finding.Warning // less than a tenth of its lifetime is left
+		}
+		if f.Level != want || want == finding.Warning && (!strings.Contains(f.Found, "expires at") || !strings.Contains(f.Advice, "have a new certificate issued")) {
+			t.Errorf("%s: %s, want %s", f.Level, f, want)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+// Package natstest has what several packages test with: servers (plain, with a changing configuration), a proxy that fails on
+// request, raw clients and a log.
+//
+// The tests of package ingest, of the packages below it and of the fault injection use it. Start reading at Plain.
+package natstest
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Patience bounds how long a test waits for an event that must happen. No test sleeps for all of it.
+const Patience = time.Minute
+
+// Log writes log lines to the test's log while the test runs, and remembers them.
+type Log struct {
+	mu      sync.Mutex
+	t       *testing.T // nil once the test is over
+	text    strings.Builder
+	changed chan struct{}
+}
+
+// NewLog returns a log for t.
+func NewLog(t *testing.T) *Log {
+	l := &Log{t: t, changed: make(chan struct{}, 1)}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		l.t = nil
+		l.mu.Unlock()
+	})
+	return l
+}
+
+// Logger returns a logger that writes to l.
+func (l *Log) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(p)
+	if l.t != nil {
+		l.t.Logf("%s", p)
+	}
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+// Has reports whether text was logged.
+func (l *Log) Has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
+}
+
+// Count returns how often text was logged.
+func (l *Log) Count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// Await waits until text was logged.
+func (l *Log) Await(t *testing.T, text string) {
+	t.Helper()
+	deadline := time.After(Patience)
+	for !l.Has(text) {
+		select {
+		case <-l.changed:
+		case <-deadline:
+			t.Fatalf("after %v the log has nothing like %q", Patience, text)
+		}
+	}
+}

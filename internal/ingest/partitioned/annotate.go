@@ -1,0 +1,111 @@
+package partitioned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/topology"
+)
+
+// The annotations that a lease leaves on the consumer, as metadata. The next lease learns from them how this one ended, even if
+// the worker died.
+const (
+	annotationOwner   = "millrace-owner"   // the worker that owns the partition; removed when its lease ends properly
+	annotationCaution = "millrace-caution" // a partition.Caution
+	annotationAlone   = "millrace-alone"   // stream sequence of the payload that is alone on the device
+	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others: see compare
+	annotationFault   = "millrace-fault"   // written only by earlier versions: an operator failed during the lease
+)
+
+// annotateTimeout is the timeout of one metadata update.
+const annotateTimeout = 5 * time.Second
+
+// errPinLost ends a lease after another worker has got the partition.
+var errPinLost = errors.New("the server gave the partition to another worker meanwhile")
+
+// annotations updates a lease's annotations in the consumer's metadata. Several goroutines may call its methods.
+type annotations struct {
+	id     string // this worker's ID
+	server leaseServer
+	acks   *acknowledgements
+	token  chan struct{} // holds a token while the metadata is read and updated
+
+	// noted is the stream sequence up to which the consumer had delivered before this lease reset it. The lease keeps it, because
+	// another worker may overwrite the metadata with an older copy.
+	noted atomic.Uint64
+}
+
+func newAnnotations(id string, server leaseServer, acks *acknowledgements) *annotations {
+	return &annotations{id: id, server: server, acks: acks, token: make(chan struct{}, 1)}
+}
+
+// annotate updates the consumer's annotations. An empty value removes a key. If another worker owns them now, annotate leaves
+// them alone and fails with errPinLost.
+func (n *annotations) annotate(ctx context.Context, changes map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
+	defer cancel()
+	select {
+	case n.token <- struct{}{}:
+		defer func() { <-n.token }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// An earlier answer isn't usable: another worker may have changed other keys since, and those must stay.
+	info, err := n.server.info(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the consumer before marking it: %w", err)
+	}
+	if info.Config.Metadata[annotationOwner] != n.id {
+		return errPinLost
+	}
+	return n.annotateOn(ctx, info, changes)
+}
+
+// annotateOn is annotate for a consumer with a known state.
+func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerInfo, changes map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
+	defer cancel()
+	metadata := maps.Clone(info.Config.Metadata)
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	for key, value := range changes {
+		if value == "" {
+			delete(metadata, key)
+		} else {
+			metadata[key] = value
+		}
+	}
+	taken, _ := n.acks.reached()
+	metadata[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(metadata), taken, n.noted.Load()), 10)
+	if err := n.server.annotate(ctx, info.Config, metadata); err != nil {
+		return fmt.Errorf("mark the consumer: %w", err)
+	}
+	return nil
+}
+
+// noteDelivered annotates how far the consumer has delivered, before it is reset.
+func (n *annotations) noteDelivered(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	n.noted.Store(max(n.noted.Load(), info.Delivered.Stream))
+	if delivered(info.Config.Metadata) >= info.Delivered.Stream {
+		return nil
+	}
+	return n.annotateOn(ctx, info, nil)
+}
+
+// delivered returns the highest stream sequence that was delivered before, according to the annotations, or 0 without an
+// annotation.
+func delivered(metadata map[string]string) uint64 {
+	n, err := strconv.ParseUint(metadata[topology.MarkDelivered], 10, 64)
+	if err != nil {
+		return 0 // absent, or not in our format
+	}
+	return n
+}

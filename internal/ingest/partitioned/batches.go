@@ -1,0 +1,171 @@
+package partitioned
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// leaseBatches packs a lease's inputs into batches, computes them, and publishes their results.
+type leaseBatches interface {
+	// await waits for the first payload of the next batch. It reports false if there are no more payloads.
+	await() bool
+
+	// pack fills the next batch. bound returns the maximum number of payloads for it, at most most. The batch is nil when the
+	// lease ends.
+	pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error)
+
+	// submit submits a batch to the device, and completes its group when it has left the device.
+	submit(b *leaseBatch)
+	discard(b *leaseBatch)
+
+	// share waits until no payload runs alone on the device. isolate waits until nothing runs on it. Both return a function that
+	// undoes them.
+	share() (leave func())
+	isolate() (leave func())
+
+	// probe computes payloads of known content on the device.
+	probe(ctx context.Context) error
+
+	// rescue computes the payloads of a failed batch as far as possible. publish stores the results of a batch. Both record
+	// stored inputs in the lease's acknowledgements, and return nil when everything is stored.
+	rescue(ctx context.Context, g *inflight.Batch) error
+	publish(ctx context.Context, g *inflight.Batch) error
+
+	// report passes a batch to the observers, and recycle frees it.
+	report(g *inflight.Batch)
+	recycle(g *inflight.Batch)
+
+	now() time.Duration  // clock of the stage timestamps
+	largest() int        // maximum payloads per batch without caution
+	deviceFailed() error // why the device is lost; nil if it is not lost
+	stopPacking()        // releases a delivery that await returned and no batch took
+	stopPublishing()
+}
+
+// leaseBatch is a batch that is packed but not submitted.
+type leaseBatch struct {
+	group *inflight.Batch
+	batch *streams.Batch
+	why   streams.CloseReason
+}
+
+// sharedDevice is the state that the leases of all partitions on one device share.
+type sharedDevice struct {
+	pipe      *streams.Pipeline
+	gate      sync.RWMutex // read-locked by batches on the device, write-locked by a payload that must run alone
+	submitted atomic.Int32 // number of batches that are submitted and not settled
+}
+
+// pipelineBatches implements leaseBatches with a pipeline, which computes, and a worker, which publishes.
+type pipelineBatches struct {
+	lease   *leaseState
+	s       *Settings
+	device  *sharedDevice
+	pipe    *streams.Pipeline
+	log     *slog.Logger
+	batcher *inflight.Batcher // used only by the goroutine that fills batches
+	first   inflight.Delivery // first delivery of the next batch, between await and pack
+	buffers results.Buffers   // used only by the goroutine that settles batches
+}
+
+func newPipelineBatches(l *leaseState, s *Settings, device *sharedDevice) *pipelineBatches {
+	window := inflight.NewOrderedWindow(&device.submitted)
+	return &pipelineBatches{
+		lease: l, s: s, device: device, pipe: device.pipe, log: l.log,
+		batcher: s.Pool.NewBatcher(device.pipe, l.out, s.Linger, window, nil),
+	}
+}
+
+func (b *pipelineBatches) await() (ok bool) {
+	b.first, ok = b.batcher.First()
+	return ok
+}
+
+func (b *pipelineBatches) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
+	g, err := b.s.Pool.Reserve(ctx, b.pipe)
+	if err != nil {
+		return nil, nil // the lease ends; deliveries that were read but not submitted are redelivered
+	}
+	batch, err := b.s.Pool.Begin(g, b.pipe)
+	if err != nil {
+		return nil, err
+	}
+	b.batcher.MaxRows = bound(b.largest())
+	g.Pack(batch, b.first)
+	b.first = inflight.Delivery{}
+	return &leaseBatch{group: g, batch: batch, why: b.batcher.Fill(batch, g)}, nil
+}
+
+func (b *pipelineBatches) submit(packed *leaseBatch) {
+	g, batch := packed.group, packed.batch
+	if err := b.s.Pool.Submit(batch, g, b.batcher.Window, packed.why); err != nil {
+		record := *batch.ReadRecord()
+		batch.Release()
+		g.Complete(record, err) // the settler searches for the payload to blame
+	}
+}
+
+func (b *pipelineBatches) discard(packed *leaseBatch) {
+	packed.batch.Release()
+	b.s.Pool.Recycle(packed.group)
+}
+
+func (b *pipelineBatches) share() (leave func()) {
+	b.device.gate.RLock()
+	return b.device.gate.RUnlock
+}
+
+func (b *pipelineBatches) isolate() (leave func()) {
+	b.device.gate.Lock()
+	return b.device.gate.Unlock
+}
+
+func (b *pipelineBatches) probe(ctx context.Context) error {
+	return b.pipe.ProbeUnder(ctx, b.device.gate.RLocker())
+}
+
+func (b *pipelineBatches) report(g *inflight.Batch) {
+	g.Record.Report(b.s.Records)
+	g.Report(b.s.Batches, &g.Record)
+}
+
+func (b *pipelineBatches) recycle(g *inflight.Batch) {
+	b.buffers.Tidy(b.s.Pool)
+	b.s.Pool.Recycle(g)
+}
+
+func (b *pipelineBatches) now() time.Duration  { return b.pipe.Now() }
+func (b *pipelineBatches) largest() int        { return b.pipe.BatchPayloads() }
+func (b *pipelineBatches) deviceFailed() error { return b.pipe.Err() }
+func (b *pipelineBatches) stopPublishing()     { b.buffers.Free(b.s.Pool) }
+
+func (b *pipelineBatches) stopPacking() {
+	b.s.Pool.Release(&b.first)
+	b.batcher.Drop()
+}
+
+// publish stores the results of a batch. If a result can never be stored, its payload becomes a dead letter.
+func (b *pipelineBatches) publish(drainCtx context.Context, g *inflight.Batch) error {
+	return b.s.Results.Settle(drainCtx, b.pipe, g, &b.buffers, b)
+}
+
+// Stored implements results.Sink.
+func (b *pipelineBatches) Stored(_ context.Context, stored []*inflight.Delivery) {
+	b.lease.acks.settle(stored)
+}
+
+// Undeliverable implements results.Sink.
+func (b *pipelineBatches) Undeliverable(ctx context.Context, g *inflight.Batch, i int, cause error) error {
+	if err := b.lease.host.publishDeadLetter(ctx, &g.Items[i], results.TooLarge, cause); err != nil {
+		return err
+	}
+	b.lease.acks.settled(g, i)
+	return nil
+}

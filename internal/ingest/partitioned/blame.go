@@ -1,0 +1,167 @@
+package partitioned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// errHeldBack ends a lease when its first payload fails alone and no other payload has succeeded since. The next lease compares
+// it with the payloads after it.
+var errHeldBack = errors.New("an operator fails on the first payload alone, and no other has come right since")
+
+// groupSearch runs parts of a lease's failed batch again, while later batches continue. It keeps successful results until the
+// whole group can be published in order.
+type groupSearch struct {
+	b      *pipelineBatches
+	g      *inflight.Batch
+	bodies map[int][]byte // encoded results, by item
+	unseen bool           // set if its batches are not published and observers don't receive them
+}
+
+// rescue computes the payloads of a batch on which the operators failed, as far as possible. Afterwards g has the results of all
+// payloads except those to blame, which are settled with their dead letters stored. If rescue returns an error, the lease ends
+// and no payload is blamed.
+func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
+	b.report(g)
+	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.Items), g.Items[0].Sequence, g.Err)
+	if !quarantine.OperatorFailed(g.Err) {
+		return failure
+	}
+	b.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
+		"payloads", len(g.Items), "error", g.Err)
+	r := &groupSearch{b: b, g: g, bodies: map[int][]byte{}}
+	since := b.s.Judge.Batches(b.pipe)
+	all := g.Unsettled()
+	if err := r.Probe(ctx); err != nil {
+		return err
+	}
+	err := r.Run(ctx, all) // the failure may have been chance
+	if quarantine.OperatorFailed(err) {
+		var guilty []quarantine.Failing
+		if guilty, err = quarantine.FindFailing(ctx, r, all, err); err == nil && len(guilty) > 0 {
+			err = b.condemn(ctx, g, guilty, since)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w, and computing it again: %w", failure, err)
+	}
+	r.assemble()
+	return nil
+}
+
+// condemn stores the dead letters of the payloads to blame.
+func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
+	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
+	if len(guilty) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
+		if c, err = b.compare(ctx, g, since); err != nil {
+			return err
+		}
+	}
+	ruled, err := b.s.Judge.Decide(b.pipe, g, guilty, c)
+	switch {
+	case err != nil:
+		return err
+	case ruled != quarantine.GiveUp:
+		return errHeldBack
+	}
+	for _, a := range guilty {
+		d := &g.Items[a.Item]
+		if err := b.lease.host.publishDeadLetter(ctx, d, results.OperatorError, a.Err); err != nil {
+			return err
+		}
+		b.lease.acks.settled(g, a.Item)
+	}
+	return nil
+}
+
+// compare computes payloads after a group, one by one until one succeeds, because the group has no others to compare the accused
+// with. It drops their results, because they are computed again later. The annotations record the comparison while it runs. If
+// the worker dies during it, the next owner compares nothing.
+func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
+	c := quarantine.Comparison{Since: since}
+	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
+		return c, err
+	}
+	found := 0
+	from := g.Items[len(g.Items)-1].Sequence
+	for reads := 0; reads < fillMost && found < quarantine.MaxInRow && b.s.Judge.Batches(b.pipe) == since; reads++ {
+		raw, err := b.lease.server.read(ctx, from+1)
+		if err != nil {
+			return c, fmt.Errorf("read a payload to compare with: %w", err)
+		}
+		if raw == nil {
+			break
+		}
+		from = raw.Sequence
+		if !b.lease.stored.matches(raw.Subject) || len(raw.Data) > b.lease.maxBytes {
+			continue
+		}
+		found++
+		beside := &inflight.Batch{}
+		beside.Add(b.lease.stored.delivery(raw, 0))
+		r := &groupSearch{b: b, g: beside, bodies: map[int][]byte{}, unseen: true}
+		switch err := r.Run(ctx, []int{0}); {
+		case quarantine.OperatorFailed(err):
+			c.Others++
+		case err != nil:
+			return c, err
+		}
+	}
+	c.Idle = func() bool { return found == 0 }
+	return c, b.lease.notes.annotate(ctx, map[string]string{annotationBeside: ""})
+}
+
+func (r *groupSearch) Probe(ctx context.Context) error {
+	return r.b.probe(ctx)
+}
+
+func (r *groupSearch) Aside(_ context.Context, _ []int, err error) error { return err }
+
+// Run computes items in their own batch, alongside batches of other partitions.
+func (r *groupSearch) Run(ctx context.Context, items []int) error {
+	pipe, part := r.b.pipe, &inflight.Batch{Completed: make(chan struct{})}
+	batch, err := pipe.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	for _, i := range items {
+		part.Pack(batch, r.g.Items[i])
+	}
+	part.OnLeave = r.b.share()
+	batch.Owner = part
+	if err := batch.Submit(streams.ClosedByCount); err != nil {
+		part.OnLeave()
+		batch.Release()
+		return err
+	}
+	select {
+	case <-part.Completed:
+	case <-ctx.Done():
+		return ctx.Err() // the batch is still on the device; its results are not used
+	}
+	if part.Err != nil {
+		return part.Err
+	}
+	if !r.unseen {
+		part.Record.Report(r.b.s.Records)
+	}
+	for n, i := range items {
+		r.bodies[i] = part.Result(n)
+	}
+	return nil
+}
+
+// assemble gives the group the results of all its payloads, in order. Those of the payloads to blame are empty.
+func (r *groupSearch) assemble() {
+	r.g.Bodies.Clear()
+	for i := range r.g.Items {
+		r.g.Bodies.Add(append(r.g.Bodies.Data, r.bodies[i]...))
+	}
+	r.g.Err = nil
+}

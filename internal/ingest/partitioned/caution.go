@@ -1,0 +1,103 @@
+package partitioned
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/partitioned/partition"
+)
+
+// precaution decides how careful a lease is after earlier workers died. It keeps its state in the annotations, where the next
+// lease reads it.
+type precaution struct {
+	id    string // this worker's ID
+	acks  *acknowledgements
+	notes *annotations
+	log   *slog.Logger
+
+	// takeOver sets these fields.
+	accused   uint64 // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
+	comparing bool   // whether an owner died while it compared a payload with others
+
+	mu          sync.Mutex
+	due         partition.Caution
+	quarantined int // number of remaining payloads that may have killed the last owner
+}
+
+// takeOver reads how the last lease ended, and annotates that this one has begun. info is the consumer's current state, and
+// largest is the size of a batch without caution.
+func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo, largest int) error {
+	left := info.Config.Metadata
+	before := partition.ParseCaution(left[annotationCaution])
+	floor := info.AckFloor.Stream
+	caution := before.Begin(floor)
+	// If this worker itself left the last lease behind, that was no death: the worker could not reach the server to end the
+	// lease. A fault annotation of an earlier version makes this lease cautious, and is no death either.
+	fault := left[annotationFault] != ""
+	if owner, dead := left[annotationOwner]; dead && (owner != c.id || fault) {
+		if alone, err := strconv.ParseUint(left[annotationAlone], 10, 64); err == nil && !fault {
+			c.accused = alone
+		}
+		caution = before.AfterDeath(floor, info.Delivered.Stream, c.accused != 0)
+		c.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
+			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(largest))
+	}
+	c.mu.Lock()
+	c.due, c.quarantined = caution, caution.Quarantined(largest)
+	c.mu.Unlock()
+	c.acks.begin(floor)
+	c.comparing = left[annotationBeside] != ""
+	return c.notes.annotateOn(ctx, info, map[string]string{
+		annotationOwner: c.id, annotationCaution: caution.String(), annotationAlone: "", annotationFault: "",
+	})
+}
+
+// condemns reports whether a payload becomes a dead letter because it was alone often enough on a device that was lost. behind is
+// the highest stream sequence that was taken before the payload. Only the reader may call it.
+func (c *precaution) condemns(sequence, behind uint64) bool {
+	if c.accused == 0 || c.accused != sequence {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return behind == c.due.Floor && c.due.GiveUp()
+}
+
+// bound reports whether caution is due. If so, it returns how many payloads the next batch may have, at most most.
+func (c *precaution) bound(most int) (due bool, bound int) {
+	floor := c.acks.acknowledged()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.due.Due(floor) {
+		return false, most
+	}
+	return true, c.due.BatchPayloads(most)
+}
+
+// alone reports whether payloads are computed one by one while caution is due.
+func (c *precaution) alone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.due.Alone()
+}
+
+// relax records that n quarantined payloads have been acknowledged. After the last of them the lease is less cautious, and relax
+// annotates that before anything else is computed.
+func (c *precaution) relax(ctx context.Context, n, largest int) error {
+	floor := c.acks.acknowledged()
+	c.mu.Lock()
+	c.quarantined -= n
+	if c.due.Deaths == 0 || c.due.Due(floor) && c.quarantined > 0 {
+		c.mu.Unlock()
+		return nil
+	}
+	c.due = c.due.Relaxed(floor)
+	c.quarantined = c.due.Quarantined(largest)
+	caution := c.due
+	c.mu.Unlock()
+	return c.notes.annotate(ctx, map[string]string{annotationCaution: caution.String(), annotationBeside: ""})
+}

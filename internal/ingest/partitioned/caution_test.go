@@ -1,0 +1,78 @@
+package partitioned
+
+import (
+	"testing"
+
+	"millrace/internal/ingest/partitioned/partition"
+	"millrace/internal/ingest/pull"
+)
+
+// TestALeaseIsCautiousUpToTheLastQuarantinedPayload: batches are small up to the last quarantined payload, and of normal size
+// after it.
+func TestALeaseIsCautiousUpToTheLastQuarantinedPayload(t *testing.T) {
+	t.Parallel()
+	l := newRig(t, 1).idleLease()
+	l.caution.due = partition.Caution{Until: 10, Deaths: 1}
+	large := l.batches.largest()
+	small := l.caution.due.BatchPayloads(large)
+	l.acks.upTo = 9
+	if due, most := l.caution.bound(large); !due || most != small {
+		t.Errorf("with a quarantined payload left: cautious %t, %d payloads per batch; want so, and %d", due, most, small)
+	}
+	l.acks.upTo = 10
+	if due, most := l.caution.bound(large); due || most != large {
+		t.Errorf("behind the last quarantined payload: cautious %t, %d payloads per batch; want not, and %d", due, most, large)
+	}
+}
+
+// TestALeaseRelaxesAfterItsQuarantinedPayloads: once as many payloads have succeeded as were in a batch that killed a worker, the
+// lease is less cautious.
+func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	before := r.partitionConfig(0)
+	before.Metadata[annotationCaution] = partition.Caution{Until: 1000, Deaths: 2}.String()
+	r.changePartition(before)
+	l := r.idleLease()
+	info, err := l.consumer.Info(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.caution.takeOver(r.ctx(), info, l.batches.largest()); err != nil {
+		t.Fatal(err)
+	}
+	quarantined := l.caution.due.Quarantined(l.batches.largest())
+	for _, c := range []struct{ came, deaths int }{{quarantined - 1, 2}, {1, 1}} {
+		if err := l.caution.relax(r.ctx(), c.came, l.batches.largest()); err != nil {
+			t.Fatal(err)
+		}
+		marked := partition.ParseCaution(r.partitionConfig(0).Metadata[annotationCaution])
+		if l.caution.due.Deaths != c.deaths || marked.Deaths != c.deaths {
+			t.Errorf("after %d more quarantined payloads it counts %d deaths, and the consumer says %d; want %d", c.came, l.caution.due.Deaths, marked.Deaths, c.deaths)
+		}
+	}
+}
+
+// TestInputsReadFromTheStreamAreNumberedInOrder: inputs that are read from the stream get the consecutive consumer sequences of
+// their deliveries, because an acknowledgement names one.
+func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	const n, taken = 3, 7
+	r.publish(n, document)
+	l := r.idleLease()
+	l.acks.taken, l.acks.floor = taken, partition.NewFloor(0)
+	if err := l.reader.intake.fill(r.ctx(), r.ctx(), n+1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(n) {
+		d, _ := l.out.Get()
+		meta, err := d.Msg.Receipt().(*pull.Message).Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Sequence != i+1 || meta.Sequence.Stream != i+1 || d.ConsumerSequence != taken+1+i || meta.Sequence.Consumer != taken+1+i {
+			t.Errorf("input %d has number %d and is acknowledged as %+v, want number %d", d.Sequence, d.ConsumerSequence, meta.Sequence, taken+1+i)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package partitioned
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/topology"
+)
+
+// waitingFor returns a consumer with pending messages that is pinned to pin.
+func waitingFor(pin string) *jetstream.ConsumerInfo {
+	return &jetstream.ConsumerInfo{NumPending: 1, PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: pin}}}
+}
+
+// TestCustodyOfPartitionsThatNoWorkerTakes follows a partition that the members assign to another worker.
+func TestCustodyOfPartitionsThatNoWorkerTakes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	m := r.idleLease().m // the members have assigned nothing to it
+	c, start := m.watch.custody, time.Now()
+	wants := func(p int) bool {
+		mine, _ := m.members.Mine(p)
+		return mine
+	}
+	saw := func(after time.Duration, info *jetstream.ConsumerInfo) bool {
+		c.saw(1, info, start.Add(after))
+		return wants(1)
+	}
+	if saw(0, waitingFor("")) || saw(orphanAfter-1, waitingFor("")) {
+		t.Error("a partition is taken before its next owner can have begun")
+	}
+	if saw(orphanAfter, waitingFor("somebody")) || saw(2*orphanAfter, waitingFor("")) {
+		t.Error("one is taken that had an owner just now")
+	}
+	if saw(3*orphanAfter, &jetstream.ConsumerInfo{}) || saw(4*orphanAfter, waitingFor("")) {
+		t.Error("one is taken in which nothing waited just now")
+	}
+	if !saw(5*orphanAfter, waitingFor("")) {
+		t.Error("nobody takes what nobody has")
+	}
+	if wants(0) {
+		t.Error("another partition is taken with it")
+	}
+	if saw(6*orphanAfter, waitingFor("somebody")) {
+		t.Error("it is still wanted though somebody else has it")
+	}
+
+	// The partition returns to this worker each time that it was given away and no worker took it. It is kept longer each time.
+	now := start.Add(time.Hour)
+	for _, hold := range []time.Duration{leastHold, 2 * leastHold, 4 * leastHold, 8 * leastHold, 16 * leastHold, mostHold, mostHold} {
+		c.gave(1)
+		c.saw(1, waitingFor(""), now)
+		c.began(1, now)
+		m.members.Has(1, true)
+		c.saw(1, waitingFor("me"), now.Add(hold))
+		if !wants(1) {
+			t.Errorf("it is given away within %v", hold)
+		}
+		now = now.Add(hold + 1)
+		c.saw(1, waitingFor("me"), now)
+		if wants(1) {
+			t.Errorf("it is kept for longer than %v", hold)
+		}
+		m.members.Has(1, false)
+	}
+	for name, meanwhile := range map[string]*jetstream.ConsumerInfo{
+		"that another had meanwhile": waitingFor("somebody"), "in which nothing waited": {},
+	} {
+		c.gave(1)
+		c.saw(1, meanwhile, now)
+		c.began(1, now)
+		if wants(1) {
+			t.Errorf("a partition %s is kept", name)
+		}
+	}
+	c.gave(1)
+	c.saw(1, waitingFor(""), now)
+	c.saw(1, waitingFor("somebody"), now)
+	c.began(1, now)
+	if wants(1) {
+		t.Error("a partition that another took after a while is kept")
+	}
+}
+
+// TestWhatAWorkerIsCutOffFromItHasNotGivenAway: the members still assign the partition to this worker.
+func TestWhatAWorkerIsCutOffFromItHasNotGivenAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	m := r.idleLease().m
+	membership, leave := context.WithCancel(r.ctx())
+	defer leave()
+	go m.members.Run(membership)
+	if !m.members.Await(r.ctx(), 1, true) {
+		t.Fatal("a worker that is alone is given nothing")
+	}
+	if m.watch.custody.gave(1) {
+		t.Error("a partition that is this worker's counts as given away")
+	}
+	if m.watch.custody.saw(1, waitingFor(""), time.Now()); len(m.watch.custody.open()) != 0 {
+		t.Errorf("partitions %v are looked at as if nobody might take them", m.watch.custody.open())
+	}
+}

@@ -1,0 +1,75 @@
+package partitioned
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device"
+)
+
+// endTimeout bounds how long it takes to give up the partition after the drain has timed out.
+const endTimeout = time.Second
+
+// end gives up the partition. The next lease gets the unfinished inputs. If a kernel lost the device, the annotations stay as
+// they are, because they record which payload was on it. After any other loss, only the owner annotation stays. The next lease is
+// then cautious, but doesn't blame the payload that was alone.
+func (l *lease) end(drainCtx context.Context) {
+	l.host.ended()
+	if !l.begun && l.reader.pinned() == "" {
+		return // the server has never chosen this worker
+	}
+	changes := map[string]string{annotationOwner: "", annotationAlone: "", annotationBeside: "", annotationFault: ""}
+	if l.batches.deviceFailed() != nil {
+		delete(changes, annotationOwner)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(drainCtx), endTimeout)
+	defer cancel()
+	// The server learns of the end of the pull over one connection, and receives the following requests over another. It must not
+	// reset the consumer and deliver to a client that has left.
+	err := l.server.flush(ctx)
+	if last, _, _ := l.acks.latest(); err == nil && last != nil {
+		// The server processes acknowledgements asynchronously. An acknowledgement that it has not processed before the reset
+		// would be lost.
+		err = l.host.confirm(ctx, last)
+	}
+	if err == nil && l.begun && !errors.Is(l.batches.deviceFailed(), device.ErrKernelFault) {
+		err = l.notes.annotate(ctx, changes)
+	}
+	if errors.Is(err, errPinLost) {
+		return // another worker owns the partition
+	}
+	if err == nil {
+		err = l.handOver(ctx)
+	}
+	if err != nil {
+		l.log.Info("could not give the partition up; the next owner waits until the server lets go of it", "error", err)
+	}
+}
+
+// handOver lets another worker take the partition at once, with this worker's unacknowledged inputs. It does nothing if another
+// worker already has it.
+func (l *lease) handOver(ctx context.Context) error {
+	info, err := l.server.info(ctx)
+	if err != nil || !pinnedTo(info, l.reader.pinned()) {
+		return err
+	}
+	if info.NumAckPending > 0 {
+		if err := l.notes.noteDelivered(ctx, info); err != nil {
+			return err
+		}
+		if err := l.server.reset(ctx, info); err != nil {
+			return err
+		}
+	}
+	return l.server.unpin(ctx)
+}
+
+// pinnedTo reports whether the client with that pin is pinned.
+func pinnedTo(info *jetstream.ConsumerInfo, pin string) bool {
+	return pin != "" &&
+		slices.ContainsFunc(info.PriorityGroups, func(g jetstream.PriorityGroupState) bool { return g.PinnedClientID == pin })
+}

@@ -1,0 +1,98 @@
+package partitioned
+
+import (
+	"context"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+)
+
+// leaseHost is the part of the worker that a lease needs, in addition to the server and the device.
+type leaseHost interface {
+	// hold waits until there is memory for a delivery. It reports false if ctx ends first.
+	hold(ctx context.Context, d *inflight.Delivery) bool
+	release(d *inflight.Delivery)
+
+	// keepReceipts accounts for the memory of n more receipts; n may be negative.
+	keepReceipts(n int)
+
+	// publishDeadLetter returns once a dead letter is stored, or with an error.
+	publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error
+
+	// highestStored returns the highest sequence of an input with a result, among inputs that were stored from oldest on.
+	highestStored(ctx context.Context, oldest time.Time) (uint64, error)
+
+	// upgrading reports whether workers of an earlier version may still publish.
+	upgrading() bool
+
+	// acknowledge acknowledges an input and all inputs before it. confirm also waits until the server has processed that.
+	acknowledge(ctx context.Context, msg pull.Receipt) error
+	confirm(ctx context.Context, msg pull.Receipt) error
+
+	// Events: the lease has begun or ended, waits to pass on a delivery, received a delivery with that many messages pending, or
+	// received a redelivery.
+	began()
+	ended()
+	handing(busy bool)
+	pending(messages uint64)
+	redelivered()
+}
+
+// partitionHost is the leaseHost of one partition of a worker.
+type partitionHost struct {
+	s         *Settings
+	watch     *watch
+	partition int
+}
+
+func (h *partitionHost) hold(ctx context.Context, d *inflight.Delivery) bool {
+	return h.s.Pool.Hold(ctx, d)
+}
+
+func (h *partitionHost) release(d *inflight.Delivery) { h.s.Pool.Release(d) }
+
+func (h *partitionHost) keepReceipts(n int) {
+	for range n {
+		h.s.Pool.HoldReceipt()
+	}
+	h.s.Pool.ReleaseReceipts(max(-n, 0))
+}
+
+func (h *partitionHost) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) error {
+	if err := h.s.Results.PublishDeadLetter(ctx, d, why, cause); err != nil {
+		return err
+	}
+	h.s.Results.ReportDeadLetter(d, why, cause)
+	return nil
+}
+
+func (h *partitionHost) highestStored(ctx context.Context, oldest time.Time) (uint64, error) {
+	return h.s.Results.HighestInput(ctx, oldest)
+}
+
+func (h *partitionHost) upgrading() bool { return h.s.Results.Upgrading() }
+
+func (h *partitionHost) acknowledge(ctx context.Context, msg pull.Receipt) error {
+	if !h.s.Confirm || ctx.Err() != nil {
+		return msg.Ack()
+	}
+	return h.confirm(ctx, msg)
+}
+
+func (h *partitionHost) confirm(ctx context.Context, msg pull.Receipt) error {
+	ctx, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
+	defer cancel()
+	return msg.DoubleAck(ctx)
+}
+
+func (h *partitionHost) began() {
+	h.watch.members.Has(h.partition, true)
+	h.watch.custody.began(h.partition, time.Now())
+}
+
+func (h *partitionHost) ended()                  { h.watch.members.Has(h.partition, false) }
+func (h *partitionHost) handing(busy bool)       { h.watch.handing[h.partition].Store(busy) }
+func (h *partitionHost) pending(messages uint64) { h.watch.backlog.update(h.partition, messages) }
+func (h *partitionHost) redelivered()            { h.s.Observer.Redelivered() }

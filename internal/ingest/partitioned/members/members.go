@@ -1,0 +1,232 @@
+// Package members lets the workers that share a stream's partitions find each other, and agree on which worker has which
+// partition. Package partitioned uses it. Start reading at Members.
+package members
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"millrace/internal/ingest/partitioned/partition"
+)
+
+const (
+	// beat is how often a worker announces itself and its partitions to the others.
+	beat = 500 * time.Millisecond
+
+	// gone is how long a worker may be silent before it counts as gone.
+	gone = 4 * beat
+
+	// most is the maximum number of other workers to remember. A client with permission to publish on the subject can
+	// pretend to be any number of workers.
+	most = 256
+
+	// longestID is the length limit of a worker's name, in bytes.
+	longestID = 64
+)
+
+// Members tracks the workers that share a stream's partitions, and which partitions this worker should have. Workers announce
+// themselves in plain NATS messages. Nothing is stored, and a worker that stops announcing itself counts as gone. If workers
+// don't all know the same others, two may want one partition, but the server lets only one have it. An announcement doesn't prove
+// that its sender is a worker. The caller can Adopt partitions that their assigned owner doesn't take.
+type Members struct {
+	nc      *nats.Conn
+	subject string
+	id      string
+	sub     *nats.Subscription
+
+	mu       sync.Mutex
+	others   map[string]other // by ID
+	echo     time.Time        // when this worker last received its own announcement, which shows that it can send and receive
+	nonce    string           // included in its announcements, so that no other client can forge one
+	owns     map[int]bool     // the partitions that this worker owns
+	assigned []bool           // by partition: whether Assign gives it to this worker
+	adopted  []bool           // by partition: whether this worker takes it anyway
+	wanted   []bool           // by partition: assigned or adopted, unless this worker is deaf
+	change   chan struct{}    // closed when wanted changes
+}
+
+// other is the last announcement of another worker.
+type other struct {
+	owns []int
+	at   time.Time
+}
+
+// announcement is the message that workers send each other.
+type announcement struct {
+	ID      string `json:"id"`
+	Owns    []int  `json:"owns"`
+	Leaving bool   `json:"leaving,omitempty"`
+	Nonce   string `json:"nonce,omitempty"`
+}
+
+// subject returns the subject on which the workers of a consumer announce themselves.
+func subject(stream, consumer string) string {
+	return fmt.Sprintf("millrace.members.%s.%s", stream, consumer)
+}
+
+// Join subscribes to the announcements of a consumer's workers. Run announces this worker to them under id.
+func Join(nc *nats.Conn, stream, consumer string, partitions int, id string) (*Members, error) {
+	m := &Members{
+		nc: nc, subject: subject(stream, consumer), id: id,
+		others: map[string]other{}, echo: time.Now(), nonce: nuid.Next(), owns: map[int]bool{},
+		assigned: make([]bool, partitions), adopted: make([]bool, partitions), wanted: make([]bool, partitions), change: make(chan struct{}),
+	}
+	var err error
+	if m.sub, err = nc.Subscribe(m.subject, m.handle); err != nil {
+		return nil, fmt.Errorf("listen to the other workers on %q: %w", m.subject, err)
+	}
+	return m, nil
+}
+
+func (m *Members) handle(msg *nats.Msg) {
+	var said announcement
+	if json.Unmarshal(msg.Data, &said) != nil || said.ID == "" || len(said.ID) > longestID {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, known := m.others[said.ID]
+	switch {
+	case said.ID == m.id:
+		if said.Nonce == m.nonce {
+			m.echo = time.Now()
+		}
+	case said.Leaving:
+		delete(m.others, said.ID)
+	case len(said.Owns) <= len(m.wanted) && (known || len(m.others) < most):
+		m.others[said.ID] = other{said.Owns, time.Now()}
+	}
+}
+
+// Run announces this worker, and decides which partitions it should have, until ctx is done. It makes the first decision after
+// every other worker has had time to announce itself, so that a new worker doesn't claim partitions that others own.
+func (m *Members) Run(ctx context.Context) {
+	defer m.leave()
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	m.announce(false)
+	for first := true; ; first = false {
+		select {
+		case <-tick.C:
+			m.announce(false)
+			if !first {
+				m.decide(time.Now())
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// announce tells the others which partitions this worker owns. If that fails, the connection is down, and the others treat the
+// worker as gone. While the worker is deaf, it announces that it leaves: the others may receive that, although this worker
+// receives nothing.
+func (m *Members) announce(leaving bool) {
+	m.mu.Lock()
+	say := announcement{ID: m.id, Owns: slices.Sorted(maps.Keys(m.owns)), Leaving: leaving || m.deaf(time.Now()), Nonce: m.nonce}
+	m.mu.Unlock()
+	text, err := json.Marshal(say)
+	if err == nil {
+		_ = m.nc.Publish(m.subject, text)
+	}
+}
+
+func (m *Members) leave() {
+	m.announce(true)
+	_ = m.sub.Unsubscribe()
+}
+
+// deaf reports whether this worker has stopped receiving its own announcements. m.mu is held.
+func (m *Members) deaf(now time.Time) bool { return now.Sub(m.echo) > gone }
+
+// decide removes workers that are gone, and updates which partitions this worker should have.
+func (m *Members) decide(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.others, func(_ string, o other) bool { return now.Sub(o.at) > gone })
+	all := []partition.Member{{ID: m.id, Owns: slices.Collect(maps.Keys(m.owns))}}
+	for id, o := range m.others {
+		all = append(all, partition.Member{ID: id, Owns: o.owns})
+	}
+	for p, owner := range partition.Assign(len(m.wanted), all) {
+		m.assigned[p] = owner == m.id
+	}
+	m.want(now)
+}
+
+// want updates which partitions this worker should have. m.mu is held.
+func (m *Members) want(now time.Time) {
+	deaf, changed := m.deaf(now), false
+	for p := range m.wanted {
+		if mine := (m.assigned[p] || m.adopted[p]) && !deaf; m.wanted[p] != mine {
+			m.wanted[p], changed = mine, true
+		}
+	}
+	if changed {
+		close(m.change)
+		m.change = make(chan struct{})
+	}
+}
+
+// Adopt makes this worker take a partition regardless of Assign. With take false, Assign decides again.
+func (m *Members) Adopt(p int, take bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.adopted[p] = take
+	m.want(time.Now())
+}
+
+// Standing reports whether this worker owns a partition, and whether Assign gives it to this worker.
+func (m *Members) Standing(p int) (owned, assigned bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.owns[p], m.assigned[p]
+}
+
+// Mine reports whether this worker should have a partition, and returns a channel that is closed when that may have changed.
+func (m *Members) Mine(p int) (bool, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.wanted[p], m.change
+}
+
+// Await returns true once Mine(p) is want, or false when ctx is done.
+func (m *Members) Await(ctx context.Context, p int, want bool) bool {
+	for ctx.Err() == nil {
+		is, change := m.Mine(p)
+		if is == want {
+			return true
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// Owned returns how many partitions this worker owns.
+func (m *Members) Owned() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.owns)
+}
+
+// Has records whether this worker owns a partition.
+func (m *Members) Has(p int, owns bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if owns {
+		m.owns[p] = true
+	} else {
+		delete(m.owns, p)
+	}
+}

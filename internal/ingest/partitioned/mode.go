@@ -1,0 +1,192 @@
+package partitioned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/partitioned/members"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/streams"
+)
+
+// Mode runs exclusive delivery in one worker.
+type Mode struct {
+	s       Settings
+	id      string
+	members *members.Members
+	watch   *watch
+	devices []*sharedDevice
+}
+
+// New joins the group of workers that share the partitions. Call Run afterwards.
+func New(s Settings) (*Mode, error) {
+	m := &Mode{s: s, id: nuid.Next()}
+	for _, p := range s.Pipes {
+		m.devices = append(m.devices, &sharedDevice{pipe: p})
+	}
+	var err error
+	if m.members, err = members.Join(s.Conns[0], s.Topology.Stream, s.Topology.Consumer, s.Topology.Partitions, m.id); err != nil {
+		return nil, err
+	}
+	m.watch = newWatch(&m.s, m.members)
+	return m, nil
+}
+
+// Owned returns how many partitions this worker owns.
+func (m *Mode) Owned() int { return m.members.Owned() }
+
+// Wanted returns how many partitions this worker should have. It owns them once the server has pinned it.
+func (m *Mode) Wanted() (n int) {
+	for p := range m.s.Topology.Partitions {
+		if mine, _ := m.members.Mine(p); mine {
+			n++
+		}
+	}
+	return n
+}
+
+// Run processes the partitions that this worker should have until intake is done, and then finishes the batches in flight until
+// drainCtx ends. If a failure ends it sooner, it passes the error to stop, which must end intake.
+func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
+	var keepers, helpers sync.WaitGroup
+	completed, finish := context.WithCancel(context.WithoutCancel(intake))
+	for _, p := range m.s.Pipes {
+		for range inflight.Batchers(p) {
+			helpers.Go(func() { m.encodeCompleted(completed, p) })
+		}
+		helpers.Go(func() {
+			select {
+			case <-p.Over():
+				stop(p.Err())
+			case <-completed.Done():
+			}
+		})
+	}
+	membership, leave := context.WithCancel(context.WithoutCancel(intake))
+	helpers.Go(func() { m.members.Run(membership) })
+	helpers.Go(func() { m.watch.run(membership) })
+	helpers.Go(func() { m.watch.custody.watch(membership, func(p int) { m.watch.check(membership, p) }) })
+	for p := range m.s.Topology.Partitions {
+		keepers.Go(func() {
+			if err := m.keep(intake, drainCtx, p); err != nil {
+				stop(err)
+			}
+		})
+	}
+	keepers.Wait()
+	leave()
+	finish()
+	helpers.Wait()
+	m.s.Pool.Abandon(func(*inflight.Batch) {}) // batches that were on a device when drainCtx ended
+}
+
+// keep holds leases on a partition whenever this worker should have it, until ctx is done.
+func (m *Mode) keep(ctx, drainCtx context.Context, p int) error {
+	for m.members.Await(ctx, p, true) {
+		mine, dismiss := context.WithCancel(ctx)
+		go func() {
+			m.members.Await(mine, p, false)
+			dismiss()
+		}()
+		err := m.hold(mine, drainCtx, p)
+		if mine.Err() != nil && ctx.Err() == nil && m.watch.custody.gave(p) {
+			m.watch.check(ctx, p) // a worker that waits for the partition owns it by now
+		}
+		dismiss()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold holds one lease after another until this worker should no longer have the partition. It returns an error only if the
+// worker must end.
+func (m *Mode) hold(ctx, drainCtx context.Context, p int) error {
+	device := m.devices[p%len(m.devices)]
+	log := m.s.Log.With("partition", p)
+	var often restarts
+	for attempt, n := 1, 0; ctx.Err() == nil; attempt, n = attempt+1, n+1 {
+		if !m.s.Conns[:1].AwaitConnected(ctx) {
+			return nil
+		}
+		inputs := m.s.Conns.ForPartition(p, n)
+		progressed := false
+		l, err := m.newLease(ctx, p, inputs, device, log)
+		if err == nil {
+			err = l.run(ctx, drainCtx)
+			progressed = l.acks.progressed
+		}
+		switch {
+		case device.pipe.Err() != nil:
+			return device.pipe.Err()
+		case errors.Is(err, jetstream.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionClosed):
+			return fmt.Errorf("partition %d: %w", p, err)
+		case ctx.Err() != nil:
+			return nil
+		case progressed:
+			attempt = 1
+		}
+		m.s.Observer.Restarted()
+		often.say(log, err, time.Now())
+		if !retry.Sleep(ctx, retry.Delay(attempt)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// newLease returns a lease on a partition that receives inputs over that connection.
+func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *sharedDevice, log *slog.Logger) (*lease, error) {
+	t := &m.s.Topology
+	name := topology.PartitionConsumer(t.Consumer, p)
+	consumer, err := m.s.JS.Consumer(ctx, t.Stream, name)
+	if err != nil {
+		return nil, err
+	}
+	size := m.s.Size(consumer)
+	server := &consumerServer{
+		js: m.s.JS, requests: m.s.Conns[0], inputs: inputs, stream: t.Stream, name: name, partition: p, consumer: consumer,
+		request: pull.Request{
+			Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
+			Messages: size.Messages, Limit: size.Limit(inputs), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
+		},
+	}
+	state := newLeaseState(leaseSettings{
+		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatch(m.s.Pipes), mostRead: fillMost, maxBatches: m.s.Pool.Size(),
+	}, server, &partitionHost{s: &m.s, watch: m.watch, partition: p}, log)
+	return newLease(state, newPipelineBatches(state, &m.s, device)), nil
+}
+
+// encodeCompleted receives batches as the device completes them, in any order. It encodes their results, which frees their
+// buffers, and leaves the rest to each batch's lease.
+func (m *Mode) encodeCompleted(ctx context.Context, pipe *streams.Pipeline) {
+	s := &results.Buffers{}
+	for {
+		select {
+		case b := <-pipe.Completed():
+			g := b.Owner.(*inflight.Batch)
+			record, err := *b.ReadRecord(), b.Err()
+			if err == nil {
+				m.s.Judge.CameRight(pipe, g)
+				m.s.Results.Encode(g, b, s)
+			}
+			b.Release()
+			g.Complete(record, err)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package partitioned
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
+)
+
+// Actions of the lease model on workers: it gives and takes the partition, and injects faults.
+
+// elect gives the partition to a worker, and usually takes it from the others.
+func (m *leaseModel) elect() {
+	if m.random.IntN(4) > 0 && slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
+		return
+	}
+	w := m.workers[m.random.IntN(len(m.workers))]
+	if w.wants {
+		m.take(w)
+		return
+	}
+	if m.random.IntN(3) > 0 {
+		for _, o := range m.workers {
+			m.take(o)
+		}
+	}
+	m.give(w)
+}
+
+// give tells a worker that it should have the partition. take tells it that it should not.
+func (m *leaseModel) give(w *leaseWorker) {
+	if w.wants || len(w.start) > 0 || w.dead {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.wants, w.stop = true, stop
+	m.note("%s is to have the partition", w.id)
+	w.start <- ctx
+}
+
+func (m *leaseModel) take(w *leaseWorker) {
+	if w.wants {
+		m.note("%s is not to have the partition any more", w.id)
+	}
+	w.wants = false
+	w.stop()
+}
+
+// mishap injects a random fault.
+func (m *leaseModel) mishap() {
+	w := m.workers[m.random.IntN(len(m.workers))]
+	switch m.random.IntN(24) {
+	case 0:
+		m.did("crashed")
+		m.note("%s crashes", w.id)
+		m.crash(w)
+	case 1, 2:
+		m.did("frozen")
+		m.note("%s freezes", w.id)
+		w.frozenUntil = m.steps + m.random.IntN(150)
+	case 3, 4, 5:
+		m.did("cut")
+		m.note("%s is cut off", w.id)
+		for _, p := range w.pulls {
+			p.wire = p.wire[:m.random.IntN(len(p.wire)+1)]
+			if m.random.IntN(4) == 0 && len(p.broken) == 0 {
+				p.broken <- pull.ErrSilent
+			}
+		}
+	case 6:
+		m.did("device lost")
+		m.note("%s loses its device", w.id)
+		w.lost = true
+	case 7:
+		m.did("terminated")
+		m.note("%s is terminated", w.id)
+		m.take(w)
+		w.life()
+		if m.random.IntN(2) == 0 {
+			w.kill() // the drain has timed out
+		}
+	case 8:
+		if m.server.pin != "" {
+			m.did("pin dropped")
+			m.note("the server drops the pin")
+			m.server.pin = ""
+		}
+	case 9:
+		if m.random.IntN(4) == 0 {
+			m.did("reset by another")
+			m.resetByAnother()
+		}
+	default:
+		m.replace()
+	}
+}
+
+// resetByAnother acts as a worker that annotates how far the consumer has delivered, and resets it.
+func (m *leaseModel) resetByAnother() {
+	m.note("the consumer is reset by another")
+	metadata := m.server.info().Config.Metadata
+	metadata[topology.MarkDelivered] = fmt.Sprint(max(delivered(metadata), m.server.nextSequence-1))
+	m.server.annotate(metadata)
+	m.server.reset(m.server.floorSequence)
+}
+
+// crash ends a worker's process and starts another one.
+func (m *leaseModel) crash(w *leaseWorker) {
+	m.end(w)
+	m.newWorker(w.slot)
+}
+
+// replace starts a new worker for each ended process.
+func (m *leaseModel) replace() {
+	for _, w := range m.workers {
+		if w.over {
+			m.crash(w)
+		}
+	}
+}
+
+// end ends a worker's process. m.mu is held, as for all actions of the scheduler. Some messages that the worker has sent may
+// arrive later.
+func (m *leaseModel) end(w *leaseWorker) {
+	w.dead = true
+	for _, c := range m.calls {
+		c.gone = c.gone || c.w == w
+	}
+	for _, p := range w.pulls {
+		p.open, p.leaving = false, true
+	}
+	m.take(w)
+	w.life()
+	w.kill()
+}

@@ -1,0 +1,490 @@
+package partitioned
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
+)
+
+// The lease model runs real leases of several workers against a model of the server, in a testing/synctest bubble. Every request
+// of a lease to the server or the device waits until the scheduler, which is this test, picks it. So the scheduler decides the
+// order of all events, when time passes, and what goes wrong in between. All of it follows from a seed.
+//
+// Each run has three parts. In the first part, everything goes wrong: workers crash, freeze and lose their device; the server
+// drops pins; requests, answers, deliveries and acknowledgements are lost or late. In the second part all leases end. In the
+// third part nothing goes wrong except that single deliveries and acknowledgements are lost, and the partition moves from worker
+// to worker.
+//
+// These invariants always hold:
+//   - The server counts an input as settled only if its result or dead letter is stored.
+//   - The acknowledgement floor never goes back.
+//   - All results of an input have one id.
+//   - An input that counts as delivered for the first time had no result when the server sent it.
+//   - A lease takes each input once, publishes inputs in their order, and takes nothing of a later turn.
+//   - A lease that does not have the partition does not reset the consumer while it knows of an owner. A lease that has lost the
+//     partition does not change the new owner's annotations, nor unpin it.
+//   - An input becomes a dead letter only if it was alone on the device when two owners were lost.
+//
+// In the third part these invariants hold too, for a lease that did not reset the consumer while it waited. A lease that did may
+// be pinned before that reset, process its deliveries, and reset the consumer again. That is safe, and may cost a restart or a
+// second computation.
+//   - No lease ends before the partition is taken away from its worker.
+//   - The server pins no client that has left.
+//   - No input that a lease has acknowledged is delivered to the next lease.
+//   - All inputs get a result, and nothing is left unacknowledged.
+
+const (
+	modelInputs  = 40     // at the start; the same number is added in the third part
+	modelChaos   = 1500   // number of steps in the first part
+	modelPatient = 30_000 // maximum number of steps for any wait while nothing goes wrong
+)
+
+// leaseModel is the scheduler and its state.
+type leaseModel struct {
+	seed     uint64
+	random   *rand.Rand
+	log      *slog.Logger
+	confirms bool // workers wait for the confirmation of each acknowledgement
+	faults   bool
+	poison   int     // the input that kills the worker that computes it; 0 for none
+	trouble  float64 // probability that a possible fault happens
+	calm     bool    // whether the third part runs
+
+	server  *modelServer
+	workers []*leaseWorker
+	made    int
+	acks    []modelAck
+	steps   int
+	begin   int // number of inputs before the third part
+	all     sync.WaitGroup
+
+	mu     sync.Mutex // held while the scheduler acts, and by workers for shared state
+	calls  []*modelCall
+	lossy  bool // whether the last acknowledgement was lost
+	active int  // number of leases that have not ended
+
+	notes  sync.Mutex // guards the following fields, and steps and calm
+	counts map[string]int
+	trace  []string
+	broken string
+
+	takes map[uint64][]*modelLease // the leases that took each input
+	clean map[*modelLease]uint64   // the last input that each lease of the third part has acknowledged
+}
+
+// modelAck is an acknowledgement in transit to the server.
+type modelAck struct {
+	w                *leaseWorker
+	number, sequence uint64
+}
+
+func newLeaseModel(seed uint64) *leaseModel {
+	m := &leaseModel{
+		seed: seed, random: rand.New(rand.NewPCG(seed, 11)), log: slog.New(slog.DiscardHandler), counts: map[string]int{},
+		takes: map[uint64][]*modelLease{}, clean: map[*modelLease]uint64{},
+	}
+	m.confirms, m.trouble = m.random.IntN(4) == 0, 0.02+0.5*m.random.Float64()
+	if m.random.IntN(3) == 0 {
+		m.poison = 1 + m.random.IntN(modelInputs)
+	}
+	m.server = &modelServer{
+		m: m, nextSequence: 1, nextNumber: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}, results: map[uint64]string{},
+		storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, metadata: map[string]string{topology.MarkDelivered: "0"},
+	}
+	m.addInputs(modelInputs)
+	return m
+}
+
+// addInputs adds n messages to the partition, with some of other partitions between them.
+func (m *leaseModel) addInputs(n int) {
+	s := m.server
+	next := uint64(1)
+	if len(s.inputs) > 0 {
+		next = s.last() + 1
+	}
+	for range n {
+		next += uint64(m.random.IntN(2))
+		s.inputs = append(s.inputs, next)
+		next++
+	}
+}
+
+// did counts an event, and note adds it to the trace. violate ends the run.
+func (m *leaseModel) did(what string) {
+	m.notes.Lock()
+	m.counts[what]++
+	m.notes.Unlock()
+}
+
+func (m *leaseModel) note(format string, args ...any) {
+	m.notes.Lock()
+	m.trace = append(m.trace, fmt.Sprintf("%5d  ", m.steps)+fmt.Sprintf(format, args...))
+	m.notes.Unlock()
+}
+
+func (m *leaseModel) violate(format string, args ...any) {
+	m.note("BROKEN: "+format, args...)
+	m.notes.Lock()
+	if m.broken == "" {
+		m.broken = fmt.Sprintf(format, args...)
+	}
+	m.notes.Unlock()
+}
+
+// start starts three workers, and stop ends them.
+func (m *leaseModel) start() {
+	for slot := range 3 {
+		m.workers = append(m.workers, nil)
+		m.newWorker(slot)
+	}
+}
+
+func (m *leaseModel) stop() {
+	m.mu.Lock()
+	for _, w := range m.workers {
+		m.end(w)
+	}
+	m.mu.Unlock()
+	synctest.Wait()
+	m.all.Wait()
+}
+
+// run executes one run with its three parts.
+func (m *leaseModel) run() {
+	m.start()
+	defer m.stop()
+	m.faults = true
+	for range modelChaos {
+		if m.broken == "" {
+			m.step()
+		}
+	}
+	m.quiet()
+	m.begin = len(m.server.inputs)
+	m.addInputs(modelInputs)
+	m.calmDown()
+	m.handOvers()
+}
+
+// newWorker starts another worker in a slot.
+func (m *leaseModel) newWorker(slot int) {
+	m.made++
+	w := &leaseWorker{m: m, slot: slot, id: fmt.Sprint("worker-", m.made), start: make(chan context.Context, 1), stop: func() {}}
+	var life context.Context
+	life, w.life = context.WithCancel(context.Background())
+	w.drain, w.kill = context.WithCancel(context.Background())
+	m.workers[slot] = w
+	m.all.Go(func() { w.run(life) })
+}
+
+// step performs one random action, once all workers wait.
+func (m *leaseModel) step() {
+	synctest.Wait()
+	m.mu.Lock()
+	m.notes.Lock()
+	m.steps++
+	m.notes.Unlock()
+	m.mu.Unlock()
+	n := m.random.IntN(40)
+	if n < 2 {
+		m.pass()
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case n < 20:
+		m.answer()
+	case n < 25:
+		m.server.deliver()
+	case n < 31:
+		m.arrive()
+	case n < 34:
+		m.ackArrives()
+	case !m.faults:
+	case n < 35:
+		m.elect()
+	case n < 36:
+		m.server.ackWaitPasses()
+	case n < 37:
+		m.addInputs(m.random.IntN(3))
+	default:
+		if m.random.Float64() < m.trouble {
+			m.mishap()
+		}
+	}
+}
+
+// pick returns an index into calls that can be answered now, or -1 if there is none. The order doesn't depend on which goroutine
+// ran first.
+func (m *leaseModel) pick() int {
+	slices.SortFunc(m.calls, func(a, b *modelCall) int {
+		return cmp.Or(cmp.Compare(a.w.id, b.w.id), cmp.Compare(a.what, b.what), cmp.Compare(a.number, b.number))
+	})
+	var ready []int
+	for i, c := range m.calls {
+		if !m.isFrozen(c.w) {
+			ready = append(ready, i)
+		}
+	}
+	if len(ready) == 0 {
+		return -1
+	}
+	return ready[m.random.IntN(len(ready))]
+}
+
+func (m *leaseModel) isFrozen(w *leaseWorker) bool { return m.steps < w.frozenUntil }
+
+// answer applies a call at the server and returns its answer to the caller, unless one of them is lost.
+func (m *leaseModel) answer() {
+	i := m.pick()
+	if i < 0 {
+		return
+	}
+	c := m.calls[i]
+	m.calls = slices.Delete(m.calls, i, i+1)
+	fate := m.random.IntN(60)
+	switch {
+	case c.gone && (!m.faults || fate < 30):
+		m.did("request lost")
+	case c.gone:
+		if !c.local {
+			m.did("late request")
+			m.note("%s: %s, late", c.w.id, c.what)
+			_ = c.apply()
+		}
+	case m.faults && !c.local && fate == 0:
+		m.did("request lost")
+		m.note("%s: %s is lost", c.w.id, c.what)
+	case m.faults && !c.local && fate == 1:
+		m.did("answer lost")
+		m.note("%s: %s, and the answer is lost", c.w.id, c.what)
+		_ = c.apply()
+	default:
+		err := c.apply()
+		m.note("%s: %s %v", c.w.id, c.what, err)
+		if errors.Is(err, errModelKilled) {
+			m.did("killed by an input")
+			m.crash(c.w)
+			m.give(m.workers[c.w.slot])
+			return
+		}
+		c.done <- err
+	}
+}
+
+// arrive moves the next message from a connection to its client.
+func (m *leaseModel) arrive() {
+	var with []*modelPull
+	for _, p := range m.server.pulls {
+		if len(p.wire) > 0 && !m.isFrozen(p.w) {
+			with = append(with, p)
+		}
+	}
+	if len(with) == 0 {
+		return
+	}
+	p := with[m.random.IntN(len(with))]
+	for range 1 + m.random.IntN(4) {
+		if len(p.wire) > 0 {
+			msg := p.wire[0]
+			p.wire = p.wire[1:]
+			if !p.leaving && !p.w.dead {
+				p.in <- msg
+			}
+		}
+	}
+}
+
+// ackArrives delivers an acknowledgement to the server, or loses it.
+func (m *leaseModel) ackArrives() {
+	if len(m.acks) == 0 {
+		return
+	}
+	i := 0
+	if m.faults {
+		i = m.random.IntN(len(m.acks))
+	}
+	a := m.acks[i]
+	if m.isFrozen(a.w) {
+		return
+	}
+	m.acks = slices.Delete(m.acks, i, i+1)
+	m.lossy = (m.faults || m.calm && !m.lossy) && m.random.IntN(8) == 0
+	if m.lossy {
+		m.did("acknowledgement lost")
+		m.note("%s's acknowledgement %d of %d is lost", a.w.id, a.number, a.sequence)
+		return
+	}
+	m.note("%s's acknowledgement %d of %d arrives", a.w.id, a.number, a.sequence)
+	m.server.acknowledge(a.number, a.sequence)
+}
+
+// pass lets time pass.
+func (m *leaseModel) pass() {
+	most := 200 * time.Millisecond
+	if m.faults {
+		most = time.Second
+	}
+	if m.faults && m.random.Float64() < m.trouble/4 {
+		most = 2 * topology.PinnedFor
+	}
+	retry.Sleep(context.Background(), time.Duration(m.random.Int64N(int64(most))))
+}
+
+// quiet runs the second part: all leases end, and all messages in transit arrive.
+func (m *leaseModel) quiet() {
+	m.mu.Lock()
+	m.faults = false
+	for _, w := range m.workers {
+		w.frozenUntil = 0
+		m.take(w)
+	}
+	m.mu.Unlock()
+	m.until("all leases end", func() bool { return m.active == 0 })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.acks, m.calls = nil, nil
+	for _, w := range m.workers {
+		w.over = w.over || w.lost
+	}
+	m.replace()
+	for _, p := range m.server.pulls {
+		p.open = false
+	}
+}
+
+// calmDown begins the third part.
+func (m *leaseModel) calmDown() {
+	m.notes.Lock()
+	m.calm = true
+	m.notes.Unlock()
+}
+
+// handOvers runs the third part: the partition moves from one worker to the next.
+func (m *leaseModel) handOvers() {
+	s := m.server
+	for round := range 4 {
+		w := m.workers[round%len(m.workers)]
+		goal := s.inputs[m.begin+(round+1)*modelInputs/4-1]
+		m.mu.Lock()
+		m.give(w)
+		m.mu.Unlock()
+		m.until(fmt.Sprintf("the floor comes to %d", goal), func() bool { return s.floorSequence >= goal })
+		m.mu.Lock()
+		m.take(w)
+		m.mu.Unlock()
+		m.until("the lease ends", func() bool { return m.active == 0 && len(w.start) == 0 })
+	}
+	if m.broken != "" {
+		return
+	}
+	for _, in := range s.inputs {
+		if s.results[in] == "" {
+			m.violate("input %d has no result", in)
+		}
+	}
+	if len(s.pending) > 0 || s.pin != "" {
+		m.violate("in the end %d inputs are not acknowledged, and the pin is %q", len(s.pending), s.pin)
+	}
+}
+
+// until takes steps until done returns true.
+func (m *leaseModel) until(what string, done func() bool) {
+	for range modelPatient {
+		synctest.Wait()
+		if m.broken != "" || done() {
+			return
+		}
+		m.step()
+	}
+	m.violate("it takes forever until %s: floor %d, pending %v, next %d, pin %q", what, m.server.floorSequence,
+		slices.Sorted(maps.Keys(m.server.pending)), m.server.nextSequence, m.server.pin)
+}
+
+// count adds n to the number of leases that have not ended.
+func (m *leaseModel) count(n int) {
+	m.mu.Lock()
+	m.active += n
+	m.mu.Unlock()
+}
+
+// held records that a lease received an input to process.
+func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
+	m.notes.Lock()
+	calm, before := m.calm, m.takes[d.Sequence]
+	m.takes[d.Sequence] = append(before, e)
+	m.notes.Unlock()
+	msg := d.Msg.(*modelMessage)
+	switch {
+	case slices.Contains(before, e):
+		m.violate("lease %d of %s takes input %d twice", e.n, e.w.id, d.Sequence)
+	case msg.turn != 0 && msg.turn != e.l.reader.turn:
+		m.violate("lease %d of %s takes input %d of another turn", e.n, e.w.id, d.Sequence)
+	}
+	if !calm {
+		return
+	}
+	m.notes.Lock()
+	defer m.notes.Unlock()
+	for other, sequence := range m.clean {
+		if other != e && d.Sequence <= sequence && m.broken == "" {
+			m.broken = fmt.Sprintf("%s gets input %d, which %s has acknowledged", e.w.id, d.Sequence, other.w.id)
+		}
+	}
+}
+
+// acknowledging records that a lease sends an acknowledgement.
+func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
+	m.note("%s acknowledges %d of %d", e.w.id, d.number, d.sequence)
+	m.notes.Lock()
+	if m.calm && !e.waited {
+		m.clean[e] = max(m.clean[e], d.sequence)
+	}
+	m.notes.Unlock()
+}
+
+// publishes records that the server receives results of a lease, for inputs from first on.
+func (m *leaseModel) publishes(e *modelLease, first uint64) {
+	for _, in := range m.server.inputs {
+		if in < first && m.server.results[in] == "" && slices.Contains(m.takes[in], e) {
+			m.violate("%s publishes input %d before input %d", e.w.id, first, in)
+		}
+	}
+}
+
+// published records that the server stores a result of a lease.
+func (m *leaseModel) published(e *modelLease, d *inflight.Delivery) {
+	if at, stored := m.server.storedAt[d.Sequence]; d.First && stored && at < d.Msg.(*modelMessage).sent && !m.server.forgotten[d.Sequence] {
+		m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", e.w.id, d.Sequence, at)
+	}
+	m.server.store(d, results.MessageID(d))
+}
+
+// ended records the end of a lease.
+func (m *leaseModel) ended(e *modelLease, err error) {
+	m.note("lease %d of %s ends: %v", e.n, e.w.id, err)
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	m.did(err.Error())
+	m.notes.Lock()
+	calm := m.calm
+	m.notes.Unlock()
+	if calm && !e.waited && !e.w.isGone() {
+		m.violate("lease %d of %s ends while nothing is wrong: %v", e.n, e.w.id, err)
+	}
+}

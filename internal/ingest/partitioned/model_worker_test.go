@@ -1,0 +1,408 @@
+package partitioned
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/streams"
+)
+
+// leaseWorker is a worker of the model. It runs one real lease after another with simulations of the server, host and batches.
+type leaseWorker struct {
+	m     *leaseModel
+	slot  int
+	id    string
+	start chan context.Context // receives a context each time that the worker gets the partition
+	stop  context.CancelFunc   // takes the partition away
+	wants bool
+
+	life, kill  context.CancelFunc
+	drain       context.Context
+	dead        bool
+	lost        bool // whether its device is lost
+	frozenUntil int  // the step until which it is frozen
+	pulls       []*modelPull
+	calls       int // number of calls so far
+	leases      int // number of leases so far
+	over        bool
+}
+
+// modelLease simulates the server, host and batches of one lease.
+type modelLease struct {
+	w          *leaseWorker
+	l          *lease
+	n          int
+	waited     bool   // whether it has reset the consumer while it waited for the partition
+	owner      string // the owner according to the last consumer info
+	holds      bool   // whether it has begun; other goroutines annotate nothing before that
+	knowsOther bool   // whether the last consumer info showed another client's pin
+	carry      inflight.Delivery
+	carrying   bool
+}
+
+// run holds leases whenever this worker should have the partition, as Mode.keep and Mode.hold do.
+func (w *leaseWorker) run(life context.Context) {
+	for !w.isGone() && life.Err() == nil {
+		select {
+		case ctx := <-w.start:
+			w.m.count(1)
+			w.hold(ctx)
+			w.m.count(-1)
+		case <-life.Done():
+		}
+	}
+	w.m.mu.Lock()
+	w.over = true
+	w.m.mu.Unlock()
+}
+
+func (w *leaseWorker) hold(ctx context.Context) {
+	for attempt := 1; ctx.Err() == nil && !w.isGone(); attempt++ {
+		e := w.newLease()
+		err := e.l.run(ctx, w.drain)
+		w.m.ended(e, err)
+		if ctx.Err() != nil || w.isGone() {
+			return
+		}
+		if e.l.acks.progressed {
+			attempt = 1
+		}
+		retry.Sleep(ctx, retry.Delay(attempt))
+	}
+}
+
+// isGone reports whether the worker is dead, or must end because its device is lost.
+func (w *leaseWorker) isGone() bool {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	return w.dead || w.lost
+}
+
+func (w *leaseWorker) newLease() *modelLease {
+	w.leases++
+	e := &modelLease{w: w, n: w.leases}
+	state := newLeaseState(leaseSettings{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, mostRead: 5, maxBatches: 2 * modelInputs}, e, e, w.m.log)
+	e.l = newLease(state, e)
+	return e
+}
+
+// modelCall is a worker's request to the server or the device, which waits until the scheduler picks it.
+type modelCall struct {
+	w      *leaseWorker
+	what   string
+	number int
+	apply  func() error
+	done   chan error
+	gone   bool // the caller no longer waits
+	local  bool // the call doesn't use the network and can't be lost
+}
+
+// callTimeout is how long a client waits for an answer if its context has no deadline.
+const callTimeout = 5 * time.Second
+
+// call waits until the scheduler has applied the call, or ctx ends.
+func (w *leaseWorker) call(ctx context.Context, what string, local bool, apply func() error) error {
+	m := w.m
+	c := &modelCall{w: w, what: what, local: local, apply: apply, done: make(chan error, 1)}
+	m.mu.Lock()
+	w.calls++
+	c.number = w.calls
+	if w.dead {
+		m.mu.Unlock()
+		return errModelLost
+	}
+	m.calls = append(m.calls, c)
+	m.mu.Unlock()
+	if !local {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+	}
+	select {
+	case err := <-c.done:
+		return err
+	default:
+	}
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		m.mu.Lock()
+		c.gone = true
+		m.mu.Unlock()
+		return ctx.Err()
+	}
+}
+
+func (e *modelLease) info(ctx context.Context) (info *jetstream.ConsumerInfo, err error) {
+	err = e.w.call(ctx, "info", false, func() error { info = e.w.m.server.info(); return nil })
+	if err != nil {
+		return nil, err
+	}
+	pin, own := pinOf(info), e.l.reader.pinned()
+	e.w.m.mu.Lock()
+	e.knowsOther, e.owner = pin != "" && pin != own, info.Config.Metadata[annotationOwner]
+	e.w.m.mu.Unlock()
+	return info, nil
+}
+
+// known returns what the lease knows of the consumer: whether another client is pinned, and the annotated owner.
+func (e *modelLease) known() (other bool, owner string) {
+	e.w.m.mu.Lock()
+	defer e.w.m.mu.Unlock()
+	return e.knowsOther, e.owner
+}
+
+// reset checks that a lease doesn't reset a consumer when it knows that another worker owns it.
+func (e *modelLease) reset(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	if other, _ := e.known(); other && !e.holds {
+		e.w.m.violate("%s resets the consumer under an owner", e.w.id)
+	}
+	if !e.holds {
+		e.waited = true
+	}
+	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(info.AckFloor.Stream); return nil })
+}
+
+func (e *modelLease) annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
+	if _, owner := e.known(); e.holds && owner != "" && owner != e.w.id && metadata[annotationOwner] != owner {
+		e.w.m.violate("%s overwrites the annotations of %s", e.w.id, owner)
+	}
+	return e.w.call(ctx, "annotate", false, func() error { e.w.m.server.annotate(metadata); return nil })
+}
+
+func (e *modelLease) unpin(ctx context.Context) error {
+	if other, _ := e.known(); other {
+		e.w.m.violate("%s unpins another client", e.w.id)
+	}
+	return e.w.call(ctx, "unpin", false, func() error { e.w.m.server.pin = ""; e.w.m.did("unpinned"); return nil })
+}
+
+func (e *modelLease) read(ctx context.Context, from uint64) (raw *jetstream.RawStreamMsg, err error) {
+	err = e.w.call(ctx, "read", false, func() error { raw = e.w.m.server.read(from); e.w.m.did("read"); return nil })
+	return raw, err
+}
+
+func (e *modelLease) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {
+	return &modelMessage{m: e.w.m, number: number, sequence: raw.Sequence, deliveries: 1}
+}
+
+func (e *modelLease) flush(ctx context.Context) error {
+	m := e.w.m
+	m.mu.Lock()
+	leaving := slices.ContainsFunc(e.w.pulls, func(p *modelPull) bool { return p.leaving })
+	silent := e.w.dead || m.isFrozen(e.w)
+	m.mu.Unlock()
+	if !leaving && !silent {
+		return nil // the message has no effect here
+	}
+	return e.w.call(ctx, "flush", false, func() error {
+		for _, p := range e.w.pulls {
+			if p.leaving {
+				p.open = false
+			}
+		}
+		return nil
+	})
+}
+
+func (e *modelLease) pull() (leasePull, error) {
+	m := e.w.m
+	p := &modelPull{w: e.w, e: e, in: make(chan *modelMessage, 16*modelInputs), broken: make(chan error, 1), open: true, fresh: time.Now()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !e.w.dead {
+		m.server.pulls = append(m.server.pulls, p)
+		e.w.pulls = append(e.w.pulls, p)
+	}
+	return p, nil
+}
+
+// Implementation of leaseHost.
+
+func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
+	e.w.m.held(e, d)
+	return ctx.Err() == nil
+}
+
+func (e *modelLease) release(*inflight.Delivery) {}
+func (e *modelLease) keepReceipts(int)           {}
+func (e *modelLease) upgrading() bool            { return false }
+func (e *modelLease) ended()                     {}
+func (e *modelLease) handing(bool)               {}
+func (e *modelLease) pending(uint64)             {}
+func (e *modelLease) redelivered()               { e.w.m.did("known") }
+
+func (e *modelLease) began() {
+	e.holds = true
+	e.w.m.did("lease begun")
+	e.w.m.note("%s has the partition, lease %d", e.w.id, e.n)
+}
+
+func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
+	return e.w.call(ctx, "dead letter", false, func() error {
+		s := e.w.m.server
+		if why == results.DeviceFault && s.alone[d.Sequence] < 2 {
+			e.w.m.violate("input %d is given up, and was alone at %d deaths", d.Sequence, s.alone[d.Sequence])
+		}
+		s.store(d, results.MessageID(d))
+		e.w.m.did("dead letter")
+		return nil
+	})
+}
+
+func (e *modelLease) highestStored(ctx context.Context, _ time.Time) (highest uint64, err error) {
+	err = e.w.call(ctx, "highest", false, func() error {
+		for in := range e.w.m.server.results {
+			highest = max(highest, in)
+		}
+		return nil
+	})
+	return highest, err
+}
+
+func (e *modelLease) acknowledge(ctx context.Context, msg pull.Receipt) error {
+	d := msg.(*modelMessage)
+	m := e.w.m
+	m.acknowledging(e, d)
+	if m.confirms {
+		return e.confirm(ctx, msg)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !e.w.dead {
+		m.acks = append(m.acks, modelAck{e.w, d.number, d.sequence})
+	}
+	return nil
+}
+
+func (e *modelLease) confirm(ctx context.Context, msg pull.Receipt) error {
+	d := msg.(*modelMessage)
+	return e.w.call(ctx, "confirm", false, func() error {
+		e.w.m.note("%s's acknowledgement %d of %d is confirmed", e.w.id, d.number, d.sequence)
+		e.w.m.server.acknowledge(d.number, d.sequence)
+		return nil
+	})
+}
+
+// Implementation of leaseBatches.
+
+func (e *modelLease) await() bool {
+	if !e.carrying {
+		e.carry, e.carrying = e.l.out.Get()
+	}
+	return e.carrying
+}
+
+func (e *modelLease) pack(_ context.Context, bound func(most int) int) (*leaseBatch, error) {
+	g := &inflight.Batch{}
+	g.Add(e.carry)
+	e.carrying = false
+	random := rand.New(rand.NewPCG(e.w.m.seed, e.carry.Sequence))
+	for n := min(bound(e.largest()), 1+random.IntN(e.largest())); len(g.Items) < n; {
+		d, ok := e.l.out.TryGet()
+		if !ok {
+			break
+		}
+		g.Add(d)
+	}
+	return &leaseBatch{group: g}, nil
+}
+
+func (e *modelLease) submit(b *leaseBatch) {
+	g := b.group
+	go func() {
+		err := e.w.call(e.w.drain, "compute", true, func() error {
+			m := e.w.m
+			switch {
+			case m.faults && m.poison > 0 && g.Find(m.server.inputs[m.poison-1]) >= 0:
+				return errModelKilled
+			case e.w.lost:
+				return device.ErrKernelFault
+			case m.faults && m.random.IntN(100) == 0:
+				m.did("batch failed")
+				return errors.New("the batch failed")
+			}
+			return nil
+		})
+		if err == nil || !errors.Is(err, context.Canceled) {
+			g.Complete(streams.Record{}, err)
+		}
+	}()
+}
+
+func (e *modelLease) discard(*leaseBatch)                               {}
+func (e *modelLease) share() func()                                     { return func() {} }
+func (e *modelLease) isolate() func()                                   { return func() {} }
+func (e *modelLease) probe(context.Context) error                       { return nil }
+func (e *modelLease) rescue(_ context.Context, g *inflight.Batch) error { return g.Err }
+func (e *modelLease) report(*inflight.Batch)                            {}
+func (e *modelLease) recycle(*inflight.Batch)                           {}
+func (e *modelLease) now() time.Duration                                { return 0 }
+func (e *modelLease) largest() int                                      { return modelBatch }
+func (e *modelLease) stopPacking()                                      {}
+func (e *modelLease) stopPublishing()                                   {}
+
+// modelBatch is the maximum number of payloads per batch.
+const modelBatch = 8
+
+func (e *modelLease) deviceFailed() error {
+	e.w.m.mu.Lock()
+	defer e.w.m.mu.Unlock()
+	if e.w.lost {
+		return device.ErrKernelFault
+	}
+	return nil
+}
+
+// publish stores the results of a group. It loses some confirmations and some results.
+func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
+	m := e.w.m
+	for {
+		left := g.Unsettled()
+		if len(left) == 0 {
+			return nil
+		}
+		var stored []int
+		err := e.w.call(ctx, "publish", false, func() error {
+			m.publishes(e, g.Items[0].Sequence)
+			for _, i := range left {
+				switch {
+				case m.faults && m.random.IntN(12) == 0:
+					m.did("result lost")
+				default:
+					m.published(e, &g.Items[i])
+					if m.faults && m.random.IntN(12) == 0 {
+						m.did("confirmation lost")
+						continue
+					}
+					stored = append(stored, i)
+				}
+			}
+			return nil
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			settled := make([]*inflight.Delivery, len(stored))
+			for n, i := range stored {
+				g.Settle(i)
+				settled[n] = &g.Items[i]
+			}
+			e.l.acks.settle(settled)
+		} else if e.w.isGone() {
+			return err
+		}
+	}
+}

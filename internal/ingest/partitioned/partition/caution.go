@@ -1,0 +1,109 @@
+package partition
+
+import (
+	"fmt"
+	"math"
+)
+
+// Caution records the deaths of a partition's workers. One of the first payloads above the floor may have killed the last worker,
+// and it must not kill one worker after another. Batches get smaller with every death, until the payload to blame is alone.
+// Delivery counts don't help, because each new lease resets them.
+//
+// A lease keeps its Caution in the consumer's metadata, so it outlives the worker.
+type Caution struct {
+	Floor  uint64 // the stream sequence up to which everything was acknowledged when the lease began
+	Until  uint64 // the stream sequence up to which caution applies: the last delivery before a death
+	Deaths int    // number of leases that died before they reached Until; not counted beyond alone
+	Trials int    // number of most recent leases that died while the same payload was first and alone
+}
+
+const (
+	shrink = 16 // the factor by which batches shrink with each death
+
+	// alone is the number of deaths from which payloads are computed one by one. With 8192 payloads, the batch sizes are 512, 32,
+	// 2 and 1.
+	alone = 4
+
+	// trials is the number of workers that a payload may kill while it is first and alone. After that it becomes a dead letter.
+	trials = 2
+)
+
+// AfterDeath returns the caution that applies after a lease with caution c died. The consumer has acknowledged up to
+// floor and delivered up to delivered. onDevice reports whether a payload was alone on the device when the worker
+// died.
+func (c Caution) AfterDeath(floor, delivered uint64, onDevice bool) Caution {
+	next := Caution{Floor: floor, Until: max(c.Until, delivered), Deaths: 1}
+	if floor < c.Until {
+		next.Deaths = min(c.Deaths+1, alone)
+	}
+	if c.Deaths == alone && c.Floor == floor {
+		next.Trials = c.Trials
+		if onDevice {
+			next.Trials++
+		}
+	}
+	return next
+}
+
+// Begin returns the caution of a lease that begins at floor, after a lease with caution c that ended properly.
+func (c Caution) Begin(floor uint64) Caution {
+	if floor >= c.Until {
+		return Caution{Floor: floor}
+	}
+	c.Floor, c.Trials = floor, 0
+	return c
+}
+
+// Relaxed returns the caution that applies at floor once all quarantined payloads have been acknowledged: the same as after one
+// death.
+func (c Caution) Relaxed(floor uint64) Caution {
+	if floor >= c.Until {
+		return Caution{Floor: floor}
+	}
+	return Caution{Floor: floor, Until: c.Until, Deaths: 1}
+}
+
+// Quarantined returns how many payloads above the floor may have killed the last worker. most is the size of a batch
+// without caution. With caution there is one batch at a time, so the payload that killed the worker was in the first
+// batch above the floor.
+func (c Caution) Quarantined(most int) int {
+	if c.Deaths <= 1 {
+		return math.MaxInt
+	}
+	return Caution{Deaths: c.Deaths - 1}.BatchPayloads(most)
+}
+
+// Due reports whether payloads above floor still require caution.
+func (c Caution) Due(floor uint64) bool { return c.Deaths > 0 && floor < c.Until }
+
+// Alone reports whether payloads are computed one by one.
+func (c Caution) Alone() bool { return c.Deaths >= alone }
+
+// BatchPayloads returns the maximum number of payloads per batch. most is the number without caution.
+func (c Caution) BatchPayloads(most int) int {
+	if c.Alone() {
+		return 1
+	}
+	for range c.Deaths {
+		most /= shrink
+	}
+	return max(most, 1)
+}
+
+// GiveUp reports whether the first payload above the floor was first and alone often enough to become a dead letter.
+func (c Caution) GiveUp() bool { return c.Trials >= trials }
+
+// String returns the text form of c for the metadata.
+func (c Caution) String() string {
+	return fmt.Sprintf("floor=%d until=%d deaths=%d trials=%d", c.Floor, c.Until, c.Deaths, c.Trials)
+}
+
+// ParseCaution parses the result of String. It returns the zero Caution for any other text.
+func ParseCaution(text string) Caution {
+	var c Caution
+	n, err := fmt.Sscanf(text, "floor=%d until=%d deaths=%d trials=%d", &c.Floor, &c.Until, &c.Deaths, &c.Trials)
+	if err != nil || n != 4 || c.Deaths < 0 || c.Trials < 0 {
+		return Caution{}
+	}
+	return c
+}

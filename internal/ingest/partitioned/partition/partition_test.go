@@ -1,0 +1,299 @@
+package partition
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func TestAssignGivesEveryPartitionToSomebody(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		n := 1 + random.IntN(40)
+		members := make([]Member, 1+random.IntN(8))
+		for i := range members {
+			members[i].ID = fmt.Sprintf("w%d", i)
+			for range random.IntN(n + 1) {
+				members[i].Owns = append(members[i].Owns, random.IntN(n+2)-1) // also invalid partitions, and duplicates
+			}
+		}
+		owners := Assign(n, members)
+		load := map[string]int{}
+		for p, owner := range owners {
+			if !slices.ContainsFunc(members, func(m Member) bool { return m.ID == owner }) {
+				t.Fatalf("partition %d of %d belongs to %q, who is no member of %v", p, n, owner, members)
+			}
+			load[owner]++
+		}
+		for _, m := range members {
+			if l := load[m.ID]; l < n/len(members) || l > (n+len(members)-1)/len(members) {
+				t.Fatalf("%s has %d of %d partitions among %d members", m.ID, l, n, len(members))
+			}
+		}
+		random.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		if again := Assign(n, members); !slices.Equal(again, owners) {
+			t.Fatalf("in another order of members %v, before %v", again, owners)
+		}
+	}
+	if owners := Assign(3, nil); !slices.Equal(owners, []string{"", "", ""}) {
+		t.Errorf("without members: %q", owners)
+	}
+}
+
+// When a member joins or leaves, no more partitions move than necessary.
+func TestAssignMovesLittle(t *testing.T) {
+	members := []Member{{ID: "a"}}
+	owned := func(owners []string) []Member {
+		for i := range members {
+			members[i].Owns = nil
+			for p, owner := range owners {
+				if owner == members[i].ID {
+					members[i].Owns = append(members[i].Owns, p)
+				}
+			}
+		}
+		return members
+	}
+	before := Assign(12, members)
+	for _, id := range []string{"b", "c", "d"} {
+		members = append(owned(before), Member{ID: id})
+		after := Assign(12, members)
+		moved := 0
+		for p := range after {
+			if after[p] != before[p] {
+				moved++
+				if after[p] != id {
+					t.Errorf("%s came, and partition %d went from %s to %s", id, p, before[p], after[p])
+				}
+			}
+		}
+		if moved != 12/len(members) {
+			t.Errorf("%s came, and %d partitions moved, want %d", id, moved, 12/len(members))
+		}
+		if again := Assign(12, owned(after)); !slices.Equal(again, after) {
+			t.Errorf("nobody came or went, and %v became %v", after, again)
+		}
+		before = after
+	}
+}
+
+func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
+	var f Floor
+	for i, sequence := range []uint64{10, 11, 15, 16} { // sequences of other partitions lie between
+		if v := f.Take(uint64(i+1), sequence, false); v != New {
+			t.Fatalf("delivery %d: %v", i+1, v)
+		}
+	}
+	f.Settle(11)
+	f.Settle(15)
+	if s, ok := f.Acknowledge(); ok {
+		t.Fatalf("acknowledged %d with 10 open", s)
+	}
+	if v := f.Take(5, 11, false); v != Known {
+		t.Fatalf("a redelivery is %v", v)
+	}
+	f.Settle(10)
+	if s, ok := f.Acknowledge(); !ok || s != 15 {
+		t.Fatalf("acknowledged %d, %v; want 15", s, ok)
+	}
+	if f.Open() != 1 {
+		t.Fatalf("%d are open, want 1", f.Open())
+	}
+	f.Settle(16)
+	if s, ok := f.Acknowledge(); !ok || s != 16 {
+		t.Fatalf("acknowledged %d, %v; want 16", s, ok)
+	}
+}
+
+// After a missing number, no new delivery is taken before the stream has been read, even if the next delivery is
+// already known.
+func TestFloorHasGapsFilled(t *testing.T) {
+	f := NewFloor(9)
+	if v := f.Take(2, 12, false); v != Gap {
+		t.Fatalf("the second delivery, first: %v", v)
+	}
+	f.Fill([]uint64{10, 11}, 12)
+	if v := f.Take(2, 12, false); v != New || f.Highest() != 12 {
+		t.Fatalf("behind what was filled: %v, up to %d", v, f.Highest())
+	}
+	if v := f.Take(4, 11, true); v != Known {
+		t.Fatalf("a redelivery behind a missing number: %v", v)
+	}
+	if v := f.Take(5, 14, false); v != Gap {
+		t.Fatalf("a new delivery behind that: %v", v)
+	}
+	f.Fill(nil, 14)
+	if v := f.Take(5, 14, false); v != New {
+		t.Fatalf("with nothing missing: %v", v)
+	}
+	if v := f.Take(8, 15, true); v != Gap {
+		t.Fatalf("a redelivery of what never came: %v", v)
+	}
+	f.Fill(nil, 15)
+	if v := f.Take(8, 15, true); v != New {
+		t.Fatalf("the same with nothing missing before it: %v", v)
+	}
+	if v := f.Take(9, 17, false); v != Gap { // the missing numbers include the number of 16
+		t.Fatalf("behind a redelivery that was new: %v", v)
+	}
+	for _, s := range []uint64{10, 12, 14} {
+		f.Settle(s)
+	}
+	if s, ok := f.Acknowledge(); !ok || s != 10 {
+		t.Fatalf("acknowledged %d, %v; want 10, since 11 is open", s, ok)
+	}
+	f.Settle(11)
+	if s, ok := f.Acknowledge(); !ok || s != 14 || f.Open() != 1 {
+		t.Fatalf("acknowledged %d, %v; want 14, with 15 open", s, ok)
+	}
+}
+
+func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
+	for name, settle := range map[string]func(f *Floor){
+		"never taken":  func(f *Floor) { f.Settle(9) },
+		"acknowledged": func(f *Floor) { f.Settle(5); f.Acknowledge(); f.Settle(5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			var f Floor
+			f.Take(1, 5, false)
+			settle(&f)
+		})
+	}
+}
+
+// TestCautionFindsWhatKills: a worker dies whenever a batch contains a lethal payload. All other payloads are acknowledged,
+// lethal ones are given up, and the number of deaths is bounded.
+func TestCautionFindsWhatKills(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		const most = 8192
+		n := uint64(1 + random.IntN(3*most))
+		kills := map[uint64]bool{}
+		for range 1 + random.IntN(4) {
+			kills[1+random.Uint64N(n)] = true
+		}
+		givenUp := map[uint64]bool{}
+		var kept Caution // as stored in the consumer's metadata
+		died := false
+		deaths, floor, delivered := 0, uint64(0), uint64(0)
+		for floor < n {
+			c := kept.Begin(floor)
+			if died {
+				c = kept.AfterDeath(floor, delivered, kept.Alone())
+				deaths++
+			}
+			if kept = ParseCaution(c.String()); kept != c {
+				t.Fatalf("%v came back as %v", c, kept)
+			}
+			delivered = max(delivered, min(n, floor+2*most)) // prefetched payloads
+			floor, kept, died = leaseOf(kept, floor, n, most, kills, givenUp)
+			if deaths > 100 {
+				t.Fatalf("%d payloads, %v kill: more than 100 deaths", n, kills)
+			}
+		}
+		if !maps.Equal(givenUp, kills) {
+			t.Fatalf("%d payloads, %v kill, and given up are %v", n, kills, givenUp)
+		}
+		if limit := (alone + trials + 2) * len(kills); deaths > limit {
+			t.Fatalf("%d payloads, %v kill: %d deaths, want at most %d", n, kills, deaths, limit)
+		}
+	}
+}
+
+// TestCautionBlamesNoPayloadForOtherDeaths: workers die at any point for reasons other than payloads, far more often than a payload
+// is tried alone. No payload is given up because of that. If there are lethal payloads, only those are given up.
+func TestCautionBlamesNoPayloadForOtherDeaths(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	others := 0
+	for round := range 300 {
+		const most = 8192
+		n := uint64(1 + random.IntN(most))
+		kills := map[uint64]bool{}
+		for range round % 3 {
+			kills[1+random.Uint64N(n)] = true
+		}
+		givenUp := map[uint64]bool{}
+		var kept Caution
+		died, alone := false, false
+		for floor, lives := uint64(0), 0; floor < n; lives++ {
+			c := kept.Begin(floor)
+			if died {
+				c = kept.AfterDeath(floor, n, alone)
+			}
+			kept = ParseCaution(c.String())
+			if end := floor + random.Uint64N(n-floor+1); random.IntN(3) > 0 && lives < 50 {
+				// The worker dies for another reason after it has reached end, when a payload that runs alone has left the
+				// device.
+				floor, kept, died = leaseOf(kept, floor, end, most, kills, givenUp)
+				alone = died && kept.Alone()
+				died = true
+				others++
+				continue
+			}
+			floor, kept, died = leaseOf(kept, floor, n, most, kills, givenUp)
+			alone = died && kept.Alone()
+			if lives > 200 {
+				t.Fatalf("%d payloads, %v kill: more than 200 lives", n, kills)
+			}
+		}
+		if !maps.Equal(givenUp, kills) {
+			t.Fatalf("%d payloads, %v kill, and given up are %v", n, kills, givenUp)
+		}
+	}
+	if others < 1000 {
+		t.Errorf("%d other deaths: nothing was shown", others)
+	}
+}
+
+// leaseOf processes payloads from floor to n, or until a payload kills it. It returns the floor that it reached and the caution
+// that is kept.
+func leaseOf(c Caution, floor, n uint64, most int, kills, givenUp map[uint64]bool) (uint64, Caution, bool) {
+	kept, left := c, c.Quarantined(most)
+	for floor < n {
+		if c.GiveUp() && floor == c.Floor {
+			givenUp[floor+1] = true
+			floor++
+			left--
+			continue
+		}
+		size := most
+		if c.Due(floor) {
+			size = c.BatchPayloads(most)
+		}
+		end := min(n, floor+uint64(size))
+		for s := floor + 1; s <= end; s++ {
+			if kills[s] {
+				return floor, kept, true
+			}
+		}
+		left -= int(end - floor)
+		floor = end
+		if c.Due(floor) && left <= 0 {
+			c = c.Relaxed(floor)
+			kept, left = c, c.Quarantined(most)
+		}
+	}
+	return floor, kept, false
+}
+
+func TestCautionGetsSmaller(t *testing.T) {
+	var sizes []int
+	for deaths := range 6 {
+		sizes = append(sizes, Caution{Deaths: deaths}.BatchPayloads(8192))
+	}
+	if want := []int{8192, 512, 32, 2, 1, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("batches of %v, want %v", sizes, want)
+	}
+	for _, bad := range []string{"", "1", "floor=x until=1 deaths=1 trials=1", "floor=1 until=1 deaths=-1 trials=0"} {
+		if c := ParseCaution(bad); c != (Caution{}) {
+			t.Errorf("%q reads as %v", bad, c)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package partitioned
+
+import (
+	"context"
+	"fmt"
+)
+
+// submitter submits a lease's inputs to the device.
+type submitter struct {
+	*leaseState
+	batches leaseBatches
+}
+
+// run packs and submits inputs until there are no more. While caution is due, it submits one small batch at a time, and the next
+// one only after an acknowledgement.
+func (s *submitter) run(ctx context.Context) error {
+	defer s.batches.stopPacking()
+	for s.batches.await() {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := s.probeBeforeAlone(ctx); err != nil {
+			return err
+		}
+		cautious := false
+		b, err := s.batches.pack(ctx, func(most int) (bound int) {
+			cautious, bound = s.caution.bound(most)
+			return bound
+		})
+		if b == nil {
+			return err
+		}
+		if cautious {
+			err = s.submitCautiously(ctx, b)
+		} else {
+			s.submitAmongOthers(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// submitAmongOthers submits a batch to the device, where other batches may run too.
+func (s *submitter) submitAmongOthers(b *leaseBatch) {
+	b.group.OnLeave = s.batches.share()
+	s.submit(b)
+}
+
+// submitCautiously submits a batch that may kill the worker, and waits until it is acknowledged.
+func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
+	g := b.group
+	n, last := len(g.Items), g.Items[len(g.Items)-1].Sequence
+	over := make(chan struct{})
+	g.Finished = over
+	if !s.caution.alone() {
+		s.submitAmongOthers(b)
+	} else if err := s.computeAlone(ctx, b); err != nil {
+		return err
+	}
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+	if s.acks.acknowledged() < last || ctx.Err() != nil {
+		return nil // the batch failed, and the lease with it
+	}
+	return s.caution.relax(ctx, n, s.batches.largest())
+}
+
+// probeBeforeAlone probes the device before a payload runs alone. Otherwise the death of the worker would prove nothing about the
+// payload. The probe runs before a batch is taken, so that probes don't wait for each other's batches.
+func (s *submitter) probeBeforeAlone(ctx context.Context) error {
+	if due, _ := s.caution.bound(1); !due || !s.caution.alone() {
+		return nil
+	}
+	return s.batches.probe(ctx)
+}
+
+// computeAlone computes a payload with nothing else on the device, so that the payload is to blame if the worker dies. The
+// annotations record the payload for exactly that time.
+func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
+	defer s.batches.isolate()()
+	g := b.group
+	g.OnLeave = func() {}
+	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
+		s.batches.discard(b)
+		return err
+	}
+	completed, failed := make(chan struct{}), false
+	g.OnComplete = func() { failed = g.Err != nil; close(completed) }
+	s.submit(b)
+	select {
+	case <-completed:
+	case <-ctx.Done():
+		return nil // the annotation stays, because the outcome for the payload is unknown
+	}
+	if failed && s.batches.deviceFailed() != nil {
+		return nil // see end
+	}
+	return s.notes.annotate(ctx, map[string]string{annotationAlone: ""})
+}
+
+// submit submits a batch to the device, and passes its group to the settler, which then owns it.
+func (s *submitter) submit(b *leaseBatch) {
+	g := b.group
+	g.Completed = make(chan struct{})
+	s.batches.submit(b)
+	s.order <- g // the channel has space for every group
+}

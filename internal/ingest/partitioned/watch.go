@@ -1,0 +1,56 @@
+package partitioned
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/ingest/partitioned/members"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/stall"
+	"millrace/internal/ingest/topology"
+)
+
+// watch queries the server about the consumers of all partitions, whichever worker owns them.
+type watch struct {
+	s       *Settings
+	members *members.Members
+	backlog *backlog
+	custody *custody
+	handing []atomic.Bool // by partition: its lease is passing on a delivery and requests none; see stall.Detector
+}
+
+func newWatch(s *Settings, m *members.Members) *watch {
+	n := s.Topology.Partitions
+	return &watch{s: s, members: m, backlog: newBacklog(s.Observer, n), custody: newCustody(m, n, s.Log), handing: make([]atomic.Bool, n)}
+}
+
+// run queries one partition after the other until ctx is done, and all of them within stall.Interval for up to about a hundred. A
+// partition's own messages report its backlog sooner, but only to its owner.
+func (w *watch) run(ctx context.Context) {
+	partitions := w.s.Topology.Partitions
+	pause := max(stall.Interval/time.Duration(partitions), leastPause)
+	for p := 0; ; p = (p + 1) % partitions {
+		w.check(ctx, p)
+		if !retry.Sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// check queries the server about a partition's consumer.
+func (w *watch) check(ctx context.Context, p int) {
+	asked, done := context.WithTimeout(ctx, stall.Interval)
+	defer done()
+	c, err := w.s.JS.Consumer(asked, w.s.Topology.Stream, topology.PartitionConsumer(w.s.Topology.Consumer, p))
+	if err != nil {
+		w.s.Stalls.Unknown(p, time.Now())
+		return
+	}
+	info := c.CachedInfo()
+	w.backlog.update(p, info.NumPending)
+	owned, _ := w.members.Standing(p)
+	// The owner of a partition reports it, not this worker.
+	w.s.Stalls.Saw(p, info, w.handing[p].Load() || !owned && pinOf(info) != "", time.Now())
+	w.custody.saw(p, info, time.Now())
+}

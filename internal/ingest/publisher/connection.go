@@ -1,0 +1,142 @@
+package publisher
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// windowSize is the maximum number of publishes on one connection that wait for their acknowledgement. The
+	// connection implements the window itself, because the client gives up on a publish that waits in its own window.
+	windowSize = 4096
+
+	// bytesPerPlace makes a large message take several places of the window, so that at most 64 MiB are in flight.
+	// The server refuses messages beyond 128 MiB in a stream's queue.
+	bytesPerPlace = 64 << 20 / windowSize
+)
+
+// connection is one connection and its publish window.
+type connection struct {
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	window chan struct{} // a token for each place that a message in flight takes
+	gate   chan struct{} // a token for the goroutine that takes places: two goroutines with some places each could deadlock
+
+	mu      sync.Mutex
+	waiting map[*nats.Msg]int // the number of places that each message takes
+}
+
+// newConnection returns a connection with its own JetStream context on nc. An acknowledgement that takes longer than
+// timeout counts as lost.
+func newConnection(nc *nats.Conn, timeout time.Duration) (*connection, error) {
+	l := &connection{
+		nc:      nc,
+		window:  make(chan struct{}, windowSize),
+		gate:    make(chan struct{}, 1),
+		waiting: make(map[*nats.Msg]int, windowSize),
+	}
+	// A place becomes free when the server answers, not when a goroutine waits for the answer. Otherwise a caller
+	// that publishes more than the window holds would deadlock.
+	var err error
+	l.js, err = jetstream.New(nc,
+		jetstream.WithPublishAsyncMaxPending(2*windowSize), // never reached: the window is smaller
+		jetstream.WithPublishAsyncTimeout(timeout),
+		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, m *nats.Msg, _ *jetstream.PubAck) { l.leave(m) }),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, _ error) { l.leave(m) }))
+	return l, err
+}
+
+// places returns the number of places in the window that m takes.
+func places(m *nats.Msg) int {
+	return min(1+len(m.Data)/bytesPerPlace, windowSize)
+}
+
+// enter takes places in the window for m. It reports false if ctx ended first.
+func (l *connection) enter(ctx context.Context, m *nats.Msg) bool {
+	select {
+	case l.gate <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-l.gate }()
+	for taken := range places(m) {
+		select {
+		case l.window <- struct{}{}:
+		case <-ctx.Done():
+			l.free(taken)
+			return false
+		}
+	}
+	l.mu.Lock()
+	l.waiting[m] = places(m)
+	l.mu.Unlock()
+	return true
+}
+
+// leave gives m's places back. If the connection breaks during a publish, the client may answer twice, once with an
+// error from the call and once through a handler. The second call does nothing.
+func (l *connection) leave(m *nats.Msg) {
+	l.mu.Lock()
+	held := l.waiting[m]
+	delete(l.waiting, m)
+	l.mu.Unlock()
+	l.free(held)
+}
+
+func (l *connection) free(places int) {
+	for range places {
+		<-l.window
+	}
+}
+
+// sending is a message in flight to the server.
+type sending struct {
+	ack jetstream.PubAckFuture
+	err error // why it was not sent
+}
+
+// send publishes m once there is room in the window. m must not have been sent before, because the window identifies
+// messages by their address.
+func (l *connection) send(ctx context.Context, m *nats.Msg) sending {
+	if !fits(m) {
+		return sending{err: errLongSubject}
+	}
+	if !l.enter(ctx, m) {
+		return sending{err: ctx.Err()}
+	}
+	if late(ctx) {
+		l.leave(m)
+		return sending{err: context.DeadlineExceeded}
+	}
+	ack, err := l.js.PublishMsgAsync(m)
+	if err != nil {
+		l.leave(m)
+		return sending{err: err}
+	}
+	return sending{ack: ack}
+}
+
+// wait waits for the server's answer. It returns an error if the message isn't stored, or if that isn't known when
+// ctx ends.
+func (s sending) wait(ctx context.Context) Answer {
+	if s.err != nil {
+		return Answer{Err: s.err}
+	}
+	select {
+	case ack := <-s.ack.Ok():
+		return Answer{Duplicate: ack.Duplicate}
+	case err := <-s.ack.Err():
+		return Answer{Err: err}
+	case <-ctx.Done():
+	}
+	select {
+	case ack := <-s.ack.Ok(): // the answer had arrived before ctx ended
+		return Answer{Duplicate: ack.Duplicate}
+	default:
+		return Answer{Err: ctx.Err()}
+	}
+}

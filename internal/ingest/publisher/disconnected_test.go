@@ -1,0 +1,30 @@
+package publisher
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestWhatIsDownIsPassedOver checks that results go to a connection that is up if there is one, and that no batch
+// starts on a connection that is down.
+func TestWhatIsDownIsPassedOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	loss := r.proxy()
+	down, up := r.connectTo(loss.URL()), r.connect()
+	two, one := r.windowed(patience, down, up), r.windowed(patience, down)
+	loss.Refuse(true)
+	until(t, "one connection is down", func() bool { return !down.IsConnected() })
+	for range 4 {
+		if l := two.next(); l.nc != up {
+			t.Error("chosen is the connection that is down")
+		}
+	}
+	if l := one.next(); l.nc != down {
+		t.Error("chosen is not the only connection there is")
+	}
+	if err := NewBatched(one, nil).commit(r.ctx(), messages(0, 5, 20)); !errors.Is(err, errDisconnected) {
+		t.Errorf("a batch without a connection ended with %v, want that it was not begun", err)
+	}
+	loss.Refuse(false)
+}

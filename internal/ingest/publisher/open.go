@@ -1,0 +1,187 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Capability describes whether a stream accepts batches, in words for the log and for the stream's administrator.
+type Capability struct {
+	Batches bool   // one commit per batch is possible
+	Missing bool   // the stream doesn't exist
+	Found   string // why, or why not
+	Advice  string // how to enable batches; empty if the stream accepts them
+}
+
+func (c Capability) String() string {
+	if c.Advice == "" {
+		return c.Found
+	}
+	return c.Found + ": " + c.Advice
+}
+
+// The first server release that supports fast batches.
+const (
+	batchesMajor = 2
+	batchesMinor = 14
+)
+
+// ServerBatches reports whether a server of that version supports streams that accept batches.
+func ServerBatches(version string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	return major > batchesMajor || major == batchesMajor && minor >= batchesMinor
+}
+
+// Ask queries whether a stream accepts batches. It fails if the server doesn't answer. A stream that doesn't exist is
+// not an error.
+func Ask(ctx context.Context, nc *nats.Conn, stream string) (Capability, error) {
+	return ask(ctx, nc, stream, nil)
+}
+
+// ask is like Ask, and calls read, if not nil, with the stream's info and the time of the query.
+func ask(ctx context.Context, nc *nats.Conn, stream string, read func(*jetstream.StreamInfo, time.Time)) (Capability, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return Capability{}, err
+	}
+	asked := time.Now()
+	s, err := js.Stream(ctx, stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return Capability{Missing: true, Found: fmt.Sprintf("one publish a result: there is no stream %q", stream), Advice: "create it"}, nil
+	}
+	if err != nil {
+		return Capability{}, fmt.Errorf("check whether stream %q accepts batches: %w: check the account's permissions on the JetStream API", stream, err)
+	}
+	if read != nil {
+		read(s.CachedInfo(), asked)
+	}
+	return judgeStream(s.CachedInfo().Config, nc.ConnectedServerVersion()), nil
+}
+
+// judgeStream derives the capability from a stream's settings.
+func judgeStream(c jetstream.StreamConfig, version string) Capability {
+	switch {
+	case c.AllowBatchPublish:
+		return Capability{Batches: true, Found: "one commit a batch: the stream allows batch publish"}
+	case !ServerBatches(version):
+		return Capability{Found: "one publish a result: server " + version + " cannot publish in batches",
+			Advice: fmt.Sprintf("upgrade it to %d.%d or later and set allow_batched on the stream", batchesMajor, batchesMinor)}
+	}
+	return Capability{Found: "one publish a result: the stream does not allow batch publish",
+		Advice: "set allow_batched on the stream (not allow_atomic, which is what the --allow-batch of the nats command may set)"}
+}
+
+// Options configures Open. Functions may be nil. They are called from several goroutines and must not block.
+type Options struct {
+	Stream  string           // the stream to publish into
+	Changed func(Capability) // called when a query finds another capability than the one before
+	Trouble func(error)      // called with the reason why a batch wasn't confirmed; its messages are published one by one
+
+	Read func(info *jetstream.StreamInfo, asked time.Time) // called with each answer about the stream, and the time when the query began
+}
+
+const (
+	// askEvery is the interval between queries while there is no problem: somebody may have changed the stream.
+	askEvery = 30 * time.Second
+
+	// askDoubtful is the interval while the stream is missing, and after a batch that wasn't confirmed. There are no
+	// batches until the next good answer.
+	askDoubtful = time.Second
+
+	// askPatience bounds one query.
+	askPatience = 2 * time.Second
+)
+
+// Following publishes in batches while its stream accepts them, and one by one otherwise. It queries the stream at
+// intervals and after a failed batch, because the stream may have been changed or recreated.
+type Following struct {
+	singles *Windowed
+	batched *Batched
+	o       Options
+
+	every, doubtful time.Duration // askEvery and askDoubtful
+	asking          sync.Mutex    // held during a query; no goroutine waits for it
+	doubt           atomic.Bool   // the last query had no good answer, or a batch failed since
+	last            atomic.Pointer[finding]
+}
+
+// finding is the answer to a query.
+type finding struct {
+	at         time.Time
+	capability Capability
+}
+
+// Open queries the server and the stream, and returns a publisher over the connections of singles together with the
+// capability that it found. It fails if the server doesn't answer.
+func Open(ctx context.Context, singles *Windowed, o Options) (*Following, Capability, error) {
+	f := &Following{singles: singles, o: o, every: askEvery, doubtful: askDoubtful}
+	f.batched = NewBatched(singles, f.failed)
+	found, err := ask(ctx, singles.next().nc, o.Stream, o.Read)
+	if err != nil {
+		return nil, Capability{}, err
+	}
+	f.doubt.Store(found.Missing)
+	f.last.Store(&finding{at: time.Now(), capability: found})
+	return f, found, nil
+}
+
+// Publish implements Publisher.
+func (f *Following) Publish(ctx context.Context, msgs []*nats.Msg, dst []Answer) []Answer {
+	return f.choose(ctx).Publish(ctx, msgs, dst)
+}
+
+// Singles returns the publisher that publishes one by one, over the same connections.
+func (f *Following) Singles() *Windowed { return f.singles }
+
+// choose returns the publisher to use now. If a query is due, one of the callers makes it.
+func (f *Following) choose(ctx context.Context) Publisher {
+	every := f.every
+	if f.doubt.Load() {
+		every = f.doubtful
+	}
+	if time.Since(f.last.Load().at) >= every && f.asking.TryLock() {
+		f.ask(ctx)
+		f.asking.Unlock()
+	}
+	if f.doubt.Load() || !f.last.Load().capability.Batches {
+		return f.singles
+	}
+	return f.batched
+}
+
+// ask queries the stream. Without an answer, the last known capability stays.
+func (f *Following) ask(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	f.doubt.Store(false) // a batch that fails from now on counts for the next query
+	before := f.last.Load().capability
+	found, err := ask(ctx, f.singles.next().nc, f.o.Stream, f.o.Read)
+	if err != nil {
+		found = before
+	}
+	if err != nil || found.Missing {
+		f.doubt.Store(true)
+	}
+	f.last.Store(&finding{at: time.Now(), capability: found})
+	if found != before && f.o.Changed != nil {
+		f.o.Changed(found)
+	}
+}
+
+// failed notes that a batch was not confirmed.
+func (f *Following) failed(err error) {
+	f.doubt.Store(true)
+	if f.o.Trouble != nil {
+		f.o.Trouble(err)
+	}
+}

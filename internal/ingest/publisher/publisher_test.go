@@ -1,0 +1,313 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natstest"
+)
+
+func TestPutStoresInOrderAndOnce(t *testing.T) {
+	t.Parallel()
+	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+		const n = 20000
+		msgs := messages(0, n, 20)
+		r.wantStored(s.Publish(r.ctx(), msgs, nil), n)
+		r.wantOnce(n, true)
+		if len(c) != 0 {
+			r.t.Errorf("a batch was not confirmed: %v", <-c)
+		}
+		// All messages again: the stream knows them and reports each as a duplicate.
+		again := s.Publish(r.ctx(), msgs[:1000], nil)
+		r.wantStored(again, 1000)
+		for i, a := range again {
+			if !a.Duplicate {
+				r.t.Fatalf("message %d is not called a duplicate the second time", i)
+			}
+		}
+		// Some known messages among new ones.
+		r.wantStored(s.Publish(r.ctx(), messages(n-500, 1000, 20), nil), 1000)
+		r.wantOnce(n+500, true)
+		if len(c) != 0 {
+			r.t.Errorf("duplicates are trouble: %v", <-c)
+		}
+		if answers := s.Publish(r.ctx(), nil, make([]Answer, 2)); len(answers) != 2 {
+			r.t.Errorf("a Put of nothing after two answers gives %d", len(answers))
+		}
+	})
+}
+
+func TestFewMessages(t *testing.T) {
+	t.Parallel()
+	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+		n := 0
+		for size := 1; size <= 5; size++ {
+			r.wantStored(s.Publish(r.ctx(), messages(n, size, 0), nil), size)
+			n += size
+		}
+		r.wantOnce(n, true)
+	})
+}
+
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ n, size, want int }{
+		{1, mostBytes + 1, 1},
+		{3, mostBytes, 1},
+		{3, mostBytes / 2, 2},
+		{mostMessages, 1, mostMessages},
+		{mostMessages + 1, 1, mostMessages},
+	} {
+		if got := cut(messages(0, c.n, c.size)); got != c.want {
+			t.Errorf("of %d messages of %d bytes the first batch has %d, want %d", c.n, c.size, got, c.want)
+		}
+	}
+}
+
+// A faulty message doesn't prevent others from being stored, at any position.
+func TestUnstorableMessagesAmongOthers(t *testing.T) {
+	t.Parallel()
+	const n, limit = 600, 200 << 10
+	change := func(c *jetstream.StreamConfig) { c.MaxMsgSize = limit }
+	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+		first := 0
+		for _, at := range []int{0, n / 2, n - 1} {
+			for what, spoil := range map[string]func(*nats.Msg){
+				"larger than the stream takes": func(m *nats.Msg) { m.Data = make([]byte, limit+1) },
+				"larger than the server takes": func(m *nats.Msg) { m.Data = make([]byte, 5<<20) },
+				"with too large a header":      func(m *nats.Msg) { m.Header.Set("Large", strings.Repeat("x", 70<<10)) },
+			} {
+				before := r.stored()
+				msgs := messages(first, n, 20)
+				first += n
+				spoil(msgs[at])
+				for i, a := range s.Publish(r.ctx(), msgs, nil) {
+					if i == at && !Unstorable(a.Err) {
+						r.t.Errorf("%s at %d: %v, want an error of the message itself", what, at, a.Err)
+					}
+					if i != at && a.Err != nil {
+						r.t.Errorf("%s at %d: message %d: %v", what, at, i, a.Err)
+					}
+				}
+				if got := r.stored() - before; got != n-1 {
+					r.t.Errorf("%s at %d: %d messages stored, want %d", what, at, got, n-1)
+				}
+			}
+		}
+		if len(c) != 0 {
+			r.t.Errorf("the message's own fault is taken for the server's: %v", <-c)
+		}
+	})
+}
+
+func TestStreamMissingThenCreated(t *testing.T) {
+	t.Parallel()
+	both(t, nil, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+		r.remove()
+		for i, a := range s.Publish(r.ctx(), messages(0, 100, 20), nil) {
+			if !errors.Is(a.Err, jetstream.ErrNoStreamResponse) {
+				r.t.Fatalf("message %d with no stream: %v", i, a.Err)
+			}
+		}
+		r.create()
+		r.putAll(s, messages(0, 100, 20))
+		r.wantOnce(100, false)
+	})
+}
+
+func TestStreamFullThenFreed(t *testing.T) {
+	t.Parallel()
+	change := func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 50, jetstream.DiscardNew }
+	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+		msgs := messages(0, 200, 20)
+		good := 0
+		for _, a := range s.Publish(r.ctx(), msgs, nil) {
+			if a.Err == nil {
+				good++
+			} else if Unstorable(a.Err) {
+				r.t.Fatalf("a full stream is taken for a fault of the message: %v", a.Err)
+			}
+		}
+		if good != 50 || r.stored() != 50 {
+			r.t.Errorf("%d messages said to be stored, %d are, want the 50 that there is room for", good, r.stored())
+		}
+		r.config.MaxMsgs = -1
+		r.create()
+		r.putAll(s, msgs)
+		r.wantOnce(200, false)
+	})
+}
+
+func TestStreamWithoutBatches(t *testing.T) {
+	t.Parallel()
+	change := func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false }
+	both(t, change, Timeout, func(r *rig, _ *natstest.Proxy, s Publisher, c troubles) {
+		r.wantStored(s.Publish(r.ctx(), messages(0, 100, 20), nil), 100)
+		r.wantOnce(100, true)
+		if _, batched := s.(*Batched); batched && len(c) != 1 {
+			r.t.Errorf("%d complaints about a stream that takes no batches, want 1", len(c))
+		}
+	})
+}
+
+// TestLostAnswers drops one in twenty of the server's answers, at random.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	both(t, nil, 200*time.Millisecond, func(r *rig, l *natstest.Proxy, s Publisher, c troubles) {
+		dice := rand.New(rand.NewPCG(20, 1))
+		lost := 0
+		l.Lose(func(subject string, body []byte) bool {
+			if !isAnswer(subject, body) || dice.IntN(20) != 0 {
+				return false
+			}
+			lost++
+			return true
+		})
+		const n, group, writers = 4000, 50, 4
+		var wg sync.WaitGroup
+		for w := range writers {
+			wg.Go(func() {
+				for first := w * group; first < n; first += writers * group {
+					r.putAll(s, messages(first, group, 100))
+				}
+			})
+		}
+		wg.Wait()
+		l.Lose(nil)
+		if lost == 0 {
+			r.t.Error("no answer was lost")
+		}
+		r.wantOnce(n, false)
+		r.wantRoom(s)
+	})
+}
+
+// wantRoom checks that every place of the window, and every place for a batch, is free again.
+func (r *rig) wantRoom(s Publisher) {
+	r.t.Helper()
+	singles, _ := s.(*Windowed)
+	if b, ok := s.(*Batched); ok {
+		singles = b.singles
+		until(r.t, "no batch is under way", func() bool { return len(b.places) == 0 })
+	}
+	for _, l := range singles.conns {
+		until(r.t, "the window is empty", func() bool { return len(l.window) == 0 })
+	}
+}
+
+// TestConnectionCutInTheMiddle repeatedly cuts the connection at the first answers to a Publish.
+func TestConnectionCutInTheMiddle(t *testing.T) {
+	t.Parallel()
+	both(t, nil, time.Second, func(r *rig, l *natstest.Proxy, s Publisher, c troubles) {
+		const n, rounds = 2000, 3
+		for round := range rounds {
+			begun := make(chan struct{})
+			seen := 0
+			l.Lose(func(subject string, body []byte) bool {
+				if isAnswer(subject, body) {
+					if seen++; seen == 2 {
+						close(begun)
+					}
+				}
+				return seen >= 2 // an answer that would end the Publish before the connection is cut
+			})
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				r.putAll(s, messages(round*n, n, 200))
+			}()
+			<-begun
+			l.Cut()
+			l.Lose(nil)
+			<-done
+		}
+		r.wantOnce(rounds*n, false)
+		r.wantRoom(s)
+		if _, batched := s.(*Batched); batched && len(c) < rounds {
+			r.t.Errorf("%d batches were not confirmed, and %d were cut", len(c), rounds)
+		}
+	})
+}
+
+func TestPutEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	both(t, nil, patience, func(r *rig, l *natstest.Proxy, s Publisher, c troubles) {
+		l.Lose(isAnswer)
+		ctx, cancel := context.WithCancel(context.Background())
+		answered := make(chan []Answer)
+		go func() { answered <- s.Publish(ctx, messages(0, 10, 20), nil) }()
+		until(r.t, "something is stored", func() bool { return r.stored() > 0 })
+		cancel()
+		answers := <-answered
+		if len(answers) != 10 {
+			r.t.Fatalf("%d answers to 10 messages", len(answers))
+		}
+		for i, a := range answers {
+			if !errors.Is(a.Err, context.Canceled) {
+				r.t.Errorf("message %d: %v", i, a.Err)
+			}
+		}
+		if len(c) != 0 {
+			r.t.Errorf("the end of a context is taken for trouble: %v", <-c)
+		}
+	})
+}
+
+func TestConnectionsTakeTurns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	l := r.proxy()
+	first, second := r.connectTo(l.URL()), r.connect()
+	s := NewBatched(r.windowed(Timeout, first, second), nil)
+	for i := range 4 {
+		r.wantStored(s.Publish(r.ctx(), messages(i*10, 10, 20), nil), 10)
+	}
+	for i, nc := range []*nats.Conn{first, second} {
+		if sent := nc.Stats().OutMsgs; sent < 20 {
+			t.Errorf("connection %d has sent %d messages, want half of the 40 at least", i, sent)
+		}
+	}
+	l.Refuse(true)
+	until(t, "the first connection is down", func() bool { return !first.IsConnected() })
+	for i := range 4 {
+		r.wantStored(s.Publish(r.ctx(), messages(40+i*10, 10, 20), nil), 10)
+	}
+	r.wantOnce(80, true)
+	l.Refuse(false)
+}
+
+func TestAStoreNeedsAConnection(t *testing.T) {
+	t.Parallel()
+	if _, err := NewWindowed(0); err == nil {
+		t.Error("a store without a connection was made")
+	}
+}
+
+func TestUnstorable(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nats.ErrMaxPayload, true},
+		{nats.ErrBadSubject, true},
+		{&jetstream.APIError{ErrorCode: codeMessageTooLarge}, true},
+		{&jetstream.APIError{ErrorCode: codeHeaderTooLarge}, true},
+		{&jetstream.APIError{ErrorCode: 10077}, false}, // no room in the stream
+		{jetstream.ErrAsyncPublishTimeout, false},
+		{jetstream.ErrNoStreamResponse, false},
+		{nats.ErrDisconnected, false},
+	} {
+		if got := Unstorable(c.err); got != c.want {
+			t.Errorf("Unstorable(%v) = %v, want %v", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package pull
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// inbox receives the answers to requests. In a priority group it belongs to one turn of this client, or to an attempt
+// to get a turn.
+type inbox struct {
+	number uint64 // 1 for the first
+	prefix string // of its subjects; the request's number follows
+	sub    *nats.Subscription
+	fresh  time.Time // when the latest request without a pin was made
+}
+
+// inboxesMost is the maximum number of inboxes of a pull. A message that arrives late on an older inbox is redelivered.
+const inboxesMost = 4
+
+// inboxes are the inboxes of one pull. They deliver everything to one channel. Only one goroutine may open and read them. Any
+// goroutine may call drain and stop.
+type inboxes struct {
+	nc       *nats.Conn
+	consumer string
+	in       chan *nats.Msg
+	subs     atomic.Int32  // subscriptions that deliver to in
+	ended    chan struct{} // closed when nothing more arrives on in
+	end      sync.Once     // guards the close of ended
+	opened   uint64        // number of inboxes so far
+	leaving  atomic.Bool   // drain or stop was called, so no more requests are made
+
+	mu   sync.Mutex
+	list []*inbox // newest last; only the goroutine that opens inboxes changes it, with mu held
+}
+
+// open opens another inbox.
+func (s *inboxes) open() (*inbox, error) {
+	b := &inbox{number: s.opened + 1, prefix: s.nc.NewInbox() + "."}
+	s.subs.Add(1)
+	var err error
+	if b.sub, err = s.nc.ChanSubscribe(b.prefix+"*", s.in); err != nil {
+		s.subs.Add(-1)
+		return nil, fmt.Errorf("pull from consumer %q: %w", s.consumer, err)
+	}
+	b.sub.SetClosedHandler(func(string) {
+		if s.subs.Add(-1) == 0 {
+			s.end.Do(func() { close(s.ended) })
+		}
+	})
+	s.opened = b.number
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving.Load() { // stop or drain ran before the inbox was in the list
+		_ = b.sub.Unsubscribe()
+	}
+	s.list = append(s.list, b)
+	if len(s.list) > inboxesMost {
+		_ = s.list[0].sub.Unsubscribe() // it fails only on a closed connection, which is detected elsewhere
+		s.list = append(s.list[:0], s.list[1:]...)
+	}
+	return b, nil
+}
+
+// last returns the newest inbox.
+func (s *inboxes) last() *inbox { return s.list[len(s.list)-1] }
+
+// numbered returns the inbox with that number, or nil if it no longer exists.
+func (s *inboxes) numbered(number uint64) *inbox {
+	for _, b := range s.list {
+		if b.number == number {
+			return b
+		}
+	}
+	return nil
+}
+
+// of returns the inbox on which raw arrived, or nil if that inbox no longer exists.
+func (s *inboxes) of(raw *nats.Msg) *inbox {
+	for i := len(s.list) - 1; i >= 0; i-- {
+		if s.list[i].sub == raw.Sub {
+			return s.list[i]
+		}
+	}
+	return nil
+}
+
+// answered returns the number of the request that a status message answers, and its inbox. ok is false if it answers
+// none.
+func (s *inboxes) answered(raw *nats.Msg) (number uint64, on *inbox, ok bool) {
+	if on = s.of(raw); on == nil {
+		return 0, nil, false
+	}
+	text, ok := strings.CutPrefix(raw.Subject, on.prefix)
+	if !ok {
+		return 0, nil, false
+	}
+	number, err := strconv.ParseUint(text, 10, 64)
+	return number, on, err == nil
+}
+
+// drain ends the inboxes after everything that the server sent has arrived.
+func (s *inboxes) drain() {
+	s.leave(func(b *inbox) { _ = b.sub.Drain() }) // it fails only if the subscription has already ended
+}
+
+// stop ends the inboxes at once.
+func (s *inboxes) stop() {
+	s.leave(func(b *inbox) { _ = b.sub.Unsubscribe() }) // as in drain
+}
+
+// leave calls end for each inbox. An inbox that is opened later ends at once.
+func (s *inboxes) leave(end func(*inbox)) {
+	s.leaving.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.list {
+		end(b)
+	}
+}

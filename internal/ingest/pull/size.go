@@ -1,0 +1,67 @@
+package pull
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/capacity"
+)
+
+const (
+	// RequestBytes is the byte limit of a request, unless the largest message is larger. A pull has two requests at once. The
+	// server disconnects a client as a slow consumer if more than 64 MiB are pending for it. Values of 4 to 8 MiB worked well.
+	RequestBytes = 2 << 20
+
+	// heartbeat is the interval between heartbeats of the server. After two missing heartbeats the pull is started
+	// again.
+	heartbeat = 2 * time.Second
+
+	// BeatsPerRequest is the duration of a request, in heartbeats.
+	BeatsPerRequest = 3
+
+	// LeastMessages is the smallest number of messages that a request asks for.
+	LeastMessages = 64
+
+	// MessageCost is the memory in bytes that a message takes in the client besides its content, including its place
+	// in the channel.
+	MessageCost = 544
+)
+
+// Size bounds a request's messages, bytes and duration.
+type Size struct {
+	Messages int
+	Least    int           // byte limit of a request, unless the largest message is larger
+	Most     int           // the consumer's own bound (max_request_max_bytes); 0 for none
+	Beat     time.Duration // interval between heartbeats
+}
+
+// NewSize returns the fastest size that a consumer allows. A consumer refuses a request that exceeds its own bounds.
+func NewSize(c jetstream.ConsumerConfig) Size {
+	s := Size{Messages: capacity.RequestMessages, Least: RequestBytes, Most: c.MaxRequestMaxBytes, Beat: heartbeat}
+	if c.MaxRequestBatch > 0 {
+		s.Messages = min(s.Messages, c.MaxRequestBatch)
+	}
+	if c.MaxRequestExpires > 0 {
+		s.Beat = min(s.Beat, c.MaxRequestExpires/BeatsPerRequest)
+	}
+	return s
+}
+
+// Within returns s reduced so that a pull over nc holds at most share bytes in the client. It still allows the largest message,
+// because otherwise the consumer would stall.
+func (s Size) Within(share int, nc *nats.Conn) Size {
+	share /= outstanding
+	s.Least = min(s.Least, share/2)
+	s.Messages = max(min(s.Messages, (share-s.Limit(nc).Bytes())/MessageCost), min(s.Messages, LeastMessages))
+	return s
+}
+
+// Limit returns the byte limit of requests over nc, which follows the server's max_payload.
+func (s Size) Limit(nc *nats.Conn) *Limit { return NewLimit(nc, s.Least, s.Most) }
+
+// Memory returns the maximum number of bytes that a pull over nc holds in the client.
+func (s Size) Memory(nc *nats.Conn) int64 {
+	return outstanding * (int64(s.Limit(nc).Bytes()) + int64(s.Messages)*MessageCost)
+}

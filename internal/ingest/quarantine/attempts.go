@@ -1,0 +1,145 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+)
+
+// Before a worker with shared delivery tries a payload alone, it writes a note to the consumer's metadata, and removes the note
+// afterwards. If a note stays, the process died during the try, on a device that had just passed a probe. A death at any other
+// time proves nothing about the payload. Only payloads that are tried alone have a note, so there are few.
+
+// noteKey is the prefix of a note's key. The payload's stream sequence follows.
+const noteKey = "millrace-alone-"
+
+// attemptNote is the value of a note.
+type attemptNote struct {
+	begun  int       // number of tries alone in which the process died
+	stored time.Time // when the stream stored the payload, because a recreated stream reuses sequences
+}
+
+func (m attemptNote) String() string { return fmt.Sprintf("%d %d", m.begun, m.stored.UnixNano()) }
+
+// parseAttemptNote parses the note of the payload that was stored at that time. A note of another payload or an unknown form
+// counts no try.
+func parseAttemptNote(text string, stored time.Time) attemptNote {
+	var begun int
+	var at int64
+	if n, err := fmt.Sscanf(text, "%d %d", &begun, &at); err != nil || n != 2 || begun < 0 || at != stored.UnixNano() {
+		return attemptNote{stored: stored}
+	}
+	return attemptNote{begun, stored}
+}
+
+// Attempts keeps these notes and queries the consumer's state. Only the goroutine that pulls may write notes.
+type Attempts struct {
+	JS       jetstream.JetStream
+	Consumer jetstream.Consumer
+	Stream   string
+	Log      *slog.Logger
+	noNotes  time.Time // after a refusal by the server, no notes are written until then
+}
+
+// begin writes a note before a payload is tried alone. It returns the number of earlier tries in which a process died. If that is
+// LoneRuns or more, it writes no note.
+func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, err error) {
+	if time.Now().Before(a.noNotes) {
+		return 0, errNoNotes
+	}
+	defer func() {
+		if err != nil {
+			a.noNotes = time.Now().Add(noNotesFor)
+		}
+	}()
+	err = a.note(ctx, d, func(before attemptNote) attemptNote {
+		if begun = before.begun; begun < LoneRuns {
+			before.begun++
+		}
+		return before
+	})
+	return begun, err
+}
+
+// note changes the note of a payload. It removes a note that counts no try, and the notes of settled payloads.
+func (a *Attempts) note(ctx context.Context, d *inflight.Delivery, change func(before attemptNote) attemptNote) error {
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	info, err := a.Consumer.Info(ctx)
+	if err != nil {
+		return err
+	}
+	config := info.Config
+	marks := maps.Clone(config.Metadata)
+	if marks == nil {
+		marks = map[string]string{}
+	}
+	maps.DeleteFunc(marks, func(key, _ string) bool {
+		sequence, err := strconv.ParseUint(strings.TrimPrefix(key, noteKey), 10, 64)
+		return strings.HasPrefix(key, noteKey) && (err != nil || sequence <= info.AckFloor.Stream)
+	})
+	key := noteKey + strconv.FormatUint(d.Sequence, 10)
+	if mark := change(parseAttemptNote(marks[key], d.Stored)); mark.begun > 0 {
+		marks[key] = mark.String()
+	} else {
+		delete(marks, key)
+	}
+	if maps.Equal(marks, config.Metadata) {
+		return nil
+	}
+	config.Metadata = marks
+	_, err = a.JS.UpdateConsumer(ctx, a.Stream, config)
+	return err
+}
+
+// noNotesFor is how long a worker stops writing notes after the server refused one. Each refusal may take
+// natsconn.RequestTimeout.
+const noNotesFor = time.Minute
+
+var errNoNotes = errors.New("the server did not take a note a moment ago")
+
+// eraseTries is the number of attempts to erase a note. A note that stays counts as a death.
+const eraseTries = 3
+
+// erase removes the note of a payload after the process has survived its try. It does so even after the drain has ended.
+func (a *Attempts) erase(d *inflight.Delivery) {
+	nothing := func(attemptNote) attemptNote { return attemptNote{} }
+	err := a.note(context.Background(), d, nothing)
+	for n := 1; n < eraseTries && err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound); n++ {
+		err = a.note(context.Background(), d, nothing)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		a.Log.Warn("could not take a note about a payload off the consumer: if it comes again, one death more counts against it",
+			"sequence", d.Sequence, "error", err)
+	}
+}
+
+// idle reports whether the payload that is being tried is the consumer's only one, so that no other can show whether the device
+// works.
+func (a *Attempts) idle(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	info, err := a.Consumer.Info(ctx)
+	return err == nil && info.NumPending == 0 && info.NumAckPending <= 1
+}
+
+// outstanding returns the number of unsettled deliveries, and how many of those are redeliveries.
+func (a *Attempts) outstanding(ctx context.Context) (all, redelivered int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	info, err := a.Consumer.Info(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	return info.NumAckPending, info.NumRedelivered, nil
+}

@@ -1,0 +1,100 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+
+	"millrace/internal/device"
+	"millrace/internal/streams"
+)
+
+// Search runs parts of a failed batch again. Each delivery mode has one.
+type Search interface {
+	// Run computes items in their own batch, and keeps the results if it succeeds.
+	Run(ctx context.Context, items []int) error
+
+	// Probe checks that the device works.
+	Probe(ctx context.Context) error
+
+	// Aside takes items that could not be computed for a reason other than an operator failure. An error ends the search.
+	Aside(ctx context.Context, items []int, err error) error
+}
+
+// Failing is a payload on which the operators failed when it ran alone.
+type Failing struct {
+	Item int // index in the batch
+	Err  error
+}
+
+// FindFailing finds the items on which the operators fail alone, after they failed on all of them together with err. It tries all
+// others first, and probes the device before and after each failure that counts. If it returns an error, it returns no items, and
+// some may not have been tried.
+func FindFailing(ctx context.Context, r Search, items []int, err error) ([]Failing, error) {
+	if err := r.Probe(ctx); err != nil {
+		return nil, err
+	}
+	suspects, err := search(ctx, r, items, err, nil)
+	if err != nil {
+		return nil, err
+	}
+	return confirm(ctx, r, suspects)
+}
+
+// OperatorFailed reports whether a payload may be the cause of err: the device is not known to be lost, memory did not run out,
+// and the context did not end. Probes and other payloads then decide whether a payload is the cause.
+func OperatorFailed(err error) bool {
+	return err != nil && !streams.Ended(err) && !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, device.ErrNotReady) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// search bisects items, on which the operators failed with err, and appends those that fail alone to found.
+func search(ctx context.Context, r Search, items []int, err error, found []Failing) ([]Failing, error) {
+	if len(items) == 1 {
+		return append(found, Failing{items[0], err}), nil
+	}
+	half := len(items) / 2
+	for _, part := range [][]int{items[:half], items[half:]} {
+		err := r.Run(ctx, part)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case OperatorFailed(err):
+			found, err = search(ctx, r, part, err, found)
+		default:
+			err = r.Aside(ctx, part, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// confirm runs each of suspects alone once more, between probes, and returns the payloads on which the operators fail again.
+func confirm(ctx context.Context, r Search, suspects []Failing) (guilty []Failing, err error) {
+	for _, s := range suspects {
+		if err := r.Probe(ctx); err != nil {
+			return nil, err
+		}
+		one := []int{s.Item}
+		err := r.Run(ctx, one)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case OperatorFailed(err):
+			guilty = append(guilty, Failing{s.Item, err})
+			err = nil
+		default:
+			err = r.Aside(ctx, one, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(guilty) == 0 {
+		return nil, nil
+	}
+	return guilty, r.Probe(ctx)
+}

@@ -1,0 +1,70 @@
+package quarantine
+
+import (
+	"context"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/streams"
+)
+
+// failed is a batch on which an operator failed while the device works.
+type failed struct {
+	pipe *streams.Pipeline
+	g    *inflight.Batch // its deliveries, which hold memory until they are settled
+}
+
+// Bisector searches failed batches for the payloads to blame, one batch at a time.
+type Bisector struct {
+	queue chan failed
+	trier *tester
+}
+
+// NewBisector returns a Bisector. Up to most batches wait for it. Further batches are given back.
+func NewBisector(i Isolation, most int) *Bisector {
+	return &Bisector{queue: make(chan failed, most), trier: newTester(i)}
+}
+
+// Refused takes over a batch that failed with err. If an operator may be the cause, the batch waits for Run to find the payload to blame.
+// Otherwise, or if too many batches wait, its deliveries are given back.
+func (s *Bisector) Refused(pipe *streams.Pipeline, g *inflight.Batch, err error) {
+	if OperatorFailed(err) {
+		select {
+		case s.queue <- failed{pipe, g}:
+			s.trier.Log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well", "payloads", len(g.Items), "error", err)
+			return
+		default:
+		}
+	}
+	s.giveBack(g, err)
+	if !streams.Ended(err) {
+		s.trier.Log.Error("the device refused a batch; its payloads are delivered again later", "error", err)
+	}
+}
+
+// Run searches one failed batch after another until done is closed.
+func (s *Bisector) Run(done <-chan struct{}, drainCtx context.Context) {
+	for {
+		select {
+		case f := <-s.queue:
+			err := s.trier.probe(drainCtx, f.pipe)
+			if err == nil {
+				err = s.trier.try(drainCtx, f.pipe, f.g, f.g.Unsettled())
+			}
+			if err == nil {
+				err = context.Canceled
+			}
+			s.giveBack(f.g, err) // the items that remain after a lost device or the end of the drain
+		case <-done:
+			return
+		}
+	}
+}
+
+// giveBack gives back the unsettled deliveries of a batch.
+func (s *Bisector) giveBack(g *inflight.Batch, why error) {
+	for _, i := range g.Unsettled() {
+		g.Settle(i)
+		s.trier.Ends.GiveBack(&g.Items[i], why)
+	}
+	s.trier.Pool.Recycle(g)
+}

@@ -1,0 +1,154 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+)
+
+// environment is the part of the worker that a Controller needs. The model test simulates it.
+type environment interface {
+	// fetch requests up to n deliveries and passes each that must be processed to take. It returns how many arrived. If wait is
+	// set, it waits a while for the first.
+	fetch(ctx context.Context, n int, wait bool, take func(inflight.Delivery)) (came int, err error)
+
+	// outstanding returns the number of unsettled deliveries of all workers, and how many of those are redeliveries.
+	outstanding(ctx context.Context) (all, redelivered int, err error)
+
+	// quiet waits until all but mine of the worker's deliveries are settled, and the server has processed that.
+	quiet(ctx context.Context, mine int) error
+
+	// flow processes items of g that were never delivered before, outside quarantine. It removes them from g.
+	flow(ctx context.Context, g *inflight.Batch, items []int) error
+
+	// try runs items of g in an isolated batch, with nothing else on the devices, and settles each. It returns an error if the
+	// device is lost or the drain ends.
+	try(ctx context.Context, g *inflight.Batch, items []int) error
+
+	now() time.Time
+}
+
+// Controller pulls while quarantined payloads may come. It holds no more deliveries than it can try at once, and tries one level
+// at a time with nothing else in flight. So each delivery of a payload counts one try. After a crash, the delivery counts tell
+// the next process which payloads may be to blame.
+type Controller struct {
+	around    environment
+	levels    Levels
+	most      int // payload bytes of a batch
+	caution   caution
+	held      heldSet
+	checkedAt time.Time // when the consumer was last checked
+}
+
+// checkEvery is the interval at which the Controller queries the consumer for quarantined payloads.
+const checkEvery = time.Second
+
+// Begin checks whether an earlier process left deliveries unsettled. If the query fails, Begin assumes that it did.
+func (c *Controller) Begin(ctx context.Context) {
+	all, redelivered, err := c.around.outstanding(ctx)
+	if err != nil {
+		all, redelivered = 1, 1
+	}
+	c.caution.begin(all, redelivered, c.around.now())
+}
+
+// Due reports whether the source must pull through the Controller.
+func (c *Controller) Due() bool {
+	return len(c.held.left) > 0 || c.caution.level(c.around.now()) > relaxed
+}
+
+// SetAside adds a quarantined delivery to the held set.
+func (c *Controller) SetAside(d inflight.Delivery) {
+	c.caution.saw(d.Level, c.around.now())
+	c.held.add(d)
+}
+
+// Run pulls and tries deliveries until no quarantined payload can come, or ctx is done. In the second case, the held set may not
+// be empty.
+func (c *Controller) Run(ctx context.Context) error {
+	for {
+		if err := c.Play(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() != nil || !c.Due() {
+			return nil
+		}
+		came, err := c.gather(ctx)
+		if err != nil {
+			return errors.Join(err, c.Play(ctx))
+		}
+		if now := c.around.now(); came == 0 || now.Sub(c.checkedAt) >= checkEvery {
+			c.check(ctx, now)
+		}
+	}
+}
+
+// gather fills the held set with deliveries that can be tried at once. The server sends redeliveries before new messages.
+func (c *Controller) gather(ctx context.Context) (came int, err error) {
+	take := c.SetAside
+	came, err = c.around.fetch(ctx, 1, true, take)
+	for more := came; more > 0 && err == nil && ctx.Err() == nil; came += more {
+		n := min(c.held.room(c.levels, c.most), c.stride())
+		if n == 0 {
+			break
+		}
+		more, err = c.around.fetch(ctx, n, false, take)
+	}
+	return came, err
+}
+
+// stride returns the maximum number of deliveries per fetch. A payload's level is known only once it is delivered, so in strict
+// mode they come one by one.
+func (c *Controller) stride() int {
+	if c.caution.level(c.around.now()) == strict {
+		return 1
+	}
+	return c.levels.size(2)
+}
+
+// check queries whether quarantined payloads are left.
+func (c *Controller) check(ctx context.Context, now time.Time) {
+	c.checkedAt = now
+	if all, redelivered, err := c.around.outstanding(ctx); err == nil {
+		c.caution.heard(all, redelivered, len(c.held.left))
+	}
+}
+
+// Play tries everything in the held set, one level at a time from the highest.
+func (c *Controller) Play(ctx context.Context) error {
+	for len(c.held.left) > 0 {
+		if err := c.around.quiet(ctx, len(c.held.left)); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		level, part := c.held.next(c.levels, c.most)
+		run := c.around.try
+		if level == 0 {
+			run = c.around.flow
+		}
+		if err := run(ctx, c.held.g, part); err != nil {
+			return err
+		}
+	}
+	if len(c.held.g.Items) == 0 {
+		return nil
+	}
+	if err := c.around.quiet(ctx, 0); err != nil {
+		return err
+	}
+	c.held.clear()
+	return nil
+}
+
+// Leave passes the remaining deliveries of the held set to unread.
+func (c *Controller) Leave(unread func(inflight.Delivery)) {
+	for _, i := range c.held.left {
+		c.held.g.Settle(i)
+		unread(c.held.g.HandOver(i))
+	}
+	c.held.left = nil
+}

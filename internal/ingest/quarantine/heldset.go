@@ -1,0 +1,59 @@
+package quarantine
+
+import (
+	"slices"
+
+	"millrace/internal/ingest/inflight"
+)
+
+// heldSet holds the deliveries that a Controller has pulled and not tried yet: quarantined payloads, and new ones that arrived
+// between them. If one of them breaks the device, all others in the set are redelivered with a higher level. So the set is kept
+// small, and the highest level is tried first. A payload that runs alone never waits for another.
+type heldSet struct {
+	g     *inflight.Batch // keeps the deliveries alive
+	left  []int           // indices of the deliveries in g that were not tried yet
+	bytes int             // total bytes of all deliveries, headers included
+	top   int             // the highest level
+}
+
+func (h *heldSet) add(d inflight.Delivery) {
+	h.left = append(h.left, len(h.g.Items))
+	h.g.Add(d)
+	h.bytes += len(d.Msg.Data()) + d.HeaderBytes
+	h.top = max(h.top, d.Level)
+}
+
+// room returns how many more deliveries may be added so that one batch of the highest level can take all of them. The deliveries
+// may have about most bytes in total.
+func (h *heldSet) room(l Levels, most int) int {
+	if h.bytes >= most {
+		return 0
+	}
+	return max(l.size(h.top)-len(h.left), 0)
+}
+
+// next removes and returns the items to try next: those of the highest level, oldest first, as many as that level and a batch of
+// most bytes allow. It returns none if the set is empty.
+func (h *heldSet) next(l Levels, most int) (level int, part []int) {
+	for _, i := range h.left {
+		level = max(level, h.g.Items[i].Level)
+	}
+	size, bytes := l.size(level), 0
+	h.left = slices.DeleteFunc(h.left, func(i int) bool {
+		d := &h.g.Items[i]
+		n := len(d.Msg.Data())
+		if d.Level != level || len(part) >= size || bytes+n > most {
+			return false
+		}
+		part = append(part, i)
+		bytes += n
+		return true
+	})
+	return level, part
+}
+
+// clear empties the set once everything in it was tried.
+func (h *heldSet) clear() {
+	h.g.Clear()
+	h.left, h.bytes, h.top = h.left[:0], 0, 0
+}

@@ -1,0 +1,45 @@
+package quarantine
+
+// Levels determines the size of isolated batches. A payload that was delivered before and not settled may have broken the device
+// then, or was only in flight at the same time. Its level is how often that happened: 0 for a new payload. Batches get smaller
+// with the level, so that in the end the payload to blame is alone. The level follows from the server's delivery count alone,
+// because a process that dies remembers nothing.
+type Levels struct {
+	Full  int // number of payloads in a full batch; at least 1
+	Limit int // number of deliveries before a payload is given up; at least 1
+}
+
+const (
+	// shrink is the factor by which batches shrink with each level. A larger factor takes fewer restarts to find a payload, and
+	// more batches to try the others. 8192 payloads are tried in batches of 512, 32, 2 and 1.
+	shrink = 16
+
+	// LoneRuns is how often a payload runs alone before it is given up, because one failure may be chance.
+	LoneRuns = 2
+)
+
+// size returns the number of payloads of a level that are tried at once. In the last deliveries before the limit, a payload is
+// alone.
+func (l Levels) size(level int) int {
+	if level > 0 && level >= l.Limit-LoneRuns {
+		return 1
+	}
+	size := l.Full
+	for ; level > 0 && size > 1; level-- {
+		size /= shrink
+	}
+	return max(size, 1)
+}
+
+// Alone returns the first level at which a payload is tried alone.
+func (l Levels) Alone() int {
+	level := 1
+	for l.size(level) > 1 {
+		level++
+	}
+	return level
+}
+
+// guilty reports whether a payload that was alone when a kernel lost the device may have caused that for the second time,
+// according to its level. It is used only if the consumer has no attemptNote.
+func (l Levels) guilty(level int) bool { return level >= l.Alone()+LoneRuns-1 }

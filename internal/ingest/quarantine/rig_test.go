@@ -1,0 +1,155 @@
+package quarantine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/device/sim"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// paperMsg is a message that was never sent.
+type paperMsg struct {
+	inflight.Message
+	data []byte
+}
+
+func (m *paperMsg) Data() []byte { return m.data }
+
+// ends counts the outcomes of deliveries.
+type ends struct{ finished, back, dead int }
+
+func (e *ends) Finish(_ context.Context, _ *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, _ *results.Buffers) {
+	e.finished += len(b.Items)
+	completed.Release()
+}
+
+func (e *ends) GiveBack(*inflight.Delivery, error) { e.back++ }
+
+func (e *ends) GiveUp(context.Context, inflight.Delivery, results.Reason, error) { e.dead++ }
+
+func (e *ends) DeadLetter(context.Context, *inflight.Delivery, results.Reason, error) bool {
+	e.dead++
+	return true
+}
+
+// isolate returns what is needed to try deliveries on a device.
+func isolate(t *testing.T, d device.Device, lanes int) (*streams.Pipeline, Isolation, *ends) {
+	t.Helper()
+	ops, err := operator.ParseList("crc32c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := streams.New(d, streams.Config{Operators: ops, Lanes: lanes, BatchBytes: 1 << 20, BatchPayloads: 1024, ScratchLimit: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pipe.Close(); err != nil && d.Err() == nil {
+			t.Errorf("closing the pipeline: %v", err)
+		}
+	})
+	pipes := []*streams.Pipeline{pipe}
+	pool, err := inflight.NewPool(pipes, inflight.Settings{Costs: inflight.NewCosts(operator.JSON, ops)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, counted := slog.New(slog.DiscardHandler), &ends{}
+	const limit = 5
+	return pipe, Isolation{
+		Pool: pool, Judge: NewJudge(pipes, limit, func() {}, log), Ends: counted, Levels: Levels{Full: 1024, Limit: limit}, Limit: limit, Log: log,
+	}, counted
+}
+
+// heldKernel is a kernel that waits.
+type heldKernel struct {
+	device.HostKernel
+	h *holdup
+}
+
+type heldBound struct {
+	device.BoundHostKernel
+	h *holdup
+}
+
+func (k heldKernel) Bind(params []byte) (device.BoundHostKernel, error) {
+	b, err := k.HostKernel.Bind(params)
+	return heldBound{b, k.h}, err
+}
+
+func (k heldBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	k.h.wait()
+	return k.BoundHostKernel.Run(rows, offsets, scratch, result, parallel)
+}
+
+// holdup blocks kernels.
+type holdup struct {
+	began chan struct{} // receives a token for each blocked kernel
+	mu    sync.Mutex
+	open  chan struct{}
+}
+
+func (h *holdup) wait() {
+	h.mu.Lock()
+	open := h.open
+	h.mu.Unlock()
+	h.began <- struct{}{}
+	<-open
+}
+
+// close blocks kernels until the returned function is called.
+func (h *holdup) close() (open func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := make(chan struct{})
+	h.open = c
+	return func() { close(c) }
+}
+
+// heldDevice returns a host device with kernels that wait for the holdup.
+func heldDevice(t *testing.T) (device.Device, *holdup) {
+	t.Helper()
+	h := &holdup{began: make(chan struct{}, 64)}
+	kernels := operator.HostKernels()
+	for i, k := range kernels {
+		kernels[i] = heldKernel{k, h}
+	}
+	d, err := host.Open(host.Options{Cores: 2, Kernels: kernels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d, h
+}
+
+// faultyDevice returns a simulated device with the given faults.
+func faultyDevice(t *testing.T, faults ...sim.Fault) device.Device {
+	t.Helper()
+	d, err := sim.Open(sim.Options{Kernels: operator.HostKernels(), Faults: faults})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil && d.Err() == nil { // a lost device cannot be closed without an error
+			t.Errorf("closing the device: %v", err)
+		}
+	})
+	return d
+}
+
+// paperInput returns a delivery of a payload that was never sent.
+func paperInput(n int) inflight.Delivery {
+	return inflight.Delivery{Msg: &paperMsg{data: make([]byte, n)}, Sequence: 1, NumDelivered: 1, Received: time.Now()}
+}

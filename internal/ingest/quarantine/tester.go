@@ -1,0 +1,152 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"millrace/internal/device"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// Deliveries settles deliveries that were tried in isolated batches. Shared delivery implements it.
+type Deliveries interface {
+	// Finish publishes the results of a completed batch and settles each of its deliveries.
+	Finish(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, s *results.Buffers)
+
+	// GiveBack has the server redeliver d, at once or with a delay that depends on why.
+	GiveBack(d *inflight.Delivery, why error)
+
+	// GiveUp takes over d and publishes a dead letter for it. It waits only for a free publish slot.
+	GiveUp(ctx context.Context, d inflight.Delivery, why results.Reason, cause error)
+
+	// DeadLetter publishes a dead letter for d and settles d. If the dead letter could not be stored, it settles nothing and
+	// reports false.
+	DeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, cause error) bool
+}
+
+// Isolation contains what a Controller and a Bisector need to try deliveries in isolated batches.
+type Isolation struct {
+	Pool     *inflight.Pool
+	Judge    *Judge
+	Ends     Deliveries
+	Attempts *Attempts
+	Levels   Levels
+	Limit    int // number of deliveries before a payload is tried alone
+	Log      *slog.Logger
+}
+
+// tester runs deliveries in isolated batches, and searches for the one to blame if an operator fails on them. Only one goroutine
+// may use it. It has at most one batch on a device at a time.
+type tester struct {
+	Isolation
+	part    *inflight.Batch // the deliveries on the device, which the pool keeps alive
+	buffers results.Buffers
+	ran     bool // whether the latest items reached the device
+	lone    bool // whether the item runs alone on a device that has just passed a probe
+	deaths  int  // number of earlier tries alone in which the process died, from the consumer's metadata; -1: unknown
+}
+
+func newTester(i Isolation) *tester {
+	t := &tester{Isolation: i, part: i.Pool.NewBatch()}
+	t.part.ReturnTo = make(chan *streams.Batch, 1)
+	return t
+}
+
+// giveBack gives back items that were not processed, or publishes a dead letter for one that is condemned. It returns err if err
+// means that the pipeline has ended.
+func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, err error) error {
+	for _, i := range items {
+		d := &g.Items[i]
+		g.Settle(i)
+		if len(items) == 1 {
+			if why, guilty := t.condemned(d, err); guilty && t.Ends.DeadLetter(ctx, d, why, err) {
+				continue
+			}
+		}
+		t.Ends.GiveBack(d, err)
+	}
+	if streams.Ended(err) {
+		return err
+	}
+	t.Log.Error("the device refused a batch; its payloads are delivered again later", "payloads", len(items), "error", err)
+	return nil
+}
+
+// withhold gives back the unsettled items without blame. It returns err if err means that the pipeline has ended. If ctx has
+// ended, it returns ctx's error, and the worker gives the items back when it ends.
+func (t *tester) withhold(ctx context.Context, g *inflight.Batch, items []int, err error) error {
+	t.ran = false
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, i := range items {
+		if !g.IsSettled(i) {
+			g.Settle(i)
+			t.Ends.GiveBack(&g.Items[i], err)
+		}
+	}
+	if streams.Ended(err) {
+		return err
+	}
+	return nil
+}
+
+// condemned reports whether a payload that ran alone is given up because of err. There are two cases. A kernel may have lost the
+// device, for the second time with this payload alone. Or the device had too little memory for the payload alone, and the payload
+// was delivered too often.
+func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, bool) {
+	switch {
+	case !t.ran || !t.lone:
+		return "", false
+	case errors.Is(err, device.ErrKernelFault):
+		return results.DeviceFault, t.deaths >= LoneRuns-1 || t.deaths < 0 && t.Levels.guilty(d.Level)
+	}
+	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
+}
+
+// run computes items of g in one batch and settles them. If it fails, they are still in g. If ctx ended, they may be on the
+// device and in t.part instead.
+func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	t.ran = false
+	if err := ctx.Err(); err != nil {
+		return err // t.part's batch may still be on the device
+	}
+	b, err := t.Pool.Acquire(ctx, pipe)
+	if err != nil {
+		return err
+	}
+	t.ran = true
+	for _, i := range items {
+		d := g.Items[i]
+		d.Cost = 0 // g still holds the memory
+		t.part.Pack(b, d)
+		g.Settle(i)
+	}
+	b.Owner = t.part
+	if err = b.Submit(streams.ClosedByCount); err == nil {
+		select {
+		case b = <-t.part.ReturnTo:
+			err = b.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err == nil {
+		t.Ends.Finish(ctx, pipe, t.part, b, &t.buffers)
+	} else {
+		g.Reclaim(items)
+		b.Release()
+	}
+	t.Pool.Finish(t.part)
+	t.buffers.Tidy(t.Pool)
+	return err
+}
+
+// probe checks that the device works.
+func (t *tester) probe(ctx context.Context, pipe *streams.Pipeline) error {
+	t.ran = false // if the probe loses the device, no payload is to blame
+	return pipe.Probe(ctx)
+}

@@ -1,0 +1,44 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"millrace/internal/device"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// tryAlone tries a quarantined payload alone. If two processes died while they tried it, it becomes a dead letter without another
+// try.
+func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	d := &g.Items[items[0]]
+	t.Log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,
+		"deliveries", d.NumDelivered, "bytes", len(d.Msg.Data()))
+	if err := t.probe(ctx, pipe); err != nil {
+		return t.withhold(ctx, g, items, err)
+	}
+	begun, err := t.Attempts.begin(ctx, d)
+	if err == nil && begun >= LoneRuns {
+		g.Settle(items[0])
+		t.Ends.GiveUp(ctx, g.HandOver(items[0]), results.DeviceFault, fmt.Errorf("%d workers died while it was alone on a device that had just computed right", begun))
+		return nil
+	}
+	t.deaths = begun
+	if err != nil {
+		t.deaths = -1
+	}
+	if err != nil {
+		t.Log.Warn("could not note with the consumer that a payload is tried alone: if it ends processes without a word it is not "+
+			"given up (may this user publish on $JS.API.CONSUMER.CREATE for it? see docs/security.md)", "sequence", d.Sequence, "error", err)
+	}
+	t.lone = true
+	err = t.try(ctx, pipe, g, items)
+	t.lone = false
+	if t.deaths >= 0 && !errors.Is(err, device.ErrKernelFault) {
+		t.Attempts.erase(d)
+	}
+	return err
+}

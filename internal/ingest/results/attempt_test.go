@@ -1,0 +1,33 @@
+package results
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/publisher"
+)
+
+// counted is a publisher that counts its messages.
+type counted struct{ puts int }
+
+func (c *counted) Publish(_ context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {
+	c.puts += len(msgs)
+	return append(dst, make([]publisher.Answer, len(msgs))...)
+}
+
+// TestFurtherAttemptsGoOneByOne: messages that may have been published before are sent one by one, because in a batch the server
+// drops known messages without reporting it.
+func TestFurtherAttemptsGoOneByOne(t *testing.T) {
+	t.Parallel()
+	first, further := &counted{}, &counted{}
+	p := &Writer{first: first, again: further}
+	msgs := []*nats.Msg{{}, {}}
+	for attempt, want := range map[int]counted{1: {0}, 2: {2}, 3: {2}} {
+		*first, *further = counted{}, counted{}
+		if n := len(p.publishAttempt(t.Context(), attempt, msgs, nil)); n != len(msgs) || *further != want || first.puts+further.puts != len(msgs) {
+			t.Errorf("attempt %d: %d answers, %d put together and %d one by one; want %d one by one", attempt, n, first.puts, further.puts, want.puts)
+		}
+	}
+}

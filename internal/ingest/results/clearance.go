@@ -1,0 +1,165 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/lookup"
+	"millrace/internal/ingest/topology"
+)
+
+// clearance decides whether a result or a dead letter may be published now (adr/0032). The stream drops a duplicate only within
+// its duplicate window. So a message may be published without a lookup only if no copy of it was stored before some time within
+// that window. Otherwise it is looked up first.
+type clearance struct {
+	s       Settings
+	results duplicateWindow // window of the result stream
+	dead    duplicateWindow // window of the dead-letter stream, if that is another stream
+	apart   bool            // whether dead letters have their own stream
+	lookup  *lookup.Results
+
+	upgrading atomic.Bool // recent results have ids of an earlier version, which the stream does not match with ours
+	probing   sync.Mutex
+	probed    time.Time // when upgrading was last checked
+}
+
+const (
+	// upgradeFor is how long after the newest result with such an id the worker looks up every redelivered input.
+	upgradeFor = time.Hour
+
+	// upgradeSamples is the number of results from that period that are sampled.
+	upgradeSamples = 128
+
+	// probeEvery is the interval between samplings while inputs are redelivered.
+	probeEvery = time.Minute
+)
+
+// newClearance determines which streams store results and dead letters.
+func newClearance(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, s Settings) (*clearance, error) {
+	c := &clearance{s: s}
+	streams := []string{s.ResultStream}
+	if name, err := topology.DeadLetterStream(ctx, js, s.Topology); err == nil && name != "" && name != s.ResultStream {
+		asked := time.Now()
+		if stream, err := js.Stream(ctx, name); err == nil {
+			streams, c.apart = append(streams, name), true
+			c.dead.saw(stream.CachedInfo(), asked)
+		}
+	}
+	var err error
+	c.lookup, err = lookup.New(nc, lookup.Settings{
+		Input: s.Stream, Streams: streams, BySubject: s.Exclusive, Deliveries: HeaderDeliveries, Log: s.Log,
+	})
+	return c, err
+}
+
+// probe checks the ids of the newest results, unless it did so within probeEvery. After an error the caller may try again.
+func (c *clearance) probe(ctx context.Context) error {
+	c.probing.Lock()
+	defer c.probing.Unlock()
+	if !c.probed.IsZero() && time.Since(c.probed) < probeEvery {
+		return nil
+	}
+	var newest time.Time
+	err := c.lookup.Check(ctx)
+	if err == nil {
+		newest, err = c.lookup.Earlier(ctx, upgradeFor, upgradeSamples)
+	}
+	if errors.Is(err, lookup.ErrImpossible) {
+		c.s.Log.Warn("results cannot be looked up: an input that comes again after the result stream's duplicate window may get a second result",
+			"stream", c.s.ResultStream, "publishes_for", c.results.publishFor(time.Now()).String(), "error", err)
+	} else if err != nil {
+		return err
+	}
+	c.probed = time.Now()
+	if upgrading := !newest.IsZero(); c.upgrading.Swap(upgrading) != upgrading && upgrading {
+		c.s.Log.Info("results were stored by an earlier version lately; every input that comes again is looked up among them", "newest", newest)
+	}
+	return nil
+}
+
+// clear reports whether a result of a delivery may be published now. The result may be published for most after the delivery was
+// cleared.
+func (c *clearance) clear(d *inflight.Delivery, now time.Time, most time.Duration) bool {
+	return c.results.clear(d, now, most, d.First || !c.upgrading.Load())
+}
+
+// until returns the time from which the first of these deliveries may no longer be published. All of them must be clear.
+func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) time.Time {
+	oldest := now
+	for _, i := range left {
+		if at := items[i].Cleared; at.Before(oldest) {
+			oldest = at
+		}
+	}
+	return oldest.Add(c.results.publishFor(now))
+}
+
+// find looks up stale deliveries and appends those that have a result or a dead letter to known. The others are clear from now
+// on.
+func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int) ([]int, error) {
+	wanted := make([]lookup.Wanted, len(stale))
+	for n, i := range stale {
+		d := &items[i]
+		wanted[n] = lookup.Wanted{
+			Input: lookup.Input{Sequence: d.Sequence, Stored: d.Stored.UnixNano()}, Subject: topology.MapSubject(c.s.ResultPrefix, d.Subject),
+		}
+	}
+	found, began, err := c.lookup.Find(ctx, wanted)
+	if errors.Is(err, lookup.ErrImpossible) {
+		c.s.Log.Warn("results are published without looking whether they are stored already: they may be stored a second time",
+			"results", len(stale), "stream", c.s.ResultStream, "error", err)
+		found, err = make([]bool, len(stale)), nil
+	}
+	if err != nil {
+		return known, err
+	}
+	for n, i := range stale {
+		d := &items[i]
+		if found[n] {
+			known = append(known, i)
+		} else {
+			d.First, d.Cleared = false, began
+		}
+	}
+	return known, nil
+}
+
+// clearDeadLetter reports whether a delivery already has a result or a dead letter. If not, a dead letter may be published until
+// the returned time.
+func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (stored bool, until time.Time, err error) {
+	w := &c.results
+	if c.apart {
+		w = &c.dead
+	}
+	if !d.First {
+		if err := c.probe(ctx); err != nil {
+			return false, time.Time{}, err
+		}
+	}
+	now := time.Now()
+	if !w.clear(d, now, w.publishFor(now), d.First || !c.upgrading.Load()) {
+		alone := []inflight.Delivery{*d}
+		known, err := c.find(ctx, alone, []int{0}, nil)
+		if err != nil || len(known) > 0 {
+			return len(known) > 0, now, err
+		}
+		d.First, d.Cleared = alone[0].First, alone[0].Cleared
+	}
+	return false, d.Cleared.Add(w.publishFor(now)), nil
+}
+
+// highestInput returns the highest sequence of an input with a result or a dead letter that was stored after oldest.
+func (c *clearance) highestInput(ctx context.Context, oldest time.Time) (uint64, error) {
+	highest, err := c.lookup.Highest(ctx, oldest)
+	if errors.Is(err, lookup.ErrImpossible) {
+		return 0, nil // inputs are published without a lookup, and that is logged elsewhere
+	}
+	return highest, err
+}

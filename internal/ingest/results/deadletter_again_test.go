@@ -1,0 +1,31 @@
+package results
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestADeadLetterInItsOwnStreamHasItsPayloadOnce: a dead letter in two messages that is published again, because no answer arrived, has its
+// payload in the stream only once. The payload's message has no id by which the stream would recognize it.
+func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour})
+	w, input := r.writer(), r.input(make([]byte, 10))
+	l := &deadLetter{w: w, d: &input, why: TooLarge, cause: errors.New("too large"), subject: "deadletter.web.0", form: apart}
+	for range 2 {
+		if err := l.publish(r.ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := r.js.Stream(r.ctx(), "RESULTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 2 {
+		t.Errorf("%d messages are stored, want the payload and the letter", n)
+	}
+}

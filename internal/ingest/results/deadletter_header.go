@@ -1,0 +1,67 @@
+package results
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
+)
+
+// Reason is why a payload was given up. It is the value of the Millrace-Reason header.
+type Reason string
+
+// The reasons.
+const (
+	TooLarge      Reason = "too_large"      // the payload exceeds a batch, or its result exceeds the server's limit
+	MaxDeliver    Reason = "max_deliver"    // the payload was delivered too often
+	OperatorError Reason = "operator_error" // an operator fails on the payload
+	DeviceFault   Reason = "device_fault"   // the payload breaks the device
+)
+
+// ErrExceedsBatch returns the error for a payload of that many bytes when a batch holds at most most.
+func ErrExceedsBatch(bytes, most int) error {
+	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
+}
+
+// DeadLetterHeader returns the headers of a dead letter, including the input's own if own is set. The message id differs from the
+// result's. Otherwise the stream would drop the dead letter if it has a result with a lost acknowledgement.
+func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
+	h := nats.Header{}
+	if own {
+		h = passThrough(d.Msg.Headers(), 8)
+		if lines := Withheld(d.Msg.Headers()); len(lines) > 0 {
+			h[HeaderInput] = lines
+		}
+	}
+	addSource(h, d)
+	h[HeaderReason] = []string{string(why)}
+	h[HeaderError] = []string{headerText(cause)}
+	h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
+	h[jetstream.MsgIDHeader] = []string{MessageID(d) + ":" + string(why)}
+	return h
+}
+
+// headerText converts an error to one header line of bounded length.
+func headerText(err error) string {
+	const most = 512
+	text := []byte(err.Error())
+	for i, c := range text {
+		if c == '\n' || c == '\r' {
+			text[i] = ' '
+		}
+	}
+	return string(text[:min(len(text), most)])
+}
+
+// shortSubject truncates a subject to publisher.MaxSubject. The input's whole subject is in the headers.
+func shortSubject(subject string) string {
+	if len(subject) <= publisher.MaxSubject {
+		return subject
+	}
+	return strings.TrimRight(subject[:publisher.MaxSubject], ".")
+}

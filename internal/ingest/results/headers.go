@@ -1,0 +1,146 @@
+package results
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+)
+
+// Headers of results and dead letters. Input headers are copied too, except those with a meaning for the server or a client
+// library (see carried).
+const (
+	HeaderStream     = "Millrace-Stream"
+	HeaderSequence   = "Millrace-Sequence"
+	HeaderSubject    = "Millrace-Subject"
+	HeaderOperators  = "Millrace-Operators"
+	HeaderReason     = "Millrace-Reason"
+	HeaderError      = "Millrace-Error"
+	HeaderDeliveries = "Millrace-Deliveries" // on a dead letter, and on a result that was not stored soon after its input's first delivery
+
+	// HeaderInput is on a dead letter. It has one line, "name: value", for each header of the input that the dead letter can't
+	// carry under the header's own name.
+	HeaderInput = "Millrace-Input-Header"
+
+	// These headers are on a dead letter that is too large for one message with all its headers.
+	HeaderOmitted         = "Millrace-Omitted"          // what is omitted: headers, payload, or both
+	HeaderPayloadSequence = "Millrace-Payload-Sequence" // stream sequence of the message with the payload, in the dead letter's stream
+)
+
+// Prefixes of headers that are not copied. With the server's prefix, the server would expect sequences or drop messages that are
+// unrelated to the result. With our prefix, a dead letter that is published as an input again would get a result that looks like
+// a dead letter.
+const (
+	serversPrefix = "Nats-"
+	ownPrefix     = "Millrace-"
+)
+
+// serversPin is the header that the server adds to each delivery of a pinned consumer.
+const serversPin = "Nats-Pin-Id"
+
+// statusHeaders are the names under which client libraries show the server's own status line. They take a message without a
+// payload but with such a header for a status message: nats.go ends a Consume, a Messages or a Fetch on it. The names are
+// compared without regard to case, as some libraries do.
+var statusHeaders = [...]string{"Status", "Description"}
+
+// carried reports whether a header of an input keeps its name on its result and on its dead letter. A server stores any bytes as
+// a name, but the client writes only valid ones. A result with a name that it can't write could never be stored.
+func carried(key string) bool {
+	if hasPrefixFold(key, serversPrefix) || hasPrefixFold(key, ownPrefix) {
+		return false
+	}
+	for _, status := range statusHeaders {
+		if strings.EqualFold(key, status) {
+			return false
+		}
+	}
+	return isWritable(key)
+}
+
+// passThrough copies the headers of the input that are carried, with space for extra more.
+func passThrough(in nats.Header, extra int) nats.Header {
+	out := make(nats.Header, len(in)+extra)
+	for key, values := range in {
+		if carried(key) {
+			out[key] = values
+		}
+	}
+	return out
+}
+
+// Withheld returns the values of HeaderInput: one line for each header of the input that isn't carried, sorted by name. If the
+// input is itself a dead letter that was published as an input again, it keeps its lines, and its other Millrace headers are
+// replaced. The pin of exclusive delivery is left out, because the server adds it to the delivery and it is meant only for the
+// worker.
+func Withheld(in nats.Header) []string {
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(in)) {
+		switch {
+		case carried(key), key == serversPin, hasPrefixFold(key, ownPrefix) && key != HeaderInput:
+		case key == HeaderInput:
+			lines = append(lines, in[key]...)
+		default:
+			for _, value := range in[key] {
+				lines = append(lines, key+": "+value)
+			}
+		}
+	}
+	return lines
+}
+
+// isWritable reports whether the client writes a header with that key. The key must consist of visible ASCII without the
+// separators of MIME.
+func isWritable(key string) bool {
+	for i := range len(key) {
+		if c := key[i]; c <= ' ' || c > '~' || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+			return false
+		}
+	}
+	return key != ""
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// addSource adds the headers that name the input.
+func addSource(h nats.Header, d *inflight.Delivery) {
+	h[HeaderStream] = []string{d.Stream}
+	h[HeaderSequence] = []string{strconv.FormatUint(d.Sequence, 10)}
+	h[HeaderSubject] = []string{d.Subject}
+}
+
+// MessageID returns the id of an input's result for the stream's duplicate window: <stream>:<sequence>:<nanoseconds since 1970 at
+// which the input stream stored it>. The server sends all three with every delivery, so every worker gives an input the same id.
+// The id includes the time because a stream that is recreated, or restored from an older copy, reuses sequences.
+func MessageID(d *inflight.Delivery) string {
+	id := make([]byte, 0, len(d.Stream)+2*len(":18446744073709551615"))
+	id = append(id, d.Stream...)
+	id = append(id, ':')
+	id = strconv.AppendUint(id, d.Sequence, 10)
+	id = append(id, ':')
+	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
+}
+
+// resultHeaders are the headers that a result has in addition to its input's.
+var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, HeaderOperators, jetstream.MsgIDHeader}
+
+// ResultHeader returns the headers of the input's result.
+func ResultHeader(d *inflight.Delivery, operators string) nats.Header {
+	h := passThrough(d.Msg.Headers(), 5)
+	id := MessageID(d)
+	sequence, _, _ := strings.Cut(id[len(d.Stream)+1:], ":")
+	values := []string{d.Stream, sequence, d.Subject, operators, id} // one allocation for all values
+	for i, key := range resultHeaders {
+		h[key] = values[i : i+1 : i+1]
+	}
+	if !d.First {
+		h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
+	}
+	return h
+}

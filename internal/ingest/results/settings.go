@@ -1,0 +1,35 @@
+package results
+
+import (
+	"log/slog"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
+)
+
+// Settings configures a Writer.
+type Settings struct {
+	topology.Topology
+
+	Operators []operator.Operator // the operators that the pipelines run
+	Format    operator.Format     // format of result bodies
+	AckWait   time.Duration       // the consumer's AckWait
+	Timeout   time.Duration       // time after which an answer of the server counts as lost; 0: publisher.Timeout
+
+	Log      *slog.Logger
+	Observer Observer
+	Progress func() // called when a result is stored
+
+	// Stored is called each time the result of an input is stored, before Observer.Settled. It is for tests, which need to
+	// identify inputs; nil for none.
+	Stored func(sequence uint64, stored time.Time)
+}
+
+// Observer receives the outcomes of deliveries. Calls come from several goroutines and must not block.
+type Observer interface {
+	// Settled is called for the outcome of each delivery. in and out are the bytes of the payload and of the result body (0 if
+	// there is none), latency is the time from receipt to publication, and headroom is the remaining AckWait.
+	Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration)
+}

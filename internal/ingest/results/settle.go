@@ -1,0 +1,219 @@
+package results
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/streams"
+)
+
+// Sink receives the outcomes of a batch's deliveries. Each delivery mode has one.
+type Sink interface {
+	// Stored is called with deliveries that may be acknowledged, because their results are stored.
+	Stored(ctx context.Context, stored []*inflight.Delivery)
+
+	// Undeliverable is called for the i-th delivery of a batch if its result can never be stored. An error ends Settle.
+	Undeliverable(ctx context.Context, b *inflight.Batch, i int, cause error) error
+}
+
+// Buffers is the memory for settling a batch. It is reused for the next one.
+type Buffers struct {
+	// Settling is how long the calls of the sink took for the batch that was settled last.
+	Settling time.Duration
+
+	records [][]byte // records of one payload, by operator
+	left    []int    // indices of deliveries that are not settled yet
+	stale   []int    // of those, the deliveries to look up
+	known   []int    // of those, the deliveries with a stored result
+	results []nats.Msg
+	msgs    []*nats.Msg          // results to publish, by position in left
+	answers []publisher.Answer   // the server's answers to msgs
+	stored  []*inflight.Delivery // argument for the sink
+	kept    int64                // bytes that the pool counts for these buffers
+}
+
+// Tidy releases the last batch's results and deliveries, and bounds the memory that s keeps.
+func (s *Buffers) Tidy(p *inflight.Pool) {
+	s.clear()
+	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
+		inflight.SizeOf(s.results) + inflight.SizeOf(s.msgs) + inflight.SizeOf(s.answers) + inflight.SizeOf(s.stored)
+	if !p.Retain(s.kept, size) {
+		s.Free(p)
+		return
+	}
+	s.kept = size
+}
+
+// Free releases all memory.
+func (s *Buffers) Free(p *inflight.Pool) {
+	p.Retain(s.kept, 0)
+	*s = Buffers{}
+}
+
+func (s *Buffers) clear() {
+	clear(s.records)
+	clear(s.results)
+	clear(s.msgs)
+	clear(s.answers)
+	clear(s.stored)
+}
+
+// Encode writes the results of a completed batch into b. The batch's buffers may be released afterwards.
+func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
+	ops := w.s.Operators
+	b.Bodies.Reserve(len(b.Items) * w.s.Format.Most(ops))
+	for row := range b.Items {
+		s.records = s.records[:0]
+		for i, op := range ops {
+			stride := op.Stride()
+			s.records = append(s.records, completed.Results(i)[row*stride:][:stride])
+		}
+		b.Bodies.Add(w.s.Format.Append(b.Bodies.Data, ops, len(b.Items[row].Msg.Data()), s.records))
+	}
+}
+
+// Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first,
+// if the connection is closed for good, or if the sink cannot give up an input. The rest of b is then not settled.
+//
+// A result that was not confirmed is published again under the same id, so the stream keeps one copy. While a result stream is
+// full, missing or slow, Settle holds the batch. Once no batch is free, the pull stops too.
+func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
+	s.Settling, s.left = 0, b.AppendUnsettled(s.left[:0])
+	for attempt := 1; len(s.left) > 0; attempt++ {
+		err := w.settleKnown(ctx, pipe, b, s, sink)
+		if err == nil && len(s.left) > 0 {
+			err = w.publish(ctx, b, s, attempt)
+			if failed := w.settleAnswered(ctx, pipe, b, s, sink); failed != nil {
+				return failed
+			}
+		}
+		switch {
+		case len(s.left) == 0:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case w.conns.Closed():
+			return jetstream.ErrConnectionClosed
+		}
+		w.s.Log.Warn("results could not be stored and are published again; nothing is acknowledged meanwhile",
+			"results", len(s.left), "attempt", attempt, "stream", w.s.ResultStream, "error", err)
+		if !w.awaitRetry(ctx, attempt) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// publish sends every result that is left and waits for the server's answers. It returns the last error.
+func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, attempt int) (last error) {
+	s.clear() // an earlier attempt may have had more messages
+	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
+	for _, i := range s.left {
+		d := &b.Items[i]
+		s.results = append(s.results, nats.Msg{
+			Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject),
+			Header:  ResultHeader(d, w.operators),
+			Data:    b.Result(i),
+		})
+	}
+	for n := range s.results {
+		s.msgs = append(s.msgs, &s.results[n])
+	}
+	ctx, cancel := context.WithDeadline(ctx, w.clearance.until(b.Items, s.left, time.Now()))
+	defer cancel()
+	s.answers = w.publishAttempt(ctx, attempt, s.msgs, s.answers)
+	for _, a := range s.answers {
+		if a.Err != nil {
+			last = a.Err
+		} else {
+			w.s.Progress()
+		}
+	}
+	return last
+}
+
+// settleAnswered notifies the sink of the deliveries with stored results, and of those with results that can never be stored. It
+// keeps the rest in s.left.
+func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
+	start := pipe.Now()
+	now := time.Now()
+	headroom := b.Headroom(now, w.s.AckWait)
+	rest := s.left[:0]
+	s.stored = s.stored[:0]
+	for n, i := range s.left {
+		d := &b.Items[i]
+		switch a := s.answers[n]; {
+		case a.Err == nil:
+			s.stored = append(s.stored, d)
+			b.Settle(i)
+			w.stored(d)
+			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), len(b.Result(i)), now.Sub(d.Received), headroom)
+		case publisher.Unstorable(a.Err) && err == nil:
+			err = sink.Undeliverable(ctx, b, i, fmt.Errorf("its result cannot be stored: %w", a.Err))
+		default:
+			rest = append(rest, i)
+		}
+	}
+	sink.Stored(ctx, s.stored)
+	s.left = rest
+	s.Settling += pipe.Now() - start
+	return err
+}
+
+// outcome returns the outcome of an input with a stored result.
+func outcome(a publisher.Answer) inflight.Outcome {
+	if a.Duplicate {
+		return inflight.Duplicate
+	}
+	return inflight.Published
+}
+
+// settleKnown looks up the results that may already be stored, and settles their deliveries if so. The rest stay in s.left and
+// may be published.
+func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
+	if err := w.probeIDs(ctx, b, s.left); err != nil {
+		return err
+	}
+	s.stale, s.known = s.stale[:0], s.known[:0]
+	now := time.Now()
+	most := w.clearance.results.publishFor(now)
+	for _, i := range s.left {
+		if !w.clearance.clear(&b.Items[i], now, most) {
+			s.stale = append(s.stale, i)
+		}
+	}
+	if len(s.stale) == 0 {
+		return nil
+	}
+	var err error
+	if s.known, err = w.clearance.find(ctx, b.Items, s.stale, s.known); err != nil || len(s.known) == 0 {
+		return err
+	}
+	rest := slices.DeleteFunc(s.left, func(i int) bool {
+		_, known := slices.BinarySearch(s.known, i) // s.known is in the order of left
+		return known
+	})
+	s.answers = slices.Repeat([]publisher.Answer{{Duplicate: true}}, len(s.known))
+	s.left = s.known
+	err = w.settleAnswered(ctx, pipe, b, s, sink)
+	s.left = rest
+	return err
+}
+
+// probeIDs checks the ids of the newest results if one of these inputs may have been delivered before.
+func (w *Writer) probeIDs(ctx context.Context, b *inflight.Batch, left []int) error {
+	for _, i := range left {
+		if d := &b.Items[i]; !d.First && d.Cleared.IsZero() {
+			return w.clearance.probe(ctx)
+		}
+	}
+	return nil
+}

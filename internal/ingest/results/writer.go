@@ -1,0 +1,131 @@
+package results
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/retry"
+	"millrace/internal/operator"
+)
+
+// Writer stores results and dead letters. Its methods may be called by several goroutines.
+type Writer struct {
+	s         Settings
+	conns     natsconn.Connections // all connections of the worker
+	js        jetstream.JetStream
+	clearance *clearance
+	first     publisher.Publisher // for messages that are published for the first time
+	again     publisher.Publisher // for messages that may have been published before, and for dead letters
+	operators string              // value of HeaderOperators
+
+	maxPayload maxPayload // the server's max_payload, as far as the client knows it
+}
+
+// NewWriter returns a writer over connections that the caller still owns. It queries how the result stream accepts results, and
+// logs that.
+func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Writer, error) {
+	js, err := jetstream.New(conns[0])
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), maxPayload: maxPayload{conns: conns, log: s.Log}}
+	if w.clearance, err = newClearance(ctx, conns[0], js, s); err != nil {
+		return nil, err
+	}
+	if err := w.openPublisher(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.clearance.probe(ctx); err != nil {
+		s.Log.Warn("could not look at results; that is tried again when an input comes again", "stream", s.ResultStream, "error", err)
+	}
+	return w, nil
+}
+
+// OperatorNames returns the value of HeaderOperators.
+func OperatorNames(operators []operator.Operator) string {
+	names := make([]string, len(operators))
+	for i, op := range operators {
+		names[i] = op.String()
+	}
+	return strings.Join(names, ",")
+}
+
+// openPublisher queries how the result stream accepts results.
+func (w *Writer) openPublisher(ctx context.Context) error {
+	singles, err := publisher.NewWindowed(w.s.Timeout, w.conns.ForResults(w.s.Exclusive)...)
+	if err != nil {
+		return err
+	}
+	first, found, err := publisher.Open(ctx, singles, publisher.Options{
+		Stream: w.s.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.clearance.results.saw,
+	})
+	if err != nil {
+		return err
+	}
+	w.first, w.again = first, singles
+	w.logCapability(found)
+	return nil
+}
+
+// logCapability logs how results are stored from now on.
+func (w *Writer) logCapability(c publisher.Capability) {
+	w.s.Log.Info("results are stored with "+c.Found, "stream", w.s.ResultStream, "advice", c.Advice,
+		"looked_up_when_older_than", w.clearance.results.publishFor(time.Now()).String())
+}
+
+// logFailedBatch logs that a batch of results is published again.
+func (w *Writer) logFailedBatch(err error) {
+	w.s.Log.Warn("a batch of results was not confirmed; they are published again one by one", "stream", w.s.ResultStream, "error", err)
+}
+
+// publishAttempt publishes the messages of one attempt and appends the server's answers to answers. Messages that were published
+// before are sent one by one. Within a batch, the server drops a message that it already has without reporting that. With
+// replicas, such a message may also still be on its way to them.
+func (w *Writer) publishAttempt(ctx context.Context, attempt int, msgs []*nats.Msg, answers []publisher.Answer) []publisher.Answer {
+	if attempt > 1 {
+		return w.again.Publish(ctx, msgs, answers)
+	}
+	return w.first.Publish(ctx, msgs, answers)
+}
+
+// awaitRetry waits before the n-th retry, counted from 1. It waits for a while, and without a connection until it is restored. It
+// returns false if ctx ends first.
+func (w *Writer) awaitRetry(ctx context.Context, n int) bool {
+	return retry.Sleep(ctx, retry.Delay(n)) && w.conns.ForResults(w.s.Exclusive).AwaitConnected(ctx)
+}
+
+// Upgrading reports whether results were recently stored under the ids of an earlier version. Every redelivered input is then
+// looked up.
+func (w *Writer) Upgrading() bool { return w.clearance.upgrading.Load() }
+
+// HighestInput returns the highest sequence of an input with a result or a dead letter that was stored since that time, or 0 if
+// they cannot be looked up.
+func (w *Writer) HighestInput(ctx context.Context, since time.Time) (uint64, error) {
+	return w.clearance.highestInput(ctx, since)
+}
+
+// stored notifies tests that the result of an input is stored.
+func (w *Writer) stored(d *inflight.Delivery) {
+	if w.s.Stored != nil {
+		w.s.Stored(d.Sequence, d.Stored)
+	}
+}
+
+// AlreadyStored reports a delivery that already had a stored result.
+func (w *Writer) AlreadyStored(d *inflight.Delivery) {
+	w.stored(d)
+	w.Report(inflight.Duplicate, d)
+}
+
+// Report notifies the observer of the outcome of a delivery without a new result.
+func (w *Writer) Report(o inflight.Outcome, d *inflight.Delivery) {
+	since := time.Since(d.Received)
+	w.s.Observer.Settled(o, len(d.Msg.Data()), 0, since, w.s.AckWait-since)
+}

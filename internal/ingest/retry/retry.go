@@ -1,0 +1,26 @@
+// Package retry says how long to wait before something that failed is tried again.
+//
+// Packages ingest, results and natsconn use it. Start reading at Delay.
+package retry
+
+import (
+	"context"
+	"time"
+)
+
+// Delay returns the pause before the n-th retry, from 1: 50 ms, doubled with each, 2 s at most.
+func Delay(n int) time.Duration {
+	return min(50*time.Millisecond<<min(n-1, 6), 2*time.Second)
+}
+
+// Sleep waits for d or the end of ctx, and reports whether it waited for d.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,125 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// acknowledger settles deliveries: it acknowledges them, gives them back, or publishes dead letters for them. It records each in
+// the ledger. It implements results.Sink and quarantine.Deliveries.
+type acknowledger struct {
+	ledger  *ledger
+	pool    *inflight.Pool
+	results *results.Writer
+	judge   *quarantine.Judge
+	batches inflight.BatchObserver  // nil for none
+	records inflight.RecordObserver // nil for none
+	log     *slog.Logger
+
+	confirm    bool          // whether the server confirms every acknowledgement
+	confirming chan struct{} // holds a token for each acknowledgement that waits for confirmation
+
+	deadLetters chan struct{}  // holds a token for each dead letter that is being published
+	publishing  sync.WaitGroup // counts the goroutines that publish dead letters
+}
+
+const (
+	// confirmAtOnce is the maximum number of acknowledgements of all batches that wait for confirmation at the same time.
+	// Sequentially, each would cost a round trip.
+	confirmAtOnce = 1024
+
+	// deadLetterWindow is the maximum number of dead letters in flight.
+	deadLetterWindow = 64
+)
+
+func newAcknowledger(s Settings) *acknowledger {
+	return &acknowledger{
+		ledger: newLedger(), pool: s.Pool, results: s.Results, judge: s.Judge, batches: s.Batches, records: s.Records, log: s.Log,
+		confirm: s.Confirm, confirming: make(chan struct{}, confirmAtOnce), deadLetters: make(chan struct{}, deadLetterWindow),
+	}
+}
+
+// Stored implements results.Sink: it acknowledges inputs with stored results. If confirm is set, it waits until the server has
+// confirmed each, at most pull.ConfirmTimeout. If an acknowledgement is lost, the input is redelivered and its result dropped as
+// a duplicate.
+func (a *acknowledger) Stored(ctx context.Context, stored []*inflight.Delivery) {
+	if !a.confirm || ctx.Err() != nil { // after the drain it does not wait
+		for _, d := range stored {
+			a.ack(d)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pull.ConfirmTimeout)
+	defer cancel()
+	var waiting sync.WaitGroup
+	for _, d := range stored {
+		a.confirming <- struct{}{}
+		waiting.Go(func() {
+			defer func() { <-a.confirming }()
+			a.ackConfirmed(ctx, d)
+		})
+	}
+	waiting.Wait()
+}
+
+// ack acknowledges an input. If that fails, the input is redelivered and its result dropped as a duplicate.
+func (a *acknowledger) ack(d *inflight.Delivery) {
+	a.ledger.settle(d)
+	if err := d.Msg.Ack(); err != nil {
+		a.log.Warn("could not acknowledge an input; it is delivered again", "sequence", d.Sequence, "error", err)
+	}
+}
+
+// ackConfirmed acknowledges an input and waits until the server confirms it or ctx ends. If ctx has already ended, it doesn't
+// wait.
+func (a *acknowledger) ackConfirmed(ctx context.Context, d *inflight.Delivery) {
+	if ctx.Err() != nil {
+		a.ack(d)
+		return
+	}
+	a.ledger.settle(d)
+	if err := d.Msg.DoubleAck(ctx); err != nil {
+		a.log.Warn("an acknowledgement was not confirmed; if it is lost, its input is delivered again",
+			"sequence", d.Sequence, "error", err)
+	}
+}
+
+// nak has the server redeliver an input after delay. If that fails, the server redelivers it after AckWait.
+func (a *acknowledger) nak(d *inflight.Delivery, delay time.Duration) {
+	a.ledger.giveBack(d)
+	if err := d.Msg.NakWithDelay(delay); err != nil {
+		a.log.Warn("could not give an input back; it is delivered again after AckWait", "sequence", d.Sequence, "error", err)
+	}
+	a.results.Report(inflight.Nacked, d)
+}
+
+// GiveBack implements quarantine.Deliveries. A delivery that is given back because the worker stops is redelivered at once.
+func (a *acknowledger) GiveBack(d *inflight.Delivery, why error) {
+	delay := d.NakDelay()
+	switch {
+	case errors.Is(why, context.Canceled):
+		delay = 0
+	case streams.Ended(why):
+		delay = inflight.LossDelay
+	}
+	a.nak(d, delay)
+}
+
+// giveBackAll gives back the unsettled deliveries of a batch.
+func (a *acknowledger) giveBackAll(g *inflight.Batch, why error) {
+	for i := range g.Items {
+		if !g.IsSettled(i) {
+			g.Settle(i)
+			a.GiveBack(&g.Items[i], why)
+		}
+	}
+}

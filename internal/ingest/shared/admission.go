@@ -1,0 +1,74 @@
+package shared
+
+import (
+	"context"
+	"fmt"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+)
+
+// admission decides which deliveries are processed, and at which level of quarantine.
+type admission struct {
+	ends     *acknowledger
+	levels   quarantine.Levels
+	maxBytes int // maximum payload size in bytes: the smallest batch's capacity
+	limit    int // number of deliveries before a payload is tried alone
+	last     int // the consumer's own delivery limit; 0 or less: none
+}
+
+// admit reports whether a delivery must be processed. It gives up a delivery that can never be processed. It acknowledges a
+// delivery again if its input is already settled and the acknowledgement was late.
+func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
+	d.Level = a.levelOf(d)
+	switch a.ends.ledger.take(d) {
+	case inFlight:
+		a.ends.pool.Release(d)
+		return false
+	case done:
+		a.ends.ack(d)
+		a.ends.pool.Release(d)
+		a.ends.results.AlreadyStored(d)
+		return false
+	}
+	var why results.Reason
+	var cause error
+	switch n := len(d.Msg.Data()); {
+	case n > a.maxBytes:
+		why = results.TooLarge
+		cause = results.ErrExceedsBatch(n, a.maxBytes)
+	case a.lastChance(d):
+		why, cause = results.MaxDeliver, tooOften(d)
+	default:
+		return true
+	}
+	a.ends.GiveUp(ctx, *d, why, cause)
+	d.Cost = 0 // the dead letter holds the memory now
+	return false
+}
+
+// levelOf returns the quarantine level of a delivery; see quarantine.Levels. A delivery that this process gave back has level 0,
+// because the process survived it. A payload is tried alone if it failed alone while no other has succeeded since, or if it was
+// delivered more often than the limit allows. The count alone never makes it a dead letter, because workers may have died or
+// given it back for other reasons.
+func (a *admission) levelOf(d *inflight.Delivery) int {
+	level := d.NumDelivered - 1
+	if a.ends.ledger.gaveBack(d) {
+		level = 0
+	}
+	if d.NumDelivered > a.limit || a.ends.judge.Holds(d) {
+		level = max(level, a.levels.Alone())
+	}
+	return level
+}
+
+// lastChance reports whether the server will not redeliver a payload because the consumer has its own limit. Then only a dead
+// letter preserves the payload.
+func (a *admission) lastChance(d *inflight.Delivery) bool {
+	return a.last > 0 && d.NumDelivered >= a.last && d.NumDelivered > a.limit
+}
+
+func tooOften(d *inflight.Delivery) error {
+	return fmt.Errorf("delivery %d, and the consumer's own MaxDeliver allows no more", d.NumDelivered)
+}

@@ -1,0 +1,49 @@
+package shared
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/results"
+)
+
+// TestADeadLetterIsNoDuplicateOfItsResult dead-letters a payload with a stored result, as happens when every acknowledgement of
+// it was lost. A stream that stores both must not drop the dead letter as a duplicate of the result.
+func TestADeadLetterIsNoDuplicateOfItsResult(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	stream, err := r.js.CreateStream(r.ctx(), jetstream.StreamConfig{
+		Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.provision()
+	payload := someBytes(10)
+	r.publish(0, 1, payload)
+	ends := r.mode().ends
+	input := r.input()
+	result := &nats.Msg{Subject: "results.web.0", Header: results.ResultHeader(&input, results.OperatorNames(r.operators))}
+	if _, err := r.js.PublishMsg(r.ctx(), result); err != nil {
+		t.Fatal(err)
+	}
+	if !ends.DeadLetter(r.ctx(), &input, results.MaxDeliver, errors.New("delivered too often")) {
+		t.Fatal("the dead letter was not stored")
+	}
+	if info, err := stream.Info(r.ctx()); err != nil || info.State.Msgs != 2 {
+		t.Fatalf("the stream has %d messages (%v), want the result and the dead letter", info.State.Msgs, err)
+	}
+	m, err := stream.GetLastMsgForSubject(r.ctx(), "deadletter.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(m.Subject, "deadletter.") || m.Header.Get(results.HeaderSequence) != "1" || !bytes.Equal(m.Data, payload(0)) {
+		t.Errorf("the dead letter on %q of input %q is not the payload", m.Subject, m.Header.Get(results.HeaderSequence))
+	}
+}

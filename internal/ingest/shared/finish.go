@@ -1,0 +1,29 @@
+package shared
+
+import (
+	"context"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// Finish implements quarantine.Deliveries. It encodes and publishes the results of a completed batch, and acknowledges each input
+// once its result is stored. It gives back the inputs that have no stored result when ctx ends.
+func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, buffers *results.Buffers) {
+	record := inflight.Record{Record: *b.ReadRecord()}
+	start := pipe.Now()
+	a.judge.CameRight(pipe, g)
+	g.StartPublish()
+	a.results.Encode(g, b, buffers)
+	b.Release() // g has the encoded results now
+	err := a.results.Settle(ctx, pipe, g, buffers, a)
+	published := pipe.Now()
+	if err != nil {
+		a.giveBackAll(g, context.Canceled)
+	}
+	record.Publish = streams.Span{Start: start, End: published - buffers.Settling}
+	record.Settle = streams.Span{Start: published - buffers.Settling, End: pipe.Now()}
+	record.Report(a.records)
+	g.Report(a.batches, &record)
+}

@@ -1,0 +1,131 @@
+package shared
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"millrace/internal/ingest/inflight"
+)
+
+// ledger records which inputs this worker has in flight and which it has recently settled. The server redelivers an input that
+// has waited longer than AckWait, even in the client's queue. Such a redelivery does not count as another try and is not computed
+// again.
+type ledger struct {
+	mu      sync.Mutex
+	held    map[uint64]time.Time // by sequence: when the stream stored the input, because a recreated stream reuses sequences
+	settled map[uint64]time.Time
+	order   []uint64 // the keys of settled, as a ring; the oldest is at next
+	next    int
+
+	returned map[uint64]time.Time // inputs that this worker gave back
+	awaited  int                  // number of held inputs at which await returns
+	fewer    chan struct{}        // closed when that number is reached; nil while no goroutine waits
+}
+
+const (
+	// remembered is the maximum number of settled inputs in a ledger: as many as a worker settles in about a second.
+	remembered = 1 << 16
+
+	// LedgerBytes is the memory in bytes of a full ledger, for inputs that are settled or were given back.
+	LedgerBytes = 12 << 20
+)
+
+func newLedger() *ledger {
+	return &ledger{held: map[uint64]time.Time{}, settled: make(map[uint64]time.Time, remembered)}
+}
+
+// standing is the state of a delivery in the ledger.
+type standing uint8
+
+const (
+	unknown  standing = iota // the input was not in flight, and is now
+	inFlight                 // an earlier delivery of the input is in flight
+	done                     // the input's result or dead letter is stored
+)
+
+// take records a delivery, unless its input is known. A first delivery of a settled input is a replay by a recreated consumer,
+// and is computed again.
+func (l *ledger) take(d *inflight.Delivery) standing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, ok := l.held[d.Sequence]; ok && at.Equal(d.Stored) {
+		return inFlight
+	}
+	if at, ok := l.settled[d.Sequence]; ok && at.Equal(d.Stored) && d.NumDelivered > 1 {
+		return done
+	}
+	l.held[d.Sequence] = d.Stored
+	return unknown
+}
+
+// giveBack records that a delivery was given back and will be redelivered.
+func (l *ledger) giveBack(d *inflight.Delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release(d)
+	if l.returned == nil || len(l.returned) >= remembered {
+		l.returned = map[uint64]time.Time{} // bounded; a forgotten input is quarantined
+	}
+	l.returned[d.Sequence] = d.Stored
+}
+
+// gaveBack reports whether this worker has given an input back. The process survived it, so the input did not break the device.
+func (l *ledger) gaveBack(d *inflight.Delivery) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.returned[d.Sequence]
+	return ok && at.Equal(d.Stored)
+}
+
+// release removes a delivery from those in flight, and wakes await. l.mu is held.
+func (l *ledger) release(d *inflight.Delivery) {
+	delete(l.held, d.Sequence)
+	if l.fewer != nil && len(l.held) <= l.awaited {
+		close(l.fewer)
+		l.fewer = nil
+	}
+}
+
+// await waits until at most n inputs are in flight, or returns ctx's error. Only one goroutine may wait at a time.
+func (l *ledger) await(ctx context.Context, n int) error {
+	l.mu.Lock()
+	if len(l.held) <= n {
+		l.mu.Unlock()
+		return nil
+	}
+	fewer := make(chan struct{})
+	l.awaited, l.fewer = n, fewer
+	l.mu.Unlock()
+	select {
+	case <-fewer:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// settle records that the result or the dead letter of a delivery is stored.
+func (l *ledger) settle(d *inflight.Delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release(d)
+	delete(l.returned, d.Sequence)
+	if _, again := l.settled[d.Sequence]; !again {
+		if len(l.order) < remembered {
+			l.order = append(l.order, d.Sequence)
+		} else {
+			delete(l.settled, l.order[l.next])
+			l.order[l.next] = d.Sequence
+			l.next = (l.next + 1) % remembered
+		}
+	}
+	l.settled[d.Sequence] = d.Stored
+}
+
+// size returns the number of inputs in flight.
+func (l *ledger) size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}

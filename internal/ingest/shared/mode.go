@@ -1,0 +1,156 @@
+package shared
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/streams"
+)
+
+// Mode runs shared delivery in one worker. It runs once.
+type Mode struct {
+	s         Settings
+	ends      *acknowledger
+	admission *admission
+	bisector  *quarantine.Bisector
+	window    *inflight.Window
+	buffers   *inflight.FreeList[*results.Buffers]
+	occupied  atomic.Bool // see source
+	unread    unread
+}
+
+// New returns a Mode.
+func New(s Settings) *Mode {
+	slots := 0
+	for _, p := range s.Pipes {
+		slots += p.Slots()
+	}
+	ends := newAcknowledger(s)
+	m := &Mode{
+		s: s, ends: ends, window: inflight.NewWindow(len(s.Conns.ForResults(false))),
+		buffers: inflight.NewFreeList(inflight.BatchesPerSlot*slots, func() *results.Buffers { return &results.Buffers{} }),
+		admission: &admission{
+			ends: ends, maxBytes: inflight.SmallestBatch(s.Pipes), limit: s.Limit, last: s.Consumer.CachedInfo().Config.MaxDeliver,
+			levels: quarantine.Levels{Full: fullBatch(s.Pipes), Limit: s.Limit},
+		},
+	}
+	m.bisector = quarantine.NewBisector(m.isolation(), slots)
+	return m
+}
+
+// fullBatch returns the number of payloads that every pipeline's batch can hold.
+func fullBatch(pipes []*streams.Pipeline) int {
+	full := pipes[0].BatchPayloads()
+	for _, p := range pipes {
+		full = min(full, p.BatchPayloads())
+	}
+	return full
+}
+
+// isolation returns what package quarantine needs.
+func (m *Mode) isolation() quarantine.Isolation {
+	return quarantine.Isolation{
+		Pool: m.s.Pool, Judge: m.s.Judge, Ends: m.ends, Levels: m.admission.levels, Limit: m.s.Limit, Log: m.s.Log,
+		Attempts: &quarantine.Attempts{JS: m.s.JS, Consumer: m.s.Consumer, Stream: m.s.Consumer.CachedInfo().Stream, Log: m.s.Log},
+	}
+}
+
+// Run pulls until intake ends, and then finishes the received deliveries until drainCtx ends. If a failure ends it sooner, it
+// passes the cause to stop, which ends intake.
+func (m *Mode) Run(intake, drainCtx context.Context, stop context.CancelCauseFunc) {
+	settled := make(chan struct{})
+	var settlers, intakers sync.WaitGroup
+	m.startSettlers(&settlers, settled, drainCtx)
+	settlers.Go(func() { m.bisector.Run(settled, drainCtx) })
+	defer m.startBacklogWatch()()
+	m.startIntake(&intakers, intake, drainCtx, stop)
+
+	intakers.Wait()
+	m.giveBackUnread()
+	m.s.Pool.AwaitIdle(drainCtx)
+	close(settled)
+	settlers.Wait()
+	m.ends.publishing.Wait()
+	m.s.Pool.Abandon(func(b *inflight.Batch) { m.ends.giveBackAll(b, context.Canceled) })
+}
+
+// startSettlers starts as many settlers for each pipeline as it can have batches in flight. So no completed batch keeps its
+// buffers while the results of others wait for the server.
+func (m *Mode) startSettlers(wg *sync.WaitGroup, done <-chan struct{}, drainCtx context.Context) {
+	for _, p := range m.s.Pipes {
+		for range inflight.BatchesPerSlot * p.Slots() {
+			s := &settler{pipe: p, pool: m.s.Pool, ends: m.ends, bisector: m.bisector, free: m.buffers}
+			wg.Go(func() { s.run(done, drainCtx) })
+		}
+	}
+}
+
+// startBacklogWatch starts watchBacklog. It returns a function that stops it.
+func (m *Mode) startBacklogWatch() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { watchBacklog(ctx, m.s, &m.occupied) })
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// startIntake runs the source, and the submitters of each pipeline. If one of them fails, intake stops for all.
+func (m *Mode) startIntake(wg *sync.WaitGroup, intake, drainCtx context.Context, stop context.CancelCauseFunc) {
+	src := m.newSource(drainCtx)
+	wg.Go(func() {
+		if err := src.run(intake); err != nil {
+			stop(err)
+		}
+	})
+	for _, p := range m.s.Pipes {
+		s := &submitter{pool: m.s.Pool, bisector: m.bisector, batcher: m.s.Pool.NewBatcher(p, src.out, m.s.Linger, m.window, m.unread.add)}
+		for range inflight.Batchers(p) {
+			wg.Go(func() {
+				if err := s.run(drainCtx); err != nil {
+					stop(err)
+				}
+				s.batcher.Leave()
+			})
+		}
+		wg.Go(func() {
+			select {
+			case <-p.Over():
+				stop(p.Err())
+			case <-intake.Done():
+			}
+		})
+	}
+}
+
+// newSource returns the source that pulls from the consumer.
+func (m *Mode) newSource(drainCtx context.Context) *source {
+	nc, pool := m.s.Conns[0], m.s.Pool
+	src := &source{
+		nc: nc, conns: m.s.Conns, consumer: m.s.Consumer, size: m.s.Size, limit: m.s.Size.Limit(nc), out: inflight.NewQueue(inflight.QueueMost),
+		occupied: &m.occupied, ledger: m.ends.ledger, drainCtx: drainCtx, log: m.s.Log, observer: m.s.Observer,
+		unread: m.unread.add, hold: pool.Hold, force: pool.Force, admit: func(d *inflight.Delivery) bool { return m.admission.admit(drainCtx, d) },
+	}
+	ackWait := m.s.Consumer.CachedInfo().Config.AckWait
+	src.isolated = quarantine.NewController(drainCtx, src, m.s.Pipes, m.admission.maxBytes, ackWait, m.isolation())
+	return src
+}
+
+// giveBackUnread gives back the unread deliveries, which are redelivered at once.
+func (m *Mode) giveBackUnread() {
+	for _, d := range m.unread.takeAll() {
+		m.ends.nak(&d, 0)
+		m.s.Pool.Release(&d)
+	}
+}
+
+// InFlight returns the number of unsettled deliveries.
+func (m *Mode) InFlight() int { return m.ends.ledger.size() }
+
+// Owned returns 0, because with shared delivery no worker owns a partition.
+func (m *Mode) Owned() int { return 0 }

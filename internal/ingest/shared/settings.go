@@ -1,0 +1,48 @@
+package shared
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/stall"
+	"millrace/internal/streams"
+)
+
+// Settings configures shared delivery. The caller still owns everything in it.
+type Settings struct {
+	Pipes    []*streams.Pipeline
+	Conns    natsconn.Connections
+	JS       jetstream.JetStream
+	Consumer jetstream.Consumer
+	Size     pull.Size // size of a pull request
+
+	Pool    *inflight.Pool
+	Results *results.Writer
+	Judge   *quarantine.Judge
+	Stalls  *stall.Detector // covers one consumer
+
+	Limit   int           // number of deliveries before a payload is tried alone
+	Linger  time.Duration // how long the oldest payload of a batch waits for more payloads
+	Confirm bool          // whether the server confirms every acknowledgement
+
+	Log      *slog.Logger
+	Observer Observer
+	Records  inflight.RecordObserver // nil for none
+	Batches  inflight.BatchObserver  // nil for none
+}
+
+// Observer receives delivery events. Calls come from several goroutines and must not block.
+type Observer interface {
+	// Redelivered is called for each redelivery.
+	Redelivered()
+
+	// Pending is called with the number of messages that the consumer has not delivered yet.
+	Pending(messages uint64)
+}

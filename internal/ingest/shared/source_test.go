@@ -1,0 +1,173 @@
+package shared
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/pull"
+)
+
+// pulling is a running source without submitters.
+type pulling struct {
+	*source
+	nc       *nats.Conn
+	base     uint64                 // messages that arrived over nc before the pull
+	stop     context.CancelFunc     // ends intake
+	endDrain context.CancelFunc     // ends drainCtx
+	left     chan inflight.Delivery // deliveries that it left unread
+	done     chan error
+}
+
+// pull runs a source with that size on its own connection. Only the test takes the deliveries.
+func (r *rig) pull(size pull.Size, beat time.Duration) *pulling {
+	r.t.Helper()
+	size.Beat = beat
+	nc := r.connect("source")
+	intake, stop := context.WithCancel(context.Background())
+	drainCtx, endDrain := context.WithCancel(r.ctx())
+	p := &pulling{nc: nc, stop: stop, endDrain: endDrain, done: make(chan error, 1), left: make(chan inflight.Delivery, 1<<16)}
+	p.source = &source{
+		nc: nc, consumer: r.consumer(nc), size: size, limit: size.Limit(nc), drainCtx: drainCtx, occupied: &atomic.Bool{}, out: inflight.NewQueue(0),
+		log: r.log.Logger(), observer: r.counts,
+		hold:   func(context.Context, *inflight.Delivery) bool { return true },
+		force:  func(*inflight.Delivery) {},
+		admit:  func(*inflight.Delivery) bool { return true },
+		unread: func(d inflight.Delivery) { p.left <- d },
+	}
+	p.base = nc.Stats().InMsgs
+	go func() { p.done <- p.run(intake) }()
+	r.t.Cleanup(func() {
+		stop()
+		endDrain()
+		if err := <-p.done; err != nil {
+			r.t.Errorf("the source ended with %v", err)
+		}
+	})
+	return p
+}
+
+// next returns the next delivery.
+func (p *pulling) next(t *testing.T) inflight.Delivery {
+	t.Helper()
+	got := make(chan inflight.Delivery, 1)
+	go func() {
+		d, _ := p.out.Get()
+		got <- d
+	}()
+	select {
+	case d := <-got:
+		return d
+	case <-time.After(patience):
+		t.Fatalf("no delivery in %v", patience)
+		return inflight.Delivery{}
+	}
+}
+
+func TestPullIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		payload func(int) []byte
+		size    pull.Size
+		most    int // maximum number of deliveries while the test takes none
+	}{
+		{"by messages", someBytes(10), pull.Size{Messages: 25, Most: 1 << 20}, 50},
+		{"by bytes", someBytes(10000), pull.Size{Messages: 4096, Most: 100000}, 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.provision()
+			const n = 300
+			r.publish(0, n, c.payload)
+			p := r.pull(c.size, time.Second)
+			// The server answers a pull at once, so when the fifth delivery has arrived, it has counted all of them.
+			var got []inflight.Delivery
+			for range 5 {
+				got = append(got, p.next(t))
+			}
+			if pending := r.consumer(r.nc).CachedInfo().NumAckPending; pending < 5 || pending > c.most {
+				t.Errorf("%d delivered while nobody reads, want 5 to %d", pending, c.most)
+			}
+			for len(got) < n {
+				got = append(got, p.next(t))
+			}
+			for i, d := range got {
+				if d.Sequence != uint64(i+1) || d.NumDelivered != 1 {
+					t.Fatalf("delivery %d is input %d for the %d. time", i, d.Sequence, d.NumDelivered)
+				}
+			}
+		})
+	}
+}
+
+// TestStoppedSourceHandsOnWhatTheClientHolds takes half of the deliveries in time. The rest are left unread when the drain ends.
+func TestStoppedSourceHandsOnWhatTheClientHolds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	const n = 100
+	r.publish(0, n, document)
+	p := r.pull(pull.Size{Messages: n, Most: 1 << 20}, time.Second)
+	seen := map[uint64]bool{p.next(t).Sequence: true}
+	until(t, "all are in the client", func() bool { return p.nc.Stats().InMsgs-p.base >= n })
+	p.stop()
+	for range n / 2 {
+		seen[p.next(t).Sequence] = true
+	}
+	p.endDrain()
+	for d, ok := p.out.Get(); ok; d, ok = p.out.Get() { // the source may hand on one more
+		seen[d.Sequence] = true
+	}
+	err := <-p.done
+	p.done <- err
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(p.left)
+	if len(seen) < n/2+1 || len(seen)+len(p.left) != n {
+		t.Errorf("%d of %d deliveries were handed on, and %d left", len(seen), n, len(p.left))
+	}
+}
+
+// TestPullIsRenewedWhenTheServerFallsSilent loses all messages of the pull, while the connection stays up.
+func TestPullIsRenewedWhenTheServerFallsSilent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.topology.AckWait = time.Second
+	r.provision()
+	proxy := natstest.NewProxy(t, "127.0.0.1:0", strings.TrimPrefix(r.server.URL(), "nats://"))
+	r.url = proxy.URL()
+	p := r.pull(pull.Size{Messages: 10, Most: 1 << 20}, 500*time.Millisecond)
+	r.publish(0, 1, document)
+	if d := p.next(t); d.Sequence != 1 || d.Msg.Ack() != nil {
+		t.Fatalf("input %d came first, or could not be acknowledged", d.Sequence)
+	}
+	proxy.Lose(func(string, []byte) bool { return true })
+	r.publish(1, 2, document)
+	r.log.Await(t, "pull interrupted")
+	proxy.Lose(nil)
+	d := p.next(t)
+	if d.Sequence != 2 || d.NumDelivered < 2 {
+		t.Errorf("input %d came for the %d. time, want the second input, again", d.Sequence, d.NumDelivered)
+	}
+	if again, reconnected := r.counts.redelivered.Load(), r.counts.reconnected.Load(); again == 0 || reconnected != 0 {
+		t.Errorf("%d redelivered and %d reconnections, want some and none", again, reconnected)
+	}
+}
+
+func TestMessageFromElsewhereIsIgnored(t *testing.T) {
+	t.Parallel()
+	stray := pull.Stored(nil, "not.a.stream", "consumer", 1, &jetstream.RawStreamMsg{Subject: "stray"})
+	if _, err := inflight.NewDelivery(stray, time.Now()); err == nil {
+		t.Error("a message without metadata gave no error")
+	}
+}

@@ -1,0 +1,29 @@
+package shared
+
+import (
+	"sync"
+
+	"millrace/internal/ingest/inflight"
+)
+
+// unread collects received deliveries that will not be packed into a batch. They are given back when the pull has ended. If they
+// were given back sooner, the server would deliver them to this worker again.
+type unread struct {
+	mu   sync.Mutex
+	list []inflight.Delivery
+}
+
+func (u *unread) add(d inflight.Delivery) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.list = append(u.list, d)
+}
+
+// takeAll removes and returns all unread deliveries.
+func (u *unread) takeAll() []inflight.Delivery {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	list := u.list
+	u.list = nil
+	return list
+}

@@ -1,0 +1,133 @@
+// Package stall detects consumers that have messages but deliver none to any worker. Every fault that keeps messages from being
+// delivered has this symptom, known or not.
+//
+// Both delivery modes report the state of their consumers to a Detector every Interval. The worker isn't ready while the Detector
+// returns an error. Start reading at Detector.Saw.
+package stall
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// Interval is how often a delivery mode queries the state of each consumer, which includes the backlog. Every message reports
+	// the backlog too, but no message arrives after a purge, or while results cannot be stored.
+	Interval = 5 * time.Second
+
+	// stalledAfter is the default of Detector.After.
+	stalledAfter = 30 * time.Second
+
+	// unreadyAfter is the default of Detector.UnreadyAfter.
+	unreadyAfter = 2 * time.Minute
+
+	// warnEvery is how often the log repeats the warning.
+	warnEvery = time.Minute
+)
+
+// Detector tracks which consumers have messages but deliver none, although a worker requests them. Its methods may be called by
+// several goroutines.
+type Detector struct {
+	// After is how long a consumer must deliver nothing, without being excused, before it counts as stalled. A stalled consumer
+	// is logged as a warning and counted in the metric. Change After only before the first Saw.
+	After time.Duration
+
+	// UnreadyAfter is how long a consumer must deliver nothing before Err returns an error. Change it only before the first Saw.
+	UnreadyAfter time.Duration
+
+	log      *slog.Logger
+	observer Observer
+
+	mu        sync.Mutex
+	consumers []consumer
+}
+
+// Observer receives the number of stalled consumers.
+type Observer interface {
+	// Stalled is called after every report, mostly with 0.
+	Stalled(consumers int)
+}
+
+// NewDetector returns a Detector for that many consumers.
+func NewDetector(consumers int, log *slog.Logger, observer Observer) *Detector {
+	return &Detector{
+		After: stalledAfter, UnreadyAfter: unreadyAfter, log: log, observer: observer, consumers: make([]consumer, consumers),
+	}
+}
+
+// Saw records the state of the i-th consumer. excused means that this worker has a reason to request no messages, or that another
+// worker requests them.
+func (d *Detector) Saw(i int, info *jetstream.ConsumerInfo, excused bool, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := &d.consumers[i]
+	moved := sequences(info.Delivered) != sequences(c.delivered) || sequences(info.AckFloor) != sequences(c.floor)
+	c.delivered, c.floor, c.name, c.pending = info.Delivered, info.AckFloor, info.Name, info.NumPending
+	full := info.Config.MaxAckPending > 0 && info.NumAckPending >= info.Config.MaxAckPending // some worker must acknowledge first
+	switch {
+	case moved, excused, full, info.Paused, info.NumPending == 0:
+		if c.isStalled(now, d.After) {
+			d.log.Info("the consumer is not stalled any more", "consumer", c.name)
+		}
+		c.since = time.Time{}
+	case c.since.IsZero():
+		c.since = now
+	case c.isStalled(now, d.After) && now.Sub(c.warned) >= warnEvery:
+		c.warned = now
+		d.log.Warn("the consumer has messages and delivers none, though this worker asks for them; see docs/runbooks/MillraceConsumerStalled.md",
+			"consumer", c.name, "pending", info.NumPending, "for", now.Sub(c.since).Round(time.Second).String(),
+			"unacknowledged", info.NumAckPending, "requests", info.NumWaiting)
+	}
+	d.notify(now)
+}
+
+// Unknown records that the query for the i-th consumer failed. Its stall time starts again.
+func (d *Detector) Unknown(i int, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.consumers[i].since = time.Time{}
+	d.notify(now)
+}
+
+// Err returns why the worker is not ready. It returns nil unless a consumer has delivered nothing for UnreadyAfter.
+func (d *Detector) Err(now time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.consumers {
+		if c := &d.consumers[i]; c.isStalled(now, d.UnreadyAfter) {
+			return fmt.Errorf("consumer %q has %d messages and has delivered none for %v", c.name, c.pending, now.Sub(c.since).Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// notify reports the number of stalled consumers to the observer. d.mu is held.
+func (d *Detector) notify(now time.Time) {
+	n := 0
+	for i := range d.consumers {
+		if d.consumers[i].isStalled(now, d.After) {
+			n++
+		}
+	}
+	d.observer.Stalled(n)
+}
+
+// consumer is the last reported state of a consumer.
+type consumer struct {
+	delivered, floor jetstream.SequenceInfo
+	since            time.Time // when the consumer was first seen to deliver nothing; zero while it delivers or is excused
+	warned           time.Time // time of the last warning in the log
+	name             string
+	pending          uint64
+}
+
+func (c *consumer) isStalled(now time.Time, after time.Duration) bool {
+	return !c.since.IsZero() && now.Sub(c.since) >= after
+}
+
+// sequences returns the sequences of i without the time that the server adds.
+func sequences(i jetstream.SequenceInfo) [2]uint64 { return [2]uint64{i.Consumer, i.Stream} }

@@ -1,0 +1,33 @@
+package ingest
+
+import (
+	"time"
+
+	"millrace/internal/ingest/inflight"
+)
+
+// Status is a worker's state at one moment.
+type Status struct {
+	Stage      Stage
+	Connected  bool
+	InHand     int           // batches being filled, computed or settled
+	Partitions int           // partitions that this worker owns, with exclusive delivery
+	HeldBack   int           // payloads that fail alone while no other payload has succeeded since; they are redelivered later
+	Progress   time.Time     // time of the last progress: a batch was computed, or results were stored
+	AckWait    time.Duration // the consumer's AckWait
+}
+
+// Status returns the worker's state. It makes no request to the server or a device.
+func (w *Worker) Status() Status {
+	return Status{
+		Partitions: w.mode.Owned(), Stage: Stage(w.life.stage.Load()), Connected: w.conns.Connected(), HeldBack: w.judge.HeldBack(),
+		InHand: w.pool.InFlight(), Progress: time.Unix(0, w.life.progress.Load()), AckWait: w.ackWait,
+	}
+}
+
+// Stalled returns an error if the worker should not count as ready although it runs. That is the case if a consumer with messages
+// has delivered none for two minutes although the worker requests them. Stalled makes no request to the server or a device.
+func (w *Worker) Stalled() error { return w.stalls.Err(time.Now()) }
+
+// Memory returns the memory that deliveries in flight use, and its limit.
+func (w *Worker) Memory() inflight.Memory { return w.pool.Memory() }

@@ -1,0 +1,33 @@
+package topology
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+// Inspect checks the server, the streams and the consumers against how the worker will use them.
+func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Finding {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return []finding.Finding{{Level: finding.Error, What: "JetStream", Found: err.Error(), Advice: "report this as a bug"}}
+	}
+	i := &inspection{ctx: ctx, js: js, nc: nc, l: l, use: u, maxPayload: nc.MaxPayload(), cluster: nc.ConnectedClusterName()}
+	server, streams := serverInspector{i}, streamInspector{i}
+	if !server.inspect() {
+		return i.findings
+	}
+	streams.input()
+	resultInspector{streams}.inspect()
+	deadLetterInspector{streams}.inspect()
+	if l.Exclusive {
+		partitionInspector{streams}.inspect()
+	} else {
+		consumerInspector{i}.inspect()
+	}
+	server.permissions()
+	return i.findings
+}

@@ -1,0 +1,66 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+// deadLetterInspector checks the stream that stores dead letters.
+type deadLetterInspector struct{ streamInspector }
+
+func (i deadLetterInspector) inspect() {
+	what := "dead letters " + i.l.DeadLetterPrefix + ".>"
+	name, err := streamOf(i.ctx, i.js, i.l.DeadLetterPrefix, i.l.Subjects)
+	switch {
+	case err != nil:
+		i.sayStreamOf(what, err, "MILLRACE_DEADLETTER_PREFIX")
+		return
+	case name == "":
+		i.missing(what, "no stream stores them, so payloads that cannot be processed would be redelivered forever")
+		return
+	}
+	c, ok := i.stream(name, "the dead letters")
+	if !ok {
+		return
+	}
+	switch {
+	case name == i.l.ResultStream: // its other settings are checked with those of the results
+		i.say(finding.Warning, what, "stored in the result stream "+name+", where every reader of results gets them too", i.howToMove(c))
+	case c.NoAck:
+		i.say(finding.Error, what, "stream "+name+" has no_ack set, so the server never confirms that a dead letter is stored", "clear no_ack")
+	default:
+		i.durability(what, fmt.Sprintf("stored in stream %s, %s storage, %d replicas", name, c.Storage, c.Replicas), c)
+		i.discards(what, c)
+	}
+}
+
+// howToMove returns the commands that give dead letters their own stream. Between the two commands no stream has
+// their subjects, because two streams can't share any. A payload that is given up then is delivered again.
+func (i deadLetterInspector) howToMove(results jetstream.StreamConfig) string {
+	dead := mappedSubjects(i.l.DeadLetterPrefix)
+	keep := slices.DeleteFunc(slices.Clone(results.Subjects), func(s string) bool {
+		return slices.ContainsFunc(dead, func(d string) bool { return Covers(s, d) || Covers(d, s) })
+	})
+	if !slices.ContainsFunc(keep, func(s string) bool { return Covers(s, i.l.ResultPrefix+".>") }) {
+		keep = append(keep, mappedSubjects(i.l.ResultPrefix)...) // one wildcard covered both
+		slices.Sort(keep)
+		keep = slices.Compact(keep)
+	}
+	return fmt.Sprintf("give them their own stream: nats stream edit %s%s, then nats stream add %s%s --dupe-window %s --defaults. "+
+		"Dead letters that are already stored stay in %s", results.Name, subjectFlags(keep), results.Name+deadLetterSuffix, subjectFlags(dead),
+		window(results.Duplicates), results.Name)
+}
+
+// subjectFlags returns subjects as flags of the nats command.
+func subjectFlags(subjects []string) string {
+	var b strings.Builder
+	for _, s := range subjects {
+		fmt.Fprintf(&b, " --subjects '%s'", s)
+	}
+	return b.String()
+}

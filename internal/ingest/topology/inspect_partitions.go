@@ -1,0 +1,68 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+// partitionInspector checks what exclusive delivery needs: a stream that puts partitions before its subjects, and a consumer for
+// consumer per partition.
+type partitionInspector struct{ streamInspector }
+
+func (i partitionInspector) inspect() {
+	if c, ok := i.stream(i.l.Stream, "the input"); ok {
+		if found, advice := unfit(c, i.l, nil); found != "" {
+			i.say(finding.Error, "stream "+c.Name, found, advice)
+			return // consumers for partitions would be useless
+		}
+	}
+	worst := finding.OK
+	for p := range i.l.Partitions {
+		worst = max(worst, i.consumer(p))
+	}
+	if worst == finding.OK {
+		i.say(finding.OK, fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, 0), i.l.Partitions-1),
+			"one for each partition, pinned to one worker at a time", "")
+	}
+}
+
+// consumer checks one partition's consumer, and reports only problems.
+func (i partitionInspector) consumer(p int) finding.Level {
+	want := partitionConsumerConfig(i.l, p)
+	what := "consumer " + want.Durable
+	c, err := i.js.Consumer(i.ctx, i.l.Stream, want.Durable)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return finding.OK // reported already
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		i.missing(what, "not there")
+		return finding.Error
+	case err != nil:
+		i.say(finding.Error, what, err.Error(), "it must be a pull consumer, and the account must be allowed to read it")
+		return finding.Error
+	}
+	got := c.CachedInfo().Config
+	worst := finding.OK
+	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
+	if got.AckPolicy != jetstream.AckAllPolicy || got.PriorityPolicy != jetstream.PriorityPolicyPinned {
+		say(finding.Error, fmt.Sprintf("ack policy %s", got.AckPolicy), "delete it and set MILLRACE_PROVISION=true: it must acknowledge all "+
+			"at once and be pinned to one client (priority policy pinned_client, group "+PriorityGroup+")")
+	}
+	if filters := append([]string(nil), got.FilterSubjects...); !sameSubjects(orOne(filters, got.FilterSubject), want.FilterSubjects) {
+		say(finding.Error, fmt.Sprintf("filters %v, want %v", orOne(filters, got.FilterSubject), want.FilterSubjects), "make them agree")
+	}
+	if got.MaxDeliver > 0 {
+		say(finding.Error, fmt.Sprintf("max deliver %d", got.MaxDeliver), "make it unlimited: what the server does not deliver any more "+
+			"would be acknowledged with later ones")
+	}
+	if got.MaxAckPending > 0 && got.MaxAckPending*i.l.Partitions < i.use.InFlight {
+		say(finding.Warning, fmt.Sprintf("max ack pending %d", got.MaxAckPending), fmt.Sprintf("the pipelines can hold %d payloads; raise it, or "+
+			"lower MILLRACE_BATCH_PAYLOADS or MILLRACE_LANES", i.use.InFlight))
+	}
+	agreement(i.l, i.use, got, say)
+	return worst
+}

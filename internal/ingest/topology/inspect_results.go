@@ -1,0 +1,91 @@
+package topology
+
+import (
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+	"millrace/internal/ingest/lookup"
+	"millrace/internal/ingest/publisher"
+)
+
+// resultInspector checks the stream of results.
+type resultInspector struct{ streamInspector }
+
+func (i resultInspector) inspect() {
+	c, ok := i.stream(i.l.ResultStream, "the results")
+	if !ok {
+		return
+	}
+	what, found := "stream "+c.Name, fmt.Sprintf("the results, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
+	name, err := streamOf(i.ctx, i.js, i.l.ResultPrefix, i.l.Subjects)
+	switch {
+	case err != nil:
+		i.sayStreamOf(what, err, "MILLRACE_RESULT_PREFIX")
+	case name != c.Name:
+		who := "no stream does"
+		if name != "" {
+			who = "stream " + name + " does"
+		}
+		i.say(finding.Error, what, fmt.Sprintf("does not store %q (%s)", mappedFilters(i.l.ResultPrefix, i.l.Subjects), who),
+			"add the subjects to it, or set MILLRACE_RESULT_PREFIX or MILLRACE_RESULT_STREAM")
+	case c.NoAck:
+		i.say(finding.Error, what, "has no_ack set, so the server never confirms that a result is stored", "clear no_ack")
+	default:
+		i.durability(what, found, c)
+		i.discards(what, c)
+		i.publishing(what)
+		i.duplicates(what, c)
+	}
+}
+
+// publishing reports how results will be published.
+func (i resultInspector) publishing(what string) {
+	found, err := publisher.Ask(i.ctx, i.nc, i.l.ResultStream)
+	switch {
+	case err != nil:
+		i.say(finding.Error, what, err.Error(), "check the account's permissions on the JetStream API")
+	case found.Batches:
+		i.say(finding.OK, what, found.Found, "")
+	default:
+		i.say(finding.Warning, what, found.Found, found.Advice)
+	}
+}
+
+// duplicates compares how long the result stream remembers an id with how long an input may be redelivered. If a
+// result is stored after its id was forgotten, it is a second one.
+func (i resultInspector) duplicates(what string, c jetstream.StreamConfig) {
+	ackWait, deliveries := i.l.AckWait, i.l.MaxDeliver
+	if consumer, err := i.js.Consumer(i.ctx, i.l.Stream, i.l.Consumer); err == nil { // other checks report problems with the consumer
+		settings := consumer.CachedInfo().Config
+		ackWait, deliveries = settings.AckWait, DeliveryLimit(deliveries, settings.MaxDeliver)
+	}
+	span := redeliverySpan(ackWait, deliveries)
+	found := fmt.Sprintf("duplicate window %s, and an input may be redelivered for %s (ack wait %s, %d deliveries)",
+		c.Duplicates, span, ackWait, deliveries)
+	err := i.lookups(c.Name)
+	switch {
+	case err == nil && c.Duplicates >= safeWindow:
+		i.say(finding.OK, what, found+fmt.Sprintf("; an input that may have a result older than %s is looked up first", PublishFor(c.Duplicates)), "")
+	case err == nil:
+		i.say(finding.Warning, what, found, fmt.Sprintf("what the network delays for more than %s may be stored a second time; set duplicate_window "+
+			"to %s (nats stream edit %s --dupe-window %s)", c.Duplicates-PublishFor(c.Duplicates), safeWindow, c.Name, window(safeWindow)))
+	case c.Duplicates < span:
+		i.say(finding.Warning, what, found+"; "+err.Error(), fmt.Sprintf("a result that was stored before may be stored a second time; set "+
+			"duplicate_window to %s (nats stream edit %s --dupe-window %s; the server keeps every id for as long in memory), or lower the consumer's "+
+			"ack wait or MILLRACE_MAX_DELIVER", span, c.Name, window(span)))
+	default:
+		i.say(finding.Warning, what, found+"; "+err.Error(), fmt.Sprintf("when no worker runs, or one is cut off or stopped, for more than %s, its inputs may "+
+			"get a second result; keep results (retention limits), and allow the worker's user to read them (docs/security.md)", PublishFor(c.Duplicates)))
+	}
+}
+
+// lookups checks whether the worker can look up results that are stored already.
+func (i resultInspector) lookups(stream string) error {
+	results, err := lookup.New(i.nc, lookup.Settings{Input: i.l.Stream, Streams: []string{stream}})
+	if err == nil {
+		err = results.Check(i.ctx)
+	}
+	return err
+}

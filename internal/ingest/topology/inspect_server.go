@@ -1,0 +1,40 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/finding"
+)
+
+// serverInspector checks the server, and what the worker may do there.
+type serverInspector struct{ *inspection }
+
+// inspect reports false where JetStream does not answer, so that nothing else can be looked at.
+func (i serverInspector) inspect() bool {
+	nc, batchBytes := i.nc, i.use.BatchBytes
+	what := "server " + nc.ConnectedServerName()
+	if _, err := i.js.AccountInfo(i.ctx); err != nil {
+		i.say(finding.Error, what, "JetStream does not answer: "+err.Error(),
+			"enable JetStream on the server and for this account")
+		return false
+	}
+	found := fmt.Sprintf("version %s, max_payload %d bytes; unless sync_interval is \"always\" in the server's jetstream block it confirms "+
+		"before it syncs to disk, so with one replica a power cut can lose what it confirmed last", nc.ConnectedServerVersion(), nc.MaxPayload())
+	if nc.MaxPayload() > int64(batchBytes) {
+		i.say(finding.Warning, what, found, fmt.Sprintf("payloads over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
+			"to at least max_payload", batchBytes))
+		return true
+	}
+	i.say(finding.OK, what, found, "")
+	return true
+}
+
+// permissions reports the requests that the server refused. A request without permission gets no answer.
+func (i serverInspector) permissions() {
+	if err := i.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		i.say(finding.Error, "permissions", err.Error(), "grant it to the worker's user: docs/security.md lists the permissions that it needs")
+	}
+}

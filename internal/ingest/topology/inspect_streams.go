@@ -1,0 +1,75 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+// streamInspector checks streams: the input stream, and what the result stream and the dead-letter stream have in common.
+type streamInspector struct{ *inspection }
+
+// stream looks up a stream, and reports it if it doesn't exist.
+func (i streamInspector) stream(name, role string) (jetstream.StreamConfig, bool) {
+	what := "stream " + name
+	s, err := i.js.Stream(i.ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		i.missing(what, "not there ("+role+")")
+		return jetstream.StreamConfig{}, false
+	case err != nil:
+		i.say(finding.Error, what, err.Error(), "check the account's permissions on the JetStream API")
+		return jetstream.StreamConfig{}, false
+	}
+	return s.CachedInfo().Config, true
+}
+
+// input checks the input stream.
+func (i streamInspector) input() {
+	c, ok := i.stream(i.l.Stream, "the input")
+	if !ok {
+		return
+	}
+	what, found := "stream "+c.Name, fmt.Sprintf("the input, subjects %v, %s storage, %d replicas", c.Subjects, c.Storage, c.Replicas)
+	for _, filter := range i.l.Subjects {
+		meets := func(subject string) bool { return Covers(subject, filter) || Covers(filter, subject) }
+		if len(c.Subjects) > 0 && !slices.ContainsFunc(c.Subjects, meets) { // a mirror has no subjects
+			i.say(finding.Warning, what, fmt.Sprintf("stores nothing under %q, only %v", filter, c.Subjects), "add the subject to it, or set MILLRACE_SUBJECTS")
+		}
+	}
+	i.durability(what, found, c)
+}
+
+// sayStreamOf reports an error of streamOf.
+func (i streamInspector) sayStreamOf(what string, err error, variable string) {
+	advice := "check the account's permissions on the JetStream API"
+	if partly := (*partlyStored)(nil); errors.As(err, &partly) {
+		advice = "set " + variable + " to choose another prefix"
+	}
+	i.say(finding.Error, what, err.Error(), advice)
+}
+
+// durability reports how a stream could lose messages that it has confirmed.
+func (i streamInspector) durability(what, found string, c jetstream.StreamConfig) {
+	switch {
+	case c.Storage == jetstream.MemoryStorage:
+		i.say(finding.Warning, what, found, "memory storage loses everything when the server restarts; use file storage")
+	case c.Replicas < 2 && i.cluster != "":
+		i.say(finding.Warning, what, found, "a single replica is lost with its server, and the cluster could keep more replicas; set num_replicas to 3 "+
+			"(nats stream edit "+c.Name+" --replicas 3)")
+	default:
+		i.say(finding.OK, what, found, "")
+	}
+}
+
+// discards warns about a stream that may delete messages before anybody has read them.
+func (i streamInspector) discards(what string, c jetstream.StreamConfig) {
+	if d := findDrops(c); len(d.limits) > 0 {
+		found, advice := d.explain(c)
+		i.say(finding.Warning, what, found, advice)
+	}
+}

@@ -1,0 +1,34 @@
+package topology
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/finding"
+)
+
+// inspection is what the inspectors have in common: what to look at, and the findings so far.
+type inspection struct {
+	ctx      context.Context
+	js       jetstream.JetStream
+	nc       *nats.Conn
+	l        Topology
+	use      Use
+	findings []finding.Finding
+
+	maxPayload int64  // of the server
+	cluster    string // its name; empty for a single server
+}
+
+// say reports a finding.
+func (i *inspection) say(l finding.Level, what, found, advice string) {
+	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})
+}
+
+// missing reports what provisioning would create.
+func (i *inspection) missing(what, found string) {
+	i.findings = append(i.findings, finding.Finding{Level: finding.Error, What: what, Found: found, Missing: true,
+		Advice: "create it, or set MILLRACE_PROVISION=true to have it created"})
+}

@@ -1,0 +1,215 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func (r *rig) wantSubjects(stream string, want ...string) {
+	r.t.Helper()
+	if got := r.streamConfig(stream).Subjects; !slices.Equal(got, want) {
+		r.t.Errorf("stream %s has subjects %v, want %v", stream, got, want)
+	}
+}
+
+func TestProvisionCreatesWhatIsMissingAndNothingTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.wantSubjects("INGEST", "ingest.>")
+	r.wantSubjects("RESULTS", "results", "results.>")
+	r.wantSubjects("RESULTS_DEADLETTER", "deadletter", "deadletter.>")
+	if s := r.streamConfig("INGEST").Storage; s != jetstream.FileStorage {
+		t.Errorf("storage is %v, want files", s)
+	}
+	results := r.streamConfig("RESULTS")
+	if !results.AllowBatchPublish || results.Duplicates != 25*time.Minute {
+		t.Errorf("the result stream allows batches: %v, and knows ids for %v; want that it does, and for as long as inputs come again",
+			results.AllowBatchPublish, results.Duplicates)
+	}
+	if dead := r.streamConfig("RESULTS_DEADLETTER").Duplicates; dead != results.Duplicates {
+		t.Errorf("the stream of dead letters knows ids for %v, want %v as the results'", dead, results.Duplicates)
+	}
+	if r.streamConfig("INGEST").AllowBatchPublish {
+		t.Error("the input stream was made to allow batches, which nobody asked for")
+	}
+	c := r.consumerInfo().Config
+	if c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != r.topology.AckWait || c.MaxAckPending != r.topology.MaxAckPending ||
+		c.MaxDeliver != -1 || !slices.Equal(c.FilterSubjects, r.topology.Subjects) || c.Durable != "millrace" {
+		t.Errorf("consumer is %+v", c)
+	}
+
+	before := r.consumerInfo().Created
+	r.topology.AckWait *= 2
+	r.provision()
+	if got := r.consumerInfo(); got.Created != before || got.Config.AckWait != c.AckWait {
+		t.Errorf("the second run changed the consumer: made %v, ack wait %v", got.Created, got.Config.AckWait)
+	}
+	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"}) {
+		t.Errorf("streams %v", names)
+	}
+}
+
+func TestProvisionKeepsStreamsWhereAsked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.topology.Exclusive, r.topology.Partitions, r.topology.Storage = true, 2, jetstream.MemoryStorage
+	r.provision()
+	for _, name := range []string{"INGEST", "RESULTS", "RESULTS_DEADLETTER"} {
+		if s := r.streamConfig(name).Storage; s != jetstream.MemoryStorage {
+			t.Errorf("storage of %s is %v, want memory", name, s)
+		}
+	}
+}
+
+func TestProvisionBoundsTheDuplicateWindow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, c := range []struct {
+		ackWait time.Duration
+		deliver int
+		want    time.Duration
+	}{
+		{time.Second, 3, 0}, // the server's default
+		{30 * time.Second, 10, 5 * time.Minute},
+		{time.Hour, 1000, time.Hour},
+	} {
+		l := r.topology
+		l.AckWait, l.MaxDeliver = c.ackWait, c.deliver
+		if got := resultSettings(r.js, l).Duplicates; got != c.want {
+			t.Errorf("ack wait %v, %d deliveries: a duplicate window of %v, want %v", c.ackWait, c.deliver, got, c.want)
+		}
+	}
+}
+
+func (r *rig) streamNames() (names []string) {
+	r.t.Helper()
+	list := r.js.StreamNames(r.ctx())
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	if err := list.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestProvisionLeavesDeadLettersWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "GRAVES", Subjects: []string{"deadletter.>"}})
+	r.provision()
+	r.wantSubjects("RESULTS", "results", "results.>")
+	r.wantSubjects("GRAVES", "deadletter.>")
+}
+
+// A result stream that was created before dead letters had their own stream keeps them.
+func TestProvisionLeavesDeadLettersInTheResultStream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	before := []string{"results", "results.>", "deadletter", "deadletter.>"}
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: before})
+	r.provision()
+	r.wantSubjects("RESULTS", before...)
+	if names := r.streamNames(); !slices.Equal(names, []string{"INGEST", "RESULTS"}) {
+		t.Errorf("streams %v", names)
+	}
+}
+
+func TestProvisionAddsAStreamForDeadLetters(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>"}, MaxMsgs: 1000})
+	r.provision()
+	r.provision()
+	r.wantSubjects("RESULTS", "results.>")
+	r.wantSubjects("RESULTS_DEADLETTER", "deadletter", "deadletter.>")
+	if most := r.streamConfig("RESULTS").MaxMsgs; most != 1000 {
+		t.Errorf("the stream that was there now takes %d messages, want 1000 as before", most)
+	}
+}
+
+func TestProvisionSaysWhatStandsInItsWay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		stream jetstream.StreamConfig
+		want   []string
+	}{
+		{"input subjects taken", jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"ingest.web.>"}},
+			[]string{`create stream "INGEST" on [ingest.>]`, "overlap", "MILLRACE_SUBJECTS"}},
+		{"result subjects taken", jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"results.>"}},
+			[]string{`create stream "RESULTS"`, "overlap", "MILLRACE_RESULT_PREFIX"}},
+		{"some dead letters taken", jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"deadletter.web.*"}},
+			[]string{`stream "OTHER" does not store all of "deadletter.>"`, "another prefix"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.createStream(c.stream)
+			err := Provision(r.ctx(), r.js, r.topology, quiet)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, part := range c.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestProvisionSaysWhyThereIsNoConsumer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "INGEST", Subjects: []string{"ingest.>"}, Retention: jetstream.WorkQueuePolicy})
+	other := jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy}
+	if _, err := r.js.CreateConsumer(r.ctx(), "INGEST", other); err != nil {
+		t.Fatal(err)
+	}
+	err := Provision(r.ctx(), r.js, r.topology, quiet)
+	if err == nil || !strings.Contains(err.Error(), `create consumer "millrace" on stream "INGEST"`) ||
+		!strings.Contains(err.Error(), "workqueue") {
+		t.Errorf("Provision = %v, want that a work queue has one consumer", err)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pattern, wanted string
+		want            bool
+	}{
+		{"results.>", "results.>", true}, {">", "results.>", true}, {"*.>", "results.>", true},
+		{"results.>", "results.web.*", true}, {"results.*", "results.web", true}, {"results.*", "results.*", true},
+		{"results", "results", true}, {"results.web.*", "results.web.en", true},
+		{"results.*", "results.>", false}, {"results.web.>", "results.>", false}, {"results", "results.>", false},
+		{"results.>", "results", false}, {"results.web", "results.*", false}, {"results.*", "results.web.en", false},
+		{"results.web.en", "results.web", false}, {"other.>", "results.>", false}, {"results.>", ">", false},
+	} {
+		if got := Covers(c.pattern, c.wanted); got != c.want {
+			t.Errorf("Covers(%q, %q) = %v, want %v", c.pattern, c.wanted, got, c.want)
+		}
+	}
+}
+
+func TestMappedSubjects(t *testing.T) {
+	t.Parallel()
+	for subject, want := range map[string]string{
+		"ingest.web.en": "results.web.en", "ingest": "results", "a.b": "results.b",
+	} {
+		if got := MapSubject("results", subject); got != want {
+			t.Errorf("%q becomes %q, want %q", subject, got, want)
+		}
+	}
+	got := mappedFilters("out.put", []string{"ingest.>", "a.*.b", "*", ">"})
+	if want := []string{"out.put.>", "out.put.*.b", "out.put", "out.put.>"}; !slices.Equal(got, want) {
+		t.Errorf("filters become %v, want %v", got, want)
+	}
+}

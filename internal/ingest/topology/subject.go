@@ -1,0 +1,65 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+)
+
+// MapSubject replaces the first token of subject with prefix: with prefix "results", "ingest.web.en" becomes
+// "results.web.en" and "ingest" becomes "results".
+func MapSubject(prefix, subject string) string {
+	if dot := strings.IndexByte(subject, '.'); dot >= 0 {
+		return prefix + subject[dot:]
+	}
+	return prefix
+}
+
+// mappedSubjects returns stream subjects that match every result of MapSubject with that prefix.
+func mappedSubjects(prefix string) []string {
+	return []string{prefix, prefix + ".>"}
+}
+
+// mappedFilters returns the filters that match the results of MapSubject for subjects that match inputs.
+func mappedFilters(prefix string, inputs []string) []string {
+	mapped := make([]string, len(inputs))
+	for i, filter := range inputs {
+		if mapped[i] = MapSubject(prefix, filter); filter == ">" {
+			mapped[i] = prefix + ".>"
+		}
+	}
+	return mapped
+}
+
+// Covers reports whether every subject that matches the filter wanted also matches pattern. Both may have the
+// wildcards of NATS: * for one token, > for all that follow.
+func Covers(pattern, wanted string) bool {
+	for {
+		p, patternRest, patternMore := strings.Cut(pattern, ".")
+		w, wantedRest, wantedMore := strings.Cut(wanted, ".")
+		switch {
+		case p == ">":
+			return true
+		case w == ">", p != "*" && p != w, patternMore != wantedMore:
+			return false
+		case !patternMore:
+			return true
+		}
+		pattern, wanted = patternRest, wantedRest
+	}
+}
+
+// sameSubjects says whether two lists have the same subjects, in any order.
+func sameSubjects(a, b []string) bool {
+	x, y := slices.Clone(a), slices.Clone(b)
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}
+
+// orOne returns list, or one if list is empty.
+func orOne(list []string, one string) []string {
+	if len(list) == 0 && one != "" {
+		return []string{one}
+	}
+	return list
+}

@@ -1,0 +1,198 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// How the input stream maps subjects, and what it does with acknowledged messages, determines which consumers can
+// receive its messages.
+
+// unfit returns why the input stream's configuration prevents a worker from receiving its inputs, and what to do
+// about it. Both are empty if it doesn't. filters are the consumer's filters with shared delivery; none means all
+// subjects.
+func unfit(c jetstream.StreamConfig, l Topology, filters []string) (found, advice string) {
+	if l.Exclusive {
+		return unfitForPartitions(c, l)
+	}
+	stored := storedFilters(c.SubjectTransform, l.Subjects)
+	meets := func(filter string) bool {
+		return slices.ContainsFunc(stored, func(s string) bool { return overlap(s, filter) })
+	}
+	if len(filters) == 0 || slices.ContainsFunc(filters, meets) {
+		return "", ""
+	}
+	found = fmt.Sprintf("maps subjects (%q to %q), so messages published under %v are stored where the consumer's filters %v match nothing: it would "+
+		"process nothing", c.SubjectTransform.Source, c.SubjectTransform.Destination, l.Subjects, filters)
+	if n := partitionsOf(c.SubjectTransform); n > 0 && c.Retention != jetstream.WorkQueuePolicy {
+		return found, fmt.Sprintf("set MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=%d, which is what the stream is set up for, or set "+
+			"MILLRACE_STREAM to a stream without a subject transform", n)
+	}
+	return found, "set MILLRACE_STREAM to a stream without a subject transform, or recreate the consumer with filters for the subjects as they are stored"
+}
+
+// unfitForPartitions is like unfit, for exclusive delivery.
+func unfitForPartitions(c jetstream.StreamConfig, l Topology) (found, advice string) {
+	want := partitionTransform(l.Partitions)
+	n := partitionsOf(c.SubjectTransform)
+	switch {
+	case c.Retention == jetstream.WorkQueuePolicy && c.SubjectTransform == nil:
+		return "has workqueue retention, where the server allows only consumers that acknowledge each message by itself; exclusive delivery " +
+			"acknowledges many at once", "set MILLRACE_DELIVERY=shared, or MILLRACE_STREAM to a stream with limits or interest retention"
+	case c.Retention == jetstream.WorkQueuePolicy:
+		return "has workqueue retention, where the server allows only consumers that acknowledge each message by itself; exclusive delivery " +
+				"acknowledges many at once. It also maps subjects, which shared delivery does not support",
+			fmt.Sprintf("set MILLRACE_STREAM to a stream with limits or interest retention and the subject transform %q to %q; or to one without a "+
+				"transform, and MILLRACE_DELIVERY=shared", want.Source, want.Destination)
+	case c.SubjectTransform != nil && *c.SubjectTransform == *want:
+		return "", ""
+	case n > 0:
+		return fmt.Sprintf("puts one of %d partitions before its subjects, and MILLRACE_PARTITIONS is %d", n, l.Partitions),
+			fmt.Sprintf("set MILLRACE_PARTITIONS=%d on every worker. To have another number of partitions, make a stream with the subject transform %q to %q: "+
+				"what this one holds keeps its subjects. Shared delivery would process nothing of it", n, want.Source, want.Destination)
+	case c.SubjectTransform != nil:
+		return fmt.Sprintf("maps %q to %q", c.SubjectTransform.Source, c.SubjectTransform.Destination),
+			fmt.Sprintf("set MILLRACE_STREAM to a stream with the subject transform %q to %q", want.Source, want.Destination)
+	}
+	return "does not put a partition before its subjects",
+		fmt.Sprintf("give it the subject transform %q to %q, or set MILLRACE_DELIVERY=shared. Stored messages keep their subjects and are not "+
+			"seen with exclusive delivery: process them first", want.Source, want.Destination)
+}
+
+// checkInput fails if the input stream exists and a worker could receive nothing from it.
+func checkInput(ctx context.Context, js jetstream.JetStream, l Topology) error {
+	s, err := js.Stream(ctx, l.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up stream %q: %w", l.Stream, err)
+	}
+	if found, advice := unfit(s.CachedInfo().Config, l, l.Subjects); found != "" {
+		return fmt.Errorf("stream %s: %s: %s", l.Stream, found, advice)
+	}
+	return nil
+}
+
+// partitionsOf returns how many partitions a transform puts before subjects as exclusive delivery needs it; 0 if it
+// does something else.
+func partitionsOf(t *jetstream.SubjectTransformConfig) int {
+	if t == nil || t.Source != ">" {
+		return 0
+	}
+	first, rest, _ := strings.Cut(t.Destination, ".")
+	if n := partitionToken(first); rest == ">" {
+		return n
+	}
+	return 0
+}
+
+// partitionToken returns the number of partitions in a token of a transform's destination, such as {{partition(8)}}
+// or {{partition(8,1,2)}}; 0 for any other token.
+func partitionToken(token string) int {
+	inner, ok := strings.CutPrefix(token, "{{")
+	if !ok {
+		return 0
+	}
+	inner = strings.ToLower(strings.TrimSpace(strings.TrimSuffix(inner, "}}")))
+	arguments, ok := strings.CutPrefix(inner, "partition(")
+	if !ok {
+		return 0
+	}
+	first, _, _ := strings.Cut(strings.TrimSuffix(arguments, ")"), ",")
+	n, err := strconv.Atoi(strings.TrimSpace(first))
+	if err != nil || n < 1 {
+		return 0
+	}
+	return n
+}
+
+// storedFilters returns filters that match the subjects under which a stream with that transform stores messages
+// published under subjects. A partition's number stays as in the transform.
+func storedFilters(t *jetstream.SubjectTransformConfig, subjects []string) []string {
+	if t == nil || t.Destination == "" {
+		return subjects
+	}
+	var stored []string
+	for _, s := range subjects {
+		source := t.Source
+		if source == "" {
+			source = ">"
+		}
+		if !overlap(source, s) {
+			stored = append(stored, s)
+			continue
+		}
+		if !Covers(source, s) {
+			stored = append(stored, s) // the transform leaves some of these subjects unchanged
+		}
+		stored = append(stored, mapped(source, t.Destination, s))
+	}
+	return stored
+}
+
+// mapped returns a filter for the results of destination on subjects that match both source and s.
+func mapped(source, destination, s string) string {
+	tokens := splitTokens(destination)
+	for i, token := range tokens {
+		switch {
+		case token == ">":
+			given, from := strings.Split(s, "."), strings.Count(source, ".")
+			if from < len(given) {
+				return strings.Join(append(tokens[:i:i], given[from:]...), ".")
+			}
+			return strings.Join(tokens, ".") // s itself ends with a wildcard earlier
+		case strings.HasPrefix(token, "$"), strings.HasPrefix(token, "{{") && partitionToken(token) == 0:
+			tokens[i] = "*"
+		}
+	}
+	return strings.Join(tokens, ".")
+}
+
+// splitTokens splits a destination at its dots, except between braces.
+func splitTokens(destination string) (tokens []string) {
+	depth, from := 0, 0
+	for i, c := range destination {
+		switch {
+		case c == '{':
+			depth++
+		case c == '}':
+			depth--
+		case c == '.' && depth == 0:
+			tokens = append(tokens, destination[from:i])
+			from = i + 1
+		}
+	}
+	return append(tokens, destination[from:])
+}
+
+// overlap reports whether a subject can match both filters. Either may have a partition for a token, as in a
+// transform.
+func overlap(a, b string) bool {
+	x, y := splitTokens(a), splitTokens(b)
+	for i := 0; ; i++ {
+		switch {
+		case i == len(x) || i == len(y):
+			return len(x) == len(y)
+		case x[i] == ">" || y[i] == ">":
+			return true
+		case !overlapTokens(x[i], y[i]) && !overlapTokens(y[i], x[i]):
+			return false
+		}
+	}
+}
+
+// overlapTokens reports whether a subject token that matches a can equal b.
+func overlapTokens(a, b string) bool {
+	if a == "*" || a == b {
+		return true
+	}
+	number, err := strconv.Atoi(b)
+	return err == nil && number >= 0 && number < partitionToken(a)
+}

@@ -1,0 +1,162 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func transform(source, destination string) *jetstream.SubjectTransformConfig {
+	return &jetstream.SubjectTransformConfig{Source: source, Destination: destination}
+}
+
+func TestStoredFilters(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		transform *jetstream.SubjectTransformConfig
+		subject   string
+		want      string
+	}{
+		{nil, "ingest.>", "ingest.>"},
+		{transform(">", "{{partition(8)}}.>"), "ingest.>", "{{partition(8)}}.ingest.>"},
+		{transform(">", "{{partition(8)}}.>"), "ingest.a", "{{partition(8)}}.ingest.a"},
+		{transform("ingest.>", "in.>"), "ingest.>", "in.>"},
+		{transform("ingest.>", "in.>"), "ingest.a.b", "in.a.b"},
+		{transform("other.>", "in.>"), "ingest.>", "ingest.>"},
+		{transform("ingest.*", "in.{{wildcard(1)}}.x"), "ingest.*", "in.*.x"},
+		{transform("ingest.*", "in.$1"), "ingest.a", "in.*"},
+		{transform("ingest.a.>", "in.>"), "ingest.>", "ingest.>,in.>"},
+	} {
+		if got := strings.Join(storedFilters(c.transform, []string{c.subject}), ","); got != c.want {
+			t.Errorf("%+v stores %q as %q, want %q", c.transform, c.subject, got, c.want)
+		}
+	}
+}
+
+func TestOverlap(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"ingest.>", "ingest.a", true}, {"ingest.>", "ingest", false}, {"a.*", "a.b", true}, {"a.*", "*.b", true}, {"a.b", "a.c", false},
+		{"{{partition(8)}}.ingest.>", "ingest.>", false}, {"{{partition(8)}}.ingest.>", "7.ingest.>", true},
+		{"{{partition(8)}}.ingest.>", "8.ingest.>", false}, {"{{partition(8)}}.ingest.>", "*.ingest.a", true},
+		{"{{partition(8,1,2)}}.ingest.>", "0.>", true}, {"{{partition(8)}}.ingest.>", ">", true},
+	} {
+		if got := overlap(c.a, c.b); got != c.want || overlap(c.b, c.a) != c.want {
+			t.Errorf("%q and %q: %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// TestInspectOfAStreamWithPartitionsForShared: such a stream stores nothing under the subjects of a shared consumer.
+func TestInspectOfAStreamWithPartitionsForShared(t *testing.T) {
+	t.Parallel()
+	for name, consumer := range map[string]bool{"with a consumer": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.provision()
+			s := r.streamConfig("INGEST")
+			s.SubjectTransform = transform(">", "{{partition(6)}}.>")
+			if _, err := r.js.UpdateStream(r.ctx(), s); err != nil {
+				t.Fatal(err)
+			}
+			if !consumer {
+				if err := r.js.DeleteConsumer(r.ctx(), "INGEST", "millrace"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantLine(t, r.found(10, roomy), "error stream INGEST", "it would process nothing", "MILLRACE_DELIVERY=exclusive and MILLRACE_PARTITIONS=6")
+			err := Provision(r.ctx(), r.js, r.topology, quiet)
+			if err == nil || !strings.Contains(err.Error(), "MILLRACE_PARTITIONS=6") {
+				t.Errorf("provisioning: %v", err)
+			}
+			if consumer {
+				return
+			}
+			if names := r.consumers("INGEST"); len(names) > 0 {
+				t.Errorf("it leaves consumers %v", names)
+			}
+		})
+	}
+}
+
+// consumers returns the names of a stream's consumers.
+func (r *rig) consumers(stream string) []string {
+	r.t.Helper()
+	s, err := r.js.Stream(r.ctx(), stream)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var names []string
+	list := s.ConsumerNames(r.ctx())
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	if err := list.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestExclusiveOnAStreamThatIsNotForIt checks that the error names the obstacle, that its advice helps, and that no
+// consumers are left behind.
+func TestExclusiveOnAStreamThatIsNotForIt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		stream jetstream.StreamConfig
+		found  string
+		advice string
+		not    string // text that must not occur
+	}{
+		"work queue": {
+			jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, "workqueue retention", "set MILLRACE_DELIVERY=shared, or MILLRACE_STREAM", "2.14",
+		},
+		"work queue with partitions": {
+			jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy, SubjectTransform: partitionTransform(4)},
+			"workqueue retention", "limits or interest retention and the subject transform", "2.14",
+		},
+		"another number of partitions": {
+			jetstream.StreamConfig{SubjectTransform: partitionTransform(6)},
+			"one of 6 partitions before its subjects, and MILLRACE_PARTITIONS is 4", "set MILLRACE_PARTITIONS=6", "MILLRACE_DELIVERY=shared",
+		},
+		"another transform": {
+			jetstream.StreamConfig{SubjectTransform: transform("ingest.>", "in.>")}, "maps", "to a stream with the subject transform", "MILLRACE_DELIVERY=shared",
+		},
+		"none": {jetstream.StreamConfig{}, "does not put a partition before its subjects", "MILLRACE_DELIVERY=shared", "2.14"},
+		"too few consumers": {
+			jetstream.StreamConfig{SubjectTransform: partitionTransform(4), MaxConsumers: 3}, "maximum consumers limit", "how many consumers", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			c.stream.Name, c.stream.Subjects = "INGEST", []string{"ingest.>"}
+			r.createStream(c.stream)
+			r.topology.Exclusive, r.topology.Partitions = true, 4
+			err := Provision(r.ctx(), r.js, r.topology, quiet)
+			if err == nil || !strings.Contains(err.Error(), c.found) || !strings.Contains(err.Error(), c.advice) {
+				t.Errorf("provisioning: %v; want %q and %q", err, c.found, c.advice)
+			} else if c.not != "" && strings.Contains(err.Error(), c.not) {
+				t.Errorf("provisioning says %q: %v", c.not, err)
+			}
+			if names := r.consumers("INGEST"); len(names) > 0 {
+				t.Errorf("it leaves consumers %v behind", names)
+			}
+			if name == "too few consumers" {
+				return
+			}
+			lines := r.found(10, roomy)
+			wantLine(t, lines, "error stream INGEST", c.found, c.advice)
+			if text := fmt.Sprint(lines); strings.Contains(text, "consumer millrace-0") {
+				t.Errorf("consumers are asked for that would be of no use: %s", text)
+			}
+		})
+	}
+}

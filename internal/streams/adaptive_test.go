@@ -1,0 +1,27 @@
+package streams
+
+import (
+	"testing"
+	"time"
+)
+
+// A pause is a fraction of the time that batches take, within bounds, whatever came before.
+func TestPausesFollowThePace(t *testing.T) {
+	var n adaptivePoll
+	if got := n.next(); got != shortestPause {
+		t.Errorf("with nothing known a pause is %v, want %v", got, shortestPause)
+	}
+	for _, c := range []struct{ pace, least, most time.Duration }{
+		{time.Microsecond, shortestPause, shortestPause},
+		{100 * time.Microsecond, 20 * time.Microsecond, 30 * time.Microsecond},
+		{time.Second, longestPause, longestPause},
+		{26 * time.Microsecond, shortestPause, 10 * time.Microsecond},
+	} {
+		for range 100 {
+			n.learn(c.pace)
+		}
+		if got := n.next(); got < c.least || got > c.most {
+			t.Errorf("a batch each %v: pauses of %v, want %v to %v", c.pace, got, c.least, c.most)
+		}
+	}
+}
