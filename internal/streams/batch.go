@@ -3,6 +3,8 @@ package streams
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
+	"sort"
 	"time"
 
 	"millrace/internal/device"
@@ -105,6 +107,38 @@ func (b *Batch) Append(payload []byte) bool {
 	b.longest = max(b.longest, len(payload))
 	b.offsets = append(b.offsets, uint32(b.bytes))
 	return true
+}
+
+// AppendRun copies payloads that lie back to back in values to the end of the batch, until one doesn't fit. It returns the
+// number of payloads that it copied. ends holds the position after each payload, in ascending order. Positions may count
+// from any origin: the last of them is the position after the last byte of values.
+func (b *Batch) AppendRun(values []byte, ends []uint32) int {
+	rows := min(len(ends), b.pipe.cfg.BatchPayloads-b.Rows())
+	if rows <= 0 {
+		return 0
+	}
+	origin := ends[len(ends)-1] - uint32(len(values)) // of the positions
+	if free := b.pipe.cfg.BatchBytes - b.bytes; int(ends[rows-1]-origin) > free {
+		rows = sort.Search(rows, func(i int) bool { return int(ends[i]-origin) > free })
+		if rows == 0 {
+			return 0
+		}
+	}
+	if b.Rows() == 0 {
+		b.record.Stages[Fill].Start = b.pipe.dev.Now()
+	}
+	n := copy(b.in.Bytes()[b.bytes:], values[:ends[rows-1]-origin])
+	first := len(b.offsets)
+	b.offsets = slices.Grow(b.offsets, rows)[:first+rows]
+	shift, longest, previous := uint32(b.bytes)-origin, uint32(b.longest), origin
+	for i, end := range ends[:rows] {
+		b.offsets[first+i] = end + shift
+		longest = max(longest, end-previous)
+		previous = end
+	}
+	b.bytes += n
+	b.longest = int(longest)
+	return rows
 }
 
 // Oldest returns the time since the first payload was appended, or 0 for a batch without payloads.
