@@ -1,0 +1,235 @@
+package frame
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// The tables Message and RecordBatch of Arrow's Message.fbs: the numbers of their fields, and the values of the union
+// MessageHeader.
+const (
+	messageVersion    = 0
+	messageHeaderType = 1
+	messageHeader     = 2
+	messageBodyLength = 3
+
+	headerSchema          = 1
+	headerDictionaryBatch = 2
+	headerRecordBatch     = 3
+
+	batchLength         = 0
+	batchNodes          = 1
+	batchBuffers        = 2
+	batchCompression    = 3
+	batchVariadicCounts = 4
+)
+
+// Versions of the Arrow format. Streams have version 4 since 2017 and version 5 since 2020.
+const (
+	version4 = 3
+	version5 = 4
+)
+
+// continuation is the start of each message since version 0.15 of Arrow. Before that, messages began with their length.
+const continuation = 0xffffffff
+
+const adviceOnStream = "send a whole Arrow IPC stream, or set MILLRACE_FRAMING to the framing that the producer uses"
+
+// arrowStream reads the messages of an Arrow IPC stream. It reads the metadata itself: that costs no allocation, it
+// decompresses only the column with the records, and it can check each length before it uses it.
+type arrowStream struct {
+	frame *Frame
+	body  []byte
+	pos   int // start of the next message
+
+	hasColumn bool
+	column    arrowColumn
+}
+
+// arrowMessage is a message of the stream.
+type arrowMessage struct {
+	flatbuffer          // its metadata
+	at         int      // position of the message in the body
+	header     int      // position of its header table in the metadata
+	kind       uint8    // type of its header
+	version    int16    // of the Arrow format
+	data       arrowRaw // the buffers
+}
+
+// arrowRaw is a range of the body.
+type arrowRaw struct{ pos, length int }
+
+// splitArrow indexes the values of one column of an Arrow IPC stream, over all its record batches.
+func (f *Frame) splitArrow(column string, body []byte) error {
+	if bytes.HasPrefix(body, []byte("ARROW1")) {
+		return invalid(0, "the body is an Arrow file: send it in the IPC stream format")
+	}
+	s := arrowStream{frame: f, body: body}
+	for {
+		var m arrowMessage
+		more, err := s.next(&m)
+		if err == nil && !more && !s.hasColumn {
+			err = invalid(s.pos, "the stream ends before its schema: %s", adviceOnStream)
+		}
+		if err != nil || !more {
+			return err
+		}
+		if err := s.handle(&m, column); err != nil {
+			return err
+		}
+	}
+}
+
+// next reads the metadata of the next message. It returns false at the end of the stream.
+func (s *arrowStream) next(m *arrowMessage) (bool, error) {
+	if s.pos == len(s.body) {
+		return false, nil
+	}
+	m.at = s.pos
+	length, err := s.length()
+	if err != nil {
+		return false, err
+	}
+	if length == 0 {
+		if left := len(s.body) - s.pos; left > 0 {
+			return false, invalid(s.pos, "%d bytes follow the end of the Arrow stream: send one stream per message", left)
+		}
+		return false, nil
+	}
+	if left := len(s.body) - s.pos; uint64(length) > uint64(left) {
+		return false, invalid(m.at, "the metadata of the Arrow message has %d bytes, but the body has only %d more: %s",
+			length, left, adviceOnStream)
+	}
+	m.bytes = s.body[s.pos : s.pos+int(length)]
+	s.pos += int(length)
+	return true, s.metadata(m)
+}
+
+// length reads the length of the next message's metadata. It is 0 at the end of the stream.
+func (s *arrowStream) length() (uint32, error) {
+	for range 2 {
+		if left := len(s.body) - s.pos; left < 4 {
+			return 0, invalid(s.pos, "the length of an Arrow message takes 4 bytes, but the body has only %d more: %s", left, adviceOnStream)
+		}
+		n := binary.LittleEndian.Uint32(s.body[s.pos:])
+		s.pos += 4
+		if n != continuation {
+			return n, nil
+		}
+	}
+	return 0, invalid(s.pos-4, "an Arrow message has two starts: %s", adviceOnStream)
+}
+
+// metadata reads the table Message, and moves the position past the message's buffers.
+func (s *arrowStream) metadata(m *arrowMessage) error {
+	table := m.follow(0)
+	m.version = m.int16Field(table, messageVersion)
+	m.kind = m.uint8Field(table, messageHeaderType)
+	m.header = m.tableField(table, messageHeader)
+	length := m.int64Field(table, messageBodyLength)
+	left := len(s.body) - s.pos
+	switch {
+	case m.broken || m.header == 0:
+		return m.notFlatbuffer()
+	case m.version < version4 || m.version > version5:
+		return invalid(m.at, "the Arrow message has version %d of the format, not 4 or 5: write it with a current library", m.version+1)
+	case length < 0 || length > int64(left):
+		return invalid(m.at, "the buffers of the Arrow message have %d bytes, but the body has only %d more: %s", length, left, adviceOnStream)
+	}
+	m.data = arrowRaw{s.pos, int(length)}
+	s.pos += int(length)
+	return nil
+}
+
+// handle reads the schema from the first message, and records from those that hold record batches.
+func (s *arrowStream) handle(m *arrowMessage, column string) error {
+	switch {
+	case m.kind == headerSchema && !s.hasColumn:
+		schema := arrowSchema{flatbuffer: &m.flatbuffer}
+		found, fault := schema.findColumn(m.header, column)
+		if fault != "" {
+			return invalid(m.at, "%s", fault)
+		}
+		s.column, s.hasColumn = found, true
+		return nil
+	case m.kind == headerRecordBatch && s.hasColumn:
+		return s.recordBatch(m)
+	case m.kind == headerDictionaryBatch && s.hasColumn:
+		return nil // of another column
+	case !s.hasColumn:
+		return invalid(m.at, "the Arrow stream doesn't begin with its schema: %s", adviceOnStream)
+	}
+	return invalid(m.at, "the Arrow message has the type %d, which a stream can't have here: %s", m.kind, adviceOnStream)
+}
+
+// recordBatch adds the records of a record batch.
+func (s *arrowStream) recordBatch(m *arrowMessage) error {
+	f := s.frame
+	const size = 16 // of a field node: its length and its number of nulls
+	nodes, n := m.vectorField(m.header, batchNodes, size)
+	if m.broken || s.column.node >= n {
+		return m.notFlatbuffer()
+	}
+	node := nodes + size*s.column.node
+	rows, length, nulls := m.int64Field(m.header, batchLength), m.int64(node), m.int64(node+8)
+	if rows < 0 || length != rows {
+		return invalid(m.at, "the record batch has %d rows, but its column has %d: %s", rows, length, adviceOnStream)
+	}
+	if left := f.limits.records - f.Records(); rows > int64(left) {
+		return f.tooMany(m.at)
+	}
+	if rows == 0 {
+		return nil
+	}
+	first, count, ok := s.buffers(m)
+	if !ok {
+		return m.notFlatbuffer()
+	}
+	base, err := f.loadArrowBuffers(m, s.body, first, count, nulls != 0)
+	if err != nil {
+		return err
+	}
+	return f.addArrowColumn(s.column.typ, base, int(rows), nulls)
+}
+
+// buffers returns the index of the column's first buffer in a record batch, and the number of its buffers.
+func (s *arrowStream) buffers(m *arrowMessage) (first, count int, ok bool) {
+	c := &s.column
+	before, ok := m.viewBuffers(c.views)
+	first, count = c.buffers+before, 3
+	if m.version < version5 {
+		first += c.unions
+	}
+	if ok && c.typ.isView() {
+		var upTo int
+		upTo, ok = m.viewBuffers(c.views + 1)
+		count = 2 + upTo - before
+	}
+	return first, count, ok
+}
+
+// viewBuffers returns the number of data buffers of the first n view columns of a record batch. It returns false if the
+// batch has fewer view columns, or a number can't be right.
+func (m *arrowMessage) viewBuffers(n int) (total int, ok bool) {
+	const most = 1 << 31
+	if n == 0 {
+		return 0, true
+	}
+	first, counts := m.vectorField(m.header, batchVariadicCounts, 8)
+	if m.broken || n > counts {
+		return 0, false
+	}
+	for i := range n {
+		count := m.int64(first + 8*i)
+		if count < 0 || count > most || total > most {
+			return 0, false
+		}
+		total += int(count)
+	}
+	return total, true
+}
+
+// notFlatbuffer returns the error for metadata that can't be read.
+func (m *arrowMessage) notFlatbuffer() error {
+	return invalid(m.at, "the metadata of the Arrow message is not valid: %s", adviceOnStream)
+}

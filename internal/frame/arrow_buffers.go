@@ -1,0 +1,144 @@
+package frame
+
+import "encoding/binary"
+
+// arrowMemory is the memory that a frame needs for Arrow streams.
+type arrowMemory struct {
+	buffers  []arrowBuffer // of the record batch that is being read
+	slab     []byte        // decompressed buffers
+	inflated int           // bytes of all decompressed buffers of the stream
+}
+
+// arrowBuffer is a buffer of a column: base[pos:pos+length], where base is the body or the slab.
+type arrowBuffer struct {
+	pos, length int
+	at          int  // position in the body
+	inflated    bool // it was compressed
+}
+
+// fault returns the position in the body of a fault at an offset of the buffer. In a compressed buffer, that is the start
+// of the buffer.
+func (b *arrowBuffer) fault(offset int) int {
+	if b.inflated {
+		return b.at
+	}
+	return b.at + offset
+}
+
+// keptSlab is the largest slab that a frame keeps for the next message.
+const keptSlab = 4 << 20
+
+// reset forgets the buffers, and a slab that is too large to keep.
+func (a *arrowMemory) reset() {
+	a.buffers, a.slab, a.inflated = a.buffers[:0], a.slab[:0], 0
+	if cap(a.slab) > keptSlab {
+		a.slab = nil
+	}
+}
+
+// loadArrowBuffers sets f.arrow.buffers to count buffers of a record batch, beginning with number first, and returns the
+// memory in which all of them lie. It leaves out the first of them, which marks the nulls, unless nulls is true.
+func (f *Frame) loadArrowBuffers(m *arrowMessage, body []byte, first, count int, nulls bool) ([]byte, error) {
+	const size = 16 // of the position and the length of a buffer
+	vector, n := m.vectorField(m.header, batchBuffers, size)
+	if m.broken || first > n || count > n-first {
+		return nil, m.notFlatbuffer()
+	}
+	a := &f.arrow
+	a.buffers = a.buffers[:0]
+	for i := range count {
+		if i == 0 && !nulls {
+			a.buffers = append(a.buffers, arrowBuffer{})
+			continue
+		}
+		entry := vector + size*(first+i)
+		pos, length := m.int64(entry), m.int64(entry+8)
+		if all := int64(m.data.length); pos < 0 || length < 0 || pos > all || length > all-pos {
+			return nil, invalid(m.at, "buffer %d of the record batch lies outside of its message: %s", first+i, adviceOnStream)
+		}
+		at := m.data.pos + int(pos)
+		a.buffers = append(a.buffers, arrowBuffer{pos: at, length: int(length), at: at})
+	}
+	compression := m.tableField(m.header, batchCompression)
+	if compression == 0 {
+		return body, nil
+	}
+	const codecField, methodField = 0, 1
+	codec, method := m.uint8Field(compression, codecField), m.uint8Field(compression, methodField)
+	if m.broken || method != 0 || codec > codecZstd {
+		return nil, invalid(m.at, "the record batch has an unknown compression: use lz4, zstd or none")
+	}
+	return f.inflateArrowBuffers(codec, body)
+}
+
+// inflateArrowBuffers decompresses f.arrow.buffers into the slab, after it has checked their declared lengths against the
+// limit of the frame.
+func (f *Frame) inflateArrowBuffers(codec uint8, body []byte) ([]byte, error) {
+	a, total := &f.arrow, 0
+	for i := range a.buffers {
+		b := &a.buffers[i]
+		size, err := b.inflatedSize(body)
+		if err != nil {
+			return nil, err
+		}
+		if limit := f.limits.bytes; size > int64(limit-a.inflated-total) {
+			return nil, tooLarge(b.at, "the Arrow stream has more than %d bytes after decompression: send smaller frames, or raise MILLRACE_FRAME_BYTES", limit)
+		}
+		total += int(size)
+	}
+	a.inflated += total
+	if cap(a.slab)-len(a.slab) < total {
+		a.slab = make([]byte, 0, max(total, min(2*cap(a.slab), f.limits.bytes))) // segments still refer to the old one
+	}
+	for i := range a.buffers {
+		if err := a.inflate(&a.buffers[i], codec, body); err != nil {
+			return nil, err
+		}
+	}
+	return a.slab[:cap(a.slab)], nil
+}
+
+// inflatedPrefix is the size of the decompressed length, with which each buffer of a compressed record batch begins. The
+// length stored means that the buffer isn't compressed.
+const (
+	inflatedPrefix = 8
+	stored         = -1
+)
+
+// inflatedSize returns the declared length of a buffer after decompression.
+func (b *arrowBuffer) inflatedSize(body []byte) (int64, error) {
+	if b.length == 0 {
+		return 0, nil
+	}
+	size := int64(stored - 1)
+	if b.length >= inflatedPrefix {
+		size = int64(binary.LittleEndian.Uint64(body[b.pos:]))
+	}
+	switch {
+	case size == stored:
+		return int64(b.length - inflatedPrefix), nil
+	case size < 0:
+		return 0, invalid(b.at, "a compressed Arrow buffer doesn't have a valid length: %s", adviceOnStream)
+	}
+	return size, nil
+}
+
+// inflate appends a buffer to the slab and changes it to its new place. The slab has enough capacity.
+func (a *arrowMemory) inflate(b *arrowBuffer, codec uint8, body []byte) error {
+	if b.length == 0 {
+		return nil
+	}
+	size := int64(binary.LittleEndian.Uint64(body[b.pos:]))
+	src := body[b.pos+inflatedPrefix : b.pos+b.length]
+	pos := len(a.slab)
+	if size == stored {
+		a.slab = append(a.slab, src...)
+	} else {
+		a.slab = a.slab[:pos+int(size)]
+		if err := decompress(codec, a.slab[pos:], src); err != nil {
+			return invalid(b.at, "an Arrow buffer can't be decompressed (%v): %s", err, adviceOnStream)
+		}
+	}
+	b.pos, b.length, b.inflated = pos, len(a.slab)-pos, true
+	return nil
+}

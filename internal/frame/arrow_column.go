@@ -1,0 +1,167 @@
+package frame
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"millrace/internal/record"
+)
+
+// addArrowColumn adds the values of a column as records. f.arrow.buffers holds its buffers, which lie in base.
+func (f *Frame) addArrowColumn(typ arrowType, base []byte, rows int, nulls int64) error {
+	validity := &f.arrow.buffers[0]
+	if nulls > 0 && validity.length == 0 || validity.length > 0 && validity.length < (rows+7)/8 {
+		return invalid(validity.at, "the buffer that marks the nulls has %d bytes, too few for %d rows: %s", validity.length, rows, adviceOnStream)
+	}
+	present := validity.bits(base)
+	if typ.isView() {
+		return f.addViews(base, present, rows)
+	}
+	offsets, values := &f.arrow.buffers[1], &f.arrow.buffers[2]
+	width := 4
+	if typ.isLarge() {
+		width = 8
+	}
+	if offsets.length/width <= rows {
+		return invalid(offsets.at, "the buffer of offsets has %d bytes, too few for %d rows: %s", offsets.length, rows, adviceOnStream)
+	}
+	first := f.Records()
+	var longest int
+	var wrong int
+	if typ.isLarge() {
+		longest, wrong = addLargeOffsets(f, offsets.bytes(base), values, rows)
+	} else {
+		longest, wrong = addOffsets(f, offsets.bytes(base), values, rows)
+	}
+	if wrong >= 0 {
+		return invalid(offsets.fault(width*wrong), "offset %d of the column lies before the offset in front of it, or outside of the values: %s", wrong, adviceOnStream)
+	}
+	f.bytes += int(f.ends[len(f.ends)-1] - f.starts[first])
+	packed := true
+	if len(present) > 0 || longest > f.limits.record {
+		packed = f.markRecords(first, present)
+	}
+	f.endSegment(base, packed)
+	return nil
+}
+
+// bytes returns the bytes of the buffer.
+func (b *arrowBuffer) bytes(base []byte) []byte { return base[b.pos : b.pos+b.length] }
+
+// bits returns the bytes of the buffer that marks the nulls: bit i is 1 if row i has a value. It is nil if all rows have one.
+func (b *arrowBuffer) bits(base []byte) []byte {
+	if b.length == 0 {
+		return nil
+	}
+	return b.bytes(base)
+}
+
+// isNull reports whether row i has no value.
+func isNull(present []byte, i int) bool { return present[i>>3]>>(i&7)&1 == 0 }
+
+// grow adds rows records to the index without setting them.
+func (f *Frame) grow(rows int) (starts, ends []uint32) {
+	first := len(f.starts)
+	f.starts = slices.Grow(f.starts, rows)[:first+rows]
+	f.ends = slices.Grow(f.ends, rows)[:first+rows]
+	return f.starts[first:], f.ends[first:]
+}
+
+// addOffsets adds records that lie back to back in values. It returns the length of the longest, and the index of the
+// first wrong offset, or -1.
+func addOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (longest, wrong int) {
+	last := uint32(values.length)
+	previous := binary.LittleEndian.Uint32(offsets)
+	if previous > last {
+		return 0, 0
+	}
+	starts, ends := f.grow(rows)
+	ends = ends[:len(starts)]
+	offsets = offsets[4 : 4+4*len(starts)]
+	pos, most := uint32(values.pos), uint32(0)
+	for i := range starts {
+		next := binary.LittleEndian.Uint32(offsets[4*i:])
+		if next < previous || next > last {
+			return 0, i + 1
+		}
+		starts[i], ends[i] = pos+previous, pos+next
+		most = max(most, next-previous)
+		previous = next
+	}
+	return int(most), -1
+}
+
+// addLargeOffsets does the same for offsets of 8 bytes.
+func addLargeOffsets(f *Frame, offsets []byte, values *arrowBuffer, rows int) (longest, wrong int) {
+	last := uint64(values.length)
+	previous := binary.LittleEndian.Uint64(offsets)
+	if previous > last {
+		return 0, 0
+	}
+	starts, ends := f.grow(rows)
+	for i := range starts {
+		next := binary.LittleEndian.Uint64(offsets[8*(i+1):])
+		if next < previous || next > last {
+			return 0, i + 1
+		}
+		starts[i], ends[i] = uint32(values.pos)+uint32(previous), uint32(values.pos)+uint32(next)
+		longest = max(longest, int(next-previous))
+		previous = next
+	}
+	return longest, -1
+}
+
+// markRecords sets the status of the records from first on that are null or too large, and subtracts their lengths from
+// the bytes of the frame. It reports whether the other records still lie back to back.
+func (f *Frame) markRecords(first int, present []byte) (packed bool) {
+	packed = true
+	for i := first; i < len(f.starts); i++ {
+		length := int(f.ends[i] - f.starts[i])
+		switch {
+		case len(present) > 0 && isNull(present, i-first):
+			f.setStatus(i, record.Null)
+			f.ends[i] = f.starts[i] // some writers leave bytes behind a null
+		case length > f.limits.record:
+			f.setStatus(i, record.TooLarge)
+		default:
+			continue
+		}
+		f.bytes -= length
+		packed = packed && length == 0
+	}
+	return packed
+}
+
+// addViews adds the records of a view column. A view has 16 bytes: the length of the value, and either the value itself
+// or its place in one of the data buffers.
+func (f *Frame) addViews(base, present []byte, rows int) error {
+	const size, inline = 16, 12
+	views, data := f.arrow.buffers[1], f.arrow.buffers[2:]
+	if views.length/size < rows {
+		return invalid(views.at, "the buffer of views has %d bytes, too few for %d rows: %s", views.length, rows, adviceOnStream)
+	}
+	for i := range rows {
+		pos := views.pos + size*i
+		if len(present) > 0 && isNull(present, i) {
+			f.add(pos, pos)
+			f.setStatus(f.Records()-1, record.Null)
+			continue
+		}
+		view := base[pos : pos+size]
+		length := binary.LittleEndian.Uint32(view)
+		start := pos + 4
+		if length > inline {
+			buffer, offset := binary.LittleEndian.Uint32(view[8:]), binary.LittleEndian.Uint32(view[12:])
+			if uint64(buffer) >= uint64(len(data)) || uint64(offset)+uint64(length) > uint64(data[buffer].length) {
+				return invalid(views.fault(size*i), "view %d of the column lies outside of its data: %s", i, adviceOnStream)
+			}
+			start = data[buffer].pos + int(offset)
+		}
+		f.add(start, start+int(length))
+		if f.bytes > f.limits.bytes { // values may overlap
+			return tooLarge(views.fault(size*i), "the values of the column have more than %d bytes: send smaller frames, or raise MILLRACE_FRAME_BYTES", f.limits.bytes)
+		}
+	}
+	f.endSegment(base, false)
+	return nil
+}

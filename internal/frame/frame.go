@@ -1,0 +1,142 @@
+package frame
+
+import (
+	"fmt"
+
+	"millrace/internal/record"
+)
+
+// Status is the status of a record: OK, Null or TooLarge.
+type Status = record.Status
+
+// Frame is the index of the records of one message. Splitter.Open fills it. Its zero value has no records. After Open,
+// any number of goroutines may read it.
+type Frame struct {
+	framed bool
+	limits limits
+	bytes  int
+
+	// Record i is base[starts[i]:ends[i]], where base belongs to the segment that holds record i.
+	starts, ends []uint32
+	segments     []segment
+	statuses     []Status // empty if every record is OK
+
+	arrow arrowMemory
+}
+
+// segment is a range of records that lie in the same memory. It begins where the segment before it ends.
+type segment struct {
+	base   []byte
+	end    int  // index of the record after the last one of the segment
+	packed bool // each record begins where the one before it ends, and none is too large
+}
+
+// Reset removes the records and the reference to the body. It keeps the memory of the index.
+func (f *Frame) Reset() {
+	clear(f.segments)
+	f.framed, f.bytes = false, 0
+	f.starts, f.ends = f.starts[:0], f.ends[:0]
+	f.segments, f.statuses = f.segments[:0], f.statuses[:0]
+	f.arrow.reset()
+}
+
+// Framed reports whether the message has a framing. If not, its body is the only record.
+func (f *Frame) Framed() bool { return f.framed }
+
+// Records returns the number of records.
+func (f *Frame) Records() int { return len(f.starts) }
+
+// Bytes returns the total length of the records that go to the device. Records that are null or too large count as 0.
+func (f *Frame) Bytes() int64 { return int64(f.bytes) }
+
+// Statuses returns the status of each record, or nil if every record is OK. The slice is valid until the next Open or
+// Reset, and the caller must not change it.
+func (f *Frame) Statuses() []Status {
+	if len(f.statuses) == 0 {
+		return nil
+	}
+	return f.statuses
+}
+
+// Status returns the status of record i.
+func (f *Frame) Status(i int) Status {
+	if len(f.statuses) == 0 {
+		return record.OK
+	}
+	return f.statuses[i]
+}
+
+// Length returns the length of record i in bytes. A null record has length 0. A record that is too large has its true
+// length, although batches hold an empty row for it.
+func (f *Frame) Length(i int) int { return int(f.ends[i] - f.starts[i]) }
+
+// AppendLengths appends the length of each record to dst, as Length returns it.
+func (f *Frame) AppendLengths(dst []uint64) []uint64 {
+	for i, end := range f.ends {
+		dst = append(dst, uint64(end-f.starts[i]))
+	}
+	return dst
+}
+
+// Record returns record i. The slice refers to the body, or to memory of the frame. It is valid until the next Open or
+// Reset. Record searches the segments of an Arrow stream, so use a Cursor to read all records.
+func (f *Frame) Record(i int) []byte {
+	s := 0
+	for f.segments[s].end <= i {
+		s++
+	}
+	return f.segments[s].row(f, i)
+}
+
+// row returns record i, which belongs to the segment.
+func (s *segment) row(f *Frame, i int) []byte {
+	end := f.ends[i]
+	return s.base[f.starts[i]:end:end]
+}
+
+// add appends a record to the index. Its position is relative to the base of the segment that is still open.
+func (f *Frame) add(start, end int) {
+	f.starts = append(f.starts, uint32(start))
+	f.ends = append(f.ends, uint32(end))
+	if end-start > f.limits.record {
+		f.setStatus(len(f.starts)-1, record.TooLarge)
+		return
+	}
+	f.bytes += end - start
+}
+
+// endSegment closes the segment of the records added since the last one.
+func (f *Frame) endSegment(base []byte, packed bool) {
+	f.segments = append(f.segments, segment{base: base, end: len(f.starts), packed: packed})
+}
+
+// setStatus sets the status of record i. All records before i that have no status yet are OK, and i is the last one that
+// has a status.
+func (f *Frame) setStatus(i int, s Status) {
+	for len(f.statuses) < i {
+		f.statuses = append(f.statuses, record.OK)
+	}
+	f.statuses = append(f.statuses, s)
+}
+
+// padStatuses gives the status OK to the records after the last one that has a status, if any record has one.
+func (f *Frame) padStatuses() {
+	for n := len(f.statuses); n > 0 && n < len(f.starts); n++ {
+		f.statuses = append(f.statuses, record.OK)
+	}
+}
+
+// full reports whether the frame has reached its limit of records.
+func (f *Frame) full() bool { return len(f.starts) >= f.limits.records }
+
+// tooMany returns the error for a frame that has more records than its limit. The record at offset is the first one too many.
+func (f *Frame) tooMany(offset int) error {
+	return tooLarge(offset, "the frame has more than %d records: send smaller frames, or raise MILLRACE_FRAME_RECORDS",
+		f.limits.records)
+}
+
+// misframed returns the error for a body that doesn't follow its framing.
+func (f *Frame) misframed(offset int, what string, args ...any) error {
+	return invalid(offset, "%s: send whole frames, and set MILLRACE_FRAMING to the framing that the producer uses",
+		fmt.Sprintf(what, args...))
+}

@@ -1,0 +1,67 @@
+package frame_test
+
+import (
+	"testing"
+
+	"millrace/internal/frame"
+)
+
+func TestFramingNamesRoundTrip(t *testing.T) {
+	for _, name := range []string{"none", "newline_delimited", "length_delimited", "varint_length_delimited", "arrow", "auto"} {
+		f, err := frame.ParseFraming(name)
+		if err != nil || f.String() != name {
+			t.Errorf("ParseFraming(%q) = %v, %v", name, f, err)
+		}
+	}
+	for _, name := range []string{"", "ndjson", "Arrow", "none "} {
+		if f, err := frame.ParseFraming(name); err == nil {
+			t.Errorf("ParseFraming(%q) = %v, want an error", name, f)
+		}
+	}
+}
+
+func TestTheContentTypeSelectsTheFraming(t *testing.T) {
+	for contentType, want := range map[string]frame.Framing{
+		"":                                    frame.None,
+		"text/plain":                          frame.None,
+		"application/json":                    frame.None,
+		"application/x-ndjson":                frame.NewlineDelimited,
+		"Application/X-NDJSON; charset=utf-8": frame.NewlineDelimited,
+		" application/jsonl ;q=1":             frame.NewlineDelimited,
+		"application/vnd.apache.arrow.stream": frame.Arrow,
+		"application/vnd.apache.arrow.file":   frame.None,
+		"application/x-ndjson-else":           frame.None,
+	} {
+		if got := frame.FramingOf(contentType); got != want {
+			t.Errorf("FramingOf(%q) = %v, want %v", contentType, got, want)
+		}
+	}
+}
+
+func TestAutoSplitsOnlyWhatTheContentTypeNames(t *testing.T) {
+	var f frame.Frame
+	auto := frame.Splitter{Framing: frame.Auto}
+	for contentType, records := range map[string]int{"application/x-ndjson": 2, "text/plain": 1, "": 1} {
+		if err := auto.Open(&f, contentType, []byte("a\nb\n")); err != nil {
+			t.Fatal(err)
+		}
+		if f.Records() != records || f.Framed() != (records == 2) {
+			t.Errorf("%q gives %d records, framed %v; want %d", contentType, f.Records(), f.Framed(), records)
+		}
+	}
+	lines := frame.Splitter{Framing: frame.NewlineDelimited}
+	if err := lines.Open(&f, "text/plain", []byte("a\nb\n")); err != nil || f.Records() != 2 {
+		t.Errorf("a fixed framing gives %d records for another content type, want 2 (%v)", f.Records(), err)
+	}
+}
+
+func TestABodyWithoutFramingIsOneRecord(t *testing.T) {
+	for _, body := range []string{"", "a\nb\n", "\x00\x00\x00\x01x"} {
+		f := open(t, frame.Splitter{MaxBytes: 1, MaxRecords: 1}, []byte(body))
+		if f.Framed() {
+			t.Error("a body without framing is framed")
+		}
+		wantRecords(t, f, texts(body), 1<<20)
+	}
+	wantRecords(t, open(t, frame.Splitter{MaxRecord: 3}, []byte("four")), texts("four"), 3)
+}

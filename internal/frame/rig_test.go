@@ -1,0 +1,197 @@
+package frame_test
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"millrace/internal/frame"
+	"millrace/internal/record"
+)
+
+// batch has the shape of streams.Batch: rows back to back in a buffer, and the position after each of them.
+type batch struct {
+	buffer  []byte
+	bytes   int
+	ends    []uint32
+	maxRows int
+}
+
+func newBatch(maxBytes, maxRows int) *batch {
+	return &batch{buffer: make([]byte, maxBytes), ends: make([]uint32, 0, maxRows), maxRows: maxRows}
+}
+
+func (b *batch) reset() { b.bytes, b.ends = 0, b.ends[:0] }
+
+func (b *batch) Append(row []byte) bool {
+	if len(row) > len(b.buffer)-b.bytes || len(b.ends) == b.maxRows {
+		return false
+	}
+	b.bytes += copy(b.buffer[b.bytes:], row)
+	b.ends = append(b.ends, uint32(b.bytes))
+	return true
+}
+
+func (b *batch) AppendRun(values []byte, ends []uint32) int {
+	if len(ends) == 0 {
+		return 0
+	}
+	origin := ends[len(ends)-1] - uint32(len(values))
+	rows := min(len(ends), b.maxRows-len(b.ends))
+	for rows > 0 && int(ends[rows-1]-origin) > len(b.buffer)-b.bytes {
+		rows--
+	}
+	if rows == 0 {
+		return 0
+	}
+	shift := uint32(b.bytes) - origin
+	b.bytes += copy(b.buffer[b.bytes:], values[:ends[rows-1]-origin])
+	for _, end := range ends[:rows] {
+		b.ends = append(b.ends, end+shift)
+	}
+	return rows
+}
+
+// rows returns copies of the rows.
+func (b *batch) rows() [][]byte {
+	rows := make([][]byte, 0, len(b.ends))
+	start := uint32(0)
+	for _, end := range b.ends {
+		rows = append(rows, bytes.Clone(b.buffer[start:end]))
+		start = end
+	}
+	return rows
+}
+
+// drain copies the whole frame into batches of maxRows rows and returns the rows. It takes at most most records per Fill.
+// Batches have room for every record.
+func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, most int) [][]byte {
+	t.Helper()
+	for i := range f.Records() {
+		maxBytes = max(maxBytes, f.Length(i))
+	}
+	b := newBatch(maxBytes, maxRows)
+	rows := [][]byte{}
+	for c := f.Cursor(); !c.Done(); {
+		before := c.Next()
+		n := c.Fill(b, most)
+		if n > most || c.Next() != before+n {
+			t.Fatalf("Fill(%d) returned %d and moved from record %d to %d", most, n, before, c.Next())
+		}
+		if n == 0 || len(b.ends) == maxRows {
+			if len(b.ends) == 0 {
+				t.Fatalf("record %d of %d doesn't fit into an empty batch", c.Next(), f.Records())
+			}
+			rows = append(rows, b.rows()...)
+			b.reset()
+		}
+	}
+	return append(rows, b.rows()...)
+}
+
+// wantRecords checks everything that a frame says about its records. A nil record is null. Records longer than maxRecord
+// are too large.
+func wantRecords(t testing.TB, f *frame.Frame, want [][]byte, maxRecord int) {
+	t.Helper()
+	if f.Records() != len(want) {
+		t.Fatalf("the frame has %d records, want %d", f.Records(), len(want))
+	}
+	lengths := f.AppendLengths(nil)
+	total, marked := 0, false
+	rows := make([][]byte, len(want))
+	for i, w := range want {
+		status := record.OK
+		rows[i] = w
+		switch {
+		case w == nil:
+			status = record.Null
+		case len(w) > maxRecord:
+			status, rows[i] = record.TooLarge, nil
+		default:
+			total += len(w)
+		}
+		marked = marked || status != record.OK
+		if f.Status(i) != status || f.Length(i) != len(w) || lengths[i] != uint64(len(w)) || !bytes.Equal(f.Record(i), w) {
+			t.Fatalf("record %d is %q with status %v and length %d, %d; want %q with status %v",
+				i, f.Record(i), f.Status(i), f.Length(i), lengths[i], w, status)
+		}
+	}
+	if f.Bytes() != int64(total) {
+		t.Errorf("Bytes() = %d, want %d", f.Bytes(), total)
+	}
+	if statuses := f.Statuses(); (statuses != nil) != marked || marked && len(statuses) != len(want) {
+		t.Errorf("Statuses() = %v for %d records", statuses, len(want))
+	}
+	wantRows(t, f, rows)
+}
+
+// wantRows fills batches of several sizes and compares their rows.
+func wantRows(t testing.TB, f *frame.Frame, want [][]byte) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(uint64(len(want)), 1))
+	for _, maxRows := range []int{1, 2, 7, 1 << 17} {
+		for _, most := range []int{1, 3, 1 << 40} {
+			got := drain(t, f, 1+random.IntN(2000), maxRows, most)
+			if len(got) != len(want) {
+				t.Fatalf("batches of %d rows hold %d rows, want %d", maxRows, len(got), len(want))
+			}
+			for i := range want {
+				if !bytes.Equal(got[i], want[i]) {
+					t.Fatalf("row %d is %q, want %q", i, got[i], want[i])
+				}
+			}
+		}
+	}
+}
+
+// open opens a body that must be valid.
+func open(t testing.TB, s frame.Splitter, body []byte) *frame.Frame {
+	t.Helper()
+	var f frame.Frame
+	if err := s.Open(&f, "", body); err != nil {
+		t.Fatal(err)
+	}
+	return &f
+}
+
+// wantFault opens a body that must not be valid.
+func wantFault(t testing.TB, s frame.Splitter, body []byte, reason frame.Reason, offset int64) *frame.Error {
+	t.Helper()
+	var f frame.Frame
+	err := s.Open(&f, "", body)
+	var fault *frame.Error
+	if !errors.As(err, &fault) {
+		t.Fatalf("Open() = %v, want %s at byte %d", err, reason, offset)
+	}
+	if fault.Reason != reason || fault.Offset != offset {
+		t.Fatalf("Open() = %v, want %s at byte %d", err, reason, offset)
+	}
+	if c := f.Cursor(); f.Records() != 0 || f.Bytes() != 0 || !c.Done() {
+		t.Errorf("after the error the frame has %d records", f.Records())
+	}
+	return fault
+}
+
+// texts returns the records as bytes. The text "<null>" is null.
+func texts(records ...string) [][]byte {
+	rows := make([][]byte, len(records))
+	for i, r := range records {
+		if r != "<null>" {
+			rows[i] = []byte(r)
+		}
+	}
+	return rows
+}
+
+// someRecords returns n random records of at most most bytes without line breaks.
+func someRecords(random *rand.Rand, n, most int) [][]byte {
+	rows := make([][]byte, n)
+	for i := range rows {
+		rows[i] = make([]byte, random.IntN(most+1))
+		for j := range rows[i] {
+			rows[i][j] = ' ' + byte(random.IntN(90))
+		}
+	}
+	return rows
+}
