@@ -65,16 +65,16 @@ func (f *Frame) splitArrow(column string, body []byte) error {
 		return invalid(0, "the body is an Arrow file: send it in the IPC stream format")
 	}
 	s := arrowStream{frame: f, body: body}
+	m := &f.arrow.message
 	for {
-		var m arrowMessage
-		more, err := s.next(&m)
+		more, err := s.next(m)
 		if err == nil && !more && !s.hasColumn {
 			err = invalid(s.pos, "the stream ends before its schema: %s", adviceOnStream)
 		}
 		if err != nil || !more {
 			return err
 		}
-		if err := s.handle(&m, column); err != nil {
+		if err := s.handle(m, column); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (s *arrowStream) next(m *arrowMessage) (bool, error) {
 	if s.pos == len(s.body) {
 		return false, nil
 	}
-	m.at = s.pos
+	*m = arrowMessage{at: s.pos}
 	length, err := s.length()
 	if err != nil {
 		return false, err

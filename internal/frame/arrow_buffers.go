@@ -4,6 +4,7 @@ import "encoding/binary"
 
 // arrowMemory is the memory that a frame needs for Arrow streams.
 type arrowMemory struct {
+	message  arrowMessage  // the one that is being read
 	buffers  []arrowBuffer // of the record batch that is being read
 	slab     []byte        // decompressed buffers
 	inflated int           // bytes of all decompressed buffers of the stream
@@ -30,6 +31,7 @@ const keptSlab = 4 << 20
 
 // reset forgets the buffers, and a slab that is too large to keep.
 func (a *arrowMemory) reset() {
+	a.message = arrowMessage{}
 	a.buffers, a.slab, a.inflated = a.buffers[:0], a.slab[:0], 0
 	if cap(a.slab) > keptSlab {
 		a.slab = nil
@@ -126,6 +128,7 @@ func (b *arrowBuffer) inflatedSize(body []byte) (int64, error) {
 // inflate appends a buffer to the slab and changes it to its new place. The slab has enough capacity.
 func (a *arrowMemory) inflate(b *arrowBuffer, codec uint8, body []byte) error {
 	if b.length == 0 {
+		b.pos, b.inflated = len(a.slab), true
 		return nil
 	}
 	size := int64(binary.LittleEndian.Uint64(body[b.pos:]))

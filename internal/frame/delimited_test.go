@@ -68,8 +68,8 @@ func TestVarints(t *testing.T) {
 		wantFault(t, s, []byte(body), frame.Invalid, offset)
 	}
 	overflow := wantFault(t, s, []byte(strings.Repeat("\xff", 10)), frame.Invalid, 0)
-	if !strings.Contains(overflow.Text, "no varint") {
-		t.Errorf("ten bytes without an end are reported as %q", overflow.Text)
+	if !strings.Contains(overflow, "no varint") {
+		t.Errorf("ten bytes without an end are reported as %q", overflow)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestARecordThatIsTooLargeBecomesAnEmptyRow(t *testing.T) {
 }
 
 func TestAnErrorSaysWhatToDo(t *testing.T) {
-	fault := wantFault(t, frame.Splitter{Framing: frame.LengthDelimited}, []byte("\x00\x00\x00\x01a\x00\x00\x00\x09b"), frame.Invalid, 5)
+	fault := faultOf(t, frame.Splitter{Framing: frame.LengthDelimited}, []byte("\x00\x00\x00\x01a\x00\x00\x00\x09b"))
 	const want = "invalid_frame at byte 5: record 1 has a length of 9 bytes, but the body has only 1 more: " +
 		"send whole frames, and set MILLRACE_FRAMING to the framing that the producer uses"
 	if fault.Error() != want {

@@ -64,7 +64,7 @@ func (b *batch) rows() [][]byte {
 	return rows
 }
 
-// drain copies the whole frame into batches of maxRows rows and returns the rows. It takes at most most records per Fill.
+// drain copies the whole frame into batches of maxRows rows and returns the rows. Each Fill takes most records or fewer.
 // Batches have room for every record.
 func drain(t testing.TB, f *frame.Frame, maxBytes, maxRows, most int) [][]byte {
 	t.Helper()
@@ -155,22 +155,29 @@ func open(t testing.TB, s frame.Splitter, body []byte) *frame.Frame {
 	return &f
 }
 
-// wantFault opens a body that must not be valid.
-func wantFault(t testing.TB, s frame.Splitter, body []byte, reason frame.Reason, offset int64) *frame.Error {
+// faultOf returns the error for a body that must not be valid.
+func faultOf(t testing.TB, s frame.Splitter, body []byte) *frame.Error {
 	t.Helper()
 	var f frame.Frame
 	err := s.Open(&f, "", body)
 	var fault *frame.Error
 	if !errors.As(err, &fault) {
-		t.Fatalf("Open() = %v, want %s at byte %d", err, reason, offset)
-	}
-	if fault.Reason != reason || fault.Offset != offset {
-		t.Fatalf("Open() = %v, want %s at byte %d", err, reason, offset)
+		t.Fatalf("Open() = %v, want an *Error", err)
 	}
 	if c := f.Cursor(); f.Records() != 0 || f.Bytes() != 0 || !c.Done() {
 		t.Errorf("after the error the frame has %d records", f.Records())
 	}
 	return fault
+}
+
+// wantFault opens a body that must not be valid, and returns the text of its error.
+func wantFault(t testing.TB, s frame.Splitter, body []byte, reason frame.Reason, offset int64) string {
+	t.Helper()
+	fault := faultOf(t, s, body)
+	if fault.Reason != reason || fault.Offset != offset {
+		t.Fatalf("Open() = %v, want %s at byte %d", fault, reason, offset)
+	}
+	return fault.Text
 }
 
 // texts returns the records as bytes. The text "<null>" is null.
@@ -184,7 +191,7 @@ func texts(records ...string) [][]byte {
 	return rows
 }
 
-// someRecords returns n random records of at most most bytes without line breaks.
+// someRecords returns n random records of up to most bytes without line breaks.
 func someRecords(random *rand.Rand, n, most int) [][]byte {
 	rows := make([][]byte, n)
 	for i := range rows {

@@ -1,0 +1,122 @@
+package frame_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"millrace/internal/frame"
+)
+
+const (
+	frameBytes  = 512 << 10
+	recordBytes = 256
+)
+
+var words = []string{"the", "record", "of", "a", "message", "and", "its", "frame", "holds", "many", "small", "values", "that", "travel", "together", "to"}
+
+// english returns records of text that fill a frame.
+func english() [][]byte {
+	random := rand.New(rand.NewPCG(1, 2))
+	records := make([][]byte, frameBytes/recordBytes)
+	for i := range records {
+		var text []byte
+		for len(text) < recordBytes {
+			text = append(append(text, words[random.IntN(len(words))]...), ' ')
+		}
+		records[i] = text[:recordBytes]
+	}
+	return records
+}
+
+// benchmarkBodies returns a frame of each kind. Those of Arrow have one column named text.
+func benchmarkBodies(t testing.TB) []struct {
+	name    string
+	framing frame.Framing
+	body    []byte
+} {
+	random := rand.New(rand.NewPCG(3, 4))
+	records := english()
+	chunks := [][][]byte{records}
+	return []struct {
+		name    string
+		framing frame.Framing
+		body    []byte
+	}{
+		{"newline", frame.NewlineDelimited, encode(frame.NewlineDelimited, random, records)},
+		{"length", frame.LengthDelimited, encode(frame.LengthDelimited, random, records)},
+		{"varint", frame.VarintLengthDelimited, encode(frame.VarintLengthDelimited, random, records)},
+		{"arrow", frame.Arrow, textStream(t, arrow.BinaryTypes.String, chunks)},
+		{"arrow large", frame.Arrow, textStream(t, arrow.BinaryTypes.LargeString, chunks)},
+		{"arrow view", frame.Arrow, textStream(t, arrow.BinaryTypes.StringView, chunks)},
+		{"arrow lz4", frame.Arrow, textStream(t, arrow.BinaryTypes.String, chunks, compressions["lz4"]...)},
+		{"arrow zstd", frame.Arrow, textStream(t, arrow.BinaryTypes.String, chunks, compressions["zstd"]...)},
+		{"none", frame.None, make([]byte, frameBytes)},
+	}
+}
+
+// BenchmarkFill measures Open and Fill together, into a batch of the shape of streams.Batch.
+func BenchmarkFill(b *testing.B) {
+	for _, c := range benchmarkBodies(b) {
+		b.Run(c.name, func(b *testing.B) {
+			s := frame.Splitter{Framing: c.framing}
+			into := newBatch(4<<20, 1<<16)
+			var f frame.Frame
+			b.SetBytes(frameBytes)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := s.Open(&f, "", c.body); err != nil {
+					b.Fatal(err)
+				}
+				into.reset()
+				for cursor := f.Cursor(); !cursor.Done(); {
+					cursor.Fill(into, 1<<16)
+				}
+				if into.bytes != frameBytes {
+					b.Fatalf("the batch has %d bytes", into.bytes)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCopy is the bound of BenchmarkFill: it copies the bytes of a frame and does nothing else.
+func BenchmarkCopy(b *testing.B) {
+	from, to := make([]byte, frameBytes), make([]byte, frameBytes)
+	b.SetBytes(frameBytes)
+	for b.Loop() {
+		copy(to, from)
+	}
+}
+
+// A warm Frame allocates nothing, except what the decompressor of an Arrow stream allocates per buffer.
+func TestAWarmFrameAllocatesNothing(t *testing.T) {
+	for _, c := range benchmarkBodies(t) {
+		most := 0.0
+		if c.name == "arrow lz4" || c.name == "arrow zstd" {
+			most = 10
+		}
+		var f frame.Frame
+		s := frame.Splitter{Framing: c.framing}
+		into := newBatch(4<<20, 1<<16)
+		var got float64
+		// The minimum counts: a collection of garbage may empty the pools of the decompressors during a run.
+		for range 3 {
+			got = testing.AllocsPerRun(20, func() {
+				if err := s.Open(&f, "", c.body); err != nil {
+					t.Fatal(err)
+				}
+				into.reset()
+				cursor := f.Cursor()
+				cursor.Fill(into, 1<<16)
+			})
+			if got <= most {
+				break
+			}
+		}
+		if got > most {
+			t.Errorf("%s: a frame of %d records costs %.0f allocations, want at most %.0f", c.name, f.Records(), got, most)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package frame_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"millrace/internal/frame"
+)
+
+// fuzz opens any body under small limits. It must not panic, and a body that it accepts must keep within the limits and
+// give the same rows whatever the batches.
+func fuzz(f *testing.F, framing frame.Framing) {
+	var reused frame.Frame
+	f.Fuzz(func(t *testing.T, body []byte, maxRows, most uint8) {
+		s := frame.Splitter{Framing: framing, MaxRecords: 50, MaxBytes: 1 << 14, MaxRecord: 1000}
+		err := s.Open(&reused, "", body)
+		if err != nil {
+			var fault *frame.Error
+			if !errors.As(err, &fault) || fault.Offset < 0 || fault.Offset > int64(len(body)) || fault.Text == "" {
+				t.Fatalf("the error is %v for a body of %d bytes", err, len(body))
+			}
+			return
+		}
+		if reused.Records() > s.MaxRecords || reused.Bytes() > s.MaxBytes {
+			t.Fatalf("the frame has %d records and %d bytes", reused.Records(), reused.Bytes())
+		}
+		rows := drain(t, &reused, 1000, 1+int(maxRows), 1+int(most))
+		if len(rows) != reused.Records() {
+			t.Fatalf("%d rows of %d records", len(rows), reused.Records())
+		}
+		total := 0
+		for i, row := range rows {
+			if want := reused.Record(i); reused.Status(i) == 0 && !bytes.Equal(row, want) {
+				t.Fatalf("row %d is %q, want %q", i, row, want)
+			}
+			if reused.Status(i) != 0 && len(row) > 0 {
+				t.Fatalf("row %d is %q although its status is %v", i, row, reused.Status(i))
+			}
+			total += len(row)
+		}
+		if int64(total) != reused.Bytes() {
+			t.Fatalf("the rows have %d bytes, the frame reports %d", total, reused.Bytes())
+		}
+	})
+}
+
+func FuzzNewlineDelimited(f *testing.F) {
+	f.Add([]byte("a\r\n\nb"), uint8(1), uint8(1))
+	f.Add([]byte("\r\n\r"), uint8(0), uint8(9))
+	fuzz(f, frame.NewlineDelimited)
+}
+
+func FuzzLengthDelimited(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x02ab\x00\x00\x00\x00"), uint8(1), uint8(1))
+	f.Add([]byte("\xff\xff\xff\xff"), uint8(0), uint8(9))
+	fuzz(f, frame.LengthDelimited)
+}
+
+func FuzzVarintLengthDelimited(f *testing.F) {
+	f.Add([]byte("\x02ab\x00\x81\x00c"), uint8(1), uint8(1))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), uint8(0), uint8(9))
+	fuzz(f, frame.VarintLengthDelimited)
+}
+
+func FuzzArrow(f *testing.F) {
+	for _, typ := range binaryTypes {
+		for _, options := range compressions {
+			chunks := [][][]byte{texts("abc", "<null>", "a value that needs a data buffer"), {}, texts("")}
+			f.Add(textStream(f, typ, chunks, options...), uint8(1), uint8(2))
+		}
+	}
+	fuzz(f, frame.Arrow)
+}
+
+// FuzzArrowAgrees compares the records with the values that arrow-go reads. Only a stream that both accept is compared:
+// arrow-go reads all columns, but checks less.
+func FuzzArrowAgrees(f *testing.F) {
+	for _, typ := range binaryTypes {
+		for _, options := range compressions {
+			f.Add(textStream(f, typ, [][][]byte{texts("abc", "<null>", "a value that needs a data buffer"), texts("", "d")}, options...))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var ours frame.Frame
+		if arrowSplitter.Open(&ours, "", body) != nil {
+			return
+		}
+		theirs, err := arrowValues(body)
+		if err != nil {
+			return
+		}
+		if len(theirs) != ours.Records() {
+			t.Fatalf("%d records, arrow-go reads %d", ours.Records(), len(theirs))
+		}
+		for i, want := range theirs {
+			if !bytes.Equal(ours.Record(i), want) || (ours.Status(i) == 0) != (want != nil) {
+				t.Fatalf("record %d is %q, arrow-go reads %q", i, ours.Record(i), want)
+			}
+		}
+	})
+}
+
+var errPanic = errors.New("arrow-go panicked")
+
+// arrowValues reads the only binary or string column with arrow-go. A null is nil.
+func arrowValues(body []byte) (values [][]byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = errPanic
+		}
+	}()
+	r, err := ipc.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Release()
+	for r.Next() {
+		batch := r.RecordBatch()
+		for i := range int(batch.NumCols()) {
+			if column := batch.Column(i); isText(column) {
+				values = appendValues(values, column)
+			}
+		}
+	}
+	return values, r.Err()
+}
+
+// isText reports whether the column can hold the records.
+func isText(column arrow.Array) bool {
+	for _, typ := range binaryTypes {
+		if arrow.TypeEqual(typ, column.DataType()) {
+			return true
+		}
+	}
+	return false
+}
+
+func appendValues(values [][]byte, column arrow.Array) [][]byte {
+	for i := range column.Len() {
+		if column.IsNull(i) {
+			values = append(values, nil)
+			continue
+		}
+		var value []byte
+		switch c := column.(type) {
+		case *array.Binary:
+			value = c.Value(i)
+		case *array.LargeBinary:
+			value = c.Value(i)
+		case *array.BinaryView:
+			value = c.Value(i)
+		default:
+			value = []byte(column.ValueStr(i))
+		}
+		values = append(values, append([]byte{}, value...))
+	}
+	return values
+}
