@@ -1,0 +1,128 @@
+package compression
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Decompressor decompresses bodies. The zero value is ready for use. Only one goroutine may use it. It creates what an encoding
+// needs when that encoding first occurs, and reuses it for all later bodies.
+type Decompressor struct {
+	zstd     *zstd.Decoder
+	zstdMost uint64 // the decoder's limit of memory
+
+	gzip    *gzip.Reader
+	source  bytes.Reader // what gzip reads
+	settled [64]byte     // what gzipSettled contains
+	beyond  [1]byte      // the byte that doesn't fit in the output's capacity
+}
+
+// Append appends the decompressed src to dst and returns the extended slice. src and the spare capacity of dst must not overlap.
+//
+// It appends at most limit bytes. If dst has too little capacity, Append allocates at least twice as much, but not beyond
+// len(dst)+limit and a slack: 32 bytes, or for zstd frames that don't declare their size 128 KiB and at least one window. So a
+// caller that passes the slice of the previous body, cut to length 0, causes no allocations after the first bodies.
+//
+// If the body is larger than limit, the error is a *TooLargeError. If the body is corrupt or truncated, the error is an
+// *InvalidError. With an error, Append returns dst as it was, perhaps with more capacity.
+//
+// No bytes are an empty body in None and Snappy, and a truncated one in the other encodings. A body in Snappy has no end, so it isn't
+// noticed if whole chunks are missing.
+//
+// Append checks all checksums. It decompresses several frames or members in a row as one body.
+func (d *Decompressor) Append(dst []byte, e Encoding, src []byte, limit int64) ([]byte, error) {
+	out := output{buf: dst, encoding: e, limit: limit, most: len(dst) + int(min(max(limit, 0), math.MaxInt-int64(len(dst))-maxSlack))}
+	if len(src) == 0 && e != None && e != Snappy {
+		return dst, invalid(e, 0, errTruncated)
+	}
+	var err error
+	switch e {
+	case None:
+		err = out.append(src)
+	case Zstd:
+		err = d.appendZstd(&out, src)
+	case Gzip:
+		err = d.appendGzip(&out, src)
+	case LZ4:
+		err = appendLZ4(&out, src)
+	case Snappy:
+		err = appendSnappy(&out, src)
+	default:
+		err = fmt.Errorf("compression: %v is not an encoding of a body", e)
+	}
+	if err != nil {
+		return out.buf[:len(dst)], err
+	}
+	return out.buf, nil
+}
+
+// Declared returns the decompressed size that the headers of src declare, and whether they declare one. The size of a gzip body is
+// that of its last member, modulo 4 GiB. Use it to allocate memory for a first body, bounded by the limit of Append: src may lie.
+func Declared(e Encoding, src []byte) (size int64, known bool) {
+	switch e {
+	case None:
+		return int64(len(src)), true
+	case Zstd:
+		return declaredZstd(src)
+	case Gzip:
+		return declaredGzip(src)
+	case LZ4:
+		return declaredLZ4(src)
+	case Snappy:
+		return declaredSnappy(src)
+	}
+	return 0, false
+}
+
+const (
+	// slack is the spare capacity behind the largest permitted body. With it, the zstd decoder copies in blocks of 16 bytes.
+	slack = 32
+
+	maxSlack = zstdWindow + zstdBlock + slack
+)
+
+// output is the slice that Append extends.
+type output struct {
+	buf      []byte
+	most     int // the largest permitted len(buf)
+	encoding Encoding
+	limit    int64 // as the caller gave it, for errors
+}
+
+// room returns the number of bytes that may still be appended.
+func (o *output) room() int { return o.most - len(o.buf) }
+
+func (o *output) tooLarge() error {
+	return &TooLargeError{Encoding: o.encoding, Limit: max(o.limit, 0)}
+}
+
+// reserve makes the spare capacity at least n bytes, at most doubling it beyond need. Callers check n against room first.
+func (o *output) reserve(n int) {
+	if cap(o.buf)-len(o.buf) >= n {
+		return
+	}
+	need := len(o.buf) + n
+	grown := make([]byte, len(o.buf), max(need, min(2*cap(o.buf), o.most+slack)))
+	copy(grown, o.buf)
+	o.buf = grown
+}
+
+// spare returns the n bytes behind the output, which reserve has allocated.
+func (o *output) spare(n int) []byte { return o.buf[len(o.buf) : len(o.buf)+n : len(o.buf)+n] }
+
+// extend adds the n bytes of spare that the caller has filled.
+func (o *output) extend(n int) { o.buf = o.buf[:len(o.buf)+n] }
+
+// append appends b.
+func (o *output) append(b []byte) error {
+	if len(b) > o.room() {
+		return o.tooLarge()
+	}
+	o.reserve(len(b))
+	o.buf = append(o.buf, b...)
+	return nil
+}

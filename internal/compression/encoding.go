@@ -1,0 +1,98 @@
+// Package compression decompresses the bodies of messages and compresses the bodies of results.
+//
+// Each goroutine that reads or writes messages has its own Decompressor or Compressor, which it reuses for all messages. Input is
+// never trusted. What a header declares is only a hint, every size is checked before memory is allocated for it, and a Decompressor
+// stops at the limit that its caller gives.
+//
+// Start reading with Decompressor.Append and Compressor.Append. Each encoding has its own file.
+package compression
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Encoding is the compression of a body.
+type Encoding uint8
+
+const (
+	None   Encoding = iota
+	Zstd            // one or more frames of RFC 8878
+	Gzip            // one or more members of RFC 1952
+	LZ4             // one or more LZ4 frames
+	Snappy          // the framing format of Snappy or of S2
+	Auto            // the encoding that the message's Content-Encoding names; only a setting, no body is in this encoding
+)
+
+var names = [...]string{None: "none", Zstd: "zstd", Gzip: "gzip", LZ4: "lz4", Snappy: "snappy", Auto: "auto"}
+
+// ofResults are the encodings that a Compressor writes.
+var ofResults = []Encoding{None, Zstd, LZ4, Snappy}
+
+// Parse parses the encoding of inputs: none, zstd, gzip, lz4, snappy or auto.
+func Parse(name string) (Encoding, error) {
+	if i := slices.Index(names[:], name); i >= 0 {
+		return Encoding(i), nil
+	}
+	return None, fmt.Errorf("unknown encoding %q: known are %s", name, strings.Join(names[:], ", "))
+}
+
+// ParseResult parses the encoding of results: none, zstd, lz4 or snappy.
+func ParseResult(name string) (Encoding, error) {
+	var known []string
+	for _, e := range ofResults {
+		if e.String() == name {
+			return e, nil
+		}
+		known = append(known, e.String())
+	}
+	return None, fmt.Errorf("unknown encoding %q of results: known are %s", name, strings.Join(known, ", "))
+}
+
+// String returns the name that Parse accepts.
+func (e Encoding) String() string {
+	if int(e) < len(names) {
+		return names[e]
+	}
+	return fmt.Sprintf("Encoding(%d)", uint8(e))
+}
+
+// ContentEncoding returns the value of the Content-Encoding header for a body in this encoding. It is empty for None, whose bodies
+// have no such header.
+func (e Encoding) ContentEncoding() string {
+	if e == None {
+		return ""
+	}
+	return e.String()
+}
+
+// contentEncodings maps each value of Content-Encoding that FromHeader accepts to its encoding.
+var contentEncodings = map[string]Encoding{
+	"":                None,
+	"identity":        None,
+	"zstd":            Zstd,
+	"x-zstd":          Zstd,
+	"gzip":            Gzip,
+	"x-gzip":          Gzip,
+	"lz4":             LZ4,
+	"x-lz4":           LZ4,
+	"snappy":          Snappy,
+	"x-snappy":        Snappy,
+	"x-snappy-framed": Snappy,
+	"s2":              Snappy,
+	"x-s2":            Snappy,
+}
+
+// FromHeader returns the encoding that a Content-Encoding header names. Case and surrounding spaces don't matter. A list of several
+// encodings is an error, and so is an unknown encoding.
+func FromHeader(contentEncoding string) (Encoding, error) {
+	name := strings.ToLower(strings.TrimSpace(contentEncoding))
+	if e, ok := contentEncodings[name]; ok {
+		return e, nil
+	}
+	if strings.Contains(name, ",") {
+		return None, fmt.Errorf("Content-Encoding %q has several encodings: compress the body once", contentEncoding)
+	}
+	return None, fmt.Errorf("unknown Content-Encoding %q: known are identity, zstd, gzip, lz4, snappy and s2", contentEncoding)
+}

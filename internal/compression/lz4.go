@@ -1,0 +1,280 @@
+package compression
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/pierrec/lz4/v4"
+)
+
+// The LZ4 frame format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md
+//
+// This file reads the frame itself and leaves only blocks to the library. The library's reader keeps the last bytes of a frame of
+// dependent blocks as a dictionary for the frames after it, even after a Reset. So a corrupt message could decompress to bytes of the
+// message before it.
+const (
+	lz4Magic        = 0x184D2204
+	lz4Legacy       = 0x184C2102
+	skippable       = 0x184D2A50 // the last 4 bits are free, as they are in zstd
+	skippableHeader = 8          // magic, uint32 bytes
+
+	lz4Version          = 1 << 6
+	lz4VersionMask      = 3 << 6
+	lz4Independent      = 1 << 5
+	lz4BlockChecksum    = 1 << 4
+	lz4ContentSize      = 1 << 3
+	lz4ContentChecksum  = 1 << 2
+	lz4Reserved         = 1 << 1
+	lz4DictID           = 1 << 0
+	lz4Uncompressed     = 1 << 31 // in the size of a block
+	lz4Window           = 64 << 10
+	lz4Ratio            = 255 // a byte of a block stands for at most 255 decompressed bytes
+	lz4SmallestMaxBlock = 4   // code of 64 KiB; each further code is four times as large, up to 7
+)
+
+// lz4Header is the descriptor of a frame.
+type lz4Header struct {
+	flags byte
+	block int    // most decompressed bytes of a block
+	size  uint64 // with lz4ContentSize
+	bytes int    // length of the header with the magic
+}
+
+func (h lz4Header) has(flag byte) bool { return h.flags&flag != 0 }
+
+// parseLZ4 parses the header of a frame with the magic.
+func parseLZ4(src []byte) (lz4Header, error) {
+	const fixed = 7 // magic, flags, block size, checksum
+	if len(src) < fixed {
+		return lz4Header{}, errTruncated
+	}
+	h := lz4Header{flags: src[4], bytes: fixed}
+	code := src[5] >> 4
+	switch {
+	case h.flags&lz4VersionMask != lz4Version:
+		return lz4Header{}, fmt.Errorf("frame of version %d: only version 1 is known", h.flags>>6)
+	case h.has(lz4DictID):
+		return lz4Header{}, errDictID
+	case h.has(lz4Reserved), code < lz4SmallestMaxBlock, code > 7, src[5]&0xf != 0:
+		return lz4Header{}, errors.New("frame with unknown flags")
+	}
+	h.block = snappyBlock << (2 * (code - lz4SmallestMaxBlock))
+	if h.has(lz4ContentSize) {
+		if h.bytes += 8; len(src) < h.bytes {
+			return lz4Header{}, errTruncated
+		}
+		h.size = binary.LittleEndian.Uint64(src[6:])
+	}
+	if byte(xxh32(src[4:h.bytes-1])>>8) != src[h.bytes-1] {
+		return lz4Header{}, errors.New("the header's checksum is wrong")
+	}
+	return h, nil
+}
+
+// cutSkippable returns what is behind the skippable frame with which src begins.
+func cutSkippable(src []byte) ([]byte, error) {
+	if len(src) < skippableHeader {
+		return nil, errTruncated
+	}
+	n := uint64(binary.LittleEndian.Uint32(src[4:]))
+	if uint64(len(src)-skippableHeader) < n {
+		return nil, errTruncated
+	}
+	return src[skippableHeader+n:], nil
+}
+
+// declaredLZ4 returns the size that the first frame declares. The others can't be found without a walk over all blocks.
+func declaredLZ4(src []byte) (int64, bool) {
+	if len(src) < 4 || binary.LittleEndian.Uint32(src) != lz4Magic {
+		return 0, false
+	}
+	h, err := parseLZ4(src)
+	if err != nil || !h.has(lz4ContentSize) || h.size/lz4Ratio > uint64(len(src)) {
+		return 0, false
+	}
+	return int64(h.size), true
+}
+
+func appendLZ4(out *output, src []byte) error {
+	for rest := src; len(rest) > 0; {
+		at := len(src) - len(rest)
+		if len(rest) < 4 {
+			return invalid(LZ4, at, errTruncated)
+		}
+		var err error
+		switch magic := binary.LittleEndian.Uint32(rest); {
+		case magic == lz4Magic:
+			f := lz4Frame{out: out, src: src, at: at, start: len(out.buf)}
+			if err = f.read(); errors.Is(err, ErrTooLarge) {
+				return err
+			}
+			at, rest = f.at, src[f.at:]
+		case magic&^0xf == skippable:
+			rest, err = cutSkippable(rest)
+		case magic == lz4Legacy:
+			err = errors.New("a legacy frame (lz4 -l): write frames of the current format")
+		default:
+			err = notThis(LZ4)
+		}
+		if err != nil {
+			return invalid(LZ4, at, err)
+		}
+	}
+	return nil
+}
+
+// lz4Frame reads one frame of src. If a function fails, at is the place of the fault.
+type lz4Frame struct {
+	lz4Header
+	out   *output
+	src   []byte
+	at    int
+	start int // length of the output before this frame
+}
+
+func (f *lz4Frame) read() (err error) {
+	if f.lz4Header, err = parseLZ4(f.src[f.at:]); err != nil {
+		return err
+	}
+	if f.has(lz4ContentSize) {
+		switch {
+		case f.size > uint64(f.out.room()):
+			return f.out.tooLarge()
+		case f.size/lz4Ratio > uint64(len(f.src)-f.at):
+			return errSize
+		}
+		f.out.reserve(int(f.size))
+	}
+	f.at += f.bytes
+	for more := true; more; {
+		if more, err = f.readBlock(); err != nil {
+			return err
+		}
+	}
+	return f.readEnd()
+}
+
+// number returns the uint32 at a place of src.
+func (f *lz4Frame) number(at int) (uint32, error) {
+	if len(f.src)-at < 4 {
+		return 0, errTruncated
+	}
+	return binary.LittleEndian.Uint32(f.src[at:]), nil
+}
+
+// readBlock reads a block. It returns false at the mark behind the last one.
+func (f *lz4Frame) readBlock() (more bool, err error) {
+	word, err := f.number(f.at)
+	if err != nil {
+		return false, err
+	}
+	if word == 0 {
+		f.at += 4
+		return false, nil
+	}
+	n := int(word &^ lz4Uncompressed)
+	if n > f.block {
+		return false, fmt.Errorf("block of %d bytes: the frame permits %d", n, f.block)
+	}
+	if n > len(f.src)-f.at-4 {
+		return false, errTruncated
+	}
+	data, behind := f.src[f.at+4:f.at+4+n], f.at+4+n
+	if f.has(lz4BlockChecksum) {
+		sum, err := f.number(behind)
+		if err != nil {
+			return false, err
+		}
+		if sum != xxh32(data) {
+			return false, errors.New("the block's checksum is wrong")
+		}
+		behind += 4
+	}
+	if word&lz4Uncompressed != 0 {
+		err = f.out.append(data)
+	} else {
+		err = f.decompress(data)
+	}
+	if err == nil {
+		f.at = behind
+	}
+	return true, err
+}
+
+// decompress decompresses a block. Blocks that aren't independent refer to the output before them.
+func (f *lz4Frame) decompress(data []byte) error {
+	var window []byte
+	if !f.has(lz4Independent) {
+		window = f.out.buf[max(f.start, len(f.out.buf)-lz4Window):]
+	}
+	possible := min(f.block, lz4Ratio*len(data))
+	room := min(possible, f.out.room())
+	f.out.reserve(room)
+	if room > 0 { // the decoder crashes if it has none
+		if n, err := lz4.UncompressBlockWithDict(data, f.out.spare(room), window); err == nil {
+			f.out.extend(n)
+			return nil
+		}
+	}
+	if room < possible {
+		// The decoder doesn't tell a corrupt block from one that is too large.
+		n, err := lz4.UncompressBlockWithDict(data, make([]byte, possible), window)
+		if err == nil && n > room {
+			return f.out.tooLarge()
+		}
+		if err == nil {
+			return nil // an empty block
+		}
+	}
+	return errors.New("corrupt block")
+}
+
+// readEnd reads what is behind the last block, and compares sizes.
+func (f *lz4Frame) readEnd() error {
+	content := f.out.buf[f.start:]
+	if f.has(lz4ContentSize) && f.size != uint64(len(content)) {
+		return errSize
+	}
+	if !f.has(lz4ContentChecksum) {
+		return nil
+	}
+	sum, err := f.number(f.at)
+	if err != nil {
+		return err
+	}
+	if sum != xxh32(content) {
+		return errChecksum
+	}
+	f.at += 4
+	return nil
+}
+
+// appendLZ4Frame compresses src into one frame of independent blocks, with the content's size and checksum.
+func (c *Compressor) appendLZ4Frame(dst, src []byte) []byte {
+	const (
+		code  = 5 // blocks of 256 KiB
+		block = 256 << 10
+	)
+	start := len(dst)
+	dst = binary.LittleEndian.AppendUint32(dst, lz4Magic)
+	dst = append(dst, lz4Version|lz4Independent|lz4ContentSize|lz4ContentChecksum, code<<4)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(src)))
+	dst = append(dst, byte(xxh32(dst[start+4:])>>8))
+	for rest := src; len(rest) > 0; {
+		data := rest[:min(len(rest), block)]
+		rest = rest[len(data):]
+		at := len(dst)
+		dst = reserve(dst, 4+lz4.CompressBlockBound(len(data)))[:at+4]
+		n, err := c.lz4.CompressBlock(data, dst[at+4:at+4+lz4.CompressBlockBound(len(data))])
+		word := uint32(n)
+		if err != nil || n == 0 || n >= len(data) {
+			n = copy(dst[at+4:at+4+len(data)], data)
+			word = uint32(n) | lz4Uncompressed
+		}
+		dst = dst[:at+4+n]
+		binary.LittleEndian.PutUint32(dst[at:], word)
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	return binary.LittleEndian.AppendUint32(dst, xxh32(src))
+}

@@ -1,0 +1,181 @@
+package compression
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// The framing format of Snappy, which S2 extends by another identifier and larger blocks:
+// https://github.com/google/snappy/blob/main/framing_format.txt
+const (
+	snappyChunkHeader = 4 // type, length of 3 bytes
+	snappyChecksum    = 4
+
+	snappyCompressed   = 0x00
+	snappyUncompressed = 0x01
+	snappyLastReserved = 0x7f // types from 0x02 on mustn't be skipped
+	snappyIdentifier   = 0xff
+
+	snappyMagic = "\xff\x06\x00\x00sNaPpY"
+	s2Magic     = "\xff\x06\x00\x00S2sTwO"
+
+	snappyBlock = 64 << 10 // most bytes of a block
+	s2Block     = 4 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// snappySum returns the checksum of a block: a masked CRC-32C.
+func snappySum(block []byte) uint32 {
+	c := crc32.Checksum(block, castagnoli)
+	return (c>>15 | c<<17) + 0xa282ead8
+}
+
+// snappyChunk is one chunk of a stream.
+type snappyChunk struct {
+	kind byte
+	data []byte // without the header
+}
+
+// cutSnappy splits the first chunk off src.
+func cutSnappy(src []byte) (chunk snappyChunk, rest []byte, err error) {
+	if len(src) < snappyChunkHeader {
+		return snappyChunk{}, nil, errTruncated
+	}
+	n := int(src[1]) | int(src[2])<<8 | int(src[3])<<16
+	if len(src)-snappyChunkHeader < n {
+		return snappyChunk{}, nil, errTruncated
+	}
+	end := snappyChunkHeader + n
+	return snappyChunk{kind: src[0], data: src[snappyChunkHeader:end]}, src[end:], nil
+}
+
+// size returns the decompressed size that the chunk declares.
+func (c snappyChunk) size() (int, error) {
+	if c.kind != snappyCompressed && c.kind != snappyUncompressed {
+		return 0, nil
+	}
+	if len(c.data) < snappyChecksum {
+		return 0, errTruncated
+	}
+	if c.kind == snappyUncompressed {
+		return len(c.data) - snappyChecksum, nil
+	}
+	return s2.DecodedLen(c.data[snappyChecksum:])
+}
+
+func declaredSnappy(src []byte) (int64, bool) {
+	if len(src) == 0 {
+		return 0, false
+	}
+	var total int64
+	for len(src) > 0 {
+		chunk, rest, err := cutSnappy(src)
+		if err != nil {
+			return 0, false
+		}
+		n, err := chunk.size()
+		if err != nil || n > s2Block {
+			return 0, false
+		}
+		total, src = total+int64(n), rest
+	}
+	return total, true
+}
+
+func appendSnappy(out *output, src []byte) error {
+	if size, ok := declaredSnappy(src); ok {
+		if size > int64(out.room()) {
+			return out.tooLarge()
+		}
+		out.reserve(int(size))
+	}
+	block := 0 // most bytes of a block; 0 before the first identifier
+	for rest := src; len(rest) > 0; {
+		at := len(src) - len(rest)
+		chunk, behind, err := cutSnappy(rest)
+		switch {
+		case block == 0 && rest[0] != snappyIdentifier:
+			return invalid(Snappy, at, notThis(Snappy))
+		case err != nil:
+			return invalid(Snappy, at, err)
+		case chunk.kind == snappyIdentifier:
+			block, err = identifySnappy(rest[:len(rest)-len(behind)])
+		case chunk.kind <= snappyUncompressed:
+			err = chunk.append(out, block)
+		case chunk.kind <= snappyLastReserved:
+			err = fmt.Errorf("chunk of the unknown type %#02x", chunk.kind)
+		}
+		if errors.Is(err, ErrTooLarge) {
+			return err
+		}
+		if err != nil {
+			return invalid(Snappy, at, err)
+		}
+		rest = behind
+	}
+	return nil
+}
+
+// identifySnappy returns the most bytes of the blocks behind a stream identifier.
+func identifySnappy(chunk []byte) (int, error) {
+	switch string(chunk) {
+	case snappyMagic:
+		return snappyBlock, nil
+	case s2Magic:
+		return s2Block, nil
+	}
+	return 0, errors.New("unknown stream identifier: known are those of Snappy and S2")
+}
+
+// append decompresses the chunk's block, which may have at most most bytes.
+func (c snappyChunk) append(out *output, most int) error {
+	n, err := c.size()
+	if err != nil {
+		return err
+	}
+	if n > most {
+		return fmt.Errorf("block of %d bytes: at most %d are permitted", n, most)
+	}
+	if n > out.room() {
+		return out.tooLarge()
+	}
+	out.reserve(n)
+	block, into := c.data[snappyChecksum:], out.spare(n)
+	if c.kind == snappyUncompressed {
+		copy(into, block)
+	} else if _, err := s2.Decode(into, block); err != nil {
+		return err
+	}
+	if snappySum(into) != binary.LittleEndian.Uint32(c.data) {
+		return errChecksum
+	}
+	out.extend(n)
+	return nil
+}
+
+// appendSnappyStream compresses src for readers of Snappy and S2.
+func appendSnappyStream(dst, src []byte) []byte {
+	dst = append(dst, snappyMagic...)
+	for len(src) > 0 {
+		block := src[:min(len(src), snappyBlock)]
+		src = src[len(block):]
+
+		const header = snappyChunkHeader + snappyChecksum
+		start := len(dst)
+		dst = reserve(dst, header+s2.MaxEncodedLen(len(block)))
+		data := s2.EncodeSnappy(dst[start+header:cap(dst)], block)
+		kind := byte(snappyCompressed)
+		if len(data) >= len(block) {
+			kind, data = snappyUncompressed, append(dst[start+header:start+header], block...)
+		}
+		dst = dst[:start+header+len(data)]
+		binary.LittleEndian.PutUint32(dst[start:], uint32(kind)|uint32(snappyChecksum+len(data))<<8)
+		binary.LittleEndian.PutUint32(dst[start+snappyChunkHeader:], snappySum(block))
+	}
+	return dst
+}
