@@ -14,15 +14,24 @@ func (f Format) Check(ops []Operator, payload, body []byte) error {
 	for i, op := range ops {
 		records[i] = op.AppendReference(make([]byte, 0, op.Stride()), payload)
 	}
-	want := f.Append(nil, ops, len(payload), records)
+	return f.Compare(ops, len(payload), records, body)
+}
+
+// Compare compares body with the message that Append returns for the same arguments. The error names the operator with the
+// different result, and the position.
+func (f Format) Compare(ops []Operator, payloadBytes int, records [][]byte, body []byte) error {
+	want := f.Append(nil, ops, payloadBytes, records)
 	if bytes.Equal(body, want) {
 		return nil
 	}
 	var err error
-	if f == Binary {
-		err = differenceBinary(ops, uint64(len(payload)), records, body)
-	} else {
-		err = differenceJSON(ops, len(payload), records, body)
+	switch f {
+	case Binary:
+		err = differenceBinary(ops, uint64(payloadBytes), records, body)
+	case Arrow:
+		err = differenceArrow(ops, uint64(payloadBytes), records, body)
+	default:
+		err = differenceJSON(ops, payloadBytes, records, body)
 	}
 	if err != nil {
 		return err
@@ -49,12 +58,19 @@ func differenceBinary(ops []Operator, payloadBytes uint64, records [][]byte, bod
 		if len(got.Record) != op.Stride() {
 			return fmt.Errorf("%s: got a record of %d bytes, want %d", op.Name(), len(got.Record), op.Stride())
 		}
-		if !bytes.Equal(got.Record, records[i]) {
-			return fmt.Errorf("%s: %s", op.Name(),
-				firstDifference(op.AppendJSON(nil, got.Record), op.AppendJSON(nil, records[i])))
+		if err := CompareRecords(op, got.Record, records[i]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// CompareRecords compares two records of an operator. The error names the operator, and the position in the records' JSON values.
+func CompareRecords(op Operator, got, want []byte) error {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", op.Name(), firstDifference(op.AppendJSON(nil, got), op.AppendJSON(nil, want)))
 }
 
 func differenceJSON(ops []Operator, payloadBytes int, records [][]byte, body []byte) error {

@@ -9,7 +9,7 @@ import (
 
 func TestCheckTakesWhatIsRight(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?hashes=8")
-	for _, f := range []Format{JSON, Binary} {
+	for _, f := range []Format{JSON, Binary, Arrow} {
 		for _, payload := range payloads.InvalidUTF8(81) {
 			if err := f.Check(ops, payload, message(f, ops, payload)); err != nil {
 				t.Errorf("%v of %q: %v", f, payload, err)
@@ -22,7 +22,7 @@ func TestCheckTakesWhatIsRight(t *testing.T) {
 func TestCheckSeesEveryByte(t *testing.T) {
 	ops := parseList(t, "crc32c,minhash?k=4&hashes=2")
 	payload := []byte("123456789")
-	for _, f := range []Format{JSON, Binary} {
+	for _, f := range []Format{JSON, Binary, Arrow} {
 		body := message(f, ops, payload)
 		for i := range body {
 			body[i] ^= 1

@@ -3,24 +3,28 @@ package operator
 import (
 	"fmt"
 	"strconv"
+
+	"millrace/internal/arrowipc"
 )
 
-// Format is the format of a result message's body. docs/results.md specifies both formats.
+// Format is the format of a result message's body. docs/results.md specifies the formats. The methods here are for a message that is
+// one record. Package table writes the results of a message that holds several records.
 type Format uint8
 
 const (
 	JSON   Format = iota // one compact object with keys in operator order
 	Binary               // fixed little-endian layout; see DecodeBinary
+	Arrow                // Arrow IPC stream with one row per record; see package arrowipc
 )
 
-// ParseFormat parses "json" or "binary".
+// ParseFormat parses "json", "binary" or "arrow".
 func ParseFormat(name string) (Format, error) {
-	for _, f := range []Format{JSON, Binary} {
+	for _, f := range []Format{JSON, Binary, Arrow} {
 		if f.String() == name {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown result format %q: known are %v, %v", name, JSON, Binary)
+	return 0, fmt.Errorf("unknown result format %q: known are %v, %v, %v", name, JSON, Binary, Arrow)
 }
 
 // String returns the name that ParseFormat accepts.
@@ -30,13 +34,15 @@ func (f Format) String() string {
 		return "json"
 	case Binary:
 		return "binary"
+	case Arrow:
+		return "arrow"
 	}
 	return fmt.Sprintf("Format(%d)", uint8(f))
 }
 
 // Append appends the body of one result message: the payload's length in bytes and its record for each operator, where
-// records[i] belongs to ops[i]. It allocates only to grow dst. It panics if the numbers of records and operators
-// differ, or if f is not a valid format.
+// records[i] belongs to ops[i]. For JSON and Binary it allocates only to grow dst. It panics if the numbers of records and
+// operators differ, or if f is not a valid format.
 func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	if len(ops) != len(records) || payloadBytes < 0 {
 		panic(fmt.Sprintf("operator: %d records of %d operators for a payload of %d bytes", len(records), len(ops), payloadBytes))
@@ -46,6 +52,8 @@ func (f Format) Append(dst []byte, ops []Operator, payloadBytes int, records [][
 		return appendJSON(dst, ops, payloadBytes, records)
 	case Binary:
 		return appendBinary(dst, ops, payloadBytes, records)
+	case Arrow:
+		return appendArrow(dst, ops, payloadBytes, records)
 	}
 	panic("operator: no such format: " + f.String())
 }
@@ -70,6 +78,8 @@ func (f Format) Most(ops []Operator) int {
 			most += resultHeaderBytes + spec + padding(spec) + record + padding(record)
 		}
 		return most
+	case Arrow:
+		return arrowipc.Most(ArrowColumns(ops), 1)
 	}
 	panic("operator: no such format: " + f.String())
 }

@@ -1,30 +1,63 @@
-// Package record describes the records of a message: the unit that operators work on. A message without framing is one
-// record, and a frame holds many. Package frame reports the status of each record, and the result encoders publish it.
+// Package record is about a record's place in a frame and how its processing ended. A frame is a message that holds several records,
+// and a record is what an operator sees.
 //
-// Start reading at Status.
+// The consumer of frames sets a status, and internal/table and internal/arrowipc write it into results. Start reading with Status.
 package record
 
-// Status tells what became of a record.
-type Status uint8
-
-const (
-	OK       Status = iota // the record has results
-	Null                   // it is null in its Arrow column: its length is 0
-	TooLarge               // it is longer than a record may be, so no operator saw it
-	Failed                 // an operator rejected it or failed on it
+import (
+	"fmt"
+	"strings"
 )
 
-// String returns the name of the status in results.
+// Status is how the processing of a record ended. Its number is the record's status byte in binary results, so the numbers never
+// change.
+type Status uint8
+
+// The statuses. A record with a status from TooLarge on is also published as a dead letter.
+const (
+	OK            Status = iota // the record has a result of every operator
+	Null                        // the record is a null of the input's column
+	TooLarge                    // the record exceeds a batch, or its result exceeds the server's limit
+	OperatorError               // an operator fails on the record
+	DeviceFault                 // the record breaks the device
+
+	Statuses = iota // number of statuses
+)
+
+var names = [Statuses]string{"ok", "null", "too_large", "operator_error", "device_fault"}
+
+// A message depends on the status alone, because a result has the same bytes on every device and at any batch size.
+var messages = [Statuses]string{
+	"the record was processed",
+	"the record is null",
+	"the record exceeds a batch, or its result exceeds the server's limit",
+	"an operator fails on the record",
+	"the record breaks the device",
+}
+
+// String returns the status as results show it. From TooLarge on, it is also the reason of the record's dead letter.
 func (s Status) String() string {
-	switch s {
-	case OK:
-		return "ok"
-	case Null:
-		return "null"
-	case TooLarge:
-		return "too_large"
-	case Failed:
-		return "failed"
+	if !s.Valid() {
+		return fmt.Sprintf("Status(%d)", uint8(s))
 	}
-	return "unknown"
+	return names[s]
+}
+
+// Message returns a sentence about the status for people. It panics if the status is not valid.
+func (s Status) Message() string { return messages[s] }
+
+// Failed reports whether the record is also published as a dead letter.
+func (s Status) Failed() bool { return s >= TooLarge }
+
+// Valid reports whether the status is one of this package's constants.
+func (s Status) Valid() bool { return s < Statuses }
+
+// ParseStatus parses the text that String returns.
+func ParseStatus(name string) (Status, error) {
+	for i, n := range names {
+		if n == name {
+			return Status(i), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown record status %q: known are %s", name, strings.Join(names[:], ", "))
 }

@@ -1,18 +1,47 @@
-package record_test
+package record
 
 import (
+	"strings"
 	"testing"
-
-	"millrace/internal/record"
 )
 
-func TestStatusesHaveTheNamesAndNumbersOfTheContract(t *testing.T) {
-	for number, name := range []string{"ok", "null", "too_large", "failed", "unknown"} {
-		if got := record.Status(number).String(); got != name {
-			t.Errorf("Status(%d) is called %q, want %q", number, got, name)
+func TestStatusesKeepTheirNumbersAndNames(t *testing.T) {
+	for number, want := range map[Status]string{0: "ok", 1: "null", 2: "too_large", 3: "operator_error", 4: "device_fault", 5: "Status(5)"} {
+		if got := number.String(); got != want {
+			t.Errorf("status %d is %q, want %q", uint8(number), got, want)
 		}
 	}
-	if record.OK != 0 || record.Null != 1 || record.TooLarge != 2 || record.Failed != 3 {
-		t.Error("a status has another number than results have")
+	for _, s := range []Status{OK, Null, TooLarge, OperatorError, DeviceFault} {
+		if got, err := ParseStatus(s.String()); err != nil || got != s {
+			t.Errorf("%v: got %v, %v", s, got, err)
+		}
+	}
+	if _, err := ParseStatus("lost"); err == nil || !strings.Contains(err.Error(), "ok, null, too_large, operator_error, device_fault") {
+		t.Errorf("error %v does not name the known statuses", err)
+	}
+}
+
+func TestOnlyStatusesWithDeadLettersHaveFailed(t *testing.T) {
+	for s, want := range map[Status]bool{OK: false, Null: false, TooLarge: true, OperatorError: true, DeviceFault: true} {
+		if got := s.Failed(); got != want {
+			t.Errorf("%v: failed is %t, want %t", s, got, want)
+		}
+	}
+}
+
+// Messages go into JSON without quoting.
+func TestMessagesDifferAndNeedNoQuoting(t *testing.T) {
+	seen := map[string]Status{}
+	for s := OK; s < Statuses; s++ {
+		text := s.Message()
+		if other, ok := seen[text]; ok || text == "" {
+			t.Errorf("%v has the message %q of %v", s, text, other)
+		}
+		seen[text] = s
+		for _, c := range []byte(text) {
+			if c < ' ' || c > '~' || c == '"' || c == '\\' {
+				t.Errorf("%v: byte %q in a message", s, c)
+			}
+		}
 	}
 }

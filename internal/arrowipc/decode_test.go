@@ -1,0 +1,192 @@
+package arrowipc
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"millrace/internal/record"
+)
+
+var lists = [][]Column{{}, {crc32c}, {minhash}, {crc32c, minhash}, {other, minhash, crc32c}}
+
+func TestDecodeReturnsWhatWasEncoded(t *testing.T) {
+	for _, columns := range lists {
+		e := NewEncoder(columns)
+		for _, n := range []int{1, 7, 8, 9, 64, 513, 1000} {
+			for _, failing := range []int{0, 1, 5} {
+				want := someRows(columns, n, failing)
+				got, err := Decode(columns, e.Append(nil, want))
+				if err != nil {
+					t.Fatalf("%d records: %v", n, err)
+				}
+				if len(columns) == 0 {
+					want.Values = [][]byte{}
+				}
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("%d records of %d columns differ", n, len(columns))
+				}
+			}
+		}
+		if got, err := Decode(columns, e.Append(nil, Rows{Values: make([][]byte, len(columns))})); err != nil || len(got.Lengths) != 0 {
+			t.Errorf("no records: %+v, %v", got, err)
+		}
+	}
+}
+
+// The bytes of a stream depend on its rows alone, not on what the encoder wrote before.
+func TestStreamsDependOnTheirRowsAlone(t *testing.T) {
+	columns := []Column{crc32c, minhash, other}
+	used := NewEncoder(columns)
+	prefix := []byte("before")
+	for _, n := range []int{300, 0, 5, 64, 1} {
+		for _, failing := range []int{0, 1, 3} {
+			rows := someRows(columns, n, failing)
+			want := NewEncoder(columns).Append(nil, rows)
+			got := used.Append(prefix[:len(prefix):len(prefix)], rows)
+			if !bytes.Equal(got, append([]byte("before"), want...)) {
+				t.Errorf("%d records: a used encoder writes other bytes than a new one", n)
+			}
+		}
+	}
+}
+
+// A reader needs one batch per stream and the right types, and it must see the nulls.
+func TestSchemaAndNulls(t *testing.T) {
+	columns := []Column{crc32c, minhash, other}
+	rows := someRows(columns, 100, 4)
+	reader, err := ipc.NewReader(bytes.NewReader(NewEncoder(columns).Append(nil, rows)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Release()
+	var types []string
+	for _, f := range reader.Schema().Fields() {
+		types = append(types, f.Name+" "+f.Type.String())
+	}
+	want := []string{"bytes uint64", "status utf8", "crc32c uint32",
+		"minhash fixed_size_list<item: uint32>[128]", "sha fixed_size_binary[3]"}
+	if !reflect.DeepEqual(types, want) {
+		t.Errorf("columns %q, want %q", types, want)
+	}
+	if spec, _ := reader.Schema().Field(3).Metadata.GetValue("operator"); spec != minhash.Spec {
+		t.Errorf("the spec of minhash is %q", spec)
+	}
+	if !reader.Next() {
+		t.Fatal("no batch")
+	}
+	for k, column := range reader.RecordBatch().Columns() {
+		for i, s := range rows.Statuses {
+			if want := k >= 2 && s != record.OK; column.IsNull(i) != want {
+				t.Fatalf("column %d, record %d: null is %t, want %t", k, i, !want, want)
+			}
+		}
+	}
+	if reader.Next() {
+		t.Error("a second batch")
+	}
+}
+
+func TestDecodeRefusesOtherStreams(t *testing.T) {
+	columns := []Column{crc32c}
+	body := NewEncoder(columns).Append(nil, someRows(columns, 9, 2))
+	schema := len(NewEncoder(columns).head)
+	for n := range len(body) - len(endOfStream) { // a stream may end after any message
+		if _, err := Decode(columns, body[:n]); err == nil && n != schema {
+			t.Errorf("the first %d of %d bytes are accepted", n, len(body))
+		}
+	}
+	if _, err := Decode([]Column{minhash}, body); err == nil || !strings.Contains(err.Error(), "schema") {
+		t.Errorf("another schema: error %v", err)
+	}
+	unknown := bytes.Replace(body, []byte("okok"), []byte("okkk"), 1)
+	if bytes.Equal(unknown, body) {
+		t.Fatal("no status to change")
+	}
+	if _, err := Decode(columns, unknown); err == nil || !strings.Contains(err.Error(), "unknown record status") {
+		t.Errorf("an unknown status: error %v", err)
+	}
+}
+
+// Decode compares nulls with statuses: a value that is null for a record that is OK would otherwise pass as zero.
+func TestDecodeRefusesNullsOfRecordsThatAreOK(t *testing.T) {
+	columns := []Column{crc32c}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, newSchema(columns))
+	b.Field(0).(*array.Uint64Builder).AppendValues([]uint64{1, 2}, nil)
+	b.Field(1).(*array.StringBuilder).AppendValues([]string{"ok", "ok"}, nil)
+	b.Field(2).(*array.Uint32Builder).AppendValues([]uint32{5, 0}, []bool{true, false})
+	var body bytes.Buffer
+	w := ipc.NewWriter(&body, ipc.WithSchema(newSchema(columns)))
+	if err := w.Write(b.NewRecordBatch()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Decode(columns, body.Bytes()); err == nil || !strings.Contains(err.Error(), "record 1, crc32c: null is true") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestMostBoundsEveryStream(t *testing.T) {
+	for _, columns := range lists {
+		for _, n := range []int{0, 1, 8, 63, 64, 65, 1000} {
+			rows := someRows(columns, n, 3)
+			for i := range rows.Statuses {
+				rows.Statuses[i] = record.OperatorError // the longest
+			}
+			got, most := len(NewEncoder(columns).Append(nil, rows)), Most(columns, n)
+			if got > most {
+				t.Errorf("%d records of %d columns: %d bytes, and Most is %d", n, len(columns), got, most)
+			}
+			if slack := 248 + 180*len(columns); most > got+slack {
+				t.Errorf("%d records of %d columns: Most is %d, far above %d", n, len(columns), most, got)
+			}
+		}
+	}
+}
+
+func TestAllocationsDoNotDependOnRows(t *testing.T) {
+	columns := []Column{crc32c, minhash}
+	e := NewEncoder(columns)
+	count := func(n int) float64 {
+		rows, dst := someRows(columns, n, 9), make([]byte, 0, Most(columns, n))
+		return testing.AllocsPerRun(20, func() { dst = e.Append(dst[:0], rows) })
+	}
+	count(2000) // grow the encoder's memory
+	if few, many := count(20), count(2000); many > few+2 {
+		t.Errorf("%v allocations for 20 records, %v for 2000", few, many)
+	}
+	if got, most := e.Size(), MostSize(columns, 2000); got > most {
+		t.Errorf("the encoder holds %d bytes, and MostSize is %d", got, most)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	columns := []Column{crc32c, {Name: "minhash", Spec: "minhash", Kind: Uint32List, Width: 8}, other}
+	for _, n := range []int{0, 1, 9} {
+		f.Add(NewEncoder(columns).Append(nil, someRows(columns, n, 2)))
+	}
+	e := NewEncoder(columns)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		rows, err := Decode(columns, body)
+		if err != nil {
+			return
+		}
+		again, err := Decode(columns, e.Append(nil, rows))
+		if err != nil || !reflect.DeepEqual(again.Lengths, rows.Lengths) || !bytes.Equal(again.Values[1], rows.Values[1]) {
+			t.Fatalf("decoded rows don't survive encoding (%v)", err)
+		}
+	})
+}
+
+func TestDecodeRefusesOtherParameters(t *testing.T) {
+	changed := minhash
+	changed.Spec = "minhash?k=5&hashes=128&seed=1"
+	body := NewEncoder([]Column{changed}).Append(nil, someRows([]Column{changed}, 3, 0))
+	if _, err := Decode([]Column{minhash}, body); err == nil || !strings.Contains(err.Error(), "not the schema") {
+		t.Errorf("the results of %s are accepted for %s: error %v", changed.Spec, minhash.Spec, err)
+	}
+}

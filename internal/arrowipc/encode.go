@@ -1,0 +1,164 @@
+package arrowipc
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"millrace/internal/record"
+)
+
+// Rows are the records of one stream.
+type Rows struct {
+	Lengths  []uint64        // length of each record in bytes
+	Statuses []record.Status // as many as Lengths
+	Values   [][]byte        // Values[i] has the values of column i back to back; those of records that aren't OK must be zeros
+}
+
+// Encoder writes streams with the same columns. It writes the schema's message once and copies it into every stream. It isn't safe
+// for concurrent use.
+type Encoder struct {
+	columns []Column
+	schema  *arrow.Schema
+	head    []byte // every stream starts with the schema's message
+	sink    sink   // the writer appends here
+	writer  *ipc.Writer
+
+	// Memory that is reused.
+	offsets  []int32 // end of each status in texts
+	texts    []byte
+	validity []byte // one bit per record
+}
+
+// endOfStream ends every stream.
+const endOfStream = "\xff\xff\xff\xff\x00\x00\x00\x00"
+
+// NewEncoder returns an encoder for these columns. It panics if a column's kind and width contradict each other.
+func NewEncoder(columns []Column) *Encoder {
+	e := &Encoder{columns: slices.Clone(columns), schema: newSchema(columns)}
+	e.writer = ipc.NewWriter(&e.sink, ipc.WithSchema(e.schema))
+	// The writer's first batch follows the schema. What it writes twice is the batch alone.
+	none := Rows{Values: make([][]byte, len(columns))}
+	e.write(none)
+	first := len(e.sink)
+	e.write(none)
+	second := len(e.sink) - first
+	e.head = slices.Clone(e.sink[:first-second])
+	e.sink = nil
+	return e
+}
+
+// Columns returns the columns. The caller must not change them.
+func (e *Encoder) Columns() []Column { return e.columns }
+
+// Append appends a stream of one batch with these rows. A stream without rows has no batch. The allocations don't depend on the
+// number of rows. Append panics if the parts of rows differ in length, or if a status is not valid.
+func (e *Encoder) Append(dst []byte, rows Rows) []byte {
+	e.check(rows)
+	e.sink = append(slices.Grow(dst, Most(e.columns, len(rows.Lengths))), e.head...)
+	if len(rows.Lengths) > 0 {
+		e.write(rows)
+	}
+	dst = append(e.sink, endOfStream...)
+	e.sink = nil
+	return dst
+}
+
+// Size returns the bytes of memory that the encoder reuses.
+func (e *Encoder) Size() int64 {
+	return int64(4*cap(e.offsets) + cap(e.texts) + cap(e.validity) + cap(e.head))
+}
+
+// MostSize returns the maximum of Size of an encoder that has written streams of at most that many rows.
+func MostSize(columns []Column, rows int) int64 {
+	return int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(Most(columns, 0))
+}
+
+func (e *Encoder) check(rows Rows) {
+	n := len(rows.Lengths)
+	if len(rows.Statuses) != n || len(rows.Values) != len(e.columns) {
+		panic(fmt.Sprintf("arrowipc: %d lengths, %d statuses, %d columns: want %d columns", n, len(rows.Statuses), len(rows.Values), len(e.columns)))
+	}
+	for i, s := range rows.Statuses {
+		if !s.Valid() {
+			panic(fmt.Sprintf("arrowipc: record %d has the %v", i, s))
+		}
+	}
+	for i, c := range e.columns {
+		if len(rows.Values[i]) != n*c.Width {
+			panic(fmt.Sprintf("arrowipc: column %q has %d bytes for %d records of %d", c.Name, len(rows.Values[i]), n, c.Width))
+		}
+	}
+}
+
+// write writes one batch. Its columns are the caller's memory, so each value is copied once, into the sink. The writer fails only
+// if a batch contradicts the schema, and never because of the sink.
+func (e *Encoder) write(rows Rows) {
+	n := len(rows.Lengths)
+	nulls := e.mark(rows.Statuses)
+	valid := memory.NewBufferBytes(e.validity)
+	columns := make([]arrow.Array, 0, fixedColumns+len(e.columns))
+	columns = append(columns,
+		newArray(arrow.PrimitiveTypes.Uint64, n, 0, nil, nil, memory.NewBufferBytes(arrow.Uint64Traits.CastToBytes(rows.Lengths))),
+		newArray(arrow.BinaryTypes.String, n, 0, nil, nil,
+			memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(e.offsets)), memory.NewBufferBytes(e.texts)))
+	for i, c := range e.columns {
+		t := e.schema.Field(fixedColumns + i).Type
+		values := memory.NewBufferBytes(rows.Values[i])
+		if c.Kind != Uint32List {
+			columns = append(columns, newArray(t, n, nulls, nil, valid, values))
+			continue
+		}
+		entries := array.NewData(arrow.PrimitiveTypes.Uint32, n*c.Width/arrow.Uint32SizeBytes, []*memory.Buffer{nil, values}, nil, 0, 0)
+		columns = append(columns, newArray(t, n, nulls, []arrow.ArrayData{entries}, valid))
+	}
+	batch := array.NewRecordBatch(e.schema, columns, int64(n))
+	if err := e.writer.Write(batch); err != nil {
+		panic(fmt.Sprintf("arrowipc: %v", err))
+	}
+}
+
+func newArray(t arrow.DataType, n, nulls int, children []arrow.ArrayData, buffers ...*memory.Buffer) arrow.Array {
+	return array.MakeFromData(array.NewData(t, n, buffers, children, nulls, 0))
+}
+
+// mark sets offsets, texts and validity for the statuses and returns the number of records that aren't OK.
+func (e *Encoder) mark(statuses []record.Status) (nulls int) {
+	n := len(statuses)
+	e.offsets = append(grown(e.offsets, n+1), 0)
+	e.texts = grown(e.texts, longestStatus*n)
+	e.validity = grown(e.validity, (n+7)/8)[:(n+7)/8]
+	clear(e.validity)
+	for i, s := range statuses {
+		if s == record.OK {
+			e.validity[i/8] |= 1 << (i % 8)
+			e.texts = append(e.texts, "ok"...) // as String returns, without a call for each record
+		} else {
+			nulls++
+			e.texts = append(e.texts, s.String()...)
+		}
+		e.offsets = append(e.offsets, int32(len(e.texts)))
+	}
+	return nulls
+}
+
+// grown returns an empty slice with room for n elements, in the memory of s if that suffices.
+func grown[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, 0, n)
+	}
+	return s[:0]
+}
+
+// sink is the memory that a writer appends to.
+type sink []byte
+
+// Write appends p. It never fails.
+func (s *sink) Write(p []byte) (int, error) {
+	*s = append(*s, p...)
+	return len(p), nil
+}

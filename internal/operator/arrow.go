@@ -1,0 +1,64 @@
+package operator
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"millrace/internal/arrowipc"
+	"millrace/internal/record"
+)
+
+// ArrowColumns describes the operators' columns in an Arrow stream. An operator that this function doesn't know has its records as
+// they are.
+func ArrowColumns(ops []Operator) []arrowipc.Column {
+	columns := make([]arrowipc.Column, 0, len(ops))
+	for _, op := range ops {
+		c := arrowipc.Column{Name: op.Name(), Spec: op.String(), Kind: arrowipc.Bytes, Width: op.Stride()}
+		switch op.(type) {
+		case crc32c:
+			c.Kind = arrowipc.Uint32
+		case *minhash:
+			c.Kind = arrowipc.Uint32List
+		}
+		columns = append(columns, c)
+	}
+	return columns
+}
+
+// arrowEncoders keeps encoders, because a process writes many results of the same operators.
+var arrowEncoders sync.Pool
+
+// appendArrow appends a stream of one row.
+func appendArrow(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
+	columns := ArrowColumns(ops)
+	e, _ := arrowEncoders.Get().(*arrowipc.Encoder)
+	if e == nil || !slices.Equal(e.Columns(), columns) {
+		e = arrowipc.NewEncoder(columns)
+	}
+	dst = e.Append(dst, arrowipc.Rows{Lengths: []uint64{uint64(payloadBytes)}, Statuses: []record.Status{record.OK}, Values: records})
+	arrowEncoders.Put(e)
+	return dst
+}
+
+func differenceArrow(ops []Operator, payloadBytes uint64, records [][]byte, body []byte) error {
+	rows, err := arrowipc.Decode(ArrowColumns(ops), body)
+	if err != nil {
+		return err
+	}
+	if len(rows.Lengths) != 1 {
+		return fmt.Errorf("rows: got %d, want 1", len(rows.Lengths))
+	}
+	if got := rows.Lengths[0]; got != payloadBytes {
+		return fmt.Errorf("payload bytes: got %d, want %d", got, payloadBytes)
+	}
+	if got := rows.Statuses[0]; got != record.OK {
+		return fmt.Errorf("status: got %v, want %v", got, record.OK)
+	}
+	for i, op := range ops {
+		if err := CompareRecords(op, rows.Values[i], records[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package table
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"millrace/internal/arrowipc"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+)
+
+// Reference returns the table that the records of a message must have, computed with the reference implementations. statuses says
+// how each record must end; nil means that all are OK.
+func Reference(ops []operator.Operator, records [][]byte, statuses []record.Status) *Table {
+	t := new(Table)
+	t.Reset(ops, len(records))
+	var result []byte
+	for i, payload := range records {
+		t.SetLength(i, len(payload))
+		if statuses != nil {
+			t.SetStatus(i, statuses[i])
+		}
+		for k, op := range ops {
+			result = op.AppendReference(result[:0], payload)
+			t.Put(k, i, result)
+		}
+	}
+	return t
+}
+
+// Check compares body with the result message that Append returns for the records from up to, but not including, to. The error names
+// the first record that differs, by its index in the input's frame, the operator, and the position in its value.
+func (t *Table) Check(body []byte, f operator.Format, from, to int) error {
+	want := t.Append(nil, f, from, to)
+	if bytes.Equal(body, want) {
+		return nil
+	}
+	var err error
+	switch f {
+	case operator.Binary:
+		err = t.differenceBinary(body, from, to)
+	case operator.Arrow:
+		err = t.differenceArrow(body, from, to)
+	default:
+		err = t.differenceJSON(body, from, to)
+	}
+	if err != nil {
+		return err
+	}
+	at := 0
+	for at < min(len(body), len(want)) && body[at] == want[at] {
+		at++
+	}
+	return fmt.Errorf("the values are right, but their encoding differs at byte %d", at)
+}
+
+func (t *Table) differenceBinary(body []byte, from, to int) error {
+	got, err := decodeBinary(t.ops, body)
+	if err != nil {
+		return err
+	}
+	if err := differenceCount(len(got.statuses), to-from); err != nil {
+		return err
+	}
+	if got.first != from {
+		return fmt.Errorf("first record: got %d, want %d", got.first, from)
+	}
+	for i := from; i < to; i++ {
+		if err := t.differenceStatus(i, record.Status(got.statuses[i-from])); err != nil {
+			return err
+		}
+		if err := t.differenceResults(i, func(k int) []byte { return got.result(t.ops[k], k, i-from) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Table) differenceArrow(body []byte, from, to int) error {
+	got, err := arrowipc.Decode(operator.ArrowColumns(t.ops), body)
+	if err != nil {
+		return err
+	}
+	if err := differenceCount(len(got.Lengths), to-from); err != nil {
+		return err
+	}
+	for i := from; i < to; i++ {
+		row := i - from
+		if got.Lengths[row] != t.lengths[i] {
+			return fmt.Errorf("record %d, bytes: got %d, want %d", i, got.Lengths[row], t.lengths[i])
+		}
+		if err := t.differenceStatus(i, got.Statuses[row]); err != nil {
+			return err
+		}
+		value := func(k int) []byte {
+			stride := t.ops[k].Stride()
+			return got.Values[k][row*stride : (row+1)*stride]
+		}
+		if err := t.differenceResults(i, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// differenceJSON compares line by line.
+func (t *Table) differenceJSON(body []byte, from, to int) error {
+	lines := bytes.SplitAfter(body, []byte("\n"))
+	if last := lines[len(lines)-1]; len(last) > 0 {
+		return fmt.Errorf("record %d: its line doesn't end with LF", from+len(lines)-1)
+	}
+	if err := differenceCount(len(lines)-1, to-from); err != nil {
+		return err
+	}
+	results := make([][]byte, len(t.ops))
+	for i := from; i < to; i++ {
+		line := bytes.TrimSuffix(lines[i-from], []byte("\n"))
+		status, err := statusOfLine(line)
+		if err != nil {
+			return fmt.Errorf("record %d: %w", i, err)
+		}
+		if err := t.differenceStatus(i, status); err != nil {
+			return err
+		}
+		if status != record.OK {
+			if want := appendError(nil, t.lengths[i], status); !bytes.Equal(line, want) {
+				return fmt.Errorf("record %d: got %q, want %q", i, line, want)
+			}
+			continue
+		}
+		for k := range t.ops {
+			results[k] = t.result(k, i)
+		}
+		if err := operator.JSON.Compare(t.ops, int(t.lengths[i]), results, line); err != nil {
+			return fmt.Errorf("record %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func statusOfLine(line []byte) (record.Status, error) {
+	var object struct {
+		Error *struct {
+			Reason string `json:"reason"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(line, &object); err != nil {
+		return 0, fmt.Errorf("not a JSON result: %w", err)
+	}
+	if object.Error == nil {
+		return record.OK, nil
+	}
+	status, err := record.ParseStatus(object.Error.Reason)
+	if err == nil && status == record.OK {
+		err = errors.New("an error with the reason ok")
+	}
+	return status, err
+}
+
+func differenceCount(got, want int) error {
+	if got != want {
+		return fmt.Errorf("records: got %d, want %d", got, want)
+	}
+	return nil
+}
+
+func (t *Table) differenceStatus(i int, got record.Status) error {
+	if want := t.statuses[i]; got != want {
+		return fmt.Errorf("record %d, status: got %v, want %v", i, got, want)
+	}
+	return nil
+}
+
+// differenceResults compares the results of record i, where value returns what the body has for an operator.
+func (t *Table) differenceResults(i int, value func(op int) []byte) error {
+	for k, op := range t.ops {
+		if err := operator.CompareRecords(op, value(k), t.result(k, i)); err != nil {
+			return fmt.Errorf("record %d, %w", i, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package table
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"millrace/internal/arrowipc"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+)
+
+// This file writes version 2 of the binary format. Numbers are unsigned and little-endian. Every field starts at a multiple of 4
+// bytes.
+const (
+	binaryMagic         = "MILL"
+	binaryVersion       = 2
+	binaryHeaderBytes   = 16 // magic, uint16 version, uint16 operators, uint32 records, uint32 first record
+	operatorHeaderBytes = 8  // uint32 spec bytes, uint32 stride; then the spec, padded
+	binaryAlignment     = 4
+)
+
+// ContentType returns the Content-Type of results. A message is framed if it holds several records; a Table encodes such messages.
+func ContentType(f operator.Format, framed bool) string {
+	switch {
+	case f == operator.JSON && framed:
+		return "application/x-ndjson"
+	case f == operator.JSON:
+		return "application/json"
+	case f == operator.Binary:
+		return "application/octet-stream"
+	case f == operator.Arrow:
+		return "application/vnd.apache.arrow.stream"
+	}
+	panic("table: no such format: " + f.String())
+}
+
+// Append appends the body of a result message with the records from up to, but not including, to. Without records the body is
+// empty, except that an Arrow stream still has its schema. The body depends only on the operators and on what the table says about
+// these records. For JSON and Binary, Append allocates only to grow dst; for Arrow, its allocations don't depend on the number of
+// records.
+func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
+	if from < 0 || from > to || to > t.Records() {
+		panic(fmt.Sprintf("table: records %d to %d of %d", from, to, t.Records()))
+	}
+	t.clearResults(from, to)
+	switch f {
+	case operator.JSON:
+		return t.appendJSON(dst, from, to)
+	case operator.Binary:
+		return t.appendBinary(dst, from, to)
+	case operator.Arrow:
+		return t.appendArrow(dst, from, to)
+	}
+	panic("table: no such format: " + f.String())
+}
+
+// MostBytes returns the maximum number of bytes that Append appends for that many records.
+func MostBytes(f operator.Format, ops []operator.Operator, records int) int {
+	switch f {
+	case operator.JSON:
+		return records * (max(f.Most(ops), mostError) + len("\n"))
+	case operator.Binary:
+		most := binaryHeaderBytes + padded(records)
+		for _, op := range ops {
+			most += operatorHeaderBytes + padded(len(op.String())) + padded(records*op.Stride())
+		}
+		return most
+	case operator.Arrow:
+		return arrowipc.Most(operator.ArrowColumns(ops), records)
+	}
+	panic("table: no such format: " + f.String())
+}
+
+// clearResults sets the results of records that aren't OK to zeros.
+func (t *Table) clearResults(from, to int) {
+	for i := from; i < to; i++ {
+		if t.statuses[i] != record.OK {
+			for op := range t.ops {
+				clear(t.result(op, i))
+			}
+		}
+	}
+}
+
+// mostError is the maximum length of an error's line. No status has a longer text than 100 bytes.
+const mostError = len(`{"bytes":,"error":{"reason":"","message":""}}`) + 20 + 100
+
+func (t *Table) appendJSON(dst []byte, from, to int) []byte {
+	for i := from; i < to; i++ {
+		if s := t.statuses[i]; s != record.OK {
+			dst = appendError(dst, t.lengths[i], s)
+		} else {
+			for op := range t.ops {
+				t.results[op] = t.result(op, i)
+			}
+			dst = operator.JSON.Append(dst, t.ops, int(t.lengths[i]), t.results)
+		}
+		dst = append(dst, '\n')
+	}
+	return dst
+}
+
+// appendError doesn't quote the texts, because they consist of ASCII letters and punctuation that needs no quoting.
+func appendError(dst []byte, length uint64, s record.Status) []byte {
+	dst = append(dst, `{"bytes":`...)
+	dst = strconv.AppendUint(dst, length, 10)
+	dst = append(dst, `,"error":{"reason":"`...)
+	dst = append(dst, s.String()...)
+	dst = append(dst, `","message":"`...)
+	dst = append(dst, s.Message()...)
+	return append(dst, `"}}`...)
+}
+
+// appendBinary writes no body if there are no records.
+func (t *Table) appendBinary(dst []byte, from, to int) []byte {
+	if from == to {
+		return dst
+	}
+	dst = append(dst, binaryMagic...)
+	dst = binary.LittleEndian.AppendUint16(dst, binaryVersion)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(t.ops)))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(to-from))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(from))
+	for _, op := range t.ops {
+		spec := op.String()
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(spec)))
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(op.Stride()))
+		dst = append(dst, spec...)
+		dst = appendPadding(dst, len(spec))
+	}
+	for _, s := range t.statuses[from:to] {
+		dst = append(dst, byte(s))
+	}
+	dst = appendPadding(dst, to-from)
+	for i, op := range t.ops {
+		results := t.columns[i][from*op.Stride() : to*op.Stride()]
+		dst = append(dst, results...)
+		dst = appendPadding(dst, len(results))
+	}
+	return dst
+}
+
+// padded rounds n up to a multiple of binaryAlignment.
+func padded(n int) int { return (n + binaryAlignment - 1) &^ (binaryAlignment - 1) }
+
+func appendPadding(dst []byte, n int) []byte {
+	return append(dst, "\x00\x00\x00"[:padded(n)-n]...)
+}
+
+func (t *Table) appendArrow(dst []byte, from, to int) []byte {
+	if t.arrow == nil {
+		t.arrow = arrowipc.NewEncoder(operator.ArrowColumns(t.ops))
+	}
+	for i, op := range t.ops {
+		t.results[i] = t.columns[i][from*op.Stride() : to*op.Stride()]
+	}
+	return t.arrow.Append(dst, arrowipc.Rows{Lengths: t.lengths[from:to], Statuses: t.statuses[from:to], Values: t.results})
+}
