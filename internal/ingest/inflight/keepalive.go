@@ -16,7 +16,7 @@ func (p *Pool) StartKeepAlive(ackWait time.Duration) (stop func()) {
 		for {
 			select {
 			case now := <-ticker.C:
-				for _, g := range p.batches {
+				for _, g := range p.allBatches() {
 					g.keepAlive(now, every)
 				}
 			case <-done:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"millrace/internal/ingest/capacity"
@@ -13,8 +14,9 @@ import (
 // Pool bounds what a worker has in flight, from the pull to the acknowledgement. It owns all batches and counts the memory of every
 // delivery: payload, headers, result and bookkeeping. Its methods may be called by several goroutines.
 type Pool struct {
-	holdings               // memory of all deliveries in flight
-	batches       []*Batch // all batches: those in free, and those from NewBatch
+	holdings      // memory of all deliveries in flight
+	mu            sync.Mutex
+	batches       []*Batch // all batches: those in free, and those from NewBatch; guarded by mu
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
 	retained      retention    // memory of unused batches and settle buffers
@@ -92,12 +94,20 @@ func (s Settings) least(batch int64) int64 {
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
-// NewBatch returns an additional batch that is not on the free list. The pool keeps its deliveries alive too. Call it before the
-// pool is used.
+// NewBatch returns an additional batch that is not on the free list. The pool keeps its deliveries alive too.
 func (p *Pool) NewBatch() *Batch {
 	g := &Batch{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.batches = append(p.batches, g)
 	return g
+}
+
+// allBatches returns all batches, in use or not.
+func (p *Pool) allBatches() []*Batch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.batches // batches are only ever appended
 }
 
 // Reserve waits until one more batch of a pipeline may be in flight, or ctx or the pipeline ends. Call it before you take a
@@ -183,7 +193,7 @@ func (p *Pool) empty(g *Batch) {
 
 // Abandon clears every batch after a drain that timed out. It calls giveBack for each batch first.
 func (p *Pool) Abandon(giveBack func(*Batch)) {
-	for _, g := range p.batches {
+	for _, g := range p.allBatches() {
 		giveBack(g)
 		p.releaseAll(g)
 		g.Clear()

@@ -28,9 +28,10 @@ func NewBisector(i Isolation, most int) *Bisector {
 // Otherwise, or if too many batches wait, its deliveries are given back.
 func (s *Bisector) Refused(pipe *streams.Pipeline, g *inflight.Batch, err error) {
 	if OperatorFailed(err) {
+		payloads := len(g.Items) // Run may recycle g as soon as it has it
 		select {
 		case s.queue <- failed{pipe, g}:
-			s.trier.Log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well", "payloads", len(g.Items), "error", err)
+			s.trier.Log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well", "payloads", payloads, "error", err)
 			return
 		default:
 		}

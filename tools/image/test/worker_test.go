@@ -269,7 +269,7 @@ func (p *process) stop() {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		p.t.Fatal(err)
 	}
-	p.await("everything in hand was finished")
+	p.await("every payload was finished or given back")
 	for line := range p.lines {
 		p.said = append(p.said, line)
 	}
