@@ -24,6 +24,9 @@ type Frame struct {
 	arrow arrowMemory
 }
 
+// IndexBytes is the memory in bytes that a Frame takes for each record.
+const IndexBytes = 2*4 + 1
+
 // segment is a range of records that lie in the same memory. It begins where the segment before it ends.
 type segment struct {
 	base   []byte

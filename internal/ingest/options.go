@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/compression"
+	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
@@ -19,6 +21,10 @@ type Options struct {
 
 	Operators []operator.Operator // the operators that the pipelines run
 	Format    operator.Format     // format of result bodies
+
+	Split      frame.Splitter       // how messages are split into records, and the limits of a frame; MaxRecord is ignored
+	Decompress compression.Encoding // how messages are compressed
+	Compress   compression.Encoding // how results are compressed
 
 	// Memory is the total memory in bytes from the pull to the acknowledgement; 0: as much as the allowed batches in flight need.
 	Memory int64

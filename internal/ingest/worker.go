@@ -83,7 +83,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 		stalls: stall.NewDetector(opts.consumers(), opts.Logger, opts.Observer),
 	}
 	w.results, err = results.NewWriter(ctx, w.conns, results.Settings{
-		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, AckWait: w.ackWait,
+		Topology: opts.Topology, Operators: opts.Operators, Format: opts.Format, Encoding: opts.Compress, AckWait: w.ackWait,
 		Log: opts.Logger, Observer: opts.Observer, Progress: w.life.progressed, Stored: opts.settled, Timeout: opts.publishTimeout,
 	})
 	if err != nil {
@@ -91,7 +91,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	w.judge = quarantine.NewJudge(pipes, limit, w.life.progressed, w.log)
 	w.pool, err = inflight.NewPool(pipes, inflight.Settings{
-		Costs: inflight.NewCosts(opts.Format, opts.Operators), Memory: opts.Memory, Fixed: opts.fixedMemory(consumer, w.conns), Largest: nc.MaxPayload(),
+		Costs: inflight.NewCosts(opts.Format, opts.Operators), Split: opts.Split, Decompress: opts.Decompress, Memory: opts.Memory, Fixed: opts.fixedMemory(consumer, w.conns), Largest: nc.MaxPayload(),
 	})
 	if err != nil {
 		return nil, err

@@ -55,6 +55,14 @@ func (t *Table) Append(dst []byte, f operator.Format, from, to int) []byte {
 	panic("table: no such format: " + f.String())
 }
 
+// AppendSingle appends the body for a message that is one record, without a framing.
+func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
+	for op := range t.ops {
+		t.results[op] = t.result(op, 0)
+	}
+	return f.Append(dst, t.ops, int(t.lengths[0]), t.results)
+}
+
 // MostBytes returns the maximum number of bytes that Append appends for that many records.
 func MostBytes(f operator.Format, ops []operator.Operator, records int) int {
 	switch f {

@@ -16,6 +16,7 @@ type Batch struct {
 	mu         sync.Mutex
 	Items      []Delivery
 	settled    []bool
+	spans      []Span    // the rows, in order; nil without frames, where every delivery is a row
 	touched    time.Time // when InProgress was last sent for the deliveries
 	headers    int       // bytes of the deliveries' headers
 	cost       int64     // memory that the deliveries held when they were added
@@ -34,26 +35,69 @@ type Batch struct {
 	OnComplete func()        // called after OnLeave, with Err set; nil for nothing
 }
 
-// Pack appends a delivery to the pipeline's batch b and to g. b must have space for it. Every admitted payload fits into an empty
-// batch.
-func (g *Batch) Pack(b *streams.Batch, d Delivery) {
+// Pack appends a delivery to the pipeline's batch b and to g. It reports whether b has all of it: as many records of a frame are
+// appended as b has space for, and the rest goes to the next batch. A message of one record must fit. Every admitted one fits into
+// an empty batch.
+func (g *Batch) Pack(b *streams.Batch, d Delivery) (whole bool) {
+	if f := d.Frame; f != nil {
+		return g.packFrame(b, d)
+	}
 	if !b.Append(d.Msg.Data()) {
 		panic(fmt.Sprintf("ingest: payload of %d bytes does not fit a batch that it was measured for", len(d.Msg.Data())))
 	}
 	g.Add(d)
+	return true
 }
 
-// Add appends a delivery.
-func (g *Batch) Add(d Delivery) {
+// packFrame appends as many of a frame's next records as b has space for.
+func (g *Batch) packFrame(b *streams.Batch, d Delivery) (whole bool) {
+	f := d.Frame
+	first := f.packed
+	rows := f.pack(b)
+	if rows == 0 {
+		return false
+	}
+	f.missing.Add(1)
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if len(g.Items) == 0 {
 		g.touched = d.Received
 	}
+	if !f.ended() {
+		g.addSpan(Span{Frame: f, Item: elsewhere, First: first, Rows: rows})
+		return false
+	}
+	g.addSpan(Span{Frame: f, Item: len(g.Items), First: first, Rows: rows})
+	g.append(d)
+	f.settled()
+	return true
+}
+
+// Add appends a delivery whose rows are not in a batch of a pipeline yet.
+func (g *Batch) Add(d Delivery) {
+	span := Span{Item: len(g.Items), Rows: 1}
+	if f := d.Frame; f != nil {
+		f.Open()
+		span.Frame, span.Rows = f, max(f.Records(), 1)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.addSpan(span)
+	if len(g.Items) == 0 {
+		g.touched = d.Received
+	}
+	g.append(d)
+}
+
+// append appends a delivery to Items. g.mu is held.
+func (g *Batch) append(d Delivery) {
 	g.Items = append(g.Items, d)
 	g.settled = append(g.settled, false)
 	g.headers += d.HeaderBytes
 	g.cost += d.Cost
-	g.mu.Unlock()
+	if d.Frame != nil {
+		g.cost += d.Frame.cost
+	}
 }
 
 // Settle marks the i-th delivery as settled, or as moved to another batch. g no longer keeps it alive.
@@ -94,7 +138,8 @@ func (g *Batch) Clear() {
 	}
 	g.mu.Lock()
 	clear(g.Items) // release the messages
-	g.Items, g.settled, g.headers, g.cost = g.Items[:0], g.settled[:0], 0, 0
+	clear(g.spans)
+	g.Items, g.settled, g.spans, g.headers, g.cost = g.Items[:0], g.settled[:0], g.spans[:0], 0, 0
 	g.Bodies.Clear()
 	g.Err, g.Completed, g.Finished, g.OnLeave, g.OnComplete = nil, nil, nil, nil, nil
 	g.mu.Unlock()
@@ -105,11 +150,15 @@ func (g *Batch) Clear() {
 func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.Items) == 0 || now.Sub(g.touched) < every {
+	open := g.Open()
+	if len(g.Items) == 0 && open == nil || now.Sub(g.touched) < every {
 		return 0
 	}
 	g.touched = now
 	told := 0
+	if open != nil && open.d.Msg.InProgress() == nil {
+		told++
+	}
 	for i := range g.Items {
 		// An error means that the connection is down. AckWait then expires and the server redelivers the message.
 		if !g.settled[i] && g.Items[i].Msg.InProgress() == nil {
@@ -126,8 +175,13 @@ func (g *Batch) Headroom(now time.Time, ackWait time.Duration) time.Duration {
 	return ackWait - now.Sub(g.touched)
 }
 
-// Result returns the encoded result of the i-th payload.
-func (g *Batch) Result(i int) []byte { return g.Bodies.at(i) }
+// Result returns the encoded result of the i-th delivery; of a frame's result in several parts, the last.
+func (g *Batch) Result(i int) []byte {
+	if f := g.Items[i].Frame; f != nil {
+		return f.Parts[len(f.Parts)-1].Body
+	}
+	return g.Bodies.at(i)
+}
 
 // Report passes the finished batch to o. If o is nil, it does nothing and allocates nothing.
 func (g *Batch) Report(o BatchObserver, r *Record) {
@@ -186,7 +240,7 @@ func (g *Batch) AppendUnsettled(items []int) []int {
 // HandOver returns a copy of the i-th delivery for a new owner, which takes over the memory that the delivery holds.
 func (g *Batch) HandOver(i int) Delivery {
 	d := g.Items[i]
-	g.Items[i].Cost = 0
+	g.Items[i].Cost, g.Items[i].Frame = 0, nil // the frame is not reused
 	return d
 }
 

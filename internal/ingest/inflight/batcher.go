@@ -11,16 +11,16 @@ import (
 // Batcher packs deliveries into batches of a pipeline, one batch at a time. Two batches that fill at the same time would each be
 // smaller.
 type Batcher struct {
-	packing sync.Mutex // held while a goroutine fills a batch; others may submit theirs
-	pool    *Pool
-	Pipe    *streams.Pipeline
-	in      *Queue
-	linger  time.Duration
-	Window  *Window
-	freed   <-chan struct{} // signalled when the window has space
-	timer   *time.Timer     // stopped, or running for the batch that is being filled
-	MaxRows int             // maximum payloads per batch; 0: as many as it holds
-	unread  func(Delivery)  // receives deliveries that are not packed
+	packing     sync.Mutex // held while a goroutine fills a batch; others may submit theirs
+	pool        *Pool
+	Pipe        *streams.Pipeline
+	in          *Queue
+	linger      time.Duration
+	Window      *Window
+	freed       <-chan struct{} // signalled when the window has space
+	timer       *time.Timer     // stopped, or running for the batch that is being filled
+	MaxMessages int             // maximum messages per batch; 0: as many as it holds
+	unread      func(Delivery)  // receives deliveries that are not packed
 
 	carry    Delivery // the delivery that did not fit into the last batch
 	carrying bool
@@ -48,8 +48,18 @@ func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 		f.unread(first)
 		return nil, 0, err
 	}
-	g.Pack(b, first)
+	f.Pack(b, g, first)
 	return b, f.Fill(b, g), nil
+}
+
+// Pack appends the first delivery of a batch. What does not fit of a frame goes to the next batch.
+func (f *Batcher) Pack(b *streams.Batch, g *Batch, d Delivery) {
+	if d.Frame != nil {
+		d.Frame.Open()
+	}
+	if !g.Pack(b, d) {
+		f.carry, f.carrying = d, true
+	}
 }
 
 // Leave passes the remaining deliveries of the queue to unread, until the queue is closed.
@@ -87,7 +97,10 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 		if why, full := b.Full(); full {
 			return why
 		}
-		if f.MaxRows > 0 && b.Rows() >= f.MaxRows {
+		if f.carrying {
+			return streams.ClosedByBytes
+		}
+		if f.MaxMessages > 0 && g.Messages() >= f.MaxMessages {
 			return streams.ClosedByCount
 		}
 		select {
@@ -144,11 +157,15 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 		return streams.ClosedByDrain, true
 	}
 	f.in.took(d)
-	if !b.Fits(len(d.Msg.Data())) || g.headers+d.HeaderBytes > f.Pipe.BatchBytes() || g.cost+d.Cost > f.pool.memory.batchShare() {
+	cost := d.Cost
+	if d.Frame != nil {
+		d.Frame.Open()
+		cost += d.Frame.cost
+	}
+	if d.Frame == nil && !b.Fits(len(d.Msg.Data())) || g.headers+d.HeaderBytes > f.Pipe.BatchBytes() || g.cost+cost > f.pool.memory.batchShare() || !g.Pack(b, d) {
 		f.carry, f.carrying = d, true
 		return streams.ClosedByBytes, true
 	}
-	g.Pack(b, d)
 	return 0, false
 }
 

@@ -46,6 +46,17 @@ func (b *budget) take(ctx context.Context, n int64) error {
 	}
 }
 
+// try takes n bytes, unless it would have to wait.
+func (b *budget) try(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) > 0 || !b.hasRoom(n) {
+		return false
+	}
+	b.used += n
+	return true
+}
+
 // await waits until bytes are left in the budget or over is closed, or returns ctx's error. It takes nothing, so the next caller
 // of force may exceed the budget by one batch.
 func (b *budget) await(ctx context.Context, over <-chan struct{}) error {

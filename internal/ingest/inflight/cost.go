@@ -3,13 +3,18 @@ package inflight
 import (
 	"github.com/nats-io/nats.go"
 
+	"millrace/internal/frame"
 	"millrace/internal/operator"
+	"millrace/internal/table"
 )
 
 // Costs computes how much memory a delivery may take from the pull to its acknowledgement, in bytes. TestCostsCoverTheHeap
 // compares it with the heap.
 type Costs struct {
 	result int64 // maximum for one row's result, rounded up as the allocator does
+
+	operators []operator.Operator
+	format    operator.Format
 }
 
 const (
@@ -29,7 +34,13 @@ const (
 // NewCosts returns the costs of deliveries whose results have that format.
 func NewCosts(format operator.Format, operators []operator.Operator) Costs {
 	most := int64(format.Most(operators))
-	return Costs{result: most + most/16}
+	return Costs{result: most + most/16, operators: operators, format: format}
+}
+
+// frame returns the maximum memory for the index and the results of a frame's records.
+func (c Costs) frame(records int) int64 {
+	body := int64(table.MostBytes(c.format, c.operators, records))
+	return int64(records)*frame.IndexBytes + table.MostSize(c.format, c.operators, records) + body + body/8
 }
 
 // of returns the cost of a delivery that takes that many rows of a batch.

@@ -35,6 +35,9 @@ func (h *holdings) ReleaseReceipts(n int) { h.memory.give(receiptCost * int64(n)
 func (h *holdings) Release(d *Delivery) {
 	h.memory.give(d.Cost)
 	d.Cost = 0
+	if d.Frame != nil {
+		d.Frame.drop()
+	}
 }
 
 // releaseAll gives back the memory that a batch holds.
@@ -43,6 +46,9 @@ func (h *holdings) releaseAll(g *Batch) {
 	for i := range g.Items {
 		sum += g.Items[i].Cost
 		g.Items[i].Cost = 0
+		if f := g.Items[i].Frame; f != nil {
+			f.drop()
+		}
 	}
 	h.memory.give(sum)
 	h.payloads.give(g.bytes)

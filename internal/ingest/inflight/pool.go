@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"millrace/internal/compression"
+	"millrace/internal/frame"
 	"millrace/internal/ingest/capacity"
 	"millrace/internal/streams"
 )
@@ -20,6 +22,7 @@ type Pool struct {
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
 	retained      retention    // memory of unused batches and settle buffers
+	unpacker      *unpacker
 }
 
 // ErrMemory means that Settings.Memory is too small for the worker.
@@ -27,10 +30,12 @@ var ErrMemory = errors.New("ingest: too little memory")
 
 // Settings limits what a pool may hold.
 type Settings struct {
-	Costs   Costs
-	Memory  int64 // bytes for deliveries and everything in Fixed; 0: as much as the allowed batches in flight need
-	Fixed   int64 // bytes of Memory that are in use at any load
-	Largest int64 // bytes of the largest message that the server delivers
+	Costs      Costs
+	Split      frame.Splitter       // how messages are split into records; NewPool sets MaxRecord
+	Decompress compression.Encoding // how messages are compressed
+	Memory     int64                // bytes for deliveries and everything in Fixed; 0: as much as the allowed batches in flight need
+	Fixed      int64                // bytes of Memory that are in use at any load
+	Largest    int64                // bytes of the largest message that the server delivers
 }
 
 const (
@@ -60,6 +65,8 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p.payloads.limit = capacity.FullPerSlot * int64(slots) * largest
 	p.free = NewFreeList(BatchesPerSlot*slots, p.NewBatch)
 	p.memory.limit, p.retained.most = full, full/keepShare
+	s.Split.MaxRecord = int(largest)
+	p.unpacker = newUnpacker(s, &p.memory)
 	if s.Memory == 0 {
 		return p, nil
 	}
@@ -180,6 +187,11 @@ func (p *Pool) Finish(g *Batch) {
 // Recycle frees a batch. Each of its deliveries must be settled, or left for the server to redeliver.
 func (p *Pool) Recycle(g *Batch) {
 	p.releaseAll(g)
+	for i := range g.Items {
+		if f := g.Items[i].Frame; f != nil {
+			p.unpacker.reuse(f)
+		}
+	}
 	p.empty(g)
 	p.inFlightCount.Add(-1)
 	p.free.Put(g)

@@ -21,10 +21,23 @@ func parse(id, stream string) (in Input, old, ok bool) {
 	if err != nil || sequence == 0 {
 		return Input{}, false, false
 	}
-	number, _, _ = strings.Cut(rest, ":") // a dead letter's reason follows
+	number = rest
+	if end := strings.IndexAny(rest, ":/#"); end >= 0 { // a dead letter's reason, a part or a record follows
+		number = rest[:end]
+	}
 	stored, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || stored < newestMillis {
 		return Input{Sequence: sequence}, true, true
 	}
 	return Input{Sequence: sequence, Stored: stored}, false, true
+}
+
+// isPartial reports whether the message with that id does not finish its input: it is the dead letter of a record, or a part
+// before the last. part is its header Millrace-Part.
+func isPartial(id, part string) bool {
+	if strings.LastIndexByte(id, '#') > strings.LastIndexByte(id, ':') {
+		return true
+	}
+	n, of, ok := strings.Cut(part, "/")
+	return ok && n != of
 }

@@ -25,13 +25,14 @@ const (
 
 // index is the set of inputs that have a result. It takes 8 bytes per input if their sequences are close together.
 type index struct {
-	blocks map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
-	others map[Input]bool              // further inputs with a sequence that was used before
-	old    map[uint64]bool             // sequences of results with ids of an earlier version, which don't contain the time when the input was stored
+	blocks  map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
+	others  map[Input]bool              // further inputs with a sequence that was used before
+	partial map[string]bool             // ids of messages that do not finish their input
+	old     map[uint64]bool             // sequences of results with ids of an earlier version, which don't contain the time when the input was stored
 }
 
 func newIndex() index {
-	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}}
+	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}, partial: map[string]bool{}}
 }
 
 // add adds an input. It reports false if there is no space.
@@ -65,6 +66,14 @@ func (x *index) addOld(sequence uint64) bool {
 	}
 	x.old[sequence] = true
 	return true
+}
+
+// addPartial adds a message that does not finish its input. Beyond mostOthers it forgets all of them.
+func (x *index) addPartial(id string) {
+	if len(x.partial) >= mostOthers {
+		clear(x.partial)
+	}
+	x.partial[id] = true
 }
 
 // has reports whether an input was added.

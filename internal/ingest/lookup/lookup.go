@@ -72,6 +72,13 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 	return found, began, nil
 }
 
+// HasPartial reports whether a message that does not finish its input is stored. Find must have found no result of that input.
+func (r *Results) HasPartial(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.scanner.found.partial[id]
+}
+
 // Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if the stream
 // removes messages that consumers have taken, because then a missing result may have been stored. A stream that doesn't exist is
 // not an error.

@@ -143,6 +143,10 @@ func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) 
 		return true
 	}
 	c.highest = max(c.highest, in.Sequence)
+	if id := m.Headers().Get(jetstream.MsgIDHeader); isPartial(id, m.Headers().Get(r.s.Part)) {
+		r.found.addPartial(id)
+		return true
+	}
 	add := func() bool { return r.found.add(in) }
 	if old {
 		add = func() bool { return r.found.addOld(in.Sequence) }

@@ -18,6 +18,9 @@ type Settings struct {
 	// Deliveries is the header on each result that wasn't stored soon after the first delivery of its input.
 	Deliveries string
 
+	// Part is the header i/n of a result in several parts. The last part is stored last.
+	Part string
+
 	Log *slog.Logger
 }
 

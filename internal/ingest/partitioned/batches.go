@@ -97,8 +97,8 @@ func (b *pipelineBatches) pack(ctx context.Context, bound func(most int) int) (*
 	if err != nil {
 		return nil, err
 	}
-	b.batcher.MaxRows = bound(b.largest())
-	g.Pack(batch, b.first)
+	b.batcher.MaxMessages = bound(b.largest())
+	b.batcher.Pack(batch, g, b.first)
 	b.first = inflight.Delivery{}
 	return &leaseBatch{group: g, batch: batch, why: b.batcher.Fill(batch, g)}, nil
 }
@@ -162,10 +162,13 @@ func (b *pipelineBatches) Stored(_ context.Context, stored []*inflight.Delivery)
 }
 
 // Undeliverable implements results.Sink.
-func (b *pipelineBatches) Undeliverable(ctx context.Context, g *inflight.Batch, i int, cause error) error {
-	if err := b.lease.host.publishDeadLetter(ctx, &g.Items[i], results.TooLarge, cause); err != nil {
+func (b *pipelineBatches) Undeliverable(ctx context.Context, g *inflight.Batch, i int, why results.Reason, cause error) error {
+	if err := b.lease.host.publishDeadLetter(ctx, &g.Items[i], why, cause); err != nil {
 		return err
 	}
 	b.lease.acks.settled(g, i)
 	return nil
 }
+
+// Incomplete implements results.Sink. The lease ends, and the frame is redelivered.
+func (b *pipelineBatches) Incomplete(_ *inflight.Batch, _ int, cause error) error { return cause }

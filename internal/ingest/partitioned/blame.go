@@ -8,6 +8,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/quarantine"
 	"millrace/internal/ingest/results"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
@@ -29,15 +30,15 @@ type groupSearch struct {
 // and no payload is blamed.
 func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 	b.report(g)
-	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", len(g.Items), g.Items[0].Sequence, g.Err)
+	failure := fmt.Errorf("a batch of %d payloads from sequence %d on failed: %w", g.Messages(), g.Source(0).Sequence, g.Err)
 	if !quarantine.OperatorFailed(g.Err) {
 		return failure
 	}
 	b.log.Error("an operator failed on a batch; looking for the payload to blame, once the device has proved to be well",
-		"payloads", len(g.Items), "error", g.Err)
+		"payloads", g.Messages(), "error", g.Err)
 	r := &groupSearch{b: b, g: g, bodies: map[int][]byte{}}
 	since := b.s.Judge.Batches(b.pipe)
-	all := g.Unsettled()
+	all := g.UnsettledRows()
 	if err := r.Probe(ctx); err != nil {
 		return err
 	}
@@ -52,10 +53,11 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 		return fmt.Errorf("%w, and computing it again: %w", failure, err)
 	}
 	r.assemble()
+	g.CollectedRows(all)
 	return nil
 }
 
-// condemn stores the dead letters of the payloads to blame.
+// condemn stores the dead letters of the payloads to blame, and marks the records to blame.
 func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
 	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
 	if len(guilty) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
@@ -71,11 +73,15 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 		return errHeldBack
 	}
 	for _, a := range guilty {
-		d := &g.Items[a.Item]
-		if err := b.lease.host.publishDeadLetter(ctx, d, results.OperatorError, a.Err); err != nil {
+		f, i := g.Row(a.Row)
+		if f != nil {
+			f.Mark(i, record.OperatorError)
+			continue
+		}
+		if err := b.lease.host.publishDeadLetter(ctx, &g.Items[i], results.OperatorError, a.Err); err != nil {
 			return err
 		}
-		b.lease.acks.settled(g, a.Item)
+		b.lease.acks.settled(g, i)
 	}
 	return nil
 }
@@ -85,11 +91,11 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 // the worker dies during it, the next owner compares nothing.
 func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since uint64) (quarantine.Comparison, error) {
 	c := quarantine.Comparison{Since: since}
-	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
+	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
 		return c, err
 	}
 	found := 0
-	from := g.Items[len(g.Items)-1].Sequence
+	from := g.Source(g.Rows() - 1).Sequence
 	for reads := 0; reads < fillMost && found < quarantine.MaxInRow && b.s.Judge.Batches(b.pipe) == since; reads++ {
 		raw, err := b.lease.server.read(ctx, from+1)
 		if err != nil {
@@ -99,14 +105,18 @@ func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since 
 			break
 		}
 		from = raw.Sequence
-		if !b.lease.stored.matches(raw.Subject) || len(raw.Data) > b.lease.maxBytes {
+		if !b.lease.stored.matches(raw.Subject) || len(raw.Data) > b.lease.maxBytes && !b.s.Pool.Splits() {
 			continue
 		}
 		found++
+		d := b.lease.stored.delivery(raw, 0)
+		b.s.Pool.Unpack(&d)
 		beside := &inflight.Batch{}
-		beside.Add(b.lease.stored.delivery(raw, 0))
+		beside.Add(d)
 		r := &groupSearch{b: b, g: beside, bodies: map[int][]byte{}, unseen: true}
-		switch err := r.Run(ctx, []int{0}); {
+		err = r.Run(ctx, []int{0})
+		b.s.Pool.Release(&d)
+		switch {
 		case quarantine.OperatorFailed(err):
 			c.Others++
 		case err != nil:
@@ -123,21 +133,30 @@ func (r *groupSearch) Probe(ctx context.Context) error {
 
 func (r *groupSearch) Aside(_ context.Context, _ []int, err error) error { return err }
 
-// Run computes items in their own batch, alongside batches of other partitions.
-func (r *groupSearch) Run(ctx context.Context, items []int) error {
+// Run computes rows in their own batch, alongside batches of other partitions.
+func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	pipe, part := r.b.pipe, &inflight.Batch{Completed: make(chan struct{})}
 	batch, err := pipe.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	for _, i := range items {
-		part.Pack(batch, r.g.Items[i])
+	for _, row := range rows {
+		if !r.g.PackRow(batch, row) {
+			batch.Release()
+			return fmt.Errorf("a row of a batch does not fit into another batch")
+		}
+		if f, i := r.g.Row(row); f == nil {
+			part.Add(r.g.Items[i])
+		} else {
+			part.AddRecord(f, i)
+		}
 	}
 	part.OnLeave = r.b.share()
 	batch.Owner = part
 	if err := batch.Submit(streams.ClosedByCount); err != nil {
 		part.OnLeave()
 		batch.Release()
+		part.DropRecords()
 		return err
 	}
 	select {
@@ -146,13 +165,18 @@ func (r *groupSearch) Run(ctx context.Context, items []int) error {
 		return ctx.Err() // the batch is still on the device; its results are not used
 	}
 	if part.Err != nil {
+		part.DropRecords()
 		return part.Err
 	}
 	if !r.unseen {
 		part.Record.Report(r.b.s.Records)
 	}
-	for n, i := range items {
-		r.bodies[i] = part.Result(n)
+	n := 0
+	for _, row := range rows {
+		if f, i := r.g.Row(row); f == nil {
+			r.bodies[i] = part.Result(n)
+			n++
+		}
 	}
 	return nil
 }

@@ -15,6 +15,10 @@ type leaseHost interface {
 	hold(ctx context.Context, d *inflight.Delivery) bool
 	release(d *inflight.Delivery)
 
+	// splits reports whether messages may be frames or compressed. unpack begins to unpack such a message.
+	splits() bool
+	unpack(d *inflight.Delivery)
+
 	// keepReceipts accounts for the memory of n more receipts; n may be negative.
 	keepReceipts(n int)
 
@@ -52,6 +56,10 @@ func (h *partitionHost) hold(ctx context.Context, d *inflight.Delivery) bool {
 }
 
 func (h *partitionHost) release(d *inflight.Delivery) { h.s.Pool.Release(d) }
+
+func (h *partitionHost) splits() bool { return h.s.Pool.Splits() }
+
+func (h *partitionHost) unpack(d *inflight.Delivery) { h.s.Pool.Unpack(d) }
 
 func (h *partitionHost) keepReceipts(n int) {
 	for range n {

@@ -236,6 +236,8 @@ func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
 }
 
 func (e *modelLease) release(*inflight.Delivery) {}
+func (e *modelLease) splits() bool               { return false }
+func (e *modelLease) unpack(*inflight.Delivery)  {}
 func (e *modelLease) keepReceipts(int)           {}
 func (e *modelLease) upgrading() bool            { return false }
 func (e *modelLease) ended()                     {}

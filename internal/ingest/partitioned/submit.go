@@ -51,7 +51,10 @@ func (s *submitter) submitAmongOthers(b *leaseBatch) {
 // submitCautiously submits a batch that may kill the worker, and waits until it is acknowledged.
 func (s *submitter) submitCautiously(ctx context.Context, b *leaseBatch) error {
 	g := b.group
-	n, last := len(g.Items), g.Items[len(g.Items)-1].Sequence
+	n, last := len(g.Items), uint64(0) // a batch may end before its only frame does
+	if n > 0 {
+		last = g.Items[n-1].Sequence
+	}
 	over := make(chan struct{})
 	g.Finished = over
 	if !s.caution.alone() {
@@ -84,7 +87,7 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	defer s.batches.isolate()()
 	g := b.group
 	g.OnLeave = func() {}
-	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: fmt.Sprint(g.Items[0].Sequence)}); err != nil {
+	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
 		s.batches.discard(b)
 		return err
 	}

@@ -10,30 +10,30 @@ import (
 
 // Search runs parts of a failed batch again. Each delivery mode has one.
 type Search interface {
-	// Run computes items in their own batch, and keeps the results if it succeeds.
-	Run(ctx context.Context, items []int) error
+	// Run computes rows in their own batch, and keeps the results if it succeeds.
+	Run(ctx context.Context, rows []int) error
 
 	// Probe checks that the device works.
 	Probe(ctx context.Context) error
 
-	// Aside takes items that could not be computed for a reason other than an operator failure. An error ends the search.
-	Aside(ctx context.Context, items []int, err error) error
+	// Aside takes rows that could not be computed for a reason other than an operator failure. An error ends the search.
+	Aside(ctx context.Context, rows []int, err error) error
 }
 
-// Failing is a payload on which the operators failed when it ran alone.
+// Failing is a payload or a record on which the operators failed when it ran alone.
 type Failing struct {
-	Item int // index in the batch
-	Err  error
+	Row int // index in the batch
+	Err error
 }
 
-// FindFailing finds the items on which the operators fail alone, after they failed on all of them together with err. It tries all
-// others first, and probes the device before and after each failure that counts. If it returns an error, it returns no items, and
+// FindFailing finds the rows on which the operators fail alone, after they failed on all of them together with err. It tries all
+// others first, and probes the device before and after each failure that counts. If it returns an error, it returns no rows, and
 // some may not have been tried.
-func FindFailing(ctx context.Context, r Search, items []int, err error) ([]Failing, error) {
+func FindFailing(ctx context.Context, r Search, rows []int, err error) ([]Failing, error) {
 	if err := r.Probe(ctx); err != nil {
 		return nil, err
 	}
-	suspects, err := search(ctx, r, items, err, nil)
+	suspects, err := search(ctx, r, rows, err, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -47,13 +47,13 @@ func OperatorFailed(err error) bool {
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// search bisects items, on which the operators failed with err, and appends those that fail alone to found.
-func search(ctx context.Context, r Search, items []int, err error, found []Failing) ([]Failing, error) {
-	if len(items) == 1 {
-		return append(found, Failing{items[0], err}), nil
+// search bisects rows, on which the operators failed with err, and appends those that fail alone to found.
+func search(ctx context.Context, r Search, rows []int, err error, found []Failing) ([]Failing, error) {
+	if len(rows) == 1 {
+		return append(found, Failing{rows[0], err}), nil
 	}
-	half := len(items) / 2
-	for _, part := range [][]int{items[:half], items[half:]} {
+	half := len(rows) / 2
+	for _, part := range [][]int{rows[:half], rows[half:]} {
 		err := r.Run(ctx, part)
 		switch {
 		case err == nil:
@@ -77,14 +77,14 @@ func confirm(ctx context.Context, r Search, suspects []Failing) (guilty []Failin
 		if err := r.Probe(ctx); err != nil {
 			return nil, err
 		}
-		one := []int{s.Item}
+		one := []int{s.Row}
 		err := r.Run(ctx, one)
 		switch {
 		case err == nil:
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case OperatorFailed(err):
-			guilty = append(guilty, Failing{s.Item, err})
+			guilty = append(guilty, Failing{s.Row, err})
 			err = nil
 		default:
 			err = r.Aside(ctx, one, err)

@@ -47,18 +47,26 @@ func (s *Bisector) Run(done <-chan struct{}, drainCtx context.Context) {
 	for {
 		select {
 		case f := <-s.queue:
-			err := s.trier.probe(drainCtx, f.pipe)
-			if err == nil {
-				err = s.trier.try(drainCtx, f.pipe, f.g, f.g.Unsettled())
-			}
-			if err == nil {
-				err = context.Canceled
-			}
-			s.giveBack(f.g, err) // the items that remain after a lost device or the end of the drain
+			s.search(drainCtx, f)
 		case <-done:
 			return
 		}
 	}
+}
+
+// search runs a failed batch again, and settles its deliveries.
+func (s *Bisector) search(ctx context.Context, f failed) {
+	rows := f.g.UnsettledRows()
+	err := s.trier.probe(ctx, f.pipe)
+	if err == nil {
+		err = s.trier.try(ctx, f.pipe, f.g, rows)
+	}
+	if err != nil {
+		s.giveBack(f.g, err) // what remains after a lost device or the end of the drain
+		return
+	}
+	f.g.CollectedRows(rows)
+	s.trier.Ends.StoreLater(ctx, f.pipe, f.g) // its frames may have records in batches that are searched later
 }
 
 // giveBack gives back the unsettled deliveries of a batch.
@@ -67,5 +75,6 @@ func (s *Bisector) giveBack(g *inflight.Batch, why error) {
 		g.Settle(i)
 		s.trier.Ends.GiveBack(&g.Items[i], why)
 	}
+	g.FailOpen(why)
 	s.trier.Pool.Recycle(g)
 }

@@ -73,7 +73,7 @@ func (s *liveEnvironment) flow(_ context.Context, g *inflight.Batch, items []int
 func (s *liveEnvironment) try(_ context.Context, g *inflight.Batch, items []int) error {
 	d := &g.Items[items[0]]
 	pipe := s.pipes[d.Level%len(s.pipes)]
-	run := s.trier.try
+	run := s.trier.tryItems
 	if d.Level >= s.trier.Levels.Alone() && len(items) == 1 {
 		run = s.trier.tryAlone
 	}

@@ -42,7 +42,7 @@ func (h *heldSet) next(l Levels, most int) (level int, part []int) {
 	h.left = slices.DeleteFunc(h.left, func(i int) bool {
 		d := &h.g.Items[i]
 		n := len(d.Msg.Data())
-		if d.Level != level || len(part) >= size || bytes+n > most {
+		if d.Level != level || len(part) >= size || len(part) > 0 && bytes+n > most {
 			return false
 		}
 		part = append(part, i)

@@ -60,7 +60,7 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
 	failed := make([]*inflight.Delivery, len(guilty))
 	for n, a := range guilty {
-		failed[n] = &b.Items[a.Item]
+		failed[n] = b.Source(a.Row)
 	}
 	r := j.evidence[pipe].rule(failed, j.limit, c)
 	d, cause := failed[0], guilty[0].Err

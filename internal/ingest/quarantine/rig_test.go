@@ -32,6 +32,14 @@ func (e *ends) Finish(_ context.Context, _ *streams.Pipeline, b *inflight.Batch,
 	completed.Release()
 }
 
+func (e *ends) Store(_ context.Context, _ *streams.Pipeline, b *inflight.Batch, _ *results.Buffers) {
+	e.finished += len(b.Items)
+}
+
+func (e *ends) StoreLater(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch) {
+	e.Store(ctx, pipe, b, nil)
+}
+
 func (e *ends) GiveBack(*inflight.Delivery, error) { e.back++ }
 
 func (e *ends) GiveUp(context.Context, inflight.Delivery, results.Reason, error) { e.dead++ }

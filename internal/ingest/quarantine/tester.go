@@ -16,6 +16,11 @@ type Deliveries interface {
 	// Finish publishes the results of a completed batch and settles each of its deliveries.
 	Finish(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, completed *streams.Batch, s *results.Buffers)
 
+	// Store publishes the results of a batch's frames, which are complete, and settles them. StoreLater does that once the
+	// frames are complete, without making the caller wait, and then recycles the batch.
+	Store(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *results.Buffers)
+	StoreLater(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch)
+
 	// GiveBack has the server redeliver d, at once or with a delay that depends on why.
 	GiveBack(d *inflight.Delivery, why error)
 
@@ -55,18 +60,22 @@ func newTester(i Isolation) *tester {
 	return t
 }
 
-// giveBack gives back items that were not processed, or publishes a dead letter for one that is condemned. It returns err if err
-// means that the pipeline has ended.
-func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, err error) error {
+// giveBack gives back the deliveries of rows that were not processed, or publishes a dead letter for one that is condemned. It
+// returns err if err means that the pipeline has ended.
+func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, rows []int, err error) error {
+	items, open := g.ItemsOf(rows)
 	for _, i := range items {
 		d := &g.Items[i]
 		g.Settle(i)
-		if len(items) == 1 {
+		if len(items) == 1 && !open {
 			if why, guilty := t.condemned(d, err); guilty && t.Ends.DeadLetter(ctx, d, why, err) {
 				continue
 			}
 		}
 		t.Ends.GiveBack(d, err)
+	}
+	if open {
+		g.FailOpen(err)
 	}
 	if streams.Ended(err) {
 		return err
@@ -75,18 +84,22 @@ func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, items []int, e
 	return nil
 }
 
-// withhold gives back the unsettled items without blame. It returns err if err means that the pipeline has ended. If ctx has
-// ended, it returns ctx's error, and the worker gives the items back when it ends.
-func (t *tester) withhold(ctx context.Context, g *inflight.Batch, items []int, err error) error {
+// withhold gives back the unsettled deliveries of rows without blame. It returns err if err means that the pipeline has ended. If
+// ctx has ended, it returns ctx's error, and the worker gives the deliveries back when it ends.
+func (t *tester) withhold(ctx context.Context, g *inflight.Batch, rows []int, err error) error {
 	t.ran = false
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	items, open := g.ItemsOf(rows)
 	for _, i := range items {
 		if !g.IsSettled(i) {
 			g.Settle(i)
 			t.Ends.GiveBack(&g.Items[i], err)
 		}
+	}
+	if open {
+		g.FailOpen(err)
 	}
 	if streams.Ended(err) {
 		return err
@@ -107,23 +120,42 @@ func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, boo
 	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
 }
 
-// run computes items of g in one batch and settles them. If it fails, they are still in g. If ctx ended, they may be on the
-// device and in t.part instead.
-func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+// run computes rows of g, in one batch if they fit, and settles the messages of one record. Records of frames keep their results
+// in the frame. If run fails, the deliveries are still in g. If ctx ended, they may be on the device and in t.part instead.
+func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
+	for len(rows) > 0 {
+		n, err := t.runBatch(ctx, pipe, g, rows)
+		if err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// runBatch computes as many of the rows as fit into a batch, and returns their number.
+func (t *tester) runBatch(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) (n int, err error) {
 	t.ran = false
 	if err := ctx.Err(); err != nil {
-		return err // t.part's batch may still be on the device
+		return 0, err // t.part's batch may still be on the device
 	}
 	b, err := t.Pool.Acquire(ctx, pipe)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	t.ran = true
-	for _, i := range items {
-		d := g.Items[i]
-		d.Cost = 0 // g still holds the memory
-		t.part.Pack(b, d)
-		g.Settle(i)
+	var singles []int
+	for n < len(rows) && g.PackRow(b, rows[n]) {
+		if f, i := g.Row(rows[n]); f == nil {
+			d := g.Items[i]
+			d.Cost = 0 // g still holds the memory
+			t.part.Add(d)
+			g.Settle(i)
+			singles = append(singles, i)
+		} else {
+			t.part.AddRecord(f, i)
+		}
+		n++
 	}
 	b.Owner = t.part
 	if err = b.Submit(streams.ClosedByCount); err == nil {
@@ -131,18 +163,35 @@ func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Ba
 		case b = <-t.part.ReturnTo:
 			err = b.Err()
 		case <-ctx.Done():
-			return ctx.Err()
+			return 0, ctx.Err()
 		}
 	}
 	if err == nil {
 		t.Ends.Finish(ctx, pipe, t.part, b, &t.buffers)
 	} else {
-		g.Reclaim(items)
+		t.part.DropRecords()
+		g.Reclaim(singles)
 		b.Release()
 	}
 	t.Pool.Finish(t.part)
 	t.buffers.Tidy(t.Pool)
-	return err
+	return n, err
+}
+
+// storeFrames publishes the results of the frames among items of g, all of whose rows were tried, and settles them.
+func (t *tester) storeFrames(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) {
+	for _, i := range items {
+		if d := g.Items[i]; d.Frame != nil && !g.IsSettled(i) {
+			d.Cost = 0 // g still holds the memory
+			t.part.Add(d)
+			g.Settle(i)
+		}
+	}
+	if len(t.part.Items) > 0 {
+		t.Ends.Store(ctx, pipe, t.part, &t.buffers)
+		t.part.Clear()
+		t.buffers.Tidy(t.Pool)
+	}
 }
 
 // probe checks that the device works.

@@ -14,11 +14,11 @@ import (
 // tryAlone tries a quarantined payload alone. If two processes died while they tried it, it becomes a dead letter without another
 // try.
 func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
-	d := &g.Items[items[0]]
+	d, rows := &g.Items[items[0]], g.RowsOf(items)
 	t.Log.Warn("a payload that no worker has settled yet is tried alone", "sequence", d.Sequence,
 		"deliveries", d.NumDelivered, "bytes", len(d.Msg.Data()))
 	if err := t.probe(ctx, pipe); err != nil {
-		return t.withhold(ctx, g, items, err)
+		return t.withhold(ctx, g, rows, err)
 	}
 	begun, err := t.Attempts.begin(ctx, d)
 	if err == nil && begun >= LoneRuns {
@@ -35,7 +35,7 @@ func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflig
 			"given up (may this user publish on $JS.API.CONSUMER.CREATE for it? see docs/security.md)", "sequence", d.Sequence, "error", err)
 	}
 	t.lone = true
-	err = t.try(ctx, pipe, g, items)
+	err = t.tryItems(ctx, pipe, g, items)
 	t.lone = false
 	if t.deaths >= 0 && !errors.Is(err, device.ErrKernelFault) {
 		t.Attempts.erase(d)

@@ -5,6 +5,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
@@ -15,37 +16,48 @@ type isolatedSearch struct {
 	g    *inflight.Batch
 }
 
-func (r isolatedSearch) Run(ctx context.Context, items []int) error {
-	return r.tester.run(ctx, r.pipe, r.g, items)
+func (r isolatedSearch) Run(ctx context.Context, rows []int) error {
+	return r.tester.run(ctx, r.pipe, r.g, rows)
 }
 
 func (r isolatedSearch) Probe(ctx context.Context) error { return r.tester.probe(ctx, r.pipe) }
 
-func (r isolatedSearch) Aside(ctx context.Context, items []int, err error) error {
-	return r.giveBack(ctx, r.g, items, err)
+func (r isolatedSearch) Aside(ctx context.Context, rows []int, err error) error {
+	return r.giveBack(ctx, r.g, rows, err)
 }
 
-// try runs items of g, which must fit into one batch, and settles each: published, given up, or given back. If an operator fails
-// on them, it searches for the ones to blame. It returns an error if the device is lost or ctx ends. The unsettled items were
+// try runs rows of g and settles their messages of one record: published, given up, or given back. The results of records stay in
+// their frames. If an operator fails on the rows, try searches for the ones to blame. It returns an error if the device is lost or ctx ends. The unsettled deliveries were
 // then given back, or are in g or t.part, and the worker gives them back when it ends.
-func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
-	err := t.run(ctx, pipe, g, items)
+func (t *tester) try(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
+	err := t.run(ctx, pipe, g, rows)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
 	case !OperatorFailed(err):
-		return t.giveBack(ctx, g, items, err)
+		return t.giveBack(ctx, g, rows, err)
 	}
-	return t.blame(ctx, pipe, g, items, err)
+	return t.blame(ctx, pipe, g, rows, err)
+}
+
+// tryItems runs the rows of deliveries of g and settles each delivery.
+func (t *tester) tryItems(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int) error {
+	rows := g.RowsOf(items)
+	if err := t.try(ctx, pipe, g, rows); err != nil {
+		return err
+	}
+	g.CollectedRows(rows)
+	t.storeFrames(ctx, pipe, g, items)
+	return nil
 }
 
 // blame finds the items to blame, after the operators failed on all of them together with err. It gives up no item before the
 // others were tried.
-func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, items []int, err error) error {
+func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int, err error) error {
 	since := t.Judge.Batches(pipe)
-	guilty, err := FindFailing(ctx, isolatedSearch{t, pipe, g}, items, err)
+	guilty, err := FindFailing(ctx, isolatedSearch{t, pipe, g}, rows, err)
 	if err != nil {
-		return t.withhold(ctx, g, items, err)
+		return t.withhold(ctx, g, rows, err)
 	}
 	if len(guilty) == 0 {
 		return nil
@@ -54,14 +66,24 @@ func (t *tester) blame(ctx context.Context, pipe *streams.Pipeline, g *inflight.
 	for _, a := range guilty {
 		switch ruled {
 		case GiveUp:
-			g.Settle(a.Item)
-			t.Ends.GiveUp(ctx, g.HandOver(a.Item), results.OperatorError, a.Err)
+			t.condemn(ctx, g, a)
 		case holdBack:
-			return t.withhold(ctx, g, []int{a.Item}, a.Err)
+			return t.withhold(ctx, g, []int{a.Row}, a.Err)
 		}
 	}
 	if err != nil {
-		return t.withhold(ctx, g, items, err)
+		return t.withhold(ctx, g, rows, err)
 	}
 	return nil
+}
+
+// condemn gives up a row on which the operators fail alone. The other records of a frame keep their results.
+func (t *tester) condemn(ctx context.Context, g *inflight.Batch, a Failing) {
+	f, i := g.Row(a.Row)
+	if f != nil {
+		f.Mark(i, record.OperatorError)
+		return
+	}
+	g.Settle(i)
+	t.Ends.GiveUp(ctx, g.HandOver(i), results.OperatorError, a.Err)
 }

@@ -54,7 +54,7 @@ func newClearance(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, s 
 	}
 	var err error
 	c.lookup, err = lookup.New(nc, lookup.Settings{
-		Input: s.Stream, Streams: streams, BySubject: s.Exclusive, Deliveries: HeaderDeliveries, Log: s.Log,
+		Input: s.Stream, Streams: streams, BySubject: s.Exclusive, Deliveries: HeaderDeliveries, Part: HeaderPart, Log: s.Log,
 	})
 	return c, err
 }
@@ -154,6 +154,10 @@ func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (
 	}
 	return false, d.Cleared.Add(w.publishFor(now)), nil
 }
+
+// isStored reports whether the message with that id is known to be stored: an earlier part of a frame's result, or the dead letter
+// of a record. It knows the messages of inputs that were looked up.
+func (c *clearance) isStored(id string) bool { return c.lookup.HasPartial(id) }
 
 // highestInput returns the highest sequence of an input with a result or a dead letter that was stored after oldest.
 func (c *clearance) highestInput(ctx context.Context, oldest time.Time) (uint64, error) {

@@ -35,13 +35,20 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 	w.Report(inflight.DeadLettered, d)
 }
 
-// publishDeadLetter publishes the dead letter in the first form that the server accepts.
+// publishDeadLetter publishes the dead letter of a delivery.
 func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	letter := &deadLetter{w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject))}
+	return w.publishLetter(ctx, &deadLetter{
+		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
+		id: MessageID(d) + ":" + string(why), body: d.Msg.Data(), record: noRecord,
+	})
+}
+
+// publishLetter publishes a dead letter in the first form that the server accepts.
+func (w *Writer) publishLetter(ctx context.Context, letter *deadLetter) error {
 	for attempt := 1; ; attempt++ {
-		stored, until, err := w.clearance.clearDeadLetter(ctx, d)
+		stored, until, err := w.clearance.clearDeadLetter(ctx, letter.d)
 		if stored {
-			w.s.Log.Info("a result or a dead letter of an input is stored already", "sequence", d.Sequence)
+			w.s.Log.Info("a result or a dead letter of an input is stored already", "sequence", letter.d.Sequence)
 			return nil
 		}
 		if err == nil {
@@ -58,7 +65,7 @@ func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 			continue
 		case publisher.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):
-			w.maxPayload.learn(d, err)
+			w.maxPayload.learn(letter.d, err)
 			return fmt.Errorf("dead letter on %q: %w", letter.subject, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
@@ -27,9 +28,15 @@ type deadLetter struct {
 	why     Reason
 	cause   error
 	subject string
+	id      string // the message's id
+	body    []byte // the payload that is given up
+	record  int    // index of the record in its frame, or noRecord
 	form    form
 	payload uint64 // sequence of the message with the payload, if that is stored separately
 }
+
+// noRecord marks the dead letter of a whole message.
+const noRecord = -1
 
 // payloadTimeout bounds how long the server may take to store the message with only a payload.
 const payloadTimeout = 10 * time.Second
@@ -37,7 +44,7 @@ const payloadTimeout = 10 * time.Second
 // publish publishes the dead letter in its form.
 func (l *deadLetter) publish(ctx context.Context) error {
 	if l.form < apart {
-		return l.send(ctx, l.form == whole, l.form.omitted(), l.d.Msg.Data())
+		return l.send(ctx, l.form == whole, l.form.omitted(), l.body)
 	}
 	return l.publishApart(ctx)
 }
@@ -64,7 +71,7 @@ func (l *deadLetter) publishApart(ctx context.Context) error {
 func (l *deadLetter) publishPayload(ctx context.Context) (at uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, payloadTimeout)
 	defer cancel()
-	ack, err := l.w.js.PublishMsg(ctx, &nats.Msg{Subject: l.subject, Data: l.d.Msg.Data()})
+	ack, err := l.w.js.PublishMsg(ctx, &nats.Msg{Subject: l.subject, Data: l.body})
 	if err != nil {
 		return 0, err
 	}
@@ -74,6 +81,12 @@ func (l *deadLetter) publishPayload(ctx context.Context) (at uint64, err error) 
 // send publishes one message with the dead letter's headers. It adds the input's headers if inputs is set.
 func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body []byte) error {
 	h := DeadLetterHeader(l.d, l.why, l.cause, inputs)
+	h[jetstream.MsgIDHeader] = []string{l.id}
+	if l.record != noRecord {
+		h[HeaderRecord] = []string{strconv.Itoa(l.record)}
+		delete(h, headerContentType) // those of the whole message
+		delete(h, headerContentEncoding)
+	}
 	if omitted != "" {
 		h[HeaderOmitted] = []string{omitted}
 	}

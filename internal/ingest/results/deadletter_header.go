@@ -1,12 +1,11 @@
 package results
 
 import (
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
@@ -21,15 +20,18 @@ const (
 	MaxDeliver    Reason = "max_deliver"    // the payload was delivered too often
 	OperatorError Reason = "operator_error" // an operator fails on the payload
 	DeviceFault   Reason = "device_fault"   // the payload breaks the device
+
+	InvalidFrame    Reason = "invalid_frame"    // the message can't be split into records
+	InvalidEncoding Reason = "invalid_encoding" // the message can't be decompressed
 )
 
 // ErrExceedsBatch returns the error for a payload of that many bytes when a batch holds at most most.
 func ErrExceedsBatch(bytes, most int) error {
-	return fmt.Errorf("payload of %d bytes, and a batch takes %d: raise MILLRACE_BATCH_BYTES", bytes, most)
+	return errors.New("payload of " + inflight.ExceedsBatch(bytes, most))
 }
 
-// DeadLetterHeader returns the headers of a dead letter, including the input's own if own is set. The message id differs from the
-// result's. Otherwise the stream would drop the dead letter if it has a result with a lost acknowledgement.
+// DeadLetterHeader returns the headers of a dead letter except its id, including the input's own if own is set. The id must differ
+// from the result's. Otherwise the stream would drop the dead letter if it has a result with a lost acknowledgement.
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {
@@ -42,7 +44,6 @@ func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) n
 	h[HeaderReason] = []string{string(why)}
 	h[HeaderError] = []string{headerText(cause)}
 	h[HeaderDeliveries] = []string{strconv.Itoa(d.NumDelivered)}
-	h[jetstream.MsgIDHeader] = []string{MessageID(d) + ":" + string(why)}
 	return h
 }
 

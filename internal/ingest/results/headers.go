@@ -23,6 +23,17 @@ const (
 	HeaderError      = "Millrace-Error"
 	HeaderDeliveries = "Millrace-Deliveries" // on a dead letter, and on a result that was not stored soon after its input's first delivery
 
+	// These headers are on results of frames.
+	HeaderRecords     = "Millrace-Records"      // number of records in the input message
+	HeaderPart        = "Millrace-Part"         // i/n, if the result has several parts
+	HeaderFirstRecord = "Millrace-First-Record" // index of a part's first record
+
+	// HeaderRecord is on the dead letter of one record: its index in the frame.
+	HeaderRecord = "Millrace-Record"
+
+	headerContentType     = "Content-Type"
+	headerContentEncoding = "Content-Encoding"
+
 	// HeaderInput is on a dead letter. It has one line, "name: value", for each header of the input that the dead letter can't
 	// carry under the header's own name.
 	HeaderInput = "Millrace-Input-Header"
@@ -125,6 +136,23 @@ func MessageID(d *inflight.Delivery) string {
 	id = strconv.AppendUint(id, d.Sequence, 10)
 	id = append(id, ':')
 	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
+}
+
+// PartID returns the id of the n-th part of a frame's result, counted from 1.
+func PartID(d *inflight.Delivery, n int) string { return MessageID(d) + "/" + strconv.Itoa(n) }
+
+// RecordID returns the id of the dead letter of a frame's i-th record.
+func RecordID(d *inflight.Delivery, i int) string { return MessageID(d) + "#" + strconv.Itoa(i) }
+
+// headerBytes returns the number of bytes that headers take in a message.
+func headerBytes(h nats.Header) int {
+	n := len("NATS/1.0\r\n\r\n")
+	for key, values := range h {
+		for _, v := range values {
+			n += len(key) + len(": ") + len(v) + len("\r\n")
+		}
+	}
+	return n
 }
 
 // resultHeaders are the headers that a result has in addition to its input's.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"millrace/internal/compression"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
@@ -13,10 +14,11 @@ import (
 type Settings struct {
 	topology.Topology
 
-	Operators []operator.Operator // the operators that the pipelines run
-	Format    operator.Format     // format of result bodies
-	AckWait   time.Duration       // the consumer's AckWait
-	Timeout   time.Duration       // time after which an answer of the server counts as lost; 0: publisher.Timeout
+	Operators []operator.Operator  // the operators that the pipelines run
+	Format    operator.Format      // format of result bodies
+	Encoding  compression.Encoding // how result bodies are compressed
+	AckWait   time.Duration        // the consumer's AckWait
+	Timeout   time.Duration        // time after which an answer of the server counts as lost; 0: publisher.Timeout
 
 	Log      *slog.Logger
 	Observer Observer

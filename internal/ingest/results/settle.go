@@ -20,8 +20,13 @@ type Sink interface {
 	// Stored is called with deliveries that may be acknowledged, because their results are stored.
 	Stored(ctx context.Context, stored []*inflight.Delivery)
 
-	// Undeliverable is called for the i-th delivery of a batch if its result can never be stored. An error ends Settle.
-	Undeliverable(ctx context.Context, b *inflight.Batch, i int, cause error) error
+	// Undeliverable is called for the i-th delivery of a batch if it has no result, or one that can never be stored. It becomes a
+	// dead letter. An error ends Settle.
+	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
+
+	// Incomplete is called for the i-th delivery of a batch if it is a frame, and another batch could not compute its part. An
+	// error ends Settle.
+	Incomplete(b *inflight.Batch, i int, cause error) error
 }
 
 // Buffers is the memory for settling a batch. It is reused for the next one.
@@ -66,18 +71,35 @@ func (s *Buffers) clear() {
 	clear(s.stored)
 }
 
-// Encode writes the results of a completed batch into b. The batch's buffers may be released afterwards.
+// Encode writes the results of a completed batch into b, and into the tables of its frames. The batch's buffers may be released
+// afterwards.
 func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
-	ops := w.s.Operators
-	b.Bodies.Reserve(len(b.Items) * w.s.Format.Most(ops))
-	for row := range b.Items {
-		s.records = s.records[:0]
-		for i, op := range ops {
-			stride := op.Stride()
-			s.records = append(s.records, completed.Results(i)[row*stride:][:stride])
+	b.Bodies.Reserve(len(b.Items) * w.s.Format.Most(w.s.Operators))
+	for row, span := range b.Spans {
+		if span.Frame != nil {
+			if span.Frame.Records() > 0 {
+				span.Frame.Put(completed, row, span.First, span.Rows)
+			}
+			if span.Item >= 0 {
+				b.Bodies.Add(b.Bodies.Data) // the frame has the body
+			}
+			continue
 		}
-		b.Bodies.Add(w.s.Format.Append(b.Bodies.Data, ops, len(b.Items[row].Msg.Data()), s.records))
+		for i := range span.Rows {
+			w.encodeRow(b, span.Item+i, completed, row+i, s)
+		}
 	}
+	b.Collected()
+}
+
+// encodeRow encodes the result of the i-th delivery, which is one record, from a completed batch's row.
+func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers) {
+	s.records = s.records[:0]
+	for op, o := range w.s.Operators {
+		stride := o.Stride()
+		s.records = append(s.records, completed.Results(op)[row*stride:][:stride])
+	}
+	b.Bodies.Add(w.s.Format.Append(b.Bodies.Data, w.s.Operators, len(b.Items[i].Msg.Data()), s.records))
 }
 
 // Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first,
@@ -87,12 +109,17 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 // full, missing or slow, Settle holds the batch. Once no batch is free, the pull stops too.
 func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
 	s.Settling, s.left = 0, b.AppendUnsettled(s.left[:0])
+	if err := w.encodeFrames(ctx, b, s, sink); err != nil {
+		return err
+	}
 	for attempt := 1; len(s.left) > 0; attempt++ {
 		err := w.settleKnown(ctx, pipe, b, s, sink)
 		if err == nil && len(s.left) > 0 {
-			err = w.publish(ctx, b, s, attempt)
-			if failed := w.settleAnswered(ctx, pipe, b, s, sink); failed != nil {
-				return failed
+			if err = w.storeAhead(ctx, b, s.left); err == nil {
+				err = w.publish(ctx, b, s, attempt)
+				if failed := w.settleAnswered(ctx, pipe, b, s, sink); failed != nil {
+					return failed
+				}
 			}
 		}
 		switch {
@@ -117,12 +144,7 @@ func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, att
 	s.clear() // an earlier attempt may have had more messages
 	s.results, s.msgs, s.answers = s.results[:0], s.msgs[:0], s.answers[:0]
 	for _, i := range s.left {
-		d := &b.Items[i]
-		s.results = append(s.results, nats.Msg{
-			Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject),
-			Header:  ResultHeader(d, w.operators),
-			Data:    b.Result(i),
-		})
+		s.results = append(s.results, w.result(b, i))
 	}
 	for n := range s.results {
 		s.msgs = append(s.msgs, &s.results[n])
@@ -138,6 +160,19 @@ func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, att
 		}
 	}
 	return last
+}
+
+// result returns the message with the i-th delivery's result. For a frame in several parts it is the last part.
+func (w *Writer) result(b *inflight.Batch, i int) nats.Msg {
+	d := &b.Items[i]
+	if d.Frame != nil {
+		return w.part(d, len(d.Frame.Parts)-1)
+	}
+	return nats.Msg{
+		Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject),
+		Header:  ResultHeader(d, w.operators),
+		Data:    b.Result(i),
+	}
 }
 
 // settleAnswered notifies the sink of the deliveries with stored results, and of those with results that can never be stored. It
@@ -157,7 +192,7 @@ func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *
 			w.stored(d)
 			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), len(b.Result(i)), now.Sub(d.Received), headroom)
 		case publisher.Unstorable(a.Err) && err == nil:
-			err = sink.Undeliverable(ctx, b, i, fmt.Errorf("its result cannot be stored: %w", a.Err))
+			err = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
 		default:
 			rest = append(rest, i)
 		}

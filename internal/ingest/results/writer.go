@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,6 +25,8 @@ type Writer struct {
 	first     publisher.Publisher // for messages that are published for the first time
 	again     publisher.Publisher // for messages that may have been published before, and for dead letters
 	operators string              // value of HeaderOperators
+
+	compressors sync.Pool // of *compression.Compressor
 
 	maxPayload maxPayload // the server's max_payload, as far as the client knows it
 }

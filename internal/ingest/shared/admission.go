@@ -35,12 +35,13 @@ func (a *admission) admit(ctx context.Context, d *inflight.Delivery) bool {
 	var why results.Reason
 	var cause error
 	switch n := len(d.Msg.Data()); {
-	case n > a.maxBytes:
+	case n > a.maxBytes && !a.ends.pool.Splits():
 		why = results.TooLarge
 		cause = results.ErrExceedsBatch(n, a.maxBytes)
 	case a.lastChance(d):
 		why, cause = results.MaxDeliver, tooOften(d)
 	default:
+		a.ends.pool.Unpack(d)
 		return true
 	}
 	a.ends.GiveUp(ctx, *d, why, cause)

@@ -41,8 +41,15 @@ func (a *acknowledger) DeadLetter(ctx context.Context, d *inflight.Delivery, why
 }
 
 // Undeliverable implements results.Sink.
-func (a *acknowledger) Undeliverable(ctx context.Context, b *inflight.Batch, i int, cause error) error {
+func (a *acknowledger) Undeliverable(ctx context.Context, b *inflight.Batch, i int, why results.Reason, cause error) error {
 	b.Settle(i)
-	a.GiveUp(ctx, b.HandOver(i), results.TooLarge, cause)
+	a.GiveUp(ctx, b.HandOver(i), why, cause)
+	return nil
+}
+
+// Incomplete implements results.Sink.
+func (a *acknowledger) Incomplete(b *inflight.Batch, i int, cause error) error {
+	b.Settle(i)
+	a.GiveBack(&b.Items[i], cause)
 	return nil
 }

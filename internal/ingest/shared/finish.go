@@ -27,3 +27,22 @@ func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *in
 	record.Report(a.records)
 	g.Report(a.batches, &record)
 }
+
+// Store implements quarantine.Deliveries. It gives back the inputs that have no stored result when ctx ends.
+func (a *acknowledger) Store(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, buffers *results.Buffers) {
+	if a.results.Settle(ctx, pipe, g, buffers, a) != nil {
+		a.giveBackAll(g, context.Canceled)
+	}
+}
+
+// StoreLater implements quarantine.Deliveries.
+func (a *acknowledger) StoreLater(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch) {
+	if len(g.Unsettled()) == 0 {
+		a.pool.Recycle(g)
+		return
+	}
+	a.publishing.Go(func() {
+		a.Store(ctx, pipe, g, &results.Buffers{})
+		a.pool.Recycle(g)
+	})
+}

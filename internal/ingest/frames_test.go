@@ -1,0 +1,369 @@
+package ingest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/compression"
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/results"
+	"millrace/internal/operator"
+	"millrace/internal/operator/payloads"
+	"millrace/internal/record"
+	"millrace/internal/streams"
+	"millrace/internal/table"
+)
+
+// framed is an input of several records.
+type framed struct {
+	body     []byte
+	header   nats.Header
+	records  [][]byte
+	statuses []record.Status // nil: every record must have results
+}
+
+// lines returns a newline-delimited frame.
+func lines(records ...[]byte) framed {
+	return framed{body: append(bytes.Join(records, []byte("\n")), '\n'), records: records}
+}
+
+// randomLines returns a frame with up to most records of up to 400 bytes.
+func randomLines(random *rand.Rand, most int) framed {
+	records := make([][]byte, random.IntN(most+1))
+	for i := range records {
+		records[i] = bytes.ReplaceAll(payloads.Text(random.Uint64(), random.IntN(400)), []byte("\n"), []byte(" "))
+	}
+	if len(records) == 0 {
+		return framed{}
+	}
+	return lines(records...)
+}
+
+// publishFrames stores inputs with sequences from 1.
+func (r *rig) publishFrames(inputs []framed) {
+	r.t.Helper()
+	for i, in := range inputs {
+		m := &nats.Msg{Subject: fmt.Sprintf("ingest.web.%d", i%3), Data: in.body, Header: in.header}
+		if _, err := r.js.PublishMsgAsync(m); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.awaitPublished()
+}
+
+// wantFrames checks that every input has exactly one result of all its records, in one or several parts, and a dead letter for each
+// record that failed.
+func (r *rig) wantFrames(inputs []framed) {
+	r.t.Helper()
+	got, dead := r.stored("results.>"), r.deadLetters()
+	for i, in := range inputs {
+		seq := uint64(i + 1)
+		r.wantFrame(seq, in, got[seq])
+		r.wantRecordLetters(seq, in, dead[seq])
+		delete(got, seq)
+		delete(dead, seq)
+	}
+	for seq := range got {
+		r.t.Errorf("there are results of an input %d that does not exist", seq)
+	}
+	for seq := range dead {
+		r.t.Errorf("there are dead letters of an input %d that does not exist", seq)
+	}
+}
+
+// letters returns all dead letters by source sequence.
+func (r *rig) deadLetters() map[uint64][]jetstream.Msg {
+	return r.storedIn(r.opts.ResultStream+"_DEADLETTER", "deadletter.>")
+}
+
+// wantFrame checks the parts of one input's result.
+func (r *rig) wantFrame(seq uint64, in framed, parts []jetstream.Msg) {
+	r.t.Helper()
+	want := table.Reference(r.opts.Operators, in.records, in.statuses)
+	if len(parts) == 0 {
+		r.t.Errorf("input %d of %d records has no result", seq, len(in.records))
+		return
+	}
+	from := 0
+	for n, m := range parts {
+		h := m.Headers()
+		to := len(in.records)
+		if len(parts) > 1 {
+			if n+1 < len(parts) {
+				to, _ = strconv.Atoi(parts[n+1].Headers().Get(results.HeaderFirstRecord))
+			}
+			wantHeader(r.t, h, results.HeaderPart, fmt.Sprintf("%d/%d", n+1, len(parts)))
+			wantHeader(r.t, h, results.HeaderFirstRecord, strconv.Itoa(from))
+		}
+		wantHeader(r.t, h, results.HeaderRecords, strconv.Itoa(len(in.records)))
+		wantHeader(r.t, h, "Content-Type", table.ContentType(r.opts.Format, true))
+		body := m.Data()
+		if e := r.opts.Compress; e != compression.None {
+			wantHeader(r.t, h, "Content-Encoding", e.ContentEncoding())
+			if len(body) > 0 {
+				var err error
+				if body, err = new(compression.Decompressor).Append(nil, e, body, 1<<30); err != nil {
+					r.t.Errorf("the result of input %d: %v", seq, err)
+				}
+			}
+		}
+		if err := want.Check(body, r.opts.Format, from, to); err != nil {
+			r.t.Errorf("part %d of the result of input %d: %v", n+1, seq, err)
+		}
+		from = to
+	}
+}
+
+func wantHeader(t *testing.T, h nats.Header, key, want string) {
+	t.Helper()
+	if got := h.Get(key); got != want {
+		t.Errorf("%s is %q, want %q", key, got, want)
+	}
+}
+
+// wantRecordLetters checks that exactly the failed records have a dead letter each.
+func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
+	r.t.Helper()
+	missing := map[string]record.Status{}
+	for i, s := range in.statuses {
+		if s.Failed() {
+			missing[strconv.Itoa(i)] = s
+		}
+	}
+	for _, m := range dead {
+		at := m.Headers().Get(results.HeaderRecord)
+		s, ok := missing[at]
+		if !ok {
+			r.t.Errorf("input %d has a dead letter for record %q: %v", seq, at, m.Headers())
+			continue
+		}
+		delete(missing, at)
+		wantHeader(r.t, m.Headers(), results.HeaderReason, s.String())
+		if i, _ := strconv.Atoi(at); !bytes.Equal(m.Data(), in.records[i]) {
+			r.t.Errorf("the dead letter of record %s of input %d has %d bytes, want its %d", at, seq, len(m.Data()), len(in.records[i]))
+		}
+		if !strings.HasSuffix(m.Headers().Get(jetstream.MsgIDHeader), "#"+at) {
+			r.t.Errorf("the dead letter of record %s of input %d has the id %q", at, seq, m.Headers().Get(jetstream.MsgIDHeader))
+		}
+	}
+	for at, s := range missing {
+		r.t.Errorf("record %s of input %d is %v and has no dead letter", at, seq, s)
+	}
+}
+
+// eachMode runs a test with shared and with exclusive delivery.
+func eachMode(t *testing.T, test func(t *testing.T, r *rig)) {
+	for _, exclusive := range []bool{false, true} {
+		t.Run(fmt.Sprintf("exclusive=%v", exclusive), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			if exclusive {
+				r.opts.Exclusive, r.opts.Partitions = true, 2
+			}
+			r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: 65536, MaxBytes: 64 << 20}
+			test(t, r)
+		})
+	}
+}
+
+// process runs a worker until every input is acknowledged.
+func (r *rig) process(d device.Device, cfg streams.Config) {
+	r.t.Helper()
+	run := r.run(d, cfg)
+	until(r.t, "every input is settled", r.allSettled)
+	if err := run.drain(); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// allSettled reports whether the consumers have nothing left.
+func (r *rig) allSettled() bool {
+	stream, err := r.js.Stream(r.ctx(), r.opts.Stream)
+	if err != nil {
+		return false
+	}
+	settled := true
+	for info := range stream.ListConsumers(r.ctx()).Info() {
+		settled = settled && info.NumPending == 0 && info.NumAckPending == 0
+	}
+	return settled
+}
+
+// TestFramesHaveOneResultEach: frames of any number of records have the reference's results, whatever the size of a batch.
+func TestFramesHaveOneResultEach(t *testing.T) {
+	for _, format := range []operator.Format{operator.JSON, operator.Binary, operator.Arrow} {
+		for _, batch := range []int{7, 1024} {
+			t.Run(fmt.Sprintf("%v/batches of %d", format, batch), func(t *testing.T) {
+				eachMode(t, func(t *testing.T, r *rig) {
+					r.opts.Format = format
+					random := rand.New(rand.NewPCG(uint64(batch), 1))
+					var inputs []framed
+					for range 60 {
+						inputs = append(inputs, randomLines(random, 40))
+					}
+					r.provision()
+					r.publishFrames(inputs)
+					r.process(hostDevice(t), streams.Config{BatchPayloads: batch, BatchBytes: 64 << 10})
+					r.wantFrames(inputs)
+				})
+			})
+		}
+	}
+}
+
+// TestAFrameLargerThanABatchIsSpread: a frame with many times the bytes of a batch.
+func TestAFrameLargerThanABatchIsSpread(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Format = operator.Binary
+		random := rand.New(rand.NewPCG(2, 2))
+		var inputs []framed
+		for range 8 {
+			inputs = append(inputs, randomLines(random, 3000), randomLines(random, 3))
+		}
+		r.provision()
+		r.publishFrames(inputs)
+		r.process(hostDevice(t), streams.Config{BatchPayloads: 1024, BatchBytes: 16 << 10})
+		r.wantFrames(inputs)
+	})
+}
+
+// TestALargeResultHasParts: results larger than the server's limit are cut, and the last part is stored last.
+func TestALargeResultHasParts(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		var err error
+		if r.opts.Operators, err = operator.ParseList("crc32c,minhash?k=4&hashes=512"); err != nil {
+			t.Fatal(err)
+		}
+		r.opts.Format = operator.JSON
+		random := rand.New(rand.NewPCG(3, 3))
+		inputs := []framed{randomLines(random, 4000), randomLines(random, 10), randomLines(random, 4000)}
+		r.provision()
+		r.publishFrames(inputs)
+		r.process(hostDevice(t), streams.Config{})
+		r.wantFrames(inputs)
+		if got := r.stored("results.>"); len(got[1]) < 2 {
+			t.Errorf("a result of %d records has %d parts: the test needs several", len(inputs[0].records), len(got[1]))
+		}
+	})
+}
+
+// TestCompressedFramesAreDecompressed: frames are compressed as their headers say, and results are compressed.
+func TestCompressedFramesAreDecompressed(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Decompress, r.opts.Compress, r.opts.Format = compression.Auto, compression.Zstd, operator.Arrow
+		random := rand.New(rand.NewPCG(4, 4))
+		var inputs []framed
+		for n := range 40 {
+			in := randomLines(random, 300)
+			e := []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[n%4]
+			if e != compression.None {
+				in.body = new(compression.Compressor).Append(nil, e, in.body)
+				in.header = nats.Header{"Content-Encoding": {e.ContentEncoding()}}
+			}
+			inputs = append(inputs, in)
+		}
+		r.provision()
+		r.publishFrames(inputs)
+		r.process(hostDevice(t), streams.Config{BatchPayloads: 256})
+		r.wantFrames(inputs)
+	})
+}
+
+// TestARecordThatIsTooLargeFailsAlone: the other records of its frame have results.
+func TestARecordThatIsTooLargeFailsAlone(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		in := lines([]byte("one"), bytes.Repeat([]byte("x"), 20<<10), []byte("three"))
+		in.statuses = []record.Status{record.OK, record.TooLarge, record.OK}
+		inputs := []framed{lines([]byte("a"), []byte("b")), in, lines([]byte("c"))}
+		r.provision()
+		r.publishFrames(inputs)
+		r.process(hostDevice(t), streams.Config{BatchBytes: 16 << 10})
+		r.wantFrames(inputs)
+	})
+}
+
+// TestARecordThatAnOperatorCannotTakeFailsAlone: it is found by bisection over the records of its batch, in the middle of frames that
+// end in the same batch and in later ones.
+func TestARecordThatAnOperatorCannotTakeFailsAlone(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		random := rand.New(rand.NewPCG(5, 5))
+		var inputs []framed
+		for range 30 {
+			in := randomLines(random, 60)
+			in.statuses = make([]record.Status, len(in.records))
+			inputs = append(inputs, in)
+		}
+		for _, n := range []int{3, 4, 17} {
+			in := randomLines(random, 60)
+			at := random.IntN(len(in.records) + 1)
+			in = lines(append(append(append([][]byte(nil), in.records[:at]...), bytes.Repeat([]byte("x"), unfit)), in.records[at:]...)...)
+			in.statuses = make([]record.Status, len(in.records))
+			in.statuses[at] = record.OperatorError
+			inputs[n] = in
+		}
+		d, err := host.Open(host.Options{Cores: 2, Kernels: pickyKernels()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
+		r.provision()
+		r.publishFrames(inputs)
+		r.process(d, streams.Config{BatchPayloads: 50, BatchBytes: 64 << 10})
+		r.wantFrames(inputs)
+	})
+}
+
+// TestAFrameThatCannotBeReadIsADeadLetter: the whole message is a dead letter that names the byte, and its neighbors have results.
+func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
+	bomb := new(compression.Compressor).Append(nil, compression.Zstd, make([]byte, 8<<20))
+	cases := []struct {
+		name   string
+		body   []byte
+		header nats.Header
+		reason results.Reason
+	}{
+		{"a length beyond the end", []byte("\x00\x00\x00\x09abc"), nil, results.InvalidFrame},
+		{"an unknown encoding", []byte("x"), nats.Header{"Content-Encoding": {"br"}}, results.InvalidEncoding},
+		{"not what its header says", []byte("x"), nats.Header{"Content-Encoding": {"zstd"}}, results.InvalidEncoding},
+		{"a bomb", bomb, nats.Header{"Content-Encoding": {"zstd"}}, results.TooLarge},
+		{"too many records", bytes.Repeat([]byte("\x00\x00\x00\x00"), 1001), nil, results.TooLarge},
+	}
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Split = frame.Splitter{Framing: frame.LengthDelimited, MaxRecords: 1000, MaxBytes: 1 << 20}
+		r.opts.Decompress = compression.Auto
+		var inputs []framed
+		for _, c := range cases {
+			inputs = append(inputs, framed{body: []byte("\x00\x00\x00\x03one"), records: [][]byte{[]byte("one")}}, framed{body: c.body, header: c.header})
+		}
+		r.provision()
+		r.publishFrames(inputs)
+		r.process(hostDevice(t), streams.Config{BatchPayloads: 3})
+		got, dead := r.stored("results.>"), r.deadLetters()
+		for i, c := range cases {
+			good, bad := uint64(2*i+1), uint64(2*i+2)
+			r.wantFrame(good, inputs[2*i], got[good])
+			if len(got[bad]) > 0 || len(dead[bad]) != 1 || len(dead[good]) > 0 {
+				t.Errorf("%s: %d results and %d dead letters, want 0 and 1", c.name, len(got[bad]), len(dead[bad]))
+				continue
+			}
+			h := dead[bad][0].Headers()
+			wantHeader(t, h, results.HeaderReason, string(c.reason))
+			wantHeader(t, h, results.HeaderRecord, "")
+			if !bytes.Equal(dead[bad][0].Data(), c.body) {
+				t.Errorf("%s: its dead letter has another body", c.name)
+			}
+			if !strings.Contains(h.Get(results.HeaderError), "byte") && c.name != "an unknown encoding" {
+				t.Errorf("%s: the error does not tell where: %s", c.name, h.Get(results.HeaderError))
+			}
+		}
+	})
+}

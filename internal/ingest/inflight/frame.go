@@ -1,0 +1,129 @@
+package inflight
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"millrace/internal/frame"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/streams"
+	"millrace/internal/table"
+)
+
+// Frame is a message that is split into records, from its arrival until its result is stored. Its records may be in several
+// batches, of which the last has the delivery among its Items. Every batch writes its records' results into Table.
+type Frame struct {
+	Table table.Table  // results of the records
+	Parts []table.Part // encoded results: one body, or several
+	Ahead bool         // whether everything that is stored before the last part is stored
+
+	encoded []byte // the bodies of Parts
+
+	u *unpacker
+	d Delivery // the message, without the memory that it holds
+
+	opening sync.Mutex   // guards the fields up to fault until the frame is opened
+	opened  bool         // whether the message is unpacked
+	users   atomic.Int32 // goroutines that unpack it ahead
+	cost    int64        // bytes of memory that the frame takes
+	body    []byte       // the decompressed body; unused if the message was not compressed
+	split   frame.Frame
+	cursor  frame.Cursor
+	packed  int   // records that batches have
+	fault   error // why the message can't be unpacked
+
+	missing atomic.Int32 // batches with records whose results are missing, and one until all records are packed
+	over    sync.Once
+	done    chan struct{} // closed when no result is missing, or err is set
+	err     error
+}
+
+// Records returns the number of records. It is 0 if Fault is not nil.
+func (f *Frame) Records() int {
+	if f.fault != nil {
+		return 0
+	}
+	return f.split.Records()
+}
+
+// Framed reports whether the message is a frame. Otherwise its body is one record, which was compressed.
+func (f *Frame) Framed() bool { return f.split.Framed() }
+
+// Record returns the i-th record.
+func (f *Frame) Record(i int) []byte { return f.split.Record(i) }
+
+// Fault returns why the message can't be split into records, as a *frame.Error or *compression.Error, or nil.
+func (f *Frame) Fault() error { return f.fault }
+
+// Await waits until no result is missing, and returns nil. It returns an error if results will stay missing, or if ctx ends first.
+func (f *Frame) Await(ctx context.Context) error {
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Fail records that results will stay missing because of err.
+func (f *Frame) Fail(err error) {
+	f.over.Do(func() {
+		f.err = err
+		close(f.done)
+	})
+}
+
+// Mark records how the processing of a record ended that has no results.
+func (f *Frame) Mark(i int, s record.Status) { f.Table.SetStatus(i, s) }
+
+// Put stores the results of a run of records, from a completed batch's rows from row on.
+func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
+	for op, o := range f.u.costs.operators {
+		stride := o.Stride()
+		f.Table.Put(op, first, completed.Results(op)[row*stride:][:records*stride])
+	}
+}
+
+// EncodeParts encodes the results into bodies of at most most bytes, each compressed by compress unless that is nil. See
+// table.Table.Parts for errors.
+func (f *Frame) EncodeParts(format operator.Format, most int, compress func(dst, src []byte) []byte) (err error) {
+	f.encoded, f.Parts, err = f.Table.Parts(f.encoded[:0], format, most, compress)
+	return err
+}
+
+// EncodeSingle encodes the result of a message that is one record.
+func (f *Frame) EncodeSingle(format operator.Format, compress func(dst, src []byte) []byte) error {
+	f.encoded = f.Table.AppendSingle(f.encoded[:0], format)
+	body := f.encoded
+	if compress != nil {
+		body = compress(nil, f.encoded)
+	}
+	f.Parts = append(f.Parts[:0], table.Part{To: 1, Body: body})
+	return nil
+}
+
+// settled records that one of the frame's batches has its results, or that all records are packed.
+func (f *Frame) settled() {
+	if f.missing.Add(-1) == 0 {
+		f.Fail(nil)
+	}
+}
+
+// pack appends records to b until it is full or the frame ends. It returns the number of rows that it appended. A frame without
+// records takes one empty row, because the device accepts no batch without rows.
+func (f *Frame) pack(b *streams.Batch) (rows int) {
+	if f.Records() == 0 {
+		if !b.Append(nil) {
+			return 0
+		}
+		return 1
+	}
+	n := f.cursor.Fill(b, f.Records())
+	f.packed += n
+	return n
+}
+
+// ended reports whether batches have all records.
+func (f *Frame) ended() bool { return f.packed == f.Records() }

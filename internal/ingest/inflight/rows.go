@@ -1,0 +1,208 @@
+package inflight
+
+import (
+	"slices"
+
+	"millrace/internal/record"
+	"millrace/internal/streams"
+)
+
+// Span is a run of rows of a batch. Its rows are either messages of one record each, or records of one frame.
+type Span struct {
+	Frame *Frame // nil: messages of one record each
+	Item  int    // index in Items of the first message, or of the frame; elsewhere if the frame's delivery is in another batch
+	First int    // index in the frame of the first record
+	Rows  int
+}
+
+// elsewhere is the Item of a span whose frame's delivery is in another batch.
+const elsewhere = -1
+
+// Spans yields the first row of each span, and the span. A batch without frames has one span.
+func (g *Batch) Spans(yield func(row int, s Span) bool) {
+	if len(g.spans) == 0 {
+		if len(g.Items) > 0 {
+			yield(0, Span{Rows: len(g.Items)})
+		}
+		return
+	}
+	row := 0
+	for _, s := range g.spans {
+		if !yield(row, s) {
+			return
+		}
+		row += s.Rows
+	}
+}
+
+// item returns the index in Items of the i-th row's delivery, or elsewhere.
+func (s Span) item(i int) int {
+	if s.Frame == nil {
+		return s.Item + i
+	}
+	return s.Item
+}
+
+// RowsOf returns the rows of deliveries, whose indices rise.
+func (g *Batch) RowsOf(items []int) (rows []int) {
+	for first, s := range g.Spans {
+		for i := range s.Rows {
+			if _, ok := slices.BinarySearch(items, s.item(i)); ok {
+				rows = append(rows, first+i)
+			}
+		}
+	}
+	return rows
+}
+
+// ItemsOf returns the indices of the deliveries that rows belong to, each once. open reports whether a frame whose delivery is in
+// another batch is among them.
+func (g *Batch) ItemsOf(rows []int) (items []int, open bool) {
+	for _, row := range rows {
+		s, at := g.row(row)
+		switch item := s.item(at); {
+		case item == elsewhere:
+			open = true
+		case len(items) == 0 || items[len(items)-1] != item:
+			items = append(items, item)
+		}
+	}
+	return items, open
+}
+
+// Rows returns the number of rows.
+func (g *Batch) Rows() (rows int) {
+	for _, s := range g.Spans {
+		rows += s.Rows
+	}
+	return rows
+}
+
+// row returns the span of a row, and the row's position in it.
+func (g *Batch) row(row int) (s Span, at int) {
+	for first, s := range g.Spans {
+		if row < first+s.Rows {
+			return s, row - first
+		}
+	}
+	panic("ingest: a batch has no such row")
+}
+
+// Row returns the frame that a row belongs to, and the record's index in it. For a message of one record, it returns nil and the
+// message's index in Items.
+func (g *Batch) Row(row int) (f *Frame, index int) {
+	s, at := g.row(row)
+	if s.Frame == nil {
+		return nil, s.Item + at
+	}
+	return s.Frame, s.First + at
+}
+
+// Source returns the delivery that a row belongs to. The delivery of a frame that ends in a later batch may not be settled here.
+func (g *Batch) Source(row int) *Delivery {
+	s, at := g.row(row)
+	switch {
+	case s.Frame == nil:
+		return &g.Items[s.Item+at]
+	case s.Item == elsewhere:
+		return &s.Frame.d
+	}
+	return &g.Items[s.Item]
+}
+
+// UnsettledRows returns the rows of unsettled deliveries, and of a frame that ends in a later batch.
+func (g *Batch) UnsettledRows() (rows []int) {
+	for first, s := range g.Spans {
+		for i := range s.Rows {
+			if item := s.item(i); item == elsewhere || !g.settled[item] {
+				rows = append(rows, first+i)
+			}
+		}
+	}
+	return rows
+}
+
+// PackRow appends one row's payload to b. It returns false if the payload does not fit.
+func (g *Batch) PackRow(b *streams.Batch, row int) bool {
+	f, i := g.Row(row)
+	switch {
+	case f == nil:
+		return b.Append(g.Items[i].Msg.Data())
+	case f.Records() == 0 || f.Table.Status(i) != record.OK:
+		return b.Append(nil)
+	}
+	return b.Append(f.split.Record(i))
+}
+
+// Collected records that the tables of the frames have the results of this batch.
+func (g *Batch) Collected() {
+	for _, s := range g.spans {
+		if s.Frame != nil {
+			s.Frame.settled()
+		}
+	}
+}
+
+// CollectedRows records that the tables of frames have the results of all rows of a batch that was computed in pieces.
+func (g *Batch) CollectedRows(rows []int) {
+	var last *Frame
+	for _, row := range rows {
+		if s, _ := g.row(row); s.Frame != nil && s.Frame != last {
+			last = s.Frame
+			last.settled()
+		}
+	}
+}
+
+// AddRecord appends a row of a record whose frame's delivery is in another batch.
+func (g *Batch) AddRecord(f *Frame, i int) {
+	f.missing.Add(1)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.addSpan(Span{Frame: f, Item: elsewhere, First: i, Rows: 1})
+}
+
+// DropRecords records that the rows that AddRecord appended have no results.
+func (g *Batch) DropRecords() {
+	for _, s := range g.spans {
+		if s.Frame != nil && s.Item == elsewhere {
+			s.Frame.missing.Add(-1) // not 0: the batch that failed is missing too
+		}
+	}
+}
+
+// Messages returns the number of messages with rows in the batch.
+func (g *Batch) Messages() int {
+	if g.Open() != nil {
+		return len(g.Items) + 1
+	}
+	return len(g.Items)
+}
+
+// Open returns the frame that ends in a later batch, or nil.
+func (g *Batch) Open() *Frame {
+	if n := len(g.spans); n > 0 && g.spans[n-1].Item == elsewhere {
+		return g.spans[n-1].Frame
+	}
+	return nil
+}
+
+// FailOpen records that the frame that ends in a later batch has no results from this one.
+func (g *Batch) FailOpen(err error) {
+	if f := g.Open(); f != nil {
+		f.Fail(err)
+	}
+}
+
+// addSpan appends the rows of the next delivery, which is not in Items yet. While a batch has no frames it has no spans either.
+func (g *Batch) addSpan(s Span) {
+	switch last := len(g.spans) - 1; {
+	case last < 0 && s.Frame == nil:
+	case last < 0 && len(g.Items) > 0:
+		g.spans = append(g.spans, Span{Rows: len(g.Items)}, s)
+	case last >= 0 && s.Frame == nil && g.spans[last].Frame == nil:
+		g.spans[last].Rows++
+	default:
+		g.spans = append(g.spans, s)
+	}
+}

@@ -1,0 +1,183 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/compression"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/record"
+	"millrace/internal/table"
+)
+
+// This file stores the results of frames. A frame's last message is stored after everything else: the dead letters of its records
+// and the earlier parts of its result. So if the last message is stored, the frame is done.
+
+// encodeFrames waits for the frames that end in a batch, and encodes their results. It removes those that have no result from
+// s.left.
+func (w *Writer) encodeFrames(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
+	s.left = slices.DeleteFunc(s.left, func(i int) bool {
+		f := b.Items[i].Frame
+		if f == nil || err != nil {
+			return false
+		}
+		if err = f.Await(ctx); ctx.Err() != nil {
+			err = ctx.Err()
+			return false
+		}
+		switch {
+		case err != nil:
+			err = sink.Incomplete(b, i, err)
+		case f.Fault() != nil:
+			err = sink.Undeliverable(ctx, b, i, reason(f.Fault()), f.Fault())
+		case !f.Framed() && f.Table.Status(0).Failed():
+			status := f.Table.Status(0)
+			err = sink.Undeliverable(ctx, b, i, Reason(status.String()), errors.New(status.Message()))
+		default:
+			cause := w.encodeFrame(&b.Items[i])
+			if cause == nil {
+				return false
+			}
+			err = sink.Undeliverable(ctx, b, i, TooLarge, cause)
+		}
+		return true
+	})
+	return err
+}
+
+// reason returns the reason for the dead letter of a message that can't be unpacked.
+func reason(fault error) Reason {
+	var f *frame.Error
+	switch {
+	case errors.As(fault, &f):
+		return Reason(f.Reason)
+	case errors.Is(fault, compression.ErrTooLarge):
+		return TooLarge
+	}
+	return InvalidEncoding
+}
+
+// partSpace is the number of bytes that are left for the headers of a part.
+const partSpace = 128
+
+// encodeFrame encodes the result of a frame into parts that the server accepts. A record whose result alone is larger than a
+// message gets the status too_large.
+func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
+	f := d.Frame
+	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(d)) - partSpace
+	compress, done := w.compressor()
+	defer done()
+	if !f.Framed() {
+		return f.EncodeSingle(w.s.Format, compress)
+	}
+	for {
+		var single *table.RecordTooLargeError
+		if err := f.EncodeParts(w.s.Format, most, compress); !errors.As(err, &single) || f.Table.Status(single.Record) != record.OK {
+			return err
+		}
+		f.Mark(single.Record, record.TooLarge)
+	}
+}
+
+// compressor returns the function that compresses result bodies, or nil if they are not compressed. The caller must call done.
+func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func()) {
+	if w.s.Encoding == compression.None {
+		return nil, func() {}
+	}
+	c, _ := w.compressors.Get().(*compression.Compressor)
+	if c == nil {
+		c = &compression.Compressor{}
+	}
+	return func(dst, src []byte) []byte { return c.Append(dst, w.s.Encoding, src) }, func() { w.compressors.Put(c) }
+}
+
+// part returns the message with the n-th part of a frame's result.
+func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
+	h := w.frameHeader(d)
+	if parts := d.Frame.Parts; len(parts) > 1 {
+		h[HeaderPart] = []string{fmt.Sprintf("%d/%d", n+1, len(parts))}
+		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].From)}
+		h[jetstream.MsgIDHeader] = []string{PartID(d, n+1)}
+	}
+	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
+}
+
+// frameHeader returns the headers of a frame's result.
+func (w *Writer) frameHeader(d *inflight.Delivery) nats.Header {
+	h := ResultHeader(d, w.operators)
+	if f := d.Frame; f.Framed() {
+		h[HeaderRecords] = []string{strconv.Itoa(f.Records())}
+	}
+	h[headerContentType] = []string{table.ContentType(w.s.Format, d.Frame.Framed())}
+	if w.s.Encoding != compression.None {
+		h[headerContentEncoding] = []string{w.s.Encoding.ContentEncoding()}
+	}
+	return h
+}
+
+// storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
+// results.
+func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, left []int) error {
+	for _, i := range left {
+		d := &b.Items[i]
+		if d.Frame == nil || d.Frame.Ahead {
+			continue
+		}
+		if err := w.storeRecordLetters(ctx, d); err != nil {
+			return err
+		}
+		if err := w.storeParts(ctx, d); err != nil {
+			return err
+		}
+		d.Frame.Ahead = true
+	}
+	return nil
+}
+
+// storeParts stores all parts of a frame's result except the last.
+func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
+	var msgs []*nats.Msg
+	for n := range len(d.Frame.Parts) - 1 {
+		if w.clearance.isStored(PartID(d, n+1)) {
+			continue
+		}
+		m := w.part(d, n)
+		msgs = append(msgs, &m)
+	}
+	for _, a := range w.again.Publish(ctx, msgs, nil) {
+		if a.Err != nil {
+			return fmt.Errorf("a part of the result of sequence %d: %w", d.Sequence, a.Err)
+		}
+	}
+	return nil
+}
+
+// storeRecordLetters stores a dead letter for each record of a frame that failed.
+func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery) error {
+	for i := range d.Frame.Records() {
+		s := d.Frame.Table.Status(i)
+		if !s.Failed() {
+			continue
+		}
+		id := RecordID(d, i)
+		if w.clearance.isStored(id) {
+			continue
+		}
+		letter := &deadLetter{
+			w: w, d: d, why: Reason(s.String()), cause: errors.New(s.Message()), id: id, body: d.Frame.Record(i), record: i,
+			subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
+		}
+		if err := w.publishLetter(ctx, letter); err != nil {
+			return fmt.Errorf("the dead letter of record %d: %w", i, err)
+		}
+	}
+	return nil
+}
