@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/record"
 	"millrace/internal/table"
@@ -124,26 +126,42 @@ func (w *Writer) frameHeader(d *inflight.Delivery) nats.Header {
 }
 
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
-// results.
-func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, left []int) error {
-	for _, i := range left {
+// results. It removes from s.left the frames for which that can't be done. An error in retry may go away, and nothing of s.left may
+// be published before. An error in failed is the sink's.
+func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (retry, failed error) {
+	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		d := &b.Items[i]
-		if d.Frame == nil || d.Frame.Ahead {
-			continue
+		if d.Frame == nil || d.Frame.Ahead || retry != nil || failed != nil {
+			return false
 		}
-		if err := w.storeRecordLetters(ctx, d); err != nil {
-			return err
+		if err := w.storeRecordLetters(ctx, d); err != nil && !w.ends(ctx) {
+			failed = sink.Incomplete(b, i, err)
+			return true
+		} else if err != nil {
+			retry = err
+			return false
 		}
-		if err := w.storeParts(ctx, d); err != nil {
-			return err
+		switch err := w.storeParts(ctx, d); {
+		case publisher.Unstorable(err):
+			failed = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", err))
+			return true
+		case err != nil:
+			retry = err
+			return false
 		}
 		d.Frame.Ahead = true
-	}
-	return nil
+		return false
+	})
+	return retry, failed
 }
+
+// ends reports whether nothing can be stored any more.
+func (w *Writer) ends(ctx context.Context) bool { return ctx.Err() != nil || w.conns.Closed() }
 
 // storeParts stores all parts of a frame's result except the last.
 func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
+	ctx, cancel := context.WithDeadline(ctx, w.clearance.publishUntil(d, time.Now()))
+	defer cancel()
 	var msgs []*nats.Msg
 	for n := range len(d.Frame.Parts) - 1 {
 		if w.clearance.isStored(PartID(d, n+1)) {
@@ -167,15 +185,14 @@ func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery) e
 		if !s.Failed() {
 			continue
 		}
-		id := RecordID(d, i)
-		if w.clearance.isStored(id) {
-			continue
-		}
 		letter := &deadLetter{
-			w: w, d: d, why: Reason(s.String()), cause: errors.New(s.Message()), id: id, body: d.Frame.Record(i), record: i,
+			w: w, d: d, why: Reason(s.String()), cause: errors.New(s.Message()), id: RecordID(d, i), body: d.Frame.Record(i), record: i,
 			subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
 		}
 		if err := w.publishLetter(ctx, letter); err != nil {
+			if !w.ends(ctx) {
+				w.logUnstoredDeadLetter(d, letter.why, err)
+			}
 			return fmt.Errorf("the dead letter of record %d: %w", i, err)
 		}
 	}
