@@ -203,3 +203,22 @@ func FuzzParts(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkParts(b *testing.B) {
+	for _, f := range formats {
+		b.Run(f.String(), func(b *testing.B) {
+			table := benchTable(parseList(b, "crc32c,minhash"))
+			var bodies []byte
+			var parts []Part
+			b.SetBytes(512 << 10)
+			b.ReportAllocs()
+			for b.Loop() {
+				var err error
+				if bodies, parts, err = table.Parts(bodies[:0], f, 256<<10, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(parts)), "parts")
+		})
+	}
+}
