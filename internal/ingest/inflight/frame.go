@@ -32,6 +32,7 @@ type Frame struct {
 	split   frame.Frame
 	cursor  frame.Cursor
 	packed  int   // records that batches have
+	cuts    []int // records, in order, that must begin a new batch
 	fault   error // why the message can't be unpacked
 
 	missing atomic.Int32 // batches with records whose results are missing, and one until all records are packed
@@ -120,10 +121,20 @@ func (f *Frame) pack(b *streams.Batch) (rows int) {
 		}
 		return 1
 	}
-	n := f.cursor.Fill(b, f.Records())
+	most := f.Records()
+	if len(f.cuts) > 0 {
+		most = f.cuts[0] - f.packed
+	}
+	n := f.cursor.Fill(b, most)
 	f.packed += n
+	if len(f.cuts) > 0 && f.packed == f.cuts[0] {
+		f.cuts = f.cuts[1:]
+	}
 	return n
 }
+
+// Cut has records begin new batches. The records are in order. It must be called before the first batch has records.
+func (f *Frame) Cut(at []int) { f.cuts = at }
 
 // ended reports whether batches have all records.
 func (f *Frame) ended() bool { return f.packed == f.Records() }

@@ -2,13 +2,18 @@ package partitioned
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partitioned/partition"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/record"
 )
 
 // precaution decides how careful a lease is after earlier workers died. It keeps its state in the annotations, where the next
@@ -20,8 +25,9 @@ type precaution struct {
 	log   *slog.Logger
 
 	// takeOver sets these fields.
-	accused   uint64 // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
-	comparing bool   // whether an owner died while it compared a payload with others
+	accused   uint64               // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
+	narrowing quarantine.Narrowing // which of its records were, if the payload is a frame
+	comparing bool                 // whether an owner died while it compared a payload with others
 
 	mu          sync.Mutex
 	due         partition.Caution
@@ -39,8 +45,9 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	// lease. A fault annotation of an earlier version makes this lease cautious, and is no death either.
 	fault := left[annotationFault] != ""
 	if owner, dead := left[annotationOwner]; dead && (owner != c.id || fault) {
-		if alone, err := strconv.ParseUint(left[annotationAlone], 10, 64); err == nil && !fault {
-			c.accused = alone
+		sequence, records, _ := strings.Cut(left[annotationAlone], " ")
+		if alone, err := strconv.ParseUint(sequence, 10, 64); err == nil && !fault {
+			c.accused, c.narrowing = alone, quarantine.ParseNarrowing(records)
 		}
 		caution = before.AfterDeath(floor, info.Delivered.Stream, c.accused != 0)
 		c.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
@@ -56,10 +63,41 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	})
 }
 
+// accuses reports whether a payload was alone on the device when the last owner died.
+func (c *precaution) accuses(sequence uint64) bool { return c.accused != 0 && c.accused == sequence }
+
+// cut divides an accused frame, so that the records that lose the device are found. It reports false if too many records do.
+func (c *precaution) cut(f *inflight.Frame) bool {
+	runs, ok := c.narrowing.Next(f.Records())
+	for _, i := range c.narrowing.Condemned {
+		f.Mark(i, record.DeviceFault)
+	}
+	var at []int
+	for _, r := range runs[1:] {
+		at = append(at, r.First)
+	}
+	f.Cut(at)
+	return ok
+}
+
+// trial returns the annotation for rows of a batch that are alone on the device.
+func (c *precaution) trial(g *inflight.Batch) string {
+	text := fmt.Sprint(g.Source(0).Sequence)
+	f, first := g.Row(0)
+	if f == nil || !f.Framed() || f.Records() == 0 {
+		return text
+	}
+	last := quarantine.Narrowing{}
+	if c.accuses(g.Source(0).Sequence) {
+		last = c.narrowing
+	}
+	return text + " " + last.Begin(quarantine.Run{First: first, Records: g.Rows()}).String()
+}
+
 // condemns reports whether a payload becomes a dead letter because it was alone often enough on a device that was lost. behind is
 // the highest stream sequence that was taken before the payload. Only the reader may call it.
 func (c *precaution) condemns(sequence, behind uint64) bool {
-	if c.accused == 0 || c.accused != sequence {
+	if !c.accuses(sequence) {
 		return false
 	}
 	c.mu.Lock()
