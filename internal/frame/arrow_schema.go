@@ -5,21 +5,19 @@ import (
 	"strings"
 )
 
-// arrowType is the type of a column, numbered as the union Type in Arrow's Schema.fbs.
+// arrowType is the type of a column, numbered as the union Type in Arrow's Schema.fbs. The types without a name here have two
+// buffers: one that marks the nulls, and one of values or offsets.
 type arrowType uint8
 
 const (
 	typeNull          arrowType = 1
 	typeBinary        arrowType = 4
 	typeUtf8          arrowType = 5
-	typeList          arrowType = 12
 	typeStruct        arrowType = 13
 	typeUnion         arrowType = 14
 	typeFixedSizeList arrowType = 16
-	typeMap           arrowType = 17
 	typeLargeBinary   arrowType = 19
 	typeLargeUtf8     arrowType = 20
-	typeLargeList     arrowType = 21
 	typeRunEndEncoded arrowType = 22
 	typeBinaryView    arrowType = 23
 	typeUtf8View      arrowType = 24
@@ -76,15 +74,15 @@ func (s *arrowSchema) findColumn(schema int, name string) (arrowColumn, string) 
 	}
 	first, n := s.vectorField(schema, schemaFields, 4)
 	var found arrowColumn
-	matches, dictionary := 0, false
+	matches, dictionary := 0, ""
 	for i := range n {
 		field := s.follow(first + 4*i)
 		s.next.typ = arrowType(s.uint8Field(field, fieldTypeType))
-		isDictionary := s.slot(field, fieldDictionary) != 0
-		wanted := name == "" || string(s.textField(field, fieldName)) == name
+		title := s.textField(field, fieldName)
+		wanted := name == "" || string(title) == name
 		if wanted && s.next.typ.holdsRecords() {
-			if isDictionary {
-				dictionary = true
+			if s.slot(field, fieldDictionary) != 0 {
+				dictionary = quote(title)
 			} else {
 				found = s.next
 				matches++
@@ -102,8 +100,8 @@ func (s *arrowSchema) findColumn(schema int, name string) (arrowColumn, string) 
 		return found, s.fault
 	case matches == 1:
 		return found, ""
-	case dictionary && matches == 0:
-		return found, "the column with the records is dictionary-encoded: write it without a dictionary, for example with a cast to string"
+	case dictionary != "" && matches == 0:
+		return found, "the column " + dictionary + " is dictionary-encoded: write it without a dictionary, for example with a cast to string"
 	}
 	return found, s.explain(schema, name, matches)
 }
