@@ -54,6 +54,8 @@ type arrowColumn struct {
 	// The index of its first buffer is buffers, plus the number of data buffers of the view columns before it, plus
 	// unions if the message is older than version 5 of the format.
 	buffers, views, unions int
+
+	dictionary arrowDictionary
 }
 
 const adviceOnColumn = ": set MILLRACE_ARROW_COLUMN to a binary or string column"
@@ -74,19 +76,15 @@ func (s *arrowSchema) findColumn(schema int, name string) (arrowColumn, string) 
 	}
 	first, n := s.vectorField(schema, schemaFields, 4)
 	var found arrowColumn
-	matches, dictionary := 0, ""
+	matches := 0
 	for i := range n {
 		field := s.follow(first + 4*i)
 		s.next.typ = arrowType(s.uint8Field(field, fieldTypeType))
-		title := s.textField(field, fieldName)
-		wanted := name == "" || string(title) == name
+		wanted := name == "" || string(s.textField(field, fieldName)) == name
 		if wanted && s.next.typ.holdsRecords() {
-			if s.slot(field, fieldDictionary) != 0 {
-				dictionary = quote(title)
-			} else {
-				found = s.next
-				matches++
-			}
+			found = s.next
+			found.dictionary = s.dictionary(field)
+			matches++
 		}
 		s.pass(field, 0)
 		if s.broken || s.fault != "" {
@@ -100,8 +98,6 @@ func (s *arrowSchema) findColumn(schema int, name string) (arrowColumn, string) 
 		return found, s.fault
 	case matches == 1:
 		return found, ""
-	case dictionary != "" && matches == 0:
-		return found, "the column " + dictionary + " is dictionary-encoded: write it without a dictionary, for example with a cast to string"
 	}
 	return found, s.explain(schema, name, matches)
 }
@@ -113,7 +109,7 @@ func (s *arrowSchema) explain(schema int, name string, matches int) string {
 	for i := range n {
 		field := s.follow(first + 4*i)
 		typ := arrowType(s.uint8Field(field, fieldTypeType))
-		if typ.holdsRecords() && s.slot(field, fieldDictionary) == 0 {
+		if typ.holdsRecords() {
 			candidates = append(candidates, quote(s.textField(field, fieldName)))
 		}
 		if len(candidates) == 20 {

@@ -217,21 +217,6 @@ func TestTheColumnIsNamedOrTheOnlyOne(t *testing.T) {
 	}
 }
 
-func TestADictionaryEncodedColumnIsRefusedAndOthersAreSkipped(t *testing.T) {
-	typ := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
-	b := array.NewDictionaryBuilder(memory.DefaultAllocator, typ).(*array.BinaryDictionaryBuilder)
-	if err := b.AppendString("value"); err != nil {
-		t.Fatal(err)
-	}
-	encoded := field{"encoded", typ, []arrow.Array{b.NewArray()}}
-	text := wantFault(t, arrowSplitter, stream(t, []field{encoded}), frame.Invalid, 0)
-	if !strings.Contains(text, `the column "encoded" is dictionary-encoded: write it without a dictionary`) {
-		t.Errorf("the error is %q", text)
-	}
-	plain := field{"plain", arrow.BinaryTypes.String, []arrow.Array{column(t, arrow.BinaryTypes.String, texts("a"))}}
-	wantRecords(t, open(t, arrowSplitter, stream(t, []field{encoded, plain})), texts("a"), 1<<20)
-}
-
 func TestASchemaThatIsNestedTooDeeply(t *testing.T) {
 	nested := func(depth int) []byte {
 		typ := arrow.PrimitiveTypes.Int8

@@ -74,9 +74,12 @@ func TestABodyWithoutFramingIsOneRecord(t *testing.T) {
 func TestResetLetsGoOfTheBody(t *testing.T) {
 	var f frame.Frame
 	bodies := func() (pointers []weak.Pointer[byte]) {
-		for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.Arrow} {
+		for i, framing := range []frame.Framing{frame.Arrow, frame.NewlineDelimited, frame.Arrow} {
 			body := make([]byte, 1<<16)
 			if framing == frame.Arrow {
+				body = dictionaryStream(t)
+			}
+			if i == 2 {
 				body = textStream(t, arrow.BinaryTypes.String, [][][]byte{texts("a"), texts("b")})
 			}
 			if err := (&frame.Splitter{Framing: framing}).Open(&f, "", body); err != nil {
