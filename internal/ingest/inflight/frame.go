@@ -79,6 +79,12 @@ func (f *Frame) Fail(err error) {
 // Mark records how the processing of a record ended that has no results.
 func (f *Frame) Mark(i int, s record.Status) { f.Table.SetStatus(i, s) }
 
+// Exclude marks a record before the first batch has records. No batch gets its bytes.
+func (f *Frame) Exclude(i int, s record.Status) {
+	f.split.Exclude(i, s)
+	f.Mark(i, s)
+}
+
 // Put stores the results of a run of records, from a completed batch's rows from row on.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
 	for op, o := range f.u.costs.operators {

@@ -45,7 +45,7 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 		return err
 	}
 	k.host.unpack(d)
-	if f := d.Frame; f != nil && k.caution.accuses(d.Sequence) {
+	if f := d.Frame; f != nil && k.caution.suspects(d) {
 		if f.Open(); f.Framed() && f.Records() > 0 {
 			condemned = !k.caution.cut(f)
 		}

@@ -28,6 +28,7 @@ const mostCondemned = 64
 // divided in two. If it is a single record and was tried LoneRuns times, the record is condemned. Next reports false if too many
 // records are condemned.
 func (n *Narrowing) Next(records int) (runs []Run, ok bool) {
+	n.Condemned = slices.DeleteFunc(n.Condemned, func(i int) bool { return i >= records }) // the framing was changed
 	cuts := []int{0}
 	if from, to := n.First, n.First+n.Records; n.Records > 0 && from >= 0 && to <= records {
 		switch {
