@@ -10,7 +10,7 @@ type Format uint8
 
 const (
 	JSON   Format = iota // one compact object with keys in operator order
-	Binary               // fixed little-endian layout; see DecodeBinary
+	Binary               // fixed little-endian layout; see client.Decode
 )
 
 // ParseFormat parses "json" or "binary".
