@@ -64,8 +64,8 @@ func (r *Result) Column(name string) *Column {
 	return nil
 }
 
-// Decode decodes an Arrow result. It copies what it returns out of body. Whatever the body claims, Decode allocates at most about 16
-// times its length.
+// Decode decodes an Arrow result. It copies what it returns out of body. Whatever the body claims, Decode allocates little more than a
+// few times its length.
 func Decode(body []byte) (result *Result, err error) {
 	defer func() {
 		if fault := recover(); fault != nil { // the library panics on some invalid streams
@@ -75,8 +75,11 @@ func Decode(body []byte) (result *Result, err error) {
 	if len(body) == 0 {
 		return nil, errors.New("arrow result: empty: even a result without records has a schema")
 	}
+	if err := verify(body); err != nil {
+		return nil, fmt.Errorf("arrow result: %w", err)
+	}
 	limit := int64(len(body))
-	mem := &budget{left: 16*len(body) + 64<<10}
+	mem := &budget{left: 4*len(body) + 64<<10}
 	messages := ipc.NewMessageReader(bytes.NewReader(body), ipc.WithAllocator(mem), ipc.WithBodySizeLimit(limit), ipc.WithMetadataSizeLimit(limit))
 	reader, err := ipc.NewReaderFromMessageReader(messages, ipc.WithAllocator(mem))
 	if err != nil {
