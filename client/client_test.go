@@ -78,8 +78,8 @@ func TestLines(t *testing.T) {
 	if !reflect.DeepEqual(lines[1], want) || lines[1].Error.Error() != "too_large: at most 65536 bytes" {
 		t.Errorf("%+v, want %+v", lines[1], want)
 	}
-	for range client.Lines(nil) {
-		t.Error("an empty body has a line")
+	for line, err := range client.Lines(nil) {
+		t.Errorf("an empty body has the line %+v, %v", line, err)
 	}
 }
 

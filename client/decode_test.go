@@ -88,14 +88,15 @@ func TestResultOfAFrame(t *testing.T) {
 	for i, record := range r.Records() {
 		crc, ok := record.Uint32(0)
 		_, odd := record.Uint32(1)
-		got = append(got, fmt.Sprint(i, " ", record.Status, " ", crc, ok, odd, record.Value(1), record.AppendUint32s(nil, 2)))
+		got = append(got, fmt.Sprintf("%d %v: number %d %v, of 3 bytes %v, %v %v",
+			i, record.Status, crc, ok, odd, record.Value(1), record.AppendUint32s(nil, 2)))
 	}
 	want := []string{
-		"7 ok 67305985 true false [1 2 3] [1 2]",
-		"8 null 0 false false [] []",
-		"9 too_large 0 false false [] []",
-		"10 failed 0 false false [] []",
-		"11 ok 134678021 true false [0 0 0] [4294967295 16777216]",
+		"7 ok: number 67305985 true, of 3 bytes false, [1 2 3] [1 2]",
+		"8 null: number 0 false, of 3 bytes false, [] []",
+		"9 too_large: number 0 false, of 3 bytes false, [] []",
+		"10 failed: number 0 false, of 3 bytes false, [] []",
+		"11 ok: number 134678021 true, of 3 bytes false, [0 0 0] [4294967295 16777216]",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

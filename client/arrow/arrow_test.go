@@ -172,10 +172,10 @@ func TestDecodeRefusesOtherStreams(t *testing.T) {
 		body []byte
 		want string
 	}{
-		"nothing":     {nil, "empty"},
-		"text":        {[]byte("{\"bytes\":9}\n"), "arrow"},
-		"a frame":     {frame, `"payload", not "bytes"`},
-		"the half":    {whole[:len(whole)/2], "arrow"},
+		"nothing":  {nil, "empty"},
+		"text":     {[]byte("{\"bytes\":9}\n"), "arrow"},
+		"a frame":  {frame, `"payload", not "bytes"`},
+		"the half": {whole[:len(whole)/2], "arrow"},
 	} {
 		if r, err := clientarrow.Decode(c.body); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %+v, %v, want an error that says %s", name, r, err, c.want)
