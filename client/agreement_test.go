@@ -26,7 +26,7 @@ func TestClientAgreesWithTheWorker(t *testing.T) {
 	}
 	for contentType, want := range map[string]frame.Framing{
 		client.TypeNDJSON: frame.NewlineDelimited, client.TypeLength: frame.LengthDelimited,
-		client.TypeVarint: frame.VarintLengthDelimited, client.ContentTypeArrow: frame.Arrow,
+		client.TypeVarint: frame.VarintLengthDelimited, client.TypeArrow: frame.Arrow,
 	} {
 		if got := frame.FramingOf(contentType); got != want {
 			t.Errorf("%s is the framing %v, want %v", contentType, got, want)
