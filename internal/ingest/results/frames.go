@@ -166,19 +166,10 @@ func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
 // storeRecordLetters stores a dead letter for each record of a frame that failed.
 func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery) error {
 	for i := range d.Frame.Records() {
-		s := d.Frame.Table.Status(i)
-		if !s.Failed() {
+		if !d.Frame.Table.Status(i).Failed() || w.clearance.isStored(RecordID(d, i)) {
 			continue
 		}
-		id := RecordID(d, i)
-		if w.clearance.isStored(id) {
-			continue
-		}
-		letter := &deadLetter{
-			w: w, d: d, why: Reason(s.String()), cause: errors.New(s.Message()), id: id, body: d.Frame.Record(i), record: i,
-			subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
-		}
-		if err := w.publishLetter(ctx, letter); err != nil {
+		if err := w.publishLetter(ctx, w.newRecordLetter(d, i)); err != nil {
 			return fmt.Errorf("the dead letter of record %d: %w", i, err)
 		}
 	}
