@@ -10,7 +10,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
-	"millrace/internal/ingest/topology"
 )
 
 // deadLetterAttempts is the number of attempts to publish a dead letter before the payload is given back for redelivery.
