@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -129,6 +130,8 @@ func (w *Writer) frameHeader(d *inflight.Delivery) nats.Header {
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
 // results.
 func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, left []int) error {
+	ctx, cancel := context.WithDeadline(ctx, w.clearance.until(b.Items, left, time.Now()))
+	defer cancel()
 	for _, i := range left {
 		d := &b.Items[i]
 		if d.Frame == nil || d.Frame.Ahead {
