@@ -10,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/compression"
 	"millrace/internal/config"
+	"millrace/internal/frame"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/embedded"
@@ -19,6 +21,7 @@ import (
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
+	"millrace/internal/table"
 	"millrace/internal/telemetry"
 )
 
@@ -49,6 +52,7 @@ func (a *app) connect(ctx context.Context) error {
 	if a.tracer != nil {
 		a.options.Batches = a.tracer
 	}
+	a.logFrames()
 	a.logCredentials()
 	nc, err := a.dial()
 	if err != nil {
@@ -88,6 +92,16 @@ func (a *app) watchWorker() {
 	a.metrics.WatchInHand(func() int { return a.worker.Status().InHand })
 	a.metrics.WatchPartitions(func() int { return a.worker.Status().Partitions })
 	a.metrics.WatchHeldBack(func() int { return a.worker.Status().HeldBack })
+}
+
+// logFrames logs how messages hold records and how bodies are compressed, unless every message is one record as it is.
+func (a *app) logFrames() {
+	o := &a.options
+	if o.Split.Framing == frame.None && o.Decompress == compression.None && o.Compress == compression.None {
+		return
+	}
+	a.log.Info("framing and compression", "framing", o.Split.Framing.String(), "frame_records", o.Split.MaxRecords,
+		"frame_bytes", a.cfg.FrameBytes.String(), "decompress", o.Decompress.String(), "result_encoding", o.Compress.String())
 }
 
 // logCredentials warns about credentials that expire soon. A credential that is wrong makes dial fail.
@@ -175,7 +189,17 @@ func inFlight(cfg *config.Config, devices int) capacity.Worker {
 
 // use describes how the worker will use its streams.
 func use(cfg *config.Config, devices int) topology.Use {
-	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
+	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger, Frames: frames(cfg)}
+}
+
+// frames describes how messages hold records.
+func frames(cfg *config.Config) topology.Frames {
+	format, ops := cfg.ParsedFormat(), cfg.ParsedOperators()
+	one := table.MostBytes(format, ops, 1)
+	return topology.Frames{
+		Framed: cfg.ParsedSplitter().Framing != frame.None, Compressed: cfg.ParsedDecompress() != compression.None,
+		Records: cfg.FrameRecords, Bytes: int(cfg.FrameBytes), Result: one, ResultMore: table.MostBytes(format, ops, 2) - one,
+	}
 }
 
 // natsServer returns the address of the NATS servers and the files to log in with.
@@ -199,7 +223,9 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
 			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
 		},
-		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
+		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(),
+		Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(), Compress: cfg.ParsedResultEncoding(),
+		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
 		Logger: log, Observer: observer,
 	}
 }

@@ -52,6 +52,9 @@ func (f *Frame) Records() int { return len(f.starts) }
 // Bytes returns the total length of the records that go to the device. Records that are null or too large count as 0.
 func (f *Frame) Bytes() int64 { return int64(f.bytes) }
 
+// Inflated returns the bytes of the compressed buffers of an Arrow stream after decompression, which the frame holds besides the body.
+func (f *Frame) Inflated() int64 { return int64(f.arrow.inflated) }
+
 // Statuses returns the status of each record, or nil if every record is OK. The slice is valid until the next Open or
 // Reset, and the caller must not change it.
 func (f *Frame) Statuses() []Status {
@@ -127,6 +130,20 @@ func (f *Frame) padStatuses() {
 	for n := len(f.statuses); n > 0 && n < len(f.starts); n++ {
 		f.statuses = append(f.statuses, record.OK)
 	}
+}
+
+// Exclude gives record i a status other than OK. Batches hold an empty row for it from now on. No other goroutine may read the
+// frame meanwhile.
+func (f *Frame) Exclude(i int, s Status) {
+	for len(f.statuses) < len(f.starts) {
+		f.statuses = append(f.statuses, record.OK)
+	}
+	f.statuses[i] = s
+	at := 0
+	for f.segments[at].end <= i {
+		at++
+	}
+	f.segments[at].packed = false
 }
 
 // full reports whether the frame has reached its limit of records.

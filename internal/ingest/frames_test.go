@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -107,14 +108,14 @@ func (r *rig) wantFrame(seq uint64, in framed, parts []jetstream.Msg) {
 		wantHeader(r.t, h, results.HeaderRecords, strconv.Itoa(len(in.records)))
 		wantHeader(r.t, h, "Content-Type", table.ContentType(r.opts.Format, true))
 		body := m.Data()
-		if e := r.opts.Compress; e != compression.None {
+		if e := r.opts.Compress; e != compression.None && len(body) > 0 {
 			wantHeader(r.t, h, "Content-Encoding", e.ContentEncoding())
-			if len(body) > 0 {
-				var err error
-				if body, err = new(compression.Decompressor).Append(nil, e, body, 1<<30); err != nil {
-					r.t.Errorf("the result of input %d: %v", seq, err)
-				}
+			var err error
+			if body, err = new(compression.Decompressor).Append(nil, e, body, 1<<30); err != nil {
+				r.t.Errorf("the result of input %d: %v", seq, err)
 			}
+		} else {
+			wantHeader(r.t, h, "Content-Encoding", "")
 		}
 		if err := want.Check(body, r.opts.Format, from, to); err != nil {
 			r.t.Errorf("part %d of the result of input %d: %v", n+1, seq, err)
@@ -278,6 +279,36 @@ func TestCompressedFramesAreDecompressed(t *testing.T) {
 	})
 }
 
+// TestResultsOfPlainMessagesAreCompressed: a message that is one record, as it is, has a compressed result too.
+func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Split.Framing, r.opts.Compress = frame.None, compression.Zstd
+		r.provision()
+		const n = 20
+		for i := range n {
+			m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Content-Type": {"text/plain"}, "content-encoding": {"br"}}, Data: document(i)}
+			if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.process(hostDevice(t), streams.Config{})
+		found := r.stored("results.>")
+		for i := range n {
+			m := found[uint64(i+1)][0]
+			wantHeader(t, m.Headers(), "Content-Type", "application/json")
+			wantHeader(t, m.Headers(), "Content-Encoding", "zstd")
+			wantHeader(t, m.Headers(), "content-encoding", "")
+			body, err := new(compression.Decompressor).Append(nil, compression.Zstd, m.Data(), 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.opts.Format.Check(r.opts.Operators, document(i), body); err != nil {
+				t.Errorf("the result of payload %d: %v", i, err)
+			}
+		}
+	})
+}
+
 // TestARecordThatIsTooLargeFailsAlone: the other records of its frame have results.
 func TestARecordThatIsTooLargeFailsAlone(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig) {
@@ -365,5 +396,53 @@ func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
 				t.Errorf("%s: the error does not tell where: %s", c.name, h.Get(results.HeaderError))
 			}
 		}
+	})
+}
+
+// TestARecordThatLosesTheDeviceFailsAlone: worker after worker loses its device, until exactly the records to blame are given up.
+func TestARecordThatLosesTheDeviceFailsAlone(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.MaxDeliver = 10
+		random := rand.New(rand.NewPCG(6, 6))
+		var inputs []framed
+		for range 10 {
+			in := randomLines(random, 100)
+			in.statuses = make([]record.Status, len(in.records))
+			inputs = append(inputs, in)
+		}
+		for n, lethal := range map[int][]int{2: {5, 19}, 7: {0}} {
+			records := make([][]byte, 20)
+			for i := range records {
+				records[i] = fmt.Appendf(nil, "record %d", i)
+			}
+			for _, at := range lethal {
+				records[at] = bytes.Clone(marker)
+			}
+			in := lines(records...)
+			in.statuses = make([]record.Status, len(in.records))
+			for _, at := range lethal {
+				in.statuses[at] = record.DeviceFault
+			}
+			inputs[n] = in
+		}
+		r.provision()
+		r.publishFrames(inputs)
+		losses := 0
+		for settled := false; !settled; losses++ {
+			if losses > 60 {
+				t.Fatal("60 devices were lost")
+			}
+			run := r.run(poisonedSim(r), streams.Config{})
+			until(t, "every input is settled or the device is lost", func() bool {
+				settled = r.allSettled()
+				return settled || len(run.done) > 0
+			})
+			run.stop()
+			if err := run.wait(); err != nil && !errors.Is(err, device.ErrLost) {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("%d devices were lost", losses-1)
+		r.wantFrames(inputs)
 	})
 }

@@ -74,7 +74,7 @@ const partSpace = 128
 // message gets the status too_large.
 func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
-	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(d)) - partSpace
+	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(d, 1)) - partSpace
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {
@@ -103,7 +103,7 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 
 // part returns the message with the n-th part of a frame's result.
 func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
-	h := w.frameHeader(d)
+	h := w.frameHeader(d, len(d.Frame.Parts[n].Body))
 	if parts := d.Frame.Parts; len(parts) > 1 {
 		h[HeaderPart] = []string{fmt.Sprintf("%d/%d", n+1, len(parts))}
 		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].From)}
@@ -112,16 +112,13 @@ func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
 	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
 }
 
-// frameHeader returns the headers of a frame's result.
-func (w *Writer) frameHeader(d *inflight.Delivery) nats.Header {
+// frameHeader returns the headers of a frame's result with a body of that many bytes.
+func (w *Writer) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	h := ResultHeader(d, w.operators)
 	if f := d.Frame; f.Framed() {
 		h[HeaderRecords] = []string{strconv.Itoa(f.Records())}
 	}
-	h[headerContentType] = []string{table.ContentType(w.s.Format, d.Frame.Framed())}
-	if w.s.Encoding != compression.None {
-		h[headerContentEncoding] = []string{w.s.Encoding.ContentEncoding()}
-	}
+	w.content.describe(h, d.Frame.Framed(), body)
 	return h
 }
 
@@ -181,14 +178,10 @@ func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
 // storeRecordLetters stores a dead letter for each record of a frame that failed.
 func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery) error {
 	for i := range d.Frame.Records() {
-		s := d.Frame.Table.Status(i)
-		if !s.Failed() {
+		if !d.Frame.Table.Status(i).Failed() {
 			continue
 		}
-		letter := &deadLetter{
-			w: w, d: d, why: Reason(s.String()), cause: errors.New(s.Message()), id: RecordID(d, i), body: d.Frame.Record(i), record: i,
-			subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
-		}
+		letter := w.newRecordLetter(d, i)
 		if err := w.publishLetter(ctx, letter); err != nil {
 			if !w.ends(ctx) {
 				w.logUnstoredDeadLetter(d, letter.why, err)
