@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -177,7 +178,7 @@ func TestAResultStreamThatIsFullInTheMiddleOfParts(t *testing.T) {
 				r.opts.DrainTimeout = 100 * time.Millisecond
 				r.opts.Partitions = min(r.opts.Partitions, 1)
 				r.forgetful()
-				inputs := []framed{manyLines(1, 1600, 10, 600)}
+				inputs := []framed{manyLines(1, 1000, 10, 600)}
 				r.publishFrames(inputs)
 				stream := r.streamConfig("RESULTS")
 				full := stream
@@ -280,7 +281,7 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 		c := r.streamConfig("RESULTS")
 		c.MaxMsgSize = 64 << 10
 		r.updateStream(c)
-		inputs := []framed{manyLines(1, 3), manyLines(2, 1600), manyLines(3, 3)}
+		inputs := []framed{manyLines(1, 3), manyLines(2, 1000), manyLines(3, 3)}
 		r.publishFrames(inputs)
 		r.process(hostDevice(t), streams.Config{})
 		got, dead := r.stored("results.>"), r.deadLetters()
@@ -296,16 +297,15 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 // the memory by at most a frame for each goroutine that fills batches.
 func TestBombsStayWithinTheMemory(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig) {
+		var err error
+		if r.opts.Operators, err = operator.ParseList("crc32c"); err != nil {
+			t.Fatal(err)
+		}
 		r.opts.Decompress = compression.Zstd
 		const n, size = 24, 4 << 20
 		var inputs []framed
 		for seed := range uint64(n) {
-			in := lines(bytes.Repeat([]byte{byte('a' + seed%26)}, 60000))
-			in.records = nil
-			for range size / 60000 {
-				in.records = append(in.records, bytes.Repeat([]byte{byte('a' + seed%26)}, 60000))
-			}
-			in = lines(in.records...)
+			in := lines(slices.Repeat([][]byte{bytes.Repeat([]byte{byte('a' + seed%26)}, 60000)}, size/60000)...)
 			in.body = new(compression.Compressor).Append(nil, compression.Zstd, in.body)
 			inputs = append(inputs, in)
 		}
