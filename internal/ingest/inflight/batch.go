@@ -183,6 +183,14 @@ func (g *Batch) Result(i int) []byte {
 	return g.Bodies.at(i)
 }
 
+// ResultBytes returns the size of the i-th delivery's result in bytes, with all parts of a frame's result.
+func (g *Batch) ResultBytes(i int) int {
+	if f := g.Items[i].Frame; f != nil {
+		return f.ResultBytes()
+	}
+	return len(g.Bodies.at(i))
+}
+
 // Report passes the finished batch to o. If o is nil, it does nothing and allocates nothing.
 func (g *Batch) Report(o BatchObserver, r *Record) {
 	if o != nil {

@@ -13,6 +13,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/record"
 	"millrace/internal/table"
@@ -121,6 +122,14 @@ func (w *Writer) frameHeader(d *inflight.Delivery) nats.Header {
 		h[headerContentEncoding] = []string{w.s.Encoding.ContentEncoding()}
 	}
 	return h
+}
+
+// observeFrame reports a frame whose result is stored. If the server already had the result of a redelivered frame, an earlier
+// delivery reported it.
+func (w *Writer) observeFrame(d *inflight.Delivery, a publisher.Answer) {
+	if d.Frame != nil && (d.First || !a.Duplicate) {
+		w.s.Observer.Frame(d.Frame.Stats())
+	}
 }
 
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
