@@ -3,8 +3,10 @@ package ingest
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -168,4 +170,44 @@ func (r *rig) giveBackAll(n int) {
 	if n > 0 || batch.Error() != nil {
 		r.t.Fatalf("%d inputs were not delivered: %v", n, batch.Error())
 	}
+}
+
+// batchesSeen is an inflight.BatchObserver that keeps the records of batches and the sequences of their messages.
+type batchesSeen struct {
+	mu        sync.Mutex
+	records   []inflight.Record
+	sequences [][]uint64
+}
+
+func (s *batchesSeen) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Payload]) {
+	var sequences []uint64
+	for p := range payloads {
+		sequences = append(sequences, p.Sequence)
+	}
+	s.mu.Lock()
+	s.records, s.sequences = append(s.records, *r), append(s.sequences, sequences)
+	s.mu.Unlock()
+}
+
+// TestBatchesTellMessagesFromRecords: a batch in the middle of a large frame has one message, which ends elsewhere.
+func TestBatchesTellMessagesFromRecords(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		const records, batch = 95, 10
+		seen := &batchesSeen{}
+		r.opts.Batches = seen
+		r.provision()
+		r.publishFrames([]framed{lines(slices.Repeat([][]byte{[]byte("one record of many")}, records)...)})
+		r.process(hostDevice(t), streams.Config{BatchPayloads: batch})
+		rows, ended := 0, 0
+		for i, b := range seen.records {
+			if b.Messages != 1 || !slices.Equal(seen.sequences[i], []uint64{1}) {
+				t.Errorf("batch %d has %d messages with the sequences %d, want 1 with 1", b.Batch, b.Messages, seen.sequences[i])
+			}
+			rows += b.Payloads
+			ended += b.Ended
+		}
+		if rows != records || ended != 1 || len(seen.records) != 10 {
+			t.Errorf("%d batches with %d rows, in which %d messages end; want 10 with %d, and 1", len(seen.records), rows, ended, records)
+		}
+	})
 }

@@ -34,7 +34,7 @@ type FrameStats struct {
 	Decompressing, Splitting time.Duration // time that decompressing the message and finding its records took
 }
 
-// Payload is one input of a batch, as received.
+// Payload is one message with rows in a batch, as received.
 type Payload struct {
 	Stream   string
 	Sequence uint64
