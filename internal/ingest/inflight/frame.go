@@ -33,6 +33,7 @@ type Frame struct {
 	split   frame.Frame
 	cursor  frame.Cursor
 	packed  int   // records that batches have
+	cuts    []int // records, in order, that must begin a new batch
 	fault   error // why the message can't be unpacked
 
 	compressed               bool          // whether the message was compressed
@@ -82,6 +83,12 @@ func (f *Frame) Fail(err error) {
 
 // Mark records how the processing of a record ended that has no results.
 func (f *Frame) Mark(i int, s record.Status) { f.Table.SetStatus(i, s) }
+
+// Exclude marks a record before the first batch has records. No batch gets its bytes.
+func (f *Frame) Exclude(i int, s record.Status) {
+	f.split.Exclude(i, s)
+	f.Mark(i, s)
+}
 
 // Put stores the results of a run of records, from a completed batch's rows from row on.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
@@ -144,10 +151,20 @@ func (f *Frame) pack(b *streams.Batch) (rows int) {
 		}
 		return 1
 	}
-	n := f.cursor.Fill(b, f.Records())
+	most := f.Records()
+	if len(f.cuts) > 0 {
+		most = f.cuts[0] - f.packed
+	}
+	n := f.cursor.Fill(b, most)
 	f.packed += n
+	if len(f.cuts) > 0 && f.packed == f.cuts[0] {
+		f.cuts = f.cuts[1:]
+	}
 	return n
 }
+
+// Cut has records begin new batches. The records are in order. It must be called before the first batch has records.
+func (f *Frame) Cut(at []int) { f.cuts = at }
 
 // ended reports whether batches have all records.
 func (f *Frame) ended() bool { return f.packed == f.Records() }

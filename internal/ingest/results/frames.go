@@ -103,6 +103,9 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 // part returns the message with the n-th part of a frame's result.
 func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
 	h := w.frameHeader(d)
+	if len(d.Frame.Parts[n].Body) == 0 {
+		delete(h, headerContentEncoding) // nothing is compressed
+	}
 	if parts := d.Frame.Parts; len(parts) > 1 {
 		h[HeaderPart] = []string{fmt.Sprintf("%d/%d", n+1, len(parts))}
 		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].From)}
