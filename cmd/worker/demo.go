@@ -85,6 +85,9 @@ func demoConfig() (*config.Config, error) {
 	if !cfg.Embedded() {
 		return nil, usageError{errors.New("demo: MILLRACE_NATS_URL is set, but the demo always starts its own server: unset it")}
 	}
+	if err := demoRefusesFrames(cfg); err != nil {
+		return nil, err
+	}
 	if !cfg.IsSet("MILLRACE_LOG_LEVEL") {
 		cfg.LogLevel = slog.LevelWarn // the demo prints the important facts itself
 	}
@@ -103,6 +106,19 @@ func demoConfig() (*config.Config, error) {
 			"or use a first subject that ends in .>", cfg.Subjects)}
 	}
 	return cfg, nil
+}
+
+// demoRefusesFrames returns an error if the configuration doesn't suit the demo's messages and its client: every message is one record,
+// and no body is compressed.
+func demoRefusesFrames(cfg *config.Config) error {
+	for _, v := range []struct{ variable, value string }{
+		{"MILLRACE_FRAMING", cfg.Framing}, {"MILLRACE_DECOMPRESS", cfg.Decompress}, {"MILLRACE_RESULT_ENCODING", cfg.ResultEncoding},
+	} {
+		if v.value != "none" && v.value != "auto" {
+			return usageError{fmt.Errorf("demo: %s is %s, but in the demo every message is one record and no body is compressed: unset it", v.variable, v.value)}
+		}
+	}
+	return nil
 }
 
 // freeOr returns addr. If another program uses addr, it returns port 0 of the same host.

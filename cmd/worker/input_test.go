@@ -28,6 +28,8 @@ func TestBadUsage(t *testing.T) {
 	call(t, nil, "demo", "12").want(t, exitUsage, "takes flags only")
 	call(t, nil, "demo", "--payloads", "-3").want(t, exitUsage, "--payloads is -3")
 	call(t, []string{"MILLRACE_NATS_URL=nats://127.0.0.1:1"}, "demo").want(t, exitUsage, "unset it")
+	call(t, []string{"MILLRACE_FRAMING=arrow"}, "demo").want(t, exitUsage, "MILLRACE_FRAMING is arrow", "unset it")
+	call(t, []string{"MILLRACE_RESULT_ENCODING=zstd"}, "demo").want(t, exitUsage, "MILLRACE_RESULT_ENCODING is zstd", "unset it")
 }
 
 func TestHelp(t *testing.T) {

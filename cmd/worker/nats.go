@@ -10,7 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/compression"
 	"millrace/internal/config"
+	"millrace/internal/frame"
 	"millrace/internal/ingest"
 	"millrace/internal/ingest/capacity"
 	"millrace/internal/ingest/embedded"
@@ -49,6 +51,7 @@ func (a *app) connect(ctx context.Context) error {
 	if a.tracer != nil {
 		a.options.Batches = a.tracer
 	}
+	a.logFrames()
 	a.logCredentials()
 	nc, err := a.dial()
 	if err != nil {
@@ -88,6 +91,16 @@ func (a *app) watchWorker() {
 	a.metrics.WatchInHand(func() int { return a.worker.Status().InHand })
 	a.metrics.WatchPartitions(func() int { return a.worker.Status().Partitions })
 	a.metrics.WatchHeldBack(func() int { return a.worker.Status().HeldBack })
+}
+
+// logFrames logs how messages hold records and how bodies are compressed, unless every message is one record as it is.
+func (a *app) logFrames() {
+	o := &a.options
+	if o.Split.Framing == frame.None && o.Decompress == compression.None && o.Compress == compression.None {
+		return
+	}
+	a.log.Info("framing and compression", "framing", o.Split.Framing.String(), "frame_records", o.Split.MaxRecords,
+		"frame_bytes", a.cfg.FrameBytes.String(), "decompress", o.Decompress.String(), "result_encoding", o.Compress.String())
 }
 
 // logCredentials warns about credentials that expire soon. A credential that is wrong makes dial fail.
@@ -199,7 +212,9 @@ func ingestOptions(cfg *config.Config, log *slog.Logger, observer ingest.Observe
 			Exclusive: cfg.Delivery == "exclusive", Partitions: cfg.Partitions, MaxDeliver: cfg.MaxDeliver,
 			AckWait: cfg.AckWait, MaxAckPending: maxAckPending, AskedAckPending: cfg.MaxAckPending,
 		},
-		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(), Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
+		Operators: cfg.ParsedOperators(), Format: cfg.ParsedFormat(),
+		Split: cfg.ParsedSplitter(), Decompress: cfg.ParsedDecompress(), Compress: cfg.ParsedResultEncoding(),
+		Linger: cfg.Linger, DrainTimeout: cfg.DrainTimeout, ConfirmAcks: cfg.Ack == "confirmed",
 		Logger: log, Observer: observer,
 	}
 }

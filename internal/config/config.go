@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"millrace/internal/compression"
+	"millrace/internal/frame"
 	"millrace/internal/operator"
 )
 
@@ -48,7 +50,14 @@ type Config struct {
 	MaxAckPending int           `split_words:"true" default:"0" min:"0" max:"10000000" desc:"how many payloads may be delivered and not yet acknowledged; a setting of the consumer that the worker creates; 0: derived from lanes and batch payloads"`
 
 	Operators    List   `split_words:"true" default:"crc32c,minhash" form:"operators, separated by commas, like crc32c,minhash?k=24" desc:"the operators in order, separated by commas, with parameters as a query: minhash?k=24&hashes=128&seed=1"`
-	ResultFormat string `split_words:"true" default:"json" oneof:"json,binary" desc:"the encoding of results; binary is a fixed little-endian layout, see docs/results.md"`
+	ResultFormat string `split_words:"true" default:"json" oneof:"json,binary,arrow" desc:"the format of results; binary is a fixed little-endian layout, and arrow is an Arrow IPC stream, see docs/results.md"`
+
+	Framing        string `split_words:"true" default:"none" oneof:"none,newline_delimited,length_delimited,varint_length_delimited,arrow,auto" desc:"how a message holds records. none: a message is one record. newline_delimited: LF or CRLF ends a record. length_delimited: each record follows its length as a big-endian uint32. varint_length_delimited: each record follows its length as a protobuf varint. arrow: the message is an Arrow IPC stream, and each value of one column is a record. auto: by the message's Content-Type, otherwise one record"`
+	ArrowColumn    string `split_words:"true" form:"a column name, or empty" desc:"the Arrow column that holds the records; empty: the only binary or string column"`
+	FrameRecords   int    `split_words:"true" default:"65536" min:"1" max:"16777216" desc:"the most records in a message"`
+	FrameBytes     Size   `split_words:"true" default:"64MiB" min:"4KiB" max:"4095MiB" desc:"the most bytes of a message that is framed or compressed, after decompression. The worker reserves memory for it, see docs/operations.md"`
+	Decompress     string `split_words:"true" default:"none" oneof:"none,zstd,gzip,lz4,snappy,auto" desc:"the compression of messages. auto: by the message's Content-Encoding, otherwise none"`
+	ResultEncoding string `split_words:"true" default:"none" oneof:"none,zstd,lz4,snappy" desc:"the compression of results, which their Content-Encoding names"`
 
 	Device  string `split_words:"true" default:"auto" oneof:"auto,cuda,host" desc:"cuda: compute on GPUs. host: compute on the CPU cores. auto: use GPUs if there are any"`
 	Devices List   `split_words:"true" default:"all" form:"all, or GPU ordinals and UUIDs, like 0,1 or GPU-..." desc:"the GPUs to use: all, or ordinals and UUIDs, separated by commas"`
@@ -75,6 +84,10 @@ type Config struct {
 	read      readings            // what Load found in the environment
 	operators []operator.Operator // Operators, parsed
 	format    operator.Format     // ResultFormat, parsed
+
+	framing        frame.Framing        // Framing, parsed
+	decompress     compression.Encoding // Decompress, parsed
+	resultEncoding compression.Encoding // ResultEncoding, parsed
 }
 
 // NATS describes how to connect to the NATS servers.
@@ -109,6 +122,17 @@ func (c *Config) ParsedOperators() []operator.Operator { return c.operators }
 
 // ParsedFormat returns the format that ResultFormat names.
 func (c *Config) ParsedFormat() operator.Format { return c.format }
+
+// ParsedSplitter returns how messages are split into records, and the limits of a frame.
+func (c *Config) ParsedSplitter() frame.Splitter {
+	return frame.Splitter{Framing: c.framing, Column: c.ArrowColumn, MaxRecords: c.FrameRecords, MaxBytes: int64(c.FrameBytes)}
+}
+
+// ParsedDecompress returns the compression of messages that Decompress names.
+func (c *Config) ParsedDecompress() compression.Encoding { return c.decompress }
+
+// ParsedResultEncoding returns the compression of results that ResultEncoding names.
+func (c *Config) ParsedResultEncoding() compression.Encoding { return c.resultEncoding }
 
 // Warnings returns findings that do not stop the worker, one sentence each: misspelt names, settings without effect, and addresses that
 // other machines can reach.

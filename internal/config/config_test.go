@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"millrace/internal/config"
+	"millrace/internal/frame"
 )
 
 // load calls Load with no MILLRACE_ variables except those in env. The test restores the environment when it ends.
@@ -52,7 +53,8 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		"RESULT_STREAM": "RESULTS", "RESULT_PREFIX": "results", "DEADLETTER_PREFIX": "deadletter", "PROVISION": "true",
 		"DELIVERY": "shared", "PARTITIONS": "8", "ACK": "sent",
 		"MAX_DELIVER": "10", "ACK_WAIT": "30s", "MAX_ACK_PENDING": "0",
-		"OPERATORS": "crc32c,minhash", "RESULT_FORMAT": "json", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "",
+		"OPERATORS": "crc32c,minhash", "RESULT_FORMAT": "json", "FRAMING": "none", "ARROW_COLUMN": "", "FRAME_RECORDS": "65536", "FRAME_BYTES": "64MiB",
+		"DECOMPRESS": "none", "RESULT_ENCODING": "none", "DEVICE": "auto", "DEVICES": "all", "KERNELS": "",
 		"LANES": "4", "BATCH_BYTES": "4MiB", "BATCH_PAYLOADS": "8192", "LINGER": "2ms", "SCRATCH_LIMIT": "1GiB", "MEMORY_LIMIT": "0", "DRAIN_TIMEOUT": "25s", "BATCH_DEADLINE_MIN": "10s", "BATCH_DEADLINE_MAX": "2m0s",
 		"HTTP_ADDR": ":9464", "DEBUG_ADDR": "", "LOG_LEVEL": "info", "LOG_FORMAT": "auto", "NVTX": "false",
 	}
@@ -86,6 +88,8 @@ func everything(t *testing.T) map[string]string {
 		"MILLRACE_DELIVERY": "exclusive", "MILLRACE_PARTITIONS": "4", "MILLRACE_ACK": "confirmed",
 		"MILLRACE_PROVISION": "true", "MILLRACE_MAX_DELIVER": "7", "MILLRACE_ACK_WAIT": "1m", "MILLRACE_MAX_ACK_PENDING": "500",
 		"MILLRACE_OPERATORS": "crc32c, minhash?k=8&hashes=16", "MILLRACE_RESULT_FORMAT": "binary",
+		"MILLRACE_FRAMING": "auto", "MILLRACE_ARROW_COLUMN": "text", "MILLRACE_FRAME_RECORDS": "1000", "MILLRACE_FRAME_BYTES": "8MiB",
+		"MILLRACE_DECOMPRESS": "zstd", "MILLRACE_RESULT_ENCODING": "lz4",
 		"MILLRACE_DEVICE": "cuda", "MILLRACE_DEVICES": "0,GPU-01234567-89ab-cdef-0123-456789abcdef", "MILLRACE_KERNELS": "k.so",
 		"MILLRACE_LANES": "8", "MILLRACE_BATCH_BYTES": "64KiB", "MILLRACE_BATCH_PAYLOADS": "100", "MILLRACE_LINGER": "0s",
 		"MILLRACE_SCRATCH_LIMIT": "2097152", "MILLRACE_MEMORY_LIMIT": "768MiB", "MILLRACE_DRAIN_TIMEOUT": "5s", "MILLRACE_BATCH_DEADLINE_MIN": "3s", "MILLRACE_BATCH_DEADLINE_MAX": "90s", "MILLRACE_HTTP_ADDR": "127.0.0.1:0", "MILLRACE_DEBUG_ADDR": "localhost:6060",
@@ -241,6 +245,62 @@ func TestOperatorsAreParsed(t *testing.T) {
   MILLRACE_LANES="0": less than 1; set a whole number from 1 to 64`, list, why)
 		if err == nil || err.Error() != want {
 			t.Errorf("got\n%v\nwant\n%s", err, want)
+		}
+	}
+}
+
+func TestFrameSettingsAreParsed(t *testing.T) {
+	c := good(t, map[string]string{
+		"MILLRACE_FRAMING": "arrow", "MILLRACE_ARROW_COLUMN": "text", "MILLRACE_FRAME_RECORDS": "10", "MILLRACE_FRAME_BYTES": "4095MiB",
+		"MILLRACE_DECOMPRESS": "auto", "MILLRACE_RESULT_ENCODING": "snappy", "MILLRACE_RESULT_FORMAT": "arrow",
+	})
+	if got, want := c.ParsedSplitter(), (frame.Splitter{Framing: frame.Arrow, Column: "text", MaxRecords: 10, MaxBytes: 4095 << 20}); got != want {
+		t.Errorf("the splitter is %+v, want %+v", got, want)
+	}
+	if got := fmt.Sprint(c.ParsedDecompress(), c.ParsedResultEncoding(), c.ParsedFormat()); got != "auto snappy arrow" {
+		t.Errorf("parsed %s", got)
+	}
+}
+
+func TestEveryWordOfTheFrameSettingsIsParsed(t *testing.T) {
+	for variable, of := range map[string]struct {
+		words  string
+		parsed func(*config.Config) any
+	}{
+		"FRAMING":         {"none newline_delimited length_delimited varint_length_delimited arrow auto", func(c *config.Config) any { return c.ParsedSplitter().Framing }},
+		"DECOMPRESS":      {"none zstd gzip lz4 snappy auto", func(c *config.Config) any { return c.ParsedDecompress() }},
+		"RESULT_ENCODING": {"none zstd lz4 snappy", func(c *config.Config) any { return c.ParsedResultEncoding() }},
+		"RESULT_FORMAT":   {"json binary arrow", func(c *config.Config) any { return c.ParsedFormat() }},
+	} {
+		for _, word := range strings.Fields(of.words) {
+			if got := fmt.Sprint(of.parsed(good(t, map[string]string{"MILLRACE_" + variable: word}))); got != word {
+				t.Errorf("%s=%s is parsed as %s", variable, word, got)
+			}
+		}
+	}
+}
+
+func TestFrameLimitsWithoutFramesAreWarnings(t *testing.T) {
+	for env, want := range map[string][]string{
+		"FRAME_RECORDS=65536 FRAME_BYTES=64MiB":                             nil,
+		"FRAME_RECORDS=10 FRAME_BYTES=1MiB":                                 {"MILLRACE_FRAME_RECORDS has no effect", "MILLRACE_FRAME_BYTES has no effect"},
+		"FRAME_RECORDS=10 FRAME_BYTES=1MiB DECOMPRESS=gzip":                 {"MILLRACE_FRAME_RECORDS has no effect"},
+		"FRAME_RECORDS=10 FRAME_BYTES=1MiB FRAMING=varint_length_delimited": nil,
+	} {
+		set := map[string]string{}
+		for pair := range strings.SplitSeq(env, " ") {
+			name, value, _ := strings.Cut(pair, "=")
+			set["MILLRACE_"+name] = value
+		}
+		warnings := good(t, set).Warnings()
+		if len(warnings) != len(want) {
+			t.Errorf("%s: %d warnings, want %d: %q", env, len(warnings), len(want), warnings)
+			continue
+		}
+		for i := range want {
+			if !strings.HasPrefix(warnings[i], want[i]) {
+				t.Errorf("%s: warning %q, want %q", env, warnings[i], want[i])
+			}
 		}
 	}
 }

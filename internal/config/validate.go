@@ -29,6 +29,7 @@ func (c *Config) validate() {
 	c.validateAddresses()
 	c.validateTimes()
 	c.parseOperators()
+	c.parseFrames()
 	if c.DataDir == "" && c.Embedded() {
 		c.problem(Prefix+"_DATA_DIR", "empty")
 	}

@@ -15,6 +15,7 @@ This file checks combinations of values that are each valid, which a schema can'
 {{- include "millrace.serverProblems" . }}
 {{- include "millrace.secretProblems" .Values.nats }}
 {{- include "millrace.scaleProblems" . }}
+{{- include "millrace.frameProblems" .Values.config }}
 {{- include "millrace.watchProblems" . }}
 {{- include "millrace.memoryProblems" . }}
 {{- include "millrace.extraProblems" . }}
@@ -29,6 +30,13 @@ image.repository is empty: set it to where you pushed the image, such as registr
 {{- define "millrace.watchProblems" -}}
 {{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}
 podMonitor.enabled and serviceMonitor.enabled are both set, so every pod would be scraped twice: set one of them
+{{- end }}
+{{- end }}
+
+{{/* The argument is .Values.config. */}}
+{{- define "millrace.frameProblems" -}}
+{{- if and .arrowColumn (not (has .framing (list "arrow" "auto"))) }}
+config.arrowColumn has no effect, because config.framing is {{ .framing }}: set config.framing=arrow or auto, or leave config.arrowColumn empty
 {{- end }}
 {{- end }}
 

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/compression"
+)
+
+// TestFrameSettingsReachTheWorker publishes a compressed message of several records. The result must be compressed and have a line for
+// each record.
+func TestFrameSettingsReachTheWorker(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	p := start(t, []string{
+		"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c", "MILLRACE_FRAMING=newline_delimited",
+		"MILLRACE_DECOMPRESS=auto", "MILLRACE_RESULT_ENCODING=zstd", "MILLRACE_FRAME_RECORDS=3", "MILLRACE_FRAME_BYTES=1MiB",
+	}, "run")
+	p.await("framing and compression")
+	p.await("working")
+	for _, text := range []string{"newline_delimited", "auto", "zstd", "1MiB"} {
+		if !strings.Contains(p.text(), text) {
+			t.Errorf("the log doesn't name %s", text)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	js := client(t, s)
+	c := compression.Compressor{}
+	packed := c.Append(nil, compression.LZ4, []byte("123456789\n\n123456789\n"))
+	header := nats.Header{"Content-Encoding": {"lz4"}}
+	for _, body := range [][]byte{packed, c.Append(nil, compression.LZ4, []byte("1\n2\n3\n4\n"))} {
+		if _, err := js.PublishMsg(ctx, &nats.Msg{Subject: "ingest.web", Header: header, Data: body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results, err := js.OrderedConsumer(ctx, "RESULTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"results.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := results.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Headers().Get("Millrace-Records") != "3" || m.Headers().Get("Content-Encoding") != "zstd" {
+		t.Errorf("the result has the headers %v", m.Headers())
+	}
+	d := compression.Decompressor{}
+	body, err := d.Append(nil, compression.Zstd, m.Data(), 1<<20)
+	const want = `{"bytes":9,"crc32c":"e3069283"}` + "\n" + `{"bytes":0,"crc32c":"00000000"}` + "\n" + `{"bytes":9,"crc32c":"e3069283"}` + "\n"
+	if err != nil || string(body) != want {
+		t.Errorf("the result is %q, %v; want %q", body, err, want)
+	}
+	p.await("more than 3 records")
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
+}
+
+func TestAnArrowColumnWithoutArrowIsRefused(t *testing.T) {
+	t.Parallel()
+	call(t, []string{"MILLRACE_ARROW_COLUMN=text"}, "run").want(t, exitUsage, "MILLRACE_ARROW_COLUMN=", "set MILLRACE_FRAMING=arrow or auto")
+}
+
+// TestTheDemoChecksArrowResults runs the demo with results that its client decodes as Arrow streams.
+func TestTheDemoChecksArrowResults(t *testing.T) {
+	t.Parallel()
+	r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_RESULT_FORMAT=arrow"}, "demo", "--payloads", "100")
+	r.want(t, exitDone)
+	if last := lastLine(r.out); last != "verified 100 of 100 results" {
+		t.Errorf("the last line is %q", last)
+	}
+}
