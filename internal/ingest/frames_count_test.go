@@ -16,6 +16,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 	"millrace/internal/record"
 	"millrace/internal/streams"
@@ -210,4 +211,49 @@ func TestBatchesTellMessagesFromRecords(t *testing.T) {
 			t.Errorf("%d batches with %d rows, in which %d messages end; want 10 with %d, and 1", len(seen.records), rows, ended, records)
 		}
 	})
+}
+
+// TestARedeliveredFrameHasTheSameParts: a worker may store the first parts of a result, and another one the rest after a redelivery.
+func TestARedeliveredFrameHasTheSameParts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var err error
+	if r.opts.Operators, err = operator.ParseList("crc32c"); err != nil {
+		t.Fatal(err)
+	}
+	r.provision()
+	r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: 200000}
+	random := rand.New(rand.NewPCG(6, 6))
+	var inputs []framed
+	for range 5 {
+		records := make([][]byte, 150000)
+		for i := range records {
+			records[i] = []byte("a record of 24 bytes....")[:random.IntN(24)]
+		}
+		inputs = append(inputs, lines(records...))
+	}
+	r.publishFrames(inputs)
+	firstRecords := func() (list []string) {
+		r.process(hostDevice(t), streams.Config{})
+		stored := r.stored("results.>")
+		for i := range inputs {
+			for _, m := range stored[uint64(i+1)] {
+				list = append(list, m.Headers().Get(results.HeaderPart)+" from "+m.Headers().Get(results.HeaderFirstRecord))
+			}
+		}
+		return list
+	}
+	want := firstRecords()
+	if len(want) < 2*len(inputs) {
+		t.Fatalf("the results have %d parts: the test needs several of each", len(want))
+	}
+	r.deleteStream("RESULTS")
+	if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
+		t.Fatal(err)
+	}
+	r.provision()
+	r.giveBackAll(len(inputs))
+	if got := firstRecords(); !slices.Equal(got, want) {
+		t.Errorf("the parts are %q after a redelivery, and were %q", got, want)
+	}
 }

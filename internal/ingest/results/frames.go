@@ -66,14 +66,17 @@ func reason(fault error) Reason {
 	return InvalidEncoding
 }
 
-// partSpace is the number of bytes that are left for the headers of a part.
+// partSpace is the number of bytes that are left for the headers of a part, and for HeaderDeliveries. A redelivery must have the same
+// parts, because some may be stored already.
 const partSpace = 128
 
 // encodeFrame encodes the result of a frame into parts that the server accepts. A record whose result alone is larger than a
 // message gets the status too_large.
 func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
-	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(d)) - partSpace
+	first := *d
+	first.First = true // without HeaderDeliveries
+	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(&first)) - partSpace
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {
