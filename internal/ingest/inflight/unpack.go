@@ -157,7 +157,7 @@ func (f *Frame) unpack(must bool) bool {
 		return true
 	}
 	n := f.split.Records()
-	if !f.take(f.u.costs.frame(n), must) {
+	if !f.take(f.split.Inflated()+f.u.costs.frame(n), must) {
 		return false
 	}
 	f.cursor = f.split.Cursor()

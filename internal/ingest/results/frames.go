@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -76,7 +77,7 @@ func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
 	first := *d
 	first.First = true // without HeaderDeliveries
-	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(&first)) - partSpace
+	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(&first, 1)) - partSpace
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {
@@ -105,10 +106,7 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 
 // part returns the message with the n-th part of a frame's result.
 func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
-	h := w.frameHeader(d)
-	if len(d.Frame.Parts[n].Body) == 0 {
-		delete(h, headerContentEncoding) // nothing is compressed
-	}
+	h := w.frameHeader(d, len(d.Frame.Parts[n].Body))
 	if parts := d.Frame.Parts; len(parts) > 1 {
 		h[HeaderPart] = []string{fmt.Sprintf("%d/%d", n+1, len(parts))}
 		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].From)}
@@ -117,16 +115,13 @@ func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
 	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
 }
 
-// frameHeader returns the headers of a frame's result.
-func (w *Writer) frameHeader(d *inflight.Delivery) nats.Header {
+// frameHeader returns the headers of a frame's result with a body of that many bytes.
+func (w *Writer) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	h := ResultHeader(d, w.operators)
 	if f := d.Frame; f.Framed() {
 		h[HeaderRecords] = []string{strconv.Itoa(f.Records())}
 	}
-	h[headerContentType] = []string{table.ContentType(w.s.Format, d.Frame.Framed())}
-	if w.s.Encoding != compression.None {
-		h[headerContentEncoding] = []string{w.s.Encoding.ContentEncoding()}
-	}
+	w.content.describe(h, d.Frame.Framed(), body)
 	return h
 }
 
@@ -141,6 +136,8 @@ func (w *Writer) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
 // results.
 func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, left []int) error {
+	ctx, cancel := context.WithDeadline(ctx, w.clearance.until(b.Items, left, time.Now()))
+	defer cancel()
 	for _, i := range left {
 		d := &b.Items[i]
 		if d.Frame == nil || d.Frame.Ahead {
@@ -178,19 +175,10 @@ func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
 // storeRecordLetters stores a dead letter for each record of a frame that failed.
 func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery) error {
 	for i := range d.Frame.Records() {
-		s := d.Frame.Table.Status(i)
-		if !s.Failed() {
+		if !d.Frame.Table.Status(i).Failed() || w.clearance.isStored(RecordID(d, i)) {
 			continue
 		}
-		id := RecordID(d, i)
-		if w.clearance.isStored(id) {
-			continue
-		}
-		letter := &deadLetter{
-			w: w, d: d, why: Reason(s.String()), cause: errors.New(s.Message()), id: id, body: d.Frame.Record(i), record: i,
-			subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
-		}
-		if err := w.publishLetter(ctx, letter); err != nil {
+		if err := w.publishLetter(ctx, w.newRecordLetter(d, i)); err != nil {
 			return fmt.Errorf("the dead letter of record %d: %w", i, err)
 		}
 	}
