@@ -25,6 +25,7 @@ FROM ${GO_IMAGE} AS worker
 WORKDIR /src
 COPY Makefile image.mk go.mod go.sum LICENSE ./
 COPY tools/image/notices tools/image/budget tools/image/
+COPY client client
 COPY cmd cmd
 COPY internal internal
 COPY kernels/include kernels/include

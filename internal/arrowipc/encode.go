@@ -63,8 +63,8 @@ func (e *Encoder) Append(dst []byte, rows Rows) []byte {
 	if len(rows.Lengths) > 0 {
 		e.write(rows)
 	}
-	dst = append(e.sink, endOfStream...)
-	e.sink = nil
+	e.sink = append(e.sink, endOfStream...)
+	dst, e.sink = e.sink, nil
 	return dst
 }
 

@@ -27,7 +27,7 @@ func checkMessages(body []byte) error {
 	for at := 0; at < len(body); {
 		rest := body[at:]
 		if len(rest) < len(endOfStream) || binary.LittleEndian.Uint32(rest) != math.MaxUint32 {
-			return errors.New("a message doesn't start with ff ff ff ff and its length")
+			return errors.New("a message doesn't start with the number 0xffffffff and its length")
 		}
 		n := binary.LittleEndian.Uint32(rest[4:])
 		if n == 0 {

@@ -259,6 +259,9 @@ func TestHeadersThatLieAllocateLittle(t *testing.T) {
 }
 
 func TestNothingIsAllocatedOnceWarm(t *testing.T) {
+	if raceDetector {
+		t.Skip("SKIPPED: with the race detector, a sync.Pool of the libraries drops some of its objects")
+	}
 	for _, w := range writers {
 		if w.name == "gzip with name" {
 			continue // the library makes strings of the name and the comment

@@ -132,7 +132,7 @@ func identifySnappy(chunk []byte) (int, error) {
 	return 0, errors.New("unknown stream identifier: known are those of Snappy and S2")
 }
 
-// append decompresses the chunk's block, which may have at most most bytes.
+// append decompresses the chunk's block. A block of more than most bytes is corrupt.
 func (c snappyChunk) append(out *output, most int) error {
 	n, err := c.size()
 	if err != nil {
@@ -168,10 +168,12 @@ func appendSnappyStream(dst, src []byte) []byte {
 		const header = snappyChunkHeader + snappyChecksum
 		start := len(dst)
 		dst = reserve(dst, header+s2.MaxEncodedLen(len(block)))
-		data := s2.EncodeSnappy(dst[start+header:cap(dst)], block)
+		dst = dst[:cap(dst)]
+		data := s2.EncodeSnappy(dst[start+header:], block)
 		kind := byte(snappyCompressed)
 		if len(data) >= len(block) {
-			kind, data = snappyUncompressed, append(dst[start+header:start+header], block...)
+			kind, data = snappyUncompressed, dst[start+header:start+header+len(block)]
+			copy(data, block)
 		}
 		dst = dst[:start+header+len(data)]
 		binary.LittleEndian.PutUint32(dst[start:], uint32(kind)|uint32(snappyChecksum+len(data))<<8)

@@ -42,8 +42,9 @@ type arrowStream struct {
 	body  []byte
 	pos   int // start of the next message
 
-	hasColumn bool
-	column    arrowColumn
+	hasColumn     bool
+	column        arrowColumn
+	hasDictionary bool // the values of a dictionary-encoded column have come
 }
 
 // arrowMessage is a message of the stream.
@@ -155,7 +156,7 @@ func (s *arrowStream) handle(m *arrowMessage, column string) error {
 	case m.kind == headerRecordBatch && s.hasColumn:
 		return s.recordBatch(m)
 	case m.kind == headerDictionaryBatch && s.hasColumn:
-		return nil // of another column
+		return s.dictionaryBatch(m)
 	case !s.hasColumn:
 		return invalid(m.at, "the Arrow stream doesn't begin with its schema: %s", adviceOnStream)
 	}
@@ -181,6 +182,9 @@ func (s *arrowStream) recordBatch(m *arrowMessage) error {
 	if rows == 0 {
 		return nil
 	}
+	if s.column.dictionary.width != 0 && !s.hasDictionary {
+		return invalid(m.at, "the record batch comes before its dictionary: %s", adviceOnStream)
+	}
 	first, count, ok := s.buffers(m)
 	if !ok {
 		return m.notFlatbuffer()
@@ -188,6 +192,9 @@ func (s *arrowStream) recordBatch(m *arrowMessage) error {
 	base, err := f.loadArrowBuffers(m, s.body, first, count, nulls != 0)
 	if err != nil {
 		return err
+	}
+	if s.column.dictionary.width != 0 {
+		return f.addIndices(&s.column.dictionary, base, int(rows), nulls)
 	}
 	return f.addArrowColumn(s.column.typ, base, int(rows), nulls)
 }
@@ -199,6 +206,9 @@ func (s *arrowStream) buffers(m *arrowMessage) (first, count int, ok bool) {
 	first, count = c.buffers+before, 3
 	if m.version < version5 {
 		first += c.unions
+	}
+	if c.dictionary.width != 0 {
+		return first, 2, ok
 	}
 	if ok && c.typ.isView() {
 		var upTo int

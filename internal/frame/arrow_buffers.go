@@ -8,6 +8,8 @@ type arrowMemory struct {
 	buffers  []arrowBuffer // of the record batch that is being read
 	slab     []byte        // decompressed buffers
 	inflated int           // bytes of all decompressed buffers of the stream
+
+	dictionary *Frame // the values of a dictionary-encoded column; nil until the first such column
 }
 
 // arrowBuffer is a buffer of a column: base[pos:pos+length], where base is the body or the slab.
@@ -29,12 +31,19 @@ func (b *arrowBuffer) fault(offset int) int {
 // keptSlab is the largest slab that a frame keeps for the next message.
 const keptSlab = 4 << 20
 
-// reset forgets the buffers, and a slab that is too large to keep.
+// reset forgets the buffers, and memory that is too large to keep.
 func (a *arrowMemory) reset() {
 	a.message = arrowMessage{}
 	a.buffers, a.slab, a.inflated = a.buffers[:0], a.slab[:0], 0
 	if cap(a.slab) > keptSlab {
 		a.slab = nil
+	}
+	switch {
+	case a.dictionary == nil:
+	case cap(a.dictionary.starts) > DefaultMaxRecords:
+		a.dictionary = nil
+	default:
+		a.dictionary.Reset()
 	}
 }
 

@@ -9,11 +9,10 @@ import (
 
 // addArrowColumn adds the values of a column as records. f.arrow.buffers holds its buffers, which lie in base.
 func (f *Frame) addArrowColumn(typ arrowType, base []byte, rows int, nulls int64) error {
-	validity := &f.arrow.buffers[0]
-	if nulls > 0 && validity.length == 0 || validity.length > 0 && validity.length < (rows+7)/8 {
-		return invalid(validity.at, "the buffer that marks the nulls has %d bytes, too few for %d rows: %s", validity.length, rows, adviceOnStream)
+	present, err := f.presence(base, rows, nulls)
+	if err != nil {
+		return err
 	}
-	present := validity.bits(base)
 	if typ.isView() {
 		return f.addViews(base, present, rows)
 	}
@@ -48,12 +47,17 @@ func (f *Frame) addArrowColumn(typ arrowType, base []byte, rows int, nulls int64
 // bytes returns the bytes of the buffer.
 func (b *arrowBuffer) bytes(base []byte) []byte { return base[b.pos : b.pos+b.length] }
 
-// bits returns the bytes of the buffer that marks the nulls: bit i is 1 if row i has a value. It is nil if all rows have one.
-func (b *arrowBuffer) bits(base []byte) []byte {
-	if b.length == 0 {
-		return nil
+// presence returns the buffer that marks the nulls of a column: bit i is 1 if row i has a value. It is nil if all rows have
+// one.
+func (f *Frame) presence(base []byte, rows int, nulls int64) ([]byte, error) {
+	b := &f.arrow.buffers[0]
+	switch {
+	case nulls > 0 && b.length == 0 || b.length > 0 && b.length < (rows+7)/8:
+		return nil, invalid(b.at, "the buffer that marks the nulls has %d bytes, too few for %d rows: %s", b.length, rows, adviceOnStream)
+	case b.length == 0:
+		return nil, nil
 	}
-	return b.bytes(base)
+	return b.bytes(base), nil
 }
 
 // isNull reports whether row i has no value.
@@ -159,9 +163,14 @@ func (f *Frame) addViews(base, present []byte, rows int) error {
 		}
 		f.add(start, start+int(length))
 		if f.bytes > f.limits.bytes { // values may overlap
-			return tooLarge(views.fault(size*i), "the values of the column have more than %d bytes: send smaller frames, or raise MILLRACE_FRAME_BYTES", f.limits.bytes)
+			return f.valuesTooLarge(views.fault(size * i))
 		}
 	}
 	f.endSegment(base, false)
 	return nil
+}
+
+// valuesTooLarge returns the error for values that share memory and have more bytes than a frame may have.
+func (f *Frame) valuesTooLarge(offset int) error {
+	return tooLarge(offset, "the values of the column have more than %d bytes: send smaller frames, or raise MILLRACE_FRAME_BYTES", f.limits.bytes)
 }

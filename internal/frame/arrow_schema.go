@@ -5,21 +5,19 @@ import (
 	"strings"
 )
 
-// arrowType is the type of a column, numbered as the union Type in Arrow's Schema.fbs.
+// arrowType is the type of a column, numbered as the union Type in Arrow's Schema.fbs. The types without a name here have two
+// buffers: one that marks the nulls, and one of values or offsets.
 type arrowType uint8
 
 const (
 	typeNull          arrowType = 1
 	typeBinary        arrowType = 4
 	typeUtf8          arrowType = 5
-	typeList          arrowType = 12
 	typeStruct        arrowType = 13
 	typeUnion         arrowType = 14
 	typeFixedSizeList arrowType = 16
-	typeMap           arrowType = 17
 	typeLargeBinary   arrowType = 19
 	typeLargeUtf8     arrowType = 20
-	typeLargeList     arrowType = 21
 	typeRunEndEncoded arrowType = 22
 	typeBinaryView    arrowType = 23
 	typeUtf8View      arrowType = 24
@@ -56,6 +54,8 @@ type arrowColumn struct {
 	// The index of its first buffer is buffers, plus the number of data buffers of the view columns before it, plus
 	// unions if the message is older than version 5 of the format.
 	buffers, views, unions int
+
+	dictionary arrowDictionary
 }
 
 const adviceOnColumn = ": set MILLRACE_ARROW_COLUMN to a binary or string column"
@@ -76,19 +76,15 @@ func (s *arrowSchema) findColumn(schema int, name string) (arrowColumn, string) 
 	}
 	first, n := s.vectorField(schema, schemaFields, 4)
 	var found arrowColumn
-	matches, dictionary := 0, false
+	matches := 0
 	for i := range n {
 		field := s.follow(first + 4*i)
 		s.next.typ = arrowType(s.uint8Field(field, fieldTypeType))
-		isDictionary := s.slot(field, fieldDictionary) != 0
 		wanted := name == "" || string(s.textField(field, fieldName)) == name
 		if wanted && s.next.typ.holdsRecords() {
-			if isDictionary {
-				dictionary = true
-			} else {
-				found = s.next
-				matches++
-			}
+			found = s.next
+			found.dictionary = s.dictionary(field)
+			matches++
 		}
 		s.pass(field, 0)
 		if s.broken || s.fault != "" {
@@ -102,8 +98,6 @@ func (s *arrowSchema) findColumn(schema int, name string) (arrowColumn, string) 
 		return found, s.fault
 	case matches == 1:
 		return found, ""
-	case dictionary && matches == 0:
-		return found, "the column with the records is dictionary-encoded: write it without a dictionary, for example with a cast to string"
 	}
 	return found, s.explain(schema, name, matches)
 }
@@ -115,7 +109,7 @@ func (s *arrowSchema) explain(schema int, name string, matches int) string {
 	for i := range n {
 		field := s.follow(first + 4*i)
 		typ := arrowType(s.uint8Field(field, fieldTypeType))
-		if typ.holdsRecords() && s.slot(field, fieldDictionary) == 0 {
+		if typ.holdsRecords() {
 			candidates = append(candidates, quote(s.textField(field, fieldName)))
 		}
 		if len(candidates) == 20 {

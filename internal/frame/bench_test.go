@@ -50,10 +50,22 @@ func benchmarkBodies(t testing.TB) []struct {
 		{"arrow", frame.Arrow, textStream(t, arrow.BinaryTypes.String, chunks)},
 		{"arrow large", frame.Arrow, textStream(t, arrow.BinaryTypes.LargeString, chunks)},
 		{"arrow view", frame.Arrow, textStream(t, arrow.BinaryTypes.StringView, chunks)},
+		{"arrow dictionary", frame.Arrow, dictionaryBody(t, records)},
 		{"arrow lz4", frame.Arrow, textStream(t, arrow.BinaryTypes.String, chunks, compressions["lz4"]...)},
 		{"arrow zstd", frame.Arrow, textStream(t, arrow.BinaryTypes.String, chunks, compressions["zstd"]...)},
 		{"none", frame.None, make([]byte, frameBytes)},
 	}
+}
+
+// dictionaryBody returns a frame with a dictionary-encoded column of 64 values.
+func dictionaryBody(t testing.TB, records [][]byte) []byte {
+	typ := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int16, ValueType: arrow.BinaryTypes.String}
+	indices := make([]int, len(records))
+	for i := range indices {
+		indices[i] = i % 64
+	}
+	rows, _ := encoded(t, typ, records[:64], indices)
+	return stream(t, []field{{"text", typ, []arrow.Array{rows}}})
 }
 
 // BenchmarkFill measures Open and Fill together, into a batch of the shape of streams.Batch.

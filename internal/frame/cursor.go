@@ -34,8 +34,8 @@ func (c *Cursor) Done() bool { return c.next >= c.frame.Records() }
 func (c *Cursor) Skip(n int) { c.next += min(max(n, 0), c.frame.Records()-c.next) }
 
 // Fill copies records into b, and moves the position past them. It returns their number. It stops when a record doesn't
-// fit, after most records, or at the end of the frame. A record that is null or too large becomes an empty row, so that
-// the rows of a batch are consecutive records.
+// fit, after most records, or at the end of the frame. A record whose status is not OK becomes an empty row, so that the rows
+// of a batch are consecutive records.
 //
 // If Fill returns 0 for an empty batch although the frame isn't done, the batch is smaller than a record. To prevent
 // that, set Splitter.MaxRecord to at most the size of a batch.
@@ -65,7 +65,7 @@ func (s *segment) appendEach(f *Frame, b Batch, from, to int) int {
 	marked := len(f.statuses) > 0
 	for i := from; i < to; i++ {
 		row := s.row(f, i)
-		if marked && f.statuses[i] == record.TooLarge {
+		if marked && f.statuses[i] != record.OK {
 			row = nil
 		}
 		if !b.Append(row) {

@@ -132,6 +132,20 @@ func (f *Frame) padStatuses() {
 	}
 }
 
+// Exclude gives record i a status other than OK. Batches hold an empty row for it from now on. No other goroutine may read the
+// frame meanwhile.
+func (f *Frame) Exclude(i int, s Status) {
+	for len(f.statuses) < len(f.starts) {
+		f.statuses = append(f.statuses, record.OK)
+	}
+	f.statuses[i] = s
+	at := 0
+	for f.segments[at].end <= i {
+		at++
+	}
+	f.segments[at].packed = false
+}
+
 // full reports whether the frame has reached its limit of records.
 func (f *Frame) full() bool { return len(f.starts) >= f.limits.records }
 

@@ -49,6 +49,8 @@ var mediaTypes = []struct {
 	{"application/x-jsonlines", NewlineDelimited},
 	{"application/jsonlines", NewlineDelimited},
 	{"application/vnd.apache.arrow.stream", Arrow},
+	{"application/vnd.millrace.length-delimited", LengthDelimited},
+	{"application/vnd.millrace.varint-length-delimited", VarintLengthDelimited},
 }
 
 // FramingOf returns the framing that belongs to a content type. It ignores the parameters of the content type, such as

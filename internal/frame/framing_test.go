@@ -1,7 +1,11 @@
 package frame_test
 
 import (
+	"runtime"
 	"testing"
+	"weak"
+
+	"github.com/apache/arrow-go/v18/arrow"
 
 	"millrace/internal/frame"
 )
@@ -64,4 +68,35 @@ func TestABodyWithoutFramingIsOneRecord(t *testing.T) {
 		wantRecords(t, f, texts(body), 1<<20)
 	}
 	wantRecords(t, open(t, frame.Splitter{MaxRecord: 3}, []byte("four")), texts("four"), 3)
+}
+
+// A frame on a free list must not keep the body of its last message in memory.
+func TestResetLetsGoOfTheBody(t *testing.T) {
+	var f frame.Frame
+	bodies := func() (pointers []weak.Pointer[byte]) {
+		for i, framing := range []frame.Framing{frame.Arrow, frame.NewlineDelimited, frame.Arrow} {
+			body := make([]byte, 1<<16)
+			if framing == frame.Arrow {
+				body = dictionaryStream(t)
+			}
+			if i == 2 {
+				body = textStream(t, arrow.BinaryTypes.String, [][][]byte{texts("a"), texts("b")})
+			}
+			if err := (&frame.Splitter{Framing: framing}).Open(&f, "", body); err != nil {
+				t.Fatal(err)
+			}
+			pointers = append(pointers, weak.Make(&body[0]))
+		}
+		return pointers
+	}()
+	f.Reset()
+	runtime.GC()
+	for i, p := range bodies {
+		if p.Value() != nil {
+			t.Errorf("body %d is still in memory", i)
+		}
+	}
+	if f.Records() != 0 {
+		t.Error("the frame still has records")
+	}
 }

@@ -8,7 +8,10 @@ import (
 
 	"millrace/internal/frame"
 	"millrace/internal/record"
+	"millrace/internal/streams"
 )
+
+var _ frame.Batch = (*streams.Batch)(nil)
 
 // batch has the shape of streams.Batch: rows back to back in a buffer, and the position after each of them.
 type batch struct {

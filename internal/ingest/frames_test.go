@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -395,5 +396,53 @@ func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
 				t.Errorf("%s: the error does not tell where: %s", c.name, h.Get(results.HeaderError))
 			}
 		}
+	})
+}
+
+// TestARecordThatLosesTheDeviceFailsAlone: worker after worker loses its device, until exactly the records to blame are given up.
+func TestARecordThatLosesTheDeviceFailsAlone(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.MaxDeliver = 10
+		random := rand.New(rand.NewPCG(6, 6))
+		var inputs []framed
+		for range 10 {
+			in := randomLines(random, 100)
+			in.statuses = make([]record.Status, len(in.records))
+			inputs = append(inputs, in)
+		}
+		for n, lethal := range map[int][]int{2: {5, 19}, 7: {0}} {
+			records := make([][]byte, 20)
+			for i := range records {
+				records[i] = fmt.Appendf(nil, "record %d", i)
+			}
+			for _, at := range lethal {
+				records[at] = bytes.Clone(marker)
+			}
+			in := lines(records...)
+			in.statuses = make([]record.Status, len(in.records))
+			for _, at := range lethal {
+				in.statuses[at] = record.DeviceFault
+			}
+			inputs[n] = in
+		}
+		r.provision()
+		r.publishFrames(inputs)
+		losses := 0
+		for settled := false; !settled; losses++ {
+			if losses > 60 {
+				t.Fatal("60 devices were lost")
+			}
+			run := r.run(poisonedSim(r), streams.Config{})
+			until(t, "every input is settled or the device is lost", func() bool {
+				settled = r.allSettled()
+				return settled || len(run.done) > 0
+			})
+			run.stop()
+			if err := run.wait(); err != nil && !errors.Is(err, device.ErrLost) {
+				t.Fatal(err)
+			}
+		}
+		t.Logf("%d devices were lost", losses-1)
+		r.wantFrames(inputs)
 	})
 }

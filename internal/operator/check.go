@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"millrace/client"
 )
 
 // Check computes a payload's results with the reference implementation and compares body with the message that ops
@@ -40,25 +42,28 @@ func (f Format) Compare(ops []Operator, payloadBytes int, records [][]byte, body
 }
 
 func differenceBinary(ops []Operator, payloadBytes uint64, records [][]byte, body []byte) error {
-	message, err := DecodeBinary(body)
+	result, err := client.Decode(body)
 	if err != nil {
 		return err
 	}
-	if message.PayloadBytes != payloadBytes {
-		return fmt.Errorf("payload bytes: got %d, want %d", message.PayloadBytes, payloadBytes)
+	if result.Version != binaryVersion {
+		return fmt.Errorf("version: got %d, want %d", result.Version, binaryVersion)
 	}
-	if len(message.Results) != len(ops) {
-		return fmt.Errorf("results: got %d, want %d", len(message.Results), len(ops))
+	if result.PayloadBytes != payloadBytes {
+		return fmt.Errorf("payload bytes: got %d, want %d", result.PayloadBytes, payloadBytes)
+	}
+	if len(result.Operators) != len(ops) {
+		return fmt.Errorf("results: got %d, want %d", len(result.Operators), len(ops))
 	}
 	for i, op := range ops {
-		got := message.Results[i]
+		got := result.Operators[i]
 		if got.Spec != op.String() {
 			return fmt.Errorf("operator %d: got %q, want %q", i+1, got.Spec, op)
 		}
-		if len(got.Record) != op.Stride() {
-			return fmt.Errorf("%s: got a record of %d bytes, want %d", op.Name(), len(got.Record), op.Stride())
+		if got.Stride != op.Stride() {
+			return fmt.Errorf("%s: got a record of %d bytes, want %d", op.Name(), got.Stride, op.Stride())
 		}
-		if err := CompareRecords(op, got.Record, records[i]); err != nil {
+		if err := CompareRecords(op, result.Record(0).Value(i), records[i]); err != nil {
 			return err
 		}
 	}

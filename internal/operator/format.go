@@ -13,7 +13,7 @@ type Format uint8
 
 const (
 	JSON   Format = iota // one compact object with keys in operator order
-	Binary               // fixed little-endian layout; see DecodeBinary
+	Binary               // fixed little-endian layout; see client.Decode
 	Arrow                // Arrow IPC stream with one row per record; see package arrowipc
 )
 

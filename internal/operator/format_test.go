@@ -91,25 +91,6 @@ func TestJSONAsOthersReadIt(t *testing.T) {
 	}
 }
 
-func TestBinaryRoundTrip(t *testing.T) {
-	for _, list := range []string{"crc32c", "minhash", "crc32c,minhash?k=7&hashes=3", "minhash?hashes=1&seed=123456,crc32c"} {
-		ops := parseList(t, list)
-		for _, payload := range payloads.Lengths(71, 40) {
-			got, err := DecodeBinary(message(Binary, ops, payload))
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := Message{PayloadBytes: uint64(len(payload))}
-			for _, op := range ops {
-				want.Results = append(want.Results, Result{Spec: op.String(), Record: op.AppendReference(nil, payload)})
-			}
-			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("%s of %d bytes came back as %+v, want %+v", list, len(payload), got, want)
-			}
-		}
-	}
-}
-
 // TestMostBoundsEveryResult compares the bound with the longest possible body, for records of all ones, and with the
 // bodies of payloads.
 func TestMostBoundsEveryResult(t *testing.T) {
@@ -136,34 +117,6 @@ func TestMostBoundsEveryResult(t *testing.T) {
 					t.Errorf("%s as %v: a payload of %d bytes has a body of %d, and Most is %d", list, f, len(payload), n, most)
 				}
 			}
-		}
-	}
-}
-
-func TestDecodeBinaryRefusesWhatIsNotWhole(t *testing.T) {
-	body := message(Binary, parseList(t, "crc32c,minhash?k=7&hashes=3"), []byte("payload"))
-	for n := range body {
-		if got, err := DecodeBinary(body[:n]); err == nil {
-			t.Errorf("the first %d of %d bytes decode to %+v", n, len(body), got)
-		}
-	}
-	for name, c := range map[string]struct {
-		at   int
-		by   byte
-		want string
-	}{
-		"magic":         {0, 'X', `start with "MILL"`},
-		"version":       {4, 2, "version 2"},
-		"more results":  {6, 3, "operator 3 of 3"},
-		"fewer results": {6, 1, "extra bytes"},
-		"padding":       {16 + 8 + len("crc32c"), 1, "padding is not zero"},
-		"spec length":   {19, 0xFF, "spec: truncated"},
-		"record length": {23, 0xFF, "record: truncated"},
-	} {
-		broken := append([]byte(nil), body...)
-		broken[c.at] = c.by
-		if _, err := DecodeBinary(broken); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v does not say %q", name, err, c.want)
 		}
 	}
 }
@@ -225,45 +178,6 @@ func TestResultsDocument(t *testing.T) {
 		t.Errorf("docs/results.md does not show\n%s", want)
 	}
 }
-
-func FuzzDecodeBinary(f *testing.F) {
-	whole := message(Binary, parseList(f, "crc32c,minhash?k=7&hashes=3"), []byte("payload"))
-	f.Add(whole)
-	f.Add(whole[:len(whole)-1])
-	f.Add(append(whole[:len(whole):len(whole)], 0))
-	f.Add(message(Binary, nil, nil))
-	f.Add([]byte("MILL"))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := DecodeBinary(body)
-		if err != nil {
-			return
-		}
-		var (
-			ops     []Operator
-			records [][]byte
-		)
-		for _, result := range got.Results {
-			ops = append(ops, opaque{spec: result.Spec, stride: len(result.Record)})
-			records = append(records, result.Record)
-		}
-		if got.PayloadBytes > 1<<62 {
-			return // no payload is that long, and Append takes an int
-		}
-		if again := Binary.Append(nil, ops, int(got.PayloadBytes), records); string(again) != string(body) {
-			t.Fatalf("%x was decoded and encoded to %x", body, again)
-		}
-	})
-}
-
-// opaque is an operator with only the properties that the binary format needs.
-type opaque struct {
-	Operator
-	spec   string
-	stride int
-}
-
-func (o opaque) String() string { return o.spec }
-func (o opaque) Stride() int    { return o.stride }
 
 func BenchmarkAppend(b *testing.B) {
 	ops := parseList(b, "crc32c,minhash")

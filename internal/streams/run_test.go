@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"millrace/internal/device"
 	"millrace/internal/streams"
 )
 
@@ -73,25 +74,71 @@ func TestARunThatDoesNotFitChangesNothing(t *testing.T) {
 	}
 }
 
-// The operators size their work by the longest payload, so a run must count it.
+// The operators size their work by the longest payload, whether it came alone or in a run.
 func TestTheLongestPayloadOfARunCounts(t *testing.T) {
-	ops := operators(t, "minhash?k=5&hashes=7")
-	p := newPipeline(t, openHost(t), streams.Config{Operators: ops})
-	rows := someRows(7, 3, 10)
-	long := make([]byte, 100_000)
-	for i := range long {
-		long[i] = byte(i * i >> 3)
+	short, long, longest := make([]byte, 10), make([]byte, 500), make([]byte, 501)
+	for _, c := range []struct {
+		before, run [][]byte
+		want        int
+	}{
+		{nil, [][]byte{short, longest, long}, 501},
+		{nil, [][]byte{longest, short}, 501},
+		{[][]byte{longest}, [][]byte{short, long}, 501},
+		{[][]byte{long}, [][]byte{short, longest}, 501},
+		{nil, [][]byte{{}, {}}, 0},
+	} {
+		d := spyOn(openHost(t))
+		var launched []int
+		d.inEnqueue = func(commands []device.Command) {
+			for _, command := range commands {
+				if command.Args != nil {
+					launched = append(launched, command.Args.Shape.Longest)
+				}
+			}
+		}
+		p := newPipeline(t, d, streams.Config{Operators: operators(t, "crc32c")})
+		b := acquire(t, p, c.before)
+		b.AppendRun(pack(c.run, 9))
+		launched = nil
+		if err := b.Submit(streams.ClosedByBytes); err != nil {
+			t.Fatal(err)
+		}
+		(<-p.Completed()).Release()
+		if len(launched) != 1 || launched[0] != c.want {
+			t.Errorf("the kernels were launched for payloads of up to %v bytes, want %d", launched, c.want)
+		}
 	}
-	rows = append(rows, long, []byte("short"))
-	b := acquire(t, p, nil)
-	values, ends := pack(rows, 9)
-	if n := b.AppendRun(values, ends); n != len(rows) {
-		t.Fatalf("%d of %d payloads fit", n, len(rows))
+}
+
+// BenchmarkAppend compares the ways to fill a batch with payloads of 256 B.
+func BenchmarkAppend(b *testing.B) {
+	const size, rows = 256, 2048
+	p := newPipeline(b, openHost(b), streams.Config{BatchBytes: rows * size, BatchPayloads: rows, Operators: operators(b, "crc32c")})
+	values := make([]byte, rows*size)
+	ends := make([]uint32, rows)
+	for i := range ends {
+		ends[i] = uint32(size * (i + 1))
 	}
-	if err := b.Submit(streams.ClosedByBytes); err != nil {
-		t.Fatal(err)
+	fill := func(b *testing.B, fill func(*streams.Batch)) {
+		b.SetBytes(rows * size)
+		b.ReportAllocs()
+		for b.Loop() {
+			batch := acquire(b, p, nil)
+			fill(batch)
+			if batch.Rows() != rows {
+				b.Fatalf("%d rows", batch.Rows())
+			}
+			batch.Release()
+		}
 	}
-	done := <-p.Completed()
-	wantResults(t, done, ops, rows)
-	done.Release()
+	b.Run("one by one", func(b *testing.B) {
+		fill(b, func(batch *streams.Batch) {
+			for i := range rows {
+				batch.Append(values[size*i : size*(i+1)])
+			}
+		})
+	})
+	b.Run("run", func(b *testing.B) {
+		fill(b, func(batch *streams.Batch) { batch.AppendRun(values, ends) })
+	})
 }

@@ -128,9 +128,9 @@ func scaled(n, size, limit int) int {
 	return max(1, int(float64(n)*float64(limit)/float64(max(size, 1))*0.96875))
 }
 
-// cut appends one part with at most take records from from on, and returns how many it took and the part's length. The first
-// two estimates follow the length of what was too large. After those, each halves the one before, so that the number of encodings
-// has a bound for any records.
+// cut appends one part with at most take records, the first of which has index from. It returns how many it took and the part's
+// length. The first two estimates follow the length of what was too large. After those, each halves the one before, so that the
+// number of encodings has a bound for any records.
 func (c *cutter) cut(from, take int) (took, size int, err error) {
 	for attempt := 0; ; attempt++ {
 		size, fits := c.try(from, from+take)

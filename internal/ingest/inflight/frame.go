@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"millrace/internal/frame"
 	"millrace/internal/operator"
@@ -32,7 +33,12 @@ type Frame struct {
 	split   frame.Frame
 	cursor  frame.Cursor
 	packed  int   // records that batches have
+	cuts    []int // records, in order, that must begin a new batch
 	fault   error // why the message can't be unpacked
+
+	compressed               bool          // whether the message was compressed
+	unpacked                 int           // bytes of the decompressed body
+	decompressing, splitting time.Duration // time that unpacking took
 
 	missing atomic.Int32 // batches with records whose results are missing, and one until all records are packed
 	over    sync.Once
@@ -78,6 +84,12 @@ func (f *Frame) Fail(err error) {
 // Mark records how the processing of a record ended that has no results.
 func (f *Frame) Mark(i int, s record.Status) { f.Table.SetStatus(i, s) }
 
+// Exclude marks a record before the first batch has records. No batch gets its bytes.
+func (f *Frame) Exclude(i int, s record.Status) {
+	f.split.Exclude(i, s)
+	f.Mark(i, s)
+}
+
 // Put stores the results of a run of records, from a completed batch's rows from row on.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
 	for op, o := range f.u.costs.operators {
@@ -104,6 +116,25 @@ func (f *Frame) EncodeSingle(format operator.Format, compress func(dst, src []by
 	return nil
 }
 
+// ResultBytes returns the number of bytes of the encoded parts.
+func (f *Frame) ResultBytes() (bytes int) {
+	for _, part := range f.Parts {
+		bytes += len(part.Body)
+	}
+	return bytes
+}
+
+// Stats describes the frame. The results of all records must be encoded.
+func (f *Frame) Stats() FrameStats {
+	s := FrameStats{
+		Framed: f.Framed(), Records: f.Table.Count(), Parts: len(f.Parts), Decompressing: f.decompressing, Splitting: f.splitting,
+	}
+	if f.compressed {
+		s.Compressed, s.Decompressed = len(f.d.Msg.Data()), f.unpacked
+	}
+	return s
+}
+
 // settled records that one of the frame's batches has its results, or that all records are packed.
 func (f *Frame) settled() {
 	if f.missing.Add(-1) == 0 {
@@ -120,10 +151,20 @@ func (f *Frame) pack(b *streams.Batch) (rows int) {
 		}
 		return 1
 	}
-	n := f.cursor.Fill(b, f.Records())
+	most := f.Records()
+	if len(f.cuts) > 0 {
+		most = f.cuts[0] - f.packed
+	}
+	n := f.cursor.Fill(b, most)
 	f.packed += n
+	if len(f.cuts) > 0 && f.packed == f.cuts[0] {
+		f.cuts = f.cuts[1:]
+	}
 	return n
 }
+
+// Cut has records begin new batches. The records are in order. It must be called before the first batch has records.
+func (f *Frame) Cut(at []int) { f.cuts = at }
 
 // ended reports whether batches have all records.
 func (f *Frame) ended() bool { return f.packed == f.Records() }

@@ -19,7 +19,8 @@ import (
 const (
 	annotationOwner   = "millrace-owner"   // the worker that owns the partition; removed when its lease ends properly
 	annotationCaution = "millrace-caution" // a partition.Caution
-	annotationAlone   = "millrace-alone"   // stream sequence of the payload that is alone on the device
+	annotationAlone   = "millrace-alone"   // stream sequence of the payload that is alone on the device; for a frame, a suspect
+	annotationRecords = "millrace-records" // a suspect: records of a frame that were alone on the device when an owner died
 	annotationBeside  = "millrace-beside"  // stream sequence of a payload that is being compared with others: see compare
 	annotationFault   = "millrace-fault"   // written only by earlier versions: an operator failed during the lease
 )

@@ -2,13 +2,18 @@ package partitioned
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partitioned/partition"
+	"millrace/internal/ingest/quarantine"
+	"millrace/internal/record"
 )
 
 // precaution decides how careful a lease is after earlier workers died. It keeps its state in the annotations, where the next
@@ -20,8 +25,9 @@ type precaution struct {
 	log   *slog.Logger
 
 	// takeOver sets these fields.
-	accused   uint64 // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
-	comparing bool   // whether an owner died while it compared a payload with others
+	accused   uint64  // stream sequence of the payload that was alone on the device when the last owner died; 0 for none
+	suspect   suspect // the frame whose records are being narrowed down
+	comparing bool    // whether an owner died while it compared a payload with others
 
 	mu          sync.Mutex
 	due         partition.Caution
@@ -38,9 +44,14 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	// If this worker itself left the last lease behind, that was no death: the worker could not reach the server to end the
 	// lease. A fault annotation of an earlier version makes this lease cautious, and is no death either.
 	fault := left[annotationFault] != ""
+	suspected := left[annotationRecords] // of an earlier death, if the worker died for another reason this time
 	if owner, dead := left[annotationOwner]; dead && (owner != c.id || fault) {
-		if alone, err := strconv.ParseUint(left[annotationAlone], 10, 64); err == nil && !fault {
+		sequence, records, _ := strings.Cut(left[annotationAlone], " ")
+		if alone, err := strconv.ParseUint(sequence, 10, 64); err == nil && !fault {
 			c.accused = alone
+			if records != "" {
+				suspected = left[annotationAlone]
+			}
 		}
 		caution = before.AfterDeath(floor, info.Delivered.Stream, c.accused != 0)
 		c.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
@@ -51,9 +62,46 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	c.mu.Unlock()
 	c.acks.begin(floor)
 	c.comparing = left[annotationBeside] != ""
+	if c.suspect = parseSuspect(suspected); c.suspect.sequence <= floor {
+		suspected = ""
+	}
 	return c.notes.annotateOn(ctx, info, map[string]string{
-		annotationOwner: c.id, annotationCaution: caution.String(), annotationAlone: "", annotationFault: "",
+		annotationOwner: c.id, annotationCaution: caution.String(), annotationAlone: "", annotationRecords: suspected, annotationFault: "",
 	})
+}
+
+// suspects reports whether records of a frame were alone on the device when an owner died.
+func (c *precaution) suspects(d *inflight.Delivery) bool {
+	return c.suspect.sequence == d.Sequence && c.suspect.stored == d.Stored.UnixNano()
+}
+
+// cut divides a suspected frame, so that the records that lose the device are found. It reports false if too many records do.
+func (c *precaution) cut(f *inflight.Frame) bool {
+	runs, ok := c.suspect.Next(f.Records())
+	for _, i := range c.suspect.Condemned {
+		f.Exclude(i, record.DeviceFault)
+	}
+	var at []int
+	for _, r := range runs[1:] {
+		at = append(at, r.First)
+	}
+	f.Cut(at)
+	return ok
+}
+
+// trial returns the annotation for rows of a batch that are alone on the device.
+func (c *precaution) trial(g *inflight.Batch) string {
+	d := g.Source(0)
+	f, first := g.Row(0)
+	if f == nil || !f.Framed() || f.Records() == 0 {
+		return fmt.Sprint(d.Sequence)
+	}
+	s := suspect{sequence: d.Sequence, stored: d.Stored.UnixNano()}
+	if c.suspects(d) {
+		s = c.suspect
+	}
+	s.Narrowing = s.Begin(quarantine.Run{First: first, Records: g.Rows()})
+	return s.String()
 }
 
 // condemns reports whether a payload becomes a dead letter because it was alone often enough on a device that was lost. behind is

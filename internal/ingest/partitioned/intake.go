@@ -44,13 +44,18 @@ func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, con
 		k.host.release(d)
 		return err
 	}
+	k.host.unpack(d)
+	if f := d.Frame; f != nil && k.caution.suspects(d) {
+		if f.Open(); f.Framed() && f.Records() > 0 {
+			condemned = !k.caution.cut(f)
+		}
+	}
 	switch {
 	case condemned:
 		return k.publishDeadLetter(drainCtx, *d, results.DeviceFault, errors.New("it was alone on a device that had just computed right, and the device or the worker was lost each time"))
 	case len(d.Msg.Data()) > k.maxBytes && !k.host.splits():
 		return k.publishDeadLetter(drainCtx, *d, results.TooLarge, results.ErrExceedsBatch(len(d.Msg.Data()), k.maxBytes))
 	}
-	k.host.unpack(d)
 	if !k.out.Put(ctx, *d) {
 		k.host.release(d)
 		return ctx.Err()

@@ -2,7 +2,6 @@ package partitioned
 
 import (
 	"context"
-	"fmt"
 )
 
 // submitter submits a lease's inputs to the device.
@@ -87,7 +86,7 @@ func (s *submitter) computeAlone(ctx context.Context, b *leaseBatch) error {
 	defer s.batches.isolate()()
 	g := b.group
 	g.OnLeave = func() {}
-	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
+	if err := s.notes.annotate(ctx, map[string]string{annotationAlone: s.caution.trial(g)}); err != nil {
 		s.batches.discard(b)
 		return err
 	}

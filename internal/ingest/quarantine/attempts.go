@@ -25,11 +25,18 @@ const noteKey = "millrace-alone-"
 
 // attemptNote is the value of a note.
 type attemptNote struct {
-	begun  int       // number of tries alone in which the process died
-	stored time.Time // when the stream stored the payload, because a recreated stream reuses sequences
+	begun     int       // number of tries alone in which the process died
+	stored    time.Time // when the stream stored the payload, because a recreated stream reuses sequences
+	Narrowing           // which records of a frame were tried; its text follows
 }
 
-func (m attemptNote) String() string { return fmt.Sprintf("%d %d", m.begun, m.stored.UnixNano()) }
+func (m attemptNote) String() string {
+	text := fmt.Sprintf("%d %d", m.begun, m.stored.UnixNano())
+	if m.Records > 0 {
+		text += " " + m.Narrowing.String()
+	}
+	return text
+}
 
 // parseAttemptNote parses the note of the payload that was stored at that time. A note of another payload or an unknown form
 // counts no try.
@@ -39,7 +46,9 @@ func parseAttemptNote(text string, stored time.Time) attemptNote {
 	if n, err := fmt.Sscanf(text, "%d %d", &begun, &at); err != nil || n != 2 || begun < 0 || at != stored.UnixNano() {
 		return attemptNote{stored: stored}
 	}
-	return attemptNote{begun, stored}
+	_, rest, _ := strings.Cut(text, " ")
+	_, rest, _ = strings.Cut(rest, " ")
+	return attemptNote{begun, stored, ParseNarrowing(rest)}
 }
 
 // Attempts keeps these notes and queries the consumer's state. Only the goroutine that pulls may write notes.
@@ -69,6 +78,20 @@ func (a *Attempts) begin(ctx context.Context, d *inflight.Delivery) (begun int, 
 		return before
 	})
 	return begun, err
+}
+
+// last returns the note that the last process left for a frame.
+func (a *Attempts) last(ctx context.Context, d *inflight.Delivery) (note attemptNote, err error) {
+	err = a.note(ctx, d, func(before attemptNote) attemptNote {
+		note = before
+		return before
+	})
+	return note, err
+}
+
+// keep writes a note before records of a frame are tried alone.
+func (a *Attempts) keep(ctx context.Context, d *inflight.Delivery, n Narrowing) error {
+	return a.note(ctx, d, func(before attemptNote) attemptNote { return attemptNote{max(before.begun, 1), before.stored, n} })
 }
 
 // note changes the note of a payload. It removes a note that counts no try, and the notes of settled payloads.

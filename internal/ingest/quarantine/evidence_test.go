@@ -80,10 +80,10 @@ func heldRow(n int) func(e *evidence) {
 func TestTryMarks(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(7, 42)
-	if got := parseAttemptNote(attemptNote{2, at}.String(), at); got.begun != 2 {
+	if got := parseAttemptNote(attemptNote{begun: 2, stored: at}.String(), at); got.begun != 2 {
 		t.Errorf("2 tries come back as %d", got.begun)
 	}
-	for _, text := range []string{"", "2", "x 7", "-1 7000000042", attemptNote{2, at.Add(1)}.String()} {
+	for _, text := range []string{"", "2", "x 7", "-1 7000000042", attemptNote{begun: 2, stored: at.Add(1)}.String()} {
 		if got := parseAttemptNote(text, at); got.begun != 0 {
 			t.Errorf("%q counts as %d tries, want none", text, got.begun)
 		}

@@ -20,6 +20,13 @@ func (t *tester) tryAlone(ctx context.Context, pipe *streams.Pipeline, g *inflig
 	if err := t.probe(ctx, pipe); err != nil {
 		return t.withhold(ctx, g, rows, err)
 	}
+	if f := d.Frame; f != nil && f.Framed() && f.Fault() == nil {
+		if last, err := t.Attempts.last(ctx, d); err == nil {
+			if err := t.tryFrame(ctx, pipe, g, items[0], last); !errors.Is(err, errNoNotes) {
+				return err
+			}
+		}
+	}
 	begun, err := t.Attempts.begin(ctx, d)
 	if err == nil && begun >= LoneRuns {
 		g.Settle(items[0])

@@ -10,7 +10,6 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
-	"millrace/internal/ingest/topology"
 )
 
 // deadLetterAttempts is the number of attempts to publish a dead letter before the payload is given back for redelivery.
@@ -37,10 +36,7 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 
 // publishDeadLetter publishes the dead letter of a delivery.
 func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	return w.publishLetter(ctx, &deadLetter{
-		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
-		id: MessageID(d) + ":" + string(why), body: d.Msg.Data(), record: noRecord,
-	})
+	return w.publishLetter(ctx, w.newDeadLetter(d, why, cause))
 }
 
 // publishLetter publishes a dead letter in the first form that the server accepts.

@@ -15,10 +15,8 @@ func TestADeadLetterInItsOwnStreamHasItsPayloadOnce(t *testing.T) {
 	r := newRig(t)
 	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour})
 	w, input := r.writer(), r.input(make([]byte, 10))
-	l := &deadLetter{
-		w: w, d: &input, why: TooLarge, cause: errors.New("too large"), subject: "deadletter.web.0", id: MessageID(&input) + ":too_large",
-		body: input.Msg.Data(), record: noRecord, form: apart,
-	}
+	l := w.newDeadLetter(&input, TooLarge, errors.New("too large"))
+	l.form = apart
 	for range 2 {
 		if err := l.publish(r.ctx()); err != nil {
 			t.Fatal(err)

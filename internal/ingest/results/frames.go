@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/record"
 	"millrace/internal/table"
@@ -65,14 +67,17 @@ func reason(fault error) Reason {
 	return InvalidEncoding
 }
 
-// partSpace is the number of bytes that are left for the headers of a part.
+// partSpace is the number of bytes that are left for the headers of a part, and for HeaderDeliveries. A redelivery must have the same
+// parts, because some may be stored already.
 const partSpace = 128
 
 // encodeFrame encodes the result of a frame into parts that the server accepts. A record whose result alone is larger than a
 // message gets the status too_large.
 func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
-	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(d, 1)) - partSpace
+	first := *d
+	first.First = true // without HeaderDeliveries
+	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(&first, 1)) - partSpace
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {
@@ -120,9 +125,19 @@ func (w *Writer) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	return h
 }
 
+// observeFrame reports a frame whose result is stored. If the server already had the result of a redelivered frame, an earlier
+// delivery reported it.
+func (w *Writer) observeFrame(d *inflight.Delivery, a publisher.Answer) {
+	if d.Frame != nil && (d.First || !a.Duplicate) {
+		w.s.Observer.Frame(d.Frame.Stats())
+	}
+}
+
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
 // results.
 func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, left []int) error {
+	ctx, cancel := context.WithDeadline(ctx, w.clearance.until(b.Items, left, time.Now()))
+	defer cancel()
 	for _, i := range left {
 		d := &b.Items[i]
 		if d.Frame == nil || d.Frame.Ahead {
@@ -160,19 +175,10 @@ func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
 // storeRecordLetters stores a dead letter for each record of a frame that failed.
 func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery) error {
 	for i := range d.Frame.Records() {
-		s := d.Frame.Table.Status(i)
-		if !s.Failed() {
+		if !d.Frame.Table.Status(i).Failed() || w.clearance.isStored(RecordID(d, i)) {
 			continue
 		}
-		id := RecordID(d, i)
-		if w.clearance.isStored(id) {
-			continue
-		}
-		letter := &deadLetter{
-			w: w, d: d, why: Reason(s.String()), cause: errors.New(s.Message()), id: id, body: d.Frame.Record(i), record: i,
-			subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
-		}
-		if err := w.publishLetter(ctx, letter); err != nil {
+		if err := w.publishLetter(ctx, w.newRecordLetter(d, i)); err != nil {
 			return fmt.Errorf("the dead letter of record %d: %w", i, err)
 		}
 	}

@@ -1,0 +1,35 @@
+package client_test
+
+import (
+	"testing"
+
+	"millrace/client"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/results"
+	"millrace/internal/record"
+)
+
+// TestClientAgreesWithTheWorker compares what the package defines for readers and writers with what the worker uses.
+func TestClientAgreesWithTheWorker(t *testing.T) {
+	for s := range record.Statuses {
+		if got, want := client.Status(s).String(), record.Status(s).String(); got != want {
+			t.Errorf("status %d is %q, and the worker's %q", s, got, want)
+		}
+	}
+	for mine, its := range map[string]string{
+		client.HeaderRecords: results.HeaderRecords, client.HeaderPart: results.HeaderPart,
+		client.HeaderFirstRecord: results.HeaderFirstRecord, client.HeaderRecord: results.HeaderRecord,
+	} {
+		if mine != its {
+			t.Errorf("header %q is the worker's %q", mine, its)
+		}
+	}
+	for contentType, want := range map[string]frame.Framing{
+		client.TypeNDJSON: frame.NewlineDelimited, client.TypeLength: frame.LengthDelimited,
+		client.TypeVarint: frame.VarintLengthDelimited, client.TypeArrow: frame.Arrow,
+	} {
+		if got := frame.FramingOf(contentType); got != want {
+			t.Errorf("%s is the framing %v, want %v", contentType, got, want)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package arrow
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+)
+
+// ErrFull is the error of Frame.Append for a record beyond 2 GiB of records.
+var ErrFull = errors.New("the frame is full")
+
+// Frame collects records and encodes them as an Arrow IPC stream with one binary column. One goroutine may use it at a time. It can be
+// reused after Encode. Its content type is client.TypeArrow.
+type Frame struct {
+	schema  *arrow.Schema
+	builder *array.BinaryBuilder
+}
+
+// NewFrame returns an empty frame. A worker finds the only binary column under any name. MILLRACE_ARROW_COLUMN names another.
+func NewFrame(column string) *Frame {
+	return &Frame{
+		schema:  arrow.NewSchema([]arrow.Field{{Name: column, Type: arrow.BinaryTypes.Binary, Nullable: true}}, nil),
+		builder: array.NewBinaryBuilder(memory.DefaultAllocator, arrow.BinaryTypes.Binary),
+	}
+}
+
+// Append appends a copy of record.
+func (f *Frame) Append(record []byte) error {
+	if f.builder.DataLen() > math.MaxInt32-len(record) {
+		return fmt.Errorf("%w: %d bytes in %d records, and the next has %d", ErrFull, f.builder.DataLen(), f.Len(), len(record))
+	}
+	f.builder.Append(record)
+	return nil
+}
+
+// AppendNull appends a record that is null. Its result has the status null.
+func (f *Frame) AppendNull() { f.builder.AppendNull() }
+
+// Len returns the number of records.
+func (f *Frame) Len() int { return f.builder.Len() }
+
+// Encode appends the frame to dst and returns the extended slice. The frame is empty afterwards.
+func (f *Frame) Encode(dst []byte) ([]byte, error) {
+	column := f.builder.NewArray()
+	defer column.Release()
+	batch := array.NewRecordBatch(f.schema, []arrow.Array{column}, int64(column.Len()))
+	defer batch.Release()
+	out := appender{dst}
+	w := ipc.NewWriter(&out, ipc.WithSchema(f.schema))
+	if err := errors.Join(w.Write(batch), w.Close()); err != nil {
+		return dst, fmt.Errorf("encode a frame of %d records: %w", column.Len(), err)
+	}
+	return out.bytes, nil
+}
+
+// appender is a writer that appends.
+type appender struct{ bytes []byte }
+
+func (a *appender) Write(b []byte) (int, error) {
+	a.bytes = append(a.bytes, b...)
+	return len(b), nil
+}

@@ -1,0 +1,175 @@
+package arrow
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// The library doesn't verify the metadata of messages, which are flatbuffers. It allocates as many elements as a vector claims to have,
+// and such an allocation can't be recovered from. So Decode verifies all vectors first. The numbers are from Schema.fbs and Message.fbs:
+// https://github.com/apache/arrow/tree/main/format
+const (
+	continuation = 0xFFFFFFFF // precedes the length of the metadata
+
+	messageHeaderType, messageHeader, messageBodyLength = 1, 2, 3
+	headerSchema, headerRecordBatch                     = 1, 3
+
+	schemaFields, schemaMetadata, schemaFeatures = 1, 2, 3
+	fieldType, fieldDictionary                   = 2, 4
+	fieldChildren, fieldMetadata                 = 5, 6
+
+	batchNodes, batchBuffers, batchCompression, batchVariadic = 1, 2, 3, 4
+
+	typeInt, typeBinary, typeUtf8, typeFixedSizeBinary, typeFixedSizeList = 2, 4, 5, 15, 16
+
+	mostElements = 4096 // most fields and keys of a schema
+)
+
+// verify checks the metadata of all messages of a stream. It panics, as the library does, if an offset points outside.
+func verify(body []byte) error {
+	for at := 0; at < len(body); {
+		if binary.LittleEndian.Uint32(body[at:]) != continuation {
+			return fmt.Errorf("byte %d isn't the start of a message", at)
+		}
+		n := int(binary.LittleEndian.Uint32(body[at+4:]))
+		if n == 0 {
+			return nil // the end of the stream
+		}
+		start := at + 8
+		length, err := verifyMessage(body[start : start+n])
+		if err != nil {
+			return fmt.Errorf("message at byte %d: %w", at, err)
+		}
+		if at = start + n; length < 0 || length > int64(len(body)-at) {
+			return fmt.Errorf("message of %d bytes at byte %d: truncated", length, at)
+		}
+		at += int(length)
+	}
+	return nil
+}
+
+// verifyMessage returns the length of the data behind the metadata.
+func verifyMessage(metadata []byte) (int64, error) {
+	message := table{bytes: metadata}.follow(0)
+	header, ok := message.child(messageHeader)
+	if !ok {
+		return 0, errors.New("without a header")
+	}
+	var length int64
+	if at, ok := message.field(messageBodyLength); ok {
+		length = int64(binary.LittleEndian.Uint64(metadata[at:]))
+	}
+	var err error
+	switch kind := message.byte(messageHeaderType); kind {
+	case headerSchema:
+		err = verifySchema(header)
+	case headerRecordBatch:
+		err = verifyBatch(header)
+	default:
+		err = fmt.Errorf("header of type %d: a result has a schema and record batches", kind)
+	}
+	return length, err
+}
+
+func verifySchema(schema table) error {
+	left := mostElements
+	if err := errors.Join(schema.count(schemaMetadata, 4, &left), schema.count(schemaFeatures, 8, &left)); err != nil {
+		return err
+	}
+	return verifyFields(schema, schemaFields, 0, &left)
+}
+
+// verifyFields checks a vector of fields and their children. Only lists have children, and a result has no lists of lists.
+func verifyFields(parent table, number, depth int, left *int) error {
+	if err := parent.count(number, 4, left); err != nil {
+		return err
+	}
+	first, n := parent.vector(number)
+	for i := range n {
+		field := parent.follow(first + 4*i)
+		if err := field.count(fieldMetadata, 4, left); err != nil {
+			return err
+		}
+		if _, ok := field.field(fieldDictionary); ok {
+			return errors.New("a column has a dictionary: a result has none")
+		}
+		switch kind := field.byte(fieldType); {
+		case kind == typeFixedSizeList && depth == 0:
+			if err := verifyFields(field, fieldChildren, depth+1, left); err != nil {
+				return err
+			}
+		case kind == typeInt, kind == typeBinary, kind == typeUtf8, kind == typeFixedSizeBinary:
+			if _, children := field.vector(fieldChildren); children > 0 {
+				return errors.New("a column that isn't a list has children")
+			}
+		default:
+			return fmt.Errorf("a column has type %d: a result has none of it", kind)
+		}
+	}
+	return nil
+}
+
+func verifyBatch(batch table) error {
+	if _, ok := batch.field(batchCompression); ok {
+		return errors.New("Arrow compressed the record batch by itself: a worker compresses whole results")
+	}
+	left := len(batch.bytes)
+	return errors.Join(batch.count(batchNodes, 16, &left), batch.count(batchBuffers, 16, &left), batch.count(batchVariadic, 8, &left))
+}
+
+// table is a flatbuffer's table. Its functions panic if an offset points outside of bytes.
+type table struct {
+	bytes []byte
+	at    int
+}
+
+// follow returns the table to which the offset at a place points.
+func (t table) follow(at int) table {
+	return table{t.bytes, at + int(binary.LittleEndian.Uint32(t.bytes[at:]))}
+}
+
+// field returns the place of the field with that number, and false if the table doesn't have it.
+func (t table) field(number int) (int, bool) {
+	layout := t.at - int(int32(binary.LittleEndian.Uint32(t.bytes[t.at:])))
+	slot := 4 + 2*number
+	if slot >= int(binary.LittleEndian.Uint16(t.bytes[layout:])) {
+		return 0, false
+	}
+	offset := int(binary.LittleEndian.Uint16(t.bytes[layout+slot:]))
+	return t.at + offset, offset > 0
+}
+
+func (t table) byte(number int) byte {
+	if at, ok := t.field(number); ok {
+		return t.bytes[at]
+	}
+	return 0
+}
+
+func (t table) child(number int) (table, bool) {
+	at, ok := t.field(number)
+	if !ok {
+		return table{}, false
+	}
+	return t.follow(at), true
+}
+
+// vector returns the place of a vector's first element, and the number of its elements.
+func (t table) vector(number int) (first, n int) {
+	v, ok := t.child(number)
+	if !ok {
+		return 0, 0
+	}
+	return v.at + 4, int(binary.LittleEndian.Uint32(t.bytes[v.at:]))
+}
+
+// count checks that a vector with elements of that size lies in the flatbuffer, and takes its elements from left.
+func (t table) count(number, size int, left *int) error {
+	first, n := t.vector(number)
+	if n > *left || n*size > len(t.bytes)-first {
+		return fmt.Errorf("a vector of its metadata claims %d elements", n)
+	}
+	*left -= n
+	return nil
+}

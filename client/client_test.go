@@ -1,0 +1,172 @@
+package client_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"millrace/client"
+	"millrace/internal/ingest/results"
+)
+
+// TestHeadersAreThoseOfTheWorker compares the names with the worker's, which this package can't import outside its tests.
+func TestHeadersAreThoseOfTheWorker(t *testing.T) {
+	for got, want := range map[string]string{
+		client.HeaderStream:          results.HeaderStream,
+		client.HeaderSequence:        results.HeaderSequence,
+		client.HeaderSubject:         results.HeaderSubject,
+		client.HeaderOperators:       results.HeaderOperators,
+		client.HeaderReason:          results.HeaderReason,
+		client.HeaderError:           results.HeaderError,
+		client.HeaderDeliveries:      results.HeaderDeliveries,
+		client.HeaderInput:           results.HeaderInput,
+		client.HeaderOmitted:         results.HeaderOmitted,
+		client.HeaderPayloadSequence: results.HeaderPayloadSequence,
+	} {
+		if got != want {
+			t.Errorf("%s here is %s in the worker", got, want)
+		}
+	}
+}
+
+func TestParts(t *testing.T) {
+	for value, want := range map[string]client.Part{"1/1": {1, 1}, "2/3": {2, 3}, "": {1, 1}, "2147483647/2147483647": {1<<31 - 1, 1<<31 - 1}} {
+		got, err := client.ParsePart(value)
+		if err != nil || got != want {
+			t.Errorf("%q is %v, %v, want %v", value, got, err, want)
+		}
+		if value != "" && got.String() != value {
+			t.Errorf("%q is written as %q", value, got)
+		}
+	}
+	for _, value := range []string{"0/1", "2/1", "1", "1/", "/1", "1/1/1", "-1/1", "1/2147483648", "a/b", " 1/2"} {
+		if got, err := client.ParsePart(value); err == nil || !strings.Contains(err.Error(), "i/n") {
+			t.Errorf("%q is %v, %v, want an error that says i/n", value, got, err)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	body := `{"bytes":9,"crc32c":"e3069283","minhash":{"k":4,"seed":18446744073709551615,"signature":[194990712,1669869904]}}
+{"bytes":70000,"error":{"reason":"too_large","message":"at most 65536 bytes"}}
+`
+	var lines []client.Line
+	for line, err := range client.Lines([]byte(body)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	if len(lines) != 2 || lines[0].Bytes != 9 || lines[0].Error != nil || len(lines[0].Values) != 2 {
+		t.Fatalf("%+v", lines)
+	}
+	if got := string(lines[0].Values["crc32c"]); got != `"e3069283"` {
+		t.Errorf("crc32c is %s", got)
+	}
+	var minhash client.Minhash
+	if err := json.Unmarshal(lines[0].Values["minhash"], &minhash); err != nil {
+		t.Fatal(err)
+	}
+	if want := (client.Minhash{K: 4, Seed: 1<<64 - 1, Signature: []uint32{194990712, 1669869904}}); !reflect.DeepEqual(minhash, want) {
+		t.Errorf("minhash is %+v, want %+v", minhash, want)
+	}
+	want := client.Line{Bytes: 70000, Error: &client.RecordError{Reason: "too_large", Message: "at most 65536 bytes"}, Values: map[string]json.RawMessage{}}
+	if !reflect.DeepEqual(lines[1], want) || lines[1].Error.Error() != "too_large: at most 65536 bytes" {
+		t.Errorf("%+v, want %+v", lines[1], want)
+	}
+	for line, err := range client.Lines(nil) {
+		t.Errorf("an empty body has the line %+v, %v", line, err)
+	}
+}
+
+func TestLinesNameTheLineThatIsNoResult(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"bytes":1`:                 "line 2: unexpected end",
+		`{}`:                         `line 2: not a result: the key "bytes"`,
+		`null`:                       `line 2: not a result: the key "bytes"`,
+		`[]`:                         "line 2: json",
+		`{"bytes":-1}`:               "line 2: bytes",
+		`{"bytes":1,"error":"text"}`: "line 2: error",
+		``:                           "line 2: unexpected end",
+	} {
+		n := 0
+		for _, err := range client.Lines([]byte("{\"bytes\":1}\n" + text + "\n{\"bytes\":1}\n")) {
+			n++
+			if n == 2 && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+				t.Errorf("%s: error %v, want %q", text, err, want)
+			}
+			if n == 1 && err != nil || n > 2 {
+				t.Errorf("%s: result %d: %v", text, n, err)
+			}
+		}
+		if n != 2 {
+			t.Errorf("%s: %d results", text, n)
+		}
+	}
+}
+
+func TestFrames(t *testing.T) {
+	records := [][]byte{[]byte("first"), {}, bytes.Repeat([]byte("x"), 300)}
+	var newline, length, varint []byte
+	for _, record := range records {
+		var err error
+		if newline, err = client.AppendNewline(newline, record); err != nil {
+			t.Fatal(err)
+		}
+		if length, err = client.AppendLength(length, record); err != nil {
+			t.Fatal(err)
+		}
+		varint = client.AppendVarint(varint, record)
+	}
+	x := strings.Repeat("x", 300)
+	if want := "first\n\n" + x + "\n"; string(newline) != want {
+		t.Errorf("newline: %q, want %q", newline, want)
+	}
+	if want := "\x00\x00\x00\x05first\x00\x00\x00\x00\x00\x00\x01\x2c" + x; string(length) != want {
+		t.Errorf("length: %q, want %q", length, want)
+	}
+	if want := "\x05first\x00\xac\x02" + x; string(varint) != want {
+		t.Errorf("varint: %q, want %q", varint, want)
+	}
+	if n, size := binary.Uvarint(varint[7:]); n != 300 || size != 2 {
+		t.Errorf("the length of 300 reads as %d in %d bytes", n, size)
+	}
+}
+
+func TestNewlineRefusesRecordsThatWouldBeReadAsOthers(t *testing.T) {
+	for record, want := range map[string]string{"two\nlines": "LF at byte 3 of 9", "\n": "LF at byte 0", "end\r": "byte 3"} {
+		frame, err := client.AppendNewline([]byte("before\n"), []byte(record))
+		if !errors.Is(err, client.ErrRecord) || !strings.Contains(err.Error(), want) || string(frame) != "before\n" {
+			t.Errorf("%q: %q, %v, want an error that says %q", record, frame, err, want)
+		}
+	}
+	if frame, err := client.AppendNewline(nil, []byte("a\rb")); err != nil || string(frame) != "a\rb\n" {
+		t.Errorf("CR inside a record: %q, %v", frame, err)
+	}
+}
+
+func TestFramesGrowWithoutOtherAllocations(t *testing.T) {
+	frame, record := make([]byte, 0, 1<<10), []byte("record")
+	if n := testing.AllocsPerRun(100, func() {
+		frame, _ = client.AppendNewline(frame[:0], record)
+		frame, _ = client.AppendLength(frame, record)
+		frame = client.AppendVarint(frame, record)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestUnknownStatusesAreReadable holds because a later worker may have more statuses.
+func TestUnknownStatusesAreReadable(t *testing.T) {
+	r, err := client.Decode(version2(0, []client.Status{9}, column{"crc32c", 4, [][]byte{nil}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if record := r.Record(0); record.Status.String() != "Status(9)" || record.Value(0) != nil {
+		t.Errorf("status %v, value %v", record.Status, record.Value(0))
+	}
+}

@@ -1,0 +1,148 @@
+package client
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Both versions have unsigned, little-endian numbers, and every field starts at a multiple of 4 bytes.
+const (
+	binaryMagic       = "MILL"
+	binaryHeaderBytes = 16 // magic, uint16 version, uint16 operators, then 8 bytes that depend on the version
+	operatorBytes     = 8  // uint32 spec bytes, uint32 value bytes
+	binaryAlignment   = 4
+)
+
+// Decode decodes the body of a binary result, of version 1 or 2. It accepts values of any operator. It checks every length before it
+// uses it, and refuses bytes after the last value and padding that isn't zero. An empty body is a result without records.
+func Decode(body []byte) (*Result, error) {
+	if len(body) == 0 {
+		return new(Result), nil
+	}
+	if len(body) < binaryHeaderBytes || string(body[:4]) != binaryMagic {
+		return nil, fmt.Errorf("not a binary result: it must start with %q and have at least %d bytes", binaryMagic, binaryHeaderBytes)
+	}
+	r := Result{Version: int(binary.LittleEndian.Uint16(body[4:]))}
+	c := cursor{body: body, at: binaryHeaderBytes}
+	operators := int(binary.LittleEndian.Uint16(body[6:]))
+	var err error
+	switch r.Version {
+	case 1:
+		r.PayloadBytes = binary.LittleEndian.Uint64(body[8:])
+		err = r.decodeSingle(&c, operators)
+	case 2:
+		r.FirstRecord = int(binary.LittleEndian.Uint32(body[12:]))
+		err = r.decodeFrame(&c, operators, binary.LittleEndian.Uint32(body[8:]))
+	default:
+		return nil, fmt.Errorf("binary result of version %d: this program reads versions 1 and 2", r.Version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("binary result, %w", err)
+	}
+	if rest := len(body) - c.at; rest > 0 {
+		return nil, fmt.Errorf("binary result: %d extra bytes at the end", rest)
+	}
+	return &r, nil
+}
+
+// decodeSingle decodes version 1: each operator's spec is followed by its value.
+func (r *Result) decodeSingle(c *cursor, operators int) error {
+	r.statuses = []byte{byte(OK)}
+	for i := range operators {
+		start := c.at
+		value, err := r.decodeOperator(c)
+		if err == nil {
+			var column []byte
+			column, err = c.field(uint64(value), "record")
+			r.columns = append(r.columns, column)
+		}
+		if err != nil {
+			return fmt.Errorf("operator %d of %d at byte %d: %w", i+1, operators, start, err)
+		}
+	}
+	return nil
+}
+
+// decodeFrame decodes version 2: all operators, then the statuses, then all values of each operator.
+func (r *Result) decodeFrame(c *cursor, operators int, records uint32) (err error) {
+	for i := range operators {
+		start := c.at
+		if _, err := r.decodeOperator(c); err != nil {
+			return fmt.Errorf("operator %d of %d at byte %d: %w", i+1, operators, start, err)
+		}
+	}
+	start := c.at
+	if r.statuses, err = c.field(uint64(records), "statuses"); err != nil {
+		return fmt.Errorf("%d records at byte %d: %w", records, start, err)
+	}
+	for i, o := range r.Operators {
+		start := c.at
+		column, err := c.field(uint64(records)*uint64(o.Stride), "values")
+		if err != nil {
+			return fmt.Errorf("operator %d of %d (%s) at byte %d: %w", i+1, operators, o.Name(), start, err)
+		}
+		r.columns = append(r.columns, column)
+		if record := r.firstNotZero(i); record >= 0 {
+			return fmt.Errorf("operator %d of %d (%s) at byte %d: record %d is %v, but its value isn't zero",
+				i+1, operators, o.Name(), start, record, Status(r.statuses[record]))
+		}
+	}
+	return nil
+}
+
+// decodeOperator decodes an operator's spec and the length of its values.
+func (r *Result) decodeOperator(c *cursor) (value uint32, err error) {
+	if len(c.body)-c.at < operatorBytes {
+		return 0, errors.New("truncated in its length fields")
+	}
+	specBytes, value := binary.LittleEndian.Uint32(c.body[c.at:]), binary.LittleEndian.Uint32(c.body[c.at+4:])
+	c.at += operatorBytes
+	spec, err := c.field(uint64(specBytes), "spec")
+	if err != nil {
+		return 0, err
+	}
+	r.Operators = append(r.Operators, Operator{Spec: string(spec), Stride: int(value)})
+	return value, nil
+}
+
+// firstNotZero returns the first record without a value whose place in the operator's column isn't zero, and -1 if there is none.
+func (r *Result) firstNotZero(operator int) int {
+	stride := r.Operators[operator].Stride
+	for i, status := range r.statuses {
+		if Status(status) == OK {
+			continue
+		}
+		for _, b := range r.columns[operator][i*stride:][:stride] {
+			if b != 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// cursor is a place in a body.
+type cursor struct {
+	body []byte
+	at   int
+}
+
+// field returns the next n bytes and skips them and their padding.
+func (c *cursor) field(n uint64, name string) ([]byte, error) {
+	rest := c.body[c.at:]
+	if n > uint64(len(rest)) {
+		return nil, fmt.Errorf("%s: truncated: %d of %d bytes", name, len(rest), n)
+	}
+	padded := (n + binaryAlignment - 1) &^ (binaryAlignment - 1)
+	if padded > uint64(len(rest)) {
+		return nil, fmt.Errorf("%s: truncated: %d of %d bytes", name, len(rest), padded)
+	}
+	for _, b := range rest[n:padded] {
+		if b != 0 {
+			return nil, fmt.Errorf("%s: padding is not zero", name)
+		}
+	}
+	c.at += int(padded)
+	return rest[:n:n], nil
+}

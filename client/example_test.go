@@ -1,0 +1,74 @@
+package client_test
+
+import (
+	"fmt"
+
+	"millrace/client"
+)
+
+// ExampleDecode reads the checksums of a frame's records from a binary result.
+func ExampleDecode() {
+	// In a program, the body of a message of the results' stream.
+	body := []byte("MILL\x02\x00\x01\x00\x02\x00\x00\x00\x00\x00\x00\x00" + // version 2, 1 operator, 2 records
+		"\x06\x00\x00\x00\x04\x00\x00\x00crc32c\x00\x00" + // spec of 6 bytes, values of 4 bytes
+		"\x00\x03\x00\x00" + // statuses
+		"\x83\x92\x06\xe3\x00\x00\x00\x00") // values
+
+	result, err := client.Decode(body)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	crc32c := result.Operator("crc32c")
+	for i, record := range result.Records() {
+		if sum, ok := record.Uint32(crc32c); ok {
+			fmt.Printf("record %d: %08x\n", i, sum)
+		} else {
+			fmt.Printf("record %d: %v\n", i, record.Status)
+		}
+	}
+	// Output:
+	// record 0: e3069283
+	// record 1: operator_error
+}
+
+func ExampleLines() {
+	body := []byte(`{"bytes":9,"crc32c":"e3069283"}
+{"bytes":70000,"error":{"reason":"too_large","message":"at most 65536 bytes"}}
+`)
+	for line, err := range client.Lines(body) {
+		switch {
+		case err != nil:
+			fmt.Println(err)
+		case line.Error != nil:
+			fmt.Println(line.Bytes, "bytes:", line.Error)
+		default:
+			fmt.Println(line.Bytes, "bytes:", string(line.Values["crc32c"]))
+		}
+	}
+	// Output:
+	// 9 bytes: "e3069283"
+	// 70000 bytes: too_large: at most 65536 bytes
+}
+
+// ExampleAppendLength puts two records in one message. Its header Content-Type is client.TypeLength.
+func ExampleAppendLength() {
+	var frame []byte
+	for _, record := range []string{"first", "second\nwith two lines"} {
+		var err error
+		if frame, err = client.AppendLength(frame, []byte(record)); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	fmt.Printf("%q\n", frame)
+	// Output:
+	// "\x00\x00\x00\x05first\x00\x00\x00\x15second\nwith two lines"
+}
+
+func ExampleParsePart() {
+	part, err := client.ParsePart("2/3") // the value of client.HeaderPart
+	fmt.Println(part.Index, "of", part.Count, err)
+	// Output:
+	// 2 of 3 <nil>
+}

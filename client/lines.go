@@ -1,0 +1,77 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// Line is the result of one record in JSON: a line of the result of a frame, or the whole result of a message that is one record.
+type Line struct {
+	Bytes uint64       // length of the record
+	Error *RecordError // nil if the record was processed
+
+	// Values has the value of each operator under its name. For a record that failed, it is empty.
+	Values map[string]json.RawMessage
+}
+
+// RecordError tells why a record has no result.
+type RecordError struct {
+	Reason  string `json:"reason"`  // for programs, as in HeaderReason
+	Message string `json:"message"` // for people
+}
+
+func (e *RecordError) Error() string { return e.Reason + ": " + e.Message }
+
+// Minhash is the value of the operator minhash.
+type Minhash struct {
+	K         int      `json:"k"`
+	Seed      uint64   `json:"seed"`
+	Signature []uint32 `json:"signature"`
+}
+
+// UnmarshalJSON decodes an object with the key bytes, and either the key error or a key for each operator.
+func (l *Line) UnmarshalJSON(text []byte) error {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text, &values); err != nil {
+		return err
+	}
+	length, ok := values["bytes"]
+	if !ok {
+		return errors.New(`not a result: the key "bytes" is missing`)
+	}
+	line := Line{Values: values}
+	if err := json.Unmarshal(length, &line.Bytes); err != nil {
+		return fmt.Errorf("bytes: %w", err)
+	}
+	if problem, ok := values["error"]; ok {
+		if err := json.Unmarshal(problem, &line.Error); err != nil {
+			return fmt.Errorf("error: %w", err)
+		}
+	}
+	delete(values, "bytes")
+	delete(values, "error")
+	*l = line
+	return nil
+}
+
+// Lines iterates over the records of a JSON result, in the input's order. It ends at the first line that it can't decode, with an
+// error that names the line.
+func Lines(body []byte) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		number := 0
+		for text := range bytes.Lines(body) {
+			var line Line
+			if err := json.Unmarshal(text, &line); err != nil {
+				yield(Line{}, fmt.Errorf("line %d: %w", number+1, err))
+				return
+			}
+			if !yield(line, nil) {
+				return
+			}
+			number++
+		}
+	}
+}

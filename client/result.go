@@ -1,0 +1,126 @@
+package client
+
+import (
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"strings"
+)
+
+// Status tells how the processing of a record ended. Its number is the record's status byte in binary results.
+type Status uint8
+
+const (
+	OK            Status = iota // every operator has a value
+	Null                        // the record is a null of an Arrow column
+	TooLarge                    // the record is larger than the worker accepts, or its result larger than a message
+	OperatorError               // an operator refused the record or failed on it
+	DeviceFault                 // the record breaks the device
+)
+
+// statuses are the names in Arrow results, and the reasons in JSON results and dead letters.
+var statuses = [...]string{OK: "ok", Null: "null", TooLarge: "too_large", OperatorError: "operator_error", DeviceFault: "device_fault"}
+
+// String returns the name of the status in Arrow results.
+func (s Status) String() string {
+	if int(s) < len(statuses) {
+		return statuses[s]
+	}
+	return fmt.Sprintf("Status(%d)", uint8(s))
+}
+
+// Result is a decoded binary result. Its values are slices of the body from which it was decoded.
+type Result struct {
+	// Version is the version of the format: 1 for a message that is one record, 2 for a frame, and 0 for an empty body, which is the
+	// result of a frame without records.
+	Version int
+
+	// PayloadBytes is the length of the record in version 1. Version 2 doesn't have lengths.
+	PayloadBytes uint64
+
+	// FirstRecord is the index of the first record in the input. It is 0 unless the result is in several parts.
+	FirstRecord int
+
+	// Operators are the operators in the worker's order.
+	Operators []Operator
+
+	statuses []byte   // one per record
+	columns  [][]byte // for each operator, the records' values back to back
+}
+
+// Operator is an operator whose values a result has.
+type Operator struct {
+	Spec   string // with all parameters, such as minhash?k=24&hashes=128&seed=1
+	Stride int    // bytes of a value
+}
+
+// Name returns the operator's name, without parameters.
+func (o Operator) Name() string {
+	name, _, _ := strings.Cut(o.Spec, "?")
+	return name
+}
+
+// Len returns the number of records.
+func (r *Result) Len() int { return len(r.statuses) }
+
+// Operator returns the index in Operators of the first operator with this name or this spec, and -1 if there is none.
+func (r *Result) Operator(name string) int {
+	for i, o := range r.Operators {
+		if name == o.Spec || name == o.Name() {
+			return i
+		}
+	}
+	return -1
+}
+
+// Record is one record of a result.
+type Record struct {
+	Status Status
+	result *Result
+	index  int
+}
+
+// Record returns the record with that index in this message. It panics if there is none.
+func (r *Result) Record(i int) Record {
+	return Record{Status: Status(r.statuses[i]), result: r, index: i}
+}
+
+// Records iterates over the records with their indexes in the input, which start at FirstRecord.
+func (r *Result) Records() iter.Seq2[int, Record] {
+	return func(yield func(int, Record) bool) {
+		for i := range r.statuses {
+			if !yield(r.FirstRecord+i, r.Record(i)) {
+				return
+			}
+		}
+	}
+}
+
+// Value returns the value of the operator with that index, a slice of the body. It is nil if the record's status isn't OK. It panics
+// if there is no such operator.
+func (r Record) Value(operator int) []byte {
+	stride := r.result.Operators[operator].Stride
+	if r.Status != OK {
+		return nil
+	}
+	return r.result.columns[operator][r.index*stride:][:stride:stride]
+}
+
+// Uint32 returns a value that is one number, such as that of crc32c. It returns false if the record's status isn't OK, or if the
+// operator's values have another size.
+func (r Record) Uint32(operator int) (uint32, bool) {
+	value := r.Value(operator)
+	if len(value) != 4 {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint32(value), true
+}
+
+// AppendUint32s appends a value that is a list of numbers, such as that of minhash, to dst and returns the extended slice. It appends
+// nothing if the record's status isn't OK.
+func (r Record) AppendUint32s(dst []uint32, operator int) []uint32 {
+	for value := r.Value(operator); len(value) >= 4; value = value[4:] {
+		dst = append(dst, binary.LittleEndian.Uint32(value))
+	}
+	return dst
+}

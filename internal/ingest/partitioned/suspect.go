@@ -1,0 +1,30 @@
+package partitioned
+
+import (
+	"fmt"
+	"strings"
+
+	"millrace/internal/ingest/quarantine"
+)
+
+// suspect is a frame that was alone on the device when an owner died, and which of its records were.
+type suspect struct {
+	sequence uint64
+	stored   int64 // when the stream stored the frame, in nanoseconds since 1970, because a recreated stream reuses sequences
+	quarantine.Narrowing
+}
+
+// String returns the text form, for annotations.
+func (s suspect) String() string { return fmt.Sprintf("%d %d %v", s.sequence, s.stored, s.Narrowing) }
+
+// parseSuspect parses the result of String. It returns the zero suspect for any other text.
+func parseSuspect(text string) suspect {
+	var s suspect
+	if n, err := fmt.Sscanf(text, "%d %d", &s.sequence, &s.stored); err != nil || n != 2 {
+		return suspect{}
+	}
+	_, rest, _ := strings.Cut(text, " ")
+	_, rest, _ = strings.Cut(rest, " ")
+	s.Narrowing = quarantine.ParseNarrowing(rest)
+	return s
+}

@@ -1,0 +1,89 @@
+package quarantine
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestNarrowingCondemnsExactlyTheRecordsThatKill simulates processes that die at such a record, until one survives. Each process
+// knows only what the one before it kept.
+func TestNarrowingCondemnsExactlyTheRecordsThatKill(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, records := range []int{1, 2, 3, 100, 2048, 65536} {
+		for _, lethal := range []int{0, 1, 2, 5} {
+			kills := map[int]bool{}
+			for range min(lethal, records) {
+				kills[random.IntN(records)] = true
+			}
+			kept, deaths := "", 0
+			for alive := false; !alive; {
+				alive, kept = simulateTrial(t, records, kills, kept)
+				if !alive {
+					deaths++
+				}
+				if most := len(kills) * (18 + LoneRuns); deaths > most {
+					t.Fatalf("%d records, of which %d kill: more than %d deaths", records, len(kills), most)
+				}
+			}
+			condemned := ParseNarrowing(kept).Condemned
+			slices.Sort(condemned)
+			var want []int
+			for i := range kills {
+				want = append(want, i)
+			}
+			slices.Sort(want)
+			if !slices.Equal(condemned, want) {
+				t.Errorf("%d records: %v are condemned, want %v", records, condemned, want)
+			}
+		}
+	}
+}
+
+// simulateTrial tries a frame as one process does. It returns what the process keeps, and whether it survives.
+func simulateTrial(t *testing.T, records int, kills map[int]bool, kept string) (alive bool, now string) {
+	t.Helper()
+	n := ParseNarrowing(kept)
+	runs, ok := n.Next(records)
+	if !ok {
+		t.Fatal("too many records are condemned")
+	}
+	covered := 0
+	for _, r := range runs {
+		if r.First != covered || r.Records < 1 {
+			t.Fatalf("the runs are %v", runs)
+		}
+		covered += r.Records
+		kept = n.Begin(r).String()
+		for i := range r.Records {
+			if record := r.First + i; kills[record] && !slices.Contains(n.Condemned, record) {
+				return false, kept
+			}
+		}
+	}
+	if covered != records {
+		t.Fatalf("the runs %v are not %d records", runs, records)
+	}
+	return true, kept
+}
+
+// TestNarrowingGivesUpAFrameOfPoison: a frame with more lethal records than are condemned one by one.
+func TestNarrowingGivesUpAFrameOfPoison(t *testing.T) {
+	n := Narrowing{First: 70, Records: 1, Deaths: LoneRuns, Condemned: make([]int, mostCondemned)}
+	if _, ok := n.Next(100); ok {
+		t.Error("one record more than the limit is condemned, and the frame is not given up")
+	}
+}
+
+// TestNarrowingIgnoresWhatItDidNotWrite: notes of other versions, of other frames and damaged ones.
+func TestNarrowingIgnoresWhatItDidNotWrite(t *testing.T) {
+	for _, text := range []string{"", "1", "1 2", "1 -2 3", "a b c", "99999999999999999999 1 1"} {
+		if n := ParseNarrowing(text); n.String() != (Narrowing{}).String() {
+			t.Errorf("%q is read as %v", text, n)
+		}
+	}
+	n := Narrowing{First: 90, Records: 20, Deaths: 1}
+	if runs, ok := n.Next(100); !ok || len(runs) != 1 || runs[0] != (Run{0, 100}) {
+		t.Errorf("a run beyond the frame's end divides it into %v", runs)
+	}
+}
