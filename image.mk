@@ -12,10 +12,10 @@ IMAGE_ROOT := $(IMAGE_DIR)/root
 IMAGE_LIB  := $(IMAGE_DIR)/kernels/libmillrace.so
 
 # Size limits of the parts, in MiB. docs/adr/0021 lists the actual sizes.
-WORKER_MIB := 30
-LEAN_MIB   := 22
+WORKER_MIB := 37
+LEAN_MIB   := 28
 LIB_MIB    := 2
-ROOT_MIB   := 33
+ROOT_MIB   := 40
 
 # The binary doesn't depend on the machine, the folder or the time of the build.
 IMAGE_BUILD = CGO_ENABLED=1 go build -trimpath -buildvcs=false -ldflags '-s -w -buildid= $(LDFLAGS)'

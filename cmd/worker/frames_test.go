@@ -75,3 +75,12 @@ func TestTheDemoChecksArrowResults(t *testing.T) {
 		t.Errorf("the last line is %q", last)
 	}
 }
+
+// TestCheckReportsTheLimitsOfFrames compares them with the server's max_payload.
+func TestCheckReportsTheLimitsOfFrames(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	env := []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_FRAMING=newline_delimited", "MILLRACE_OPERATORS=crc32c"}
+	call(t, env, "check").want(t, exitDone, "frames: up to 65536 records and 67108864 bytes per message", "comes in parts")
+	call(t, append(env, "MILLRACE_FRAME_BYTES=64KiB"), "check").want(t, exitDone, "MILLRACE_FRAME_BYTES is 65536", "raise MILLRACE_FRAME_BYTES to at least")
+}

@@ -29,6 +29,10 @@ func TestTooLowAMemoryLimitIsRefused(t *testing.T) {
 			[]string{"MILLRACE_MEMORY_LIMIT=480MiB", "MILLRACE_DELIVERY=exclusive", "MILLRACE_PARTITIONS=256"},
 			[]string{"too little memory", "MILLRACE_PARTITIONS"},
 		},
+		"decompressed frames": {
+			[]string{"MILLRACE_MEMORY_LIMIT=1GiB", "MILLRACE_DECOMPRESS=auto", "MILLRACE_FRAME_BYTES=1GiB"},
+			[]string{"too little memory", "for frames", "MILLRACE_FRAME_BYTES"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

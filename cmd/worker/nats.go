@@ -21,6 +21,7 @@ import (
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/streams"
+	"millrace/internal/table"
 	"millrace/internal/telemetry"
 )
 
@@ -188,7 +189,17 @@ func inFlight(cfg *config.Config, devices int) capacity.Worker {
 
 // use describes how the worker will use its streams.
 func use(cfg *config.Config, devices int) topology.Use {
-	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger}
+	return topology.Use{InFlight: inFlight(cfg, devices).Full(), BatchBytes: int(cfg.BatchBytes), Linger: cfg.Linger, Frames: frames(cfg)}
+}
+
+// frames describes how messages hold records.
+func frames(cfg *config.Config) topology.Frames {
+	format, ops := cfg.ParsedFormat(), cfg.ParsedOperators()
+	one := table.MostBytes(format, ops, 1)
+	return topology.Frames{
+		Framed: cfg.ParsedSplitter().Framing != frame.None, Compressed: cfg.ParsedDecompress() != compression.None,
+		Records: cfg.FrameRecords, Bytes: int(cfg.FrameBytes), Result: one, ResultMore: table.MostBytes(format, ops, 2) - one,
+	}
 }
 
 // natsServer returns the address of the NATS servers and the files to log in with.

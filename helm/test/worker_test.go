@@ -49,7 +49,7 @@ func ours(set map[string]string) (names []string) {
 
 var (
 	wholeNumber = regexp.MustCompile(`^a whole number from (\d+) to (\d+)$`)
-	wordList    = regexp.MustCompile(`^([a-z]+(?:, [a-z]+)*) or ([a-z]+)$`)
+	wordList    = regexp.MustCompile(`^([a-z_]+(?:, [a-z_]+)*) or ([a-z_]+)$`)
 )
 
 // TestBoundsAreTheWorkers: the schema accepts the same numbers and words as the worker.

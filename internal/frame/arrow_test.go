@@ -126,6 +126,16 @@ func TestArrowColumnsOfEveryTypeRoundTrip(t *testing.T) {
 	}
 }
 
+func TestCompressedBuffersCountAsInflated(t *testing.T) {
+	records := [][]byte{bytes.Repeat([]byte("a"), 10_000), bytes.Repeat([]byte("b"), 10_000)}
+	for compression, options := range compressions {
+		f := open(t, arrowSplitter, textStream(t, arrow.BinaryTypes.String, [][][]byte{records}, options...))
+		if got := f.Inflated(); compression == "plain" && got != 0 || compression != "plain" && (got < 20_000 || got > 21_000) {
+			t.Errorf("%s: %d bytes of 20000 were decompressed", compression, got)
+		}
+	}
+}
+
 func TestSlicesOfArrowColumns(t *testing.T) {
 	records := texts("zero", "one", "<null>", "a value of more than twelve bytes", "", "five", "<null>", "seven", "eight", "nine")
 	for _, typ := range binaryTypes {

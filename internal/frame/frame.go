@@ -52,6 +52,9 @@ func (f *Frame) Records() int { return len(f.starts) }
 // Bytes returns the total length of the records that go to the device. Records that are null or too large count as 0.
 func (f *Frame) Bytes() int64 { return int64(f.bytes) }
 
+// Inflated returns the bytes of the compressed buffers of an Arrow stream after decompression, which the frame holds besides the body.
+func (f *Frame) Inflated() int64 { return int64(f.arrow.inflated) }
+
 // Statuses returns the status of each record, or nil if every record is OK. The slice is valid until the next Open or
 // Reset, and the caller must not change it.
 func (f *Frame) Statuses() []Status {

@@ -18,6 +18,12 @@ type Splitter struct {
 	MaxRecord  int   // most bytes of a record; 0 means no limit but MaxBytes. A longer record has the status TooLarge
 }
 
+// Limits returns the most bytes and the most records of a frame.
+func (s *Splitter) Limits() (bytes int64, records int) {
+	l := s.limits()
+	return int64(l.bytes), l.records
+}
+
 // limits are the limits of a Splitter with the defaults filled in. No limit exceeds what a uint32 can count, because the
 // index of a Frame consists of uint32.
 type limits struct{ records, bytes, record int }

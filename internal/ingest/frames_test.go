@@ -110,12 +110,12 @@ func (r *rig) wantFrame(seq uint64, in framed, parts []jetstream.Msg) {
 		body := m.Data()
 		if e := r.opts.Compress; e != compression.None && len(body) > 0 {
 			wantHeader(r.t, h, "Content-Encoding", e.ContentEncoding())
-			if len(body) > 0 {
-				var err error
-				if body, err = new(compression.Decompressor).Append(nil, e, body, 1<<30); err != nil {
-					r.t.Errorf("the result of input %d: %v", seq, err)
-				}
+			var err error
+			if body, err = new(compression.Decompressor).Append(nil, e, body, 1<<30); err != nil {
+				r.t.Errorf("the result of input %d: %v", seq, err)
 			}
+		} else {
+			wantHeader(r.t, h, "Content-Encoding", "")
 		}
 		if err := want.Check(body, r.opts.Format, from, to); err != nil {
 			r.t.Errorf("part %d of the result of input %d: %v", n+1, seq, err)
@@ -276,6 +276,36 @@ func TestCompressedFramesAreDecompressed(t *testing.T) {
 		r.publishFrames(inputs)
 		r.process(hostDevice(t), streams.Config{BatchPayloads: 256})
 		r.wantFrames(inputs)
+	})
+}
+
+// TestResultsOfPlainMessagesAreCompressed: a message that is one record, as it is, has a compressed result too.
+func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Split.Framing, r.opts.Compress = frame.None, compression.Zstd
+		r.provision()
+		const n = 20
+		for i := range n {
+			m := &nats.Msg{Subject: "ingest.web.0", Header: nats.Header{"Content-Type": {"text/plain"}, "content-encoding": {"br"}}, Data: document(i)}
+			if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.process(hostDevice(t), streams.Config{})
+		found := r.stored("results.>")
+		for i := range n {
+			m := found[uint64(i+1)][0]
+			wantHeader(t, m.Headers(), "Content-Type", "application/json")
+			wantHeader(t, m.Headers(), "Content-Encoding", "zstd")
+			wantHeader(t, m.Headers(), "content-encoding", "")
+			body, err := new(compression.Decompressor).Append(nil, compression.Zstd, m.Data(), 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.opts.Format.Check(r.opts.Operators, document(i), body); err != nil {
+				t.Errorf("the result of payload %d: %v", i, err)
+			}
+		}
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/compression"
+	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/shared"
@@ -22,6 +24,15 @@ const (
 // connections and the ledger.
 func (o *Options) fixedMemory(c jetstream.Consumer, conns natsconn.Connections) int64 {
 	return int64(o.consumers())*o.pullSize(c, conns[0]).Memory(conns[0]) + int64(len(conns))*connectionBuffers + shared.LedgerBytes
+}
+
+// costs returns the costs of deliveries.
+func (o *Options) costs() inflight.Costs {
+	c := inflight.NewCosts(o.Format, o.Operators)
+	if o.Compress != compression.None {
+		return c.Compressed()
+	}
+	return c
 }
 
 // pullSize returns the maximum size of one request to a consumer. That is the fastest size, or less where it would take more than

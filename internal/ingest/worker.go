@@ -91,7 +91,8 @@ func NewWorker(ctx context.Context, nc *nats.Conn, pipes []*streams.Pipeline, op
 	}
 	w.judge = quarantine.NewJudge(pipes, limit, w.life.progressed, w.log)
 	w.pool, err = inflight.NewPool(pipes, inflight.Settings{
-		Costs: inflight.NewCosts(opts.Format, opts.Operators), Split: opts.Split, Decompress: opts.Decompress, Memory: opts.Memory, Fixed: opts.fixedMemory(consumer, w.conns), Largest: nc.MaxPayload(),
+		Costs: opts.costs(), Split: opts.Split, Decompress: opts.Decompress, Memory: opts.Memory, Fixed: opts.fixedMemory(consumer, w.conns),
+		Largest: nc.MaxPayload(),
 	})
 	if err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ func TestResultHeaders(t *testing.T) {
 		results.HeaderStream: "INGEST", results.HeaderSequence: "1", results.HeaderSubject: "ingest.web.0",
 		results.HeaderOperators: "crc32c,minhash?k=4&hashes=4&seed=1",
 		"Nats-Msg-Id":           fmt.Sprintf("INGEST:1:%d", r.storedAt(1).UnixNano()), "Trace": strconv.Itoa(0),
+		"Content-Type": "application/json", "Content-Encoding": "",
 	} {
 		if got := m.Headers().Get(header); got != want {
 			t.Errorf("header %s is %q, want %q", header, got, want)

@@ -1,7 +1,7 @@
 {{/*
 This file computes the minimum memory of a pod in bytes, like the worker does before it allocates any: see internal/memory, and
-cmd/worker/memory.go for CUDA's share. Payloads in flight need additional memory, which depends on the server's max_payload; the worker
-checks that itself.
+cmd/worker/memory.go for CUDA's share. Payloads in flight and frames need additional memory, which depends on the server's max_payload;
+the worker checks that itself.
 */}}
 
 {{/* millrace.bytes converts a size of the worker (4MiB) or a quantity of Kubernetes (4Gi, 4000M) to bytes; empty for other forms. */}}

@@ -47,7 +47,7 @@ func (w *batched) run(ctx context.Context, l load) error {
 	}
 	i := 0
 	for name, n := range w.inputs {
-		w.serve(g, i, name, n, publishers, l.size)
+		w.serve(g, i, name, n, publishers, l.null())
 		i++
 	}
 	if err := g.wait(); err != nil {
@@ -57,18 +57,17 @@ func (w *batched) run(ctx context.Context, l load) error {
 }
 
 // serve moves the n inputs of the i-th consumer with a pull, a goroutine that forms groups, and publishers.
-func (w *batched) serve(g *errGroup, i int, name string, n, publishers, size int) {
+func (w *batched) serve(g *errGroup, i int, name string, n, publishers int, null nullResult) {
 	inputs := make(chan received, inputBuffer)
 	groups := make(chan []jetstream.Msg)
 	g.start(func(ctx context.Context) error {
 		return w.receiveInto(ctx, w.conns[w.connection(i, true)], name, n, inputs)
 	})
 	g.start(func(ctx context.Context) error { return w.gather(ctx, inputs, groups) })
-	body := nullBody(size)
 	for p := range publishers {
 		g.start(func(ctx context.Context) error {
 			for group := range groups {
-				if err := w.settle(ctx, w.js[w.connection(p, false)], group, body); err != nil {
+				if err := w.settle(ctx, w.js[w.connection(p, false)], group, null); err != nil {
 					return err
 				}
 			}
@@ -118,8 +117,8 @@ func (w *batched) gather(ctx context.Context, inputs <-chan received, groups cha
 }
 
 // settle stores the results of a group and acknowledges its inputs.
-func (w *batched) settle(ctx context.Context, js jetstream.JetStream, group []jetstream.Msg, body []byte) error {
-	if err := w.store(ctx, js, group, body); err != nil {
+func (w *batched) settle(ctx context.Context, js jetstream.JetStream, group []jetstream.Msg, null nullResult) error {
+	if err := w.store(ctx, js, group, null); err != nil {
 		return fmt.Errorf("store a batch of results: %w", err)
 	}
 	w.settled.Add(1)
@@ -142,13 +141,13 @@ func (w *batched) groups() int64 { return w.settled.Load() }
 var flow = jetstreamext.FastPublishFlowControl{Flow: 500, MaxOutstandingAcks: 3, AckTimeout: answerTimeout}
 
 // store stores the results of a group in one batch.
-func (w *batched) store(ctx context.Context, js jetstream.JetStream, group []jetstream.Msg, body []byte) error {
+func (w *batched) store(ctx context.Context, js jetstream.JetStream, group []jetstream.Msg, null nullResult) error {
 	batch, err := jetstreamext.NewFastPublisher(js, flow)
 	if err != nil {
 		return err
 	}
 	for i, in := range group {
-		m, err := result(in, nullOperators, body)
+		m, err := null.message(in)
 		if err != nil {
 			return err
 		}

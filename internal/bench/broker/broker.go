@@ -44,10 +44,13 @@ type Bench struct {
 	// Tests change these.
 	withoutBatches bool // pretend that the server can't store batches
 	memoryLeast    int  // minimum number of payloads per round of the memory rows
+	frameBytes     int  // bytes of a frame before compression
 }
 
 // New returns a Bench. It starts nothing.
-func New(o Options) *Bench { return &Bench{o: o, memoryLeast: memoryLeast} }
+func New(o Options) *Bench {
+	return &Bench{o: o, memoryLeast: memoryLeast, frameBytes: usualFrameBytes}
+}
 
 // Suite returns the suite.
 func (b *Bench) Suite() bench.Suite {
@@ -57,6 +60,7 @@ func (b *Bench) Suite() bench.Suite {
 		Sizes:   bench.Sizes{Of: "payload", Least: 1, Most: embedded.MaxPayload - maxHeader},
 		Experiments: []bench.Experiment{
 			{Rows: rateEntries(), Run: b.runRates},
+			{Rows: frameEntries, Run: b.runFrames},
 			{Rows: latencyEntries, Run: b.runLatency},
 			{Rows: memoryEntries, Run: b.runMemory},
 		},

@@ -60,6 +60,7 @@ func newBench(t *testing.T, o Options) *Bench {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
 	b := New(o)
+	b.frameBytes = 1 << 10
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("closing the bench: %v", err)
@@ -114,6 +115,33 @@ func wantRates(t *testing.T, r *report.Report, sizes int) {
 	}
 }
 
+// wantFrames checks that every row with frames has its figures, for each form and each size.
+func wantFrames(t *testing.T, r *report.Report, sizes int) {
+	t.Helper()
+	for name, null := range map[string]bool{rowFramesBatch: true, rowFramesPinned: true, rowFramesShared: false, rowFramesExclusive: false} {
+		list, want := rows(r, name), sizes*len(forms)
+		if !null {
+			want += sizes // with one record per message
+		}
+		if len(list) != want {
+			t.Errorf("%d rows %s, want %d", len(list), name, want)
+		}
+		for _, row := range list {
+			names := []string{figureRecords, figureBytes, figureFill, bench.FigureCores}
+			if row.Framing != "none" {
+				names = append(names, figureWire, figureCompression)
+			}
+			if row.Framing != "none" && !null {
+				names = append(names, figureOverNull, figureOverSingle)
+			}
+			if row.Compression != "none" {
+				names = append(names, figureOverUncompressed)
+			}
+			wantFigures(t, row, names...)
+		}
+	}
+}
+
 // wantGroups checks that rows that store results together have at least one payload per group.
 func wantGroups(t *testing.T, row report.Row) {
 	t.Helper()
@@ -132,6 +160,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	o.Out = &table
 	r := run(t, o)
 	wantRates(t, r, len(o.Bytes))
+	wantFrames(t, r, len(o.Bytes))
 	for _, name := range []string{"latency", "latency-null"} {
 		for _, row := range rows(r, name) {
 			wantFigures(t, row, figureLatency, figureLatencyP99)

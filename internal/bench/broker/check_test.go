@@ -50,10 +50,10 @@ func (s *server) store(t *testing.T, sequence int, body []byte, change func(*nat
 // TestWhatIsWrongIsFound uses three inputs. The results of the first two are correct.
 func TestWhatIsWrongIsFound(t *testing.T) {
 	ops := bench.Parse("crc32c")
-	l := load{seed: 7, n: 3, size: 100}
+	l := load{3, unframed{7, 100}}
 	right := func(i int) []byte {
-		payload := l.payload(nil, i)
-		return operator.JSON.Append(nil, ops, l.size, [][]byte{ops[0].AppendReference(nil, payload)})
+		payload := l.message(nil, i)
+		return operator.JSON.Append(nil, ops, 100, [][]byte{ops[0].AppendReference(nil, payload)})
 	}
 	anotherID := func(m *nats.Msg) { m.Header.Set(jetstream.MsgIDHeader, "another") }
 	for name, c := range map[string]struct {
@@ -123,7 +123,7 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 		}
 		kernels = append(kernels, k)
 	}
-	for _, name := range []string{rowShared, rowExclusive} {
+	for _, name := range []string{rowShared, rowExclusive, rowFramesShared, rowFramesExclusive} {
 		o := tiny(openHost(t, kernels...), newBench(t, Options{}))
 		o.Rows, o.Bytes = []string{name}, []int{64}
 		_, err := bench.Run(t.Context(), o)
@@ -136,7 +136,7 @@ func TestWrongResultEndsTheRun(t *testing.T) {
 // TestStuckRoundEnds checks that a round with unacknowledged inputs ends when its context does.
 func TestStuckRoundEnds(t *testing.T) {
 	s := newTestServer(t)
-	l := load{seed: 7, n: 3, size: 100}
+	l := load{3, unframed{7, 100}}
 	if err := s.fill(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"millrace/internal/bench"
+	"millrace/internal/bench/report"
 	"millrace/internal/console"
 )
 
@@ -10,6 +11,13 @@ const (
 	figurePayloads = "payloads a second"
 	figureBytes    = "payload bytes a second"
 	figureFill     = "payloads a batch"
+
+	figureRecords     = "records a second"
+	figureWire        = "message bytes a second"
+	figureCompression = "record bytes over message bytes"
+
+	figureOverSingle       = "records a second over one record per message"
+	figureOverUncompressed = "records a second over uncompressed frames"
 
 	figureOverAsync  = "payloads a second over null-async"
 	figureOverNull   = "payloads a second over the null worker of the same shape"
@@ -38,14 +46,24 @@ var columns = []bench.Column{
 		Title: "payloads/s (p10-p90)", Cell: bench.SpreadCell(figurePayloads, bench.Number),
 		Legend: "from before the first delivery until every result is stored and the server has every acknowledgement",
 	},
+	{Title: "framing", Legend: "MILLRACE_FRAMING; with none, a message is one record", Cell: func(r report.Row) string { return r.Framing }},
+	{Title: "compression", Cell: func(r report.Row) string { return r.Compression }},
+	{
+		Title: "records/s (p10-p90)", Cell: bench.SpreadCell(figureRecords, bench.Number),
+		Legend: "records, which are the payloads of operators, in the same time as payloads/s",
+	},
 	{Title: "MB/s", Legend: "payload bytes", Cell: bench.FigureCell(figureBytes, func(v float64) string { return bench.Number(v / 1e6) })},
+	{Title: "wire MB/s", Legend: "bytes of messages, compressed and with their framing", Cell: bench.FigureCell(figureWire, func(v float64) string { return bench.Number(v / 1e6) })},
+	{Title: "ratio", Legend: "record bytes over bytes of messages", Cell: bench.FigureCell(figureCompression, bench.Number)},
 	bench.CoresColumn,
 	{Title: "a batch", Legend: "payloads per batch, or per group of results that are stored at once", Cell: bench.FigureCell(figureFill, bench.Number)},
 	{Title: "x async", Legend: "payloads/s over those of null-async", Cell: bench.FigureCell(figureOverAsync, bench.Number)},
 	{
 		Title: "x null", Cell: bench.FigureCell(figureOverNull, bench.Number),
-		Legend: "payloads/s over those of the null worker of the same shape: null-batch with shared delivery, null-pinned with exclusive delivery",
+		Legend: "payloads/s or records/s over those of the null worker of the same shape with the same messages: null-batch with shared delivery, null-pinned with exclusive delivery",
 	},
+	{Title: "x single", Legend: "records/s over those of the same worker with one record per message", Cell: bench.FigureCell(figureOverSingle, bench.Number)},
+	{Title: "x uncompressed", Legend: "records/s over those of the same worker with uncompressed frames", Cell: bench.FigureCell(figureOverUncompressed, bench.Number)},
 	{Title: "x go", Legend: "payloads/s over those of go-worker with the same operators", Cell: bench.FigureCell(figureOverPlain, bench.Number)},
 	{Title: "x shared", Legend: "payloads/s over those of millrace-shared with the same operators", Cell: bench.FigureCell(figureOverShared, bench.Number)},
 	{Title: "x usual", Legend: "payloads/s over those of the same worker with its default number of connections", Cell: bench.FigureCell(figureOverUsual, bench.Number)},

@@ -50,7 +50,7 @@ func (s *server) latency(session *bench.Session, k kind) *bench.Case {
 		var took samples
 		slow := k
 		slow.later, slow.make = true, func(func(time.Duration)) worker { return &atLowRate{worker: k.make(took.add)} }
-		if _, err := s.round(ctx, slow, load{seed: seed, n: n, size: latencyBytes}); err != nil {
+		if _, err := s.round(ctx, slow, load{n, unframed{seed, latencyBytes}}); err != nil {
 			return err
 		}
 		c.Add(figureLatency, "s", bench.Percentile(took.seconds, 0.5))
@@ -85,7 +85,7 @@ func (s *server) publishSlowly(ctx context.Context, l load) error {
 		if err := pause(ctx, time.Until(start.Add(time.Duration(i)*latencyEvery))); err != nil {
 			return err
 		}
-		if _, err := s.js.PublishMsgAsync(&nats.Msg{Subject: subject(i), Data: l.payload(nil, i)}, jetstream.WithStallWait(answerTimeout)); err != nil {
+		if _, err := s.js.PublishMsgAsync(&nats.Msg{Subject: subject(i), Data: l.message(nil, i)}, jetstream.WithStallWait(answerTimeout)); err != nil {
 			return err
 		}
 	}

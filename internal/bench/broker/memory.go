@@ -44,14 +44,14 @@ func (b *Bench) runMemory(ctx context.Context, session *bench.Session) error {
 // memory returns a case that measures the memory of the process while a kind of worker runs.
 func (s *server) memory(session *bench.Session, k kind, least int) *bench.Case {
 	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
-		n, err := s.pace(ctx, session, c, k, least, load{seed: ^seed, size: memoryBytes})
+		n, err := s.pace(ctx, session, c, k, least, unframed{^seed, memoryBytes})
 		if err != nil {
 			return err
 		}
 		w := &watched{}
 		watching := k
 		watching.make = func(func(time.Duration)) worker { w.worker = k.make(nil); return w }
-		if _, err := s.round(ctx, watching, load{seed: seed, n: n, size: memoryBytes}); err != nil {
+		if _, err := s.round(ctx, watching, load{n, unframed{seed, memoryBytes}}); err != nil {
 			return err
 		}
 		c.Add(figureBefore, "B", float64(w.before))

@@ -1,14 +1,13 @@
 package broker
 
 import (
+	"maps"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"millrace/internal/bench"
 	"millrace/internal/ingest/results"
-	"millrace/internal/operator"
 )
 
 // nullOperators is the header of a worker that computes nothing.
@@ -40,10 +39,22 @@ func messageID(stream string, sequence uint64) string {
 	return stream + ":" + strconv.FormatUint(sequence, 10) + ":"
 }
 
-// nullBody returns a body with the length of a crc32c result for a payload of size bytes.
-func nullBody(size int) []byte {
-	ops := bench.Parse("crc32c")
-	return operator.JSON.Append(nil, ops, size, [][]byte{make([]byte, ops[0].Stride())})
+// nullSize is the operator whose results have the size of those of workers that compute nothing.
+const nullSize = "crc32c"
+
+// nullResult is what a worker that computes nothing stores for an input.
+type nullResult struct {
+	body   []byte
+	header nats.Header // in addition to those of every result
+}
+
+// message returns the result of an input.
+func (r nullResult) message(in jetstream.Msg) (*nats.Msg, error) {
+	m, err := result(in, nullOperators, r.body)
+	if err == nil {
+		maps.Copy(m.Header, r.header)
+	}
+	return m, err
 }
 
 const (

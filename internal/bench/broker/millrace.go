@@ -44,18 +44,19 @@ func (m *millrace) ready(ctx context.Context, s *server, l load) (err error) {
 			return err
 		}
 		m.pipes = append(m.pipes, p)
-		if l.size > p.BatchBytes() {
-			return bench.Unable("a payload of %d bytes is larger than a batch: raise MILLRACE_BATCH_BYTES", l.size)
+		if size := l.recordBytes(); size > p.BatchBytes() {
+			return bench.Unable("a payload of %d bytes is larger than a batch: raise MILLRACE_BATCH_BYTES", size)
 		}
 	}
 	if err := m.dial(s, "millrace", m.connections, sendWindow); err != nil {
 		return err
 	}
-	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, ingest.Options{
-		Topology: s.topology(m.exclusive), More: m.conns[1:],
-		Operators: m.ops, Format: operator.JSON, Linger: linger, DrainTimeout: time.Minute,
+	o := ingest.Options{
+		Topology: s.topology(m.exclusive), More: m.conns[1:], Operators: m.ops, Linger: linger, DrainTimeout: time.Minute,
 		Logger: quiet, Observer: m.tally, Records: &m.ended,
-	})
+	}
+	l.configure(&o)
+	m.w, err = ingest.NewWorker(ctx, m.conns[0], m.pipes, o)
 	return err
 }
 

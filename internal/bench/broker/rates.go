@@ -94,38 +94,47 @@ func (s *server) runRatesOf(ctx context.Context, session *bench.Session, size in
 	return nil
 }
 
-// rate returns a case that measures how fast a kind of worker is. Workers that compute nothing are references for the
-// others.
+// rate returns a case that measures how fast a kind of worker is with payloads of one size.
 func (s *server) rate(session *bench.Session, k kind, size int) *bench.Case {
+	return s.rateOf(session, k, size, figurePayloads, func(seed uint64) content { return unframed{seed, size} })
+}
+
+// rateOf returns a case that measures how fast a kind of worker is with messages that of makes. The figure called records is the
+// number of records per second. Workers that compute nothing are references for the others.
+func (s *server) rateOf(session *bench.Session, k kind, size int, records string, of func(seed uint64) content) *bench.Case {
 	least := max(partitions, payloadsPerCore*runtime.GOMAXPROCS(0))
 	measure := func(ctx context.Context, c *bench.Case, seed uint64) error {
-		n, err := s.pace(ctx, session, c, k, least, load{seed: ^seed, size: size})
+		n, err := s.pace(ctx, session, c, k, least, of(^seed))
 		if err != nil {
 			return err
 		}
-		r, err := s.round(ctx, k, load{seed: seed, n: n, size: size})
+		l := load{n, of(seed)}
+		r, err := s.round(ctx, k, l)
 		if err != nil {
 			return err
 		}
-		seconds := r.took.Seconds()
-		c.Add(figurePayloads, "1/s", float64(n)/seconds)
-		c.Add(figureBytes, "B/s", float64(n*size)/seconds)
+		seconds, all := r.took.Seconds(), float64(n*l.records())
+		c.Add(records, "1/s", all/seconds)
+		c.Add(figureBytes, "B/s", all*float64(l.recordBytes())/seconds)
+		if _, framed := l.content.(*frames); framed {
+			c.Add(figureWire, "B/s", float64(n*l.bytes())/seconds)
+			c.Add(figureCompression, "", float64(l.records()*l.recordBytes())/float64(l.bytes()))
+		}
 		c.Add(bench.FigureCores, "", r.cpu.Seconds()/seconds)
 		if r.groups > 0 {
-			c.Add(figureFill, "", float64(n)/float64(r.groups))
+			c.Add(figureFill, "", all/float64(r.groups))
 		}
 		return nil
 	}
 	return &bench.Case{Row: row(session, k, size), Reference: k.ops == nil, Measure: measure}
 }
 
-// pace returns the number of payloads that a kind of worker moves in a turn, but at least least. The first round
+// pace returns the number of messages that a kind of worker moves in a turn, but at least least. The first round
 // determines the number and is a warm-up.
-func (s *server) pace(ctx context.Context, session *bench.Session, c *bench.Case, k kind, least int, l load) (n int, err error) {
-	most := min(mostPayloads, max(mostBytes/l.size, least))
+func (s *server) pace(ctx context.Context, session *bench.Session, c *bench.Case, k kind, least int, of content) (n int, err error) {
+	most := min(mostPayloads, max(mostBytes/(of.records()*of.recordBytes()), least))
 	return c.Pace(session.Turn(), least, most, func(n int) (time.Duration, error) {
-		l.n = n
-		r, err := s.round(ctx, k, l)
+		r, err := s.round(ctx, k, load{n, of})
 		return r.took, err
 	})
 }

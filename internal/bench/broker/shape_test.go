@@ -25,7 +25,7 @@ func shaped(t *testing.T, of shape, l load) *server {
 func TestPartitionsAreEven(t *testing.T) {
 	const each = 5
 	for of, want := range map[shape]jetstream.PriorityPolicy{pinned: jetstream.PriorityPolicyPinned, partitioned: jetstream.PriorityPolicyNone} {
-		s := shaped(t, of, load{seed: 7, n: each * partitions, size: 10})
+		s := shaped(t, of, load{each * partitions, unframed{7, 10}})
 		inputs, err := s.inputs(t.Context(), each*partitions)
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestPartitionIsTakenOffTheSubject(t *testing.T) {
 // TestClockStartsBeforeTheFirstDelivery checks that the clock starts before the first delivery. The start is known only
 // after that delivery.
 func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
-	s := shaped(t, whole, load{seed: 7, n: 3, size: 10})
+	s := shaped(t, whole, load{3, unframed{7, 10}})
 	consumers, err := s.consumers(t.Context())
 	if err != nil {
 		t.Fatal(err)

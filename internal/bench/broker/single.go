@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/bench"
@@ -45,9 +46,12 @@ func (w *single) run(ctx context.Context, l load) error {
 	g := newErrGroup(ctx)
 	g.start(func(ctx context.Context) error { return w.settle(ctx, l.n) })
 	if w.ops == nil {
-		body := nullBody(l.size)
+		null := l.null()
 		g.start(func(ctx context.Context) error {
-			return w.receive(ctx, w.conns[0], consumer, l.n, func(in received) error { return w.send(ctx, in, nullOperators, body) })
+			return w.receive(ctx, w.conns[0], consumer, l.n, func(in received) error {
+				m, err := null.message(in)
+				return w.send(ctx, in, m, err)
+			})
 		})
 	} else {
 		inputs := make(chan received, inputBuffer)
@@ -70,16 +74,17 @@ func (w *single) compute(ctx context.Context, inputs <-chan received) error {
 		for i, op := range w.ops {
 			records[i] = op.AppendReference(records[i][:0], in.Data())
 		}
-		if err := w.send(ctx, in, names, operator.JSON.Append(nil, w.ops, len(in.Data()), records)); err != nil {
+		m, err := result(in, names, operator.JSON.Append(nil, w.ops, len(in.Data()), records))
+		if err := w.send(ctx, in, m, err); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// send publishes the result of in without waiting for the confirmation. Several goroutines may call it.
-func (w *single) send(ctx context.Context, in received, operators string, body []byte) error {
-	m, err := result(in, operators, body)
+// send publishes m, the result of in, without waiting for the confirmation. If m could not be made, err says why. Several
+// goroutines may call it.
+func (w *single) send(ctx context.Context, in received, m *nats.Msg, err error) error {
 	if err != nil {
 		return err
 	}

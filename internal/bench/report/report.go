@@ -46,6 +46,8 @@ type Row struct {
 	BatchBytes   int               `json:"batch_bytes,omitempty"`
 	Operator     string            `json:"operator,omitempty"`
 	PayloadBytes int               `json:"payload_bytes,omitempty"` // for rows that differ in their payloads, not in their batches
+	Framing      string            `json:"framing,omitempty"`       // how messages hold records, as MILLRACE_FRAMING names it
+	Compression  string            `json:"compression,omitempty"`   // how messages are compressed, as MILLRACE_DECOMPRESS names it
 	Batches      int               `json:"batches,omitempty"`       // number of measured batches in all rounds
 	Batch        *Spread           `json:"batch_seconds,omitempty"` // wall seconds per batch in steady state: one sample per round
 	Stages       map[string]Spread `json:"stage_seconds,omitempty"` // copy_in, compute, copy_out of single batches, from device events

@@ -13,8 +13,9 @@ import (
 type Costs struct {
 	result int64 // maximum for one row's result, rounded up as the allocator does
 
-	operators []operator.Operator
-	format    operator.Format
+	operators  []operator.Operator
+	format     operator.Format
+	compressed bool // results are compressed
 }
 
 const (
@@ -37,9 +38,18 @@ func NewCosts(format operator.Format, operators []operator.Operator) Costs {
 	return Costs{result: most + most/16, operators: operators, format: format}
 }
 
+// Compressed returns the costs if results are compressed, which takes the result of a frame twice.
+func (c Costs) Compressed() Costs {
+	c.compressed = true
+	return c
+}
+
 // frame returns the maximum memory for the index and the results of a frame's records.
 func (c Costs) frame(records int) int64 {
 	body := int64(table.MostBytes(c.format, c.operators, records))
+	if c.compressed {
+		body *= 2
+	}
 	return int64(records)*frame.IndexBytes + table.MostSize(c.format, c.operators, records) + body + body/8
 }
 

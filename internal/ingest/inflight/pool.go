@@ -70,16 +70,26 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	if s.Memory == 0 {
 		return p, nil
 	}
-	if least := s.Fixed + s.least(largest); s.Memory < least {
-		return nil, fmt.Errorf("%w: %d MiB are left for payloads and results, and these settings need %d MiB, %d MiB of them for what "+
-			"is pulled ahead: raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower MILLRACE_LANES, "+
-			"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS",
-			ErrMemory, s.Memory>>20, ceilMiB(least), ceilMiB(s.Fixed), ceilMiB(3*(least-s.Memory)))
+	frames := int64(len(pipes)) * s.frame()
+	if least := s.Fixed + frames + s.least(largest); s.Memory < least {
+		return nil, s.tooLittle(least, frames)
 	}
-	left := s.Memory - s.Fixed
+	left := s.Memory - s.Fixed - frames
 	p.retained.most = min(p.retained.most, left/keepShare)
 	p.memory.limit = min(full, left-left/keepShare)
 	return p, nil
+}
+
+// tooLittle returns the error for too little memory. frames is the part of least that is reserved for frames.
+func (s Settings) tooLittle(least, frames int64) error {
+	what, lower := "", "MILLRACE_LANES, "
+	if frames > 0 {
+		what, lower = fmt.Sprintf(" and %d MiB for frames", ceilMiB(frames)), "MILLRACE_FRAME_BYTES, MILLRACE_FRAME_RECORDS, MILLRACE_LANES, "
+	}
+	return fmt.Errorf("%w: %d MiB are left for payloads and results, and these settings need %d MiB, %d MiB of them for what "+
+		"is pulled ahead%s: raise the container's memory limit or MILLRACE_MEMORY_LIMIT by %d MiB, or lower %s"+
+		"MILLRACE_BATCH_BYTES, MILLRACE_BATCH_PAYLOADS, MILLRACE_PARTITIONS or MILLRACE_NATS_CONNECTIONS",
+		ErrMemory, s.Memory>>20, ceilMiB(least), ceilMiB(s.Fixed), what, ceilMiB(3*(least-s.Memory)), lower)
 }
 
 // SmallestBatch returns the number of bytes that every pipeline's batch can hold.
@@ -97,6 +107,27 @@ func (s Settings) least(batch int64) int64 {
 	largest := min(s.Largest, batch)
 	least := 2*(largest+largest/8) + leastPayloads*s.Costs.perPayload()
 	return least * keepShare / (keepShare - 1)
+}
+
+// frame returns the maximum memory for one frame besides its message: the decompressed bytes, the index and the results of its records. A
+// batcher unpacks a frame even if that exceeds the budget, so this much is reserved for each pipeline. It is 0 if every message is one
+// record as it is.
+func (s Settings) frame() int64 {
+	if s.Split.Framing == frame.None && s.Decompress == compression.None {
+		return 0
+	}
+	most, records := s.Split.Limits()
+	body, content := int64(0), min(most, s.Largest)
+	if s.Decompress != compression.None {
+		body, content = most, most
+	}
+	if s.Split.Framing == frame.Arrow || s.Split.Framing == frame.Auto {
+		body, content = body+most, most // the buffers of the stream may be compressed
+	}
+	if s.Split.Framing == frame.None {
+		records = 1
+	}
+	return body + s.Costs.frame(int(min(int64(records), content+1)))
 }
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }

@@ -143,7 +143,7 @@ func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	for _, row := range rows {
 		if !r.g.PackRow(batch, row) {
 			batch.Release()
-			return fmt.Errorf("a row of a batch does not fit into another batch")
+			return errors.New("a row of a batch does not fit into another batch")
 		}
 		if f, i := r.g.Row(row); f == nil {
 			part.Add(r.g.Items[i])

@@ -157,6 +157,10 @@ func (t *tester) runBatch(ctx context.Context, pipe *streams.Pipeline, g *inflig
 		}
 		n++
 	}
+	if n == 0 {
+		b.Release()
+		return 0, errors.New("a payload of a quarantined message does not fit into an empty batch")
+	}
 	b.Owner = t.part
 	if err = b.Submit(streams.ClosedByCount); err == nil {
 		select {

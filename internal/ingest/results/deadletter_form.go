@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"errors"
+	"maps"
 	"strconv"
 	"time"
 
@@ -102,8 +103,7 @@ func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body
 	h[jetstream.MsgIDHeader] = []string{l.id}
 	if l.record != noRecord {
 		h[HeaderRecord] = []string{strconv.Itoa(l.record)}
-		delete(h, headerContentType) // those of the whole message
-		delete(h, headerContentEncoding)
+		maps.DeleteFunc(h, func(key string, _ []string) bool { return describesBody(key) }) // those of the whole message
 	}
 	if omitted != "" {
 		h[HeaderOmitted] = []string{omitted}

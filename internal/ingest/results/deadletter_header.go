@@ -35,7 +35,7 @@ func ErrExceedsBatch(bytes, most int) error {
 func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) nats.Header {
 	h := nats.Header{}
 	if own {
-		h = passThrough(d.Msg.Headers(), 8)
+		h = passThrough(d.Msg.Headers(), 8, true)
 		if lines := Withheld(d.Msg.Headers()); len(lines) > 0 {
 			h[HeaderInput] = lines
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
 	"millrace/internal/record"
 	"millrace/internal/table"
@@ -65,14 +67,17 @@ func reason(fault error) Reason {
 	return InvalidEncoding
 }
 
-// partSpace is the number of bytes that are left for the headers of a part.
+// partSpace is the number of bytes that are left for the headers of a part, and for HeaderDeliveries. A redelivery must have the same
+// parts, because some may be stored already.
 const partSpace = 128
 
 // encodeFrame encodes the result of a frame into parts that the server accepts. A record whose result alone is larger than a
 // message gets the status too_large.
 func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
-	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(d)) - partSpace
+	first := *d
+	first.First = true // without HeaderDeliveries
+	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(&first, 1)) - partSpace
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {
@@ -101,10 +106,7 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 
 // part returns the message with the n-th part of a frame's result.
 func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
-	h := w.frameHeader(d)
-	if len(d.Frame.Parts[n].Body) == 0 {
-		delete(h, headerContentEncoding) // nothing is compressed
-	}
+	h := w.frameHeader(d, len(d.Frame.Parts[n].Body))
 	if parts := d.Frame.Parts; len(parts) > 1 {
 		h[HeaderPart] = []string{fmt.Sprintf("%d/%d", n+1, len(parts))}
 		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].From)}
@@ -113,22 +115,29 @@ func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
 	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
 }
 
-// frameHeader returns the headers of a frame's result.
-func (w *Writer) frameHeader(d *inflight.Delivery) nats.Header {
+// frameHeader returns the headers of a frame's result with a body of that many bytes.
+func (w *Writer) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	h := ResultHeader(d, w.operators)
 	if f := d.Frame; f.Framed() {
 		h[HeaderRecords] = []string{strconv.Itoa(f.Records())}
 	}
-	h[headerContentType] = []string{table.ContentType(w.s.Format, d.Frame.Framed())}
-	if w.s.Encoding != compression.None {
-		h[headerContentEncoding] = []string{w.s.Encoding.ContentEncoding()}
-	}
+	w.content.describe(h, d.Frame.Framed(), body)
 	return h
+}
+
+// observeFrame reports a frame whose result is stored. If the server already had the result of a redelivered frame, an earlier
+// delivery reported it.
+func (w *Writer) observeFrame(d *inflight.Delivery, a publisher.Answer) {
+	if d.Frame != nil && (d.First || !a.Duplicate) {
+		w.s.Observer.Frame(d.Frame.Stats())
+	}
 }
 
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
 // results.
 func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, left []int) error {
+	ctx, cancel := context.WithDeadline(ctx, w.clearance.until(b.Items, left, time.Now()))
+	defer cancel()
 	for _, i := range left {
 		d := &b.Items[i]
 		if d.Frame == nil || d.Frame.Ahead {

@@ -13,7 +13,7 @@ import (
 )
 
 // Headers of results and dead letters. Input headers are copied too, except those with a meaning for the server or a client
-// library (see carried).
+// library (see carried) and, on a result, those that describe a body (see content).
 const (
 	HeaderStream     = "Millrace-Stream"
 	HeaderSequence   = "Millrace-Sequence"
@@ -30,9 +30,6 @@ const (
 
 	// HeaderRecord is on the dead letter of one record: its index in the frame.
 	HeaderRecord = "Millrace-Record"
-
-	headerContentType     = "Content-Type"
-	headerContentEncoding = "Content-Encoding"
 
 	// HeaderInput is on a dead letter. It has one line, "name: value", for each header of the input that the dead letter can't
 	// carry under the header's own name.
@@ -73,11 +70,12 @@ func carried(key string) bool {
 	return isWritable(key)
 }
 
-// passThrough copies the headers of the input that are carried, with space for extra more.
-func passThrough(in nats.Header, extra int) nats.Header {
+// passThrough copies the headers of the input that are carried, with space for extra more. It leaves out those that describe the body,
+// unless body is set.
+func passThrough(in nats.Header, extra int, body bool) nats.Header {
 	out := make(nats.Header, len(in)+extra)
 	for key, values := range in {
-		if carried(key) {
+		if carried(key) && (body || !describesBody(key)) {
 			out[key] = values
 		}
 	}
@@ -158,9 +156,9 @@ func headerBytes(h nats.Header) int {
 // resultHeaders are the headers that a result has in addition to its input's.
 var resultHeaders = [...]string{HeaderStream, HeaderSequence, HeaderSubject, HeaderOperators, jetstream.MsgIDHeader}
 
-// ResultHeader returns the headers of the input's result.
+// ResultHeader returns the headers of the input's result, except those that describe its body.
 func ResultHeader(d *inflight.Delivery, operators string) nats.Header {
-	h := passThrough(d.Msg.Headers(), 5)
+	h := passThrough(d.Msg.Headers(), len(resultHeaders)+1, false)
 	id := MessageID(d)
 	sequence, _, _ := strings.Cut(id[len(d.Stream)+1:], ":")
 	values := []string{d.Stream, sequence, d.Subject, operators, id} // one allocation for all values

@@ -35,6 +35,7 @@ type Buffers struct {
 	Settling time.Duration
 
 	records [][]byte // records of one payload, by operator
+	body    []byte   // its result before compression
 	left    []int    // indices of deliveries that are not settled yet
 	stale   []int    // of those, the deliveries to look up
 	known   []int    // of those, the deliveries with a stored result
@@ -48,7 +49,7 @@ type Buffers struct {
 // Tidy releases the last batch's results and deliveries, and bounds the memory that s keeps.
 func (s *Buffers) Tidy(p *inflight.Pool) {
 	s.clear()
-	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
+	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.body) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
 		inflight.SizeOf(s.results) + inflight.SizeOf(s.msgs) + inflight.SizeOf(s.answers) + inflight.SizeOf(s.stored)
 	if !p.Retain(s.kept, size) {
 		s.Free(p)
@@ -75,6 +76,8 @@ func (s *Buffers) clear() {
 // afterwards.
 func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
 	b.Bodies.Reserve(len(b.Items) * w.s.Format.Most(w.s.Operators))
+	compress, done := w.compressor()
+	defer done()
 	for row, span := range b.Spans {
 		if span.Frame != nil {
 			if span.Frame.Records() > 0 {
@@ -86,20 +89,27 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 			continue
 		}
 		for i := range span.Rows {
-			w.encodeRow(b, span.Item+i, completed, row+i, s)
+			w.encodeRow(b, span.Item+i, completed, row+i, s, compress)
 		}
 	}
 	b.Collected()
 }
 
-// encodeRow encodes the result of the i-th delivery, which is one record, from a completed batch's row.
-func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers) {
+// encodeRow encodes the result of the i-th delivery, which is one record, from a completed batch's row. It compresses the result, unless
+// compress is nil.
+func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
 	s.records = s.records[:0]
 	for op, o := range w.s.Operators {
 		stride := o.Stride()
 		s.records = append(s.records, completed.Results(op)[row*stride:][:stride])
 	}
-	b.Bodies.Add(w.s.Format.Append(b.Bodies.Data, w.s.Operators, len(b.Items[i].Msg.Data()), s.records))
+	bytes := len(b.Items[i].Msg.Data())
+	if compress == nil {
+		b.Bodies.Add(w.s.Format.Append(b.Bodies.Data, w.s.Operators, bytes, s.records))
+		return
+	}
+	s.body = w.s.Format.Append(s.body[:0], w.s.Operators, bytes, s.records)
+	b.Bodies.Add(compress(b.Bodies.Data, s.body))
 }
 
 // Settle publishes the results of a batch until each is stored, or its input is given up. It returns an error if ctx ends first,
@@ -168,11 +178,9 @@ func (w *Writer) result(b *inflight.Batch, i int) nats.Msg {
 	if d.Frame != nil {
 		return w.part(d, len(d.Frame.Parts)-1)
 	}
-	return nats.Msg{
-		Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject),
-		Header:  ResultHeader(d, w.operators),
-		Data:    b.Result(i),
-	}
+	body, h := b.Result(i), ResultHeader(d, w.operators)
+	w.content.describe(h, false, len(body))
+	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: body}
 }
 
 // settleAnswered notifies the sink of the deliveries with stored results, and of those with results that can never be stored. It
@@ -190,7 +198,8 @@ func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *
 			s.stored = append(s.stored, d)
 			b.Settle(i)
 			w.stored(d)
-			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), len(b.Result(i)), now.Sub(d.Received), headroom)
+			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), b.ResultBytes(i), now.Sub(d.Received), headroom)
+			w.observeFrame(d, a)
 		case publisher.Unstorable(a.Err) && err == nil:
 			err = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
 		default:

@@ -25,6 +25,7 @@ type Writer struct {
 	first     publisher.Publisher // for messages that are published for the first time
 	again     publisher.Publisher // for messages that may have been published before, and for dead letters
 	operators string              // value of HeaderOperators
+	content   content             // headers that describe the bodies of results
 
 	compressors sync.Pool // of *compression.Compressor
 
@@ -38,7 +39,10 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), maxPayload: maxPayload{conns: conns, log: s.Log}}
+	w := &Writer{
+		s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), content: newContent(s.Format, s.Encoding),
+		maxPayload: maxPayload{conns: conns, log: s.Log},
+	}
 	if w.clearance, err = newClearance(ctx, conns[0], js, s); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	if !server.inspect() {
 		return i.findings
 	}
+	server.frames()
 	streams.input()
 	resultInspector{streams}.inspect()
 	deadLetterInspector{streams}.inspect()

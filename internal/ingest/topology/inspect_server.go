@@ -24,8 +24,12 @@ func (i serverInspector) inspect() bool {
 	found := fmt.Sprintf("version %s, max_payload %d bytes; unless sync_interval is \"always\" in the server's jetstream block it confirms "+
 		"before it syncs to disk, so with one replica a power cut can lose what it confirmed last", nc.ConnectedServerVersion(), nc.MaxPayload())
 	if nc.MaxPayload() > int64(batchBytes) {
-		i.say(finding.Warning, what, found, fmt.Sprintf("payloads over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
-			"to at least max_payload", batchBytes))
+		payloads := "payloads"
+		if i.use.Frames.Framed {
+			payloads = "records"
+		}
+		i.say(finding.Warning, what, found, fmt.Sprintf("%s over %d bytes go to the dead-letter subject; raise MILLRACE_BATCH_BYTES "+
+			"to at least max_payload", payloads, batchBytes))
 		return true
 	}
 	i.say(finding.OK, what, found, "")

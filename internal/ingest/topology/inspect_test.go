@@ -18,7 +18,7 @@ import (
 // found returns what Inspect reports, one line per finding.
 func (r *rig) found(inFlight, batchBytes int) (lines []string) {
 	r.t.Helper()
-	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond}) {
+	for _, f := range Inspect(r.ctx(), r.nc, r.topology, Use{InFlight: inFlight, BatchBytes: batchBytes, Linger: time.Millisecond, Frames: r.frames}) {
 		missing := ""
 		if f.Missing {
 			missing = " (missing)"

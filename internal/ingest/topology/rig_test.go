@@ -22,6 +22,7 @@ type rig struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	topology Topology
+	frames   Frames
 }
 
 func newRig(t *testing.T) *rig {

@@ -58,4 +58,5 @@ type Use struct {
 	InFlight   int           // payloads that the pipelines can hold at once
 	BatchBytes int           // the maximum size of a batch
 	Linger     time.Duration // how long the oldest payload of a batch waits for more
+	Frames     Frames        // how messages hold records
 }

@@ -1,0 +1,114 @@
+package broker
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"millrace/internal/bench"
+	"millrace/internal/compression"
+	"millrace/internal/frame"
+	"millrace/internal/ingest"
+	"millrace/internal/operator"
+	"millrace/internal/table"
+)
+
+// everyForm returns small frames of every form.
+func everyForm() (all []*frames) {
+	for _, f := range forms {
+		all = append(all, newFrames(7, formOf(f.framing, f.encoding, 100, 1500)))
+	}
+	return all
+}
+
+// resultOf returns the correct result of message i.
+func resultOf(c *frames, i int) []byte {
+	return table.Reference(bench.Parse("crc32c"), c.recordsOf(i), nil).Append(nil, operator.Arrow, 0, c.records())
+}
+
+// TestMessagesHoldTheirRecords splits messages as a worker does, with the options that the content sets.
+func TestMessagesHoldTheirRecords(t *testing.T) {
+	for _, c := range everyForm() {
+		t.Run(fmt.Sprintf("%v/%v", c.framing, c.encoding), func(t *testing.T) {
+			var o ingest.Options
+			c.configure(&o)
+			for _, i := range []int{0, 3, differentFrames + 3} {
+				body, err := new(compression.Decompressor).Append(nil, o.Decompress, c.message(nil, i), 1<<20)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var f frame.Frame
+				if err := o.Split.Open(&f, "", body); err != nil {
+					t.Fatal(err)
+				}
+				want := c.recordsOf(i)
+				if f.Records() != 15 || len(want) != 15 {
+					t.Fatalf("message %d has %d records, and %d are expected, want 15", i, f.Records(), len(want))
+				}
+				for r := range want {
+					if !bytes.Equal(f.Record(r), want[r]) || len(want[r]) != 100 {
+						t.Errorf("record %d of message %d is %q, want %q", r, i, f.Record(r), want[r])
+					}
+				}
+			}
+			if bytes.Equal(c.message(nil, 0), c.message(nil, 1)) || bytes.Equal(c.message(nil, 0), newFrames(8, c.form).message(nil, 0)) {
+				t.Error("two messages are equal, or those of another seed")
+			}
+		})
+	}
+}
+
+// TestNullResultIsAsLargeAsMillraces compares the lengths, because a ratio to the null worker is meaningless otherwise.
+func TestNullResultIsAsLargeAsMillraces(t *testing.T) {
+	for _, c := range everyForm() {
+		null := c.null()
+		if want := len(resultOf(c, 0)); len(null.body) != want || bytes.Equal(null.body, resultOf(c, 0)) {
+			t.Errorf("%v: the null result has %d bytes, want %d and other values", c.framing, len(null.body), want)
+		}
+		if got := null.header.Get("Millrace-Records"); got != "15" {
+			t.Errorf("%v: the null result has %q records, want 15", c.framing, got)
+		}
+	}
+}
+
+// TestWrongResultsOfFramesAreFound checks a frame of the sample, one outside of the sample, and the repetitions of both.
+func TestWrongResultsOfFramesAreFound(t *testing.T) {
+	ops, c := bench.Parse("crc32c"), everyForm()[0]
+	broken := func(i int) []byte {
+		result := table.Reference(ops, c.recordsOf(i), nil)
+		result.Put(0, 4, []byte{1, 2, 3, 4})
+		return result.Append(nil, operator.Arrow, 0, c.records())
+	}
+	// The sample is 0 and the seed, 7.
+	check := c.checker(ops, 3*differentFrames)
+	for _, i := range []int{0, 1, 7, differentFrames, differentFrames + 1} {
+		if err := check(i, resultOf(c, i)); err != nil {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	for _, i := range []int{2*differentFrames + 1, 2*differentFrames + 7} {
+		if err := check(i, broken(i)); err == nil || !strings.Contains(err.Error(), "equals that of an earlier result") {
+			t.Errorf("message %d, a repetition: the error is %v", i, err)
+		}
+	}
+	check = c.checker(ops, 3*differentFrames)
+	for _, i := range []int{0, 7} {
+		if err := check(i, broken(i)); err == nil || !strings.Contains(err.Error(), "record 4, crc32c") {
+			t.Errorf("message %d: the error is %v", i, err)
+		}
+	}
+}
+
+// TestLongRecordsHaveFrames checks that a record larger than a frame is alone in it, and that tiny records are not too many.
+func TestLongRecordsHaveFrames(t *testing.T) {
+	for size, want := range map[int]int{1: mostFrameRecords, 256: 2048, 512 << 10: 1, 1 << 20: 1} {
+		if got := formOf(frame.NewlineDelimited, compression.None, size, usualFrameBytes).records; got != want {
+			t.Errorf("a frame has %d records of %d bytes, want %d", got, size, want)
+		}
+	}
+	most := table.MostBytes(operator.Arrow, bench.Parse("crc32c"), mostFrameRecords)
+	if limit := 1<<20 - maxHeader; most > limit {
+		t.Errorf("a result can have %d bytes, and a server with the usual max_payload accepts %d", most, limit)
+	}
+}

@@ -1,0 +1,38 @@
+package results
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/compression"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/operator"
+)
+
+// headed is an input with headers that no server sent.
+type headed struct {
+	inflight.Message
+	header nats.Header
+}
+
+func (h headed) Headers() nats.Header { return h.header }
+
+// BenchmarkResultHeader makes the headers of results, without headers of the input and with a few.
+func BenchmarkResultHeader(b *testing.B) {
+	for name, header := range map[string]nats.Header{
+		"none": nil, "three": {"Trace": {"1"}, "Language": {"en"}, "traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			d := inflight.Delivery{
+				Msg: headed{header: header}, Stream: "INGEST", Sequence: 7, Subject: "ingest.web", Stored: time.Unix(1700000000, 123456789), NumDelivered: 1, First: true,
+			}
+			content := newContent(operator.JSON, compression.None)
+			b.ReportAllocs()
+			for b.Loop() {
+				content.describe(ResultHeader(&d, "crc32c,minhash?k=24&hashes=128&seed=1"), false, 100)
+			}
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package topology
+
+import (
+	"fmt"
+
+	"millrace/internal/ingest/finding"
+)
+
+// Frames describes how messages hold records, as far as the server's max_payload and the size of a batch must fit that. All sizes are
+// in bytes.
+type Frames struct {
+	Framed     bool // messages may hold several records
+	Compressed bool // messages may be compressed
+
+	Records    int // the most records of a message
+	Bytes      int // the most bytes of a message, after decompression
+	Result     int // the most bytes of a result of one record
+	ResultMore int // the most bytes that each further record adds
+}
+
+// none reports whether every message is one record as it is.
+func (f Frames) none() bool { return !f.Framed && !f.Compressed }
+
+// fit returns how many records a result of that many bytes has room for.
+func (f Frames) fit(bytes int) int {
+	if bytes < f.Result {
+		return 0
+	}
+	return 1 + (bytes-f.Result)/max(f.ResultMore, 1)
+}
+
+// resultHeaders is the number of bytes that are assumed for the headers of a result.
+const resultHeaders = 1024
+
+// frames compares the limits of frames with the size of a batch and with the server's max_payload.
+func (i serverInspector) frames() {
+	f, what := i.use.Frames, "frames"
+	if f.none() {
+		return
+	}
+	worst := finding.OK
+	say := func(l finding.Level, found, advice string) { worst = max(worst, l); i.say(l, what, found, advice) }
+	if int64(f.Bytes) < i.maxPayload {
+		say(finding.Warning, fmt.Sprintf("the server takes messages of %d bytes, and MILLRACE_FRAME_BYTES is %d", i.maxPayload, f.Bytes),
+			fmt.Sprintf("larger ones that are framed or compressed go to the dead-letter subject; raise MILLRACE_FRAME_BYTES to at least %d", i.maxPayload))
+	}
+	room := int(i.maxPayload) - resultHeaders
+	records := f.fit(room)
+	if f.Framed && records == 0 {
+		say(finding.Warning, fmt.Sprintf("the result of one record may have %d bytes, and the server takes messages of %d", f.Result, i.maxPayload),
+			"a record with a larger result goes to the dead-letter subject; raise the server's max_payload, or use MILLRACE_RESULT_FORMAT=binary or smaller operators")
+	}
+	if worst != finding.OK {
+		return
+	}
+	found := fmt.Sprintf("a record may have up to %d bytes (MILLRACE_BATCH_BYTES)", min(i.use.BatchBytes, f.Bytes))
+	if f.Framed {
+		found = fmt.Sprintf("up to %d records and %d bytes per message; %s", f.Records, f.Bytes, found)
+	}
+	if f.Framed && records < f.Records {
+		found += fmt.Sprintf("; the result of more than about %d records comes in parts, because the server takes messages of %d bytes", records, i.maxPayload)
+	}
+	i.say(finding.OK, what, found, "")
+}
