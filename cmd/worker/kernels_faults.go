@@ -16,11 +16,15 @@ var lethal = []byte("poison!\n")
 // endless is the start of a payload on which a kernel never returns, in a worker built for tests.
 var endless = []byte("endless\n")
 
+// unfit is the length in bytes of a payload that the operators of a worker built for tests refuse, if no other of its batch is
+// longer. They ask for more results than any device has, and the device works on.
+const unfit = 30011
+
 // emulateGPU makes the CPU device copy batches as a GPU does.
 const emulateGPU = true
 
-// hostKernels returns the operators of the CPU device. Each fails on a lethal payload and hangs on an endless one, so that tests can
-// make a whole worker lose its device on a machine without a GPU.
+// hostKernels returns the operators of the CPU device. Each fails on a lethal payload, hangs on an endless one, and refuses an unfit
+// one, so that tests can make a whole worker lose its device or give up a payload on a machine without a GPU.
 func hostKernels() []device.HostKernel {
 	kernels := operator.HostKernels()
 	for i, k := range kernels {
@@ -39,6 +43,15 @@ func (k fragileKernel) Bind(params []byte) (device.BoundHostKernel, error) {
 
 // fragileOperator fails or hangs on some payloads.
 type fragileOperator struct{ device.BoundHostKernel }
+
+// Needs asks for the impossible if the longest payload is unfit.
+func (o fragileOperator) Needs(s device.Shape) device.Needs {
+	n := o.BoundHostKernel.Needs(s)
+	if s.Longest == unfit {
+		n.Result = 1 << 40
+	}
+	return n
+}
 
 // Run returns an error for a lethal payload, which loses the device. It never returns for an endless one.
 func (o fragileOperator) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -18,11 +19,13 @@ import (
 	"millrace/internal/operator"
 )
 
-// audit counts the outcomes of a test's inputs.
+// audit counts the outcomes of a test's inputs. An input that is a frame counts as many times as it has records, or once if it has
+// none or can't be split.
 type audit struct {
+	messages    int
 	payloads    int
 	redelivered int // deliveries that were not the first of their input, as far as servers remember them
-	dead        int // inputs that have a dead letter
+	dead        int // payloads that have a dead letter
 	lost        int // neither a result nor a dead letter
 	doubled     int // more than one of both together
 	wrong       int // results that differ from the reference, and dead letters that differ from the input
@@ -38,11 +41,20 @@ func (a *audit) found(format string, args ...any) {
 	}
 }
 
-// entry is one input and the results and dead letters found for it.
+// entry is one input and what is found for it.
 type entry struct {
-	subject         string // of the input
-	result, payload uint64 // hashes of the result body that the input must have, and of the payload itself
-	found           int    // number of results and dead letters
+	subject  string // of the input
+	payload  uint64 // hash of the payload
+	framed   bool   // whether the result has a line for each payload
+	dead     int    // number of dead letters of the whole input
+	payloads []outcome
+}
+
+// outcome is a payload, alone in its input or a record of it, and the results and dead letters found for it.
+type outcome struct {
+	result, payload uint64 // hashes of the result that the payload must have, and of the payload itself
+	results, dead   int    // number of results and dead letters
+	failed          int    // number of results that tell of a failure. They have a dead letter too
 }
 
 var hashSeed = maphash.MakeSeed()
@@ -59,50 +71,84 @@ func (r *rig) audit(first uint64) audit {
 	all := 0
 	r.read(inputStream, func(sequence uint64, m jetstream.Msg) {
 		if all++; sequence >= first {
-			inputs[sequence] = &entry{
-				subject: m.Subject(), result: maphash.Bytes(hashSeed, r.reference(m.Data())), payload: maphash.Bytes(hashSeed, m.Data()),
-			}
+			inputs[sequence] = r.newEntry(m)
 		}
 	})
-	a.payloads, a.redelivered = len(inputs), max(a.redelivered-all, 0)
+	a.messages, a.redelivered = len(inputs), max(a.redelivered-all, 0)
 	for _, stream := range r.outputs() {
 		r.read(stream, func(_ uint64, m jetstream.Msg) { a.judge(inputs, first, m) })
 	}
 	for _, sequence := range slices.Sorted(maps.Keys(inputs)) {
-		switch e := inputs[sequence]; {
-		case e.found == 0:
-			a.lost++
-			a.found("input %d on %s has no result", sequence, e.subject)
-		case e.found > 1:
-			a.doubled++
-			a.found("input %d on %s has %d results", sequence, e.subject, e.found)
-		}
+		a.count(sequence, inputs[sequence])
 	}
 	return a
 }
 
+// newEntry returns the entry of an input, and what must be found for it.
+func (r *rig) newEntry(m jetstream.Msg) *entry {
+	e := &entry{subject: m.Subject(), payload: maphash.Bytes(hashSeed, m.Data())}
+	payloads := [][]byte{m.Data()}
+	if r.split != nil {
+		payloads, e.framed = r.split(m.Data())
+	}
+	for _, payload := range payloads {
+		e.payloads = append(e.payloads, outcome{result: maphash.Bytes(hashSeed, r.reference(payload)), payload: maphash.Bytes(hashSeed, payload)})
+	}
+	if len(payloads) == 0 { // an empty result, or a dead letter
+		e.payloads = append(e.payloads, outcome{result: maphash.Bytes(hashSeed, nil), payload: e.payload})
+	}
+	return e
+}
+
+// count adds the outcomes of an input's payloads.
+func (a *audit) count(sequence uint64, e *entry) {
+	for i, p := range e.payloads {
+		a.payloads++
+		if p.dead+e.dead > 0 {
+			a.dead++
+		}
+		switch found := p.results - p.failed + p.dead + e.dead; {
+		case found == 0:
+			a.lost++
+			a.found("payload %d of input %d on %s has no result", i, sequence, e.subject)
+		case found > 1 || p.failed > 1:
+			a.doubled++
+			a.found("payload %d of input %d on %s has %d results, %d dead letters, and %d of its whole input", i, sequence, e.subject, p.results, p.dead, e.dead)
+		case e.framed && e.dead == 0 && p.failed != p.dead:
+			a.wrong++
+			a.found("payload %d of input %d on %s failed %d times by its results, and has %d dead letters", i, sequence, e.subject, p.failed, p.dead)
+		}
+	}
+}
+
 // judge checks a result or a dead letter.
 func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
-	sequence, err := strconv.ParseUint(m.Headers().Get(results.HeaderSequence), 10, 64)
+	h := m.Headers()
+	sequence, err := strconv.ParseUint(h.Get(results.HeaderSequence), 10, 64)
 	e := inputs[sequence]
 	if e == nil {
 		if err != nil || sequence >= first {
 			a.wrong++
-			a.found("a message on %s is of no input: %v", m.Subject(), m.Headers())
+			a.found("a message on %s is of no input: %v", m.Subject(), h)
 		}
 		return
 	}
-	e.found++
 	_, rest, _ := strings.Cut(e.subject, "ingest") // may be preceded by the partition's number
-	want, subject := e.result, "results"+rest
-	if reason := m.Headers().Get(results.HeaderReason); reason != "" {
-		a.dead++
-		want, subject = e.payload, "deadletter"+rest
+	subject, right := "results"+rest, false
+	switch {
+	case h.Get(results.HeaderReason) != "":
+		subject = "deadletter" + rest
 		if len(subject) > longSubject && strings.HasPrefix(subject, m.Subject()) {
 			subject = m.Subject()
 		}
+		right = e.enterDeadLetter(m)
+	case e.framed:
+		right = e.enterLines(m)
+	default:
+		e.payloads[0].results++
+		right = maphash.Bytes(hashSeed, m.Data()) == e.payloads[0].result
 	}
-	if got := maphash.Bytes(hashSeed, m.Data()); got != want {
+	if !right {
 		a.wrong++
 		a.found("input %d: %d bytes on %s are not what they should be: %.200q", sequence, len(m.Data()), m.Subject(), m.Data())
 	} else if m.Subject() != subject {
@@ -111,11 +157,46 @@ func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
 	}
 }
 
+// enterDeadLetter adds a dead letter of the input or of one of its records, and reports whether it is right.
+func (e *entry) enterDeadLetter(m jetstream.Msg) (right bool) {
+	got, record := maphash.Bytes(hashSeed, m.Data()), m.Headers().Get(results.HeaderRecord)
+	if record == "" {
+		e.dead++
+		return got == e.payload
+	}
+	i, err := strconv.Atoi(record)
+	if err != nil || i < 0 || i >= len(e.payloads) || !e.framed {
+		return false
+	}
+	e.payloads[i].dead++
+	return got == e.payloads[i].payload
+}
+
+// enterLines adds the lines of a frame's result or of a part of it, and reports whether they are right.
+func (e *entry) enterLines(m jetstream.Msg) (right bool) {
+	i, _ := strconv.Atoi(m.Headers().Get(results.HeaderFirstRecord)) // 0 for a result in one part
+	right = i >= 0
+	for line := range bytes.SplitSeq(bytes.TrimSuffix(m.Data(), []byte("\n")), []byte("\n")) { // one empty line without records
+		if i < 0 || i >= len(e.payloads) {
+			return false
+		}
+		e.payloads[i].results++
+		if bytes.Contains(line, []byte(`"error":`)) {
+			e.payloads[i].failed++
+		} else if maphash.Bytes(hashSeed, line) != e.payloads[i].result {
+			right = false
+		}
+		i++
+	}
+	return right
+}
+
 // longSubject is the length from which the subject of a dead letter may be truncated.
 const longSubject = 3900
 
 // add adds another audit of the same fault.
 func (a *audit) add(b audit) {
+	a.messages += b.messages
 	a.payloads += b.payloads
 	a.redelivered += b.redelivered
 	a.dead += b.dead
@@ -225,7 +306,7 @@ func (r *rig) mustAudit(first uint64) audit {
 		r.t.Error("there was no input, so nothing is shown")
 	}
 	if a.lost+a.doubled+a.wrong > 0 {
-		r.t.Errorf("of %d inputs %d lost, %d doubled, %d wrong, want none:\n%s",
+		r.t.Errorf("of %d payloads %d lost, %d doubled, %d wrong, want none:\n%s",
 			a.payloads, a.lost, a.doubled, a.wrong, strings.Join(a.examples, "\n"))
 	}
 	return a

@@ -147,6 +147,15 @@ func (f *feed) tryStore(inputs []int) (left []int, last error) {
 	return left, last
 }
 
+// load is what a test feeds to workers.
+type load struct {
+	input   func(i int) *nats.Msg
+	between int // most results between two faults
+}
+
+// ordinary is the load of most tests: inputs that are one payload each.
+func (r *rig) ordinary() load { return load{input: r.inputs(), between: 2000} }
+
 // inputs returns a function that creates the i-th input from a seed: mostly small, sometimes large, on a few subjects.
 // Its bytes are random, so no result fits another input.
 func (r *rig) inputs() func(i int) *nats.Msg {

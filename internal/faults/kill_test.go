@@ -11,19 +11,23 @@ func TestWorkerKilled(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		t.Run(fmt.Sprintf("of %d", workers), func(t *testing.T) {
 			eachMode(t, func(r *rig) {
-				kills := times(50, 2)
-				r.serve(1)
-				r.work(workers)
-				f := r.feed(endless, r.inputs())
-				for range kills {
-					r.awaitResults(1 + r.rng.IntN(2000))
-					i := r.rng.IntN(workers)
-					r.workers[i].kill()
-					r.workers[i] = r.startWorker()
-				}
-				f.finish()
-				r.close(fmt.Sprintf("SIGKILL of a worker of %d", workers), kills)
+				r.killWorkers(workers, times(50, 2), fmt.Sprintf("SIGKILL of a worker of %d", workers), r.ordinary())
 			})
 		})
 	}
+}
+
+// killWorkers kills one of some workers under load, repeatedly, and starts a replacement.
+func (r *rig) killWorkers(workers, kills int, fault string, l load) {
+	r.serve(1)
+	r.work(workers)
+	f := r.feed(endless, l.input)
+	for range kills {
+		r.awaitResults(1 + r.rng.IntN(l.between))
+		i := r.rng.IntN(workers)
+		r.workers[i].kill()
+		r.workers[i] = r.startWorker()
+	}
+	f.finish()
+	r.close(fault, kills)
 }

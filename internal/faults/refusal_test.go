@@ -57,17 +57,19 @@ func TestResultsRefused(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range refusals {
 		t.Run(refusal.name, func(t *testing.T) {
-			eachMode(t, func(r *rig) { r.refuseResults(refusal) })
+			eachMode(t, func(r *rig) {
+				r.operators("crc32c,minhash?k=4&hashes=4")
+				r.refuseResults(refusal, "result stream "+refusal.name, r.ordinary(), 500, 1500)
+			})
 		})
 	}
 }
 
-func (r *rig) refuseResults(refusal refusal) {
-	r.operators("crc32c,minhash?k=4&hashes=4")
-	const before, during = 500, 1500
+// refuseResults feeds some inputs before the result stream refuses everything, and some during that.
+func (r *rig) refuseResults(refusal refusal, fault string, l load, before, during int) {
 	r.serve(1)
 	r.work(1)
-	r.feed(before, r.inputs()).wait()
+	r.feed(before, l.input).wait()
 	r.until("the first inputs are settled", r.isFinished)
 	first := uint64(before + 1)
 	if refusal.name != "deleted" {
@@ -75,8 +77,7 @@ func (r *rig) refuseResults(refusal refusal) {
 	}
 	config := r.streamConfig(resultStream)
 	refusal.begin(r, config)
-	inputs := r.inputs()
-	r.feed(during, func(i int) *nats.Msg { return inputs(before + i) }).wait()
+	r.feed(during, func(i int) *nats.Msg { return l.input(before + i) }).wait()
 	r.until("the worker says what is wrong", func() bool {
 		_, ok := r.workers[0].said(refusal.said...)
 		return ok
@@ -88,7 +89,7 @@ func (r *rig) refuseResults(refusal refusal) {
 		return ok && c.unacknowledged+c.waiting >= during-refusal.room
 	})
 	refusal.end(r, config)
-	if a := r.closeFrom(first, "result stream "+refusal.name, 1); a.dead > 0 {
+	if a := r.closeFrom(first, fault, 1); a.dead > 0 {
 		r.t.Errorf("%d dead letters, though nothing is wrong with an input", a.dead)
 	}
 }

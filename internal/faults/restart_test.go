@@ -10,26 +10,27 @@ import (
 // TestServerRestarted stops the only server under load and starts it again. It alternates between a normal shutdown and
 // a crash.
 func TestServerRestarted(t *testing.T) {
-	eachMode(t, func(r *rig) {
-		restarts := times(10, 2)
-		r.serve(1)
-		r.work(2)
-		f := r.feed(endless, r.inputs())
-		for i := range restarts {
-			r.awaitResults(1 + r.rng.IntN(2000))
-			s := r.servers[0]
-			if i%2 == 0 {
-				s.kill()
-			} else {
-				s.terminate(grace)
-			}
-			s.start(r.t)
-			r.until("the server is back", r.jetStreamAnswers)
+	eachMode(t, func(r *rig) { r.restartServer(times(10, 2), "restart of the server", r.ordinary()) })
+}
+
+func (r *rig) restartServer(restarts int, fault string, l load) {
+	r.serve(1)
+	r.work(2)
+	f := r.feed(endless, l.input)
+	for i := range restarts {
+		r.awaitResults(1 + r.rng.IntN(l.between))
+		s := r.servers[0]
+		if i%2 == 0 {
+			s.kill()
+		} else {
+			s.terminate(grace)
 		}
-		r.awaitResults(1)
-		f.finish()
-		r.close("restart of the server", restarts)
-	})
+		s.start(r.t)
+		r.until("the server is back", r.jetStreamAnswers)
+	}
+	r.awaitResults(1)
+	f.finish()
+	r.close(fault, restarts)
 }
 
 // replicas is the number of servers in a cluster that store each message.

@@ -60,7 +60,7 @@ func (r *rig) soak() {
 			r.awaitFinished()
 			a := r.mustAudit(first)
 			all.add(a)
-			first += uint64(a.payloads)
+			first += uint64(a.messages)
 			held = append(held, r.holding(r.workers[0]))
 			r.purge()
 			n++

@@ -1,8 +1,10 @@
 package inflight
 
 import (
+	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/streams"
@@ -24,6 +26,7 @@ type Batcher struct {
 
 	carry    Delivery // the delivery that did not fit into the last batch
 	carrying bool
+	midFrame atomic.Bool // whether the next batch begins with the rest of a frame
 }
 
 // NewBatcher returns a batcher that reads from in. It passes deliveries that Next and Leave don't pack to unread.
@@ -31,6 +34,17 @@ func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duratio
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return &Batcher{pool: p, Pipe: pipe, in: in, linger: linger, Window: window, freed: window.Join(), timer: t, unread: unread}
+}
+
+// Reserve waits until one more batch may be in flight; see Pool.Reserve. Before a batch with another frame, it also waits while
+// frames exceed the memory. So they exceed it by at most one for each goroutine that fills batches.
+func (f *Batcher) Reserve(ctx context.Context) (*Batch, error) {
+	if f.pool.Splits() && !f.midFrame.Load() {
+		if err := f.pool.awaitSpace(ctx, f.Pipe.Over()); err != nil {
+			return nil, err
+		}
+	}
+	return f.pool.Reserve(ctx, f.Pipe)
 }
 
 // Next fills the next batch, for which Reserve returned g. It returns nil if there are no more deliveries or the pipeline has
@@ -57,7 +71,8 @@ func (f *Batcher) Pack(b *streams.Batch, g *Batch, d Delivery) {
 	if d.Frame != nil {
 		d.Frame.Open()
 	}
-	if !g.Pack(b, d) {
+	f.midFrame.Store(!g.Pack(b, d))
+	if f.midFrame.Load() {
 		f.carry, f.carrying = d, true
 	}
 }
@@ -157,16 +172,26 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 		return streams.ClosedByDrain, true
 	}
 	f.in.took(d)
-	cost := d.Cost
-	if d.Frame != nil {
-		d.Frame.Open()
-		cost += d.Frame.cost
-	}
-	if d.Frame == nil && !b.Fits(len(d.Msg.Data())) || g.headers+d.HeaderBytes > f.Pipe.BatchBytes() || g.cost+cost > f.pool.memory.batchShare() || !g.Pack(b, d) {
+	if !f.takes(b, g, d) || !g.Pack(b, d) {
 		f.carry, f.carrying = d, true
+		f.midFrame.Store(d.Frame != nil && d.Frame.packed > 0)
 		return streams.ClosedByBytes, true
 	}
 	return 0, false
+}
+
+// takes reports whether a batch that is not empty may take a delivery, or some of its records.
+func (f *Batcher) takes(b *streams.Batch, g *Batch, d Delivery) bool {
+	cost := d.Cost
+	if d.Frame != nil {
+		if !d.Frame.TryOpen() {
+			return false // the next batch may wait for memory that this one holds
+		}
+		cost += d.Frame.cost
+	} else if !b.Fits(len(d.Msg.Data())) {
+		return false
+	}
+	return g.headers+d.HeaderBytes <= f.Pipe.BatchBytes() && g.cost+cost <= f.pool.memory.batchShare()
 }
 
 // Batchers returns the number of goroutines that pack and submit batches for a pipeline. Only one packs at a time, because a core

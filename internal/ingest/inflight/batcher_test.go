@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"millrace/internal/streams"
 )
 
@@ -14,6 +16,8 @@ type paperMsg struct {
 }
 
 func (m *paperMsg) Data() []byte { return m.data }
+
+func (m *paperMsg) Headers() nats.Header { return nil }
 
 func TestBatcherDoesNotAllocate(t *testing.T) {
 	const payloads = 4000

@@ -46,6 +46,13 @@ func (b *budget) take(ctx context.Context, n int64) error {
 	}
 }
 
+// exceeded reports whether more bytes are in use than the limit.
+func (b *budget) exceeded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used > b.limit
+}
+
 // try takes n bytes, unless it would have to wait.
 func (b *budget) try(n int64) bool {
 	b.mu.Lock()

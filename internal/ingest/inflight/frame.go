@@ -98,10 +98,10 @@ func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
 	}
 }
 
-// EncodeParts encodes the results into bodies of at most most bytes, each compressed by compress unless that is nil. See
+// EncodeParts encodes the results into bodies of at most limit bytes, each compressed by compress unless that is nil. See
 // table.Table.Parts for errors.
-func (f *Frame) EncodeParts(format operator.Format, most int, compress func(dst, src []byte) []byte) (err error) {
-	f.encoded, f.Parts, err = f.Table.Parts(f.encoded[:0], format, most, compress)
+func (f *Frame) EncodeParts(format operator.Format, limit int, compress func(dst, src []byte) []byte) (err error) {
+	f.encoded, f.Parts, err = f.Table.Parts(f.encoded[:0], format, limit, compress)
 	return err
 }
 

@@ -122,6 +122,17 @@ func (g *Batch) UnsettledRows() (rows []int) {
 	return rows
 }
 
+// Unfinished returns those rows whose deliveries are not settled. A frame that ends in a later batch is not.
+func (g *Batch) Unfinished(rows []int) (left []int) {
+	for _, row := range rows {
+		s, at := g.row(row)
+		if item := s.item(at); item == elsewhere || !g.settled[item] {
+			left = append(left, row)
+		}
+	}
+	return left
+}
+
 // PackRow appends one row's payload to b. It returns false if the payload does not fit.
 func (g *Batch) PackRow(b *streams.Batch, row int) bool {
 	f, i := g.Row(row)
@@ -134,23 +145,47 @@ func (g *Batch) PackRow(b *streams.Batch, row int) bool {
 	return b.Append(f.split.Record(i))
 }
 
-// Collected records that the tables of the frames have the results of this batch.
+// Collected records that the tables of the frames have the results of this batch. The frame that ends in a later batch leaves this
+// one, because that batch may now end and give the frame to another message.
 func (g *Batch) Collected() {
+	open := g.leaveOpen()
 	for _, s := range g.spans {
 		if s.Frame != nil {
 			s.Frame.settled()
 		}
 	}
+	if open != nil {
+		open.settled()
+	}
 }
 
-// CollectedRows records that the tables of frames have the results of all rows of a batch that was computed in pieces.
+// leaveOpen removes the span of the frame that ends in a later batch, and returns that frame or nil.
+func (g *Batch) leaveOpen() *Frame {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	open := g.Open()
+	if open != nil {
+		last := len(g.spans) - 1
+		g.spans[last] = Span{}
+		g.spans = g.spans[:last]
+	}
+	return open
+}
+
+// CollectedRows records that the tables of frames have the results of all rows of a batch that was computed in pieces. As with
+// Collected, the frame that ends in a later batch leaves this one. rows must have its rows, if there is one.
 func (g *Batch) CollectedRows(rows []int) {
 	var last *Frame
+	open := g.Open()
 	for _, row := range rows {
-		if s, _ := g.row(row); s.Frame != nil && s.Frame != last {
+		if s, _ := g.row(row); s.Frame != nil && s.Frame != last && s.Frame != open {
 			last = s.Frame
 			last.settled()
 		}
+	}
+	if open != nil {
+		g.leaveOpen()
+		open.settled()
 	}
 }
 

@@ -81,6 +81,8 @@ func (u *unpacker) plain(d *Delivery) bool {
 // reuse keeps a frame's memory for another message.
 func (u *unpacker) reuse(f *Frame) {
 	if f.missing.Load() == 0 && f.users.Load() == 0 && cap(f.body) <= keptBody {
+		f.split.Reset()
+		f.d = Delivery{} // release the message
 		u.frames.Put(f)
 	}
 }
@@ -94,16 +96,20 @@ func (f *Frame) reset(u *unpacker) {
 // Open unpacks the message, unless it is unpacked already. It takes the memory without waiting.
 func (f *Frame) Open() { f.open(true) }
 
-// open unpacks the message. Without must it leaves that to the next call if there is too little memory.
-func (f *Frame) open(must bool) {
+// TryOpen is Open if there is memory. Otherwise it reports false.
+func (f *Frame) TryOpen() bool { return f.open(false) }
+
+// open unpacks the message. Without must it leaves that to the next call if there is too little memory, and reports false.
+func (f *Frame) open(must bool) bool {
 	f.opening.Lock()
 	defer f.opening.Unlock()
 	if f.opened {
-		return
+		return true
 	}
 	if f.opened = f.unpack(must); !f.opened {
 		f.release()
 	}
+	return f.opened
 }
 
 // drop gives back the memory of a frame that is not processed.
@@ -154,6 +160,8 @@ func (f *Frame) unpack(must bool) bool {
 		err = &frame.Error{Reason: frame.TooLarge, Offset: int64(f.u.split.MaxRecord), Text: ExceedsBatch(f.split.Length(0), f.u.split.MaxRecord)}
 	}
 	if f.fault = err; err != nil {
+		f.body = nil
+		f.release()
 		return true
 	}
 	n := f.split.Records()
@@ -192,28 +200,42 @@ func (f *Frame) encoding() (compression.Encoding, error) {
 // errShort means that there is too little memory to decompress a message ahead of the batchers.
 var errShort = errors.New("too little memory")
 
-// decompress decompresses the body. Without must the result may have as many bytes as the message declares, or as are usual.
+// decompress decompresses the body. Without must it first takes the memory for as many bytes as the message declares, or as are
+// usual, and for more if that is too little.
 func (f *Frame) decompress(e compression.Encoding, must bool) ([]byte, error) {
-	packed, limit := f.d.Msg.Data(), f.u.split.MaxBytes
-	if !must {
-		expected, ok := compression.Declared(e, packed)
-		if !ok {
-			expected = guessedRatio * int64(len(packed))
-		}
-		limit = min(limit, expected)
+	packed, most := f.d.Msg.Data(), f.u.split.MaxBytes
+	if must {
+		return f.decompressWithin(e, most, true)
+	}
+	expected, ok := compression.Declared(e, packed)
+	if !ok {
+		expected = guessedRatio * int64(len(packed))
+	}
+	for limit := min(most, expected); ; limit = min(most, guessedRatio*max(limit, 1<<10)) {
+		f.release()
 		if !f.take(limit, false) {
+			f.body = nil // it counts only while the frame holds memory
 			return nil, errShort
 		}
+		body, err := f.decompressWithin(e, limit, limit == most)
+		if err == nil || limit == most || !errors.Is(err, compression.ErrTooLarge) {
+			return body, err
+		}
 	}
+}
+
+// decompressWithin decompresses the body to at most limit bytes. The frame holds the memory afterwards, unless that was too little
+// and final is not set.
+func (f *Frame) decompressWithin(e compression.Encoding, limit int64, final bool) ([]byte, error) {
 	d, _ := f.u.decompressors.Get().(*compression.Decompressor)
 	if d == nil {
 		d = &compression.Decompressor{}
 	}
 	defer f.u.decompressors.Put(d)
-	body, err := d.Append(f.body[:0], e, packed, limit)
+	body, err := d.Append(f.body[:0], e, f.d.Msg.Data(), limit)
 	f.body = body[:0]
-	if errors.Is(err, compression.ErrTooLarge) && limit < f.u.split.MaxBytes {
-		return nil, errShort
+	if errors.Is(err, compression.ErrTooLarge) && !final {
+		return nil, err
 	}
 	f.release()
 	f.take(int64(cap(body)), true) // the memory is in use already

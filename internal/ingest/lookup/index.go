@@ -1,5 +1,7 @@
 package lookup
 
+import "maps"
+
 // Input identifies the message of the input stream that a result belongs to.
 type Input struct {
 	Sequence uint64
@@ -27,12 +29,12 @@ const (
 type index struct {
 	blocks  map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
 	others  map[Input]bool              // further inputs with a sequence that was used before
-	partial map[string]bool             // ids of messages that do not finish their input
+	partial map[string]Input            // messages that do not finish their input, by id
 	old     map[uint64]bool             // sequences of results with ids of an earlier version, which don't contain the time when the input was stored
 }
 
 func newIndex() index {
-	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}, partial: map[string]bool{}}
+	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}, partial: map[string]Input{}}
 }
 
 // add adds an input. It reports false if there is no space.
@@ -68,12 +70,19 @@ func (x *index) addOld(sequence uint64) bool {
 	return true
 }
 
-// addPartial adds a message that does not finish its input. Beyond mostOthers it forgets all of them.
-func (x *index) addPartial(id string) {
+// addPartial adds a message that does not finish its input. Beyond mostOthers it forgets those of all inputs that have a result or
+// are not among the given ones.
+func (x *index) addPartial(id string, in Input, wanted []Input) {
 	if len(x.partial) >= mostOthers {
-		clear(x.partial)
+		open := map[Input]bool{}
+		for _, in := range wanted {
+			open[in] = !x.has(in)
+		}
+		maps.DeleteFunc(x.partial, func(_ string, in Input) bool { return !open[in] })
 	}
-	x.partial[id] = true
+	if len(x.partial) < mostOthers {
+		x.partial[id] = in
+	}
 }
 
 // has reports whether an input was added.

@@ -76,7 +76,8 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 func (r *Results) HasPartial(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.scanner.found.partial[id]
+	_, ok := r.scanner.found.partial[id]
+	return ok
 }
 
 // Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if the stream

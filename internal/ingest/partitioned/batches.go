@@ -89,7 +89,7 @@ func (b *pipelineBatches) await() (ok bool) {
 }
 
 func (b *pipelineBatches) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
-	g, err := b.s.Pool.Reserve(ctx, b.pipe)
+	g, err := b.batcher.Reserve(ctx)
 	if err != nil {
 		return nil, nil // the lease ends; deliveries that were read but not submitted are redelivered
 	}

@@ -60,7 +60,7 @@ func (b *pipelineBatches) rescue(ctx context.Context, g *inflight.Batch) error {
 // condemn stores the dead letters of the payloads to blame, and marks the records to blame.
 func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty []quarantine.Failing, since uint64) (err error) {
 	c := quarantine.Comparison{Since: since, Idle: func() bool { return false }}
-	if len(guilty) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
+	if len(quarantine.Sources(g, guilty)) == 1 && b.s.Judge.Batches(b.pipe) == since && !b.lease.caution.comparing {
 		if c, err = b.compare(ctx, g, since); err != nil {
 			return err
 		}

@@ -58,10 +58,7 @@ func (j *Judge) Holds(d *inflight.Delivery) bool {
 
 // Decide decides about payloads of b that fail alone; see evidence.rule. After it returns DeviceNotWell, the pipeline has ended.
 func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Failing, c Comparison) (Ruling, error) {
-	failed := make([]*inflight.Delivery, len(guilty))
-	for n, a := range guilty {
-		failed[n] = b.Source(a.Row)
-	}
+	failed := Sources(b, guilty)
 	r := j.evidence[pipe].rule(failed, j.limit, c)
 	d, cause := failed[0], guilty[0].Err
 	switch r {
@@ -75,4 +72,16 @@ func (j *Judge) Decide(pipe *streams.Pipeline, b *inflight.Batch, guilty []Faili
 			"stream", d.Stream, "sequence", d.Sequence, "deliveries", d.NumDelivered, "error", cause)
 	}
 	return r, nil
+}
+
+// Sources returns the deliveries that failing rows of a batch belong to, each once. Several records of one frame that fail are no
+// more evidence against a device than one payload is.
+func Sources(b *inflight.Batch, failing []Failing) (sources []*inflight.Delivery) {
+	for _, a := range failing {
+		d := b.Source(a.Row)
+		if last := len(sources) - 1; last < 0 || sources[last] != d { // the rows of a frame are next to each other
+			sources = append(sources, d)
+		}
+	}
+	return sources
 }

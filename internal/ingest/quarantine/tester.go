@@ -65,6 +65,9 @@ func newTester(i Isolation) *tester {
 func (t *tester) giveBack(ctx context.Context, g *inflight.Batch, rows []int, err error) error {
 	items, open := g.ItemsOf(rows)
 	for _, i := range items {
+		if g.IsSettled(i) {
+			continue
+		}
 		d := &g.Items[i]
 		g.Settle(i)
 		if len(items) == 1 && !open {
@@ -120,9 +123,10 @@ func (t *tester) condemned(d *inflight.Delivery, err error) (results.Reason, boo
 	return results.MaxDeliver, errors.Is(err, device.ErrOutOfMemory) && d.NumDelivered > t.Limit
 }
 
-// run computes rows of g, in one batch if they fit, and settles the messages of one record. Records of frames keep their results
-// in the frame. If run fails, the deliveries are still in g. If ctx ended, they may be on the device and in t.part instead.
+// run computes rows of g, in one batch if they fit, and settles the messages of one record. It leaves out those that are settled,
+// because an earlier call may have failed after some of its batches. Records of frames keep their results in the frame. If run fails, the deliveries are still in g. If ctx ended, they may be on the device and in t.part instead.
 func (t *tester) run(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, rows []int) error {
+	rows = g.Unfinished(rows)
 	for len(rows) > 0 {
 		n, err := t.runBatch(ctx, pipe, g, rows)
 		if err != nil {

@@ -101,6 +101,11 @@ func (c *clearance) until(items []inflight.Delivery, left []int, now time.Time) 
 	return oldest.Add(c.results.publishFor(now))
 }
 
+// publishUntil returns the time from which nothing of a delivery, which must be clear, may be published any more.
+func (c *clearance) publishUntil(d *inflight.Delivery, now time.Time) time.Time {
+	return d.Cleared.Add(c.results.publishFor(now))
+}
+
 // find looks up stale deliveries and appends those that have a result or a dead letter to known. The others are clear from now
 // on.
 func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int) ([]int, error) {

@@ -20,11 +20,15 @@ const deadLetterAttempts = 3
 func (w *Writer) PublishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
 	err := w.publishDeadLetter(ctx, d, why, cause)
 	if err != nil {
-		w.s.Log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
-			"dead-letter subjects, and does it take messages of this size?)",
-			"stream", d.Stream, "sequence", d.Sequence, "reason", why, "error", err)
+		w.logUnstoredDeadLetter(d, why, err)
 	}
 	return err
+}
+
+func (w *Writer) logUnstoredDeadLetter(d *inflight.Delivery, why Reason, err error) {
+	w.s.Log.Error("could not store a dead letter; its payload is delivered again (is there a stream for the "+
+		"dead-letter subjects, and does it take messages of this size?)",
+		"stream", d.Stream, "sequence", d.Sequence, "reason", why, "error", err)
 }
 
 // ReportDeadLetter logs that the dead letter of a delivery is stored, and notifies the observer.
@@ -43,7 +47,7 @@ func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, wh
 func (w *Writer) publishLetter(ctx context.Context, letter *deadLetter) error {
 	for attempt := 1; ; attempt++ {
 		stored, until, err := w.clearance.clearDeadLetter(ctx, letter.d)
-		if stored {
+		if stored || err == nil && letter.record != noRecord && w.clearance.isStored(letter.id) {
 			w.s.Log.Info("a result or a dead letter of an input is stored already", "sequence", letter.d.Sequence)
 			return nil
 		}

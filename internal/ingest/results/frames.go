@@ -134,28 +134,42 @@ func (w *Writer) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 }
 
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
-// results.
-func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, left []int) error {
-	ctx, cancel := context.WithDeadline(ctx, w.clearance.until(b.Items, left, time.Now()))
-	defer cancel()
-	for _, i := range left {
+// results. It removes from s.left the frames for which that can't be done. An error in retry may go away, and nothing of s.left may
+// be published before. An error in failed is the sink's.
+func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (retry, failed error) {
+	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		d := &b.Items[i]
-		if d.Frame == nil || d.Frame.Ahead {
-			continue
+		if d.Frame == nil || d.Frame.Ahead || retry != nil || failed != nil {
+			return false
 		}
-		if err := w.storeRecordLetters(ctx, d); err != nil {
-			return err
+		if err := w.storeRecordLetters(ctx, d); err != nil && !w.ends(ctx) {
+			failed = sink.Incomplete(b, i, err)
+			return true
+		} else if err != nil {
+			retry = err
+			return false
 		}
-		if err := w.storeParts(ctx, d); err != nil {
-			return err
+		switch err := w.storeParts(ctx, d); {
+		case publisher.Unstorable(err):
+			failed = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", err))
+			return true
+		case err != nil:
+			retry = err
+			return false
 		}
 		d.Frame.Ahead = true
-	}
-	return nil
+		return false
+	})
+	return retry, failed
 }
+
+// ends reports whether nothing can be stored any more.
+func (w *Writer) ends(ctx context.Context) bool { return ctx.Err() != nil || w.conns.Closed() }
 
 // storeParts stores all parts of a frame's result except the last.
 func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
+	ctx, cancel := context.WithDeadline(ctx, w.clearance.publishUntil(d, time.Now()))
+	defer cancel()
 	var msgs []*nats.Msg
 	for n := range len(d.Frame.Parts) - 1 {
 		if w.clearance.isStored(PartID(d, n+1)) {
@@ -175,10 +189,14 @@ func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
 // storeRecordLetters stores a dead letter for each record of a frame that failed.
 func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery) error {
 	for i := range d.Frame.Records() {
-		if !d.Frame.Table.Status(i).Failed() || w.clearance.isStored(RecordID(d, i)) {
+		if !d.Frame.Table.Status(i).Failed() {
 			continue
 		}
-		if err := w.publishLetter(ctx, w.newRecordLetter(d, i)); err != nil {
+		letter := w.newRecordLetter(d, i)
+		if err := w.publishLetter(ctx, letter); err != nil {
+			if !w.ends(ctx) {
+				w.logUnstoredDeadLetter(d, letter.why, err)
+			}
 			return fmt.Errorf("the dead letter of record %d: %w", i, err)
 		}
 	}

@@ -125,11 +125,13 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 	for attempt := 1; len(s.left) > 0; attempt++ {
 		err := w.settleKnown(ctx, pipe, b, s, sink)
 		if err == nil && len(s.left) > 0 {
-			if err = w.storeAhead(ctx, b, s.left); err == nil {
+			var failed error
+			if err, failed = w.storeAhead(ctx, b, s, sink); err == nil && failed == nil {
 				err = w.publish(ctx, b, s, attempt)
-				if failed := w.settleAnswered(ctx, pipe, b, s, sink); failed != nil {
-					return failed
-				}
+				failed = w.settleAnswered(ctx, pipe, b, s, sink)
+			}
+			if failed != nil {
+				return failed
 			}
 		}
 		switch {

@@ -19,7 +19,7 @@ type submitter struct {
 // pipeline ends. It returns an error only if the pipeline has ended.
 func (s *submitter) run(drainCtx context.Context) error {
 	for {
-		g, err := s.pool.Reserve(drainCtx, s.batcher.Pipe)
+		g, err := s.batcher.Reserve(drainCtx)
 		switch {
 		case err == nil:
 		case drainCtx.Err() != nil:
