@@ -14,7 +14,7 @@ const (
 	HeaderOperators  = "Millrace-Operators"  // on a result: the operators in order, with their parameters
 	HeaderDeliveries = "Millrace-Deliveries" // how often the input was delivered
 
-	HeaderRecords     = "Millrace-Records"      // on a result of a frame: number of records in this message
+	HeaderRecords     = "Millrace-Records"      // on a result of a frame: number of records of the whole frame
 	HeaderPart        = "Millrace-Part"         // on a result in several messages: see ParsePart
 	HeaderFirstRecord = "Millrace-First-Record" // on a result in several messages: index in the input of this message's first record
 

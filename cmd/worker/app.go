@@ -31,7 +31,8 @@ type app struct {
 	meter     *console.Meter
 	extra     telemetry.Observer // additional observer for a command; nil for none
 	observers telemetry.Observers
-	copies    bool // copy batches on the CPU device too, to show how a pipeline works
+	adjust    func(*ingest.Options) // changes the options before they are used; nil for none
+	copies    bool                  // copy batches on the CPU device too, to show how a pipeline works
 	devices   []device.Device
 	pipes     []*streams.Pipeline // pipes[i] runs on devices[i]
 	server    *embedded.Server

@@ -209,6 +209,7 @@ func writable(dir string) error {
 type noObserver struct{}
 
 func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
+func (noObserver) Frame(inflight.FrameStats)                                        {}
 func (noObserver) Stalled(int)                                                      {}
 func (noObserver) Restarted()                                                       {}
 func (noObserver) Redelivered()                                                     {}

@@ -9,9 +9,12 @@ import (
 	"os"
 	"strings"
 
+	"millrace/internal/compression"
 	"millrace/internal/config"
 	"millrace/internal/console"
 	"millrace/internal/demo"
+	"millrace/internal/frame"
+	"millrace/internal/ingest"
 	"millrace/internal/ingest/embedded"
 )
 
@@ -20,6 +23,10 @@ const (
 	demoPayloadsHost = 3000
 	demoPayloadsGPU  = 200000
 	demoDebugAddr    = "127.0.0.1:6060"
+
+	// Frames are a hundred times as large as documents.
+	demoFramesHost = 30
+	demoFramesGPU  = 2000
 )
 
 // runDemo implements `worker demo`.
@@ -27,14 +34,22 @@ func runDemo(ctx context.Context, args []string) (err error) {
 	f := flags("demo", "Runs the whole pipeline on this machine: a NATS server in this process, a producer of documents at full\n"+
 		"speed, the worker, and a client that checks every result against the reference. Exit status 0 only if every\n"+
 		"payload came back once and right. On a CPU the demo copies batches as a GPU does. `worker run` does not.")
-	payloads := f.Int("payloads", 0, "how many documents; 0: 3000 on a CPU, 200000 on a GPU")
+	payloads := f.Int("payloads", 0, "how many documents or frames; 0: 3000 documents or 30 frames on a CPU, 200000 or 2000 on a GPU")
 	seed := f.Uint64("seed", 1, "the seed of the documents")
+	framing := f.String("framing", "none", "send frames, which are messages of many records of text, in this `framing`: newline_delimited, length_delimited, varint_length_delimited or arrow")
+	recordBytes := f.Int("record-bytes", demo.DefaultRecordBytes, "the mean size of a record in a frame")
+	frameRecords := f.Int("frame-records", 0, "how many records a frame has; 0: as many as make 512 KiB")
+	compress := f.String("compress", "none", "the `compression` of the messages: zstd, lz4 or snappy")
 	timeline := f.String("timeline", "", "write the timeline of the last batches to this `file`, for Perfetto or chrome://tracing")
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	if *payloads < 0 || *payloads > 1e9 {
 		return usageError{fmt.Errorf("demo: --payloads is %d, want 1 to 1000000000, or 0 for the default", *payloads)}
+	}
+	frames, err := demoFrames(*framing, *recordBytes, *frameRecords, *compress)
+	if err != nil {
+		return usageError{fmt.Errorf("demo: %w", err)}
 	}
 	cfg, err := demoConfig()
 	if err != nil {
@@ -54,22 +69,52 @@ func runDemo(ctx context.Context, args []string) (err error) {
 	a := newApp(cfg, log)
 	profile := &demo.Profile{}
 	a.extra, a.copies = profile, true
+	a.adjust = func(o *ingest.Options) {
+		o.Split = frame.Splitter{Framing: frames.Framing, MaxRecords: frame.DefaultMaxRecords, MaxBytes: frame.DefaultMaxBytes}
+		o.Decompress = frames.Encoding
+	}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.start(ctx, "127.0.0.1:0", dir); err != nil {
 		return err
 	}
 	if *payloads == 0 {
-		*payloads = demoPayloadsHost
-		if a.devices[0].Info().Kind == "cuda" {
-			*payloads = demoPayloadsGPU
-		}
+		*payloads = a.demoPayloads(frames)
 	}
-	d, err := demo.New(a.demoOptions(*payloads, *seed))
+	o := a.demoOptions(*payloads, *seed)
+	o.Frames = frames
+	d, err := demo.New(o)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	return a.runDemo(ctx, d, profile, *payloads, *timeline)
+}
+
+// demoFrames checks the flags for messages of several records.
+func demoFrames(framing string, recordBytes, records int, compress string) (f demo.Frames, err error) {
+	f = demo.Frames{RecordBytes: recordBytes, Records: records}
+	var errs [2]error
+	if f.Framing, errs[0] = frame.ParseFraming(framing); errs[0] != nil {
+		errs[0] = fmt.Errorf("--framing: %w", errs[0])
+	}
+	if f.Encoding, errs[1] = compression.ParseResult(compress); errs[1] != nil {
+		errs[1] = fmt.Errorf("--compress: %w", errs[1])
+	}
+	return f, errors.Join(errs[0], errs[1], f.Check())
+}
+
+// demoPayloads returns the default number of messages.
+func (a *app) demoPayloads(f demo.Frames) int {
+	onGPU := a.devices[0].Info().Kind == "cuda"
+	switch {
+	case f.Framing != frame.None && onGPU:
+		return demoFramesGPU
+	case f.Framing != frame.None:
+		return demoFramesHost
+	case onGPU:
+		return demoPayloadsGPU
+	}
+	return demoPayloadsHost
 }
 
 // demoConfig returns the configuration with the demo's defaults: an embedded server, few log lines, and ports that another worker
@@ -108,14 +153,13 @@ func demoConfig() (*config.Config, error) {
 	return cfg, nil
 }
 
-// demoRefusesFrames returns an error if the configuration doesn't suit the demo's messages and its client: every message is one record,
-// and no body is compressed.
+// demoRefusesFrames returns an error if the configuration contradicts the demo's messages, for which the demo has flags.
 func demoRefusesFrames(cfg *config.Config) error {
-	for _, v := range []struct{ variable, value string }{
-		{"MILLRACE_FRAMING", cfg.Framing}, {"MILLRACE_DECOMPRESS", cfg.Decompress}, {"MILLRACE_RESULT_ENCODING", cfg.ResultEncoding},
+	for _, v := range []struct{ variable, value, flag string }{
+		{"MILLRACE_FRAMING", cfg.Framing, "--framing"}, {"MILLRACE_DECOMPRESS", cfg.Decompress, "--compress"},
 	} {
 		if v.value != "none" && v.value != "auto" {
-			return usageError{fmt.Errorf("demo: %s is %s, but in the demo every message is one record and no body is compressed: unset it", v.variable, v.value)}
+			return usageError{fmt.Errorf("demo: %s is %s, but the demo makes the messages itself: unset it and use %s", v.variable, v.value, v.flag)}
 		}
 	}
 	return nil
@@ -183,7 +227,11 @@ func (a *app) report(d *demo.Demo, profile *demo.Profile, payloads int, timeline
 	if timeline != "" {
 		errs = append(errs, a.writeTimeline(timeline))
 	}
-	fmt.Printf("\nverified %d of %d results\n", d.Verified(), payloads)
+	fmt.Printf("\nverified %d of %d results", d.Verified(), payloads)
+	if d.Framed() {
+		fmt.Printf(", %d of %d records", d.Verified()*d.Records(), payloads*d.Records())
+	}
+	fmt.Println()
 	if d.Verified() != payloads {
 		errs = append(errs, errors.New("demo: not every payload came back once and right"))
 	}

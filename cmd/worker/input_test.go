@@ -26,10 +26,14 @@ func TestBadUsage(t *testing.T) {
 	call(t, nil, "fly").want(t, exitUsage, `there is no command "fly"`, "Usage: worker")
 	call(t, nil, "run", "--fast").want(t, exitUsage, "-fast")
 	call(t, nil, "demo", "12").want(t, exitUsage, "takes flags only")
+	call(t, nil, "demo", "--framing", "csv", "--compress", "gzip").want(t, exitUsage, `unknown framing "csv"`, `unknown encoding "gzip"`)
+	call(t, nil, "demo", "--framing", "auto").want(t, exitUsage, "--framing is auto")
+	call(t, nil, "demo", "--framing", "arrow", "--record-bytes", "0").want(t, exitUsage, "--record-bytes is 0")
+	call(t, nil, "demo", "--framing", "arrow", "--frame-records", "9000").want(t, exitUsage, "--frame-records is 9000, want 1 to 8192")
 	call(t, nil, "demo", "--payloads", "-3").want(t, exitUsage, "--payloads is -3")
 	call(t, []string{"MILLRACE_NATS_URL=nats://127.0.0.1:1"}, "demo").want(t, exitUsage, "unset it")
-	call(t, []string{"MILLRACE_FRAMING=arrow"}, "demo").want(t, exitUsage, "MILLRACE_FRAMING is arrow", "unset it")
-	call(t, []string{"MILLRACE_RESULT_ENCODING=zstd"}, "demo").want(t, exitUsage, "MILLRACE_RESULT_ENCODING is zstd", "unset it")
+	call(t, []string{"MILLRACE_FRAMING=arrow"}, "demo").want(t, exitUsage, "MILLRACE_FRAMING is arrow", "unset it and use --framing")
+	call(t, []string{"MILLRACE_DECOMPRESS=zstd"}, "demo").want(t, exitUsage, "MILLRACE_DECOMPRESS is zstd", "unset it and use --compress")
 }
 
 func TestHelp(t *testing.T) {

@@ -48,6 +48,9 @@ func (a *app) startServer(addr, dir string) error {
 // connect opens the connections and creates the ingest worker on them.
 func (a *app) connect(ctx context.Context) error {
 	a.options = ingestOptions(a.cfg, a.log, a.meter, a.pipes)
+	if a.adjust != nil {
+		a.adjust(&a.options)
+	}
 	a.options.Records = a.observers
 	if a.tracer != nil {
 		a.options.Batches = a.tracer

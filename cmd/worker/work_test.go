@@ -57,6 +57,29 @@ func TestDemoWithOtherOperatorsAndBinaryResults(t *testing.T) {
 	}
 }
 
+// TestDemoWithFrames checks that records are counted, and that results in several parts are read.
+func TestDemoWithFrames(t *testing.T) {
+	for _, c := range []struct {
+		format, encoding string
+		flags            []string
+		last             string
+	}{
+		{"json", "none", []string{"--framing", "newline_delimited", "--compress", "zstd", "--record-bytes", "100", "--frame-records", "300"},
+			"verified 5 of 5 results, 1500 of 1500 records"},
+		{"arrow", "zstd", []string{"--framing", "arrow", "--record-bytes", "20"}, "verified 5 of 5 results, 131070 of 131070 records"},
+		{"json", "none", []string{"--framing", "length_delimited", "--record-bytes", "2", "--frame-records", "60000", "--compress", "lz4"},
+			"verified 5 of 5 results, 300000 of 300000 records"}, // each result is larger than a message
+		{"binary", "lz4", []string{"--compress", "snappy"}, "verified 5 of 5 results"},
+	} {
+		r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATORS=crc32c,minhash?hashes=4", "MILLRACE_RESULT_FORMAT=" + c.format,
+			"MILLRACE_RESULT_ENCODING=" + c.encoding}, append([]string{"demo", "--payloads", "5"}, c.flags...)...)
+		r.want(t, exitDone)
+		if last := lastLine(r.out); last != c.last {
+			t.Errorf("%v: the last line is %q, want %q", c.flags, last, c.last)
+		}
+	}
+}
+
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]

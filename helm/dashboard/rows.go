@@ -24,6 +24,7 @@ func rows() []row {
 		{"A payload's path, from left to right", way()},
 		{"What is wrong now", wrong()},
 		{"In and out", throughput()},
+		{"Frames", frames()},
 		{"Overlap", overlap()},
 		{"Time", times()},
 		{"Batches", batches()},
@@ -109,6 +110,28 @@ func throughput() []*panel {
 			ask(query{`sum by (direction) (` + rate("millrace_payload_bytes_total", worker) + `)`, "{{direction}}"}),
 		graph("Partitions", "With exclusive delivery: how many each worker owns.", "short", 8).stacked().
 			ask(query{`millrace_partitions_owned{` + worker + `}`, "{{pod}}"}),
+	}
+}
+
+// frames returns panels that are empty if no message is a frame or compressed.
+func frames() []*panel {
+	return []*panel{
+		graph("Records per second, by outcome", "Records of frames. Messages that are not frames do not count.", "rps", 8).stacked().
+			ask(query{`sum by (outcome) (` + rate("millrace_records_total", worker) + `)`, "{{outcome}}"}),
+		share("Failed records, of all", "Records of frames that became dead letters. The other records of their frames have results.", 8).
+			ask(query{`sum by (namespace, job) (` + rate("millrace_records_total", worker+`,outcome!~"ok|null"`) + `) / sum by (namespace, job) (` +
+				rate("millrace_records_total", worker) + `)`, "{{namespace}} {{job}}"}).
+			runbook("MillraceDeadLetters"),
+		graph("Records in a frame", "Mean. Small frames cost the server as much as single records.", "short", 8).
+			ask(query{`sum by (pod) (` + rate("millrace_frame_records_sum", worker) + `) / sum by (pod) (` +
+				rate("millrace_frame_records_count", worker) + `)`, "{{pod}}"}),
+		graph("Parts of a frame's result", "Mean. It is more than 1 if results exceed the server's max_payload.", "short", 8).
+			ask(query{`sum by (pod) (` + rate("millrace_frame_result_parts_total", worker) + `) / sum by (pod) (` +
+				rate("millrace_frame_records_count", worker) + `)`, "{{pod}}"}),
+		graph("Cores that unpack", "How many cores decompress messages, and find their records.", "short", 8).stacked().
+			ask(query{`sum by (step) (` + rate("millrace_unpack_seconds_total", worker) + `)`, "{{step}}"}),
+		graph("Compressed messages, bytes per second", "Before decompression (in) and after it (out).", "binBps", 8).
+			ask(query{`sum by (direction) (` + rate("millrace_decompression_bytes_total", worker) + `)`, "{{direction}}"}),
 	}
 }
 

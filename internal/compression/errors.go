@@ -16,9 +16,9 @@ type TooLargeError struct {
 
 func (e *TooLargeError) Error() string {
 	if e.Encoding == None {
-		return fmt.Sprintf("too large: the body has more than %d bytes", e.Limit)
+		return fmt.Sprintf("too large: the body has more than %d bytes: send smaller messages, or raise MILLRACE_FRAME_BYTES", e.Limit)
 	}
-	return fmt.Sprintf("too large: the %v body decompresses to more than %d bytes", e.Encoding, e.Limit)
+	return fmt.Sprintf("too large: the %v body decompresses to more than %d bytes: send smaller messages, or raise MILLRACE_FRAME_BYTES", e.Encoding, e.Limit)
 }
 
 // Unwrap returns ErrTooLarge.

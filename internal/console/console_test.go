@@ -36,6 +36,8 @@ func TestTable(t *testing.T) {
 // noObserver is an observer that ignores everything.
 type noObserver struct{}
 
+func (noObserver) Frame(inflight.FrameStats) {}
+
 func (noObserver) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 func (noObserver) Stalled(int)                                                      {}
 func (noObserver) Restarted()                                                       {}

@@ -29,6 +29,9 @@ func (m *Meter) Settled(o inflight.Outcome, in, out int, latency, headroom time.
 	m.next.Settled(o, in, out, latency, headroom)
 }
 
+// Frame implements ingest.Observer.
+func (m *Meter) Frame(s inflight.FrameStats) { m.next.Frame(s) }
+
 // Redelivered implements ingest.Observer.
 func (m *Meter) Redelivered() { m.next.Redelivered() }
 

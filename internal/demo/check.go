@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/client"
+	"millrace/internal/compression"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
 )
@@ -21,7 +23,7 @@ import (
 // regenerated document.
 type checker struct {
 	nc       *nats.Conn
-	docs     *Documents
+	docs     source
 	payloads int
 	ops      []operator.Operator
 	format   operator.Format
@@ -33,6 +35,9 @@ type checker struct {
 	bytes       atomic.Int64 // size of the result bodies
 	started     time.Time
 	storedAfter atomic.Int64 // nanoseconds from started until all results were stored
+
+	parts map[int][]jetstream.Msg // messages of incomplete results by document; only read uses it
+	extra atomic.Int64            // messages of results in several parts beyond one per document
 
 	mu    sync.Mutex
 	seen  []uint8 // number of results per document
@@ -61,7 +66,7 @@ func (c *checker) run(ctx context.Context) error {
 
 	checking, stop := context.WithCancel(ctx)
 	defer stop()
-	work := make(chan jetstream.Msg, 1024)
+	work := make(chan []jetstream.Msg, 1024)
 	allCame := make(chan struct{})
 	wait := c.startCheckers(checking, js, work, allCame)
 	err = c.read(ctx, came, work)
@@ -74,17 +79,17 @@ func (c *checker) run(ctx context.Context) error {
 	return errors.Join(err, c.findings())
 }
 
-// startCheckers starts the goroutines that check the messages from work, and returns a function that waits for them.
+// startCheckers starts the goroutines that check the results from work, and returns a function that waits for them.
 // The reference is slow by design, so checking needs more CPU than the worker. Until all results are stored, the
 // checkers use a quarter of the cores and leave the rest to the worker, the server and the producer.
-func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan jetstream.Msg, allCame <-chan struct{}) (wait func()) {
+func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, work <-chan []jetstream.Msg, allCame <-chan struct{}) (wait func()) {
 	var checkers sync.WaitGroup
 	start := func(n int) {
 		for range n {
 			checkers.Go(func() {
-				var doc []byte
-				for m := range work {
-					doc = c.check(doc, m)
+				var u unpacker
+				for parts := range work {
+					c.check(&u, parts)
 				}
 			})
 		}
@@ -101,7 +106,7 @@ func (c *checker) startCheckers(ctx context.Context, js jetstream.JetStream, wor
 }
 
 // awaitStored returns true once the stream holds as many results as there are documents, or once all messages have been
-// read, because dead letters may be in another stream. It returns false if ctx ends or all results have been checked
+// read, because dead letters may be in another stream, and results may have several parts. It returns false if ctx ends or all results have been checked
 // before that.
 func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCame <-chan struct{}) bool {
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -116,7 +121,7 @@ func (c *checker) awaitStored(ctx context.Context, js jetstream.JetStream, allCa
 			return false
 		}
 		stored, err := stored(ctx, js, c.stream)
-		if err == nil && stored >= c.payloads {
+		if err == nil && stored >= c.payloads && c.extra.Load() == 0 {
 			c.storedAfter.Store(int64(time.Since(c.started)))
 			return true
 		}
@@ -175,18 +180,21 @@ func (c *checker) open(ctx context.Context, js jetstream.JetStream) (<-chan arri
 	return came, nil
 }
 
-// read passes every message on until there is one for each document.
-func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- jetstream.Msg) error {
+// read passes every result on until there is one for each document. A result has one or several messages.
+func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- []jetstream.Msg) error {
 	stalled := time.NewTimer(c.stall)
 	defer stalled.Stop()
-	for n := range c.payloads {
+	for n := 0; n < c.payloads; {
 		stalled.Reset(c.stall)
 		select {
 		case a := <-came:
 			if a.err != nil {
 				return fmt.Errorf("read results back: %w", a.err)
 			}
-			work <- a.m
+			if parts := c.collect(a.m); parts != nil {
+				work <- parts
+				n++
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-stalled.C:
@@ -196,29 +204,89 @@ func (c *checker) read(ctx context.Context, came <-chan arrival, work chan<- jet
 	return nil
 }
 
-// check compares one result with the reference. It uses doc as a buffer for the document and returns it for reuse.
-func (c *checker) check(doc []byte, m jetstream.Msg) []byte {
-	i, err := strconv.Atoi(m.Headers().Get(HeaderDocument))
+// collect returns all messages of a result when its last part arrives, and nil before that.
+func (c *checker) collect(m jetstream.Msg) []jetstream.Msg {
+	at, err := client.ParsePart(m.Headers().Get(client.HeaderPart))
+	if err != nil || at.Count == 1 {
+		return []jetstream.Msg{m} // check reports the error
+	}
+	i, err := documentOf(m)
+	if err != nil {
+		return []jetstream.Msg{m}
+	}
+	c.parts[i] = append(c.parts[i], m)
+	if at.Index < at.Count {
+		c.extra.Add(1)
+		return nil
+	}
+	parts := c.parts[i]
+	delete(c.parts, i)
+	return parts
+}
+
+// documentOf returns the number of the document that a message belongs to.
+func documentOf(m jetstream.Msg) (int, error) { return strconv.Atoi(m.Headers().Get(HeaderDocument)) }
+
+// unpacker holds the memory of one goroutine that checks results.
+type unpacker struct {
+	doc          []byte
+	decompressor compression.Decompressor
+}
+
+// maxResult bounds the size of a result in one message, in bytes after decompression.
+const maxResult = 1 << 30
+
+// part returns the n-th of count parts of a result.
+func (u *unpacker) part(m jetstream.Msg, n, count int) (p part, err error) {
+	h := m.Headers()
+	if at, err := client.ParsePart(h.Get(client.HeaderPart)); err != nil || at != (client.Part{Index: n, Count: count}) {
+		return p, fmt.Errorf("message %d of %d has the part %q", n, count, h.Get(client.HeaderPart))
+	}
+	if first := h.Get(client.HeaderFirstRecord); first != "" {
+		if p.from, err = strconv.Atoi(first); err != nil {
+			return p, fmt.Errorf("a part's first record is %q", first)
+		}
+	}
+	encoding, err := compression.FromHeader(h.Get(client.HeaderContentEncoding))
+	if err != nil || encoding == compression.None || len(m.Data()) == 0 {
+		p.body = m.Data()
+		return p, err
+	}
+	p.body, err = u.decompressor.Append(nil, encoding, m.Data(), maxResult)
+	return p, err
+}
+
+// check compares one result, in one or several messages, with the reference.
+func (c *checker) check(u *unpacker, msgs []jetstream.Msg) {
+	m := msgs[len(msgs)-1]
+	i, err := documentOf(m)
 	switch {
 	case err != nil || i < 0 || i >= c.payloads:
 		c.found(fmt.Errorf("a message on %s belongs to no document: %v", m.Subject(), m.Headers()))
-		return doc
+		return
 	case m.Headers().Get(results.HeaderReason) != "":
 		c.found(fmt.Errorf("document %d is a dead letter: %s: %s", i, m.Headers().Get(results.HeaderReason), m.Headers().Get(results.HeaderError)))
-		return doc
+		return
 	}
 	if !c.first(i) {
 		c.found(fmt.Errorf("document %d has two results", i))
-		return doc
+		return
 	}
-	doc = c.docs.Append(doc[:0], i)
-	if err := c.format.Check(c.ops, doc, m.Data()); err != nil {
-		c.found(fmt.Errorf("document %d of %d bytes: %w", i, len(doc), err))
-		return doc
+	bytes := 0
+	parts := make([]part, len(msgs))
+	for n, m := range msgs {
+		if parts[n], err = u.part(m, n+1, len(msgs)); err != nil {
+			c.found(fmt.Errorf("document %d: %w", i, err))
+			return
+		}
+		bytes += len(m.Data())
+	}
+	if u.doc, err = c.docs.check(u.doc, i, c.ops, c.format, parts); err != nil {
+		c.found(fmt.Errorf("document %d of %d bytes: %w", i, len(u.doc), err))
+		return
 	}
 	c.verified.Add(1)
-	c.bytes.Add(int64(len(m.Data())))
-	return doc
+	c.bytes.Add(int64(bytes))
 }
 
 func (c *checker) first(i int) bool {
@@ -247,13 +315,13 @@ func (c *checker) findings() error {
 	return errors.Join(append([]error{fmt.Errorf("%d results are wrong; the first ones are", c.bad)}, c.wrong...)...)
 }
 
-// surplus returns the number of results in the stream beyond one per document, as a repeated publish without
-// deduplication would leave. Call it after the worker has stopped.
+// surplus returns the number of messages in the stream beyond one per document and the other parts of its result, as a repeated
+// publish without deduplication would leave. Call it after the worker has stopped.
 func (c *checker) surplus(ctx context.Context) (int, error) {
 	js, err := jetstream.New(c.nc)
 	if err != nil {
 		return 0, err
 	}
 	n, err := stored(ctx, js, c.stream)
-	return n - c.payloads, err
+	return n - c.payloads - int(c.extra.Load()), err
 }

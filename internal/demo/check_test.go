@@ -25,6 +25,11 @@ type stand struct {
 
 func newStand(t *testing.T, payloads int) *stand {
 	t.Helper()
+	return newFramedStand(t, payloads, Frames{}, operator.JSON)
+}
+
+func newFramedStand(t *testing.T, payloads int, frames Frames, format operator.Format) *stand {
+	t.Helper()
 	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +55,7 @@ func newStand(t *testing.T, payloads int) *stand {
 	}
 	d, err := New(Options{
 		URL: s.URL(), Payloads: payloads, Seed: 3, InputPrefix: "in", ResultStream: "RESULTS", ResultPrefix: "results",
-		DeadLetterPrefix: "dead", Operators: ops, Format: operator.JSON, Out: io.Discard, Width: 80,
+		DeadLetterPrefix: "dead", Operators: ops, Format: format, Frames: frames, Out: io.Discard, Width: 80,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/console"
+	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
@@ -21,6 +23,7 @@ type Options struct {
 	URL      string // URL of the server
 	Payloads int
 	Seed     uint64
+	Frames   Frames // what the messages hold
 
 	InputPrefix      string // first token of the input subjects
 	ResultStream     string
@@ -45,7 +48,7 @@ type Demo struct {
 
 // New connects the producer and the checker to the server.
 func New(o Options) (*Demo, error) {
-	docs := NewDocuments(o.Seed)
+	docs := newSource(o.Seed, o.Frames)
 	in, err := nats.Connect(o.URL, nats.Name("millrace-demo-producer"))
 	if err != nil {
 		return nil, fmt.Errorf("demo: producer: %w", err)
@@ -57,11 +60,11 @@ func New(o Options) (*Demo, error) {
 	}
 	return &Demo{
 		o:        o,
-		producer: &producer{nc: in, docs: docs, payloads: o.Payloads, prefix: o.InputPrefix},
+		producer: &producer{nc: in, docs: docs, encoding: o.Frames.Encoding, payloads: o.Payloads, prefix: o.InputPrefix},
 		checker: &checker{
 			nc: out, docs: docs, payloads: o.Payloads, ops: o.Operators, format: o.Format, stream: o.ResultStream,
 			filters: []string{o.ResultPrefix + ".>", o.DeadLetterPrefix + ".>"},
-			seen:    make([]uint8, o.Payloads), stall: stallLimit,
+			seen:    make([]uint8, o.Payloads), parts: map[int][]jetstream.Msg{}, stall: stallLimit,
 		},
 	}, nil
 }
@@ -115,6 +118,12 @@ func (d *Demo) Surplus(ctx context.Context) error {
 
 // Verified returns the number of documents with a correct result.
 func (d *Demo) Verified() int { return int(d.checker.verified.Load()) }
+
+// Framed reports whether messages hold several records.
+func (d *Demo) Framed() bool { return d.o.Frames.Framing != frame.None }
+
+// Records returns the number of records in each message.
+func (d *Demo) Records() int { return d.producer.docs.records() }
 
 // showProgress redraws the progress bar until stop is called.
 func (d *Demo) showProgress() (stop func()) {
@@ -172,12 +181,23 @@ func (d *Demo) totals(p *Profile, pipes []streams.Stats, batchBytes int) [][]str
 		{"total", ""},
 		{"payloads", console.Count(int64(d.o.Payloads))},
 		{"payload bytes", console.Bytes(float64(in))},
+	}
+	if wire := d.producer.wire.Load(); wire != in {
+		rows = append(rows, []string{"compressed", console.Bytes(float64(wire))})
+	}
+	if d.Framed() {
+		records := int64(d.o.Payloads * d.Records())
+		rows = append(rows,
+			[]string{"records", console.Count(records)},
+			[]string{"records a second", console.Count(int64(float64(records) / seconds))})
+	}
+	rows = append(rows, [][]string{
 		{"result bytes", console.Bytes(float64(out))},
 		{"until all results were stored", console.Time(working)},
 		{"until all were checked", console.Time(d.took)},
 		{"payloads a second", console.Count(int64(float64(d.o.Payloads) / seconds))},
 		{"bytes a second", console.Bytes(float64(in)/seconds) + "/s"},
-	}
+	}...)
 	if p.batches > 0 {
 		mean := float64(p.bytes) / float64(p.batches)
 		rows = append(rows,

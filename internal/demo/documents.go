@@ -5,8 +5,11 @@
 package demo
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
+
+	"millrace/internal/operator"
 )
 
 // Bounds and shape of the distribution of document sizes, in bytes. It is log-normal, like the sizes of texts on the
@@ -58,6 +61,17 @@ func (d *Documents) Append(dst []byte, i int) []byte {
 		dst = append(dst, d.words[r.below(len(d.words))]...)
 	}
 	return dst[:end] // the last character may be cut off; operators accept any bytes
+}
+
+func (d *Documents) records() int { return 1 }
+
+// check implements source.
+func (d *Documents) check(buffer []byte, i int, ops []operator.Operator, format operator.Format, parts []part) ([]byte, error) {
+	buffer = d.Append(buffer[:0], i)
+	if len(parts) != 1 {
+		return buffer, fmt.Errorf("the result has %d parts, want 1", len(parts))
+	}
+	return buffer, format.Check(ops, buffer, parts[0].body)
 }
 
 // generator returns the random numbers for document i; the first ones determine its size.

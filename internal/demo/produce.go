@@ -9,6 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/client"
+	"millrace/internal/compression"
 )
 
 // HeaderDocument is the header that carries a document's number through the worker to the checker.
@@ -23,12 +26,14 @@ const produceWindow = 512
 // producer publishes documents as fast as the server accepts them.
 type producer struct {
 	nc       *nats.Conn
-	docs     *Documents
+	docs     source
+	encoding compression.Encoding
 	payloads int
 	prefix   string // first token of the input subjects
 
 	sent  atomic.Int64 // number of documents
-	bytes atomic.Int64
+	bytes atomic.Int64 // size of the documents
+	wire  atomic.Int64 // the same after compression
 }
 
 func (p *producer) run(ctx context.Context) error {
@@ -47,6 +52,7 @@ func (p *producer) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var compressor compression.Compressor
 	for i := range p.payloads {
 		select {
 		case window <- struct{}{}:
@@ -55,17 +61,22 @@ func (p *producer) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		body := p.docs.Append(nil, i)
+		body, header := p.docs.Append(nil, i), nats.Header{HeaderDocument: {strconv.Itoa(i)}}
+		p.bytes.Add(int64(len(body)))
+		if p.encoding != compression.None {
+			body = compressor.Append(nil, p.encoding, body)
+			header.Set(client.HeaderContentEncoding, p.encoding.ContentEncoding())
+		}
 		_, err := js.PublishMsgAsync(&nats.Msg{
 			Subject: p.prefix + ".docs." + languages[i%len(languages)],
 			Data:    body,
-			Header:  nats.Header{HeaderDocument: {strconv.Itoa(i)}},
+			Header:  header,
 		})
 		if err != nil {
 			return fmt.Errorf("publish document %d: %w", i, err)
 		}
 		p.sent.Add(1)
-		p.bytes.Add(int64(len(body)))
+		p.wire.Add(int64(len(body)))
 	}
 	select {
 	case <-js.PublishAsyncComplete():

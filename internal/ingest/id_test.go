@@ -28,7 +28,7 @@ func TestIDsSayWhichMessageItIs(t *testing.T) {
 	const id = "IN:7:1700000000123456789"
 	h := results.ResultHeader(&d, "crc32c")
 	wantHeaders(t, h, map[string]string{jetstream.MsgIDHeader: id, results.HeaderSequence: "7", results.HeaderStream: "IN"})
-	if got := results.DeadLetterHeader(&d, results.TooLarge, os.ErrInvalid, false).Get(jetstream.MsgIDHeader); got != id+":too_large" {
+	if got := results.DeadLetterID(&d, results.TooLarge); got != id+":too_large" {
 		t.Errorf("the id of the dead letter is %q", got)
 	}
 }

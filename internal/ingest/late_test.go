@@ -129,7 +129,9 @@ func TestADeadLetterOlderThanTheWindowIsFound(t *testing.T) {
 			if d.Sequence != 1 {
 				return
 			}
-			m := &nats.Msg{Subject: "deadletter.web.0", Header: results.DeadLetterHeader(d, results.TooLarge, results.ErrExceedsBatch(2000, 1000), true), Data: d.Msg.Data()}
+			h := results.DeadLetterHeader(d, results.TooLarge, results.ErrExceedsBatch(2000, 1000), true)
+			h[jetstream.MsgIDHeader] = []string{results.DeadLetterID(d, results.TooLarge)}
+			m := &nats.Msg{Subject: "deadletter.web.0", Header: h, Data: d.Msg.Data()}
 			if _, err := r.js.PublishMsg(r.ctx(), m); err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,7 @@ type tally struct {
 	told      bool   // whether pending was reported
 	stuck     int    // number of stalled consumers in the last report
 	anew      int    // number of lease restarts
+	frames    []inflight.FrameStats
 	changed   chan struct{}
 }
 
@@ -43,6 +44,12 @@ func (c *tally) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) {
 	c.outcomes[o]++
 	c.mu.Unlock()
 	c.signal()
+}
+
+func (c *tally) Frame(s inflight.FrameStats) {
+	c.mu.Lock()
+	c.frames = append(c.frames, s)
+	c.mu.Unlock()
 }
 
 func (c *tally) Redelivered() { c.mu.Lock(); c.again++; c.mu.Unlock(); c.signal() }

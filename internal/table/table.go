@@ -68,6 +68,14 @@ func (t *Table) SetLength(i, bytes int) { t.lengths[i] = uint64(bytes) }
 // Status returns the status of record i.
 func (t *Table) Status(i int) record.Status { return t.statuses[i] }
 
+// Count returns the number of records with each status.
+func (t *Table) Count() (records [record.Statuses]int) {
+	for _, s := range t.statuses {
+		records[s]++
+	}
+	return records
+}
+
 // SetStatus sets the status of record i. The results of a record that isn't OK don't appear in a body, and encoding overwrites them
 // with zeros. SetStatus panics if the status is not valid.
 func (t *Table) SetStatus(i int, s record.Status) {

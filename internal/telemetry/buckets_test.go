@@ -36,6 +36,7 @@ func TestBucketsReachWhatMayBeConfigured(t *testing.T) {
 	configured := map[string][]string{
 		"millrace_batch_payloads":          {"BatchPayloads"},
 		"millrace_batch_bytes":             {"BatchBytes"},
+		"millrace_frame_records":           {"FrameRecords"},
 		"millrace_stage_seconds":           {"BatchDeadlineMax", "Linger"},
 		"millrace_payload_latency_seconds": {"BatchDeadlineMax", "Linger", "AckWait"},
 		"millrace_ack_headroom_seconds":    {"AckWait"},

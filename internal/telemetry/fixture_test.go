@@ -27,7 +27,7 @@ func pipelined(device string, n, lanes int) []*inflight.Record {
 		r := &inflight.Record{Record: streams.Record{
 			Device: device, Batch: uint64(i + 1), Lane: lane, Payloads: 100 + i, Bytes: 1 << 20, ResultBytes: 3200, Scratch: 4096,
 			Closed: streams.CloseReason(i) % streams.NumCloseReasons,
-		}}
+		}, Messages: 10, Ended: 9}
 		at := max(laneFree[lane], submitted[lane]+500*us)
 		r.Stages[streams.Fill] = streams.Span{Start: submitted[lane], End: at}
 		submitted[lane] = at

@@ -19,7 +19,7 @@ type Limits struct {
 // SetLimits registers the limits. Call it once, when the consumer is known.
 func (m *Metrics) SetLimits(l Limits) {
 	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_bytes", Help: "Bytes at which a batch closes."}).Set(float64(l.BatchBytes))
-	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_payloads", Help: "Payloads at which a batch closes."}).Set(float64(l.BatchPayloads))
+	m.factory.NewGauge(prometheus.GaugeOpts{Name: "batch_limit_payloads", Help: "Payloads at which a batch closes; each record of a frame is one."}).Set(float64(l.BatchPayloads))
 	m.factory.NewGauge(prometheus.GaugeOpts{Name: "ack_wait_seconds", Help: "AckWait of the consumer: how long the server waits for an acknowledgement before it delivers a message again."}).Set(l.AckWait.Seconds())
 }
 

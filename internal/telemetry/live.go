@@ -74,6 +74,7 @@ type liveBatch struct {
 	Batch    uint64              `json:"batch"`
 	Lane     int                 `json:"lane"`
 	Payloads int                 `json:"payloads"`
+	Messages int                 `json:"messages"` // fewer than payloads if messages are frames
 	Bytes    int                 `json:"bytes"`
 	Results  int                 `json:"result_bytes"`
 	Scratch  int                 `json:"scratch_bytes"`
@@ -197,7 +198,7 @@ func (t trackedDevice) live(base time.Time, bounds LiveBounds, stats *liveStats)
 func liveRecord(r *inflight.Record, device int, seq uint64) liveBatch {
 	whole := r.Extent()
 	b := liveBatch{
-		Seq: seq, Device: device, Batch: r.Batch, Lane: r.Lane, Payloads: r.Payloads, Bytes: r.Bytes,
+		Seq: seq, Device: device, Batch: r.Batch, Lane: r.Lane, Payloads: r.Payloads, Messages: r.Messages, Bytes: r.Bytes,
 		Results: r.ResultBytes, Scratch: r.Scratch, Closed: r.Closed.String(),
 		Start: nanos(whole.Start), Stages: make([]*[2]time.Duration, inflight.NumStages),
 	}

@@ -39,6 +39,7 @@ type Metrics struct {
 
 	outcomes   [inflight.NumOutcomes]prometheus.Counter
 	in, out    prometheus.Counter
+	frames     frameMetrics
 	latency    prometheus.Histogram
 	headroom   prometheus.Histogram
 	redelivery prometheus.Counter
@@ -69,6 +70,7 @@ func NewMetrics(build Build) *Metrics {
 		statsCollector{m},
 	)
 	m.registerMessages()
+	m.frames = newFrameMetrics(m.factory)
 	m.registerWorker(build)
 	m.registerLog()
 	m.batches = newBatchVectors(m.factory)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"millrace/internal/ingest/inflight"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 	"millrace/internal/telemetry"
 )
@@ -32,6 +33,10 @@ func observed(t *testing.T) (*telemetry.Metrics, map[string]family) {
 	m.BatchDone(pipelined("host", 1, 1)[0])
 	m.DeviceError("host", "out_of_memory")
 	m.Settled(inflight.Published, 100, 40, 3*ms, 20*time.Second)
+	m.Frame(inflight.FrameStats{
+		Framed: true, Records: [record.Statuses]int{record.OK: 90, record.Null: 4, record.TooLarge: 3, record.OperatorError: 2, record.DeviceFault: 1},
+		Parts: 2, Compressed: 1000, Decompressed: 4000, Decompressing: 4 * ms, Splitting: ms,
+	})
 	m.Redelivered()
 	m.Pending(42)
 	m.Stalled(3)
@@ -132,6 +137,11 @@ func TestEveryMetricOfTheContract(t *testing.T) {
 		{"device_errors_total", "device=host,kind=out_of_memory", 1}, {"device_errors_total", "device=host,kind=lost", 0},
 		{"device_fallback", "", 1}, {"nats_reconnects_total", "", 1}, {"build_info", "commit=abc,goversion=go1.26,version=v0.0.0", 1},
 		// The worker's own metrics:
+		{"records_total", "outcome=ok", 90}, {"records_total", "outcome=null", 4}, {"records_total", "outcome=too_large", 3},
+		{"records_total", "outcome=operator_error", 2}, {"records_total", "outcome=device_fault", 1},
+		{"frame_records", "", 100}, {"frame_result_parts_total", "", 2},
+		{"decompression_bytes_total", "direction=in", 1000}, {"decompression_bytes_total", "direction=out", 4000},
+		{"unpack_seconds_total", "step=decompress", 0.004}, {"unpack_seconds_total", "step=split", 0.001},
 		{"pageable_bytes", "device=host", 4096}, {"scratch_limit_bytes", "device=host", 1 << 30},
 		{"scratch_allocation_failures_total", "device=host", 2},
 		{"batch_limit_bytes", "", 4 << 20}, {"batch_limit_payloads", "", 8192}, {"ack_wait_seconds", "", 30}, {"in_hand_batches", "", 5}, {"held_back_payloads", "", 2},
@@ -215,6 +225,25 @@ func TestOnlyStoredResultsHaveALatency(t *testing.T) {
 	}
 }
 
+// TestACompressedRecordIsNoFrame: a compressed message of one record counts only as decompressed.
+func TestACompressedRecordIsNoFrame(t *testing.T) {
+	m := telemetry.NewMetrics(build)
+	m.Frame(inflight.FrameStats{Records: [record.Statuses]int{record.OK: 1}, Parts: 1, Compressed: 10, Decompressed: 30})
+	families := gather(t, m)
+	if in, _ := value(t, families, "millrace_decompression_bytes_total", "direction=in"); in != 10 {
+		t.Errorf("%v bytes before decompression, want 10", in)
+	}
+	if n, _ := value(t, families, "millrace_records_total", "outcome=ok"); n != 0 {
+		t.Errorf("%v records of frames, want none", n)
+	}
+	if _, n := value(t, families, "millrace_frame_records", ""); n != 0 {
+		t.Errorf("%d frames, want none", n)
+	}
+	if n, _ := value(t, families, "millrace_frame_result_parts_total", ""); n != 0 {
+		t.Errorf("%v parts of results of frames, want none", n)
+	}
+}
+
 func TestUnknownErrorKindIsOther(t *testing.T) {
 	m := telemetry.NewMetrics(build)
 	m.DeviceError("host", "brand new")
@@ -240,6 +269,7 @@ func TestObserversAllocateNothing(t *testing.T) {
 		"BatchDone":   func() { both.BatchDone(r) },
 		"DeviceError": func() { both.DeviceError("GPU-1", "launch") },
 		"Settled":     func() { m.Settled(inflight.Published, 2048, 300, ms, time.Second) },
+		"Frame":       func() { m.Frame(inflight.FrameStats{Framed: true, Parts: 1}) },
 		"Redelivered": m.Redelivered,
 		"Pending":     func() { m.Pending(7) },
 		"Reconnected": m.Reconnected,

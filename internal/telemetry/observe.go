@@ -26,7 +26,7 @@ type batchVectors struct {
 func newBatchVectors(f promauto.Factory) *batchVectors {
 	return &batchVectors{
 		done:     f.NewCounterVec(prometheus.CounterOpts{Name: "batches_total", Help: "Released batches, including failed ones."}, []string{"device"}),
-		payloads: f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_payloads", Help: "Payloads in a batch.", Buckets: batchPayloadBuckets}, []string{"device"}),
+		payloads: f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_payloads", Help: "Payloads in a batch; each record of a frame is one.", Buckets: batchPayloadBuckets}, []string{"device"}),
 		bytes:    f.NewHistogramVec(prometheus.HistogramOpts{Name: "batch_bytes", Help: "Total size of a batch's payloads.", Buckets: batchByteBuckets}, []string{"device"}),
 		closed:   f.NewCounterVec(prometheus.CounterOpts{Name: "batch_close_total", Help: "Batches by the reason why they closed."}, []string{"device", "reason"}),
 		stages:   f.NewHistogramVec(prometheus.HistogramOpts{Name: "stage_seconds", Help: "Duration of each stage of a batch.", Buckets: stageBuckets}, []string{"device", "stage"}),

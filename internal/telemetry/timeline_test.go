@@ -79,7 +79,7 @@ func TestTraceHasATrackForEachEngineAndLane(t *testing.T) {
 			t.Errorf("%d events on %s, want one for each of 12 batches", len(on), engine)
 		}
 		for i, e := range on {
-			if e.Name != fmt.Sprintf("batch %d", i+1) || e.Cat != engine || e.Args["payloads"] != float64(100+i) || e.Args["bytes"] != float64(1<<20) {
+			if e.Name != fmt.Sprintf("batch %d", i+1) || e.Cat != engine || e.Args["payloads"] != float64(100+i) || e.Args["messages"] != float64(10) || e.Args["bytes"] != float64(1<<20) {
 				t.Errorf("event %d on %s is %+v", i, engine, e)
 			}
 		}

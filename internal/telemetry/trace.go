@@ -40,6 +40,7 @@ func (m micros) MarshalJSON() ([]byte, error) {
 // batchArgs holds the details that a viewer shows for a batch.
 type batchArgs struct {
 	Payloads int    `json:"payloads"`
+	Messages int    `json:"messages,omitempty"` // missing for a pipeline without messages
 	Bytes    int    `json:"bytes"`
 	Results  int    `json:"result_bytes"`
 	Scratch  int    `json:"scratch_bytes"`
@@ -134,7 +135,7 @@ func named(what string, process, thread int, name string) traceEvent {
 func (b bar) events(process, thread int, offset time.Duration) []traceEvent {
 	r := b.batch
 	args := batchArgs{
-		Payloads: r.Payloads, Bytes: r.Bytes, Results: r.ResultBytes, Scratch: r.Scratch, Lane: r.Lane, Closed: r.Closed.String(),
+		Payloads: r.Payloads, Messages: r.Messages, Bytes: r.Bytes, Results: r.ResultBytes, Scratch: r.Scratch, Lane: r.Lane, Closed: r.Closed.String(),
 	}
 	if r.Err != nil {
 		args.Err = r.Err.Error()

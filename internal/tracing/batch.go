@@ -32,12 +32,12 @@ func (t *Tracer) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Paylo
 			semconv.MessagingSystemKey.String("nats"),
 			semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
 			semconv.MessagingDestinationName(t.names.Stream), semconv.MessagingConsumerGroupName(t.names.Consumer),
-			semconv.MessagingBatchMessageCount(r.Payloads),
+			semconv.MessagingBatchMessageCount(r.Messages),
 		))
 	if span.IsRecording() { // selected by the sampler
 		link(span, payloads)
 		span.SetAttributes(clock.id,
-			attribute.Int64("millrace.batch.number", int64(r.Batch)), attribute.Int("millrace.batch.bytes", r.Bytes),
+			attribute.Int64("millrace.batch.number", int64(r.Batch)), attribute.Int("millrace.batch.records", r.Payloads), attribute.Int("millrace.batch.bytes", r.Bytes),
 			attribute.Int("millrace.batch.result_bytes", r.ResultBytes), attribute.String("millrace.batch.close_reason", r.Closed.String()),
 			attribute.Int("millrace.lane", r.Lane), attribute.Bool("millrace.batch.in_place", r.InPlace))
 		if r.Err != nil {
@@ -45,7 +45,7 @@ func (t *Tracer) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Paylo
 		}
 		for stage, at := range r.Spans() {
 			if at != (streams.Span{}) {
-				t.stage(ctx, inflight.Stage(stage), clock.epoch, at, r.Payloads)
+				t.stage(ctx, inflight.Stage(stage), clock.epoch, at, r.Ended)
 			}
 		}
 	}
@@ -53,14 +53,14 @@ func (t *Tracer) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Paylo
 }
 
 // stage creates the span of one stage. Stages that call the server follow the semantic conventions for messaging.
-func (t *Tracer) stage(ctx context.Context, stage inflight.Stage, epoch time.Time, at streams.Span, payloads int) {
+func (t *Tracer) stage(ctx context.Context, stage inflight.Stage, epoch time.Time, at streams.Span, messages int) {
 	name, kind := stage.String(), api.SpanKindInternal
 	var attributes []attribute.KeyValue
 	message := func(operation attribute.KeyValue, stream string) {
 		name, kind = name+" "+stream, api.SpanKindClient
 		attributes = []attribute.KeyValue{
 			semconv.MessagingSystemKey.String("nats"), operation, semconv.MessagingOperationName(stage.String()),
-			semconv.MessagingDestinationName(stream), semconv.MessagingBatchMessageCount(payloads),
+			semconv.MessagingDestinationName(stream), semconv.MessagingBatchMessageCount(messages),
 		}
 	}
 	switch stage {

@@ -26,8 +26,8 @@ import (
 // second.
 func batch() *inflight.Record {
 	r := &inflight.Record{Record: streams.Record{
-		Device: "host", Batch: 7, Lane: 1, Payloads: 3, Bytes: 1000, ResultBytes: 24, Closed: streams.ClosedByLinger,
-	}}
+		Device: "host", Batch: 7, Lane: 1, Payloads: 300, Bytes: 1000, ResultBytes: 24, Closed: streams.ClosedByLinger,
+	}, Messages: 3, Ended: 2}
 	at := time.Second
 	next := func() streams.Span {
 		at += time.Millisecond
@@ -72,6 +72,11 @@ func TestABatchBecomesASpanWithItsLinks(t *testing.T) {
 			wantSpan(t, root, epoch.Add(time.Second), 6*time.Millisecond, otlp.Span_SPAN_KIND_CONSUMER)
 			wantLinks(t, root)
 			wantAttributes(t, root)
+			for _, stage := range []string{"publish RESULTS", "settle INGEST"} {
+				if got := attributes(c.named(t, stage).GetAttributes())["messaging.batch.message_count"]; got != "2" {
+					t.Errorf("%s is of %q messages, want the 2 that end in the batch", stage, got)
+				}
+			}
 			for i, stage := range []string{"fill", "copy_in", "compute", "copy_out", "publish RESULTS", "settle INGEST"} {
 				kind := otlp.Span_SPAN_KIND_INTERNAL
 				if i >= 4 {
@@ -122,7 +127,7 @@ func wantAttributes(t *testing.T, root *otlp.Span) {
 	for key, want := range map[string]string{
 		"messaging.system": "nats", "messaging.operation.type": "process", "messaging.operation.name": "process",
 		"messaging.destination.name": "INGEST", "messaging.consumer.group.name": "millrace", "messaging.batch.message_count": "3",
-		"millrace.device.id": "host", "millrace.batch.number": "7", "millrace.batch.bytes": "1000", "millrace.batch.result_bytes": "24",
+		"millrace.device.id": "host", "millrace.batch.number": "7", "millrace.batch.records": "300", "millrace.batch.bytes": "1000", "millrace.batch.result_bytes": "24",
 		"millrace.batch.close_reason": "linger", "millrace.lane": "1", "millrace.batch.in_place": "false",
 	} {
 		if got[key] != want {

@@ -120,7 +120,7 @@ func (c *frames) null() nullResult {
 		body: t.Append(nil, operator.Arrow, 0, c.form.records),
 		header: nats.Header{
 			results.HeaderRecords: {strconv.Itoa(c.form.records)},
-			"Content-Type":        {table.ContentType(operator.Arrow, true)},
+			contentType:           {table.ContentType(operator.Arrow, true)},
 		},
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/results"
+	"millrace/internal/operator"
+	"millrace/internal/table"
 )
 
 // nullOperators is the header of a worker that computes nothing.
@@ -28,6 +30,7 @@ func result(in jetstream.Msg, operators string, body []byte) (*nats.Msg, error) 
 			results.HeaderSequence:  {strconv.FormatUint(meta.Sequence.Stream, 10)},
 			results.HeaderSubject:   {from},
 			results.HeaderOperators: {operators},
+			contentType:             {table.ContentType(operator.JSON, false)},
 			jetstream.MsgIDHeader:   {messageID(meta.Stream, meta.Sequence.Stream) + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)},
 		},
 	}, nil
@@ -42,10 +45,12 @@ func messageID(stream string, sequence uint64) string {
 // nullSize is the operator whose results have the size of those of workers that compute nothing.
 const nullSize = "crc32c"
 
+const contentType = "Content-Type"
+
 // nullResult is what a worker that computes nothing stores for an input.
 type nullResult struct {
 	body   []byte
-	header nats.Header // in addition to those of every result
+	header nats.Header // in addition to those of every result, or in place of them
 }
 
 // message returns the result of an input.

@@ -40,6 +40,9 @@ func (t *tally) Settled(o inflight.Outcome, in, _ int, latency, _ time.Duration)
 	}
 }
 
+// Frame implements ingest.Observer.
+func (*tally) Frame(inflight.FrameStats) {}
+
 // Redelivered implements ingest.Observer.
 func (*tally) Redelivered() {}
 

@@ -17,6 +17,7 @@ type Batch struct {
 	Items      []Delivery
 	settled    []bool
 	spans      []Span    // the rows, in order; nil without frames, where every delivery is a row
+	unended    Delivery  // the frame that ends in a later batch, which settles it; zero if there is none
 	touched    time.Time // when InProgress was last sent for the deliveries
 	headers    int       // bytes of the deliveries' headers
 	cost       int64     // memory that the deliveries held when they were added
@@ -65,6 +66,7 @@ func (g *Batch) packFrame(b *streams.Batch, d Delivery) (whole bool) {
 	}
 	if !f.ended() {
 		g.addSpan(Span{Frame: f, Item: elsewhere, First: first, Rows: rows})
+		g.unended = d
 		return false
 	}
 	g.addSpan(Span{Frame: f, Item: len(g.Items), First: first, Rows: rows})
@@ -140,6 +142,7 @@ func (g *Batch) Clear() {
 	clear(g.Items) // release the messages
 	clear(g.spans)
 	g.Items, g.settled, g.spans, g.headers, g.cost = g.Items[:0], g.settled[:0], g.spans[:0], 0, 0
+	g.unended = Delivery{}
 	g.Bodies.Clear()
 	g.Err, g.Completed, g.Finished, g.OnLeave, g.OnComplete = nil, nil, nil, nil, nil
 	g.mu.Unlock()
@@ -150,13 +153,13 @@ func (g *Batch) Clear() {
 func (g *Batch) keepAlive(now time.Time, every time.Duration) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	open := g.Open()
+	open := g.unended.Msg
 	if len(g.Items) == 0 && open == nil || now.Sub(g.touched) < every {
 		return 0
 	}
 	g.touched = now
 	told := 0
-	if open != nil && open.d.Msg.InProgress() == nil {
+	if open != nil && open.InProgress() == nil {
 		told++
 	}
 	for i := range g.Items {
@@ -183,6 +186,14 @@ func (g *Batch) Result(i int) []byte {
 	return g.Bodies.at(i)
 }
 
+// ResultBytes returns the size of the i-th delivery's result in bytes, with all parts of a frame's result.
+func (g *Batch) ResultBytes(i int) int {
+	if f := g.Items[i].Frame; f != nil {
+		return f.ResultBytes()
+	}
+	return len(g.Bodies.at(i))
+}
+
 // Report passes the finished batch to o. If o is nil, it does nothing and allocates nothing.
 func (g *Batch) Report(o BatchObserver, r *Record) {
 	if o != nil {
@@ -190,19 +201,26 @@ func (g *Batch) Report(o BatchObserver, r *Record) {
 	}
 }
 
-// Payloads yields the inputs of the batch.
+// Describe returns the record of the batch, of which the pipeline has recorded r.
+func (g *Batch) Describe(r *streams.Record) Record {
+	return Record{Record: *r, Messages: g.Messages(), Ended: len(g.Items)}
+}
+
+// Payloads yields the messages with rows in the batch.
 func (g *Batch) Payloads(yield func(Payload) bool) {
 	for i := range g.Items {
-		d := &g.Items[i]
-		if !yield(Payload{Stream: d.Stream, Sequence: d.Sequence, Header: d.Msg.Headers()}) {
+		if !yield(g.Items[i].payload()) {
 			return
 		}
+	}
+	if g.unended.Msg != nil {
+		yield(g.unended.payload())
 	}
 }
 
 // Complete records the result of a batch that has left the device and is settled in order.
 func (g *Batch) Complete(record streams.Record, err error) {
-	g.Record, g.Err = Record{Record: record}, err
+	g.Record, g.Err = g.Describe(&record), err
 	g.OnLeave()
 	if g.OnComplete != nil {
 		g.OnComplete()

@@ -74,6 +74,11 @@ func NewDelivery(msg Incoming, now time.Time) (Delivery, error) {
 	return d, nil
 }
 
+// payload describes the message to observers.
+func (d *Delivery) payload() Payload {
+	return Payload{Stream: d.Stream, Sequence: d.Sequence, Header: d.Msg.Headers()}
+}
+
 // NakDelay returns how long the server waits before it redelivers a payload that could not be processed: one second, doubled with
 // every delivery, at most MaxNakDelay. The consumer's BackOff does not apply to naks.
 func (d *Delivery) NakDelay() time.Duration {

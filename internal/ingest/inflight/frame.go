@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"millrace/internal/frame"
 	"millrace/internal/operator"
@@ -34,6 +35,10 @@ type Frame struct {
 	packed  int   // records that batches have
 	cuts    []int // records, in order, that must begin a new batch
 	fault   error // why the message can't be unpacked
+
+	compressed               bool          // whether the message was compressed
+	unpacked                 int           // bytes of the decompressed body
+	decompressing, splitting time.Duration // time that unpacking took
 
 	missing atomic.Int32 // batches with records whose results are missing, and one until all records are packed
 	over    sync.Once
@@ -93,10 +98,10 @@ func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
 	}
 }
 
-// EncodeParts encodes the results into bodies of at most most bytes, each compressed by compress unless that is nil. See
+// EncodeParts encodes the results into bodies of at most limit bytes, each compressed by compress unless that is nil. See
 // table.Table.Parts for errors.
-func (f *Frame) EncodeParts(format operator.Format, most int, compress func(dst, src []byte) []byte) (err error) {
-	f.encoded, f.Parts, err = f.Table.Parts(f.encoded[:0], format, most, compress)
+func (f *Frame) EncodeParts(format operator.Format, limit int, compress func(dst, src []byte) []byte) (err error) {
+	f.encoded, f.Parts, err = f.Table.Parts(f.encoded[:0], format, limit, compress)
 	return err
 }
 
@@ -109,6 +114,25 @@ func (f *Frame) EncodeSingle(format operator.Format, compress func(dst, src []by
 	}
 	f.Parts = append(f.Parts[:0], table.Part{To: 1, Body: body})
 	return nil
+}
+
+// ResultBytes returns the number of bytes of the encoded parts.
+func (f *Frame) ResultBytes() (bytes int) {
+	for _, part := range f.Parts {
+		bytes += len(part.Body)
+	}
+	return bytes
+}
+
+// Stats describes the frame. The results of all records must be encoded.
+func (f *Frame) Stats() FrameStats {
+	s := FrameStats{
+		Framed: f.Framed(), Records: f.Table.Count(), Parts: len(f.Parts), Decompressing: f.decompressing, Splitting: f.splitting,
+	}
+	if f.compressed {
+		s.Compressed, s.Decompressed = len(f.d.Msg.Data()), f.unpacked
+	}
+	return s
 }
 
 // settled records that one of the frame's batches has its results, or that all records are packed.

@@ -1,6 +1,11 @@
 package inflight
 
-import "iter"
+import (
+	"iter"
+	"time"
+
+	"millrace/internal/record"
+)
 
 // Outcome is how the processing of an input message ended.
 type Outcome uint8
@@ -18,7 +23,18 @@ func (o Outcome) String() string {
 	return [...]string{"published", "deadlettered", "nacked", "duplicate"}[o]
 }
 
-// Payload is one input of a batch, as received.
+// FrameStats describes a message that was split into records or decompressed, and whose result is stored.
+type FrameStats struct {
+	Framed  bool                 // whether the message is a frame; otherwise it is one record, which was compressed
+	Records [record.Statuses]int // records by how their processing ended
+	Parts   int                  // messages that the result has
+
+	Compressed, Decompressed int // bytes of the body before and after decompression; 0 if the message was not compressed
+
+	Decompressing, Splitting time.Duration // time that decompressing the message and finding its records took
+}
+
+// Payload is one message with rows in a batch, as received.
 type Payload struct {
 	Stream   string
 	Sequence uint64

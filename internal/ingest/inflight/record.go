@@ -26,7 +26,10 @@ func (s Stage) String() string {
 // Record describes a batch from its first payload to its last acknowledgement. It adds the stages of the worker to the pipeline's
 // record.
 type Record struct {
-	streams.Record
+	streams.Record // Payloads counts rows: messages of one record, and records of frames
+
+	Messages int // messages with rows in the batch
+	Ended    int // of those, messages that end in the batch; the results of the others are published with a later batch
 
 	// Publish and Settle are on the device's clock, like the other stages. A stage that did not happen is the zero Span.
 	Publish, Settle streams.Span

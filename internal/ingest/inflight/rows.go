@@ -195,6 +195,7 @@ func (g *Batch) AddRecord(f *Frame, i int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.addSpan(Span{Frame: f, Item: elsewhere, First: i, Rows: 1})
+	g.unended = f.d
 }
 
 // DropRecords records that the rows that AddRecord appended have no results.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	"millrace/internal/compression"
 	"millrace/internal/frame"
@@ -139,14 +140,21 @@ func (f *Frame) take(bytes int64, must bool) bool {
 // unpack decompresses and splits the message. It reports false if there is too little memory and must is not set.
 func (f *Frame) unpack(must bool) bool {
 	body := f.d.Msg.Data()
+	start := time.Now()
 	encoding, err := f.encoding()
-	if err == nil && encoding != compression.None {
-		if body, err = f.decompress(encoding, must); errors.Is(err, errShort) {
+	if f.compressed = err == nil && encoding != compression.None; f.compressed {
+		body, err = f.decompress(encoding, must)
+		end := time.Now()
+		f.decompressing += end.Sub(start)
+		start = end
+		if errors.Is(err, errShort) {
 			return false
 		}
+		f.unpacked = len(body)
 	}
 	if err == nil {
 		err = f.u.split.Open(&f.split, f.d.Msg.Headers().Get(contentType), body)
+		f.splitting += time.Since(start)
 	}
 	if err == nil && !f.split.Framed() && f.split.Status(0) == record.TooLarge {
 		err = &frame.Error{Reason: frame.TooLarge, Offset: int64(f.u.split.MaxRecord), Text: ExceedsBatch(f.split.Length(0), f.u.split.MaxRecord)}

@@ -10,7 +10,8 @@ import (
 // inLeaseModel runs a script with three workers. None of them owns the partition.
 func inLeaseModel(t *testing.T, seed uint64, script func(m *leaseModel)) {
 	t.Helper()
-	m := newLeaseModel(seed)
+	m := newLeaseModel(seed, newModelLab(t))
+	m.addInputs(modelInputs)
 	synctest.Test(t, func(*testing.T) {
 		m.start()
 		defer m.stop()

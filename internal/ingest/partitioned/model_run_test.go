@@ -17,12 +17,13 @@ const modelBudget = 8 * time.Second
 // TestModelOfTheLease runs seeds until its time is over. With MILLRACE_MODEL_SEED it runs only that seed, with a trace.
 func TestModelOfTheLease(t *testing.T) {
 	t.Parallel()
+	lab := newModelLab(t)
 	if text := os.Getenv("MILLRACE_MODEL_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := runLeaseModel(t, seed)
+		m := runLeaseModel(t, seed, lab)
 		t.Log(strings.Join(m.trace, "\n"))
 		t.Log(m.counts)
 		return
@@ -38,7 +39,7 @@ func TestModelOfTheLease(t *testing.T) {
 	t.Logf("seeds from %d on", first)
 	counts, steps, runs := map[string]int{}, 0, 0
 	for begun := time.Now(); time.Since(begun) < budget && !t.Failed(); runs++ {
-		m := runLeaseModel(t, first+uint64(runs))
+		m := runLeaseModel(t, first+uint64(runs), lab)
 		steps += m.steps
 		for what, n := range m.counts {
 			counts[what] += n
@@ -62,12 +63,13 @@ var modelMustHappen = []string{
 	"device lost", "terminated", "batch failed", "pin expired", "pin dropped", "unpinned", "reset", "reset by another", "known",
 	"lease begun", errGap.Error(), errPinLost.Error(), errOverridden.Error(), pull.ErrSilent.Error(),
 	"killed by an input", "dead letter", "replaced with a payload alone",
+	"replaced with a record alone", "record letter", "record condemned", "spread over batches", "operator failed", "broken frame",
 }
 
 // runLeaseModel runs one seed and fails the test if an invariant is broken.
-func runLeaseModel(t *testing.T, seed uint64) *leaseModel {
+func runLeaseModel(t *testing.T, seed uint64, lab *modelLab) *leaseModel {
 	t.Helper()
-	m := newLeaseModel(seed)
+	m := newLeaseModel(seed, lab)
 	synctest.Test(t, func(*testing.T) { m.run() })
 	if m.broken != "" {
 		t.Errorf("MILLRACE_MODEL_SEED=%d: %s\n%s", seed, m.broken, strings.Join(m.trace[max(len(m.trace)-modelTrace, 0):], "\n"))

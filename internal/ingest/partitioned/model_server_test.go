@@ -8,11 +8,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/record"
 )
 
 // modelServer simulates the consumer of one partition, its stream and its result stream, with the rules of nats-server 2.15
@@ -37,7 +39,11 @@ type modelServer struct {
 	storedAt  map[uint64]int    // by input: the step in which that was stored
 	forgotten map[uint64]bool   // inputs that a lease took before a reset and that no worker has annotated since
 	alone     map[uint64]int    // by input: number of owners that were replaced while the annotations named it as alone
-	highest   uint64            // highest floor so far
+
+	aloneRecords map[modelRecord]int           // alone by record of a frame
+	letters      map[modelRecord]record.Status // the dead letters of records
+
+	highest uint64 // highest floor so far
 }
 
 // modelStored returns when the stream stored an input.
@@ -92,6 +98,10 @@ func (s *modelServer) annotate(metadata map[string]string) {
 	if alone, err := strconv.ParseUint(s.metadata[annotationAlone], 10, 64); err == nil && before != "" && after != before {
 		s.alone[alone]++
 		s.m.did("replaced with a payload alone")
+	}
+	if r, ok := loneRecord(s.metadata[annotationAlone]); ok && before != "" && after != before {
+		s.aloneRecords[r]++
+		s.m.did("replaced with a record alone")
 	}
 	s.metadata = maps.Clone(metadata)
 	maps.DeleteFunc(s.forgotten, func(in uint64, _ bool) bool { return in <= delivered(metadata) })
@@ -245,10 +255,12 @@ type modelMessage struct {
 	since      time.Time
 }
 
-func (d *modelMessage) Data() []byte     { return nil }
-func (d *modelMessage) Subject() string  { return "0.ingest.a" }
-func (d *modelMessage) HeaderBytes() int { return 0 }
-func (d *modelMessage) Turn() uint64     { return d.turn }
+func (d *modelMessage) Data() []byte         { return d.m.input(d.sequence).body }
+func (d *modelMessage) Headers() nats.Header { return d.m.input(d.sequence).header }
+func (d *modelMessage) Subject() string      { return "0.ingest.a" }
+func (d *modelMessage) Reply() string        { return "" }
+func (d *modelMessage) HeaderBytes() int     { return 0 }
+func (d *modelMessage) Turn() uint64         { return d.turn }
 
 func (d *modelMessage) Receipt() pull.Receipt { return d }
 

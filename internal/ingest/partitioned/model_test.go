@@ -13,18 +13,26 @@ import (
 	"testing/synctest"
 	"time"
 
+	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/streams"
 )
 
 // The lease model runs real leases of several workers against a model of the server, in a testing/synctest bubble. Every request
 // of a lease to the server or the device waits until the scheduler, which is this test, picks it. So the scheduler decides the
 // order of all events, when time passes, and what goes wrong in between. All of it follows from a seed.
 //
+// In half of the runs some messages are frames of any number of records, on some of which the operator fails. A frame may be
+// spread over several batches. In some runs there is a record that kills every worker that computes it.
+//
 // Each run has three parts. In the first part, everything goes wrong: workers crash, freeze and lose their device; the server
-// drops pins; requests, answers, deliveries and acknowledgements are lost or late. In the second part all leases end. In the
+// drops pins; requests, answers, deliveries and acknowledgements are lost or late. Some runs skip it. In the second part all
+// leases end. If a record kills workers, one worker after another then has the partition until that record is given up. In the
 // third part nothing goes wrong except that single deliveries and acknowledgements are lost, and the partition moves from worker
 // to worker.
 //
@@ -36,7 +44,12 @@ import (
 //   - A lease takes each input once, publishes inputs in their order, and takes nothing of a later turn.
 //   - A lease that does not have the partition does not reset the consumer while it knows of an owner. A lease that has lost the
 //     partition does not change the new owner's annotations, nor unpin it.
-//   - An input becomes a dead letter only if it was alone on the device when two owners were lost.
+//   - An input or a record becomes a dead letter because of a lost device only if it was alone on the device when two owners were
+//     lost. If only lethal records cost owners, they are the only such dead letters.
+//   - Every record of a frame ends exactly once in the frame's only result: with its right result, or with an error and a dead
+//     letter of the record, which was stored before.
+//   - A number of deaths that the number of lethal records bounds finds all of them.
+//   - When a lease has ended, its worker holds no memory of deliveries and no batches.
 //
 // In the third part these invariants hold too, for a lease that did not reset the consumer while it waited. A lease that did may
 // be pinned before that reset, process its deliveries, and reset the consumer again. That is safe, and may cost a restart or a
@@ -58,14 +71,20 @@ type leaseModel struct {
 	random   *rand.Rand
 	log      *slog.Logger
 	confirms bool // workers wait for the confirmation of each acknowledgement
+	framed   bool // some messages are frames
+	chaos    bool // the run has its first part
 	faults   bool
-	poison   int     // the input that kills the worker that computes it; 0 for none
+	hunting  bool    // whether only lethal records cost owners
+	poison   int     // the input with records that kill the worker that computes them; 0 for none
 	trouble  float64 // probability that a possible fault happens
 	calm     bool    // whether the third part runs
+
+	*modelLab
 
 	server  *modelServer
 	workers []*leaseWorker
 	made    int
+	deaths  int // number of workers that lethal records have killed
 	acks    []modelAck
 	steps   int
 	begin   int // number of inputs before the third part
@@ -81,6 +100,10 @@ type leaseModel struct {
 	trace  []string
 	broken string
 
+	messages        map[uint64]*modelInput
+	failing, lethal map[uint32]bool // by checksum of a record
+	killers         int             // number of lethal records
+
 	takes map[uint64][]*modelLease // the leases that took each input
 	clean map[*modelLease]uint64   // the last input that each lease of the third part has acknowledged
 }
@@ -91,20 +114,18 @@ type modelAck struct {
 	number, sequence uint64
 }
 
-func newLeaseModel(seed uint64) *leaseModel {
+func newLeaseModel(seed uint64, lab *modelLab) *leaseModel {
 	m := &leaseModel{
+		modelLab: lab, messages: map[uint64]*modelInput{}, failing: map[uint32]bool{}, lethal: map[uint32]bool{},
 		seed: seed, random: rand.New(rand.NewPCG(seed, 11)), log: slog.New(slog.DiscardHandler), counts: map[string]int{},
 		takes: map[uint64][]*modelLease{}, clean: map[*modelLease]uint64{},
 	}
 	m.confirms, m.trouble = m.random.IntN(4) == 0, 0.02+0.5*m.random.Float64()
-	if m.random.IntN(3) == 0 {
-		m.poison = 1 + m.random.IntN(modelInputs)
-	}
 	m.server = &modelServer{
 		m: m, nextSequence: 1, nextNumber: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}, results: map[uint64]string{},
-		storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, metadata: map[string]string{topology.MarkDelivered: "0"},
+		storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, aloneRecords: map[modelRecord]int{},
+		letters: map[modelRecord]record.Status{}, metadata: map[string]string{topology.MarkDelivered: "0"},
 	}
-	m.addInputs(modelInputs)
 	return m
 }
 
@@ -117,6 +138,9 @@ func (m *leaseModel) addInputs(n int) {
 	}
 	for range n {
 		next += uint64(m.random.IntN(2))
+		m.notes.Lock()
+		m.messages[next] = m.newModelInput(next, len(s.inputs)+1 == m.poison)
+		m.notes.Unlock()
 		s.inputs = append(s.inputs, next)
 		next++
 	}
@@ -164,15 +188,25 @@ func (m *leaseModel) stop() {
 
 // run executes one run with its three parts.
 func (m *leaseModel) run() {
+	m.framed, m.chaos = m.random.IntN(2) == 0, true
+	if m.random.IntN(3) == 0 {
+		m.chaos = m.random.IntN(2) == 0
+		m.poison = 1 + m.random.IntN(modelInputs)
+	}
+	m.addInputs(modelInputs)
 	m.start()
 	defer m.stop()
-	m.faults = true
+	m.faults = m.chaos
 	for range modelChaos {
-		if m.broken == "" {
+		if m.broken == "" && m.chaos {
 			m.step()
 		}
 	}
 	m.quiet()
+	if m.killers > 0 {
+		m.hunt()
+		m.quiet()
+	}
 	m.begin = len(m.server.inputs)
 	m.addInputs(modelInputs)
 	m.calmDown()
@@ -182,10 +216,13 @@ func (m *leaseModel) run() {
 // newWorker starts another worker in a slot.
 func (m *leaseModel) newWorker(slot int) {
 	m.made++
-	w := &leaseWorker{m: m, slot: slot, id: fmt.Sprint("worker-", m.made), start: make(chan context.Context, 1), stop: func() {}}
+	w := &leaseWorker{m: m, slot: slot, device: m.devices[m.random.IntN(len(m.devices))], id: fmt.Sprint("worker-", m.made), start: make(chan context.Context, 1), stop: func() {}}
 	var life context.Context
 	life, w.life = context.WithCancel(context.Background())
 	w.drain, w.kill = context.WithCancel(context.Background())
+	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, inflight.Settings{
+		Costs: inflight.NewCosts(operator.Binary, m.operators), Split: m.splitter(),
+	})
 	m.workers[slot] = w
 	m.all.Go(func() { w.run(life) })
 }
@@ -279,7 +316,10 @@ func (m *leaseModel) answer() {
 		if errors.Is(err, errModelKilled) {
 			m.did("killed by an input")
 			m.crash(c.w)
-			m.give(m.workers[c.w.slot])
+			m.deaths++
+			if m.faults {
+				m.give(m.workers[c.w.slot])
+			}
 			return
 		}
 		c.done <- err
@@ -336,7 +376,7 @@ func (m *leaseModel) ackArrives() {
 // pass lets time pass.
 func (m *leaseModel) pass() {
 	most := 200 * time.Millisecond
-	if m.faults {
+	if m.faults || m.hunting {
 		most = time.Second
 	}
 	if m.faults && m.random.Float64() < m.trouble/4 {
@@ -366,6 +406,36 @@ func (m *leaseModel) quiet() {
 		p.open = false
 	}
 }
+
+// hunt has one worker after another hold the partition until everything is acknowledged. Only lethal records end workers.
+func (m *leaseModel) hunt() {
+	goal, begin := m.server.last(), m.deaths
+	most := modelDeathsAlone + m.killers*modelDeathsEach
+	m.hunting = true
+	for m.broken == "" && m.server.floorSequence < goal {
+		before := m.deaths
+		m.until("the lethal records are found", func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if !slices.ContainsFunc(m.workers, func(w *leaseWorker) bool { return w.wants }) {
+				m.give(m.workers[m.random.IntN(len(m.workers))])
+			}
+			return m.server.floorSequence >= goal || m.deaths > before
+		})
+		if m.deaths-begin > most {
+			m.violate("%d workers died of %d lethal records, want at most %d", m.deaths-begin, m.killers, most)
+		}
+	}
+	m.hunting = false
+}
+
+const (
+	// modelDeathsAlone is the number of deaths until payloads run alone, and one that the first part left half noted.
+	modelDeathsAlone = 5
+
+	// modelDeathsEach is the number of deaths until a lethal record is found: with 8, 4 and 2 rows, and twice with one.
+	modelDeathsEach = 5
+)
 
 // calmDown begins the third part.
 func (m *leaseModel) calmDown() {
@@ -466,8 +536,20 @@ func (m *leaseModel) publishes(e *modelLease, first uint64) {
 	}
 }
 
+// splitter returns how the messages of the run are split.
+func (m *leaseModel) splitter() frame.Splitter {
+	if m.framed {
+		return modelSplitter
+	}
+	return frame.Splitter{}
+}
+
 // published records that the server stores a result of a lease.
-func (m *leaseModel) published(e *modelLease, d *inflight.Delivery) {
+func (m *leaseModel) published(e *modelLease, r modelResult) {
+	d := &r.Delivery
+	if m.input(d.Sequence).framed {
+		m.server.wantFrame(r)
+	}
 	if at, stored := m.server.storedAt[d.Sequence]; d.First && stored && at < d.Msg.(*modelMessage).sent && !m.server.forgotten[d.Sequence] {
 		m.violate("%s publishes input %d as one that was never delivered before, and it has had a result since step %d", e.w.id, d.Sequence, at)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,14 +15,20 @@ import (
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/results"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/operator"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
 // leaseWorker is a worker of the model. It runs one real lease after another with simulations of the server, host and batches.
 type leaseWorker struct {
-	m     *leaseModel
-	slot  int
-	id    string
+	m    *leaseModel
+	slot int
+	id   string
+
+	device *modelDevice
+	pool   *inflight.Pool
+
 	start chan context.Context // receives a context each time that the worker gets the partition
 	stop  context.CancelFunc   // takes the partition away
 	wants bool
@@ -39,6 +46,9 @@ type leaseWorker struct {
 
 // modelLease simulates the server, host and batches of one lease.
 type modelLease struct {
+	*pipelineBatches // for what follows only from the batches
+	*partitionHost   // for what follows only from the pool
+
 	w          *leaseWorker
 	l          *lease
 	n          int
@@ -46,8 +56,10 @@ type modelLease struct {
 	owner      string // the owner according to the last consumer info
 	holds      bool   // whether it has begun; other goroutines annotate nothing before that
 	knowsOther bool   // whether the last consumer info showed another client's pin
-	carry      inflight.Delivery
-	carrying   bool
+	packs      int    // number of batches; only the submitter uses it
+
+	mu      sync.Mutex
+	results map[*inflight.Batch]modelResults
 }
 
 // run holds leases whenever this worker should have the partition, as Mode.keep and Mode.hold do.
@@ -71,6 +83,7 @@ func (w *leaseWorker) hold(ctx context.Context) {
 		e := w.newLease()
 		err := e.l.run(ctx, w.drain)
 		w.m.ended(e, err)
+		w.settled(e)
 		if ctx.Err() != nil || w.isGone() {
 			return
 		}
@@ -78,6 +91,16 @@ func (w *leaseWorker) hold(ctx context.Context) {
 			attempt = 1
 		}
 		retry.Sleep(ctx, retry.Delay(attempt))
+	}
+}
+
+// settled checks that a lease which could finish its batches has left nothing in memory.
+func (w *leaseWorker) settled(e *modelLease) {
+	if w.isGone() || w.drain.Err() != nil {
+		return
+	}
+	if used, batches := w.pool.Memory().Used, w.pool.InFlight(); used != 0 || batches != 0 {
+		w.m.violate("lease %d of %s has ended, and %d bytes and %d batches are in flight", e.n, w.id, used, batches)
 	}
 }
 
@@ -90,8 +113,10 @@ func (w *leaseWorker) isGone() bool {
 
 func (w *leaseWorker) newLease() *modelLease {
 	w.leases++
-	e := &modelLease{w: w, n: w.leases}
-	state := newLeaseState(leaseSettings{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, mostRead: 5, maxBatches: 2 * modelInputs}, e, e, w.m.log)
+	settings := &Settings{Pool: w.pool}
+	e := &modelLease{w: w, n: w.leases, results: map[*inflight.Batch]modelResults{}, partitionHost: &partitionHost{s: settings}}
+	state := newLeaseState(leaseSettings{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, mostRead: 5, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
+	e.pipelineBatches = newPipelineBatches(state, settings, &sharedDevice{pipe: w.device.pipe})
 	e.l = newLease(state, e)
 	return e
 }
@@ -232,18 +257,14 @@ func (e *modelLease) pull() (leasePull, error) {
 
 func (e *modelLease) hold(ctx context.Context, d *inflight.Delivery) bool {
 	e.w.m.held(e, d)
-	return ctx.Err() == nil
+	return e.partitionHost.hold(ctx, d)
 }
 
-func (e *modelLease) release(*inflight.Delivery) {}
-func (e *modelLease) splits() bool               { return false }
-func (e *modelLease) unpack(*inflight.Delivery)  {}
-func (e *modelLease) keepReceipts(int)           {}
-func (e *modelLease) upgrading() bool            { return false }
-func (e *modelLease) ended()                     {}
-func (e *modelLease) handing(bool)               {}
-func (e *modelLease) pending(uint64)             {}
-func (e *modelLease) redelivered()               { e.w.m.did("known") }
+func (e *modelLease) upgrading() bool { return false }
+func (e *modelLease) ended()          {}
+func (e *modelLease) handing(bool)    {}
+func (e *modelLease) pending(uint64)  {}
+func (e *modelLease) redelivered()    { e.w.m.did("known") }
 
 func (e *modelLease) began() {
 	e.holds = true
@@ -252,12 +273,11 @@ func (e *modelLease) began() {
 }
 
 func (e *modelLease) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why results.Reason, _ error) error {
+	dead := *d // a late request may come when the delivery is gone
 	return e.w.call(ctx, "dead letter", false, func() error {
 		s := e.w.m.server
-		if why == results.DeviceFault && s.alone[d.Sequence] < 2 {
-			e.w.m.violate("input %d is given up, and was alone at %d deaths", d.Sequence, s.alone[d.Sequence])
-		}
-		s.store(d, results.MessageID(d))
+		s.mayGiveUp(&dead, why)
+		s.store(&dead, results.MessageID(&dead))
 		e.w.m.did("dead letter")
 		return nil
 	})
@@ -299,64 +319,116 @@ func (e *modelLease) confirm(ctx context.Context, msg pull.Receipt) error {
 
 // Implementation of leaseBatches.
 
-func (e *modelLease) await() bool {
-	if !e.carrying {
-		e.carry, e.carrying = e.l.out.Get()
+// pack packs a batch as a pipelineBatches does, and computes it at once. submit decides what comes of that.
+func (e *modelLease) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
+	pool, device := e.w.pool, e.w.device
+	g, err := pool.Reserve(ctx, device.pipe)
+	if err != nil {
+		return nil, nil
 	}
-	return e.carrying
+	device.mu.Lock()
+	defer device.mu.Unlock()
+	batch, err := pool.Begin(g, device.pipe)
+	if err != nil {
+		return nil, err
+	}
+	e.packs++
+	random := rand.New(rand.NewPCG(e.w.m.seed+uint64(e.packs), e.first.Sequence))
+	e.batcher.MaxMessages = min(bound(e.largest()), 1+random.IntN(e.largest()))
+	e.batcher.Pack(batch, g, e.first)
+	e.first = inflight.Delivery{}
+	e.batcher.Fill(batch, g)
+	if g.Open() != nil {
+		e.w.m.did("spread over batches")
+	}
+	e.mu.Lock()
+	e.results[g] = device.compute(batch)
+	e.mu.Unlock()
+	return &leaseBatch{group: g}, nil
 }
 
-func (e *modelLease) pack(_ context.Context, bound func(most int) int) (*leaseBatch, error) {
-	g := &inflight.Batch{}
-	g.Add(e.carry)
-	e.carrying = false
-	random := rand.New(rand.NewPCG(e.w.m.seed, e.carry.Sequence))
-	for n := min(bound(e.largest()), 1+random.IntN(e.largest())); len(g.Items) < n; {
-		d, ok := e.l.out.TryGet()
-		if !ok {
-			break
-		}
-		g.Add(d)
-	}
-	return &leaseBatch{group: g}, nil
+func (e *modelLease) resultsOf(g *inflight.Batch) modelResults {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.results[g]
 }
 
 func (e *modelLease) submit(b *leaseBatch) {
 	g := b.group
+	computed := e.resultsOf(g)
 	go func() {
 		err := e.w.call(e.w.drain, "compute", true, func() error {
 			m := e.w.m
 			switch {
-			case m.faults && m.poison > 0 && g.Find(m.server.inputs[m.poison-1]) >= 0:
+			case m.kills(computed):
 				return errModelKilled
 			case e.w.lost:
 				return device.ErrKernelFault
 			case m.faults && m.random.IntN(100) == 0:
 				m.did("batch failed")
 				return errors.New("the batch failed")
+			case len(m.failingRows(computed)) > 0:
+				m.did("operator failed")
+				return errModelOperator
 			}
 			return nil
 		})
-		if err == nil || !errors.Is(err, context.Canceled) {
+		if err == nil {
+			e.collect(g, computed)
+			g.Collected()
+		}
+		if !errors.Is(err, context.Canceled) {
 			g.Complete(streams.Record{}, err)
 		}
 	}()
 }
 
-func (e *modelLease) discard(*leaseBatch)                               {}
-func (e *modelLease) share() func()                                     { return func() {} }
-func (e *modelLease) isolate() func()                                   { return func() {} }
-func (e *modelLease) probe(context.Context) error                       { return nil }
-func (e *modelLease) rescue(_ context.Context, g *inflight.Batch) error { return g.Err }
-func (e *modelLease) report(*inflight.Batch)                            {}
-func (e *modelLease) recycle(*inflight.Batch)                           {}
-func (e *modelLease) now() time.Duration                                { return 0 }
-func (e *modelLease) largest() int                                      { return modelBatch }
-func (e *modelLease) stopPacking()                                      {}
-func (e *modelLease) stopPublishing()                                   {}
+// collect writes the results of a group's records into the tables of their frames.
+func (e *modelLease) collect(g *inflight.Batch, computed modelResults) {
+	for row, span := range g.Spans {
+		if f := span.Frame; f != nil && f.Records() > 0 {
+			f.Table.Put(0, span.First, computed[4*row:][:4*span.Rows])
+		}
+	}
+}
 
-// modelBatch is the maximum number of payloads per batch.
-const modelBatch = 8
+func (e *modelLease) discard(b *leaseBatch)       { e.recycle(b.group) }
+func (e *modelLease) share() func()               { return func() {} }
+func (e *modelLease) isolate() func()             { return func() {} }
+func (e *modelLease) probe(context.Context) error { return nil }
+func (e *modelLease) report(*inflight.Batch)      {}
+func (e *modelLease) now() time.Duration          { return 0 }
+
+func (e *modelLease) recycle(g *inflight.Batch) {
+	e.mu.Lock()
+	delete(e.results, g)
+	e.mu.Unlock()
+	e.pipelineBatches.recycle(g)
+}
+
+// rescue gives up the rows on which the operator fails, and has the results of the others.
+func (e *modelLease) rescue(ctx context.Context, g *inflight.Batch) error {
+	if !errors.Is(g.Err, errModelOperator) {
+		return g.Err
+	}
+	computed := e.resultsOf(g)
+	rows := g.UnsettledRows()
+	e.collect(g, computed)
+	for _, row := range e.w.m.failingRows(computed) {
+		f, i := g.Row(row)
+		if f != nil {
+			f.Mark(i, record.OperatorError)
+			continue
+		}
+		if err := e.publishDeadLetter(ctx, &g.Items[i], results.OperatorError, g.Err); err != nil {
+			return err
+		}
+		e.l.acks.settled(g, i)
+	}
+	g.CollectedRows(rows)
+	g.Err = nil
+	return nil
+}
 
 func (e *modelLease) deviceFailed() error {
 	e.w.m.mu.Lock()
@@ -367,44 +439,106 @@ func (e *modelLease) deviceFailed() error {
 	return nil
 }
 
-// publish stores the results of a group. It loses some confirmations and some results.
+// publish stores the results of a group, in the order of results.Writer. It loses some confirmations and some results.
 func (e *modelLease) publish(ctx context.Context, g *inflight.Batch) error {
-	m := e.w.m
+	if err := e.encodeFrames(ctx, g); err != nil {
+		return err
+	}
 	for {
 		left := g.Unsettled()
 		if len(left) == 0 {
 			return nil
 		}
-		var stored []int
-		err := e.w.call(ctx, "publish", false, func() error {
-			m.publishes(e, g.Items[0].Sequence)
-			for _, i := range left {
-				switch {
-				case m.faults && m.random.IntN(12) == 0:
-					m.did("result lost")
-				default:
-					m.published(e, &g.Items[i])
-					if m.faults && m.random.IntN(12) == 0 {
-						m.did("confirmation lost")
-						continue
-					}
-					stored = append(stored, i)
-				}
-			}
-			return nil
-		})
+		err := e.publishLetters(ctx, g, left)
+		if err == nil {
+			err = e.publishResults(ctx, g, left)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err == nil {
-			settled := make([]*inflight.Delivery, len(stored))
-			for n, i := range stored {
-				g.Settle(i)
-				settled[n] = &g.Items[i]
-			}
-			e.l.acks.settle(settled)
-		} else if e.w.isGone() {
+		if err != nil && e.w.isGone() {
 			return err
 		}
 	}
+}
+
+// encodeFrames waits for the frames that end in a group, and encodes their results. A frame that can't be read is a dead letter.
+func (e *modelLease) encodeFrames(ctx context.Context, g *inflight.Batch) error {
+	for _, i := range g.Unsettled() {
+		f := g.Items[i].Frame
+		if f == nil {
+			continue
+		}
+		if err := f.Await(ctx); err != nil {
+			return err
+		}
+		if f.Fault() == nil {
+			if err := f.EncodeParts(operator.Binary, 1<<20, nil); err != nil {
+				e.w.m.violate("encode the result of input %d: %v", g.Items[i].Sequence, err)
+			}
+			continue
+		}
+		e.w.m.did("broken frame")
+		if err := e.publishDeadLetter(ctx, &g.Items[i], results.InvalidFrame, f.Fault()); err != nil {
+			return err
+		}
+		e.l.acks.settled(g, i)
+	}
+	return nil
+}
+
+// publishLetters stores the dead letters of records.
+func (e *modelLease) publishLetters(ctx context.Context, g *inflight.Batch, left []int) error {
+	for _, i := range left {
+		d := &g.Items[i]
+		if d.Frame == nil {
+			continue
+		}
+		for n := range d.Frame.Records() {
+			status := d.Frame.Table.Status(n)
+			if !status.Failed() {
+				continue
+			}
+			r := modelRecord{d.Sequence, n}
+			store := func() error { e.w.m.server.storeLetter(r, status); return nil }
+			if err := e.w.call(ctx, "record letter", false, store); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// publishResults tries to store the results that are left, and records those that are confirmed.
+func (e *modelLease) publishResults(ctx context.Context, g *inflight.Batch, left []int) error {
+	m := e.w.m
+	var stored []int
+	sent, first := newModelResults(g, left), g.Items[0].Sequence
+	err := e.w.call(ctx, "publish", false, func() error {
+		m.publishes(e, first)
+		for n, i := range left {
+			switch {
+			case m.faults && m.random.IntN(12) == 0:
+				m.did("result lost")
+			default:
+				m.published(e, sent[n])
+				if m.faults && m.random.IntN(12) == 0 {
+					m.did("confirmation lost")
+					continue
+				}
+				stored = append(stored, i)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	settled := make([]*inflight.Delivery, len(stored))
+	for n, i := range stored {
+		g.Settle(i)
+		settled[n] = &g.Items[i]
+	}
+	e.l.acks.settle(settled)
+	return nil
 }

@@ -42,7 +42,7 @@ type deadLetter struct {
 func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *deadLetter {
 	return &deadLetter{
 		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
-		id: MessageID(d) + ":" + string(why), body: d.Msg.Data(), record: noRecord,
+		id: DeadLetterID(d, why), body: d.Msg.Data(), record: noRecord,
 	}
 }
 

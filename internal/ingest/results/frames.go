@@ -67,14 +67,17 @@ func reason(fault error) Reason {
 	return InvalidEncoding
 }
 
-// partSpace is the number of bytes that are left for the headers of a part.
+// partSpace is the number of bytes that are left for the headers of a part, and for HeaderDeliveries. A redelivery must have the same
+// parts, because some may be stored already.
 const partSpace = 128
 
 // encodeFrame encodes the result of a frame into parts that the server accepts. A record whose result alone is larger than a
 // message gets the status too_large.
 func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
-	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(d, 1)) - partSpace
+	first := *d
+	first.First = true // without HeaderDeliveries
+	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(&first, 1)) - partSpace
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {
@@ -120,6 +123,14 @@ func (w *Writer) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	}
 	w.content.describe(h, d.Frame.Framed(), body)
 	return h
+}
+
+// observeFrame reports a frame whose result is stored. If the server already had the result of a redelivered frame, an earlier
+// delivery reported it.
+func (w *Writer) observeFrame(d *inflight.Delivery, a publisher.Answer) {
+	if d.Frame != nil && (d.First || !a.Duplicate) {
+		w.s.Observer.Frame(d.Frame.Stats())
+	}
 }
 
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of

@@ -19,10 +19,10 @@ type headed struct {
 
 func (h headed) Headers() nats.Header { return h.header }
 
-// BenchmarkResultHeader makes the headers of results, without headers of the input and with a few.
+// BenchmarkResultHeader makes the headers of results, without headers of the input and with a few. A map of up to eight headers takes the least memory.
 func BenchmarkResultHeader(b *testing.B) {
 	for name, header := range map[string]nats.Header{
-		"none": nil, "three": {"Trace": {"1"}, "Language": {"en"}, "traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+		"none": nil, "two": {"Trace": {"1"}, "Language": {"en"}}, "three": {"Trace": {"1"}, "Language": {"en"}, "traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			d := inflight.Delivery{

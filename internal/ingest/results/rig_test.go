@@ -77,6 +77,8 @@ func (r *rig) writer() *Writer {
 // nobody is an observer that ignores everything.
 type nobody struct{}
 
+func (nobody) Frame(inflight.FrameStats) {}
+
 func (nobody) Settled(inflight.Outcome, int, int, time.Duration, time.Duration) {}
 
 // input returns a delivery of a payload.

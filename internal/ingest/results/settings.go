@@ -31,7 +31,11 @@ type Settings struct {
 
 // Observer receives the outcomes of deliveries. Calls come from several goroutines and must not block.
 type Observer interface {
-	// Settled is called for the outcome of each delivery. in and out are the bytes of the payload and of the result body (0 if
-	// there is none), latency is the time from receipt to publication, and headroom is the remaining AckWait.
+	// Settled is called for the outcome of each delivery. in and out are the bytes of the payload and of the result (0 if there
+	// is none), latency is the time from receipt to publication, and headroom is the remaining AckWait.
 	Settled(o inflight.Outcome, in, out int, latency, headroom time.Duration)
+
+	// Frame is called once for each message that was split into records or decompressed, when its result is stored. It is not
+	// called for a redelivered message whose result the server reports as stored before, nor if the whole message is a dead letter.
+	Frame(inflight.FrameStats)
 }

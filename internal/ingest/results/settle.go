@@ -200,7 +200,8 @@ func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *
 			s.stored = append(s.stored, d)
 			b.Settle(i)
 			w.stored(d)
-			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), len(b.Result(i)), now.Sub(d.Received), headroom)
+			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), b.ResultBytes(i), now.Sub(d.Received), headroom)
+			w.observeFrame(d, a)
 		case publisher.Unstorable(a.Err) && err == nil:
 			err = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
 		default:

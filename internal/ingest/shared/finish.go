@@ -11,7 +11,7 @@ import (
 // Finish implements quarantine.Deliveries. It encodes and publishes the results of a completed batch, and acknowledges each input
 // once its result is stored. It gives back the inputs that have no stored result when ctx ends.
 func (a *acknowledger) Finish(ctx context.Context, pipe *streams.Pipeline, g *inflight.Batch, b *streams.Batch, buffers *results.Buffers) {
-	record := inflight.Record{Record: *b.ReadRecord()}
+	record := g.Describe(b.ReadRecord())
 	start := pipe.Now()
 	a.judge.CameRight(pipe, g)
 	g.StartPublish()

@@ -194,6 +194,8 @@ type counts struct {
 	reconnected atomic.Int64
 }
 
+func (c *counts) Frame(inflight.FrameStats) {}
+
 func (c *counts) Settled(o inflight.Outcome, _, _ int, _, _ time.Duration) { c.outcomes[o].Add(1) }
 func (c *counts) Redelivered()                                             { c.redelivered.Add(1) }
 func (c *counts) Reconnected()                                             { c.reconnected.Add(1) }

@@ -41,7 +41,7 @@ func (s *settler) settle(drainCtx context.Context, b *streams.Batch, buffers *re
 		return
 	}
 	if err := b.Err(); err != nil {
-		record := inflight.Record{Record: *b.ReadRecord()}
+		record := g.Describe(b.ReadRecord())
 		b.Release()
 		g.Report(s.ends.batches, &record)
 		s.bisector.Refused(s.pipe, g, err)

@@ -51,6 +51,7 @@ function fillDetail(b) {
     ["payloads", count(b.payloads) + " of " + count(device.bounds.payloads)], ["bytes", bytes(b.bytes) + " of " + bytes(device.bounds.bytes)],
     ["results", bytes(b.results)], ["scratch", bytes(b.scratch)], ["closed by", CLOSED_BY[b.closed] ?? b.closed],
   ];
+  if (b.messages > 0 && b.messages !== b.payloads) facts.splice(2, 1, ["records", count(b.payloads) + " of " + count(device.bounds.payloads)], ["messages", count(b.messages)]);
   element("detail-facts").replaceChildren(...facts.flatMap(([name, value]) => {
     const term = document.createElement("dt"), fact = document.createElement("dd");
     term.textContent = name;

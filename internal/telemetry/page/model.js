@@ -73,7 +73,7 @@ function takeBatch(b) {
   const stages = b.stages.map((s) => s && { start: start + s[0], end: start + s[1] });
   const happened = stages.filter((s) => s);
   return {
-    seq: b.seq, device: b.device, number: b.batch, lane: b.lane, payloads: b.payloads, bytes: b.bytes, results: b.result_bytes,
+    seq: b.seq, device: b.device, number: b.batch, lane: b.lane, payloads: b.payloads, messages: b.messages, bytes: b.bytes, results: b.result_bytes,
     scratch: b.scratch_bytes, closed: b.closed_by, error: b.error ?? "", stages,
     start, end: happened.reduce((end, s) => Math.max(end, s.end), start), slots: {},
   };

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"millrace/internal/frame"
+)
+
+// examples has the programs of docs/frames.md.
+const examples = "../../docs/examples"
+
+// framingWorker starts a worker that accepts any frame, and returns the server's address.
+func framingWorker(t *testing.T, format string) (url string) {
+	t.Helper()
+	s := serve(t)
+	start(t, []string{
+		"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATORS=crc32c", "MILLRACE_FRAMING=auto", "MILLRACE_RESULT_FORMAT=" + format,
+	}, "run").await("working")
+	return s.URL()
+}
+
+func TestTheGoExampleOfFrames(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "go", "run", "millrace/docs/examples/frames", framingWorker(t, "json")).CombinedOutput()
+	want := "3 records are stored in message 1 of INGEST\n"
+	for i, r := range []string{"first", "second", "third"} {
+		want += fmt.Sprintf("record %d: %d bytes, crc32c %q\n", i, len(r), fmt.Sprintf("%08x", crc32.Checksum([]byte(r), crc32.MakeTable(crc32.Castagnoli))))
+	}
+	if err != nil || string(out) != want {
+		t.Errorf("it printed %q (%v), want %q", out, err, want)
+	}
+}
+
+// python runs an example with that standard input. The test is skipped if there is no Python.
+func python(t *testing.T, stdin []byte, args ...string) (stdout []byte) {
+	t.Helper()
+	program, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3, so the Python examples of docs/frames.md are not tested")
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir, cmd.Stdin = examples, bytes.NewReader(stdin)
+	cmd.Env = append(os.Environ(), "PYTHONPYCACHEPREFIX="+t.TempDir())
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if stdout, err = cmd.Output(); err != nil {
+		t.Fatalf("python3 %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout
+}
+
+func TestPythonExamplesCompile(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(examples, "*.py"))
+	if err != nil || len(files) != 3 {
+		t.Fatalf("the examples are %q (%v), want 3", files, err)
+	}
+	for _, f := range files {
+		python(t, nil, "-m", "py_compile", filepath.Base(f))
+	}
+}
+
+func TestPythonFramesAreSplitIntoTheirRecords(t *testing.T) {
+	t.Parallel()
+	records := []string{"first", "", strings.Repeat("long ", 100), "last"}
+	for _, framing := range []frame.Framing{frame.NewlineDelimited, frame.LengthDelimited, frame.VarintLengthDelimited} {
+		body := python(t, []byte(strings.Join(records, "\n")+"\n"), "frames.py", framing.String())
+		var f frame.Frame
+		if err := (&frame.Splitter{Framing: framing}).Open(&f, "", body); err != nil {
+			t.Errorf("%v: %v", framing, err)
+			continue
+		}
+		var got []string
+		for i := range f.Records() {
+			got = append(got, string(f.Record(i)))
+		}
+		if !slices.Equal(got, records) {
+			t.Errorf("%v: the records are %q, want %q", framing, got, records)
+		}
+	}
+}
+
+// TestPythonContentTypesSelectTheirFramings: the names in frames.py are those that a worker knows.
+func TestPythonContentTypesSelectTheirFramings(t *testing.T) {
+	t.Parallel()
+	out := python(t, nil, "-c", "import frames\nfor framing, name in frames.CONTENT_TYPES.items(): print(framing, name)")
+	rows := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(rows) != 4 {
+		t.Errorf("%d content types, want those of 4 framings: %q", len(rows), out)
+	}
+	for _, row := range rows {
+		if framing, name, _ := strings.Cut(row, " "); frame.FramingOf(name).String() != framing {
+			t.Errorf("%s selects %v, want %s", name, frame.FramingOf(name), framing)
+		}
+	}
+}
+
+func TestPythonExamplesWithAWorker(t *testing.T) {
+	t.Parallel()
+	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import nats, pyarrow").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: no python3 with nats-py and pyarrow, so docs/examples/produce.py and consume.py are only compiled: %s", out)
+	}
+	url := framingWorker(t, "arrow")
+	lines := []byte(strings.Repeat("a line\n", 1000))
+	for _, framing := range [][]string{nil, {"--arrow"}} {
+		if out := python(t, lines, append([]string{"produce.py", "--url", url, "ingest.web"}, framing...)...); string(out) != "1000 records in 1 messages\n" {
+			t.Errorf("produce.py %q printed %q", framing, out)
+		}
+	}
+	for _, tool := range []string{"pyarrow", "polars", "duckdb"} {
+		if exec.CommandContext(t.Context(), "python3", "-c", "import "+tool).Run() != nil {
+			t.Logf("SKIPPED: no %s for consume.py", tool)
+			continue
+		}
+		out := python(t, nil, "consume.py", "--url", url, "--with", tool, "--records", "2000", "results.web")
+		if want := "ok: 2000 records of 12000 bytes\n"; string(out) != want {
+			t.Errorf("with %s, consume.py printed %q, want %q", tool, out, want)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package ingest
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/compression"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/streams"
+)
+
+// wantCounted checks the frames that the observer received, in any order. Each compressed one must have taken time to decompress.
+func (r *rig) wantCounted(want []inflight.FrameStats) {
+	r.t.Helper()
+	r.tally.mu.Lock()
+	got := slices.Clone(r.tally.frames)
+	r.tally.mu.Unlock()
+	for i := range got {
+		if s := &got[i]; s.Splitting <= 0 || (s.Decompressing > 0) != (s.Compressed > 0) {
+			r.t.Errorf("a frame was split in %v and decompressed in %v: %+v", s.Splitting, s.Decompressing, *s)
+		}
+		got[i].Splitting, got[i].Decompressing = 0, 0
+	}
+	times := map[inflight.FrameStats]int{}
+	for _, s := range got {
+		times[s]++
+	}
+	for _, s := range want {
+		times[s]--
+	}
+	for s, n := range times {
+		if n != 0 {
+			r.t.Errorf("of %d frames, want %d, there are %+d too many like this: %+v", len(got), len(want), n, s)
+		}
+	}
+}
+
+// TestFramesAreCountedExactly: each frame counts once, with its failed records, its parts and its bytes. A message that is neither a
+// frame nor compressed doesn't count.
+func TestFramesAreCountedExactly(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		var err error
+		if r.opts.Operators, err = operator.ParseList("crc32c,minhash?k=4&hashes=512"); err != nil {
+			t.Fatal(err)
+		}
+		r.opts.Split.Framing, r.opts.Decompress = frame.Auto, compression.Auto
+		ndjson := func(in framed) framed {
+			in.header = nats.Header{"Content-Type": {"application/x-ndjson"}}
+			return in
+		}
+		large := randomLines(rand.New(rand.NewPCG(3, 3)), 4000) // its result has parts
+		packed := ndjson(lines([]byte("one"), []byte("two")))
+		unpacked := len(packed.body)
+		packed.body = new(compression.Compressor).Append(nil, compression.Zstd, packed.body)
+		packed.header.Set("Content-Encoding", "zstd")
+		single := framed{body: new(compression.Compressor).Append(nil, compression.LZ4, []byte("a record")), header: nats.Header{"Content-Encoding": {"lz4"}}}
+		r.provision()
+		r.publishFrames([]framed{
+			ndjson(lines([]byte("a"), []byte("b"), []byte("c"))), ndjson(framed{}), ndjson(large), packed, single,
+			ndjson(lines([]byte("fits"), bytes.Repeat([]byte("x"), 20<<10), []byte("fits too"))),
+			{body: []byte("no frame")},
+			{body: []byte("no zstd"), header: nats.Header{"Content-Encoding": {"zstd"}}},
+		})
+		r.process(hostDevice(t), streams.Config{BatchBytes: 16 << 10})
+		parts := len(r.stored("results.>")[3])
+		if parts < 2 {
+			t.Fatalf("the result of %d records has %d parts: the test needs several", len(large.records), parts)
+		}
+		ok := func(n int) [record.Statuses]int { return [record.Statuses]int{record.OK: n} }
+		r.wantCounted([]inflight.FrameStats{
+			{Framed: true, Records: ok(3), Parts: 1},
+			{Framed: true, Parts: 1},
+			{Framed: true, Records: ok(len(large.records)), Parts: parts},
+			{Framed: true, Records: ok(2), Parts: 1, Compressed: len(packed.body), Decompressed: unpacked},
+			{Records: ok(1), Parts: 1, Compressed: len(single.body), Decompressed: len("a record")},
+			{Framed: true, Records: [record.Statuses]int{record.OK: 2, record.TooLarge: 1}, Parts: 1},
+		})
+	})
+}
+
+// smallFrames returns n frames, of which the i-th has i%5 records, and how they count.
+func smallFrames(n int) (inputs []framed, counts []inflight.FrameStats) {
+	for i := range n {
+		in := framed{}
+		if i%5 > 0 {
+			in = lines(slices.Repeat([][]byte{fmt.Append(nil, "record of ", i)}, i%5)...)
+		}
+		inputs = append(inputs, in)
+		counts = append(counts, inflight.FrameStats{Framed: true, Records: [record.Statuses]int{record.OK: i % 5}, Parts: 1})
+	}
+	return inputs, counts
+}
+
+// TestAFrameThatIsPublishedAgainCountsOnce: the server's answer to its result was lost.
+func TestAFrameThatIsPublishedAgainCountsOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	p := r.behindProxy()
+	acks := 0
+	p.Lose(func(_ string, body []byte) bool {
+		if !isPubAck(body) {
+			return false
+		}
+		acks++
+		return acks%5 == 1
+	})
+	inputs, counts := smallFrames(200)
+	r.publishFrames(inputs)
+	r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited}
+	r.opts.publishTimeout = 100 * time.Millisecond
+	r.process(hostDevice(t), streams.Config{BatchPayloads: 50})
+	if r.tally.count(inflight.Duplicate) == 0 {
+		t.Error("no result was stored already when it was published again")
+	}
+	r.wantCounted(counts)
+}
+
+// TestARedeliveredFrameWithAResultIsNotCountedAgain: its result was stored before, but not acknowledged.
+func TestARedeliveredFrameWithAResultIsNotCountedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: time.Hour})
+	r.provision()
+	r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited}
+	inputs, counts := smallFrames(50)
+	r.publishFrames(inputs)
+	r.process(hostDevice(t), streams.Config{})
+	if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
+		t.Fatal(err)
+	}
+	r.provision()
+	r.giveBackAll(len(inputs))
+	r.process(hostDevice(t), streams.Config{})
+	if n := r.tally.count(inflight.Duplicate); n != len(inputs) {
+		t.Errorf("%d results were stored already, want all %d", n, len(inputs))
+	}
+	r.wantCounted(counts)
+}
+
+// giveBackAll has the first n inputs delivered and given back, so that a worker receives redeliveries.
+func (r *rig) giveBackAll(n int) {
+	r.t.Helper()
+	c, err := r.js.Consumer(r.ctx(), r.opts.Stream, r.opts.Consumer)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	batch, err := c.Fetch(n)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for m := range batch.Messages() {
+		if err := m.Nak(); err != nil {
+			r.t.Fatal(err)
+		}
+		n--
+	}
+	if n > 0 || batch.Error() != nil {
+		r.t.Fatalf("%d inputs were not delivered: %v", n, batch.Error())
+	}
+}
+
+// batchesSeen is an inflight.BatchObserver that keeps the records of batches and the sequences of their messages.
+type batchesSeen struct {
+	mu        sync.Mutex
+	records   []inflight.Record
+	sequences [][]uint64
+}
+
+func (s *batchesSeen) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.Payload]) {
+	var sequences []uint64
+	for p := range payloads {
+		sequences = append(sequences, p.Sequence)
+	}
+	s.mu.Lock()
+	s.records, s.sequences = append(s.records, *r), append(s.sequences, sequences)
+	s.mu.Unlock()
+}
+
+// TestBatchesTellMessagesFromRecords: a batch in the middle of a large frame has one message, which ends elsewhere.
+func TestBatchesTellMessagesFromRecords(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		const records, batch = 95, 10
+		seen := &batchesSeen{}
+		r.opts.Batches = seen
+		r.provision()
+		r.publishFrames([]framed{lines(slices.Repeat([][]byte{[]byte("one record of many")}, records)...)})
+		r.process(hostDevice(t), streams.Config{BatchPayloads: batch})
+		rows, ended := 0, 0
+		for i, b := range seen.records {
+			if b.Messages != 1 || !slices.Equal(seen.sequences[i], []uint64{1}) {
+				t.Errorf("batch %d has %d messages with the sequences %d, want 1 with 1", b.Batch, b.Messages, seen.sequences[i])
+			}
+			rows += b.Payloads
+			ended += b.Ended
+		}
+		if rows != records || ended != 1 || len(seen.records) != 10 {
+			t.Errorf("%d batches with %d rows, in which %d messages end; want 10 with %d, and 1", len(seen.records), rows, ended, records)
+		}
+	})
+}
+
+// TestARedeliveredFrameHasTheSameParts: a worker may store the first parts of a result, and another one the rest after a redelivery.
+func TestARedeliveredFrameHasTheSameParts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var err error
+	if r.opts.Operators, err = operator.ParseList("crc32c"); err != nil {
+		t.Fatal(err)
+	}
+	r.provision()
+	r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited, MaxRecords: 200000}
+	random := rand.New(rand.NewPCG(6, 6))
+	var inputs []framed
+	for range 5 {
+		records := make([][]byte, 150000)
+		for i := range records {
+			records[i] = []byte("a record of 24 bytes....")[:random.IntN(24)]
+		}
+		inputs = append(inputs, lines(records...))
+	}
+	r.publishFrames(inputs)
+	firstRecords := func() (list []string) {
+		r.process(hostDevice(t), streams.Config{})
+		stored := r.stored("results.>")
+		for i := range inputs {
+			for _, m := range stored[uint64(i+1)] {
+				list = append(list, m.Headers().Get(results.HeaderPart)+" from "+m.Headers().Get(results.HeaderFirstRecord))
+			}
+		}
+		return list
+	}
+	want := firstRecords()
+	if len(want) < 2*len(inputs) {
+		t.Fatalf("the results have %d parts: the test needs several of each", len(want))
+	}
+	r.deleteStream("RESULTS")
+	if err := r.js.DeleteConsumer(r.ctx(), r.opts.Stream, r.opts.Consumer); err != nil {
+		t.Fatal(err)
+	}
+	r.provision()
+	r.giveBackAll(len(inputs))
+	if got := firstRecords(); !slices.Equal(got, want) {
+		t.Errorf("the parts are %q after a redelivery, and were %q", got, want)
+	}
+}

@@ -1,0 +1,233 @@
+package partitioned
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/table"
+)
+
+// modelInput is a message of the lease model: one record as it is, a frame of any number of records, or a frame that can't be read.
+type modelInput struct {
+	body    []byte
+	header  nats.Header
+	framed  bool
+	broken  bool
+	records [][]byte
+	fails   []bool // by record: whether the operator fails on it
+	lethal  []bool // by record: whether the worker dies that computes it
+}
+
+// Properties of records. A device of the model knows a record by its checksum.
+const (
+	modelFailing = "the operator fails on this"
+	modelLethal  = "this kills the worker"
+)
+
+// newModelInput returns a random message. Every record has different bytes, and none has a checksum of 0, as empty rows have.
+func (m *leaseModel) newModelInput(sequence uint64, lethal bool) *modelInput {
+	random := rand.New(rand.NewPCG(m.seed, sequence))
+	in := &modelInput{framed: m.framed && random.IntN(2) == 0}
+	n := 1
+	if in.framed {
+		n = []int{0, 1, 1 + random.IntN(5), 1 + random.IntN(3*modelBatch)}[random.IntN(4)]
+		in.header = nats.Header{"Content-Type": {"application/x-ndjson"}}
+		in.broken = !lethal && random.IntN(12) == 0
+	}
+	if lethal {
+		n = max(n, 1)
+	}
+	killers := map[int]bool{}
+	for range 1 + random.IntN(2) {
+		killers[random.IntN(max(n, 1))] = lethal
+	}
+	for i := range n {
+		fails := m.framed && !killers[i] && random.IntN(60) == 0
+		kind := "fine"
+		switch {
+		case fails:
+			kind = modelFailing
+		case killers[i]:
+			kind = modelLethal
+		}
+		in.records = append(in.records, fmt.Appendf(nil, "record %d of message %d of run %d: %s", i, sequence, m.seed, kind))
+		in.fails, in.lethal = append(in.fails, fails), append(in.lethal, killers[i])
+		sum := crc32.Checksum(in.records[i], castagnoli)
+		m.failing[sum], m.lethal[sum] = fails, killers[i]
+		m.killers += map[bool]int{true: 1}[killers[i]]
+	}
+	switch {
+	case in.broken:
+		in.header, in.records, in.fails, in.lethal = nats.Header{"Content-Type": {"application/vnd.millrace.length-delimited"}}, nil, nil, nil
+		in.body = []byte("\x00\x00\x00\x09short")
+	case in.framed:
+		for _, r := range in.records {
+			in.body = append(append(in.body, r...), '\n')
+		}
+	default:
+		in.body = in.records[0]
+	}
+	return in
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// input returns the message with that sequence.
+func (m *leaseModel) input(sequence uint64) *modelInput {
+	m.notes.Lock()
+	defer m.notes.Unlock()
+	return m.messages[sequence]
+}
+
+// modelResults are what the device computes of a batch, by group, until the group is recycled.
+type modelResults []byte
+
+// checksum returns the checksum of a row's bytes.
+func (r modelResults) checksum(row int) uint32 { return binary.LittleEndian.Uint32(r[4*row:]) }
+
+// kills reports whether the worker dies that computes these rows.
+func (m *leaseModel) kills(r modelResults) bool {
+	m.notes.Lock()
+	defer m.notes.Unlock()
+	for row := range len(r) / 4 {
+		if m.lethal[r.checksum(row)] {
+			return true
+		}
+	}
+	return false
+}
+
+// failingRows returns the rows on which the operator fails.
+func (m *leaseModel) failingRows(r modelResults) (rows []int) {
+	m.notes.Lock()
+	defer m.notes.Unlock()
+	for row := range len(r) / 4 {
+		if m.failing[r.checksum(row)] {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// errModelOperator is the error of a batch with a record on which the operator fails.
+var errModelOperator = errors.New("the operator failed")
+
+// modelSplitter splits the messages of the model.
+var modelSplitter = frame.Splitter{Framing: frame.Auto, MaxRecords: 1000, MaxBytes: 1 << 20}
+
+// modelRecord names a record: the message's sequence and the record's index.
+type modelRecord struct {
+	sequence uint64
+	record   int
+}
+
+// loneRecord returns the only record that an annotation names as alone on the device.
+func loneRecord(alone string) (r modelRecord, ok bool) {
+	fields := strings.Fields(alone) // sequence, time, first record, records, deaths, condemned records
+	if len(fields) < 5 || fields[3] != "1" {
+		return r, false
+	}
+	r.sequence, _ = strconv.ParseUint(fields[0], 10, 64)
+	r.record, _ = strconv.Atoi(fields[2])
+	return r, true
+}
+
+// storeLetter stores the dead letter of a record.
+func (s *modelServer) storeLetter(r modelRecord, status record.Status) {
+	in := s.m.input(r.sequence)
+	switch {
+	case status == record.OperatorError && !in.fails[r.record]:
+		s.m.violate("record %d of input %d is given up, and the operator does not fail on it", r.record, r.sequence)
+	case status == record.DeviceFault && s.aloneRecords[r] < 2:
+		s.m.violate("record %d of input %d is condemned, and was alone at %d deaths", r.record, r.sequence, s.aloneRecords[r])
+	case status == record.DeviceFault && !s.m.chaos && !in.lethal[r.record]:
+		s.m.violate("record %d of input %d is condemned, and only other records kill", r.record, r.sequence)
+	}
+	if status == record.DeviceFault {
+		s.m.did("record condemned")
+	}
+	s.letters[r] = status
+	s.m.did("record letter")
+}
+
+// modelResult is the result of a message on its way to the server. It shares no memory with the frame.
+type modelResult struct {
+	inflight.Delivery
+	statuses []record.Status // by record of a frame
+	body     []byte          // of a frame's result
+}
+
+// newModelResults returns the results of deliveries of a group.
+func newModelResults(g *inflight.Batch, items []int) []modelResult {
+	sent := make([]modelResult, len(items))
+	for n, i := range items {
+		sent[n].Delivery = g.Items[i]
+		if f := g.Items[i].Frame; f != nil {
+			for record := range f.Records() {
+				sent[n].statuses = append(sent[n].statuses, f.Table.Status(record))
+			}
+			sent[n].body = slices.Clone(f.Parts[0].Body)
+		}
+		sent[n].Frame = nil
+	}
+	return sent
+}
+
+// wantFrame checks the result of a frame: every record has its result, or an error and a dead letter that is stored already.
+func (s *modelServer) wantFrame(d modelResult) {
+	in := s.m.input(d.Sequence)
+	if len(d.statuses) != len(in.records) {
+		s.m.violate("the result of input %d has %d records, want %d", d.Sequence, len(d.statuses), len(in.records))
+		return
+	}
+	statuses := make([]record.Status, len(in.records))
+	_, known := s.results[d.Sequence]
+	for i := range in.records {
+		r := modelRecord{d.Sequence, i}
+		letter, ok := s.letters[r]
+		switch {
+		case in.fails[i]:
+			statuses[i] = record.OperatorError
+		case d.statuses[i] == record.DeviceFault: // storeLetter has checked it
+			statuses[i] = record.DeviceFault
+		case in.lethal[i]:
+			s.m.violate("record %d of input %d has a result, and kills the worker that computes it", i, d.Sequence)
+		}
+		if failed := statuses[i].Failed(); !known && (failed != ok || letter != statuses[i]) {
+			s.m.violate("record %d of input %d ends with %v and has the dead letter %v (%v)", i, d.Sequence, statuses[i], letter, ok)
+		}
+	}
+	if err := table.Reference(s.m.operators, in.records, statuses).Check(d.body, operator.Binary, 0, len(in.records)); err != nil {
+		s.m.violate("the result of input %d: %v", d.Sequence, err)
+	}
+}
+
+// mayGiveUp checks the dead letter of a whole message.
+func (s *modelServer) mayGiveUp(d *inflight.Delivery, why results.Reason) {
+	in := s.m.input(d.Sequence)
+	switch {
+	case why == results.DeviceFault && in.framed && len(in.records) > 0:
+		s.m.violate("input %d of %d records is given up as a whole", d.Sequence, len(in.records))
+	case why == results.DeviceFault && s.alone[d.Sequence] < 2:
+		s.m.violate("input %d is given up, and was alone at %d deaths", d.Sequence, s.alone[d.Sequence])
+	case why == results.DeviceFault && !s.m.chaos && !slices.Contains(in.lethal, true):
+		s.m.violate("input %d is given up, and only others kill", d.Sequence)
+	case why == results.InvalidFrame && !in.broken:
+		s.m.violate("input %d is given up, and its frame is fine", d.Sequence)
+	case why == results.OperatorError && (in.framed || !in.fails[0]):
+		s.m.violate("input %d is given up, and the operator does not fail on it", d.Sequence)
+	}
+}
