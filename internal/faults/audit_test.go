@@ -134,7 +134,8 @@ func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
 		return
 	}
 	_, rest, _ := strings.Cut(e.subject, "ingest") // may be preceded by the partition's number
-	subject, right := "results"+rest, false
+	subject := "results" + rest
+	var right bool
 	switch {
 	case h.Get(results.HeaderReason) != "":
 		subject = "deadletter" + rest

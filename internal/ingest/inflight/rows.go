@@ -209,7 +209,7 @@ func (g *Batch) DropRecords() {
 
 // Messages returns the number of messages with rows in the batch.
 func (g *Batch) Messages() int {
-	if g.Open() != nil {
+	if g.unended.Msg != nil {
 		return len(g.Items) + 1
 	}
 	return len(g.Items)
