@@ -322,7 +322,7 @@ func (e *modelLease) confirm(ctx context.Context, msg pull.Receipt) error {
 // pack packs a batch as a pipelineBatches does, and computes it at once. submit decides what comes of that.
 func (e *modelLease) pack(ctx context.Context, bound func(most int) int) (*leaseBatch, error) {
 	pool, device := e.w.pool, e.w.device
-	g, err := pool.Reserve(ctx, device.pipe)
+	g, err := e.batcher.Reserve(ctx)
 	if err != nil {
 		return nil, nil
 	}
