@@ -93,6 +93,8 @@ const (
 	modelMessages   = 40      // per run
 	modelRounds     = 20      // most rounds of a run; each redelivers what was given back
 	modelTrouble    = 8       // number of rounds in which something fails
+
+	modelPatience = 20 * time.Second // for one round
 )
 
 // model is one run.
@@ -161,11 +163,6 @@ func newModel(t *testing.T, seed uint64, d device.Device, nc *nats.Conn) *model 
 
 // run delivers messages until every one has ended, and checks what is stored.
 func (m *model) run() {
-	defer func() {
-		if err := m.pipe.Close(); err != nil {
-			m.t.Error(err)
-		}
-	}()
 	over := make(chan struct{})
 	var settlers sync.WaitGroup
 	for range m.pool.Size() { // as many as there are batches, because a batch may wait for another one
@@ -178,6 +175,9 @@ func (m *model) run() {
 	}
 	close(over)
 	settlers.Wait()
+	if err := m.pipe.Close(); err != nil {
+		m.t.Error(err)
+	}
 	if len(m.waiting) > 0 {
 		m.t.Errorf("seed %d: after %d rounds %d messages have not ended", m.seed, rounds, len(m.waiting))
 	}
@@ -209,7 +209,7 @@ func (m *model) did(what string) {
 
 // round delivers the waiting messages, and returns when each delivery has ended.
 func (m *model) round() {
-	ctx, cancel := context.WithTimeout(m.t.Context(), natstest.Patience)
+	ctx, cancel := context.WithTimeout(m.t.Context(), modelPatience)
 	defer cancel()
 	inputs := m.waiting
 	m.waiting = nil
@@ -237,7 +237,13 @@ func (m *model) round() {
 	}
 	queue.Close()
 	packers.Wait()
-	m.released.Wait()
+	settled := make(chan struct{})
+	go func() { m.released.Wait(); close(settled) }()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		m.t.Fatalf("seed %d: %d batches are not settled: %+v", m.seed, m.pool.InFlight(), m.pool.Memory())
+	}
 }
 
 // delivery returns the next delivery of the i-th message.
