@@ -27,7 +27,7 @@ type Frame struct {
 
 	opening sync.Mutex   // guards the fields up to fault until the frame is opened
 	opened  bool         // whether the message is unpacked
-	users   atomic.Int32 // goroutines that unpack it ahead
+	users   atomic.Int32 // goroutines that unpack it ahead, or record that a batch has its results
 	cost    int64        // bytes of memory that the frame takes
 	body    []byte       // the decompressed body; unused if the message was not compressed
 	split   frame.Frame
@@ -135,8 +135,11 @@ func (f *Frame) Stats() FrameStats {
 	return s
 }
 
-// settled records that one of the frame's batches has its results, or that all records are packed.
+// settled records that one of the frame's batches has its results, or that all records are packed. As soon as no result is missing,
+// the goroutine that waits for the results may end the frame. users keeps the frame from another message until settled returns.
 func (f *Frame) settled() {
+	f.users.Add(1)
+	defer f.users.Add(-1)
 	if f.missing.Add(-1) == 0 {
 		f.Fail(nil)
 	}

@@ -223,6 +223,9 @@ func (m *leaseModel) newWorker(slot int) {
 	w.pool, _ = inflight.NewPool([]*streams.Pipeline{w.device.pipe}, inflight.Settings{
 		Costs: inflight.NewCosts(operator.Binary, m.operators), Split: m.splitter(),
 	})
+	if m.random.IntN(2) == 0 {
+		w.pool.SetLimit(int64(4+m.random.IntN(60)) << 10) // some messages wait for memory
+	}
 	m.workers[slot] = w
 	m.all.Go(func() { w.run(life) })
 }

@@ -1,0 +1,291 @@
+package results
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/compression"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/publisher"
+	"millrace/internal/operator/payloads"
+	"millrace/internal/record"
+	"millrace/internal/table"
+)
+
+// modelInput is a message of the model of settling, and how it must end.
+type modelInput struct {
+	body       []byte
+	header     nats.Header
+	framed     bool
+	compressed bool
+	records    [][]byte
+	fails      []bool // by record: whether the operator fails on it
+	broken     Reason // why the message can't be read; empty if it can
+
+	deliveries, ends int
+	reasons          []Reason // of its dead letters
+}
+
+const (
+	modelMostRecords = 400
+	modelMostBytes   = 600 // of a record; some batches are smaller
+)
+
+// newInput returns a random message: plain, compressed, a frame of any number of records, or broken.
+func (m *model) newInput(sequence uint64) *modelInput {
+	in := &modelInput{header: nats.Header{}}
+	n := 1
+	if in.framed = m.random.IntN(3) > 0; in.framed {
+		n = []int{0, 1, m.random.IntN(10), m.random.IntN(modelMostRecords + 1)}[m.random.IntN(4)]
+	}
+	most := 1 + m.random.IntN(modelMostBytes)
+	if n > 50 {
+		most = min(most, 60)
+	}
+	for i := range n {
+		r := slices.Concat(fmt.Appendf(nil, "%d/%d/", sequence, i), payloads.Text(m.random.Uint64(), m.random.IntN(most)))
+		in.records = append(in.records, r)
+		in.fails = append(in.fails, m.random.IntN(50) == 0)
+	}
+	m.encode(in)
+	switch m.random.IntN(12) {
+	case 0:
+		in.breakFrame()
+	case 1, 2, 3:
+		e := []compression.Encoding{compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(3)]
+		in.body = new(compression.Compressor).Append(nil, e, in.body)
+		in.header.Set("Content-Encoding", e.ContentEncoding())
+		in.compressed = true
+	case 4:
+		in.broken, in.body = InvalidEncoding, []byte("not compressed")
+		in.header.Set("Content-Encoding", "zstd")
+	}
+	return in
+}
+
+// encode joins the records to a body.
+func (m *model) encode(in *modelInput) {
+	if !in.framed {
+		in.body = in.records[0]
+		return
+	}
+	if m.random.IntN(2) == 0 {
+		in.header.Set("Content-Type", "application/vnd.millrace.length-delimited")
+		for _, r := range in.records {
+			in.body = append(binary.BigEndian.AppendUint32(in.body, uint32(len(r))), r...)
+		}
+		return
+	}
+	in.header.Set("Content-Type", "application/x-ndjson")
+	for i, r := range in.records {
+		in.records[i] = bytes.ReplaceAll(r, []byte("\n"), []byte(" "))
+		in.records[i] = bytes.ReplaceAll(in.records[i], []byte("\r"), []byte(" "))
+		in.body = append(append(in.body, in.records[i]...), '\n')
+	}
+}
+
+// breakFrame turns the message into a frame that can't be split.
+func (in *modelInput) breakFrame() {
+	in.framed, in.broken = true, "invalid_frame"
+	in.header.Set("Content-Type", "application/vnd.millrace.length-delimited")
+	in.body = append([]byte("\x00\x00\x00\x01x"), "\x00\x00\x00\x09short"...)
+}
+
+// statuses returns how each record must end.
+func (m *model) statuses(in *modelInput) []record.Status {
+	statuses := make([]record.Status, len(in.records))
+	for i, r := range in.records {
+		switch {
+		case in.fails[i]:
+			statuses[i] = record.OperatorError
+		case len(r) > m.pipe.BatchBytes():
+			statuses[i] = record.TooLarge
+		}
+	}
+	return statuses
+}
+
+// wantReason returns the reason why the whole message must be a dead letter, or empty if it must have a result.
+func (m *model) wantReason(in *modelInput) Reason {
+	switch {
+	case in.broken != "":
+		return in.broken
+	case in.framed:
+		return ""
+	case len(in.records[0]) > m.pipe.BatchBytes():
+		return TooLarge
+	case in.compressed && in.fails[0]: // the model marks no plain message
+		return OperatorError
+	}
+	return ""
+}
+
+// checkStored checks the result and the dead letters of a message.
+func (m *model) checkStored(sequence uint64, in *modelInput) {
+	m.t.Helper()
+	parts, letters := m.stream.of(sequence)
+	if why := m.wantReason(in); why != "" {
+		if len(parts)+len(letters) > 0 || !slices.Equal(in.reasons, []Reason{why}) {
+			m.t.Errorf("seed %d: message %d has %d results and the dead letters %q, want 0 and %q", m.seed, sequence, len(parts), in.reasons, why)
+		}
+		return
+	}
+	if len(in.reasons) > 0 || len(parts) == 0 {
+		m.t.Errorf("seed %d: message %d has %d results and the dead letters %q", m.seed, sequence, len(parts), in.reasons)
+		return
+	}
+	if in.framed {
+		m.checkFrame(sequence, in, parts, letters)
+		return
+	}
+	want := table.Reference(m.s.Operators, in.records, nil).AppendSingle(nil, m.s.Format)
+	if len(parts) != 1 || !bytes.Equal(m.decoded(parts[0]), want) {
+		m.t.Errorf("seed %d: message %d of one record has %d results, or another result than the reference", m.seed, sequence, len(parts))
+	}
+}
+
+// checkFrame checks the parts of a frame's result, and that everything else of the frame was stored before the last part.
+func (m *model) checkFrame(sequence uint64, in *modelInput, parts, letters []modelStored) {
+	m.t.Helper()
+	statuses := m.statuses(in)
+	want, last, from := table.Reference(m.s.Operators, in.records, statuses), parts[len(parts)-1], 0
+	for n, p := range parts {
+		to := len(in.records)
+		if n+1 < len(parts) {
+			m.did("part")
+			to, _ = strconv.Atoi(parts[n+1].Header.Get(HeaderFirstRecord))
+		}
+		if err := want.Check(m.decoded(p), m.s.Format, from, to); err != nil {
+			m.t.Errorf("seed %d: part %d of %d of the result of message %d: %v", m.seed, n+1, len(parts), sequence, err)
+		}
+		if p.at > last.at {
+			m.t.Errorf("seed %d: part %d of the result of message %d is stored after the last one", m.seed, n+1, sequence)
+		}
+		from = to
+	}
+	for _, l := range letters {
+		i, _ := strconv.Atoi(l.Header.Get(HeaderRecord))
+		switch {
+		case l.at > last.at:
+			m.t.Errorf("seed %d: the dead letter of record %d of message %d is stored after its result", m.seed, i, sequence)
+		case !statuses[i].Failed() || l.Header.Get(HeaderReason) != statuses[i].String() || !bytes.Equal(l.Data, in.records[i]):
+			m.t.Errorf("seed %d: record %d of message %d is %v and has the dead letter %v", m.seed, i, sequence, statuses[i], l.Header)
+		}
+		m.did(map[bool]string{true: "too large", false: "record letter"}[statuses[i] == record.TooLarge])
+		statuses[i] = record.OK // a second dead letter is wrong
+	}
+	for i, s := range statuses {
+		if s.Failed() {
+			m.t.Errorf("seed %d: record %d of message %d is %v and has no dead letter", m.seed, i, sequence, s)
+		}
+	}
+}
+
+// decoded returns the body of a result without its compression.
+func (m *model) decoded(p modelStored) []byte {
+	m.t.Helper()
+	e, err := compression.FromHeader(p.Header.Get("Content-Encoding"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if e == compression.None {
+		return p.Data
+	}
+	body, err := new(compression.Decompressor).Append(nil, e, p.Data, 1<<30)
+	if err != nil {
+		m.t.Errorf("seed %d: %v", m.seed, err)
+	}
+	return body
+}
+
+// modelStream is a publisher that keeps its messages, and loses some of them and some of its answers.
+type modelStream struct {
+	m      *model
+	stored []modelStored  // guarded by m.mu
+	byID   map[string]int // guarded by m.mu
+}
+
+// modelStored is a message of the stream, and when it was stored.
+type modelStored struct {
+	*nats.Msg
+	at int
+}
+
+var errModelPublish = errors.New("no answer")
+
+// Publish implements publisher.Publisher.
+func (s *modelStream) Publish(ctx context.Context, msgs []*nats.Msg, dst []publisher.Answer) []publisher.Answer {
+	for _, msg := range msgs {
+		a := publisher.Answer{Err: ctx.Err()}
+		switch {
+		case a.Err != nil:
+		case headerBytes(msg.Header)+len(msg.Data) > modelMaxPayload:
+			a.Err = nats.ErrMaxPayload
+		case s.m.chance(25):
+			s.m.did("publish lost")
+			a.Err = errModelPublish
+		default:
+			a.Duplicate = s.store(msg)
+			if s.m.chance(25) {
+				s.m.did("confirmation lost")
+				a.Err = errModelPublish
+			}
+		}
+		dst = append(dst, a)
+	}
+	return dst
+}
+
+// store keeps a message, unless the stream has one with its id. That one must have the same bytes.
+func (s *modelStream) store(msg *nats.Msg) (known bool) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	id := msg.Header.Get(jetstream.MsgIDHeader)
+	if at, ok := s.byID[id]; ok {
+		s.m.counts["stored again"]++
+		if !bytes.Equal(s.stored[at].Data, msg.Data) {
+			s.m.t.Errorf("seed %d: the message %s is published again with other bytes", s.m.seed, id)
+		}
+		return true
+	}
+	s.m.counts["stored"]++
+	s.byID[id] = len(s.stored)
+	s.stored = append(s.stored, modelStored{&nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: bytes.Clone(msg.Data)}, len(s.stored)})
+	return false
+}
+
+// of returns the results of a message in the order of their parts, and the dead letters of its records.
+func (s *modelStream) of(sequence uint64) (parts, letters []modelStored) {
+	for _, msg := range s.stored {
+		switch {
+		case msg.Header.Get(HeaderSequence) != strconv.FormatUint(sequence, 10):
+		case msg.Header.Get(HeaderRecord) != "":
+			letters = append(letters, msg)
+		default:
+			parts = append(parts, msg)
+		}
+	}
+	first := func(p modelStored) int { n, _ := strconv.Atoi(p.Header.Get(HeaderFirstRecord)); return n }
+	slices.SortStableFunc(parts, func(a, b modelStored) int { return first(a) - first(b) })
+	return parts, letters
+}
+
+// modelMessage is a message that no server sent.
+type modelMessage struct {
+	inflight.Message
+	body   []byte
+	header nats.Header
+}
+
+func (m modelMessage) Data() []byte         { return m.body }
+func (m modelMessage) Headers() nats.Header { return m.header }
+func (m modelMessage) Subject() string      { return "ingest.web" }
+func (m modelMessage) Reply() string        { return "" }

@@ -1,0 +1,441 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/compression"
+	"millrace/internal/device"
+	"millrace/internal/device/host"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/natstest"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/streams"
+)
+
+// The model of settling runs random frames and plain messages through the real pool, batchers, pipeline and Writer. Batches and
+// publishes fail at random, and deliveries are given back, until every message has ended. Goroutines run as they like, so a seed
+// repeats the inputs and the settings of a run, but not its order of events.
+
+// modelFor is how long the test runs seeds, unless MILLRACE_MODEL_FOR sets another duration.
+const modelFor = 4 * time.Second
+
+// TestFramesSettleOnceWhateverFails runs seeds until its time is over. With MILLRACE_MODEL_SEED it runs only that seed.
+func TestFramesSettleOnceWhateverFails(t *testing.T) {
+	t.Parallel()
+	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	s, _ := natstest.Reloading(t, modelMaxPayload)
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if text := os.Getenv("MILLRACE_MODEL_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newModel(t, seed, d, nc).run()
+		return
+	}
+	budget := modelFor
+	if text := os.Getenv("MILLRACE_MODEL_FOR"); text != "" {
+		if budget, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, runs, counts := uint64(time.Now().UnixNano()), 0, map[string]int{}
+	t.Logf("seeds from %d on", first)
+	for begun := time.Now(); time.Since(begun) < budget && !t.Failed(); runs++ {
+		m := newModel(t, first+uint64(runs), d, nc)
+		if m.run(); t.Failed() {
+			t.Logf("MILLRACE_MODEL_SEED=%d", m.seed)
+		}
+		for what, n := range m.counts {
+			counts[what] += n
+		}
+	}
+	for _, what := range modelMustHappen {
+		if counts[what] == 0 && runs >= modelEnough {
+			t.Errorf("in no run: %s", what)
+		}
+	}
+	t.Logf("%d runs: %v", runs, counts)
+}
+
+// modelEnough is the number of runs after which every event of modelMustHappen must have happened.
+const modelEnough = 30
+
+var modelMustHappen = []string{
+	"settled", "dead letter", "given back", "batch refused", "batch failed", "incomplete", "publish lost", "confirmation lost",
+	"stored", "stored again", "part", "record letter", "too large", "unread", "drain ended", "spread over batches", "ends in a later batch",
+}
+
+const (
+	modelMaxPayload = 6 << 10 // of the server, so that large results have parts
+	modelMessages   = 40      // per run
+	modelRounds     = 20      // most rounds of a run; each redelivers what was given back
+	modelTrouble    = 8       // number of rounds in which something fails
+
+	modelPatience = 20 * time.Second // for one round
+)
+
+// model is one run.
+type model struct {
+	t    *testing.T
+	seed uint64
+	s    Settings
+	w    *Writer
+	pipe *streams.Pipeline
+	pool *inflight.Pool
+
+	stream modelStream
+	inputs []*modelInput // the stream sequence of the i-th is i+1
+
+	mu       sync.Mutex // guards everything below
+	random   *rand.Rand
+	calm     bool // whether nothing fails any more
+	counts   map[string]int
+	number   uint64   // consumer sequence of the last delivery
+	ended    []string // by consumer sequence: how the delivery ended
+	waiting  []int    // inputs to deliver next
+	released sync.WaitGroup
+}
+
+func newModel(t *testing.T, seed uint64, d device.Device, nc *nats.Conn) *model {
+	t.Helper()
+	m := &model{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 16)), counts: map[string]int{}, ended: []string{""}}
+	ops, err := operator.ParseList([]string{"crc32c", "crc32c,minhash?k=4&hashes=8"}[m.random.IntN(2)])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.s = Settings{
+		Topology: topology.Topology{
+			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
+		},
+		Operators: ops, Format: []operator.Format{operator.JSON, operator.Binary, operator.Arrow}[m.random.IntN(3)],
+		Encoding: []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(4)],
+		AckWait:  time.Minute, Log: slog.New(slog.DiscardHandler), Observer: nobody{}, Progress: func() {},
+	}
+	if m.w, err = NewWriter(t.Context(), natsconn.Connections{nc}, m.s); err != nil {
+		t.Fatal(err)
+	}
+	m.stream = modelStream{m: m, byID: map[string]int{}}
+	m.w.first, m.w.again = &m.stream, &m.stream
+	m.pipe, err = streams.New(d, streams.Config{
+		Operators: ops, Lanes: 1 + m.random.IntN(3), BatchPayloads: []int{1, 2, 7, 64}[m.random.IntN(4)],
+		BatchBytes: []int{256, 1024, 8192}[m.random.IntN(3)], ScratchLimit: 64 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.pool, err = inflight.NewPool([]*streams.Pipeline{m.pipe}, inflight.Settings{
+		Costs: inflight.NewCosts(m.s.Format, ops), Decompress: compression.Auto,
+		Split: frame.Splitter{Framing: frame.Auto, MaxRecords: modelMostRecords, MaxBytes: 64 << 10},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.pool.SetLimit(int64(1+m.random.IntN(200)) << 10)
+	for i := range modelMessages {
+		m.inputs = append(m.inputs, m.newInput(uint64(i+1)))
+		m.waiting = append(m.waiting, i)
+	}
+	return m
+}
+
+// run delivers messages until every one has ended, and checks what is stored.
+func (m *model) run() {
+	over := make(chan struct{})
+	var settlers sync.WaitGroup
+	for range m.pool.Size() { // as many as there are batches, because a batch may wait for another one
+		settlers.Go(func() { m.settleBatches(over) })
+	}
+	rounds := 0
+	for ; len(m.waiting) > 0 && rounds < modelRounds && !m.t.Failed(); rounds++ {
+		m.calm = rounds >= modelTrouble
+		m.round()
+	}
+	close(over)
+	settlers.Wait()
+	if err := m.pipe.Close(); err != nil {
+		m.t.Error(err)
+	}
+	if len(m.waiting) > 0 {
+		m.t.Errorf("seed %d: after %d rounds %d messages have not ended", m.seed, rounds, len(m.waiting))
+	}
+	m.checkEnded()
+	m.checkMemory()
+	for i, in := range m.inputs {
+		m.checkStored(uint64(i+1), in)
+	}
+}
+
+// chance reports whether something fails: once in n times on average.
+func (m *model) chance(n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.random.IntN(n) == 0 && !m.calm
+}
+
+func (m *model) pick(n int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.random.IntN(n)
+}
+
+func (m *model) did(what string) {
+	m.mu.Lock()
+	m.counts[what]++
+	m.mu.Unlock()
+}
+
+// round delivers the waiting messages, and returns when each delivery has ended.
+func (m *model) round() {
+	ctx, cancel := context.WithTimeout(m.t.Context(), modelPatience)
+	defer cancel()
+	inputs := m.waiting
+	m.waiting = nil
+	queue := inflight.NewQueue([]int{0, 3, inflight.QueueMost}[m.random.IntN(3)])
+	batcher := m.pool.NewBatcher(m.pipe, queue, time.Millisecond, inflight.NewWindow(1), func(d inflight.Delivery) {
+		m.did("unread")
+		m.giveBack(&d)
+		m.pool.Release(&d)
+	})
+	var packers sync.WaitGroup
+	for range 1 + m.random.IntN(2) {
+		packers.Go(func() {
+			for !m.chance(300) && m.pack(ctx, batcher) {
+			}
+			batcher.Leave()
+		})
+	}
+	for _, i := range inputs {
+		d := m.delivery(i)
+		if !m.pool.Hold(ctx, &d) {
+			m.t.Fatalf("seed %d: there is no memory for message %d: %+v", m.seed, i+1, m.pool.Memory())
+		}
+		m.pool.Unpack(&d)
+		queue.Put(ctx, d)
+	}
+	queue.Close()
+	packers.Wait()
+	settled := make(chan struct{})
+	go func() { m.released.Wait(); close(settled) }()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		m.t.Fatalf("seed %d: %d batches are not settled: %+v", m.seed, m.pool.InFlight(), m.pool.Memory())
+	}
+}
+
+// delivery returns the next delivery of the i-th message.
+func (m *model) delivery(i int) inflight.Delivery {
+	in := m.inputs[i]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.number++
+	m.ended = append(m.ended, "")
+	in.deliveries++
+	return inflight.Delivery{
+		Msg: modelMessage{body: in.body, header: in.header}, Stream: "INGEST", Subject: "ingest.web", Sequence: uint64(i + 1),
+		ConsumerSequence: m.number, NumDelivered: in.deliveries, Stored: time.Unix(int64(i), 0), Received: time.Now(),
+		First: true, Cleared: time.Now(), // the stream of the model drops duplicates
+	}
+}
+
+// errModelBatch is the error of a batch that fails.
+var errModelBatch = errors.New("the batch failed")
+
+// pack fills and submits one batch. It reports false if there is none.
+func (m *model) pack(ctx context.Context, batcher *inflight.Batcher) bool {
+	g, err := batcher.Reserve(ctx)
+	if err != nil {
+		m.t.Errorf("seed %d: no batch becomes free: %v; %d in flight", m.seed, err, m.pool.InFlight())
+		return false
+	}
+	b, why, err := batcher.Next(g)
+	if b == nil {
+		if err != nil {
+			m.t.Error(err)
+		}
+		return false
+	}
+	if g.Open() != nil {
+		m.did("spread over batches")
+	}
+	if len(g.Items) == 0 {
+		m.did("ends in a later batch")
+	}
+	m.released.Add(1)
+	if !m.chance(80) {
+		if err := m.pool.Submit(b, g, batcher.Window, why); err == nil {
+			return true
+		}
+	}
+	m.did("batch refused")
+	b.Release()
+	m.fail(g)
+	return true
+}
+
+// fail gives back the deliveries of a batch without results.
+func (m *model) fail(g *inflight.Batch) {
+	m.giveBackAll(g)
+	g.FailOpen(errModelBatch)
+	m.recycle(g)
+}
+
+func (m *model) recycle(g *inflight.Batch) {
+	m.pool.Recycle(g)
+	m.released.Done()
+}
+
+// settleBatches settles completed batches until over is closed.
+func (m *model) settleBatches(over chan struct{}) {
+	var buffers Buffers
+	defer buffers.Free(m.pool)
+	for {
+		select {
+		case b := <-m.pipe.Completed():
+			m.settle(b, &buffers)
+			buffers.Tidy(m.pool)
+		case <-over:
+			return
+		}
+	}
+}
+
+// settle stores the results of a completed batch, or lets it fail.
+func (m *model) settle(b *streams.Batch, buffers *Buffers) {
+	g := b.Owner.(*inflight.Batch)
+	if err := b.Err(); err != nil {
+		m.t.Errorf("seed %d: %v", m.seed, err)
+	}
+	if m.chance(50) {
+		m.did("batch failed")
+		b.Release()
+		m.fail(g)
+		return
+	}
+	m.markFailing(g)
+	g.StartPublish()
+	m.w.Encode(g, b, buffers)
+	b.Release()
+	ctx := m.t.Context()
+	if m.chance(20) {
+		ending, cancel := context.WithTimeout(ctx, time.Duration(m.pick(2000))*time.Microsecond)
+		defer cancel()
+		ctx = ending
+	}
+	if m.w.Settle(ctx, m.pipe, g, buffers, m) != nil {
+		m.did("drain ended")
+		m.giveBackAll(g)
+	}
+	m.recycle(g)
+}
+
+// markFailing marks the records on which the operator fails, as a search for the ones to blame does.
+func (m *model) markFailing(g *inflight.Batch) {
+	for row := range g.Rows() {
+		f, i := g.Row(row)
+		if f != nil && f.Records() > 0 && m.inputs[g.Source(row).Sequence-1].fails[i] {
+			f.Mark(i, record.OperatorError)
+		}
+	}
+}
+
+// Stored implements Sink.
+func (m *model) Stored(_ context.Context, stored []*inflight.Delivery) {
+	for _, d := range stored {
+		m.end(d, "settled")
+	}
+}
+
+// Undeliverable implements Sink.
+func (m *model) Undeliverable(_ context.Context, g *inflight.Batch, i int, why Reason, _ error) error {
+	g.Settle(i)
+	if m.chance(10) { // the dead letter could not be stored
+		m.giveBack(&g.Items[i])
+		return nil
+	}
+	m.mu.Lock()
+	in := m.inputs[g.Items[i].Sequence-1]
+	in.reasons = append(in.reasons, why)
+	m.mu.Unlock()
+	m.end(&g.Items[i], "dead letter")
+	return nil
+}
+
+// Incomplete implements Sink.
+func (m *model) Incomplete(g *inflight.Batch, i int, _ error) error {
+	m.did("incomplete")
+	g.Settle(i)
+	m.giveBack(&g.Items[i])
+	return nil
+}
+
+// end records how a delivery ended, which may happen once.
+func (m *model) end(d *inflight.Delivery, how string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.counts[how]++
+	if before := m.ended[d.ConsumerSequence]; before != "" {
+		m.t.Errorf("seed %d: delivery %d of message %d is %s, and was %s already", m.seed, d.NumDelivered, d.Sequence, how, before)
+	}
+	m.ended[d.ConsumerSequence] = how
+	if how == "given back" {
+		m.waiting = append(m.waiting, int(d.Sequence-1))
+	} else {
+		m.inputs[d.Sequence-1].ends++
+	}
+}
+
+func (m *model) giveBack(d *inflight.Delivery) { m.end(d, "given back") }
+
+func (m *model) giveBackAll(g *inflight.Batch) {
+	for _, i := range g.Unsettled() {
+		g.Settle(i)
+		m.giveBack(&g.Items[i])
+	}
+}
+
+// checkEnded checks that every delivery has ended, and every message with one of them.
+func (m *model) checkEnded() {
+	m.t.Helper()
+	for number, how := range m.ended[1:] {
+		if how == "" {
+			m.t.Errorf("seed %d: the delivery with the number %d has not ended", m.seed, number+1)
+		}
+	}
+	for i, in := range m.inputs {
+		if in.ends != 1 {
+			m.t.Errorf("seed %d: message %d has ended %d times", m.seed, i+1, in.ends)
+		}
+	}
+}
+
+// checkMemory checks that nothing is in flight.
+func (m *model) checkMemory() {
+	m.t.Helper()
+	if used, batches, bytes := m.pool.Memory().Used, m.pool.InFlight(), m.pool.SubmittedBytes(); used != 0 || batches != 0 || bytes != 0 {
+		m.t.Errorf("seed %d: in the end %d bytes of memory, %d batches and %d submitted bytes are in use", m.seed, used, batches, bytes)
+	}
+}
