@@ -1,0 +1,114 @@
+package ingest
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/compression"
+	"millrace/internal/device"
+	"millrace/internal/device/sim"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
+	"millrace/internal/operator/payloads"
+	"millrace/internal/record"
+	"millrace/internal/streams"
+)
+
+// TestBombsStayWithinTheMemory: every message decompresses to many times the memory. What is decompressed at the same time exceeds
+// the memory by at most a frame for each goroutine that fills batches.
+func TestBombsStayWithinTheMemory(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		var err error
+		if r.opts.Operators, err = operator.ParseList("crc32c"); err != nil {
+			t.Fatal(err)
+		}
+		r.opts.Decompress = compression.Zstd
+		const n, size = 24, 4 << 20
+		var inputs []framed
+		for seed := range uint64(n) {
+			in := lines(slices.Repeat([][]byte{bytes.Repeat([]byte{byte('a' + seed%26)}, 60000)}, size/60000)...)
+			in.body = new(compression.Compressor).Append(nil, compression.Zstd, in.body)
+			inputs = append(inputs, in)
+		}
+		r.provision()
+		r.publishFrames(inputs)
+		run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 16, BatchBytes: 1 << 20})
+		const limit = 6 << 20
+		run.worker.pool.SetLimit(limit)
+		var most atomic.Int64
+		stop, sample := make(chan struct{}), time.NewTicker(50*time.Microsecond)
+		defer sample.Stop()
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-sample.C:
+					most.Store(max(most.Load(), run.worker.Memory().Used))
+				}
+			}
+		}()
+		run.start()
+		until(t, "every input is settled", r.allSettled)
+		close(stop)
+		if err := run.drain(); err != nil {
+			t.Error(err)
+		}
+		fillers := inflight.Batchers(run.worker.pipes[0])
+		if r.opts.Exclusive {
+			fillers = r.opts.Partitions
+		}
+		if bound := int64(limit + fillers*(size+size/4)); most.Load() > bound {
+			t.Errorf("up to %d bytes were in use, and %d are allowed with a frame for each of %d goroutines", most.Load(), bound, fillers)
+		}
+		r.wantFrames(inputs)
+	})
+}
+
+// TestFramesThroughTheSmallestBudget lets a worker hold one delivery at a time.
+func TestFramesThroughTheSmallestBudget(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Decompress = compression.Auto
+		var inputs []framed
+		for seed := range uint64(60) {
+			in := manyLines(seed, 1+int(seed)%50)
+			if seed%2 == 0 {
+				in.body = new(compression.Compressor).Append(nil, compression.Zstd, in.body)
+				in.header = nats.Header{"Content-Encoding": {"zstd"}}
+			}
+			inputs = append(inputs, in)
+		}
+		inputs[30] = framed{body: []byte("no zstd"), header: nats.Header{"Content-Encoding": {"zstd"}}}
+		inputs[40] = manyLines(40, 20, 7)
+		r.provision()
+		r.publishFrames(inputs)
+		run := r.prepare(openHost(t, pickyKernels()), streams.Config{BatchPayloads: 16})
+		run.worker.pool.SetLimit(1)
+		run.start()
+		until(t, "every input is settled", r.allSettled)
+		if err := run.drain(); err != nil {
+			t.Error(err)
+		}
+		got, dead := r.stored("results.>"), r.deadLetters()
+		for i, in := range inputs {
+			if i != 30 {
+				r.wantFrame(uint64(i+1), in, got[uint64(i+1)])
+				r.wantRecordLetters(uint64(i+1), in, dead[uint64(i+1)])
+			}
+		}
+		if len(dead[31]) != 1 || len(got[31]) != 0 {
+			t.Errorf("the frame that is no zstd has %d dead letters and %d results, want 1 and 0", len(dead[31]), len(got[31]))
+		}
+	})
+}
