@@ -2,26 +2,16 @@ package ingest
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/compression"
-	"millrace/internal/device"
-	"millrace/internal/device/sim"
-	"millrace/internal/frame"
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/results"
-	"millrace/internal/ingest/topology"
 	"millrace/internal/operator"
-	"millrace/internal/operator/payloads"
-	"millrace/internal/record"
 	"millrace/internal/streams"
 )
 
