@@ -261,6 +261,7 @@ func TestALargeResultHasParts(t *testing.T) {
 func TestCompressedFramesAreDecompressed(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Decompress, r.opts.Compress, r.opts.Format = compression.Auto, compression.Zstd, operator.Arrow
+		r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited} // with the default limits
 		random := rand.New(rand.NewPCG(4, 4))
 		var inputs []framed
 		for n := range 40 {

@@ -1,6 +1,7 @@
 package inflight
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -32,6 +33,7 @@ const guessedRatio = 4
 const keptBody = 8 << 20
 
 func newUnpacker(s Settings, memory *budget) *unpacker {
+	s.Split.MaxBytes = cmp.Or(s.Split.MaxBytes, frame.DefaultMaxBytes)
 	return &unpacker{
 		split: s.Split, decompress: s.Decompress, costs: s.Costs, memory: memory,
 		ahead: make(chan struct{}, runtime.GOMAXPROCS(0)),
