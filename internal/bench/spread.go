@@ -39,7 +39,7 @@ func quantile(sorted []float64, q float64) float64 {
 		return sorted[len(sorted)-1]
 	}
 	share := at - float64(below)
-	return sorted[below]*(1-share) + sorted[below+1]*share
+	return sorted[below] + share*(sorted[below+1]-sorted[below]) // exact if both are equal
 }
 
 // median returns the median of values. It panics if there are no values.

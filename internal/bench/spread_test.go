@@ -25,6 +25,15 @@ func TestSpread(t *testing.T) {
 }
 
 // TestPace repeats work that takes exactly a microsecond.
+// TestSpreadOfEqualValuesIsTheirValue: rounding must not put a percentile on the wrong side of the median.
+func TestSpreadOfEqualValuesIsTheirValue(t *testing.T) {
+	for _, v := range []float64{2.143e-06, 0.1, 1.0 / 3} {
+		if s := spread([]float64{v, v}); s.Low != v || s.Median != v || s.High != v {
+			t.Errorf("twice %v is %v", v, s)
+		}
+	}
+}
+
 func TestPace(t *testing.T) {
 	tried := 0
 	work := func(n int) (time.Duration, error) {
