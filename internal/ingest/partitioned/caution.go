@@ -53,7 +53,8 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 				suspected = left[annotationAlone]
 			}
 		}
-		caution = before.AfterDeath(floor, info.Delivered.Stream, c.accused != 0)
+		// The consumer may have been reset since that owner died, and then knows only what it has delivered again.
+		caution = before.AfterDeath(floor, max(info.Delivered.Stream, delivered(left)), c.accused != 0)
 		c.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
 			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(largest))
 	}
