@@ -88,7 +88,7 @@ func TestPythonFramesAreSplitIntoTheirRecords(t *testing.T) {
 	}
 }
 
-// TestPythonContentTypesSelectTheirFramings: the names in frames.py are those that a worker knows.
+// TestPythonContentTypesSelectTheirFramings: a worker recognizes the content types of frames.py.
 func TestPythonContentTypesSelectTheirFramings(t *testing.T) {
 	t.Parallel()
 	out := python(t, nil, "-c", "import frames\nfor framing, name in frames.CONTENT_TYPES.items(): print(framing, name)")

@@ -176,9 +176,9 @@ func (d *Decompressor) appendZstd(out *output, src []byte) error {
 	return nil
 }
 
-// appendZstdFrame decompresses one frame directly into the spare capacity of the output. The decoder gets so much of it that it never
-// allocates an output of its own: what the headers permit, or what may still be appended and one block. It stops behind the block
-// with which the frame becomes too large.
+// appendZstdFrame decompresses one frame directly into the spare capacity of the output. The decoder gets enough capacity that it never
+// allocates an output of its own: the size that the headers permit, or the rest of the limit plus one block. It stops after the block
+// that makes the frame too large.
 func (d *Decompressor) appendZstdFrame(out *output, f zstdFrame, src []byte) error {
 	room := uint64(out.room())
 	if f.hasSize && f.size > room || uint64(f.least) > room {
@@ -212,7 +212,7 @@ func (d *Decompressor) appendZstdFrame(out *output, f zstdFrame, src []byte) err
 	return nil
 }
 
-// openZstd makes the decoder ready for frames that decompress to no more than most bytes.
+// openZstd prepares the decoder for frames that decompress to at most most bytes.
 func (d *Decompressor) openZstd(most uint64) (err error) {
 	switch {
 	case d.zstd == nil:
