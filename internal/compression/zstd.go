@@ -212,7 +212,7 @@ func (d *Decompressor) appendZstdFrame(out *output, f zstdFrame, src []byte) err
 	return nil
 }
 
-// openZstd prepares the decoder for frames that decompress to at most most bytes.
+// openZstd prepares the decoder for frames that decompress to no more than most bytes.
 func (d *Decompressor) openZstd(most uint64) (err error) {
 	switch {
 	case d.zstd == nil:
