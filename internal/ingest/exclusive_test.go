@@ -189,16 +189,15 @@ func TestExclusiveDeadLettersOfTooLargePayloads(t *testing.T) {
 	}
 }
 
-// TestExclusiveRecoversFromALateAcknowledgement: acknowledgements of an ended lease can arrive late. They cover only settled
-// inputs, but the server then accepts no lower ones, and the lease restarts.
-func TestExclusiveRecoversFromALateAcknowledgement(t *testing.T) {
+// TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber: a server that crashed may have an acknowledgement of a delivery that it
+// no longer knows of. It covers only settled inputs, but the server ignores acknowledgements with lower numbers.
+func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
 	t.Parallel()
 	r := exclusiveRig(t, 1)
 	r.publish(10, document)
 	run := r.run(hostDevice(t), streams.Config{})
 	r.tally.awaitStored(t, 10)
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
-	// As if from a worker with a long lease: a high consumer sequence for a stream sequence that is settled.
 	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.opts.Stream, topology.PartitionConsumer(r.opts.Consumer, 0), 11, 5000, time.Now().UnixNano())
 	r.publishFrom(10, 11, document)
 	r.tally.awaitStored(t, 11)

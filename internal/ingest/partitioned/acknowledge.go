@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/pull"
@@ -19,7 +21,7 @@ type acknowledgements struct {
 
 	mu         sync.Mutex
 	floor      partition.Floor
-	taken      uint64                  // consumer sequence of the last delivery
+	number     uint64                  // consumer sequence of the last input that was taken, or of the lease's start
 	upTo       uint64                  // stream sequence up to which everything is acknowledged
 	last       pull.Receipt            // receipt of the last acknowledgement; nil before the first
 	receipts   map[uint64]pull.Receipt // receipts of inputs with dead letters, for the next acknowledgement
@@ -31,10 +33,10 @@ func newAcknowledgements(host leaseHost, log *slog.Logger) *acknowledgements {
 }
 
 // begin starts from the consumer's acknowledgement floor.
-func (a *acknowledgements) begin(floor uint64) {
+func (a *acknowledgements) begin(floor jetstream.SequenceInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.upTo, a.floor = floor, partition.NewFloor(floor)
+	a.upTo, a.number, a.floor = floor.Stream, floor.Consumer, partition.NewFloor(floor.Stream)
 }
 
 // take records a delivery in the floor and returns its verdict. behind is the highest sequence that was taken before.
@@ -42,32 +44,38 @@ func (a *acknowledgements) take(d *inflight.Delivery) (v partition.Verdict, behi
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	behind = a.floor.Highest()
-	if v = a.floor.Take(d.ConsumerSequence, d.Sequence, d.NumDelivered > 1); v != partition.Gap {
-		a.taken = d.ConsumerSequence
+	if v = a.floor.Take(d.ConsumerSequence, d.Sequence); v == partition.New {
+		a.number = d.ConsumerSequence
 	}
 	return v, behind
 }
 
-// reached returns the highest stream sequence that the lease has taken, and the consumer sequence of its last delivery. Both are
-// 0 before the lease has begun.
+// takeStored records an input that was read from the stream, and returns the consumer sequence for its acknowledgement. The server
+// accepts an acknowledgement only if its number is higher than the last one's. So numbers rise with the inputs, as far as most, the
+// number of the consumer's last delivery, allows.
+func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	behind = a.floor.Highest()
+	a.floor.Add(sequence)
+	a.number = min(a.number+1, most)
+	return a.number, behind
+}
+
+// caughtUp records that every input that the consumer had delivered by then has been taken.
+func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.floor.CaughtUp(delivered.Consumer, delivered.Stream)
+	a.number = delivered.Consumer
+}
+
+// reached returns the highest stream sequence that the lease has taken, and the consumer sequence up to which it misses no delivery.
+// Both are 0 before the lease has begun.
 func (a *acknowledgements) reached() (sequence, number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.floor.Highest(), a.taken
-}
-
-// fill records the inputs that were read from the stream: all inputs between the last one taken and sequence.
-func (a *acknowledgements) fill(missing []uint64, sequence uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.floor.Fill(missing, sequence)
-}
-
-// skipTo records that every delivery up to that consumer sequence has been taken, or read from the stream.
-func (a *acknowledgements) skipTo(number uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.taken = number
+	return a.floor.Highest(), a.floor.Delivered()
 }
 
 // acknowledged returns the stream sequence up to which everything is acknowledged.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,10 +36,6 @@ type annotations struct {
 	server leaseServer
 	acks   *acknowledgements
 	token  chan struct{} // holds a token while the metadata is read and updated
-
-	// noted is the stream sequence up to which the consumer had delivered before this lease reset it. The lease keeps it, because
-	// another worker may overwrite the metadata with an older copy.
-	noted atomic.Uint64
 }
 
 func newAnnotations(id string, server leaseServer, acks *acknowledgements) *annotations {
@@ -85,20 +80,11 @@ func (n *annotations) annotateOn(ctx context.Context, info *jetstream.ConsumerIn
 		}
 	}
 	taken, _ := n.acks.reached()
-	metadata[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(metadata), taken, n.noted.Load()), 10)
+	metadata[topology.MarkDelivered] = strconv.FormatUint(max(info.Delivered.Stream, delivered(metadata), taken), 10)
 	if err := n.server.annotate(ctx, info.Config, metadata); err != nil {
 		return fmt.Errorf("mark the consumer: %w", err)
 	}
 	return nil
-}
-
-// noteDelivered annotates how far the consumer has delivered, before it is reset.
-func (n *annotations) noteDelivered(ctx context.Context, info *jetstream.ConsumerInfo) error {
-	n.noted.Store(max(n.noted.Load(), info.Delivered.Stream))
-	if delivered(info.Config.Metadata) >= info.Delivered.Stream {
-		return nil
-	}
-	return n.annotateOn(ctx, info, nil)
 }
 
 // delivered returns the highest stream sequence that was delivered before, according to the annotations, or 0 without an

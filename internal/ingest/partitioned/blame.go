@@ -86,6 +86,9 @@ func (b *pipelineBatches) condemn(ctx context.Context, g *inflight.Batch, guilty
 	return nil
 }
 
+// readMost is the maximum number of messages that are read to find payloads to compare with.
+const readMost = 64
+
 // compare computes payloads after a group, one by one until one succeeds, because the group has no others to compare the accused
 // with. It drops their results, because they are computed again later. The annotations record the comparison while it runs. If
 // the worker dies during it, the next owner compares nothing.
@@ -94,10 +97,10 @@ func (b *pipelineBatches) compare(ctx context.Context, g *inflight.Batch, since 
 	if err := b.lease.notes.annotate(ctx, map[string]string{annotationBeside: fmt.Sprint(g.Source(0).Sequence)}); err != nil {
 		return c, err
 	}
-	found := 0
+	reader, found := b.lease.server.reader(), 0
 	from := g.Source(g.Rows() - 1).Sequence
-	for reads := 0; reads < fillMost && found < quarantine.MaxInRow && b.s.Judge.Batches(b.pipe) == since; reads++ {
-		raw, err := b.lease.server.read(ctx, from+1)
+	for reads := 0; reads < readMost && found < quarantine.MaxInRow && b.s.Judge.Batches(b.pipe) == since; reads++ {
+		raw, err := reader.read(ctx, from+1)
 		if err != nil {
 			return c, fmt.Errorf("read a payload to compare with: %w", err)
 		}

@@ -53,7 +53,7 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 				suspected = left[annotationAlone]
 			}
 		}
-		// The consumer may have been reset since that owner died, and then knows only what it has delivered again.
+		// A server that crashed meanwhile may have forgotten deliveries.
 		caution = before.AfterDeath(floor, max(info.Delivered.Stream, delivered(left)), c.accused != 0)
 		c.log.Warn("the last owner of the partition did not end of itself", "owner", owner, "floor", floor,
 			"deaths", caution.Deaths, "batch_payloads", caution.BatchPayloads(largest))
@@ -61,7 +61,7 @@ func (c *precaution) takeOver(ctx context.Context, info *jetstream.ConsumerInfo,
 	c.mu.Lock()
 	c.due, c.quarantined = caution, caution.Quarantined(largest)
 	c.mu.Unlock()
-	c.acks.begin(floor)
+	c.acks.begin(info.AckFloor)
 	c.comparing = left[annotationBeside] != ""
 	if c.suspect = parseSuspect(suspected); c.suspect.sequence <= floor {
 		suspected = ""

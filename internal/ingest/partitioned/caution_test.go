@@ -3,8 +3,11 @@ package partitioned
 import (
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/pull"
+	"millrace/internal/ingest/topology"
 )
 
 // TestALeaseIsCautiousUpToTheLastQuarantinedPayload: batches are small up to the last quarantined payload, and of normal size
@@ -53,16 +56,21 @@ func TestALeaseRelaxesAfterItsQuarantinedPayloads(t *testing.T) {
 	}
 }
 
-// TestInputsReadFromTheStreamAreNumberedInOrder: inputs that are read from the stream get the consecutive consumer sequences of
-// their deliveries, because an acknowledgement names one.
+// TestInputsReadFromTheStreamAreNumberedInOrder: inputs that are read from the stream get consecutive consumer sequences, because the
+// server takes an acknowledgement only if its number is higher than the last one's. No number is higher than the last delivery's.
 func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
-	const n, taken = 3, 7
+	const n, acknowledged, last = 4, 7, 10
 	r.publish(n, document)
 	l := r.idleLease()
-	l.acks.taken, l.acks.floor = taken, partition.NewFloor(0)
-	if err := l.reader.intake.fill(r.ctx(), r.ctx(), n+1); err != nil {
+	l.acks.begin(jetstream.SequenceInfo{Consumer: acknowledged})
+	info := &jetstream.ConsumerInfo{
+		Delivered:      jetstream.SequenceInfo{Consumer: last, Stream: n},
+		PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: "pin"}},
+	}
+	l.reader.intake.pinned = func() string { return "pin" }
+	if err := l.reader.intake.fill(r.ctx(), r.ctx(), info); err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(n) {
@@ -71,8 +79,9 @@ func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.Sequence != i+1 || meta.Sequence.Stream != i+1 || d.ConsumerSequence != taken+1+i || meta.Sequence.Consumer != taken+1+i {
-			t.Errorf("input %d has number %d and is acknowledged as %+v, want number %d", d.Sequence, d.ConsumerSequence, meta.Sequence, taken+1+i)
+		want := min(acknowledged+1+i, last)
+		if d.Sequence != i+1 || meta.Sequence.Stream != i+1 || d.ConsumerSequence != want || meta.Sequence.Consumer != want {
+			t.Errorf("input %d has number %d and is acknowledged as %+v, want number %d", d.Sequence, d.ConsumerSequence, meta.Sequence, want)
 		}
 	}
 }

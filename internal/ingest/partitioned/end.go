@@ -29,11 +29,11 @@ func (l *lease) end(drainCtx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(drainCtx), endTimeout)
 	defer cancel()
 	// The server learns of the end of the pull over one connection, and receives the following requests over another. It must not
-	// reset the consumer and deliver to a client that has left.
+	// redeliver to a client that has left.
 	err := l.server.flush(ctx)
 	if last, _, _ := l.acks.latest(); err == nil && last != nil {
-		// The server processes acknowledgements asynchronously. An acknowledgement that it has not processed before the reset
-		// would be lost.
+		// The server processes acknowledgements asynchronously. The next owner would read from the stream what it has not
+		// processed yet.
 		err = l.host.confirm(ctx, last)
 	}
 	if err == nil && l.begun && !errors.Is(l.batches.deviceFailed(), device.ErrKernelFault) {
@@ -58,14 +58,24 @@ func (l *lease) handOver(ctx context.Context) error {
 		return err
 	}
 	if info.NumAckPending > 0 {
-		if err := l.notes.noteDelivered(ctx, info); err != nil {
-			return err
-		}
-		if err := l.server.reset(ctx, info); err != nil {
+		if err := l.redeliver(ctx, info); err != nil {
 			return err
 		}
 	}
 	return l.server.unpin(ctx)
+}
+
+// redeliver asks the server to redeliver the first unacknowledged input of a partition without an owner. The client that gets it is
+// pinned, and reads the others from the stream. Otherwise no client would be pinned until a new input arrives or AckWait ends. If
+// another client is pinned by now, it ignores the redelivery.
+func (l *leaseState) redeliver(ctx context.Context, info *jetstream.ConsumerInfo) error {
+	for raw, err := range l.stored.between(ctx, info.AckFloor.Stream, info.Delivered.Stream+1) {
+		if err != nil {
+			return err
+		}
+		return l.server.redeliver(ctx, raw.Sequence, info.Delivered.Consumer)
+	}
+	return nil
 }
 
 // pinnedTo reports whether the client with that pin is pinned.

@@ -14,7 +14,7 @@ func Example() {
 
 	floor := partition.NewFloor(40) // everything up to sequence 40 is acknowledged
 	for number, sequence := range []uint64{41, 45, 46} {
-		fmt.Println(sequence, floor.Take(uint64(number+1), sequence, false))
+		fmt.Println(sequence, floor.Take(uint64(number+1), sequence))
 	}
 	floor.Settle(45)
 	fmt.Println(floor.Acknowledge())

@@ -4,24 +4,31 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/partitioned/partition"
 	"millrace/internal/ingest/results"
 )
 
-// intake passes a lease's inputs to the submitter in order: delivered inputs, and inputs that were read from the stream because
-// their delivery was lost. Only the reader uses it.
+// intake passes a lease's inputs to the submitter in order: inputs that are delivered, and inputs that it reads from the stream
+// because they were delivered to an earlier owner or their delivery was lost. Only the reader uses it.
 type intake struct {
 	*leaseState
 	firsts *firsts
+	pinned func() string // returns the pin of this worker's turn
 }
 
-// enter takes a delivery, and passes it on if it is new. If inputs before it are missing, enter first reads them from the stream.
-// It returns partition.Known if the input was taken before.
+// enter takes a delivery, and passes it on if it is new. If deliveries before it are missing, enter first reads from the stream what
+// the consumer has delivered.
 func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (partition.Verdict, error) {
 	verdict, behind := k.acks.take(d)
 	if verdict == partition.Gap {
-		if err := k.fill(ctx, drainCtx, d.Sequence); err != nil {
+		info, err := k.server.info(ctx)
+		if err != nil {
+			return verdict, err
+		}
+		if err := k.fill(ctx, drainCtx, info); err != nil {
 			return verdict, err
 		}
 		verdict, behind = k.acks.take(d)
@@ -29,13 +36,43 @@ func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (par
 	switch verdict {
 	case partition.New:
 		return verdict, k.passOn(ctx, drainCtx, d, k.caution.condemns(d.Sequence, behind))
-	case partition.Known:
-		return verdict, nil
+	case partition.Gap:
+		return verdict, errReset
 	}
-	return verdict, errGap
+	return verdict, nil
 }
 
-// passOn gives a new delivery to the submitter. A delivery that is condemned or too large becomes a dead letter instead.
+// errReset ends a lease whose consumer no longer knows of deliveries that it made. A worker doesn't cause that. An administrator who
+// resets the consumer does.
+var errReset = errors.New("the consumer was reset, or restored from an older state")
+
+// fill reads the inputs from the stream that the consumer has delivered, according to info, and that this lease has not taken. It
+// passes them on. If the worker is no longer pinned, they may belong to the next owner, and fill fails with errPinLost.
+func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInfo) error {
+	if !pinnedTo(info, k.pinned()) {
+		return errPinLost
+	}
+	from, number := k.acks.reached()
+	begins, read := number == 0, 0
+	for raw, err := range k.stored.between(ctx, from, info.Delivered.Stream+1) {
+		if err != nil {
+			return err
+		}
+		number, behind := k.acks.takeStored(raw.Sequence, info.Delivered.Consumer)
+		d := k.stored.delivery(raw, number)
+		if err := k.passOn(ctx, drainCtx, &d, k.caution.condemns(d.Sequence, behind)); err != nil {
+			return err
+		}
+		read++
+	}
+	k.acks.caughtUp(info.Delivered)
+	if read > 0 && !begins {
+		k.log.Info("read inputs from the stream that were delivered and never came", "inputs", read, "after", from)
+	}
+	return nil
+}
+
+// passOn gives a new input to the submitter. An input that is condemned or too large becomes a dead letter instead.
 func (k *intake) passOn(ctx, drainCtx context.Context, d *inflight.Delivery, condemned bool) error {
 	if !k.host.hold(ctx, d) {
 		return ctx.Err()

@@ -2,9 +2,12 @@ package partitioned
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/topology"
 )
 
 // idleLease is a lease on partition 0 that has not begun.
@@ -47,7 +50,7 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	idle := r.idleLease()
 	r.awaitDelivered(idle.consumer, n)
 	for range 3 {
-		if err := idle.reader.checker.check(r.ctx(), r.ctx(), ""); err != nil {
+		if err := idle.reader.checker.check(r.ctx(), r.ctx()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,56 +66,108 @@ func TestAnIdleWorkerLeavesABusyOwnerAlone(t *testing.T) {
 	}
 }
 
-// TestAnIdleWorkerStartsWhatADeadOwnerLeft is the opposite case: no client is pinned any more.
-func TestAnIdleWorkerStartsWhatADeadOwnerLeft(t *testing.T) {
+// TestAnIdleWorkerTakesWhatADeadOwnerLeft is the opposite case: no client is pinned any more. There are more inputs than are read
+// singly. None of them waits for AckWait.
+func TestAnIdleWorkerTakesWhatADeadOwnerLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
-	const n = 10
+	const n = 5 * readSingly
 	pipe, open := r.heldPipeline(n)
 	r.publish(n, document)
 	owner := r.run(pipe)
 	t.Cleanup(open) // runs before the cleanup that waits for the worker
-	until(t, "the worker has a batch in flight", func() bool { return owner.s.Pool.InFlight() > 0 })
-	idle := r.idleLease()
-	r.awaitDelivered(idle.consumer, n)
+	consumer := r.consumer(0)
+	r.awaitDelivered(consumer, n)
 	owner.s.Conns[0].Close()
-	until(t, "the server has let go of the dead owner", func() bool {
-		info, err := idle.consumer.Info(r.ctx())
-		return err == nil && pinOf(info) == ""
-	})
-	if err := idle.reader.checker.check(r.ctx(), r.ctx(), ""); err != nil {
-		t.Fatal(err)
-	}
-	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.NumPending != n {
-		t.Errorf("what the owner left would come after AckWait: %d unacknowledged, %d to deliver, %v", c.NumAckPending, c.NumPending, err)
+	next := r.run(r.hostPipeline())
+	r.events.awaitStored(t, n)
+	next.drain()
+	r.wantAll(n, document)
+	if c, err := consumer.Info(r.ctx()); err != nil || c.NumAckPending != 0 || c.AckFloor.Stream != n {
+		t.Errorf("%d inputs are unacknowledged, and the floor is %d, want %d: %v", c.NumAckPending, c.AckFloor.Stream, n, err)
 	}
 	open()
 	owner.giveUp() // it can't publish anything
 }
 
-// TestAResetGoesToTheFloorThatItsSenderRead has a reset arrive late, after another worker has acknowledged everything. It must not go to
-// the floor of that time: see leaseServer.reset. Everything is delivered again, and every input keeps one result.
-func TestAResetGoesToTheFloorThatItsSenderRead(t *testing.T) {
+// TestAConsumerThatAnAdministratorReset: everything is delivered again, and every input keeps one result.
+func TestAConsumerThatAnAdministratorReset(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
 	const n = 10
-	idle := r.idleLease()
-	old, err := idle.server.info(r.ctx())
-	if err != nil {
-		t.Fatal(err)
-	}
 	r.publish(n, document)
 	first := r.run(r.hostPipeline())
 	r.events.awaitStored(t, n)
+	reset := func() {
+		if _, err := r.js.ResetConsumerToSequence(r.ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, 0), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reset() // under its owner, who has the results
 	first.drain()
-	if err := idle.server.reset(r.ctx(), old); err != nil {
-		t.Fatal(err)
-	}
-	if c, err := idle.consumer.Info(r.ctx()); err != nil || c.AckFloor.Stream != 0 || c.NumPending != n {
-		t.Errorf("after a late reset the floor is %d and %d inputs are to be delivered, want 0 and %d: %v", c.AckFloor.Stream, c.NumPending, n, err)
-	}
+	reset()
 	second := r.run(r.hostPipeline())
-	r.events.awaitStored(t, 2*n)
+	r.publish(1, func(int) []byte { return document(n) })
+	r.events.awaitStored(t, 2*n+1)
 	second.drain()
-	r.wantAll(n, document)
+	r.wantAll(n+1, document)
+}
+
+// TestInputsAreReadSinglyAndInBulk: a reader returns every message of its partition once, in order, from any sequence on. It returns
+// none after the last one, and finds a message that comes later.
+func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	const n = 3000
+	for i := range n {
+		size := i * 997 % 5000
+		if i%500 == 0 {
+			size = 900 << 10 // few of them fit into one request
+		}
+		if _, err := r.js.PublishAsync(fmt.Sprint("ingest.", i%17), make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-r.js.PublishAsyncComplete()
+	m, seen := r.mode(r.hostPipeline()), 0
+	for p := range 3 {
+		l, err := m.newLease(r.ctx(), p, m.s.Conns[0], m.devices[0], r.log.Logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := r.consumer(p).Info(r.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader, last, read := l.server.reader(), uint64(0), uint64(0)
+		for {
+			raw, err := reader.read(r.ctx(), last+1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if raw == nil {
+				break
+			}
+			if raw.Sequence <= last || !strings.HasPrefix(raw.Subject, fmt.Sprint(p, ".ingest.")) {
+				t.Fatalf("after sequence %d of partition %d comes %d on %q", last, p, raw.Sequence, raw.Subject)
+			}
+			if i := int(raw.Sequence - 1); i%500 != 0 && len(raw.Data) != i*997%5000 {
+				t.Fatalf("input %d has %d bytes", i, len(raw.Data))
+			}
+			last, read = raw.Sequence, read+1
+		}
+		if read != want.NumPending {
+			t.Errorf("read %d messages of partition %d, want %d", read, p, want.NumPending)
+		}
+		if read > readSingly && reader.(*streamReader).created == 0 {
+			t.Errorf("read %d messages of partition %d singly", read, p)
+		}
+		seen += int(read)
+		if raw, err := reader.read(r.ctx(), 1); err != nil || raw == nil || raw.Sequence > last {
+			t.Errorf("from the start again comes %v, %v", raw, err)
+		}
+	}
+	if seen != n {
+		t.Errorf("read %d messages, want %d", seen, n)
+	}
 }

@@ -158,14 +158,14 @@ func (m *Mode) newLease(ctx context.Context, p int, inputs *nats.Conn, device *s
 	}
 	size := m.s.Size(consumer)
 	server := &consumerServer{
-		js: m.s.JS, requests: m.s.Conns[0], inputs: inputs, stream: t.Stream, name: name, partition: p, consumer: consumer,
+		js: m.s.JS, requests: m.s.Conns[0], inputs: inputs, stream: t.Stream, name: name, partition: p, consumer: consumer, log: log,
 		request: pull.Request{
 			Stream: t.Stream, Consumer: name, Group: topology.PriorityGroup,
 			Messages: size.Messages, Limit: size.Limit(inputs), Expires: pullFor, Heartbeat: pullFor / 2, Idle: topology.PinnedFor,
 		},
 	}
 	state := newLeaseState(leaseSettings{
-		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatch(m.s.Pipes), mostRead: fillMost, maxBatches: m.s.Pool.Size(),
+		id: m.id, stream: t.Stream, subjects: t.Subjects, maxBytes: inflight.SmallestBatch(m.s.Pipes), maxBatches: m.s.Pool.Size(),
 	}, server, &partitionHost{s: &m.s, watch: m.watch, partition: p}, log)
 	return newLease(state, newPipelineBatches(state, &m.s, device)), nil
 }

@@ -2,11 +2,9 @@ package partitioned
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"millrace/internal/ingest/pull"
-	"millrace/internal/ingest/topology"
 )
 
 // Actions of the lease model on workers: it gives and takes the partition, and injects faults.
@@ -89,21 +87,11 @@ func (m *leaseModel) mishap() {
 		}
 	case 9:
 		if m.random.IntN(4) == 0 {
-			m.did("reset by another")
-			m.resetByAnother()
+			m.server.restart()
 		}
 	default:
 		m.replace()
 	}
-}
-
-// resetByAnother acts as a worker that annotates how far the consumer has delivered, and resets it.
-func (m *leaseModel) resetByAnother() {
-	m.note("the consumer is reset by another")
-	metadata := m.server.info().Config.Metadata
-	metadata[topology.MarkDelivered] = fmt.Sprint(max(delivered(metadata), m.server.nextSequence-1))
-	m.server.annotate(metadata)
-	m.server.reset(m.server.floorSequence)
 }
 
 // crash ends a worker's process and starts another one.

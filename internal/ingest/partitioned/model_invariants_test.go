@@ -49,7 +49,7 @@ func (m *leaseModel) held(e *modelLease, d *inflight.Delivery) {
 func (m *leaseModel) acknowledging(e *modelLease, d *modelMessage) {
 	m.note("%s acknowledges %d of %d", e.w.id, d.number, d.sequence)
 	m.notes.Lock()
-	if m.calm && !e.waited {
+	if m.calm {
 		m.clean[e] = max(m.clean[e], d.sequence)
 	}
 	m.notes.Unlock()
@@ -94,7 +94,7 @@ func (m *leaseModel) ended(e *modelLease, err error) {
 	m.notes.Lock()
 	calm := m.calm
 	m.notes.Unlock()
-	if calm && !e.waited && !e.w.isGone() {
+	if calm && !e.w.isGone() {
 		m.violate("lease %d of %s ends while nothing is wrong: %v", e.n, e.w.id, err)
 	}
 }

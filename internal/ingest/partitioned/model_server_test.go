@@ -18,16 +18,14 @@ import (
 )
 
 // modelServer simulates the consumer of one partition, its stream and its result stream, with the rules of nats-server 2.15
-// (consumer.go: processAckMsgLocked, resetLocalStartingSeq, nextWaiting, setPinnedTimer). It checks the invariants.
+// (consumer.go: processAckMsgLocked, processNak, nextWaiting, setPinnedTimer). It checks the invariants.
 type modelServer struct {
 	m      *leaseModel
 	inputs []uint64 // stream sequences of the partition's messages, in order; the sequences between belong to other partitions
 
-	nextSequence, nextNumber   uint64
-	floorSequence, floorNumber uint64
-	pending                    map[uint64]bool // by unacknowledged delivery: whether AckWait has passed
-	counts                     map[uint64]int  // number of deliveries, for redelivered messages
-	metadata                   map[string]string
+	modelConsumer
+	saved    modelConsumer // what the server has stored
+	metadata map[string]string
 
 	pin     string
 	pinSeen time.Time // time of the pinned client's last request
@@ -37,7 +35,7 @@ type modelServer struct {
 
 	results   map[uint64]string // by input: the message id of its result or dead letter
 	storedAt  map[uint64]int    // by input: the step in which that was stored
-	forgotten map[uint64]bool   // inputs that a lease took before a reset and that no worker has annotated since
+	forgotten map[uint64]bool   // inputs that were delivered before the server crashed
 	alone     map[uint64]int    // by input: number of owners that were replaced while the annotations named it as alone
 
 	aloneRecords map[modelRecord]int           // alone by record of a frame
@@ -78,18 +76,40 @@ func (s *modelServer) info() *jetstream.ConsumerInfo {
 	}
 }
 
-// reset makes the consumer deliver again from that floor.
-func (s *modelServer) reset(floor uint64) {
-	s.m.did("reset")
-	if floor < s.floorSequence {
-		s.m.did("reset to an older floor")
+// redeliver makes an unacknowledged input due, as a NAK does.
+func (s *modelServer) redeliver(sequence, number uint64) {
+	if _, pending := s.pending[sequence]; !pending || number <= s.floorNumber || number > s.nextNumber {
+		s.m.did("redelivery ignored")
+		return
 	}
-	for in := range s.m.takes {
-		s.forgotten[in] = s.forgotten[in] || in > delivered(s.metadata)
+	s.m.did("redelivery asked for")
+	s.pending[sequence] = true
+}
+
+// modelConsumer is the part of a consumer's state that a server stores with a delay.
+type modelConsumer struct {
+	nextSequence, nextNumber   uint64
+	floorSequence, floorNumber uint64
+	pending                    map[uint64]bool // by unacknowledged delivery: whether AckWait has passed
+	counts                     map[uint64]int  // number of deliveries, for redelivered messages
+}
+
+func (c modelConsumer) clone() modelConsumer {
+	c.pending, c.counts = maps.Clone(c.pending), maps.Clone(c.counts)
+	return c
+}
+
+// restart acts as a server that crashes. It has forgotten what happened to the consumer since it stored its state.
+func (s *modelServer) restart() {
+	s.m.did("server restarted")
+	s.m.note("the server restarts from floor %d, next %d", s.saved.floorSequence, s.saved.nextSequence)
+	for _, in := range s.inputs {
+		s.forgotten[in] = s.forgotten[in] || in < s.nextSequence
 	}
-	s.pending, s.counts = map[uint64]bool{}, map[uint64]int{}
-	s.floorSequence, s.floorNumber = floor, 0
-	s.nextSequence, s.nextNumber, s.highest = floor+1, 1, floor
+	s.modelConsumer, s.highest, s.pin = s.saved.clone(), s.saved.floorSequence, ""
+	for _, p := range s.pulls {
+		p.wire = nil
+	}
 }
 
 // annotate replaces the metadata, and records when an owner is replaced while a payload was alone.
@@ -104,7 +124,6 @@ func (s *modelServer) annotate(metadata map[string]string) {
 		s.m.did("replaced with a record alone")
 	}
 	s.metadata = maps.Clone(metadata)
-	maps.DeleteFunc(s.forgotten, func(in uint64, _ bool) bool { return in <= delivered(metadata) })
 	s.m.note("annotations: %v", s.metadata)
 }
 

@@ -25,7 +25,7 @@ import (
 // of a lease to the server or the device waits until the scheduler, which is this test, picks it. So the scheduler decides the
 // order of all events, when time passes, and what goes wrong in between. All of it follows from a seed.
 //
-// In half of the runs some messages are frames of any number of records, on some of which the operator fails. A frame may be
+// The server may also crash, and come back with an older state of the consumer. In half of the runs some messages are frames of any number of records, on some of which the operator fails. A frame may be
 // spread over several batches. In some runs there is a record that kills every worker that computes it.
 //
 // Each run has three parts. In the first part, everything goes wrong: workers crash, freeze and lose their device; the server
@@ -40,8 +40,7 @@ import (
 //   - All results of an input have one id.
 //   - An input that counts as delivered for the first time had no result when the server sent it.
 //   - A lease takes each input once, publishes inputs in their order, and takes nothing of a later turn.
-//   - A lease that does not have the partition does not reset the consumer while it knows of an owner. A lease that has lost the
-//     partition does not change the new owner's annotations, nor unpin it.
+//   - A lease that has lost the partition does not change the new owner's annotations, nor unpin it.
 //   - An input or a record becomes a dead letter because of a lost device only if it was alone on the device when two owners were
 //     lost. If only lethal records cost owners, they are the only such dead letters.
 //   - Every record of a frame ends exactly once in the frame's only result: with its right result, or with an error and a dead
@@ -49,9 +48,7 @@ import (
 //   - A number of deaths that the number of lethal records bounds finds all of them.
 //   - When a lease has ended, its worker holds no memory of deliveries and no batches.
 //
-// In the third part these invariants hold too, for a lease that did not reset the consumer while it waited. A lease that did may
-// be pinned before that reset, process its deliveries, and reset the consumer again. That is safe, and may cost a restart or a
-// second computation.
+// In the third part these invariants hold too:
 //   - No lease ends before the partition is taken away from its worker.
 //   - The server pins no client that has left.
 //   - No input that a lease has acknowledged is delivered to the next lease.
@@ -120,10 +117,11 @@ func newLeaseModel(seed uint64, lab *modelLab) *leaseModel {
 	}
 	m.confirms, m.trouble = m.random.IntN(4) == 0, 0.02+0.5*m.random.Float64()
 	m.server = &modelServer{
-		m: m, nextSequence: 1, nextNumber: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}, results: map[uint64]string{},
+		m: m, modelConsumer: modelConsumer{nextSequence: 1, nextNumber: 1, pending: map[uint64]bool{}, counts: map[uint64]int{}}, results: map[uint64]string{},
 		storedAt: map[uint64]int{}, forgotten: map[uint64]bool{}, alone: map[uint64]int{}, aloneRecords: map[modelRecord]int{},
 		letters: map[modelRecord]record.Status{}, metadata: map[string]string{topology.MarkDelivered: "0"},
 	}
+	m.server.saved = m.server.clone()
 	return m
 }
 
@@ -259,6 +257,8 @@ func (m *leaseModel) step() {
 		m.server.ackWaitPasses()
 	case n < 37:
 		m.addInputs(m.random.IntN(3))
+	case n < 38 && m.random.IntN(20) == 0:
+		m.server.saved = m.server.clone()
 	default:
 		if m.random.Float64() < m.trouble {
 			m.mishap()

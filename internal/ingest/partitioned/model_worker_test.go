@@ -46,7 +46,6 @@ type modelLease struct {
 	w          *leaseWorker
 	l          *lease
 	n          int
-	waited     bool   // whether it has reset the consumer while it waited for the partition
 	owner      string // the owner according to the last consumer info
 	holds      bool   // whether it has begun; other goroutines annotate nothing before that
 	knowsOther bool   // whether the last consumer info showed another client's pin
@@ -109,7 +108,7 @@ func (w *leaseWorker) newLease() *modelLease {
 	w.leases++
 	settings := &Settings{Pool: w.pool}
 	e := &modelLease{w: w, n: w.leases, results: map[*inflight.Batch]modelResults{}, partitionHost: &partitionHost{s: settings}}
-	state := newLeaseState(leaseSettings{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, mostRead: 5, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
+	state := newLeaseState(leaseSettings{id: w.id, stream: "IN", subjects: []string{"ingest.>"}, maxBytes: modelBatchBytes, maxBatches: 200 * modelInputs}, e, e, w.m.log)
 	e.pipelineBatches = newPipelineBatches(state, settings, &sharedDevice{pipe: w.device.pipe})
 	e.l = newLease(state, e)
 	return e
@@ -182,15 +181,8 @@ func (e *modelLease) known() (other bool, owner string) {
 	return e.knowsOther, e.owner
 }
 
-// reset checks that a lease doesn't reset a consumer when it knows that another worker owns it.
-func (e *modelLease) reset(ctx context.Context, info *jetstream.ConsumerInfo) error {
-	if other, _ := e.known(); other && !e.holds {
-		e.w.m.violate("%s resets the consumer under an owner", e.w.id)
-	}
-	if !e.holds {
-		e.waited = true
-	}
-	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(info.AckFloor.Stream); return nil })
+func (e *modelLease) redeliver(ctx context.Context, sequence, number uint64) error {
+	return e.w.call(ctx, "redeliver", false, func() error { e.w.m.server.redeliver(sequence, number); return nil })
 }
 
 func (e *modelLease) annotate(ctx context.Context, _ jetstream.ConsumerConfig, metadata map[string]string) error {
@@ -207,6 +199,8 @@ func (e *modelLease) unpin(ctx context.Context) error {
 	return e.w.call(ctx, "unpin", false, func() error { e.w.m.server.pin = ""; e.w.m.did("unpinned"); return nil })
 }
 
+func (e *modelLease) reader() leaseReader { return e }
+
 func (e *modelLease) read(ctx context.Context, from uint64) (raw *jetstream.RawStreamMsg, err error) {
 	err = e.w.call(ctx, "read", false, func() error { raw = e.w.m.server.read(from); e.w.m.did("read"); return nil })
 	return raw, err
@@ -214,6 +208,10 @@ func (e *modelLease) read(ctx context.Context, from uint64) (raw *jetstream.RawS
 
 func (e *modelLease) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {
 	return &modelMessage{m: e.w.m, number: number, sequence: raw.Sequence, deliveries: 1}
+}
+
+func (e *modelLease) receipt(sequence, number uint64) pull.Receipt {
+	return &modelMessage{m: e.w.m, number: number, sequence: sequence}
 }
 
 func (e *modelLease) flush(ctx context.Context) error {

@@ -3,7 +3,6 @@ package partitioned
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"millrace/internal/ingest/inflight"
@@ -30,9 +29,11 @@ type reader struct {
 }
 
 func newReader(l *leaseState, batches leaseBatches) *reader {
-	f := &firsts{host: l.host, notes: l.notes}
-	k := &intake{leaseState: l, firsts: f}
-	return &reader{leaseState: l, batches: batches, firsts: f, intake: k, checker: &checker{leaseState: l, intake: k}}
+	f := &firsts{host: l.host}
+	r := &reader{leaseState: l, batches: batches, firsts: f}
+	r.intake = &intake{leaseState: l, firsts: f, pinned: r.pinned}
+	r.checker = &checker{leaseState: l, intake: r.intake}
+	return r
 }
 
 // run takes deliveries and passes them on until ctx is done or the lease fails. It closes out.
@@ -46,7 +47,6 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 	keeping, over := context.WithCancel(ctx)
 	defer over()
 	go r.keepTurn(keeping)
-	var stale staleDeliveries
 	var d inflight.Delivery // reused for all deliveries, because it escapes to the heap
 	for {
 		if err := r.next(ctx, drainCtx, &d); err != nil {
@@ -58,35 +58,11 @@ func (r *reader) run(ctx, drainCtx context.Context) error {
 			if err := r.begin(drainCtx, &d); err != nil {
 				return err
 			}
-			stale = staleDeliveries{expected: d.ConsumerSequence != 1, since: time.Now()}
-		}
-		if stale.includes(d.ConsumerSequence) {
-			r.firsts.delivered(d.Sequence)
-			if time.Since(stale.since) > topology.PinnedFor {
-				return errGap // the first deliveries after the reset were lost
-			}
-			continue
 		}
 		if err := r.take(ctx, drainCtx, &d); err != nil {
 			return err
 		}
 	}
-}
-
-// staleDeliveries identifies deliveries that the server sent before it reset the consumer. Their consumer sequences rise; those
-// after the reset start from 1. An acknowledgement of a stale delivery would name a consumer sequence that the server has yet to
-// assign.
-type staleDeliveries struct {
-	expected bool // whether every delivery so far was stale
-	last     uint64
-	since    time.Time // time of the reset
-}
-
-// includes reports whether the delivery with that consumer sequence is stale.
-func (s *staleDeliveries) includes(number uint64) bool {
-	s.expected = s.expected && number > s.last
-	s.last = number
-	return s.expected
 }
 
 // keepTurn keeps the partition pinned to this worker while the device is behind and nothing is pulled. It stops when the server
@@ -120,7 +96,7 @@ func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, pull.ErrIdle):
-			if err := r.checker.check(ctx, drainCtx, r.pinned()); err != nil {
+			if err := r.checker.check(ctx, drainCtx); err != nil {
 				return err
 			}
 		default:
@@ -129,28 +105,22 @@ func (r *reader) next(ctx, drainCtx context.Context, d *inflight.Delivery) error
 	}
 }
 
-// begin checks the consumer's state when the server has pinned this worker, with d as the first message. If d is not the
-// consumer's first delivery ever, another worker may have earlier ones. Then begin resets the consumer, which delivers again from
-// its acknowledgement floor, with consumer sequences from 1.
+// begin reads the consumer's state when the server has pinned this worker, with d as the first message, and annotates that the lease
+// has begun. Unless d is the consumer's first delivery ever, it is taken as every delivery after missing ones: what the consumer
+// delivered before is read from the stream.
 func (r *reader) begin(ctx context.Context, d *inflight.Delivery) error {
 	r.turn = d.Turn
 	info, err := r.server.info(ctx)
 	if err != nil {
 		return err
 	}
-	r.firsts.begin(info, d.ConsumerSequence)
+	r.firsts.begin(info)
 	if err := r.caution.takeOver(ctx, info, r.batches.largest()); err != nil {
 		return err
 	}
 	r.host.began()
 	r.begun = true
 	r.log.Debug("has the partition", "floor", info.AckFloor.Stream, "pin", r.pinned(), "first", d.ConsumerSequence)
-	if d.ConsumerSequence == 1 {
-		return nil
-	}
-	if err := r.server.reset(ctx, info); err != nil {
-		return fmt.Errorf("have the consumer start again from its floor (nats-server 2.14 or later): %w", err)
-	}
 	return nil
 }
 
@@ -162,15 +132,13 @@ func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error
 		return errPinLost
 	}
 	r.host.pending(d.Pending)
-	if err := r.firsts.noteReset(ctx, d.ConsumerSequence); err != nil {
-		return err
-	}
 	verdict, err := r.intake.enter(ctx, drainCtx, d)
 	if err != nil || verdict != partition.Known {
 		return err
 	}
 	r.host.redelivered()
-	return r.checker.acknowledgeAgain(ctx, drainCtx, d.Sequence)
+	r.checker.acknowledgeAgain(drainCtx, d.Sequence)
+	return nil
 }
 
 // pinned returns the pin of this worker's turn, or empty if it has no turn.

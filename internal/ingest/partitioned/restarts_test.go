@@ -14,7 +14,7 @@ func TestRestartsThatKeepComingAreAWarning(t *testing.T) {
 	var r restarts
 	start := time.Now()
 	for i := range 100 { // 20 s in total
-		r.say(log.Logger(), errGap, start.Add(time.Duration(i)*200*time.Millisecond))
+		r.say(log.Logger(), errPinLost, start.Add(time.Duration(i)*200*time.Millisecond))
 	}
 	if info, warn := log.Count("level=INFO"), log.Count("level=WARN"); info != 2 || warn != 2 {
 		t.Errorf("%d lines and %d warnings, want 2 and 2", info, warn)
@@ -22,7 +22,7 @@ func TestRestartsThatKeepComingAreAWarning(t *testing.T) {
 	if !log.Has("not_logged=") {
 		t.Error("what was not logged is not counted")
 	}
-	r.say(log.Logger(), errGap, start.Add(time.Hour))
+	r.say(log.Logger(), errPinLost, start.Add(time.Hour))
 	if info := log.Count("level=INFO"); info != 3 {
 		t.Errorf("one that comes an hour later is a warning too")
 	}

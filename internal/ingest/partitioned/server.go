@@ -2,15 +2,14 @@ package partitioned
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
-	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/pull"
 	"millrace/internal/ingest/topology"
 )
@@ -21,10 +20,9 @@ type leaseServer interface {
 	// info returns the state of the partition's consumer.
 	info(ctx context.Context) (*jetstream.ConsumerInfo, error)
 
-	// reset makes the consumer deliver again from its acknowledgement floor on, with consumer sequences from 1 (nats-server 2.14
-	// or later). info is the consumer's state, which contains the floor. The request may arrive late, under another owner. That
-	// owner then receives the same deliveries again and misses none, even if the first of them are lost.
-	reset(ctx context.Context, info *jetstream.ConsumerInfo) error
+	// redeliver makes the consumer deliver an input again that is not acknowledged. number is the consumer sequence of any of its
+	// deliveries. The server ignores it if the input is acknowledged by now.
+	redeliver(ctx context.Context, sequence, number uint64) error
 
 	// annotate replaces the metadata of the consumer that has that configuration.
 	annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error
@@ -32,17 +30,27 @@ type leaseServer interface {
 	// unpin removes the pin, so that another client can be pinned.
 	unpin(ctx context.Context) error
 
-	// read returns the first message of the partition from a stream sequence on, or nil if there is none.
-	read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error)
+	// reader returns a reader of the partition's messages, for one goroutine.
+	reader() leaseReader
 
 	// message returns a message that was read as the consumer's number-th delivery.
 	message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming
+
+	// receipt acknowledges everything up to a stream sequence, as the consumer's number-th delivery.
+	receipt(sequence, number uint64) pull.Receipt
 
 	// flush returns when the server has processed everything that was sent over the connection for inputs.
 	flush(ctx context.Context) error
 
 	// pull starts a pull.
 	pull() (leasePull, error)
+}
+
+// leaseReader reads messages of a partition from the stream.
+type leaseReader interface {
+	// read returns the first message from a stream sequence on, or nil if there is none. It is fastest if every sequence is that after
+	// the last message.
+	read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error)
 }
 
 // leasePull is a pull from a pinned consumer.
@@ -70,19 +78,15 @@ type consumerServer struct {
 	partition int
 	consumer  jetstream.Consumer
 	request   pull.Request
+	log       *slog.Logger
 }
 
 func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	return s.consumer.Info(ctx)
 }
 
-func (s *consumerServer) reset(ctx context.Context, info *jetstream.ConsumerInfo) error {
-	if info.Config.DeliverPolicy != jetstream.DeliverAllPolicy { // the server refuses a start sequence with most other policies
-		_, err := s.js.ResetConsumer(ctx, s.stream, s.name)
-		return err
-	}
-	_, err := s.js.ResetConsumerToSequence(ctx, s.stream, s.name, info.AckFloor.Stream+1)
-	return err
+func (s *consumerServer) redeliver(_ context.Context, sequence, number uint64) error {
+	return s.stored(sequence, number).Nak()
 }
 
 func (s *consumerServer) annotate(ctx context.Context, config jetstream.ConsumerConfig, metadata map[string]string) error {
@@ -99,12 +103,21 @@ func (s *consumerServer) unpin(ctx context.Context) error {
 	return stream.UnpinConsumer(ctx, s.name, topology.PriorityGroup)
 }
 
-func (s *consumerServer) read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
-	return readNext(ctx, s.requests, s.stream, from, fmt.Sprint(s.partition, ".>"))
+func (s *consumerServer) reader() leaseReader {
+	return &streamReader{js: s.js, requests: s.requests, inputs: s.inputs, stream: s.stream, filter: fmt.Sprint(s.partition, ".>"), log: s.log}
 }
 
 func (s *consumerServer) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {
 	return pull.Stored(s.inputs, s.stream, s.name, number, raw)
+}
+
+func (s *consumerServer) receipt(sequence, number uint64) pull.Receipt {
+	return s.stored(sequence, number)
+}
+
+// stored returns the consumer's number-th delivery, without its content.
+func (s *consumerServer) stored(sequence, number uint64) *pull.Message {
+	return pull.Stored(s.inputs, s.stream, s.name, number, &jetstream.RawStreamMsg{Sequence: sequence, Time: time.Unix(0, 0)})
 }
 
 func (s *consumerServer) flush(ctx context.Context) error { return s.inputs.FlushWithContext(ctx) }
@@ -149,45 +162,4 @@ func pinOf(info *jetstream.ConsumerInfo) string {
 		}
 	}
 	return ""
-}
-
-// readNext reads the first message of a stream from a sequence on with a matching subject, or nil if there is none. Unlike the
-// client library, it also returns a message whose headers cannot be parsed, but without the headers. They may be why it never
-// arrived.
-func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
-	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
-	defer cancel()
-	msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, request)
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Subject  string    `json:"subject"`
-			Sequence uint64    `json:"seq"`
-			Header   []byte    `json:"hdrs"`
-			Data     []byte    `json:"data"`
-			Time     time.Time `json:"time"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return nil, err
-	}
-	if e := answer.Error; e != nil {
-		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, nil
-		}
-		return nil, e
-	}
-	m := answer.Message
-	header, err := nats.DecodeHeadersMsg(m.Header)
-	if err != nil {
-		header = nil
-	}
-	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: header, Data: m.Data, Time: m.Time}, nil
 }

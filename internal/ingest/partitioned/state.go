@@ -12,7 +12,6 @@ type leaseSettings struct {
 	stream     string
 	subjects   []string // the consumer's filters, without the partition
 	maxBytes   int      // maximum payload size of a batch, in bytes
-	mostRead   int      // maximum number of lost inputs that are read at once; see fillMost
 	maxBatches int      // maximum number of batches in flight
 }
 

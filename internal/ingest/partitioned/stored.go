@@ -2,8 +2,8 @@ package partitioned
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -13,9 +13,6 @@ import (
 	"millrace/internal/ingest/topology"
 )
 
-// errGap ends a lease that has missed deliveries and doesn't read them from the stream, because it can't or there are too many.
-var errGap = errors.New("there are deliveries that went elsewhere or got lost")
-
 // storedInputs reads a partition's inputs from the stream.
 type storedInputs struct {
 	server   leaseServer
@@ -23,25 +20,25 @@ type storedInputs struct {
 	subjects []string // the consumer's filters, without the partition
 }
 
-// missing reads the partition's inputs between two stream sequences, both exclusive. It fails with errGap if there are more than
-// most.
-func (s *storedInputs) missing(ctx context.Context, from, to uint64, most int) (found []*jetstream.RawStreamMsg, err error) {
-	for from+1 < to {
-		raw, err := s.server.read(ctx, from+1)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("read what was delivered and never came: %w", err)
-		case raw == nil || raw.Sequence >= to:
-			return found, nil
-		case len(found) == most:
-			return nil, errGap
-		}
-		from = raw.Sequence
-		if s.matches(raw.Subject) {
-			found = append(found, raw)
+// between returns the partition's inputs between two stream sequences, both exclusive, in order. An error ends them.
+func (s *storedInputs) between(ctx context.Context, from, to uint64) iter.Seq2[*jetstream.RawStreamMsg, error] {
+	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
+		reader := s.server.reader()
+		for from+1 < to {
+			raw, err := reader.read(ctx, from+1)
+			switch {
+			case err != nil:
+				yield(nil, fmt.Errorf("read delivered inputs from the stream: %w", err))
+				return
+			case raw == nil || raw.Sequence >= to:
+				return
+			}
+			from = raw.Sequence
+			if s.matches(raw.Subject) && !yield(raw, nil) {
+				return
+			}
 		}
 	}
-	return found, nil
 }
 
 // matches reports whether the consumer delivers messages with that subject.

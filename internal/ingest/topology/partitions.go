@@ -21,9 +21,8 @@ const (
 	PinnedFor = 3 * time.Second
 )
 
-// MarkDelivered is the key in the metadata of a partition's consumer for the highest stream sequence that was
-// delivered before the consumer started again from its floor. After such a start, the consumer itself doesn't know
-// it.
+// MarkDelivered is the key in the metadata of a partition's consumer for the highest stream sequence that it is known to have
+// delivered. After a crash of the server or a reset by an administrator, the consumer's own state may have less.
 const MarkDelivered = "millrace-delivered"
 
 // PartitionConsumer returns the name of a partition's consumer.

@@ -7,7 +7,7 @@ import (
 
 // Caution records the deaths of a partition's workers. One of the first payloads above the floor may have killed the last worker,
 // and it must not kill one worker after another. Batches get smaller with every death, until the payload to blame is alone.
-// Delivery counts don't help, because each new lease resets them.
+// Delivery counts don't help, because a lease reads most of what its predecessor left from the stream, which isn't counted.
 //
 // A lease keeps its Caution in the consumer's metadata, so it outlives the worker.
 type Caution struct {

@@ -1,27 +1,26 @@
 package partition
 
-// Floor tracks, for one lease of a partition, which deliveries one acknowledgement may cover.
+// Floor tracks, for one lease of a partition, which inputs the lease has taken and which of them one acknowledgement may cover.
 //
-// An acknowledgement of one delivery covers everything below it in the stream, whichever worker received it. So this worker must
-// know that everything below was delivered to it and is settled. It begins a lease by resetting the consumer to its
-// acknowledgement floor. From there the server delivers in stream order, with consumer sequences from 1 without a gap. A missing
-// consumer sequence may belong to an input that this worker never received. Then the worker reads the stream up to the next
-// delivery before it takes that one.
+// An acknowledgement of one delivery covers everything below it in the stream, whichever worker received it. So the lease must have
+// taken and settled everything below. The lease first reads from the stream what the consumer delivered before. After that it
+// misses nothing as long as it receives every number: the consumer never uses a number twice, and it delivers an input for the first
+// time only after all inputs before it. If a number is missing, the lease again reads from the stream what the consumer has
+// delivered.
 //
 // A Floor is not safe for concurrent use.
 type Floor struct {
-	delivered uint64  // consumer sequence of the last delivery
-	doubt     bool    // whether consumer sequences were missing, so that deliveries may have been lost
-	filled    uint64  // the stream has been read up to just before this sequence
-	highest   uint64  // stream sequence of the last new delivery, or of the lease's start
-	open      []input // new deliveries that are not acknowledged yet, in stream order
-	first     int     // index of the first unacknowledged delivery in open
+	delivered uint64  // consumer sequence up to which every delivery has arrived, or its input has been read from the stream
+	read      uint64  // stream sequence up to which the stream has been read
+	highest   uint64  // stream sequence of the last input that was taken, or of the lease's start
+	open      []input // inputs that were taken and are not acknowledged yet, in stream order
+	first     int     // index of the first unacknowledged input in open
 }
 
 // NewFloor returns the floor of a lease that begins after that sequence of the stream.
 func NewFloor(acknowledged uint64) Floor { return Floor{highest: acknowledged} }
 
-// input is a delivery that is not acknowledged yet.
+// input is an input that is not acknowledged yet.
 type input struct {
 	sequence uint64 // stream sequence
 	settled  bool
@@ -33,51 +32,51 @@ type Verdict uint8
 // The verdicts.
 const (
 	New   Verdict = iota // process it
-	Known                // in flight or settled; the server redelivered it after AckWait
-	Gap                  // read the stream between Highest and this delivery, call Fill, and take it again
+	Read                 // it was read from the stream before it arrived
+	Known                // it is in flight or settled, and the server has redelivered it
+	Gap                  // deliveries before it are missing: take what the stream has, call CaughtUp, and take it again
 )
 
-func (v Verdict) String() string { return [...]string{"new", "known", "gap"}[v] }
+func (v Verdict) String() string { return [...]string{"new", "read", "known", "gap"}[v] }
 
-// Take records a delivery: its consumer sequence (number), its stream sequence, and whether it was delivered before, to any
-// worker. If it returns Gap, nothing is recorded.
-//
-// When an input is delivered for the first time, everything before it has been delivered. So once the stream has been read up to
-// there, nothing is missing. A redelivery doesn't prove that, because missing inputs may come after it too.
-func (f *Floor) Take(number, sequence uint64, redelivered bool) Verdict {
-	f.doubt = f.doubt || number != f.delivered+1
-	if sequence > f.highest && f.doubt && f.filled != sequence {
+// Take records a delivery: its consumer sequence (number) and its stream sequence. If it returns Gap, nothing is recorded.
+func (f *Floor) Take(number, sequence uint64) Verdict {
+	switch next := number == f.delivered+1; {
+	case sequence <= f.highest && number <= f.delivered:
+		return Read
+	case sequence <= f.highest:
+		if next {
+			f.delivered = number
+		}
+		return Known
+	case next:
+		f.delivered = number
+	case sequence > f.read:
 		return Gap
 	}
-	f.delivered = number
-	if sequence <= f.highest {
-		return Known
-	}
-	f.doubt = f.doubt && redelivered
-	f.add(sequence)
+	f.Add(sequence)
 	return New
 }
 
-// Fill records inputs that were read from the stream. They must be all inputs of the partition between Highest and
-// sequence, in order.
-func (f *Floor) Fill(missing []uint64, sequence uint64) {
-	for _, s := range missing {
-		f.add(s)
-	}
-	f.filled = sequence
-}
-
-func (f *Floor) add(sequence uint64) {
+// Add records that an input was taken. It must be the first one of the partition after Highest.
+func (f *Floor) Add(sequence uint64) {
 	f.highest = sequence
 	f.open = append(f.open, input{sequence: sequence})
 }
 
-// Highest returns the stream sequence up to which every input of the partition has been taken or was acknowledged before.
+// CaughtUp records that every input of the partition up to a stream sequence has been taken, and that the consumer's deliveries up to
+// that number had no others.
+func (f *Floor) CaughtUp(number, sequence uint64) { f.delivered, f.read = number, sequence }
+
+// Delivered returns the consumer sequence up to which no delivery is missing.
+func (f *Floor) Delivered() uint64 { return f.delivered }
+
+// Highest returns the stream sequence of the last input that was taken. Every input of the partition before it has been taken or was
+// acknowledged before.
 func (f *Floor) Highest() uint64 { return f.highest }
 
-// Settle records that the result or the dead letter of an input is stored. It panics if the input isn't open, because
-// Take didn't return New for it or it is already acknowledged. After such a bug, the next acknowledgement could cover
-// too much.
+// Settle records that the result or the dead letter of an input is stored. It panics if the input isn't open, because it was never
+// taken or it is already acknowledged. After such a bug, the next acknowledgement could cover too much.
 func (f *Floor) Settle(sequence uint64) {
 	at := f.find(sequence)
 	if at < 0 {

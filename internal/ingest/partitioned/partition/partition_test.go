@@ -82,7 +82,7 @@ func TestAssignMovesLittle(t *testing.T) {
 func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	var f Floor
 	for i, sequence := range []uint64{10, 11, 15, 16} { // sequences of other partitions lie between
-		if v := f.Take(uint64(i+1), sequence, false); v != New {
+		if v := f.Take(uint64(i+1), sequence); v != New {
 			t.Fatalf("delivery %d: %v", i+1, v)
 		}
 	}
@@ -91,7 +91,7 @@ func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	if s, ok := f.Acknowledge(); ok {
 		t.Fatalf("acknowledged %d with 10 open", s)
 	}
-	if v := f.Take(5, 11, false); v != Known {
+	if v := f.Take(5, 11); v != Known {
 		t.Fatalf("a redelivery is %v", v)
 	}
 	f.Settle(10)
@@ -107,46 +107,49 @@ func TestFloorAcknowledgesOnlyWhatIsSettled(t *testing.T) {
 	}
 }
 
-// After a missing number, no new delivery is taken before the stream has been read, even if the next delivery is
-// already known.
-func TestFloorHasGapsFilled(t *testing.T) {
+// TestFloorMissesNoDelivery: after a missing number, no new delivery is taken before the stream has been read, even if the next
+// delivery is already known.
+func TestFloorMissesNoDelivery(t *testing.T) {
 	f := NewFloor(9)
-	if v := f.Take(2, 12, false); v != Gap {
+	if v := f.Take(2, 12); v != Gap {
 		t.Fatalf("the second delivery, first: %v", v)
 	}
-	f.Fill([]uint64{10, 11}, 12)
-	if v := f.Take(2, 12, false); v != New || f.Highest() != 12 {
-		t.Fatalf("behind what was filled: %v, up to %d", v, f.Highest())
+	for _, s := range []uint64{10, 11, 12, 13} {
+		f.Add(s)
 	}
-	if v := f.Take(4, 11, true); v != Known {
-		t.Fatalf("a redelivery behind a missing number: %v", v)
+	f.CaughtUp(3, 14) // 14 belongs to another partition
+	for i, c := range []struct {
+		number, sequence uint64
+		want             Verdict
+	}{
+		{2, 12, Read}, {3, 13, Read}, // they were on their way
+		{4, 15, New},
+		{5, 11, Known}, // redelivered
+		{7, 12, Known}, // after a missing number
+		{8, 18, Gap},   // the missing one may be 16 or 17
+		{8, 18, Gap},   // and is not forgotten
+	} {
+		if v := f.Take(c.number, c.sequence); v != c.want {
+			t.Fatalf("%d: delivery %d of %d is %v, want %v", i, c.number, c.sequence, v, c.want)
+		}
 	}
-	if v := f.Take(5, 14, false); v != Gap {
-		t.Fatalf("a new delivery behind that: %v", v)
+	f.Add(17)
+	f.CaughtUp(8, 18)
+	if v := f.Take(8, 18); v != New { // the stream no longer has it
+		t.Fatalf("a delivery that is no longer in the stream: %v", v)
 	}
-	f.Fill(nil, 14)
-	if v := f.Take(5, 14, false); v != New {
-		t.Fatalf("with nothing missing: %v", v)
+	if v := f.Take(9, 19); v != New || f.Highest() != 19 || f.Delivered() != 9 {
+		t.Fatalf("the next delivery: %v, up to %d, number %d", v, f.Highest(), f.Delivered())
 	}
-	if v := f.Take(8, 15, true); v != Gap {
-		t.Fatalf("a redelivery of what never came: %v", v)
-	}
-	f.Fill(nil, 15)
-	if v := f.Take(8, 15, true); v != New {
-		t.Fatalf("the same with nothing missing before it: %v", v)
-	}
-	if v := f.Take(9, 17, false); v != Gap { // the missing numbers include the number of 16
-		t.Fatalf("behind a redelivery that was new: %v", v)
-	}
-	for _, s := range []uint64{10, 12, 14} {
+	for _, s := range []uint64{10, 12, 13, 15} {
 		f.Settle(s)
 	}
 	if s, ok := f.Acknowledge(); !ok || s != 10 {
 		t.Fatalf("acknowledged %d, %v; want 10, since 11 is open", s, ok)
 	}
 	f.Settle(11)
-	if s, ok := f.Acknowledge(); !ok || s != 14 || f.Open() != 1 {
-		t.Fatalf("acknowledged %d, %v; want 14, with 15 open", s, ok)
+	if s, ok := f.Acknowledge(); !ok || s != 15 || f.Open() != 3 {
+		t.Fatalf("acknowledged %d, %v, and %d are open; want 15, with 17 and two others open", s, ok, f.Open())
 	}
 }
 
@@ -162,7 +165,7 @@ func TestFloorRefusesWhatIsNotOpen(t *testing.T) {
 				}
 			}()
 			var f Floor
-			f.Take(1, 5, false)
+			f.Take(1, 5)
 			settle(&f)
 		})
 	}

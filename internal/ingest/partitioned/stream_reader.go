@@ -1,0 +1,161 @@
+package partitioned
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/natsconn"
+	"millrace/internal/ingest/pull"
+)
+
+const (
+	// readSingly is the number of consecutive messages that are read with one request each. For more of them, a consumer that
+	// delivers many per request is faster.
+	readSingly = 16
+
+	// readAhead is the maximum number of messages that are requested from that consumer at once. Together they are not larger than
+	// readAheadBytes, or than the largest message if that is more.
+	readAhead      = 256
+	readAheadBytes = 1 << 20
+
+	// readAheadSpare is the allowance for what the server counts in addition to a message: headers and subjects.
+	readAheadSpare = 128 << 10
+
+	// readUnused is the time without a request after which the server deletes that consumer.
+	readUnused = 30 * time.Second
+)
+
+// streamReader is the leaseReader of a real server.
+type streamReader struct {
+	js       jetstream.JetStream
+	requests *nats.Conn // connection for requests
+	inputs   *nats.Conn // connection for inputs
+	stream   string
+	filter   string // subjects of the partition
+	log      *slog.Logger
+
+	next    uint64                    // the sequence after the last message that was read
+	singly  int                       // number of messages that were read singly in a row
+	bulk    string                    // name of the consumer that delivers messages from next on; empty for none
+	number  uint64                    // consumer sequence of the last message from it
+	ahead   []*jetstream.RawStreamMsg // messages that it has delivered and that were not read yet
+	created int                       // number of such consumers, for tests
+	refused bool                      // whether one could not be created
+}
+
+func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
+	if from != r.next {
+		r.singly, r.bulk, r.ahead = 0, "", nil
+	}
+	if r.singly >= readSingly && len(r.ahead) == 0 {
+		r.fetch(ctx, from)
+	}
+	raw, err := r.first(ctx, from)
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	r.next = raw.Sequence + 1
+	return raw, nil
+}
+
+// first returns the first message that was fetched, or requests a single one if there is none.
+func (r *streamReader) first(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
+	if len(r.ahead) > 0 {
+		raw := r.ahead[0]
+		r.ahead = r.ahead[1:]
+		return raw, nil
+	}
+	if r.bulk != "" {
+		r.singly, r.bulk = 0, "" // the consumer has nothing to deliver now, so this one may be too large for it
+	}
+	r.singly++
+	return readNext(ctx, r.requests, r.stream, from, r.filter)
+}
+
+// fetch fetches the next messages. If that fails, the next message is read singly.
+func (r *streamReader) fetch(ctx context.Context, from uint64) {
+	if r.bulk == "" && !r.begin(ctx, from) {
+		return
+	}
+	complete := true
+	_, err := pull.Fetch(r.inputs, pull.Request{Stream: r.stream, Consumer: r.bulk, Bytes: max(readAheadBytes, int(r.inputs.MaxPayload())+readAheadSpare)}, readAhead, 0, func(m *pull.Message) {
+		meta, err := m.Metadata()
+		if complete = complete && err == nil && meta.Sequence.Consumer == r.number+1; !complete {
+			return // a message before this one was lost
+		}
+		r.number++
+		r.ahead = append(r.ahead, &jetstream.RawStreamMsg{
+			Subject: m.Subject(), Sequence: meta.Sequence.Stream, Header: m.Headers(), Data: m.Data(), Time: meta.Timestamp,
+		})
+	})
+	if err != nil || !complete {
+		r.log.Debug("could not fetch inputs from the stream; reading the next one singly", "fetched", len(r.ahead), "error", err)
+		r.singly, r.bulk = 0, ""
+	}
+}
+
+// begin creates the consumer that delivers messages from that sequence on.
+func (r *streamReader) begin(ctx context.Context, from uint64) bool {
+	if r.refused {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	c, err := r.js.CreateConsumer(ctx, r.stream, jetstream.ConsumerConfig{
+		FilterSubject: r.filter, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readUnused,
+	})
+	if err != nil {
+		r.log.Info("reading delivered inputs from the stream one by one, because a consumer for that could not be created", "error", err)
+		r.refused = true
+		return false
+	}
+	r.bulk, r.number, r.created = c.CachedInfo().Name, 0, r.created+1
+	return true
+}
+
+// readNext reads the first message of a stream from a sequence on with a matching subject, or nil if there is none. Unlike the
+// client library, it also returns a message whose headers cannot be parsed, but without the headers. They may be why it never
+// arrived.
+func readNext(ctx context.Context, nc *nats.Conn, stream string, from uint64, filter string) (*jetstream.RawStreamMsg, error) {
+	request, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": filter})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
+	defer cancel()
+	msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, request)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Header   []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
+			Time     time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return nil, err
+	}
+	if e := answer.Error; e != nil {
+		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, nil
+		}
+		return nil, e
+	}
+	m := answer.Message
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		header = nil
+	}
+	return &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Sequence, Header: header, Data: m.Data, Time: m.Time}, nil
+}
