@@ -47,7 +47,7 @@ func (r *rig) awaitResults(n int) {
 	})
 }
 
-// consumption is the combined state of all consumers of the input stream.
+// consumption is the combined state of the consumers of the input stream, without those from which workers read what was delivered.
 type consumption struct {
 	delivered, waiting, unacknowledged, redelivering int
 }
@@ -62,6 +62,9 @@ func (r *rig) consumed() (c consumption, ok bool) {
 	}
 	list := s.ListConsumers(ctx)
 	for info := range list.Info() {
+		if info.Config.Durable == "" {
+			continue
+		}
 		ok = true
 		c.delivered += int(info.Delivered.Consumer)
 		c.waiting += int(info.NumPending)

@@ -26,8 +26,9 @@ const (
 	// readAheadSpare is the allowance for what the server counts in addition to a message: headers and subjects.
 	readAheadSpare = 128 << 10
 
-	// readUnused is the time without a request after which the server deletes that consumer.
-	readUnused = 30 * time.Second
+	// readUnused is the time without a request after which the server deletes that consumer. The worker doesn't need the permission to
+	// delete one.
+	readUnused = 5 * time.Second
 )
 
 // streamReader is the leaseReader of a real server.
