@@ -12,7 +12,7 @@ import (
 var ErrIncomplete = errors.New("the result is incomplete")
 
 // DefaultMost is the default of Collector.Most.
-const DefaultMost = 1024
+const DefaultMost = 4096
 
 // Collector puts results in several messages together. M is the type of a message in your NATS client. Messages must arrive in the order
 // of their stream, but those of several results may be interleaved. The zero value is ready for use, by one goroutine at a time.
@@ -22,7 +22,8 @@ const DefaultMost = 1024
 // stream has one such part for each input.
 type Collector[M any] struct {
 	// Most is the most messages that are kept. Beyond it, the Collector drops the parts of the input that it knows longest, which are
-	// nearly always those that no last part will follow. 0 means DefaultMost.
+	// nearly always those that no last part will follow. It must be larger than the number of parts of all results that your workers
+	// store at the same time. 0 means DefaultMost.
 	Most int
 
 	inputs map[string][]cut[M] // cuts of each input's result

@@ -195,21 +195,23 @@ const lettersAtOnce = 512
 
 // storeRecordLetters stores a dead letter for each record of a frame that failed, except those in known.
 func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery, known *partials) error {
-	var letters []*deadLetter
+	var failed []int
 	for i := range d.Frame.Records() {
 		if d.Frame.Table.Status(i).Failed() {
-			letters = append(letters, w.newRecordLetter(d, i))
+			failed = append(failed, i)
 		}
-		if len(letters) < lettersAtOnce && i < d.Frame.Records()-1 || len(letters) == 0 {
-			continue
+	}
+	for some := range slices.Chunk(failed, lettersAtOnce) {
+		letters := make([]*deadLetter, len(some))
+		for n, i := range some {
+			letters[n] = w.newRecordLetter(d, i)
 		}
 		if err := w.publishLetters(ctx, letters, known); err != nil {
 			if !w.ends(ctx) {
 				w.logUnstoredDeadLetter(d, letters[0].why, err)
 			}
-			return fmt.Errorf("the dead letters of records %d to %d: %w", letters[0].record, i, err)
+			return fmt.Errorf("dead letters of %d records from record %d on: %w", len(some), some[0], err)
 		}
-		letters = letters[:0]
 	}
 	return nil
 }
