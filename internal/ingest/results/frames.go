@@ -114,7 +114,7 @@ func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
 		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].From)}
 		h[HeaderCut] = []string{cut}
 		if n+1 < len(parts) {
-			h[jetstream.MsgIDHeader] = []string{PartID(d, n+1, cut)}
+			h[jetstream.MsgIDHeader] = []string{partID(d, n+1, cut)}
 		}
 	}
 	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}

@@ -137,9 +137,9 @@ func MessageID(d *inflight.Delivery) string {
 	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
 }
 
-// PartID returns the id of the n-th part of a frame's result, counted from 1, unless it is the last part. That has the id of a result in
-// one message, so that a stream completes only one cut of a result (adr/0039).
-func PartID(d *inflight.Delivery, n int, cut string) string {
+// partID returns the id of the n-th part of a frame's result, counted from 1. The last part has the id of a result in one message
+// instead, so that a stream completes only one cut of a result (adr/0039).
+func partID(d *inflight.Delivery, n int, cut string) string {
 	return MessageID(d) + "/" + strconv.Itoa(n) + "/" + cut
 }
 
