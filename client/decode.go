@@ -38,10 +38,10 @@ func Decode(body []byte) (*Result, error) {
 		return nil, fmt.Errorf("binary result of version %d: this program reads versions 1 and 2", r.Version)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("binary result, %w", err)
+		return nil, fmt.Errorf("binary result of version %d, %w", r.Version, err)
 	}
 	if rest := len(body) - c.at; rest > 0 {
-		return nil, fmt.Errorf("binary result: %d extra bytes at the end", rest)
+		return nil, fmt.Errorf("binary result of version %d: %d extra bytes at the end", r.Version, rest)
 	}
 	return &r, nil
 }

@@ -72,3 +72,26 @@ func ExampleParsePart() {
 	// Output:
 	// 2 of 3 <nil>
 }
+
+// ExampleCollector puts the parts of a result together.
+func ExampleCollector() {
+	var results client.Collector[[]byte] // in a program, of your client's messages
+	for _, part := range []struct {
+		header map[string][]string
+		body   []byte
+	}{
+		{map[string][]string{client.HeaderPart: {"1/2"}, client.HeaderFirstRecord: {"0"}, client.HeaderCut: {"5f1d"}}, []byte(`{"bytes":1}` + "\n")},
+		{map[string][]string{client.HeaderPart: {"2/2"}, client.HeaderFirstRecord: {"1"}, client.HeaderCut: {"5f1d"}}, []byte(`{"bytes":2}` + "\n")},
+	} {
+		result, err := results.Add(part.header, part.body)
+		if err != nil {
+			fmt.Println(err)
+		}
+		for _, body := range result {
+			fmt.Printf("%s", body)
+		}
+	}
+	// Output:
+	// {"bytes":1}
+	// {"bytes":2}
+}

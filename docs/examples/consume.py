@@ -22,18 +22,38 @@ def table_of(message):
     return pa.ipc.open_stream(source).read_all()
 
 
+def complete(message, parts):
+    """Returns all messages of a result if this is its last one. Otherwise it keeps the message in parts and returns none.
+
+    Workers may have cut a result into parts in several ways, which have different Millrace-Cut headers. The stream has the last part of
+    one of them.
+    """
+    headers = message.headers or {}
+    part, _, count = headers.get("Millrace-Part", "1/1").partition("/")
+    cuts = parts.setdefault((headers.get("Millrace-Stream"), headers.get("Millrace-Sequence")), {})
+    cut = cuts.setdefault(headers.get("Millrace-Cut"), {})
+    cut[int(part)] = message
+    if part != count:
+        return []
+    del parts[headers.get("Millrace-Stream"), headers.get("Millrace-Sequence")]
+    if len(cut) < int(count):
+        raise ValueError(f"{int(count) - len(cut)} parts of a result are missing: {headers}")
+    return [cut[i] for i in sorted(cut)]
+
+
 async def collect(url, subject, wanted):
     """Returns the rows of all results on a subject."""
     nc = await nats.connect(url)
     sub = await nc.jetstream().subscribe(subject, ordered_consumer=True)
-    tables, count = [], 0
+    tables, count, parts = [], 0, {}
     while wanted is None or count < wanted:
         try:
             message = await sub.next_msg(timeout=5)
         except nats.errors.TimeoutError:
             break
-        tables.append(table_of(message))
-        count += tables[-1].num_rows
+        for part in complete(message, parts):
+            tables.append(table_of(part))
+            count += tables[-1].num_rows
     await nc.close()
     return pa.concat_tables(tables) if tables else None
 

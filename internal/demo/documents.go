@@ -7,9 +7,9 @@ package demo
 import (
 	"fmt"
 	"math"
-	"math/bits"
 
 	"millrace/internal/operator"
+	"millrace/internal/textframes"
 )
 
 // Bounds and shape of the distribution of document sizes, in bytes. It is log-normal, like the sizes of texts on the
@@ -40,12 +40,12 @@ const vocabularySize = 4096
 var letters = []rune("eeeeeetttttaaaaooooiiiinnnnsssshhhrrrddlluucmwfgypbvkjxqzäöüßéñçøåžлитера書語文")
 
 func vocabulary(seed uint64) [][]byte {
-	r := random{seed}
+	r := textframes.Random{State: seed}
 	words := make([][]byte, vocabularySize)
 	for i := range words {
 		var word []rune
-		for range 2 + r.below(9) {
-			word = append(word, letters[r.below(len(letters))])
+		for range 2 + r.Below(9) {
+			word = append(word, letters[r.Below(len(letters))])
 		}
 		words[i] = append([]byte(string(word)), ' ')
 	}
@@ -55,10 +55,10 @@ func vocabulary(seed uint64) [][]byte {
 // Append appends document i to dst.
 func (d *Documents) Append(dst []byte, i int) []byte {
 	r := d.generator(i)
-	size := r.size()
+	size := drawSize(&r)
 	end := len(dst) + size
 	for len(dst) < end {
-		dst = append(dst, d.words[r.below(len(d.words))]...)
+		dst = append(dst, d.words[r.Below(len(d.words))]...)
 	}
 	return dst[:end] // the last character may be cut off; operators accept any bytes
 }
@@ -75,32 +75,15 @@ func (d *Documents) check(buffer []byte, i int, ops []operator.Operator, format 
 }
 
 // generator returns the random numbers for document i; the first ones determine its size.
-func (d *Documents) generator(i int) random {
-	return random{d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
-}
-
-// random is splitmix64 (Steele, Lea, Flood, 2014), a generator that can start at any state.
-type random struct{ state uint64 }
-
-func (r *random) next() uint64 {
-	r.state += 0x9e3779b97f4a7c15
-	z := r.state
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// below returns a number from 0 to n-1.
-func (r *random) below(n int) int {
-	hi, _ := bits.Mul64(r.next(), uint64(n))
-	return int(hi)
+func (d *Documents) generator(i int) textframes.Random {
+	return textframes.Random{State: d.seed ^ uint64(i+1)*0x9e3779b97f4a7c15}
 }
 
 // unit returns a number in (0, 1].
-func (r *random) unit() float64 { return float64(r.next()>>11+1) / (1 << 53) }
+func unit(r *textframes.Random) float64 { return float64(r.Next()>>11+1) / (1 << 53) }
 
-// size draws a document's size in bytes.
-func (r *random) size() int {
-	normal := math.Sqrt(-2*math.Log(r.unit())) * math.Cos(2*math.Pi*r.unit()) // Box and Muller, 1958
+// drawSize draws a document's size in bytes.
+func drawSize(r *textframes.Random) int {
+	normal := math.Sqrt(-2*math.Log(unit(r))) * math.Cos(2*math.Pi*unit(r)) // Box and Muller, 1958
 	return int(min(max(MedianDocument*math.Exp(sigma*normal), MinDocument), MaxDocument))
 }

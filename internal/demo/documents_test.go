@@ -25,7 +25,7 @@ func TestSizesAreLogNormal(t *testing.T) {
 	sizes := make([]int, n)
 	for i := range sizes {
 		r := docs.generator(i)
-		sizes[i] = r.size()
+		sizes[i] = drawSize(&r)
 		if sizes[i] < MinDocument || sizes[i] > MaxDocument {
 			t.Fatalf("document %d has %d bytes, outside %d to %d", i, sizes[i], MinDocument, MaxDocument)
 		}
@@ -39,7 +39,7 @@ func TestSizesAreLogNormal(t *testing.T) {
 		t.Errorf("the 84th percentile is %d bytes, want about %d", p84, MedianDocument*367/100)
 	}
 	r := docs.generator(3)
-	if got, drawn := len(docs.Append(nil, 3)), r.size(); got != drawn {
+	if got, drawn := len(docs.Append(nil, 3)), drawSize(&r); got != drawn {
 		t.Errorf("document 3 has %d bytes, and %d were drawn", got, drawn)
 	}
 }

@@ -88,8 +88,8 @@ func (f *framed) texts(buffer []byte, i int) ([]byte, [][]byte) {
 	ends := make([]int, f.Records)
 	for r := range ends {
 		seed := textframes.Seed(set, r)
-		size := random{seed}
-		buffer = f.text.Append(buffer, seed, size.below(2*f.RecordBytes+1))
+		size := textframes.Random{State: seed}
+		buffer = f.text.Append(buffer, seed, size.Below(2*f.RecordBytes+1))
 		ends[r] = len(buffer)
 	}
 	records, start := make([][]byte, f.Records), 0

@@ -109,19 +109,10 @@ func TestAFrameThatIsPublishedAgainCountsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	p := r.behindProxy()
-	acks := 0
-	p.Lose(func(_ string, body []byte) bool {
-		if !isPubAck(body) {
-			return false
-		}
-		acks++
-		return acks%5 == 1
-	})
+	r.loseAcks()
 	inputs, counts := smallFrames(200)
 	r.publishFrames(inputs)
 	r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited}
-	r.opts.publishTimeout = 100 * time.Millisecond
 	r.process(hostDevice(t), streams.Config{BatchPayloads: 50})
 	if r.tally.count(inflight.Duplicate) == 0 {
 		t.Error("no result was stored already when it was published again")

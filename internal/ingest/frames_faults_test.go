@@ -222,8 +222,7 @@ func TestAFrameWithAStoredResultIsNotStoredAgain(t *testing.T) {
 			h[jetstream.MsgIDHeader] = []string{results.MessageID(d)}
 			switch d.Sequence {
 			case 2:
-				h[jetstream.MsgIDHeader] = []string{results.PartID(d, 2)}
-				h[results.HeaderPart] = []string{"2/2"}
+				h[results.HeaderPart], h[results.HeaderCut] = []string{"2/2"}, []string{"0badcafe"}
 			case 3:
 				return
 			}

@@ -104,6 +104,10 @@ func (r *rig) wantFrame(seq uint64, in framed, parts []jetstream.Msg) {
 			}
 			wantHeader(r.t, h, results.HeaderPart, fmt.Sprintf("%d/%d", n+1, len(parts)))
 			wantHeader(r.t, h, results.HeaderFirstRecord, strconv.Itoa(from))
+			wantHeader(r.t, h, results.HeaderCut, parts[0].Headers().Get(results.HeaderCut))
+			if h.Get(results.HeaderCut) == "" {
+				r.t.Errorf("part %d of the result of input %d names no cut", n+1, seq)
+			}
 		}
 		wantHeader(r.t, h, results.HeaderRecords, strconv.Itoa(len(in.records)))
 		wantHeader(r.t, h, "Content-Type", table.ContentType(r.opts.Format, true))

@@ -3,6 +3,7 @@ package ingest
 import (
 	"bytes"
 	"strings"
+	"time"
 
 	"millrace/internal/ingest/natstest"
 )
@@ -17,3 +18,16 @@ func (r *rig) behindProxy() *natstest.Proxy {
 
 // isPubAck reports whether a message confirms that the result stream has stored something.
 func isPubAck(body []byte) bool { return bytes.HasPrefix(body, []byte(`{"stream":"RESULTS"`)) }
+
+// loseAcks has the worker lose every fifth acknowledgement of a publish, from the first one on, and notice that soon.
+func (r *rig) loseAcks() {
+	acks := 0
+	r.behindProxy().Lose(func(_ string, body []byte) bool {
+		if !isPubAck(body) {
+			return false
+		}
+		acks++
+		return acks%5 == 1
+	})
+	r.opts.publishTimeout = 100 * time.Millisecond
+}

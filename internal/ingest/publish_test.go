@@ -106,18 +106,9 @@ func TestLostPublishAcksArePublishedAgainAndStoredOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.provision()
-	p := r.behindProxy()
-	acks := 0
-	p.Lose(func(_ string, body []byte) bool {
-		if !isPubAck(body) {
-			return false
-		}
-		acks++
-		return acks%5 == 1
-	})
+	r.loseAcks()
 	const n = 300
 	r.publish(n, document)
-	r.opts.publishTimeout = 100 * time.Millisecond
 	run := r.prepare(hostDevice(t), streams.Config{BatchPayloads: 100})
 	run.start()
 	r.tally.awaitStored(t, n)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"millrace/client"
 	"millrace/internal/arrowipc"
 	"millrace/internal/operator"
 	"millrace/internal/record"
@@ -57,22 +58,46 @@ func (t *Table) Check(body []byte, f operator.Format, from, to int) error {
 }
 
 func (t *Table) differenceBinary(body []byte, from, to int) error {
-	got, err := decodeBinary(t.ops, body)
+	got, err := client.Decode(body)
 	if err != nil {
 		return err
 	}
-	if err := differenceCount(len(got.statuses), to-from); err != nil {
-		return err
-	}
-	if got.first != from {
-		return fmt.Errorf("first record: got %d, want %d", got.first, from)
-	}
-	for i := from; i < to; i++ {
-		if err := t.differenceStatus(i, record.Status(got.statuses[i-from])); err != nil {
+	if len(body) > 0 {
+		if err := t.differenceOperators(got); err != nil {
 			return err
 		}
-		if err := t.differenceResults(i, func(k int) []byte { return got.result(t.ops[k], k, i-from) }); err != nil {
+	}
+	if err := differenceCount(got.Len(), to-from); err != nil {
+		return err
+	}
+	if got.FirstRecord != from && from < to {
+		return fmt.Errorf("first record: got %d, want %d", got.FirstRecord, from)
+	}
+	for i, r := range got.Records() {
+		if err := t.differenceStatus(i, record.Status(r.Status)); err != nil {
 			return err
+		}
+		if r.Status != client.OK {
+			continue // Decode has checked that the results are zero
+		}
+		if err := t.differenceResults(i, r.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// differenceOperators compares the version and the operators of a binary result.
+func (t *Table) differenceOperators(got *client.Result) error {
+	if got.Version != binaryVersion {
+		return fmt.Errorf("binary result of version %d: want version %d", got.Version, binaryVersion)
+	}
+	if len(got.Operators) != len(t.ops) {
+		return fmt.Errorf("operators: got %d, want %d", len(got.Operators), len(t.ops))
+	}
+	for i, op := range t.ops {
+		if o := got.Operators[i]; o.Spec != op.String() || o.Stride != op.Stride() {
+			return fmt.Errorf("operator %d: got %q with %d bytes per record, want %q with %d", i+1, o.Spec, o.Stride, op, op.Stride())
 		}
 	}
 	return nil

@@ -1,8 +1,10 @@
 package table
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 
 	"millrace/internal/operator"
 )
@@ -11,6 +13,10 @@ import (
 type Part struct {
 	From, To int // its records: from From up to, but not including, To
 	Body     []byte
+
+	// Cut identifies the parts that belong together. It is the checksum of their bodies and of where they are cut. So the same table
+	// that is cut in another way, or encoded or compressed into other bytes, has another one. It is 0 if there is only one part.
+	Cut uint32
 }
 
 // RecordTooLargeError is the error for a record whose result alone exceeds the limit.
@@ -22,7 +28,7 @@ type RecordTooLargeError struct {
 
 // Error names the record and both lengths.
 func (e *RecordTooLargeError) Error() string {
-	return fmt.Sprintf("record %d: its result has %d bytes, and a message takes %d: raise the server's max_payload", e.Record, e.Bytes, e.Limit)
+	return fmt.Sprintf("record %d: its result has %d bytes, and a message takes %d: raise the server's max_payload, or the stream's max_msg_size", e.Record, e.Bytes, e.Limit)
 }
 
 // sampleRecords is the number of records that are encoded to estimate the others.
@@ -73,8 +79,27 @@ func (t *Table) slices(bodies []byte, at int, ends []end) []Part {
 		parts = append(parts, Part{From: from, To: e.record, Body: bodies[at:e.at:e.at]})
 		from, at = e.record, e.at
 	}
+	if len(parts) > 1 {
+		cut := identifyCut(parts)
+		for i := range parts {
+			parts[i].Cut = cut
+		}
+	}
 	return parts
 }
+
+// identifyCut returns the checksum of the parts' bodies, records and lengths. Processors have an instruction for CRC-32C.
+func identifyCut(parts []Part) (cut uint32) {
+	var place []byte
+	for _, p := range parts {
+		place = binary.LittleEndian.AppendUint64(place[:0], uint64(p.To))
+		place = binary.LittleEndian.AppendUint64(place, uint64(len(p.Body)))
+		cut = crc32.Update(crc32.Update(cut, castagnoli, place), castagnoli, p.Body)
+	}
+	return cut
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // cutter appends parts to body.
 type cutter struct {

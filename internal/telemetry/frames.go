@@ -23,7 +23,7 @@ func newFrameMetrics(f promauto.Factory) (m frameMetrics) {
 		m.records[s] = records.WithLabelValues(s.String())
 	}
 	m.perFrame = f.NewHistogram(prometheus.HistogramOpts{Name: "frame_records", Help: "Records in a frame whose result is stored.", Buckets: frameRecordBuckets})
-	m.parts = f.NewCounter(prometheus.CounterOpts{Name: "frame_result_parts_total", Help: "Messages in which results of frames are stored: one for each frame, more if a result exceeds the server's max_payload."})
+	m.parts = f.NewCounter(prometheus.CounterOpts{Name: "frame_result_parts_total", Help: "Messages in which results of frames are stored: one for each frame, more if a result exceeds the server's max_payload or the result stream's max_msg_size."})
 	bytes := f.NewCounterVec(prometheus.CounterOpts{Name: "decompression_bytes_total", Help: "Bytes of compressed messages whose results are stored, before (in) and after (out) decompression."}, []string{"direction"})
 	m.compressed, m.decompressed = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
 	seconds := f.NewCounterVec(prometheus.CounterOpts{Name: "unpack_seconds_total", Help: "Time that goroutines spent on unpacking messages whose results are stored: decompressing them, and finding their records."}, []string{"step"})

@@ -25,12 +25,12 @@ type Text struct{ draws [][]byte } // each word as often as its frequency demand
 
 // NewText returns the text with the vocabulary of a seed.
 func NewText(seed uint64) *Text {
-	r := random{seed}
+	r := Random{seed}
 	words := make([][]byte, vocabularySize)
 	weights, sum := make([]float64, vocabularySize), 0.0
 	for i := range words {
-		for range 1 + bits.Len(uint(i))/2 + r.below(4) {
-			words[i] = append(words[i], letters[min(r.below(len(letters)), r.below(len(letters)))])
+		for range 1 + bits.Len(uint(i))/2 + r.Below(4) {
+			words[i] = append(words[i], letters[min(r.Below(len(letters)), r.Below(len(letters)))])
 		}
 		words[i] = append(words[i], ' ')
 		weights[i] = math.Pow(float64(i+4), -1.1)
@@ -53,32 +53,15 @@ func NewText(seed uint64) *Text {
 // Append appends the record with that seed, of size bytes. The same seed gives the same bytes, and a longer record of the same seed
 // starts with the shorter one. A record has no line break.
 func (t *Text) Append(dst []byte, seed uint64, size int) []byte {
-	r, end := random{seed}, len(dst)+size
+	r, end := Random{seed}, len(dst)+size
 	for len(dst) < end {
-		dst = append(dst, t.draws[r.next()>>(64-drawBits)]...)
+		dst = append(dst, t.draws[r.Next()>>(64-drawBits)]...)
 	}
 	return dst[:end]
 }
 
-// random is splitmix64 (Steele, Lea, Flood, 2014), a generator that can start at any state.
-type random struct{ state uint64 }
-
-func (r *random) next() uint64 {
-	r.state += 0x9e3779b97f4a7c15
-	z := r.state
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// below returns a number from 0 to n-1.
-func (r *random) below(n int) int {
-	hi, _ := bits.Mul64(r.next(), uint64(n))
-	return int(hi)
-}
-
 // Seed returns the seed of the i-th record of a set, for Text.Append.
 func Seed(set uint64, i int) uint64 {
-	r := random{set ^ uint64(i+1)*0xd1342543de82ef95}
-	return r.next()
+	r := Random{set ^ uint64(i+1)*0xd1342543de82ef95}
+	return r.Next()
 }

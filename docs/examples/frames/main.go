@@ -66,12 +66,13 @@ func publish(ctx context.Context, js jetstream.JetStream, records []string) (*je
 	})
 }
 
-// printResult prints the result of the message with that sequence, until its last part.
+// printResult prints the result of the message with that sequence, when all parts of it have come.
 func printResult(ctx context.Context, js jetstream.JetStream, sequence uint64) error {
 	results, err := js.OrderedConsumer(ctx, "RESULTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"results.example"}})
 	if err != nil {
 		return err
 	}
+	var parts client.Collector[jetstream.Msg]
 	for {
 		m, err := results.Next(jetstream.FetchContext(ctx))
 		if err != nil {
@@ -80,14 +81,16 @@ func printResult(ctx context.Context, js jetstream.JetStream, sequence uint64) e
 		if m.Headers().Get(client.HeaderSequence) != strconv.FormatUint(sequence, 10) {
 			continue // the result of another message
 		}
-		part, err := client.ParsePart(m.Headers().Get(client.HeaderPart))
+		result, err := parts.Add(m.Headers(), m)
 		if err != nil {
 			return err
 		}
-		if err := printPart(m); err != nil {
-			return err
+		for _, part := range result {
+			if err := printPart(part); err != nil {
+				return err
+			}
 		}
-		if part.Index == part.Count {
+		if result != nil {
 			return nil
 		}
 	}

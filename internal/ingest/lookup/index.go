@@ -1,7 +1,5 @@
 package lookup
 
-import "maps"
-
 // Input identifies the message of the input stream that a result belongs to.
 type Input struct {
 	Sequence uint64
@@ -27,18 +25,20 @@ const (
 
 // index is the set of inputs that have a result. It takes 8 bytes per input if their sequences are close together.
 type index struct {
-	blocks  map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
-	others  map[Input]bool              // further inputs with a sequence that was used before
-	partial map[string]Input            // messages that do not finish their input, by id
-	old     map[uint64]bool             // sequences of results with ids of an earlier version, which don't contain the time when the input was stored
+	blocks map[uint64]*[perBlock]int64 // by sequence / perBlock: Stored, 0 for none
+	others map[Input]bool              // further inputs with a sequence that was used before
+	old    map[uint64]bool             // sequences of results with ids of an earlier version, which don't contain the time when the input was stored
+
+	unfinished unfinished // what is stored of inputs without a result
 }
 
 func newIndex() index {
-	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}, partial: map[string]Input{}}
+	return index{blocks: map[uint64]*[perBlock]int64{}, others: map[Input]bool{}, old: map[uint64]bool{}}
 }
 
 // add adds an input. It reports false if there is no space.
 func (x *index) add(in Input) bool {
+	x.unfinished.drop(in)
 	key, i := in.Sequence/perBlock, in.Sequence%perBlock
 	block := x.blocks[key]
 	if block == nil {
@@ -68,21 +68,6 @@ func (x *index) addOld(sequence uint64) bool {
 	}
 	x.old[sequence] = true
 	return true
-}
-
-// addPartial adds a message that does not finish its input. Beyond mostOthers it forgets those of all inputs that have a result or
-// are not among the given ones.
-func (x *index) addPartial(id string, in Input, wanted []Input) {
-	if len(x.partial) >= mostOthers {
-		open := map[Input]bool{}
-		for _, in := range wanted {
-			open[in] = !x.has(in)
-		}
-		maps.DeleteFunc(x.partial, func(_ string, in Input) bool { return !open[in] })
-	}
-	if len(x.partial) < mostOthers {
-		x.partial[id] = in
-	}
 }
 
 // has reports whether an input was added.

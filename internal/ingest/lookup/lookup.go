@@ -33,10 +33,16 @@ func New(nc *nats.Conn, s Settings) (*Results, error) {
 	return &Results{api: a, scanner: scanner{api: a}}, nil
 }
 
-// Find reports for each input whether its result or dead letter is stored. A result that it doesn't find was not stored before
-// began. Find reads the headers of all messages stored since the earliest first delivery among these inputs, except those that it
-// has read before. It fails with ErrImpossible if results can't be read at all.
-func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, began time.Time, err error) {
+// Found is what is stored of one input.
+type Found struct {
+	Done    bool     // its result, or the dead letter of the whole message
+	Partial []string // unless Done: the ids of parts of its result, and of dead letters of its records
+}
+
+// Find returns for each input what is stored of it. A result that it doesn't find was not stored before began. Find reads the
+// headers of all messages stored since the earliest first delivery among these inputs, except those that it has read before. It
+// fails with ErrImpossible if results can't be read at all.
+func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, began time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	keys := make([]Input, len(inputs))
@@ -62,22 +68,16 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []bool, bega
 		}
 		complete = complete && all
 	}
-	found = make([]bool, len(inputs))
+	found = make([]Found, len(inputs))
 	for i, in := range keys {
-		found[i] = scan.found.has(in)
+		if found[i].Done = scan.found.has(in); !found[i].Done {
+			found[i].Partial = scan.found.unfinished.of(in)
+		}
 	}
 	if !complete {
 		scan.restart(time.Time{}) // the next inputs need entries that were dropped
 	}
 	return found, began, nil
-}
-
-// HasPartial reports whether a message that does not finish its input is stored. Find must have found no result of that input.
-func (r *Results) HasPartial(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, ok := r.scanner.found.partial[id]
-	return ok
 }
 
 // Check returns an error if results can't be read. The error is ErrImpossible if the account lacks a permission, or if the stream

@@ -73,7 +73,7 @@ func (r *rig) store(subject, id string, late bool) {
 	}
 }
 
-func (r *rig) find(inputs ...Input) []bool {
+func (r *rig) find(inputs ...Input) []Found {
 	r.t.Helper()
 	wanted := make([]Wanted, len(inputs))
 	for i, in := range inputs {
@@ -105,7 +105,7 @@ func TestEachMessageIsReadOnce(t *testing.T) {
 	for again := range 3 {
 		for seq := uint64(1); seq <= n; seq++ {
 			want := seq%3 > 0 || seq == 3 || again > 0 && seq == 6
-			if got := r.find(Input{seq, storedAt(now, seq)})[0]; got != want {
+			if got := r.find(Input{seq, storedAt(now, seq)})[0].Done; got != want {
 				t.Errorf("input %d: found %v, want %v", seq, got, want)
 			}
 		}
@@ -139,7 +139,7 @@ func TestLongHeadersAreReadInParts(t *testing.T) {
 	if n*60<<10 < 2*bytesAtOnce {
 		t.Fatal("one request brings all")
 	}
-	if !r.find(Input{n, now.UnixNano()})[0] || r.scanner.read != n {
+	if !r.find(Input{n, now.UnixNano()})[0].Done || r.scanner.read != n {
 		t.Errorf("%d of %d messages were read", r.scanner.read, n)
 	}
 }
@@ -383,7 +383,7 @@ func BenchmarkFind(b *testing.B) {
 			b.Fatal(err)
 		}
 		found, _, err := r.Find(b.Context(), []Wanted{{Input: Input{n, now.UnixNano()}}})
-		if err != nil || !found[0] || r.scanner.read != n {
+		if err != nil || !found[0].Done || r.scanner.read != n {
 			b.Fatalf("found %v of %d read: %v", found, r.scanner.read, err)
 		}
 	}

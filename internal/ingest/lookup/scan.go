@@ -144,8 +144,7 @@ func (r *scanner) enter(c *cursor, m *pull.Message, wanted []Input) (kept bool) 
 	}
 	c.highest = max(c.highest, in.Sequence)
 	if id := m.Headers().Get(jetstream.MsgIDHeader); isPartial(id, m.Headers().Get(r.s.Part)) {
-		r.found.addPartial(id, in, wanted)
-		return true
+		return r.found.has(in) || r.found.unfinished.add(id, in, wanted)
 	}
 	add := func() bool { return r.found.add(in) }
 	if old {

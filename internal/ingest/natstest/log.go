@@ -18,13 +18,13 @@ const Patience = time.Minute
 // Log writes log lines to the test's log while the test runs, and remembers them.
 type Log struct {
 	mu      sync.Mutex
-	t       *testing.T // nil once the test is over
+	t       testing.TB // nil once the test is over
 	text    strings.Builder
 	changed chan struct{}
 }
 
 // NewLog returns a log for t.
-func NewLog(t *testing.T) *Log {
+func NewLog(t testing.TB) *Log {
 	l := &Log{t: t, changed: make(chan struct{}, 1)}
 	t.Cleanup(func() {
 		l.mu.Lock()
@@ -66,7 +66,7 @@ func (l *Log) Count(text string) int {
 }
 
 // Await waits until text was logged.
-func (l *Log) Await(t *testing.T, text string) {
+func (l *Log) Await(t testing.TB, text string) {
 	t.Helper()
 	deadline := time.After(Patience)
 	for !l.Has(text) {

@@ -106,9 +106,22 @@ func (c *clearance) publishUntil(d *inflight.Delivery, now time.Time) time.Time 
 	return d.Cleared.Add(c.results.publishFor(now))
 }
 
+// partials is the set of the ids of messages that are known to be stored and do not finish their input: parts of results, and dead
+// letters of records. The zero value is empty.
+type partials map[string]bool
+
+func (p *partials) add(ids []string) {
+	if *p == nil && len(ids) > 0 {
+		*p = partials{}
+	}
+	for _, id := range ids {
+		(*p)[id] = true
+	}
+}
+
 // find looks up stale deliveries and appends those that have a result or a dead letter to known. The others are clear from now
-// on.
-func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int) ([]int, error) {
+// on, and what is stored of them is added to partial.
+func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, known []int, partial *partials) ([]int, error) {
 	wanted := make([]lookup.Wanted, len(stale))
 	for n, i := range stale {
 		d := &items[i]
@@ -120,25 +133,26 @@ func (c *clearance) find(ctx context.Context, items []inflight.Delivery, stale, 
 	if errors.Is(err, lookup.ErrImpossible) {
 		c.s.Log.Warn("results are published without looking whether they are stored already: they may be stored a second time",
 			"results", len(stale), "stream", c.s.ResultStream, "error", err)
-		found, err = make([]bool, len(stale)), nil
+		found, err = make([]lookup.Found, len(stale)), nil
 	}
 	if err != nil {
 		return known, err
 	}
 	for n, i := range stale {
 		d := &items[i]
-		if found[n] {
+		if found[n].Done {
 			known = append(known, i)
-		} else {
-			d.First, d.Cleared = false, began
+			continue
 		}
+		d.First, d.Cleared = false, began
+		partial.add(found[n].Partial)
 	}
 	return known, nil
 }
 
 // clearDeadLetter reports whether a delivery already has a result or a dead letter. If not, a dead letter may be published until
-// the returned time.
-func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (stored bool, until time.Time, err error) {
+// the returned time. It adds to partial like find.
+func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery, partial *partials) (stored bool, until time.Time, err error) {
 	w := &c.results
 	if c.apart {
 		w = &c.dead
@@ -151,7 +165,7 @@ func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (
 	now := time.Now()
 	if !w.clear(d, now, w.publishFor(now), d.First || !c.upgrading.Load()) {
 		alone := []inflight.Delivery{*d}
-		known, err := c.find(ctx, alone, []int{0}, nil)
+		known, err := c.find(ctx, alone, []int{0}, nil, partial)
 		if err != nil || len(known) > 0 {
 			return len(known) > 0, now, err
 		}
@@ -159,10 +173,6 @@ func (c *clearance) clearDeadLetter(ctx context.Context, d *inflight.Delivery) (
 	}
 	return false, d.Cleared.Add(w.publishFor(now)), nil
 }
-
-// isStored reports whether the message with that id is known to be stored: an earlier part of a frame's result, or the dead letter
-// of a record. It knows the messages of inputs that were looked up.
-func (c *clearance) isStored(id string) bool { return c.lookup.HasPartial(id) }
 
 // highestInput returns the highest sequence of an input with a result or a dead letter that was stored after oldest.
 func (c *clearance) highestInput(ctx context.Context, oldest time.Time) (uint64, error) {

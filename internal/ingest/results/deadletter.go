@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/inflight"
@@ -40,33 +42,62 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 
 // publishDeadLetter publishes the dead letter of a delivery.
 func (w *Writer) publishDeadLetter(ctx context.Context, d *inflight.Delivery, why Reason, cause error) error {
-	return w.publishLetter(ctx, w.newDeadLetter(d, why, cause))
+	return w.publishLetters(ctx, []*deadLetter{w.newDeadLetter(d, why, cause)}, new(partials))
 }
 
-// publishLetter publishes a dead letter in the first form that the server accepts.
-func (w *Writer) publishLetter(ctx context.Context, letter *deadLetter) error {
+// publishLetters publishes dead letters of one delivery, each in the first form that the server accepts. It leaves out those in known. It
+// uses the memory of letters.
+func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, known *partials) error {
+	d := letters[0].d
 	for attempt := 1; ; attempt++ {
-		stored, until, err := w.clearance.clearDeadLetter(ctx, letter.d)
-		if stored || err == nil && letter.record != noRecord && w.clearance.isStored(letter.id) {
-			w.s.Log.Info("a result or a dead letter of an input is stored already", "sequence", letter.d.Sequence)
+		stored, until, err := w.clearance.clearDeadLetter(ctx, d, known)
+		if stored {
+			w.s.Log.Info("a result or a dead letter of an input is stored already", "sequence", d.Sequence)
 			return nil
 		}
+		letters = slices.DeleteFunc(letters, func(l *deadLetter) bool { return (*known)[l.id] })
 		if err == nil {
 			timely, cancel := context.WithDeadline(ctx, until)
-			err = letter.publish(timely)
+			letters, err = w.sendLetters(timely, letters)
 			cancel()
 		}
 		switch {
-		case err == nil:
-			letter.logOmission()
+		case len(letters) == 0:
 			return nil
-		case publisher.Unstorable(err) && letter.form < apart:
-			letter.form++
-			continue
 		case publisher.Unstorable(err), errors.Is(err, jetstream.ErrNoStreamResponse), attempt >= deadLetterAttempts,
 			!retry.Sleep(ctx, retry.Delay(attempt)):
-			w.maxPayload.learn(letter.d, err)
-			return fmt.Errorf("dead letter on %q: %w", letter.subject, err)
+			w.size.learn(d, err)
+			return fmt.Errorf("dead letter on %q: %w", letters[0].subject, err)
 		}
 	}
+}
+
+// sendLetters publishes dead letters once, many at a time. It returns those that are not stored, in the memory of letters, and why the
+// last of them isn't.
+func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left []*deadLetter, last error) {
+	var msgs []*nats.Msg
+	for _, l := range letters {
+		if l.form == whole {
+			msgs = append(msgs, l.message(true, whole.omitted(), l.body))
+		}
+	}
+	answers := w.again.Publish(ctx, msgs, nil)
+	left = letters[:0]
+	for _, l := range letters {
+		var err error
+		if l.form == whole {
+			if err, answers = answers[0].Err, answers[1:]; publisher.Unstorable(err) {
+				l.form++
+			}
+		}
+		if l.form > whole {
+			err = l.publishAlone(ctx)
+		}
+		if err == nil {
+			l.logOmission()
+		} else {
+			left, last = append(left, l), err
+		}
+	}
+	return left, last
 }

@@ -60,6 +60,16 @@ const noRecord = -1
 // payloadTimeout bounds how long the server may take to store the message with only a payload.
 const payloadTimeout = 10 * time.Second
 
+// publishAlone publishes the dead letter in its form, or in the next one that the server accepts.
+func (l *deadLetter) publishAlone(ctx context.Context) (err error) {
+	for {
+		if err = l.publish(ctx); !publisher.Unstorable(err) || l.form == apart {
+			return err
+		}
+		l.form++
+	}
+}
+
 // publish publishes the dead letter in its form.
 func (l *deadLetter) publish(ctx context.Context) error {
 	if l.form < apart {
@@ -97,8 +107,13 @@ func (l *deadLetter) publishPayload(ctx context.Context) (at uint64, err error) 
 	return ack.Sequence, nil
 }
 
-// send publishes one message with the dead letter's headers. It adds the input's headers if inputs is set.
+// send publishes a message of the dead letter.
 func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body []byte) error {
+	return l.w.again.Publish(ctx, []*nats.Msg{l.message(inputs, omitted, body)}, nil)[0].Err
+}
+
+// message returns a message with the dead letter's headers. It adds the input's headers if inputs is set.
+func (l *deadLetter) message(inputs bool, omitted string, body []byte) *nats.Msg {
 	h := DeadLetterHeader(l.d, l.why, l.cause, inputs)
 	h[jetstream.MsgIDHeader] = []string{l.id}
 	if l.record != noRecord {
@@ -111,8 +126,7 @@ func (l *deadLetter) send(ctx context.Context, inputs bool, omitted string, body
 	if l.payload > 0 {
 		h[HeaderPayloadSequence] = []string{strconv.FormatUint(l.payload, 10)}
 	}
-	message := &nats.Msg{Subject: l.subject, Header: h, Data: body}
-	return l.w.again.Publish(ctx, []*nats.Msg{message}, nil)[0].Err
+	return &nats.Msg{Subject: l.subject, Header: h, Data: body}
 }
 
 // omitted returns the value of HeaderOmitted.

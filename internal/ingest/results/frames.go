@@ -21,7 +21,8 @@ import (
 )
 
 // This file stores the results of frames. A frame's last message is stored after everything else: the dead letters of its records
-// and the earlier parts of its result. So if the last message is stored, the frame is done.
+// and the earlier parts of its result. So if the last message is stored, the frame is done. Workers may cut the same result in
+// different ways, so each part names its cut (adr/0039).
 
 // encodeFrames waits for the frames that end in a batch, and encodes their results. It removes those that have no result from
 // s.left.
@@ -67,9 +68,9 @@ func reason(fault error) Reason {
 	return InvalidEncoding
 }
 
-// partSpace is the number of bytes that are left for the headers of a part, and for HeaderDeliveries. A redelivery must have the same
+// partSpace is the number of bytes that are left for the headers of a part, and for HeaderDeliveries. A redelivery should have the same
 // parts, because some may be stored already.
-const partSpace = 128
+const partSpace = 160
 
 // encodeFrame encodes the result of a frame into parts that the server accepts. A record whose result alone is larger than a
 // message gets the status too_large.
@@ -77,7 +78,7 @@ func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
 	first := *d
 	first.First = true // without HeaderDeliveries
-	most := int(w.conns[0].MaxPayload()) - headerBytes(w.frameHeader(&first, 1)) - partSpace
+	most := w.size.most() - headerBytes(w.frameHeader(&first, 1)) - partSpace
 	compress, done := w.compressor()
 	defer done()
 	if !f.Framed() {
@@ -108,9 +109,13 @@ func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func(
 func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
 	h := w.frameHeader(d, len(d.Frame.Parts[n].Body))
 	if parts := d.Frame.Parts; len(parts) > 1 {
+		cut := fmt.Sprintf("%08x", parts[n].Cut)
 		h[HeaderPart] = []string{fmt.Sprintf("%d/%d", n+1, len(parts))}
 		h[HeaderFirstRecord] = []string{strconv.Itoa(parts[n].From)}
-		h[jetstream.MsgIDHeader] = []string{PartID(d, n+1)}
+		h[HeaderCut] = []string{cut}
+		if n+1 < len(parts) {
+			h[jetstream.MsgIDHeader] = []string{partID(d, n+1, cut)}
+		}
 	}
 	return nats.Msg{Subject: topology.MapSubject(w.s.ResultPrefix, d.Subject), Header: h, Data: d.Frame.Parts[n].Body}
 }
@@ -142,14 +147,14 @@ func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, 
 		if d.Frame == nil || d.Frame.Ahead || retry != nil || failed != nil {
 			return false
 		}
-		if err := w.storeRecordLetters(ctx, d); err != nil && !w.ends(ctx) {
+		if err := w.storeRecordLetters(ctx, d, &s.partial); err != nil && !w.ends(ctx) {
 			failed = sink.Incomplete(b, i, err)
 			return true
 		} else if err != nil {
 			retry = err
 			return false
 		}
-		switch err := w.storeParts(ctx, d); {
+		switch err := w.storeParts(ctx, d, s.partial); {
 		case publisher.Unstorable(err):
 			failed = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", err))
 			return true
@@ -166,17 +171,15 @@ func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, 
 // ends reports whether nothing can be stored any more.
 func (w *Writer) ends(ctx context.Context) bool { return ctx.Err() != nil || w.conns.Closed() }
 
-// storeParts stores all parts of a frame's result except the last.
-func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
+// storeParts stores all parts of a frame's result except the last and those in known.
+func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery, known partials) error {
 	ctx, cancel := context.WithDeadline(ctx, w.clearance.publishUntil(d, time.Now()))
 	defer cancel()
 	var msgs []*nats.Msg
 	for n := range len(d.Frame.Parts) - 1 {
-		if w.clearance.isStored(PartID(d, n+1)) {
-			continue
+		if m := w.part(d, n); !known[m.Header.Get(jetstream.MsgIDHeader)] {
+			msgs = append(msgs, &m)
 		}
-		m := w.part(d, n)
-		msgs = append(msgs, &m)
 	}
 	for _, a := range w.again.Publish(ctx, msgs, nil) {
 		if a.Err != nil {
@@ -186,18 +189,28 @@ func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery) error {
 	return nil
 }
 
-// storeRecordLetters stores a dead letter for each record of a frame that failed.
-func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery) error {
+// lettersAtOnce is how many dead letters of records are published together. It bounds the memory for their headers. Their bodies are in the
+// frame.
+const lettersAtOnce = 512
+
+// storeRecordLetters stores a dead letter for each record of a frame that failed, except those in known.
+func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery, known *partials) error {
+	var failed []int
 	for i := range d.Frame.Records() {
-		if !d.Frame.Table.Status(i).Failed() {
-			continue
+		if d.Frame.Table.Status(i).Failed() {
+			failed = append(failed, i)
 		}
-		letter := w.newRecordLetter(d, i)
-		if err := w.publishLetter(ctx, letter); err != nil {
+	}
+	for some := range slices.Chunk(failed, lettersAtOnce) {
+		letters := make([]*deadLetter, len(some))
+		for n, i := range some {
+			letters[n] = w.newRecordLetter(d, i)
+		}
+		if err := w.publishLetters(ctx, letters, known); err != nil {
 			if !w.ends(ctx) {
-				w.logUnstoredDeadLetter(d, letter.why, err)
+				w.logUnstoredDeadLetter(d, letters[0].why, err)
 			}
-			return fmt.Errorf("the dead letter of record %d: %w", i, err)
+			return fmt.Errorf("dead letters of %d records from record %d on: %w", len(some), some[0], err)
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ const modelEnough = 30
 
 var modelMustHappen = []string{
 	"settled", "dead letter", "given back", "batch refused", "batch failed", "incomplete", "publish lost", "confirmation lost",
-	"stored", "stored again", "part", "record letter", "too large", "unread", "drain ended", "spread over batches", "ends in a later batch",
+	"stored", "stored again", "part", "part of another cut", "record letter", "too large", "unread", "drain ended", "died", "spread over batches", "ends in a later batch",
 }
 
 const (
@@ -102,7 +102,7 @@ type model struct {
 	t    *testing.T
 	seed uint64
 	s    Settings
-	w    *Writer
+	w    [2]*Writer // one of them settles a batch; they may compress and cut results in different ways
 	pipe *streams.Pipeline
 	pool *inflight.Pool
 
@@ -131,14 +131,18 @@ func newModel(t *testing.T, seed uint64, d device.Device, nc *nats.Conn) *model 
 			Stream: "INGEST", Subjects: []string{"ingest.>"}, ResultStream: "RESULTS", ResultPrefix: "results", DeadLetterPrefix: "deadletter",
 		},
 		Operators: ops, Format: []operator.Format{operator.JSON, operator.Binary, operator.Arrow}[m.random.IntN(3)],
-		Encoding: []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(4)],
-		AckWait:  time.Minute, Log: slog.New(slog.DiscardHandler), Observer: nobody{}, Progress: func() {},
-	}
-	if m.w, err = NewWriter(t.Context(), natsconn.Connections{nc}, m.s); err != nil {
-		t.Fatal(err)
+		AckWait: time.Minute, Log: slog.New(slog.DiscardHandler), Observer: nobody{}, Progress: func() {},
 	}
 	m.stream = modelStream{m: m, byID: map[string]int{}}
-	m.w.first, m.w.again = &m.stream, &m.stream
+	for i := range m.w {
+		s := m.s
+		s.Encoding = []compression.Encoding{compression.None, compression.Zstd, compression.LZ4, compression.Snappy}[m.random.IntN(4)]
+		if m.w[i], err = NewWriter(t.Context(), natsconn.Connections{nc}, s); err != nil {
+			t.Fatal(err)
+		}
+		m.w[i].first, m.w[i].again = &m.stream, &m.stream
+		m.w[i].size.stream.Store([]int64{-1, 3 << 10, 4 << 10}[m.random.IntN(3)])
+	}
 	m.pipe, err = streams.New(d, streams.Config{
 		Operators: ops, Lanes: 1 + m.random.IntN(3), BatchPayloads: []int{1, 2, 7, 64}[m.random.IntN(4)],
 		BatchBytes: []int{256, 1024, 8192}[m.random.IntN(3)], ScratchLimit: 64 << 20,
@@ -337,20 +341,26 @@ func (m *model) settle(b *streams.Batch, buffers *Buffers) {
 	}
 	m.markFailing(g)
 	g.StartPublish()
-	m.w.Encode(g, b, buffers)
+	w := m.w[m.pick(len(m.w))]
+	w.Encode(g, b, buffers)
 	b.Release()
-	ctx := m.t.Context()
+	ctx, die := context.WithCancel(m.t.Context())
+	defer die()
+	ctx = context.WithValue(ctx, dying{}, die)
 	if m.chance(20) {
 		ending, cancel := context.WithTimeout(ctx, time.Duration(m.pick(2000))*time.Microsecond)
 		defer cancel()
 		ctx = ending
 	}
-	if m.w.Settle(ctx, m.pipe, g, buffers, m) != nil {
+	if w.Settle(ctx, m.pipe, g, buffers, m) != nil {
 		m.did("drain ended")
 		m.giveBackAll(g)
 	}
 	m.recycle(g)
 }
+
+// dying is the key of the function that ends a Settle, as if the worker died.
+type dying struct{}
 
 // markFailing marks the records on which the operator fails, as a search for the ones to blame does.
 func (m *model) markFailing(g *inflight.Batch) {

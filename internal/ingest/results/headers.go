@@ -26,6 +26,7 @@ const (
 	// These headers are on results of frames.
 	HeaderRecords     = "Millrace-Records"      // number of records in the input message
 	HeaderPart        = "Millrace-Part"         // i/n, if the result has several parts
+	HeaderCut         = "Millrace-Cut"          // the same on all parts that belong together
 	HeaderFirstRecord = "Millrace-First-Record" // index of a part's first record
 
 	// HeaderRecord is on the dead letter of one record: its index in the frame.
@@ -136,8 +137,11 @@ func MessageID(d *inflight.Delivery) string {
 	return string(strconv.AppendInt(id, d.Stored.UnixNano(), 10))
 }
 
-// PartID returns the id of the n-th part of a frame's result, counted from 1.
-func PartID(d *inflight.Delivery, n int) string { return MessageID(d) + "/" + strconv.Itoa(n) }
+// partID returns the id of the n-th part of a frame's result, counted from 1. The last part has the id of a result in one message
+// instead, so that a stream completes only one cut of a result (adr/0039).
+func partID(d *inflight.Delivery, n int, cut string) string {
+	return MessageID(d) + "/" + strconv.Itoa(n) + "/" + cut
+}
 
 // RecordID returns the id of the dead letter of a frame's i-th record.
 func RecordID(d *inflight.Delivery, i int) string { return MessageID(d) + "#" + strconv.Itoa(i) }

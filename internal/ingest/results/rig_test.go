@@ -19,12 +19,12 @@ import (
 
 // rig is a server and a client.
 type rig struct {
-	t  *testing.T
+	t  testing.TB
 	nc *nats.Conn
 	js jetstream.JetStream
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	s, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {

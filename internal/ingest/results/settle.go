@@ -43,6 +43,7 @@ type Buffers struct {
 	msgs    []*nats.Msg          // results to publish, by position in left
 	answers []publisher.Answer   // the server's answers to msgs
 	stored  []*inflight.Delivery // argument for the sink
+	partial partials             // what lookups found of inputs that are not done
 	kept    int64                // bytes that the pool counts for these buffers
 }
 
@@ -71,6 +72,9 @@ func (s *Buffers) clear() {
 	clear(s.answers)
 	clear(s.stored)
 }
+
+// reset prepares s for another batch.
+func (s *Buffers) reset() { s.Settling, s.left, s.partial = 0, s.left[:0], nil }
 
 // Encode writes the results of a completed batch into b, and into the tables of its frames. The batch's buffers may be released
 // afterwards.
@@ -118,7 +122,8 @@ func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, r
 // A result that was not confirmed is published again under the same id, so the stream keeps one copy. While a result stream is
 // full, missing or slow, Settle holds the batch. Once no batch is free, the pull stops too.
 func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
-	s.Settling, s.left = 0, b.AppendUnsettled(s.left[:0])
+	s.reset()
+	s.left = b.AppendUnsettled(s.left)
 	if err := w.encodeFrames(ctx, b, s, sink); err != nil {
 		return err
 	}
@@ -240,7 +245,7 @@ func (w *Writer) settleKnown(ctx context.Context, pipe *streams.Pipeline, b *inf
 		return nil
 	}
 	var err error
-	if s.known, err = w.clearance.find(ctx, b.Items, s.stale, s.known); err != nil || len(s.known) == 0 {
+	if s.known, err = w.clearance.find(ctx, b.Items, s.stale, s.known, &s.partial); err != nil || len(s.known) == 0 {
 		return err
 	}
 	rest := slices.DeleteFunc(s.left, func(i int) bool {

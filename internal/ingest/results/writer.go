@@ -29,7 +29,7 @@ type Writer struct {
 
 	compressors sync.Pool // of *compression.Compressor
 
-	maxPayload maxPayload // the server's max_payload, as far as the client knows it
+	size messageSize // how large messages may be
 }
 
 // NewWriter returns a writer over connections that the caller still owns. It queries how the result stream accepts results, and
@@ -41,7 +41,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	}
 	w := &Writer{
 		s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), content: newContent(s.Format, s.Encoding),
-		maxPayload: maxPayload{conns: conns, log: s.Log},
+		size: messageSize{conns: conns, log: s.Log},
 	}
 	if w.clearance, err = newClearance(ctx, conns[0], js, s); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (w *Writer) openPublisher(ctx context.Context) error {
 		return err
 	}
 	first, found, err := publisher.Open(ctx, singles, publisher.Options{
-		Stream: w.s.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.clearance.results.saw,
+		Stream: w.s.ResultStream, Changed: w.logCapability, Trouble: w.logFailedBatch, Read: w.sawStream,
 	})
 	if err != nil {
 		return err
@@ -79,6 +79,12 @@ func (w *Writer) openPublisher(ctx context.Context) error {
 	w.first, w.again = first, singles
 	w.logCapability(found)
 	return nil
+}
+
+// sawStream records the state of the result stream.
+func (w *Writer) sawStream(info *jetstream.StreamInfo, asked time.Time) {
+	w.clearance.results.saw(info, asked)
+	w.size.saw(info)
 }
 
 // logCapability logs how results are stored from now on.

@@ -20,7 +20,10 @@ func Inspect(ctx context.Context, nc *nats.Conn, l Topology, u Use) []finding.Fi
 	if !server.inspect() {
 		return i.findings
 	}
-	server.frames()
+	if !u.Frames.none() {
+		i.results = i.limitOfResults()
+		server.frames()
+	}
 	streams.input()
 	resultInspector{streams}.inspect()
 	deadLetterInspector{streams}.inspect()

@@ -29,10 +29,32 @@ func (f Frames) fit(bytes int) int {
 	return 1 + (bytes-f.Result)/max(f.ResultMore, 1)
 }
 
+// limit is the largest message that is accepted, in bytes.
+type limit struct {
+	bytes int64
+	of    string // what has the limit
+	raise string // how to raise it
+}
+
+// limitOfResults returns the limit of messages with results: that of the result stream, or that of the server if it is smaller or the
+// only one known.
+func (i *inspection) limitOfResults() limit {
+	if s, err := i.js.Stream(i.ctx, i.l.ResultStream); err == nil {
+		if most := int64(s.CachedInfo().Config.MaxMsgSize); most > 0 && most < i.maxPayload {
+			return limit{most, "stream " + i.l.ResultStream, "raise max_msg_size of stream " + i.l.ResultStream}
+		}
+	}
+	return limitOfServer(i.maxPayload)
+}
+
+func limitOfServer(maxPayload int64) limit {
+	return limit{maxPayload, "the server", "raise the server's max_payload"}
+}
+
 // resultHeaders is the number of bytes that are assumed for the headers of a result.
 const resultHeaders = 1024
 
-// frames compares the limits of frames with the size of a batch and with the server's max_payload.
+// frames compares the limits of frames with the size of a batch, and with the largest messages of the server and of the result stream.
 func (i serverInspector) frames() {
 	f, what := i.use.Frames, "frames"
 	if f.none() {
@@ -44,11 +66,11 @@ func (i serverInspector) frames() {
 		say(finding.Warning, fmt.Sprintf("the server takes messages of %d bytes, and MILLRACE_FRAME_BYTES is %d", i.maxPayload, f.Bytes),
 			fmt.Sprintf("larger ones that are framed or compressed go to the dead-letter subject; raise MILLRACE_FRAME_BYTES to at least %d", i.maxPayload))
 	}
-	room := int(i.maxPayload) - resultHeaders
+	room := int(i.results.bytes) - resultHeaders
 	records := f.fit(room)
 	if f.Framed && records == 0 {
-		say(finding.Warning, fmt.Sprintf("the result of one record may have %d bytes, and the server takes messages of %d", f.Result, i.maxPayload),
-			"a record with a larger result goes to the dead-letter subject; raise the server's max_payload, or use MILLRACE_RESULT_FORMAT=binary or smaller operators")
+		say(finding.Warning, fmt.Sprintf("the result of one record may have %d bytes, and %s takes messages of %d", f.Result, i.results.of, i.results.bytes),
+			fmt.Sprintf("a record with a larger result goes to the dead-letter subject; %s, or use MILLRACE_RESULT_FORMAT=binary or smaller operators", i.results.raise))
 	}
 	if worst != finding.OK {
 		return
@@ -58,7 +80,7 @@ func (i serverInspector) frames() {
 		found = fmt.Sprintf("up to %d records and %d bytes per message; %s", f.Records, f.Bytes, found)
 	}
 	if f.Framed && records < f.Records {
-		found += fmt.Sprintf("; the result of more than about %d records comes in parts, because the server takes messages of %d bytes", records, i.maxPayload)
+		found += fmt.Sprintf("; the result of more than about %d records comes in parts, because %s takes messages of %d bytes", records, i.results.of, i.results.bytes)
 	}
 	i.say(finding.OK, what, found, "")
 }

@@ -30,7 +30,7 @@ func TestInspectOfFrames(t *testing.T) {
 		{"a result that is larger than a message", Frames{Framed: true, Records: 2, Bytes: payload, Result: payload, ResultMore: payload},
 			[]string{"warning frames: the result of one record may have 1048576 bytes", "raise the server's max_payload"}},
 	} {
-		i := &inspection{maxPayload: payload, use: Use{BatchBytes: 4096, Frames: c.frames}}
+		i := &inspection{maxPayload: payload, results: limitOfServer(payload), use: Use{BatchBytes: 4096, Frames: c.frames}}
 		serverInspector{i}.frames()
 		var lines []string
 		for _, f := range i.findings {
@@ -64,4 +64,24 @@ func TestInspectReportsTheLimitOfRecords(t *testing.T) {
 	lines := r.found(1000, 1<<20)
 	wantLine(t, lines, "warning server", "records over 1048576 bytes", "raise MILLRACE_BATCH_BYTES")
 	wantLine(t, lines, "ok frames", "up to 10 records")
+}
+
+// TestInspectComparesResultsWithTheirStream: the worker cuts results by the result stream's limit, if that is below the server's.
+func TestInspectComparesResultsWithTheirStream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.provision()
+	r.frames = Frames{Framed: true, Records: 1000, Bytes: roomy, Result: 1000, ResultMore: 1000}
+	for size, want := range map[int32][]string{
+		-1:        {"ok frames", "up to 1000 records"},
+		100 << 10: {"ok frames", "more than about 101 records comes in parts, because stream RESULTS takes messages of 102400 bytes"},
+		1500:      {"warning frames", "the result of one record may have 1000 bytes, and stream RESULTS takes messages of 1500", "raise max_msg_size of stream RESULTS"},
+	} {
+		c := r.streamConfig("RESULTS")
+		c.MaxMsgSize = size
+		if _, err := r.js.UpdateStream(r.ctx(), c); err != nil {
+			t.Fatal(err)
+		}
+		wantLine(t, r.found(1000, 1<<20), want...)
+	}
 }

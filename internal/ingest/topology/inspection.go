@@ -19,6 +19,7 @@ type inspection struct {
 	findings []finding.Finding
 
 	maxPayload int64  // of the server
+	results    limit  // of messages with results
 	cluster    string // its name; empty for a single server
 }
 

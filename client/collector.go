@@ -1,0 +1,145 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// ErrIncomplete is the error that Collector.Add wraps if parts of a result are missing: the program began to read in the middle of the
+// result, or there were more than Collector.Most parts in between.
+var ErrIncomplete = errors.New("the result is incomplete")
+
+// DefaultMost is the default of Collector.Most.
+const DefaultMost = 4096
+
+// Collector puts results in several messages together. M is the type of a message in your NATS client. Messages must arrive in the order
+// of their stream, but those of several results may be interleaved. The zero value is ready for use, by one goroutine at a time.
+//
+// If a worker dies in the middle of a result, the next one may cut the result in another way, for example because the server's max_payload
+// was changed. Then the parts of the first cut stay in the stream. A Collector returns only the result whose last part was stored. The
+// stream has one such part for each input.
+type Collector[M any] struct {
+	// Most is the most messages that are kept. Beyond it, the Collector drops the parts of the input that it knows longest, which are
+	// nearly always those that no last part will follow. It must be larger than the number of parts of all results that your workers
+	// store at the same time. 0 means DefaultMost.
+	Most int
+
+	inputs map[string][]cut[M] // cuts of each input's result
+	order  []string            // the same inputs, the oldest first
+	kept   int
+}
+
+// cut is one way in which a result was cut into parts, without the last part.
+type cut[M any] struct {
+	name  string
+	parts []place[M]
+}
+
+// place is a message and its place in a result.
+type place[M any] struct {
+	part    Part
+	first   uint64 // index of its first record
+	records string // number of records of the whole result
+	message M
+}
+
+// Add returns all messages of a result in order, if m is the last of them. Otherwise it keeps m and returns nil. header has the headers of
+// m. A result in one message is returned at once. Dead letters are no results: don't pass messages with HeaderReason.
+func (c *Collector[M]) Add(header map[string][]string, m M) (result []M, err error) {
+	get := func(key string) string {
+		if values := header[key]; len(values) > 0 {
+			return values[0]
+		}
+		return ""
+	}
+	p := place[M]{records: get(HeaderRecords), message: m}
+	if p.part, err = ParsePart(get(HeaderPart)); err != nil {
+		return nil, err
+	}
+	input := get(HeaderStream) + ":" + get(HeaderSequence)
+	if p.part.Count == 1 {
+		c.drop(input)
+		return []M{m}, nil
+	}
+	if p.first, err = strconv.ParseUint(get(HeaderFirstRecord), 10, 64); err != nil {
+		return nil, fmt.Errorf("%s is %q: want a number", HeaderFirstRecord, get(HeaderFirstRecord))
+	}
+	if p.part.Index < p.part.Count {
+		c.keep(input, get(HeaderCut), p)
+		return nil, nil
+	}
+	parts := append(c.partsOf(input, get(HeaderCut)), p)
+	c.drop(input)
+	return complete(input, parts)
+}
+
+// keep keeps a part that isn't the last one. A part that is stored twice counts once.
+func (c *Collector[M]) keep(input, name string, p place[M]) {
+	if slices.ContainsFunc(c.partsOf(input, name), func(other place[M]) bool { return other.part == p.part }) {
+		return
+	}
+	most := c.Most
+	if most <= 0 {
+		most = DefaultMost
+	}
+	for c.kept >= most && len(c.order) > 0 {
+		c.drop(c.order[0])
+	}
+	if c.inputs == nil {
+		c.inputs = map[string][]cut[M]{}
+	}
+	cuts, known := c.inputs[input]
+	if !known {
+		c.order = append(c.order, input)
+	}
+	i := slices.IndexFunc(cuts, func(of cut[M]) bool { return of.name == name })
+	if i < 0 {
+		i, cuts = len(cuts), append(cuts, cut[M]{name: name})
+	}
+	cuts[i].parts = append(cuts[i].parts, p)
+	c.inputs[input] = cuts
+	c.kept++
+}
+
+// partsOf returns the parts of one cut of an input's result.
+func (c *Collector[M]) partsOf(input, name string) []place[M] {
+	for _, of := range c.inputs[input] {
+		if of.name == name {
+			return of.parts
+		}
+	}
+	return nil
+}
+
+// drop forgets all parts of an input.
+func (c *Collector[M]) drop(input string) {
+	cuts, known := c.inputs[input]
+	if !known {
+		return
+	}
+	for _, of := range cuts {
+		c.kept -= len(of.parts)
+	}
+	delete(c.inputs, input)
+	c.order = slices.DeleteFunc(c.order, func(other string) bool { return other == input })
+}
+
+// complete returns the messages in order. Each part must be there once, and their records must be in order.
+func complete[M any](input string, parts []place[M]) ([]M, error) {
+	slices.SortFunc(parts, func(a, b place[M]) int { return a.part.Index - b.part.Index })
+	last := parts[len(parts)-1]
+	result := make([]M, len(parts))
+	for i, p := range parts {
+		if p.part != (Part{Index: i + 1, Count: last.part.Count}) {
+			return nil, fmt.Errorf("%w: input %s: part %d of %d is missing", ErrIncomplete, input, i+1, last.part.Count)
+		}
+		if (i == 0) != (p.first == 0) || i > 0 && p.first <= parts[i-1].first || p.records != last.records {
+			return nil, fmt.Errorf("input %s: part %v begins with record %d of %s, which doesn't fit the parts around it",
+				input, p.part, p.first, p.records)
+		}
+		result[i] = p.message
+	}
+	return result, nil
+}

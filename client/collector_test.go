@@ -1,0 +1,92 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"millrace/client"
+)
+
+// part returns the headers of a part, such as 2/3 from 20 of cut a.
+func part(sequence int, at, first, cut string) map[string][]string {
+	h := map[string][]string{client.HeaderStream: {"IN"}, client.HeaderSequence: {fmt.Sprint(sequence)}, client.HeaderRecords: {"90"}}
+	if at != "" {
+		h[client.HeaderPart], h[client.HeaderFirstRecord], h[client.HeaderCut] = []string{at}, []string{first}, []string{cut}
+	}
+	return h
+}
+
+func TestCollectorReturnsEachResultOnce(t *testing.T) {
+	var c client.Collector[string]
+	for i, step := range []struct {
+		sequence       int
+		at, first, cut string
+		want           string // the messages of the result that is complete now
+	}{
+		{1, "1/3", "0", "a", ""},
+		{2, "1/2", "0", "b", ""},
+		{3, "", "", "", "2"},
+		{1, "2/3", "10", "a", ""},
+		{1, "2/3", "10", "a", ""}, // stored twice
+		{2, "2/2", "10", "b", "1 5"},
+		{1, "1/2", "0", "c", ""}, // another worker cuts the result in another way
+		{1, "2/2", "40", "c", "6 7"},
+		{4, "1/2", "0", "d", ""},
+		{4, "", "", "", "9"}, // another worker needs one message
+		{5, "1/2", "0", "", ""},
+		{5, "2/2", "20", "", "10 11"}, // of a worker that doesn't name cuts
+	} {
+		got, err := c.Add(part(step.sequence, step.at, step.first, step.cut), fmt.Sprint(i))
+		if err != nil || strings.Join(got, " ") != step.want {
+			t.Errorf("message %d completes %q, %v, want %q", i, got, err, step.want)
+		}
+	}
+}
+
+func TestCollectorFindsWhatDoesNotFit(t *testing.T) {
+	for name, c := range map[string]struct {
+		headers    []map[string][]string
+		want       string
+		incomplete bool
+	}{
+		"the first part is missing":    {[]map[string][]string{part(1, "2/2", "10", "a")}, "part 1 of 2 is missing", true},
+		"a part is missing":            {[]map[string][]string{part(1, "1/3", "0", "a"), part(1, "3/3", "20", "a")}, "part 2 of 3 is missing", true},
+		"parts of two cuts":            {[]map[string][]string{part(1, "1/2", "0", "a"), part(1, "2/2", "20", "b")}, "part 1 of 2 is missing", true},
+		"parts of two inputs":          {[]map[string][]string{part(1, "1/2", "0", "a"), part(2, "2/2", "20", "a")}, "part 1 of 2 is missing", true},
+		"records before the last part": {[]map[string][]string{part(1, "1/2", "0", "a"), part(1, "2/2", "0", "a")}, "doesn't fit", false},
+		"the first record is missing":  {[]map[string][]string{part(1, "1/2", "5", "a"), part(1, "2/2", "9", "a")}, "doesn't fit", false},
+		"no part":                      {[]map[string][]string{part(1, "2", "9", "a")}, "i/n", false},
+		"no first record":              {[]map[string][]string{part(1, "1/2", "x", "a")}, client.HeaderFirstRecord, false},
+	} {
+		var collector client.Collector[int]
+		var err error
+		for i, h := range c.headers {
+			var result []int
+			if result, err = collector.Add(h, i); result != nil {
+				t.Errorf("%s: message %d completes %v", name, i, result)
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, client.ErrIncomplete) != c.incomplete {
+			t.Errorf("%s: the error is %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestCollectorIsBounded: parts that no last part follows don't fill the memory, and the newest result is complete.
+func TestCollectorIsBounded(t *testing.T) {
+	c := client.Collector[int]{Most: 10}
+	for i := range 100 {
+		if _, err := c.Add(part(i, "1/2", "0", "a"), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		got, err := c.Add(part(i, "2/2", "5", "a"), 100+i)
+		if known := i >= 90; known != slices.Equal(got, []int{i, 100 + i}) || known == errors.Is(err, client.ErrIncomplete) {
+			t.Errorf("the result of input %d is %v, %v; the 10 newest are known", i, got, err)
+		}
+	}
+}

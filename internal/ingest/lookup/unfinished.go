@@ -1,0 +1,53 @@
+package lookup
+
+import "slices"
+
+// unfinished has the ids of stored messages that do not finish their input: parts of its result, and dead letters of its records.
+type unfinished struct {
+	ids   map[Input][]string
+	count int  // number of ids
+	full  bool // whether there is no space for more, because all ids are of inputs that were wanted
+}
+
+// add adds the id of a message. Beyond mostOthers it drops those of all inputs that are not wanted. It returns false if it dropped
+// any.
+func (u *unfinished) add(id string, in Input, wanted []Input) (kept bool) {
+	kept = u.count < mostOthers
+	if !kept && !u.full {
+		u.keep(wanted)
+		u.full = u.count >= mostOthers
+	}
+	if u.count < mostOthers {
+		if u.ids == nil {
+			u.ids = map[Input][]string{}
+		}
+		u.ids[in] = append(u.ids[in], id)
+		u.count++
+	}
+	return kept
+}
+
+// keep drops the messages of all inputs except the given ones.
+func (u *unfinished) keep(inputs []Input) {
+	wanted := map[Input]bool{}
+	for _, in := range inputs {
+		wanted[in] = true
+	}
+	for in := range u.ids {
+		if !wanted[in] {
+			u.drop(in)
+		}
+	}
+}
+
+// drop drops the messages of an input.
+func (u *unfinished) drop(in Input) {
+	if ids := u.ids[in]; len(ids) > 0 {
+		u.count -= len(ids)
+		delete(u.ids, in)
+		u.full = false
+	}
+}
+
+// of returns the ids of an input. Nobody may change them.
+func (u *unfinished) of(in Input) []string { return slices.Clip(u.ids[in]) }

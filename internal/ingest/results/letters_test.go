@@ -1,0 +1,114 @@
+package results
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/device/host"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/operator"
+	"millrace/internal/record"
+	"millrace/internal/streams"
+)
+
+// failedFrame returns a delivery of a frame with these headers and lines, all of which failed. Its result is stored by w.
+func (r *rig) failedFrame(w *Writer, header nats.Header, lines []byte) inflight.Delivery {
+	r.t.Helper()
+	d, err := host.Open(host.Options{Cores: 1, Kernels: operator.HostKernels()})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	pipe, err := streams.New(d, streams.Config{Operators: w.s.Operators, Lanes: 1, BatchPayloads: 64, BatchBytes: 1 << 20, ScratchLimit: 64 << 20})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _, _ = pipe.Close(), d.Close() })
+	pool, err := inflight.NewPool([]*streams.Pipeline{pipe}, inflight.Settings{
+		Costs: inflight.NewCosts(w.s.Format, w.s.Operators), Split: frame.Splitter{Framing: frame.NewlineDelimited},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	in := r.input(nil)
+	in.Msg = modelMessage{body: lines, header: header}
+	pool.Unpack(&in)
+	in.Frame.Open()
+	if err := in.Frame.Fault(); err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range in.Frame.Records() {
+		in.Frame.Mark(i, record.OperatorError)
+	}
+	return in
+}
+
+// TestEachRecordLetterIsStoredInItsOwnForm: of the dead letters that are published together, some are too large with the input's headers,
+// and some are stored already.
+func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, MaxMsgSize: 2000})
+	w := r.writer()
+	var lines []byte
+	sizes := slices.Concat(slices.Repeat([]int{20}, lettersAtOnce+10), []int{1200, 20, 1900, 20})
+	for _, n := range sizes {
+		lines = append(append(lines, strings.Repeat("x", n)...), '\n')
+	}
+	d := r.failedFrame(w, nats.Header{"Note": {strings.Repeat("n", 600)}}, lines)
+	known := partials{RecordID(&d, 3): true, RecordID(&d, lettersAtOnce): true}
+	if err := w.storeRecordLetters(r.ctx(), &d, &known); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{} // what was omitted, by the number of dead letters
+	s, err := r.js.Stream(r.ctx(), "RESULTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.CachedInfo().State.LastSeq {
+		m, err := s.GetMsg(r.ctx(), i+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := strconv.Atoi(m.Header.Get(HeaderRecord))
+		switch omitted := m.Header.Get(HeaderOmitted); {
+		case m.Header == nil:
+			got["the payload alone"]++
+		case err != nil || known[RecordID(&d, record)] || omitted != "payload" && len(m.Data) != sizes[record]:
+			t.Errorf("record %d has a dead letter of %d bytes, and %q is omitted", record, len(m.Data), omitted)
+		default:
+			got[omitted]++
+		}
+	}
+	if want := map[string]int{"": len(sizes) - 4, "headers": 1, "the payload alone": 1, "payload": 1}; !maps.Equal(got, want) {
+		t.Errorf("the dead letters are %v, want %v", got, want)
+	}
+}
+
+// BenchmarkRecordLetters stores the dead letters of a frame whose records all failed. The server has file storage and shares the
+// machine.
+//
+//	go test ./internal/ingest/results -run xxx -bench RecordLetters -benchtime 5x
+func BenchmarkRecordLetters(b *testing.B) {
+	const records = 4096
+	r := newRig(b)
+	r.createStream(jetstream.StreamConfig{Name: "RESULTS", Subjects: []string{"results.>", "deadletter.>"}, Duplicates: 100 * time.Millisecond})
+	w := r.writer()
+	d := r.failedFrame(w, nil, bytes.Repeat([]byte("a record of some 30 bytes.....\n"), records))
+	for b.Loop() {
+		d.Stored = d.Stored.Add(time.Nanosecond) // other ids
+		d.First, d.Cleared = true, time.Now()
+		if err := w.storeRecordLetters(r.ctx(), &d, new(partials)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*records)/b.Elapsed().Seconds(), "letters/s")
+}
