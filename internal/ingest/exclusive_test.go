@@ -206,11 +206,16 @@ func TestExclusiveRecoversFromAnAcknowledgementWithAHighNumber(t *testing.T) {
 	}
 	r.publishFrom(11, 200, document)
 	r.tally.awaitStored(t, 200)
+	for i := 200; i < 203; i++ { // one after another
+		until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
+		r.publishFrom(i, i+1, document)
+		r.tally.awaitStored(t, i+1)
+	}
 	until(t, "all are acknowledged", func() bool { return r.unacknowledged() == 0 })
 	if err := run.drain(); err != nil {
 		t.Fatal(err)
 	}
-	r.wantAll(200, document)
+	r.wantAll(203, document)
 }
 
 // TestExclusiveKeepsItsPinWhileTheDeviceIsBehind: while the device is far behind, the worker takes no messages for longer than

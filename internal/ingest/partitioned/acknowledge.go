@@ -66,7 +66,7 @@ func (a *acknowledgements) takeStored(sequence, most uint64) (number, behind uin
 func (a *acknowledgements) caughtUp(delivered jetstream.SequenceInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.floor.CaughtUp(delivered.Consumer, delivered.Stream)
+	a.floor.CaughtUp(delivered.Consumer)
 	a.number = delivered.Consumer
 }
 

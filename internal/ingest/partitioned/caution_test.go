@@ -70,7 +70,7 @@ func TestInputsReadFromTheStreamAreNumberedInOrder(t *testing.T) {
 		PriorityGroups: []jetstream.PriorityGroupState{{Group: topology.PriorityGroup, PinnedClientID: "pin"}},
 	}
 	l.reader.intake.pinned = func() string { return "pin" }
-	if err := l.reader.intake.fill(r.ctx(), r.ctx(), info); err != nil {
+	if err := l.reader.intake.fill(r.ctx(), r.ctx(), info, 0); err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(n) {

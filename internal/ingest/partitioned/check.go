@@ -25,29 +25,33 @@ func (c *checker) check(ctx, drainCtx context.Context) error {
 	c.host.pending(info.NumPending)
 	_, taken := c.acks.reached()
 	switch {
+	case !c.begun && pinOf(info) == "" && isOverAcknowledged(info):
+		return c.repair(ctx, info)
 	case !c.begun && info.NumAckPending > 0 && pinOf(info) == "":
 		// The partition's owner is gone: the server has dropped the pin.
 		c.log.Info("taking over a partition whose owner is gone", "unacknowledged", info.NumAckPending)
 		return c.redeliver(ctx, info)
 	case !c.begun:
 		return nil
+	case pinnedTo(info, c.intake.pinned()) && isOverAcknowledged(info):
+		return c.repair(ctx, info)
 	case info.Delivered.Consumer == taken:
 		c.acknowledgeAll(drainCtx, info)
 		return nil
 	}
-	return c.intake.fill(ctx, drainCtx, info) // the consumer's deliveries would have arrived by now
+	return c.intake.fill(ctx, drainCtx, info, taken) // the consumer's deliveries would have arrived by now
 }
 
 // acknowledgeAll repeats the last acknowledgement if it covers everything that the consumer has delivered, and the server does not
 // have it. The server ignores an acknowledgement if it has one with a higher number, even if that one covers less. An earlier owner
 // may have sent such an acknowledgement, for an input that it took from a redelivery. So this one names the consumer's last
-// delivery. A server that crashed may have forgotten deliveries of which it has acknowledgements. Then it names a higher number.
+// delivery.
 func (c *checker) acknowledgeAll(drainCtx context.Context, info *jetstream.ConsumerInfo) {
 	msg, sequence, open := c.acks.latest()
 	if msg == nil || open > 0 || info.AckFloor.Stream >= sequence {
 		return
 	}
-	c.acks.send(drainCtx, c.server.receipt(sequence, max(info.Delivered.Consumer, info.AckFloor.Consumer+1)), sequence)
+	c.acks.send(drainCtx, c.server.receipt(sequence, info.Delivered.Consumer), sequence)
 }
 
 // acknowledgeAgain resends the last acknowledgement for an input that it covered but that was redelivered. If the acknowledgement

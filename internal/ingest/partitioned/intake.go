@@ -28,7 +28,7 @@ func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (par
 		if err != nil {
 			return verdict, err
 		}
-		if err := k.fill(ctx, drainCtx, info); err != nil {
+		if err := k.fill(ctx, drainCtx, info, d.ConsumerSequence); err != nil {
 			return verdict, err
 		}
 		verdict, behind = k.acks.take(d)
@@ -37,35 +37,42 @@ func (k *intake) enter(ctx, drainCtx context.Context, d *inflight.Delivery) (par
 	case partition.New:
 		return verdict, k.passOn(ctx, drainCtx, d, k.caution.condemns(d.Sequence, behind))
 	case partition.Gap:
-		return verdict, errReset
+		return verdict, errUnread
 	}
 	return verdict, nil
 }
 
-// errReset ends a lease whose consumer no longer knows of deliveries that it made. A worker doesn't cause that. An administrator who
-// resets the consumer does.
-var errReset = errors.New("the consumer was reset, or restored from an older state")
+// errUnread ends a lease that has received an input which it didn't find in the stream. The input may have been deleted since.
+// Otherwise the stream can't be read, and inputs before it may be missing.
+var errUnread = errors.New("the stream does not have an input that was delivered")
 
 // fill reads the inputs from the stream that the consumer has delivered, according to info, and that this lease has not taken. It
-// passes them on. If the worker is no longer pinned, they may belong to the next owner, and fill fails with errPinLost.
-func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInfo) error {
-	if !pinnedTo(info, k.pinned()) {
+// passes them on. arrived is the consumer sequence of the last delivery that has arrived. If the worker is no longer pinned, they may
+// belong to the next owner, and fill fails with errPinLost.
+func (k *intake) fill(ctx, drainCtx context.Context, info *jetstream.ConsumerInfo, arrived uint64) error {
+	last := info.Delivered
+	switch {
+	case !pinnedTo(info, k.pinned()):
 		return errPinLost
+	case isOverAcknowledged(info):
+		return k.repair(ctx, info)
+	case last.Consumer < arrived:
+		return errReset
 	}
 	from, number := k.acks.reached()
 	begins, read := number == 0, 0
-	for raw, err := range k.stored.between(ctx, from, info.Delivered.Stream+1) {
+	for raw, err := range k.stored.between(ctx, from, last.Stream+1) {
 		if err != nil {
 			return err
 		}
-		number, behind := k.acks.takeStored(raw.Sequence, info.Delivered.Consumer)
+		number, behind := k.acks.takeStored(raw.Sequence, last.Consumer)
 		d := k.stored.delivery(raw, number)
 		if err := k.passOn(ctx, drainCtx, &d, k.caution.condemns(d.Sequence, behind)); err != nil {
 			return err
 		}
 		read++
 	}
-	k.acks.caughtUp(info.Delivered)
+	k.acks.caughtUp(last)
 	if read > 0 && !begins {
 		k.log.Info("read inputs from the stream that were delivered and never came", "inputs", read, "after", from)
 	}

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// lease is a period in which this worker owns a partition. At its start it ensures that the server delivers from the
-// acknowledgement floor on, in order. When it ends, every input that it took is either acknowledged or redelivered to the next
-// lease.
+// lease is a period in which this worker owns a partition. At its start it reads from the stream what the consumer has delivered and
+// nobody has acknowledged. When it ends, every input that it took is either acknowledged or left to the next lease.
 //
 // Three goroutines do the work: the reader takes deliveries, the submitter computes them in batches, and the settler stores the
 // results and acknowledges the inputs. Their shared state is in leaseState. They use three interfaces to the outside:

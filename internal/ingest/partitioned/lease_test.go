@@ -1,10 +1,14 @@
 package partitioned
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"millrace/internal/ingest/topology"
@@ -113,6 +117,111 @@ func TestAConsumerThatAnAdministratorReset(t *testing.T) {
 	r.wantAll(n+1, document)
 }
 
+// TestAConsumerThatAnAdministratorResetUnderItsOwner: the owner's acknowledgements then have higher numbers than the consumer's
+// deliveries, and the server accepts no others.
+func TestAConsumerThatAnAdministratorResetUnderItsOwner(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	const n = 50
+	r.publish(n, document)
+	first := r.run(r.hostPipeline())
+	r.events.awaitStored(t, n)
+	consumer := r.consumer(0)
+	settled := func(upTo uint64) {
+		until(t, fmt.Sprintf("input %d is acknowledged", upTo), func() bool {
+			info, err := consumer.Info(r.ctx())
+			return err == nil && info.AckFloor.Stream == upTo && info.NumAckPending == 0
+		})
+	}
+	settled(n)
+	first.drain()
+	pipe, open := r.heldPipeline(1024)
+	t.Cleanup(open)
+	r.publish(10, func(i int) []byte { return document(n + i) })
+	second := r.run(pipe)
+	until(t, "the worker has a batch in flight", func() bool { return second.s.Pool.InFlight() > 0 })
+	r.awaitDelivered(consumer, n+10)
+	if _, err := r.js.ResetConsumer(r.ctx(), r.topology.Stream, topology.PartitionConsumer(r.topology.Consumer, 0)); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitDelivered(consumer, 10)
+	open()
+	for i := range 3 { // one after another
+		r.publish(1, func(int) []byte { return document(n + 10 + i) })
+		settled(uint64(n + 11 + i))
+	}
+	second.drain()
+	r.wantAll(n+13, document)
+}
+
+// TestAnUnreadableStreamIsNotTakenForAnEmptyOne: if the server says that a partition has no message, although it has delivered some, the
+// lease ends instead of acknowledging what comes after them.
+func TestAnUnreadableStreamIsNotTakenForAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.publish(3, document)
+	l := r.idleLease()
+	for _, c := range []struct {
+		name     string
+		from, to uint64
+		fails    bool
+	}{{"with messages in between", 0, 4, true}, {"at the end", 3, 4, false}} {
+		stored := &storedInputs{server: unreadable{l.server}, stream: r.topology.Stream, subjects: r.topology.Subjects}
+		failed := false
+		for raw, err := range stored.between(r.ctx(), c.from, c.to) {
+			if raw != nil {
+				t.Fatalf("%s: read input %d", c.name, raw.Sequence)
+			}
+			failed = err != nil
+		}
+		if failed != c.fails {
+			t.Errorf("%s: failed %t, want %t", c.name, failed, c.fails)
+		}
+	}
+}
+
+// unreadable is a leaseServer whose readers find nothing.
+type unreadable struct{ leaseServer }
+
+func (u unreadable) reader() leaseReader { return unreadableReader{u.leaseServer.reader()} }
+
+type unreadableReader struct{ leaseReader }
+
+func (unreadableReader) read(context.Context, uint64) (*jetstream.RawStreamMsg, error) {
+	return nil, nil
+}
+
+// TestAFetchedInputThatIsLostIsReadSingly: a temporary consumer delivers inputs, one of which is lost on the way.
+func TestAFetchedInputThatIsLostIsReadSingly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	const n = 5
+	r.publish(n, document)
+	if _, err := r.nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT.INGEST.lossy", func(m *nats.Msg) {
+		for _, i := range []int{1, 2, 4, 5} {
+			reply := fmt.Sprintf("$JS.ACK.INGEST.lossy.1.%d.%d.%d.0", i, i, time.Now().UnixNano())
+			_ = r.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Reply: reply, Data: document(i - 1)})
+		}
+		_ = r.nc.PublishMsg(&nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"404"}, "Description": {"No Messages"}}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	reader := r.idleLease().server.reader().(*streamReader)
+	reader.next, reader.singly, reader.bulk = 1, readSingly, "lossy"
+	for i := range uint64(n) {
+		raw, err := reader.read(r.ctx(), i+1)
+		if err != nil || raw == nil || raw.Sequence != i+1 || !bytes.Equal(raw.Data, document(int(i))) {
+			t.Fatalf("input %d: %v, %v", i+1, raw, err)
+		}
+	}
+	if reader.bulk != "" {
+		t.Error("the reader went on with the consumer that lost an input")
+	}
+}
+
 // TestInputsAreReadSinglyAndInBulk: a reader returns every message of its partition once, in order, from any sequence on. It returns
 // none after the last one, and finds a message that comes later.
 func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
@@ -158,9 +267,6 @@ func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
 		}
 		if read != want.NumPending {
 			t.Errorf("read %d messages of partition %d, want %d", read, p, want.NumPending)
-		}
-		if read > readSingly && reader.(*streamReader).created == 0 {
-			t.Errorf("read %d messages of partition %d singly", read, p)
 		}
 		seen += int(read)
 		if raw, err := reader.read(r.ctx(), 1); err != nil || raw == nil || raw.Sequence > last {

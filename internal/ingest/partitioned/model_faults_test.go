@@ -62,7 +62,7 @@ func (m *leaseModel) mishap() {
 		m.did("cut")
 		m.note("%s is cut off", w.id)
 		for _, p := range w.pulls {
-			p.wire = p.wire[:m.random.IntN(len(p.wire)+1)]
+			p.cut(m.random.IntN(len(p.wire) + 1))
 			if m.random.IntN(4) == 0 && len(p.broken) == 0 {
 				p.broken <- pull.ErrSilent
 			}
@@ -87,7 +87,12 @@ func (m *leaseModel) mishap() {
 		}
 	case 9:
 		if m.random.IntN(4) == 0 {
-			m.server.restart()
+			if m.random.IntN(3) > 0 {
+				m.server.restart()
+			} else {
+				m.did("reset by an administrator")
+				m.server.reset(m.server.floorSequence + 1)
+			}
 		}
 	default:
 		m.replace()

@@ -94,7 +94,7 @@ func (m *leaseModel) ended(e *modelLease, err error) {
 	m.notes.Lock()
 	calm := m.calm
 	m.notes.Unlock()
-	if calm && !e.w.isGone() {
+	if calm && !e.w.isGone() && !e.repaired {
 		m.violate("lease %d of %s ends while nothing is wrong: %v", e.n, e.w.id, err)
 	}
 }

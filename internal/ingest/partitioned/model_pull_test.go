@@ -29,6 +29,17 @@ type modelPull struct {
 	pinned string
 }
 
+// cut drops the messages on the wire from the i-th on, but not the first one after a reset: see modelServer.reset.
+func (p *modelPull) cut(i int) {
+	kept := p.wire[:i]
+	for _, msg := range p.wire[i:] {
+		if msg.number == 1 {
+			kept = append(kept, msg)
+		}
+	}
+	p.wire = kept
+}
+
 // lost tells the client that another client is pinned. The client then makes a request without a pin. m.mu is held.
 func (p *modelPull) lost() {
 	p.request, p.pinned, p.fresh = "", "", time.Now()

@@ -60,7 +60,7 @@ const modelEnough = 500
 var modelMustHappen = []string{
 	"delivered", "redelivered", "delivery lost", "read", "stored", "stored again", "result lost", "confirmation lost", "acknowledged",
 	"acknowledgement ignored", "acknowledgement lost", "request lost", "answer lost", "late request", "crashed", "frozen", "cut",
-	"device lost", "terminated", "batch failed", "pin expired", "pin dropped", "unpinned", "redelivery asked for", "server restarted", "known",
+	"device lost", "terminated", "batch failed", "pin expired", "pin dropped", "unpinned", "redelivery asked for", "server restarted", "reset by an administrator", "repaired", "read failed silently", "known",
 	"lease begun", errPinLost.Error(), pull.ErrSilent.Error(),
 	"killed by an input", "dead letter", "replaced with a payload alone",
 	"replaced with a record alone", "record letter", "record condemned", "spread over batches", "operator failed", "broken frame",

@@ -35,7 +35,7 @@ type modelServer struct {
 
 	results   map[uint64]string // by input: the message id of its result or dead letter
 	storedAt  map[uint64]int    // by input: the step in which that was stored
-	forgotten map[uint64]bool   // inputs that were delivered before the server crashed
+	forgotten map[uint64]bool   // inputs that were delivered before the server crashed, or before a reset
 	alone     map[uint64]int    // by input: number of owners that were replaced while the annotations named it as alone
 
 	aloneRecords map[modelRecord]int           // alone by record of a frame
@@ -68,7 +68,7 @@ func (s *modelServer) info() *jetstream.ConsumerInfo {
 	}
 	return &jetstream.ConsumerInfo{
 		Config:         jetstream.ConsumerConfig{Metadata: maps.Clone(s.metadata)},
-		Delivered:      jetstream.SequenceInfo{Consumer: s.nextNumber - 1, Stream: s.nextSequence - 1},
+		Delivered:      s.recorded,
 		AckFloor:       jetstream.SequenceInfo{Consumer: s.floorNumber, Stream: s.floorSequence},
 		NumAckPending:  len(s.pending),
 		NumPending:     uint64(waiting),
@@ -90,8 +90,9 @@ func (s *modelServer) redeliver(sequence, number uint64) {
 type modelConsumer struct {
 	nextSequence, nextNumber   uint64
 	floorSequence, floorNumber uint64
-	pending                    map[uint64]bool // by unacknowledged delivery: whether AckWait has passed
-	counts                     map[uint64]int  // number of deliveries, for redelivered messages
+	pending                    map[uint64]bool        // by unacknowledged delivery: whether AckWait has passed
+	counts                     map[uint64]int         // number of deliveries, for redelivered messages
+	recorded                   jetstream.SequenceInfo // the last delivery that the server has recorded, and answers with
 }
 
 func (c modelConsumer) clone() modelConsumer {
@@ -99,14 +100,34 @@ func (c modelConsumer) clone() modelConsumer {
 	return c
 }
 
+// forget notes that the consumer no longer knows what it has delivered.
+func (s *modelServer) forget() {
+	for _, in := range s.inputs {
+		s.forgotten[in] = s.forgotten[in] || in < s.nextSequence
+	}
+}
+
+// reset makes the consumer deliver again from that sequence on. The first delivery after it is not lost. Otherwise, if the owner has had
+// as many deliveries as are lost, it could not tell the next one from the one that it expects.
+func (s *modelServer) reset(sequence uint64) {
+	s.m.did("reset")
+	s.m.note("the consumer is reset to %d", sequence)
+	s.forget()
+	s.modelConsumer = modelConsumer{
+		nextSequence: sequence, nextNumber: 1, floorSequence: sequence - 1, pending: map[uint64]bool{}, counts: map[uint64]int{},
+		recorded: jetstream.SequenceInfo{Stream: sequence - 1},
+	}
+	s.highest = sequence - 1
+}
+
 // restart acts as a server that crashes. It has forgotten what happened to the consumer since it stored its state.
 func (s *modelServer) restart() {
 	s.m.did("server restarted")
 	s.m.note("the server restarts from floor %d, next %d", s.saved.floorSequence, s.saved.nextSequence)
-	for _, in := range s.inputs {
-		s.forgotten[in] = s.forgotten[in] || in < s.nextSequence
-	}
+	s.forget()
 	s.modelConsumer, s.highest, s.pin = s.saved.clone(), s.saved.floorSequence, ""
+	s.nextNumber, s.nextSequence = s.recorded.Consumer+1, s.recorded.Stream+1
+	maps.DeleteFunc(s.pending, func(in uint64, _ bool) bool { return in > s.recorded.Stream })
 	for _, p := range s.pulls {
 		p.wire = nil
 	}
@@ -224,9 +245,12 @@ func (s *modelServer) deliver() {
 	msg := &modelMessage{
 		m: s.m, number: s.nextNumber, sequence: sequence, deliveries: s.counts[sequence], turn: p.requestTurn, sent: s.m.steps, since: time.Now(),
 	}
+	if s.nextNumber > s.floorNumber { // otherwise the server's store ignores it
+		s.recorded = jetstream.SequenceInfo{Consumer: s.nextNumber, Stream: s.nextSequence - 1}
+	}
 	s.nextNumber++
 	s.m.did("delivered")
-	s.skipped = (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client drops some messages
+	s.skipped = msg.number > 1 && (s.m.faults || s.m.calm && !s.skipped) && s.m.random.IntN(25) == 0 // the client drops some messages
 	if s.skipped {
 		s.m.did("delivery lost")
 		s.m.note("delivery %d of %d to %s is lost", msg.number, sequence, p.w.id)
@@ -296,4 +320,7 @@ func (d *modelMessage) Metadata() (*jetstream.MsgMetadata, error) {
 var (
 	errModelLost   = errors.New("the worker is dead")
 	errModelKilled = errors.New("it kills the worker")
+
+	// errModelUnread means that the server could not read a message that it has.
+	errModelUnread = errors.New("it is there")
 )

@@ -25,7 +25,9 @@ import (
 // of a lease to the server or the device waits until the scheduler, which is this test, picks it. So the scheduler decides the
 // order of all events, when time passes, and what goes wrong in between. All of it follows from a seed.
 //
-// The server may also crash, and come back with an older state of the consumer. In half of the runs some messages are frames of any number of records, on some of which the operator fails. A frame may be
+// The server may also crash, and come back with an older state of the consumer. An administrator may reset the consumer.
+//
+// In half of the runs some messages are frames of any number of records, on some of which the operator fails. A frame may be
 // spread over several batches. In some runs there is a record that kills every worker that computes it.
 //
 // Each run has three parts. In the first part, everything goes wrong: workers crash, freeze and lose their device; the server
@@ -49,7 +51,7 @@ import (
 //   - When a lease has ended, its worker holds no memory of deliveries and no batches.
 //
 // In the third part these invariants hold too:
-//   - No lease ends before the partition is taken away from its worker.
+//   - No lease ends before the partition is taken away from its worker, unless it has repaired the consumer.
 //   - The server pins no client that has left.
 //   - No input that a lease has acknowledged is delivered to the next lease.
 //   - All inputs get a result, and nothing is left unacknowledged.

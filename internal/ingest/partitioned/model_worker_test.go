@@ -46,6 +46,7 @@ type modelLease struct {
 	w          *leaseWorker
 	l          *lease
 	n          int
+	repaired   bool   // whether it has reset an over-acknowledged consumer
 	owner      string // the owner according to the last consumer info
 	holds      bool   // whether it has begun; other goroutines annotate nothing before that
 	knowsOther bool   // whether the last consumer info showed another client's pin
@@ -181,6 +182,16 @@ func (e *modelLease) known() (other bool, owner string) {
 	return e.knowsOther, e.owner
 }
 
+func (e *modelLease) reset(ctx context.Context, sequence uint64) error {
+	m := e.w.m
+	m.did("repaired")
+	m.notes.Lock()
+	e.repaired = true
+	clear(m.clean) // the server ignored acknowledgements
+	m.notes.Unlock()
+	return e.w.call(ctx, "reset", false, func() error { e.w.m.server.reset(sequence); return nil })
+}
+
 func (e *modelLease) redeliver(ctx context.Context, sequence, number uint64) error {
 	return e.w.call(ctx, "redeliver", false, func() error { e.w.m.server.redeliver(sequence, number); return nil })
 }
@@ -202,8 +213,25 @@ func (e *modelLease) unpin(ctx context.Context) error {
 func (e *modelLease) reader() leaseReader { return e }
 
 func (e *modelLease) read(ctx context.Context, from uint64) (raw *jetstream.RawStreamMsg, err error) {
-	err = e.w.call(ctx, "read", false, func() error { raw = e.w.m.server.read(from); e.w.m.did("read"); return nil })
+	m := e.w.m
+	err = e.w.call(ctx, "read", false, func() error {
+		if m.did("read"); m.faults && m.random.IntN(50) == 0 {
+			m.did("read failed silently")
+			return nil
+		}
+		raw = m.server.read(from)
+		return nil
+	})
 	return raw, err
+}
+
+func (e *modelLease) proveEnd(ctx context.Context, from uint64) error {
+	return e.w.call(ctx, "prove", false, func() error {
+		if e.w.m.server.read(from) != nil {
+			return errModelUnread
+		}
+		return nil
+	})
 }
 
 func (e *modelLease) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {

@@ -24,8 +24,9 @@ type reader struct {
 	firsts  *firsts
 	checker *checker
 
-	pull leasePull
-	turn uint64 // number of the turn in which the lease began; see pull.Message
+	pull   leasePull
+	turn   uint64 // number of the turn in which the lease began; see pull.Message
+	number uint64 // consumer sequence of the last delivery that arrived
 }
 
 func newReader(l *leaseState, batches leaseBatches) *reader {
@@ -128,9 +129,13 @@ func (r *reader) begin(ctx context.Context, d *inflight.Delivery) error {
 func (r *reader) take(ctx, drainCtx context.Context, d *inflight.Delivery) error {
 	r.host.handing(true)
 	defer r.host.handing(false)
-	if d.Turn != r.turn {
+	switch {
+	case d.Turn != r.turn:
 		return errPinLost
+	case d.ConsumerSequence <= r.number:
+		return errReset
 	}
+	r.number = d.ConsumerSequence
 	r.host.pending(d.Pending)
 	verdict, err := r.intake.enter(ctx, drainCtx, d)
 	if err != nil || verdict != partition.Known {

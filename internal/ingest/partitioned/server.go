@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,8 +21,12 @@ type leaseServer interface {
 	// info returns the state of the partition's consumer.
 	info(ctx context.Context) (*jetstream.ConsumerInfo, error)
 
-	// redeliver makes the consumer deliver an input again that is not acknowledged. number is the consumer sequence of any of its
-	// deliveries. The server ignores it if the input is acknowledged by now.
+	// reset makes the consumer deliver again from that stream sequence on, with consumer sequences from 1 (nats-server 2.14 or later).
+	// Only repair needs it.
+	reset(ctx context.Context, sequence uint64) error
+
+	// redeliver makes the consumer deliver an input again that is not acknowledged. number is the consumer sequence of the last
+	// delivery. The server ignores it if the input is acknowledged by now.
 	redeliver(ctx context.Context, sequence, number uint64) error
 
 	// annotate replaces the metadata of the consumer that has that configuration.
@@ -51,6 +56,10 @@ type leaseReader interface {
 	// read returns the first message from a stream sequence on, or nil if there is none. It is fastest if every sequence is that after
 	// the last message.
 	read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error)
+
+	// proveEnd returns an error if there is a message from that sequence on. The server also says that it found none if it could not
+	// read its files.
+	proveEnd(ctx context.Context, from uint64) error
 }
 
 // leasePull is a pull from a pinned consumer.
@@ -78,11 +87,20 @@ type consumerServer struct {
 	partition int
 	consumer  jetstream.Consumer
 	request   pull.Request
+	refused   atomic.Bool // see streamReader
 	log       *slog.Logger
 }
 
 func (s *consumerServer) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	return s.consumer.Info(ctx)
+}
+
+func (s *consumerServer) reset(ctx context.Context, sequence uint64) error {
+	if s.consumer.CachedInfo().Config.DeliverPolicy != jetstream.DeliverAllPolicy { // the server refuses a sequence with most others
+		sequence = 0 // the floor
+	}
+	_, err := s.js.ResetConsumerToSequence(ctx, s.stream, s.name, sequence)
+	return err
 }
 
 func (s *consumerServer) redeliver(_ context.Context, sequence, number uint64) error {
@@ -104,7 +122,7 @@ func (s *consumerServer) unpin(ctx context.Context) error {
 }
 
 func (s *consumerServer) reader() leaseReader {
-	return &streamReader{js: s.js, requests: s.requests, inputs: s.inputs, stream: s.stream, filter: fmt.Sprint(s.partition, ".>"), log: s.log}
+	return &streamReader{js: s.js, requests: s.requests, inputs: s.inputs, stream: s.stream, filter: fmt.Sprint(s.partition, ".>"), refused: &s.refused, log: s.log}
 }
 
 func (s *consumerServer) message(raw *jetstream.RawStreamMsg, number uint64) inflight.Incoming {

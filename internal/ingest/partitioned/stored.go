@@ -30,7 +30,12 @@ func (s *storedInputs) between(ctx context.Context, from, to uint64) iter.Seq2[*
 			case err != nil:
 				yield(nil, fmt.Errorf("read delivered inputs from the stream: %w", err))
 				return
-			case raw == nil || raw.Sequence >= to:
+			case raw == nil:
+				if err := reader.proveEnd(ctx, from+1); err != nil {
+					yield(nil, fmt.Errorf("read delivered inputs from the stream: %w", err))
+				}
+				return
+			case raw.Sequence >= to:
 				return
 			}
 			from = raw.Sequence

@@ -3,7 +3,9 @@ package partitioned
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,23 +39,22 @@ type streamReader struct {
 	requests *nats.Conn // connection for requests
 	inputs   *nats.Conn // connection for inputs
 	stream   string
-	filter   string // subjects of the partition
+	filter   string       // subjects of the partition
+	refused  *atomic.Bool // whether no consumer can be created, or nothing fetched from it; shared by the readers of a lease
 	log      *slog.Logger
 
-	next    uint64                    // the sequence after the last message that was read
-	singly  int                       // number of messages that were read singly in a row
-	bulk    string                    // name of the consumer that delivers messages from next on; empty for none
-	number  uint64                    // consumer sequence of the last message from it
-	ahead   []*jetstream.RawStreamMsg // messages that it has delivered and that were not read yet
-	created int                       // number of such consumers, for tests
-	refused bool                      // whether one could not be created
+	next   uint64                    // the sequence after the last message that was read
+	singly int                       // number of messages that were read singly in a row
+	bulk   string                    // name of the consumer that delivers messages from next on; empty for none
+	number uint64                    // consumer sequence of the last message from it
+	ahead  []*jetstream.RawStreamMsg // messages that it has delivered and that were not read yet
 }
 
 func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
 	if from != r.next {
 		r.singly, r.bulk, r.ahead = 0, "", nil
 	}
-	if r.singly >= readSingly && len(r.ahead) == 0 {
+	if r.singly >= readSingly && len(r.ahead) == 0 && !r.refused.Load() {
 		r.fetch(ctx, from)
 	}
 	raw, err := r.first(ctx, from)
@@ -68,7 +69,7 @@ func (r *streamReader) read(ctx context.Context, from uint64) (*jetstream.RawStr
 func (r *streamReader) first(ctx context.Context, from uint64) (*jetstream.RawStreamMsg, error) {
 	if len(r.ahead) > 0 {
 		raw := r.ahead[0]
-		r.ahead = r.ahead[1:]
+		r.ahead[0], r.ahead = nil, r.ahead[1:]
 		return raw, nil
 	}
 	if r.bulk != "" {
@@ -78,13 +79,19 @@ func (r *streamReader) first(ctx context.Context, from uint64) (*jetstream.RawSt
 	return readNext(ctx, r.requests, r.stream, from, r.filter)
 }
 
-// fetch fetches the next messages. If that fails, the next message is read singly.
+// fetch fetches the next messages. If that fails, the next message is read singly, and if nothing came, so are all others.
 func (r *streamReader) fetch(ctx context.Context, from uint64) {
-	if r.bulk == "" && !r.begin(ctx, from) {
-		return
+	if r.bulk == "" {
+		c, err := r.create(ctx, from)
+		if err != nil {
+			r.refuse(err)
+			return
+		}
+		r.bulk, r.number = c.CachedInfo().Name, 0
 	}
 	complete := true
-	_, err := pull.Fetch(r.inputs, pull.Request{Stream: r.stream, Consumer: r.bulk, Bytes: max(readAheadBytes, int(r.inputs.MaxPayload())+readAheadSpare)}, readAhead, 0, func(m *pull.Message) {
+	bytes := max(readAheadBytes, int(r.inputs.MaxPayload())+readAheadSpare)
+	_, err := pull.Fetch(r.inputs, pull.Request{Stream: r.stream, Consumer: r.bulk, Bytes: bytes}, readAhead, 0, func(m *pull.Message) {
 		meta, err := m.Metadata()
 		if complete = complete && err == nil && meta.Sequence.Consumer == r.number+1; !complete {
 			return // a message before this one was lost
@@ -94,30 +101,44 @@ func (r *streamReader) fetch(ctx context.Context, from uint64) {
 			Subject: m.Subject(), Sequence: meta.Sequence.Stream, Header: m.Headers(), Data: m.Data(), Time: meta.Timestamp,
 		})
 	})
-	if err != nil || !complete {
-		r.log.Debug("could not fetch inputs from the stream; reading the next one singly", "fetched", len(r.ahead), "error", err)
+	switch {
+	case err != nil && len(r.ahead) == 0:
+		r.refuse(err)
+	case err != nil || !complete:
+		r.log.Debug("could not fetch all inputs that were requested from the stream", "fetched", len(r.ahead), "error", err)
 		r.singly, r.bulk = 0, ""
 	}
 }
 
-// begin creates the consumer that delivers messages from that sequence on.
-func (r *streamReader) begin(ctx context.Context, from uint64) bool {
-	if r.refused {
-		return false
-	}
+// refuse makes all readers of the lease read singly.
+func (r *streamReader) refuse(err error) {
+	r.log.Info("reading delivered inputs from the stream one by one, because a temporary consumer didn't work", "error", err)
+	r.refused.Store(true)
+}
+
+// create creates a consumer that delivers the messages from that sequence on.
+func (r *streamReader) create(ctx context.Context, from uint64) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, natsconn.RequestTimeout)
 	defer cancel()
-	c, err := r.js.CreateConsumer(ctx, r.stream, jetstream.ConsumerConfig{
+	return r.js.CreateConsumer(ctx, r.stream, jetstream.ConsumerConfig{
 		FilterSubject: r.filter, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: readUnused,
 	})
-	if err != nil {
-		r.log.Info("reading delivered inputs from the stream one by one, because a consumer for that could not be created", "error", err)
-		r.refused = true
-		return false
+}
+
+func (r *streamReader) proveEnd(ctx context.Context, from uint64) error {
+	if r.refused.Load() {
+		return nil // there is no other way to tell
 	}
-	r.bulk, r.number, r.created = c.CachedInfo().Name, 0, r.created+1
-	return true
+	c, err := r.create(ctx, from)
+	if err != nil {
+		r.refuse(err)
+		return nil
+	}
+	if n := c.CachedInfo().NumPending; n > 0 {
+		return fmt.Errorf("stream %q has %d messages from sequence %d on, and finds none of them", r.stream, n, from)
+	}
+	return nil
 }
 
 // readNext reads the first message of a stream from a sequence on with a matching subject, or nil if there is none. Unlike the

@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -19,6 +20,7 @@ func (i partitionInspector) inspect() {
 			i.say(finding.Error, "stream "+c.Name, found, advice)
 			return // consumers for partitions would be useless
 		}
+		i.removals(c)
 	}
 	worst := finding.OK
 	for p := range i.l.Partitions {
@@ -27,6 +29,26 @@ func (i partitionInspector) inspect() {
 	if worst == finding.OK {
 		i.say(finding.OK, fmt.Sprintf("consumers %s to %d", PartitionConsumer(i.l.Consumer, 0), i.l.Partitions-1),
 			"one for each partition, pinned to one worker at a time", "")
+	}
+}
+
+// removals warns of settings with which the server removes single messages. Of a message that is not acknowledged yet, that
+// acknowledges all earlier ones of its partition.
+func (i partitionInspector) removals(c jetstream.StreamConfig) {
+	var found []string
+	if c.AllowMsgTTL {
+		found = append(found, "allow_msg_ttl")
+	}
+	if c.AllowRollup {
+		found = append(found, "allow_rollup_hdrs")
+	}
+	if c.MaxMsgsPerSubject > 0 && (c.Discard == jetstream.DiscardOld || !c.DiscardNewPerSubject) {
+		found = append(found, fmt.Sprintf("max_msgs_per_subject %d", c.MaxMsgsPerSubject))
+	}
+	if len(found) > 0 {
+		i.say(finding.Warning, "stream "+c.Name, "can remove single messages: "+strings.Join(found, ", "), "with exclusive delivery the "+
+			"server then counts earlier messages of the partition as acknowledged, and they are lost if their worker dies at that time; use a "+
+			"stream without them, or MILLRACE_DELIVERY=shared")
 	}
 }
 

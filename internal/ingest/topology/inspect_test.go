@@ -233,3 +233,21 @@ func TestInspectOfAStreamWithoutPartitions(t *testing.T) {
 	lines := r.found(10, 1<<20)
 	wantLine(t, lines, "error stream INGEST", "does not put a partition before its subjects", "{{partition(4)}}.>", "MILLRACE_DELIVERY=shared")
 }
+
+// TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages: removing one that is not acknowledged acknowledges earlier ones.
+func TestInspectOfAStreamWithPartitionsThatRemovesSingleMessages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.topology.Exclusive, r.topology.Partitions = true, 4
+	r.provision()
+	const word = "can remove single messages"
+	if lines := strings.Join(r.found(10, roomy), "\n"); strings.Contains(lines, word) {
+		t.Errorf("of the stream as the worker creates it:\n%s", lines)
+	}
+	s := r.streamConfig("INGEST")
+	s.AllowMsgTTL, s.AllowRollup, s.MaxMsgsPerSubject = true, true, 5
+	if _, err := r.js.UpdateStream(r.ctx(), s); err != nil {
+		t.Fatal(err)
+	}
+	wantLine(t, r.found(10, roomy), "warning stream INGEST", word, "allow_msg_ttl, allow_rollup_hdrs, max_msgs_per_subject 5")
+}

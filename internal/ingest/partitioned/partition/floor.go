@@ -4,14 +4,13 @@ package partition
 //
 // An acknowledgement of one delivery covers everything below it in the stream, whichever worker received it. So the lease must have
 // taken and settled everything below. The lease first reads from the stream what the consumer delivered before. After that it
-// misses nothing as long as it receives every number: the consumer never uses a number twice, and it delivers an input for the first
-// time only after all inputs before it. If a number is missing, the lease again reads from the stream what the consumer has
-// delivered.
+// misses nothing as long as it receives every number: under one pin the consumer uses each number once, and it delivers an input
+// for the first time only after all inputs before it. If a number is missing, the lease again reads from the stream what the
+// consumer has delivered.
 //
 // A Floor is not safe for concurrent use.
 type Floor struct {
 	delivered uint64  // consumer sequence up to which every delivery has arrived, or its input has been read from the stream
-	read      uint64  // stream sequence up to which the stream has been read
 	highest   uint64  // stream sequence of the last input that was taken, or of the lease's start
 	open      []input // inputs that were taken and are not acknowledged yet, in stream order
 	first     int     // index of the first unacknowledged input in open
@@ -49,11 +48,10 @@ func (f *Floor) Take(number, sequence uint64) Verdict {
 			f.delivered = number
 		}
 		return Known
-	case next:
-		f.delivered = number
-	case sequence > f.read:
+	case !next:
 		return Gap
 	}
+	f.delivered = number
 	f.Add(sequence)
 	return New
 }
@@ -64,9 +62,8 @@ func (f *Floor) Add(sequence uint64) {
 	f.open = append(f.open, input{sequence: sequence})
 }
 
-// CaughtUp records that every input of the partition up to a stream sequence has been taken, and that the consumer's deliveries up to
-// that number had no others.
-func (f *Floor) CaughtUp(number, sequence uint64) { f.delivered, f.read = number, sequence }
+// CaughtUp records that the inputs of all deliveries up to that number have been taken.
+func (f *Floor) CaughtUp(number uint64) { f.delivered = number }
 
 // Delivered returns the consumer sequence up to which no delivery is missing.
 func (f *Floor) Delivered() uint64 { return f.delivered }
