@@ -42,8 +42,13 @@ func openHost(t *testing.T, kernels ...device.HostKernel) device.Device {
 func tiny(d device.Device, b *Bench) bench.Options {
 	return bench.Options{
 		Devices: []device.Device{d}, Suites: []bench.Suite{b.Suite()}, Groups: []string{suiteName},
-		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 4, Seed: 1,
+		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 4, Seed: 1, Pipeline: small,
 	}
+}
+
+// small is a pipeline whose memory costs little: each round has a new one.
+func small(_ device.Info, ops []operator.Operator) streams.Config {
+	return streams.Config{Operators: ops, ScratchLimit: 4 << 20, BatchBytes: 256 << 10, BatchPayloads: 512}
 }
 
 // run makes the measurements that o selects, and fails on an error.
