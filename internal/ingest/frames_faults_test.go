@@ -51,12 +51,14 @@ func rangeOf(n int) (all []int) {
 
 // TestABatchFailsInTheMiddleOfAFrame: an operator fails on records of a frame that is in three batches.
 func TestABatchFailsInTheMiddleOfAFrame(t *testing.T) {
+	t.Parallel()
 	const n, batch = 36, 14
 	for name, bad := range map[string][]int{
 		"the first record": {0}, "the first batch": {5}, "the middle batch": {17}, "the last batch": {35},
 		"each batch": {3, 20, 30}, "neighbors across batches": {12, 13, 14, 15}, "every record": rangeOf(n),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				var inputs []framed
 				for seed := range uint64(12) {
@@ -89,8 +91,10 @@ func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
 
 // TestFramesAmongSingleMessages: frames of 0, 1 and 2 records among messages that are one record.
 func TestFramesAmongSingleMessages(t *testing.T) {
+	t.Parallel()
 	for _, batch := range []int{1, 5, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				r.opts.Split.Framing = frame.Auto
 				r.opts.Decompress = compression.Auto
@@ -169,8 +173,10 @@ func manyParts(r *rig) {
 // TestAResultStreamThatIsFullInTheMiddleOfParts: a worker stores record dead letters and the first parts of a result, and no more. The
 // next one stores the rest, when the result stream has forgotten the ids of what is stored.
 func TestAResultStreamThatIsFullInTheMiddleOfParts(t *testing.T) {
+	t.Parallel()
 	for room := 1; room <= 4; room++ { // two record dead letters, then the parts
 		t.Run(fmt.Sprintf("%d messages stored", room), func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				manyParts(r)
 				r.opts.DrainTimeout = 100 * time.Millisecond

@@ -201,9 +201,11 @@ func (r *rig) allSettled() bool {
 
 // TestFramesHaveOneResultEach: frames of any number of records have the reference's results, whatever the size of a batch.
 func TestFramesHaveOneResultEach(t *testing.T) {
+	t.Parallel()
 	for _, format := range []operator.Format{operator.JSON, operator.Binary, operator.Arrow} {
 		for _, batch := range []int{7, 1024} {
 			t.Run(fmt.Sprintf("%v/batches of %d", format, batch), func(t *testing.T) {
+				t.Parallel()
 				eachMode(t, func(t *testing.T, r *rig) {
 					r.opts.Format = format
 					random := rand.New(rand.NewPCG(uint64(batch), 1))
