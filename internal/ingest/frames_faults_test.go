@@ -80,6 +80,7 @@ func TestABatchFailsInTheMiddleOfAFrame(t *testing.T) {
 // TestAFrameThatFailsAltogetherDoesNotEndTheWorker: two records of one message that fail are no more evidence against the device
 // than one is.
 func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		inputs := []framed{manyLines(1, 3, 0, 1, 2)}
 		r.provision()
@@ -140,6 +141,7 @@ func TestFramesAmongSingleMessages(t *testing.T) {
 // TestAStopInTheMiddleOfALargeFrame: the drain times out while a part of a frame is on the device. The next worker starts the frame
 // from its beginning.
 func TestAStopInTheMiddleOfALargeFrame(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.DrainTimeout = 50 * time.Millisecond
 		inputs := []framed{manyLines(1, 5), manyLines(2, 3000), manyLines(3, 5), manyLines(4, 3000)}
@@ -218,6 +220,7 @@ func (r *rig) messages(name string) uint64 {
 // TestAFrameWithAStoredResultIsNotStoredAgain: a worker died after it had stored the result, in one part or several. The next one
 // starts when the result stream has forgotten its id.
 func TestAFrameWithAStoredResultIsNotStoredAgain(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Partitions = min(r.opts.Partitions, 1)
 		r.forgetful()
@@ -273,6 +276,7 @@ func (r *rig) inPartitionOf(seq uint64, n int) (same int) {
 // TestFramesWithoutADeadLetterStream: a record fails, and its dead letter can't be stored. The other frames have their results
 // meanwhile, and this frame has its own later.
 func TestFramesWithoutADeadLetterStream(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.provision()
 		dead := r.streamConfig(deadStream)
@@ -302,6 +306,7 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 
 // TestAPartThatTheStreamRefusesForItsSize: no retry helps, so the message is a dead letter. Its neighbors have results.
 func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		manyParts(r)
 		r.provision()
@@ -322,6 +327,7 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 
 // TestFramesMoveBetweenWorkers: workers come and go while frames are unpacked and spread over batches.
 func TestFramesMoveBetweenWorkers(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Decompress = compression.Auto
 		if r.opts.Exclusive {
@@ -360,6 +366,7 @@ func TestFramesMoveBetweenWorkers(t *testing.T) {
 
 // TestFramesOnTwoDevicesOfWhichOneHangs: the worker ends, and the next one processes the frames that were on that device.
 func TestFramesOnTwoDevicesOfWhichOneHangs(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.AckWait = 3 * time.Second
 		if r.opts.Exclusive {
@@ -390,6 +397,7 @@ func TestFramesOnTwoDevicesOfWhichOneHangs(t *testing.T) {
 
 // TestFramesOnTwoDevices: the parts of a frame are on one device, and frames on both.
 func TestFramesOnTwoDevices(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		if r.opts.Exclusive {
 			r.opts.Partitions = 4
@@ -416,6 +424,7 @@ func TestFramesOnTwoDevices(t *testing.T) {
 
 // TestALargeSingleMessageAmongFrames: with framing auto, a message without framing that exceeds a batch is a dead letter.
 func TestALargeSingleMessageAmongFrames(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Split.Framing = frame.Auto
 		in := manyLines(1, 50)
