@@ -55,6 +55,7 @@ func TestStartOnGPUs(t *testing.T) {
 // TestWorkOnGPUsThatLackSomething checks that the worker leaves out an unusable GPU, uses the CPU with auto if no GPU is usable, and
 // preallocates scratch without pools. It logs each, and works.
 func TestWorkOnGPUsThatLackSomething(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		settings string
 		env      []string
@@ -71,6 +72,7 @@ func TestWorkOnGPUsThatLackSomething(t *testing.T) {
 		"own connections":          {"", []string{"CUDA_DEVICE_MAX_CONNECTIONS=7"}, []string{"fake GPU 0 with 7 connections"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t)
 			js := client(t, s)
 			p := start(t, gpu(t, c.settings, append(c.env, "MILLRACE_NATS_URL="+s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_LOG_FORMAT=json")...),

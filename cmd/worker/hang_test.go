@@ -37,6 +37,7 @@ func faultyWorker(t *testing.T) string {
 // TestAWorkerWhoseDeviceHangsEnds checks that the worker ends with status 70 after the deadline of the batch, or after the drain timeout
 // if it is told to stop before.
 func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
+	t.Parallel()
 	faulty := faultyWorker(t)
 	for _, c := range []struct {
 		name, min, max string
@@ -47,6 +48,7 @@ func TestAWorkerWhoseDeviceHangsEnds(t *testing.T) {
 		{"told to stop", "10s", "1h", true, "the device did not finish in time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t)
 			js := client(t, s)
 			p := startBinary(t, faulty, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_HTTP_ADDR=127.0.0.1:0",

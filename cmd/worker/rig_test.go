@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,7 +25,13 @@ const patience = time.Minute
 // binary is the path of the worker, which is built once for all tests.
 var binary string
 
+// atOnce is the default number of parallel tests. They mostly wait for a worker, whatever the number of processors.
+const atOnce = 6
+
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // unless -parallel says otherwise
+		panic(err)
+	}
 	dir, err := os.MkdirTemp("", "millrace-worker-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

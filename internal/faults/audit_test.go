@@ -43,10 +43,11 @@ func (a *audit) found(format string, args ...any) {
 
 // entry is one input and what is found for it.
 type entry struct {
-	subject  string // of the input
-	payload  uint64 // hash of the payload
-	framed   bool   // whether the result has a line for each payload
-	dead     int    // number of dead letters of the whole input
+	subject  string  // of the input
+	payload  uint64  // hash of the payload
+	framed   bool    // whether the result has a line for each payload
+	damage   *damage // nil if the input can be split
+	dead     int     // number of dead letters of the whole input
 	payloads []outcome
 }
 
@@ -89,7 +90,8 @@ func (r *rig) newEntry(m jetstream.Msg) *entry {
 	e := &entry{subject: m.Subject(), payload: maphash.Bytes(hashSeed, m.Data())}
 	payloads := [][]byte{m.Data()}
 	if r.split != nil {
-		payloads, e.framed = r.split(m.Data())
+		payloads, e.damage = r.split(m.Headers(), m.Data())
+		e.framed = e.damage == nil
 	}
 	for _, payload := range payloads {
 		e.payloads = append(e.payloads, outcome{result: maphash.Bytes(hashSeed, r.reference(payload)), payload: maphash.Bytes(hashSeed, payload)})
@@ -151,7 +153,7 @@ func (a *audit) judge(inputs map[uint64]*entry, first uint64, m jetstream.Msg) {
 	}
 	if !right {
 		a.wrong++
-		a.found("input %d: %d bytes on %s are not what they should be: %.200q", sequence, len(m.Data()), m.Subject(), m.Data())
+		a.found("input %d: %d bytes on %s are not what they should be: %.200q, headers %v", sequence, len(m.Data()), m.Subject(), m.Data(), h)
 	} else if m.Subject() != subject {
 		a.wrong++
 		a.found("input %d: on %s, want %s", sequence, m.Subject(), subject)
@@ -163,7 +165,7 @@ func (e *entry) enterDeadLetter(m jetstream.Msg) (right bool) {
 	got, record := maphash.Bytes(hashSeed, m.Data()), m.Headers().Get(results.HeaderRecord)
 	if record == "" {
 		e.dead++
-		return got == e.payload
+		return got == e.payload && (e.damage == nil || e.damage.isNamed(m.Headers()))
 	}
 	i, err := strconv.Atoi(record)
 	if err != nil || i < 0 || i >= len(e.payloads) || !e.framed {

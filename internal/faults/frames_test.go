@@ -20,12 +20,7 @@ const frameLead = 500
 func (r *rig) lines(records func(rng *rand.Rand) int) load {
 	r.set("MILLRACE_FRAMING=newline_delimited", "MILLRACE_BATCH_PAYLOADS=256")
 	r.lead = frameLead
-	r.split = func(body []byte) (records [][]byte, ok bool) {
-		if len(body) == 0 {
-			return nil, true
-		}
-		return bytes.Split(bytes.TrimSuffix(body, []byte("\n")), []byte("\n")), true
-	}
+	r.split = func(_ nats.Header, body []byte) (records [][]byte, bad *damage) { return splitLines(body), nil }
 	return load{between: 100, input: r.framesOf(records, func(frame, record []byte) []byte {
 		for i, c := range record {
 			if c == '\n' || c == '\r' {
@@ -34,6 +29,14 @@ func (r *rig) lines(records func(rng *rand.Rand) int) load {
 		}
 		return append(append(frame, record...), '\n')
 	})}
+}
+
+// splitLines splits a frame in which LF ends each record.
+func splitLines(body []byte) [][]byte {
+	if len(body) == 0 {
+		return nil
+	}
+	return bytes.Split(bytes.TrimSuffix(body, []byte("\n")), []byte("\n"))
 }
 
 // framesOf returns a function that creates the i-th frame from a seed. Its records are mostly small, and have random bytes. add
@@ -112,57 +115,4 @@ func TestFramesWithAPoisonRecord(t *testing.T) {
 			r.t.Errorf("%d dead letters of %d records, want 1 of %d", a.dead, a.payloads, frames*records)
 		}
 	})
-}
-
-// TestFramesCorrupted truncates some frames and changes a length in others. Each of those is a dead letter, unless it is a frame by
-// chance.
-func TestFramesCorrupted(t *testing.T) {
-	eachMode(t, func(r *rig) {
-		n := times(5000, 500)
-		r.set("MILLRACE_FRAMING=length_delimited")
-		r.lead = frameLead
-		r.split = splitLengths
-		frames := r.framesOf(upTo(100), func(frame, record []byte) []byte {
-			return append(binary.BigEndian.AppendUint32(frame, uint32(len(record))), record...)
-		})
-		r.serve(1)
-		r.work(2)
-		bad := 0
-		f := r.feed(n, func(i int) *nats.Msg {
-			m := frames(i)
-			rng := rand.New(rand.NewPCG(r.seed, uint64(i)))
-			switch size := len(m.Data); {
-			case size == 0:
-			case i%3 == 0:
-				m.Data = m.Data[:rng.IntN(size)]
-			case i%3 == 1:
-				m.Data[rng.IntN(4)] ^= byte(1 + rng.IntN(255))
-			}
-			return m
-		})
-		f.wait()
-		for i := range n {
-			if _, ok := splitLengths(f.input(i).Data); !ok {
-				bad++
-			}
-		}
-		if a := r.close("frames: truncated, or with a wrong length", 2*n/3); a.dead != bad || bad < n/2 {
-			r.t.Errorf("%d dead letters, want those of the %d frames that are none", a.dead, bad)
-		}
-	})
-}
-
-// splitLengths splits a frame in which each record follows its length.
-func splitLengths(body []byte) (records [][]byte, ok bool) {
-	for len(body) > 0 {
-		if len(body) < 4 {
-			return nil, false
-		}
-		n := uint64(binary.BigEndian.Uint32(body))
-		if body = body[4:]; uint64(len(body)) < n {
-			return nil, false
-		}
-		records, body = append(records, body[:n]), body[n:]
-	}
-	return records, true
 }

@@ -49,7 +49,7 @@ type rig struct {
 	lead    int // lead of feeds; see lead
 
 	ops   []operator.Operator
-	split func(body []byte) (records [][]byte, ok bool) // how inputs are split into records; nil: each is one
+	split func(h nats.Header, body []byte) (records [][]byte, bad *damage) // how inputs are split into records; nil: each is one
 	began time.Time
 }
 

@@ -174,7 +174,7 @@ func TestAnAilingDeviceBlamesNoPayload(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			eachDevice(t, func(t *testing.T, r *rig, open func([]device.HostKernel) device.Device) {
-				const n = 1500
+				const n = 600
 				r.publish(n, document)
 				kernels := operator.HostKernels()
 				d := &ailing{fails: c.fails, from: 3, times: c.times}

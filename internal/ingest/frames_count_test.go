@@ -51,6 +51,7 @@ func (r *rig) wantCounted(want []inflight.FrameStats) {
 // TestFramesAreCountedExactly: each frame counts once, with its failed records, its parts and its bytes. A message that is neither a
 // frame nor compressed doesn't count.
 func TestFramesAreCountedExactly(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		var err error
 		if r.opts.Operators, err = operator.ParseList("crc32c,minhash?k=4&hashes=512"); err != nil {
@@ -183,6 +184,7 @@ func (s *batchesSeen) BatchEnded(r *inflight.Record, payloads iter.Seq[inflight.
 
 // TestBatchesTellMessagesFromRecords: a batch in the middle of a large frame has one message, which ends elsewhere.
 func TestBatchesTellMessagesFromRecords(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		const records, batch = 95, 10
 		seen := &batchesSeen{}

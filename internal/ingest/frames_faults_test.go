@@ -51,12 +51,14 @@ func rangeOf(n int) (all []int) {
 
 // TestABatchFailsInTheMiddleOfAFrame: an operator fails on records of a frame that is in three batches.
 func TestABatchFailsInTheMiddleOfAFrame(t *testing.T) {
+	t.Parallel()
 	const n, batch = 36, 14
 	for name, bad := range map[string][]int{
 		"the first record": {0}, "the first batch": {5}, "the middle batch": {17}, "the last batch": {35},
 		"each batch": {3, 20, 30}, "neighbors across batches": {12, 13, 14, 15}, "every record": rangeOf(n),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				var inputs []framed
 				for seed := range uint64(12) {
@@ -78,6 +80,7 @@ func TestABatchFailsInTheMiddleOfAFrame(t *testing.T) {
 // TestAFrameThatFailsAltogetherDoesNotEndTheWorker: two records of one message that fail are no more evidence against the device
 // than one is.
 func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		inputs := []framed{manyLines(1, 3, 0, 1, 2)}
 		r.provision()
@@ -89,8 +92,10 @@ func TestAFrameThatFailsAltogetherDoesNotEndTheWorker(t *testing.T) {
 
 // TestFramesAmongSingleMessages: frames of 0, 1 and 2 records among messages that are one record.
 func TestFramesAmongSingleMessages(t *testing.T) {
+	t.Parallel()
 	for _, batch := range []int{1, 5, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				r.opts.Split.Framing = frame.Auto
 				r.opts.Decompress = compression.Auto
@@ -136,6 +141,7 @@ func TestFramesAmongSingleMessages(t *testing.T) {
 // TestAStopInTheMiddleOfALargeFrame: the drain times out while a part of a frame is on the device. The next worker starts the frame
 // from its beginning.
 func TestAStopInTheMiddleOfALargeFrame(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.DrainTimeout = 50 * time.Millisecond
 		inputs := []framed{manyLines(1, 5), manyLines(2, 3000), manyLines(3, 5), manyLines(4, 3000)}
@@ -169,8 +175,10 @@ func manyParts(r *rig) {
 // TestAResultStreamThatIsFullInTheMiddleOfParts: a worker stores record dead letters and the first parts of a result, and no more. The
 // next one stores the rest, when the result stream has forgotten the ids of what is stored.
 func TestAResultStreamThatIsFullInTheMiddleOfParts(t *testing.T) {
+	t.Parallel()
 	for room := 1; room <= 4; room++ { // two record dead letters, then the parts
 		t.Run(fmt.Sprintf("%d messages stored", room), func(t *testing.T) {
+			t.Parallel()
 			eachMode(t, func(t *testing.T, r *rig) {
 				manyParts(r)
 				r.opts.DrainTimeout = 100 * time.Millisecond
@@ -212,6 +220,7 @@ func (r *rig) messages(name string) uint64 {
 // TestAFrameWithAStoredResultIsNotStoredAgain: a worker died after it had stored the result, in one part or several. The next one
 // starts when the result stream has forgotten its id.
 func TestAFrameWithAStoredResultIsNotStoredAgain(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Partitions = min(r.opts.Partitions, 1)
 		r.forgetful()
@@ -266,6 +275,7 @@ func (r *rig) inPartitionOf(seq uint64, n int) (same int) {
 // TestFramesWithoutADeadLetterStream: a record fails, and its dead letter can't be stored. The other frames have their results
 // meanwhile, and this frame has its own later.
 func TestFramesWithoutADeadLetterStream(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.provision()
 		dead := r.streamConfig(deadStream)
@@ -295,6 +305,7 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 
 // TestAPartThatTheStreamRefusesForItsSize: no retry helps, so the message is a dead letter. Its neighbors have results.
 func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		manyParts(r)
 		r.provision()
@@ -315,6 +326,7 @@ func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 
 // TestFramesMoveBetweenWorkers: workers come and go while frames are unpacked and spread over batches.
 func TestFramesMoveBetweenWorkers(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Decompress = compression.Auto
 		if r.opts.Exclusive {
@@ -353,6 +365,7 @@ func TestFramesMoveBetweenWorkers(t *testing.T) {
 
 // TestFramesOnTwoDevicesOfWhichOneHangs: the worker ends, and the next one processes the frames that were on that device.
 func TestFramesOnTwoDevicesOfWhichOneHangs(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.AckWait = 3 * time.Second
 		if r.opts.Exclusive {
@@ -383,6 +396,7 @@ func TestFramesOnTwoDevicesOfWhichOneHangs(t *testing.T) {
 
 // TestFramesOnTwoDevices: the parts of a frame are on one device, and frames on both.
 func TestFramesOnTwoDevices(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		if r.opts.Exclusive {
 			r.opts.Partitions = 4
@@ -409,6 +423,7 @@ func TestFramesOnTwoDevices(t *testing.T) {
 
 // TestALargeSingleMessageAmongFrames: with framing auto, a message without framing that exceeds a batch is a dead letter.
 func TestALargeSingleMessageAmongFrames(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Split.Framing = frame.Auto
 		in := manyLines(1, 50)

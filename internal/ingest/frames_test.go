@@ -205,9 +205,11 @@ func (r *rig) allSettled() bool {
 
 // TestFramesHaveOneResultEach: frames of any number of records have the reference's results, whatever the size of a batch.
 func TestFramesHaveOneResultEach(t *testing.T) {
+	t.Parallel()
 	for _, format := range []operator.Format{operator.JSON, operator.Binary, operator.Arrow} {
 		for _, batch := range []int{7, 1024} {
 			t.Run(fmt.Sprintf("%v/batches of %d", format, batch), func(t *testing.T) {
+				t.Parallel()
 				eachMode(t, func(t *testing.T, r *rig) {
 					r.opts.Format = format
 					random := rand.New(rand.NewPCG(uint64(batch), 1))
@@ -227,6 +229,7 @@ func TestFramesHaveOneResultEach(t *testing.T) {
 
 // TestAFrameLargerThanABatchIsSpread: a frame with many times the bytes of a batch.
 func TestAFrameLargerThanABatchIsSpread(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Format = operator.Binary
 		random := rand.New(rand.NewPCG(2, 2))
@@ -243,6 +246,7 @@ func TestAFrameLargerThanABatchIsSpread(t *testing.T) {
 
 // TestALargeResultHasParts: results larger than the server's limit are cut, and the last part is stored last.
 func TestALargeResultHasParts(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		var err error
 		if r.opts.Operators, err = operator.ParseList("crc32c,minhash?k=4&hashes=512"); err != nil {
@@ -263,6 +267,7 @@ func TestALargeResultHasParts(t *testing.T) {
 
 // TestCompressedFramesAreDecompressed: frames are compressed as their headers say, and results are compressed.
 func TestCompressedFramesAreDecompressed(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Decompress, r.opts.Compress, r.opts.Format = compression.Auto, compression.Zstd, operator.Arrow
 		r.opts.Split = frame.Splitter{Framing: frame.NewlineDelimited} // with the default limits
@@ -286,6 +291,7 @@ func TestCompressedFramesAreDecompressed(t *testing.T) {
 
 // TestResultsOfPlainMessagesAreCompressed: a message that is one record, as it is, has a compressed result too.
 func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.Split.Framing, r.opts.Compress = frame.None, compression.Zstd
 		r.provision()
@@ -316,6 +322,7 @@ func TestResultsOfPlainMessagesAreCompressed(t *testing.T) {
 
 // TestARecordThatIsTooLargeFailsAlone: the other records of its frame have results.
 func TestARecordThatIsTooLargeFailsAlone(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		in := lines([]byte("one"), bytes.Repeat([]byte("x"), 20<<10), []byte("three"))
 		in.statuses = []record.Status{record.OK, record.TooLarge, record.OK}
@@ -330,6 +337,7 @@ func TestARecordThatIsTooLargeFailsAlone(t *testing.T) {
 // TestARecordThatAnOperatorCannotTakeFailsAlone: it is found by bisection over the records of its batch, in the middle of frames that
 // end in the same batch and in later ones.
 func TestARecordThatAnOperatorCannotTakeFailsAlone(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		random := rand.New(rand.NewPCG(5, 5))
 		var inputs []framed
@@ -406,6 +414,7 @@ func TestAFrameThatCannotBeReadIsADeadLetter(t *testing.T) {
 
 // TestARecordThatLosesTheDeviceFailsAlone: worker after worker loses its device, until exactly the records to blame are given up.
 func TestARecordThatLosesTheDeviceFailsAlone(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		r.opts.MaxDeliver = 10
 		random := rand.New(rand.NewPCG(6, 6))

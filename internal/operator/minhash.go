@@ -91,8 +91,9 @@ func (m *minhash) MostJSON() int {
 }
 
 func (m *minhash) AppendReference(dst, payload []byte) []byte {
-	var hashes []uint32
-	for _, shingle := range shingles(payload, m.k) {
+	all := shingles(payload, m.k)
+	hashes := make([]uint32, 0, len(all))
+	for _, shingle := range all {
 		hashes = append(hashes, murmur3(shingle, 0))
 	}
 	for _, p := range m.permutations {
@@ -110,7 +111,7 @@ func shingles(payload []byte, k int) [][]byte {
 	if len(payload) == 0 {
 		return nil
 	}
-	var bounds []int // the start of each character, followed by the payload's end
+	bounds := make([]int, 0, len(payload)+1) // the start of each character, followed by the payload's end
 	for i, b := range payload {
 		if i == 0 || b&0xC0 != 0x80 {
 			bounds = append(bounds, i)
@@ -120,7 +121,7 @@ func shingles(payload []byte, k int) [][]byte {
 	if characters := len(bounds) - 1; characters < k {
 		return [][]byte{payload}
 	}
-	var windows [][]byte
+	windows := make([][]byte, 0, len(bounds)-k)
 	for i := 0; i+k < len(bounds); i++ {
 		windows = append(windows, payload[bounds[i]:bounds[i+k]])
 	}

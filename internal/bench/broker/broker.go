@@ -9,6 +9,7 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"millrace/internal/bench"
 	"millrace/internal/ingest/embedded"
@@ -42,14 +43,15 @@ type Bench struct {
 	server *server // nil before the first row
 
 	// Tests change these.
-	withoutBatches bool // pretend that the server can't store batches
-	memoryLeast    int  // minimum number of payloads per round of the memory rows
-	frameBytes     int  // bytes of a frame before compression
+	withoutBatches bool          // pretend that the server can't store batches
+	memoryLeast    int           // minimum number of payloads per round of the memory rows
+	frameBytes     int           // bytes of a frame before compression
+	pollFirst      time.Duration // pause between two looks for a round's first delivery
 }
 
 // New returns a Bench. It starts nothing.
 func New(o Options) *Bench {
-	return &Bench{o: o, memoryLeast: memoryLeast, frameBytes: usualFrameBytes}
+	return &Bench{o: o, memoryLeast: memoryLeast, frameBytes: usualFrameBytes, pollFirst: pollFirst}
 }
 
 // Suite returns the suite.
@@ -78,7 +80,7 @@ func (b *Bench) open(ctx context.Context, session *bench.Session) (*server, erro
 		if err != nil {
 			return nil, err
 		}
-		s.batches = !b.withoutBatches
+		s.batches, s.pollFirst = !b.withoutBatches, b.pollFirst
 		b.server = s
 	}
 	b.server.note(session)

@@ -42,8 +42,13 @@ func openHost(t *testing.T, kernels ...device.HostKernel) device.Device {
 func tiny(d device.Device, b *Bench) bench.Options {
 	return bench.Options{
 		Devices: []device.Device{d}, Suites: []bench.Suite{b.Suite()}, Groups: []string{suiteName},
-		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 4, Seed: 1,
+		Bytes: []int{64, 3000}, Rounds: 2, Budget: 4 * time.Millisecond, Lanes: 4, Seed: 1, Pipeline: small,
 	}
+}
+
+// small is a pipeline whose memory costs little: each round has a new one.
+func small(_ device.Info, ops []operator.Operator) streams.Config {
+	return streams.Config{Operators: ops, ScratchLimit: 4 << 20, BatchBytes: 256 << 10, BatchPayloads: 512}
 }
 
 // run makes the measurements that o selects, and fails on an error.
@@ -58,9 +63,8 @@ func run(t *testing.T, o bench.Options) *report.Report {
 
 func newBench(t *testing.T, o Options) *Bench {
 	t.Helper()
-	t.Setenv("TMPDIR", t.TempDir())
 	b := New(o)
-	b.frameBytes = 1 << 10
+	b.frameBytes, b.pollFirst = 1<<10, 20*time.Millisecond
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("closing the bench: %v", err)
@@ -151,38 +155,60 @@ func wantGroups(t *testing.T, row report.Row) {
 	}
 }
 
-// TestEveryRowIsMeasured checks that every row has its figures and a line in a table.
+// TestEveryRowIsMeasured checks that every row has its figures and a line in a table. The experiments run at once, because workers
+// mostly wait before their first delivery.
 func TestEveryRowIsMeasured(t *testing.T) {
-	b := newBench(t, Options{})
-	b.memoryLeast = 32
-	o := tiny(openHost(t), b)
-	var table bytes.Buffer
-	o.Out = &table
-	r := run(t, o)
-	wantRates(t, r, len(o.Bytes))
-	wantFrames(t, r, len(o.Bytes))
+	t.Parallel()
+	check := map[string]func(t *testing.T, r *report.Report, sizes int){
+		rowAsync: wantRates, rowFramesBatch: wantFrames, "latency": wantLatency, "memory": wantMemory,
+	}
+	for _, e := range New(Options{}).Suite().Experiments {
+		t.Run(e.Rows[0].Name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, Options{})
+			b.memoryLeast = 32
+			o := tiny(openHost(t), b)
+			for _, row := range e.Rows {
+				o.Rows = append(o.Rows, row.Name)
+			}
+			var table bytes.Buffer
+			o.Out = &table
+			check[e.Rows[0].Name](t, run(t, o), len(o.Bytes))
+			for _, name := range o.Rows {
+				if !strings.Contains(table.String(), "\n"+name+" ") {
+					t.Errorf("the tables do not show %s", name)
+				}
+			}
+			if !strings.Contains(table.String(), oneProcess) {
+				t.Error("the tables do not say that the server shares the cores")
+			}
+		})
+	}
+}
+
+// wantLatency checks the rows that show latencies.
+func wantLatency(t *testing.T, r *report.Report, _ int) {
+	t.Helper()
 	for _, name := range []string{"latency", "latency-null"} {
 		for _, row := range rows(r, name) {
 			wantFigures(t, row, figureLatency, figureLatencyP99)
 		}
 	}
-	wantFigures(t, rows(r, "memory")[0], figureResident, figureBefore, figureBuffers)
-	wantFigures(t, rows(r, "memory-null")[0], figureResident, figureBefore)
 	if n := len(rows(r, "latency")); n != len(operatorLists) {
 		t.Errorf("%d rows latency, want %d", n, len(operatorLists))
 	}
-	for _, e := range bench.List(b.Suite()) {
-		if e.Group == suiteName && !strings.Contains(table.String(), "\n"+e.Name+" ") {
-			t.Errorf("the tables do not show %s", e.Name)
-		}
-	}
-	if !strings.Contains(table.String(), oneProcess) {
-		t.Error("the tables do not say that the server shares the cores")
-	}
+}
+
+// wantMemory checks the rows that show the memory of the process.
+func wantMemory(t *testing.T, r *report.Report, _ int) {
+	t.Helper()
+	wantFigures(t, rows(r, "memory")[0], figureResident, figureBefore, figureBuffers)
+	wantFigures(t, rows(r, "memory-null")[0], figureResident, figureBefore)
 }
 
 // TestStreamsInMemory runs the same rows with the streams in memory.
 func TestStreamsInMemory(t *testing.T) {
+	t.Parallel()
 	o := tiny(openHost(t), newBench(t, Options{Memory: true}))
 	o.Rows, o.Bytes = []string{rowAsync, rowBatch, rowAckAll, rowPinned, rowShared, rowExclusive, rowSharedMore, rowExclusiveOne, rowPlain}, []int{64}
 	wantRates(t, run(t, o), 1)
@@ -191,6 +217,7 @@ func TestStreamsInMemory(t *testing.T) {
 // TestConnectionsOfEveryWorker checks that another number of connections applies to every worker, and that the tables
 // say so.
 func TestConnectionsOfEveryWorker(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, Options{Connections: 2})
 	o := tiny(openHost(t), b)
 	o.Rows, o.Bytes = []string{rowPinned, rowShared, rowExclusive, rowSharedMore}, []int{64}
@@ -213,6 +240,7 @@ func TestConnectionsOfEveryWorker(t *testing.T) {
 
 // TestServerWithoutBatches checks that rows that need batches report that, and that the others are measured.
 func TestServerWithoutBatches(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, Options{})
 	b.withoutBatches = true
 	o := tiny(openHost(t), b)
@@ -236,6 +264,7 @@ func TestServerWithoutBatches(t *testing.T) {
 // TestServerElsewhere checks that a server that others use keeps their streams and none of ours. The streams of an
 // interrupted run don't disturb the next one.
 func TestServerElsewhere(t *testing.T) {
+	t.Parallel()
 	server, err := embedded.Start(embedded.Options{Addr: "127.0.0.1:0", Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -279,6 +308,7 @@ func TestServerElsewhere(t *testing.T) {
 
 // TestPayloadThatFitsNoBatch checks that the row tells the user what to do.
 func TestPayloadThatFitsNoBatch(t *testing.T) {
+	t.Parallel()
 	o := tiny(openHost(t), newBench(t, Options{}))
 	o.Rows, o.Bytes = []string{rowShared}, []int{3000}
 	o.Pipeline = func(_ device.Info, ops []operator.Operator) streams.Config {
@@ -314,6 +344,7 @@ func TestSizesOfPayloads(t *testing.T) {
 
 // TestInterrupted checks that an interrupted run ends, reports the interruption and leaves nothing behind.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, Options{})
 	o := tiny(openHost(t), b)
 	o.Rows = []string{rowShared}

@@ -17,7 +17,6 @@ import (
 // newTestServer creates a server with empty streams.
 func newTestServer(t *testing.T) *server {
 	t.Helper()
-	t.Setenv("TMPDIR", t.TempDir())
 	s, err := newServer(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +48,7 @@ func (s *server) store(t *testing.T, sequence int, body []byte, change func(*nat
 
 // TestWhatIsWrongIsFound uses three inputs. The results of the first two are correct.
 func TestWhatIsWrongIsFound(t *testing.T) {
+	t.Parallel()
 	ops := bench.Parse("crc32c")
 	l := load{3, unframed{7, 100}}
 	right := func(i int) []byte {
@@ -116,6 +116,7 @@ func (f faultyBound) Run(rows []byte, offsets []uint32, scratch, result []byte, 
 
 // TestWrongResultEndsTheRun checks that a wrong result of the device ends the run, and that the error names the row.
 func TestWrongResultEndsTheRun(t *testing.T) {
+	t.Parallel()
 	var kernels []device.HostKernel
 	for _, k := range operator.HostKernels() {
 		if k.Name() == "crc32c" {

@@ -64,7 +64,7 @@ func (s *server) timed(ctx context.Context, w worker, l load) (roundFigures, err
 	g := newErrGroup(ctx)
 	g.start(func(ctx context.Context) error { return w.run(ctx, l) })
 	g.start(func(ctx context.Context) (err error) {
-		start, err = beforeFirstDelivery(ctx, consumers, start)
+		start, err = beforeFirstDelivery(ctx, consumers, start, s.pollFirst)
 		return err
 	})
 	if err = g.wait(); err == nil {
@@ -83,11 +83,12 @@ type moment struct {
 func now() moment { return moment{time.Now(), bench.CPUTime()} }
 
 // beforeFirstDelivery waits for the first delivery of these consumers. It returns the last moment at which none had
-// delivered anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment.
+// delivered anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment,
+// and every is the pause between two looks.
 //
 // Before the first delivery a worker looks up its consumers or takes its partitions. That happens once and takes more
 // than a second with exclusive delivery, so it is not measured.
-func beforeFirstDelivery(ctx context.Context, consumers []jetstream.Consumer, last moment) (moment, error) {
+func beforeFirstDelivery(ctx context.Context, consumers []jetstream.Consumer, last moment, every time.Duration) (moment, error) {
 	for {
 		next := now()
 		for _, c := range consumers {
@@ -100,7 +101,7 @@ func beforeFirstDelivery(ctx context.Context, consumers []jetstream.Consumer, la
 			}
 		}
 		last = next
-		if err := pause(ctx, pollFirst); err != nil {
+		if err := pause(ctx, every); err != nil {
 			return last, err
 		}
 	}

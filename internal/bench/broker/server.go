@@ -29,8 +29,9 @@ type server struct {
 	in, out string // the streams' names in this round
 	rounds  int    // of all rows so far
 
-	connections connections // of the workers
-	batches     bool        // the result stream accepts batches, if the server can
+	connections connections   // of the workers
+	batches     bool          // the result stream accepts batches, if the server can
+	pollFirst   time.Duration // pause between two looks for a round's first delivery
 }
 
 // closeTimeout bounds how long removing the streams may take.

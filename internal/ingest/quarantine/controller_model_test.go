@@ -23,8 +23,9 @@ type modelMsg struct {
 	due    time.Duration // when it is redelivered if it is not settled
 
 	done, dead bool
-	lone       int // number of times that it ran alone
-	begun      int // as in attemptNote
+	mine       bool // delivered to the running process and not settled
+	lone       int  // number of times that it ran alone
+	begun      int  // as in attemptNote
 }
 
 // crashModel simulates a server and how its workers die.
@@ -40,6 +41,7 @@ type crashModel struct {
 	clock   time.Duration
 	msgs    []modelMsg
 	fresh   int   // the next message that was never delivered
+	open    []int // delivered and neither done nor dead, in order
 	mine    []int // delivered to the running process and not settled
 	crashes int   // number of crashes because of poisonous payloads
 	others  int   // number of crashes for any other reason
@@ -54,9 +56,9 @@ func (m *crashModel) now() time.Time { return time.Unix(0, 0).Add(m.clock) }
 // ready returns the message that the server would deliver now, or -1 if there is none. Redeliveries come before new messages.
 func (m *crashModel) ready() int {
 	best, seen := -1, 0
-	for i := range m.fresh {
+	for _, i := range m.open {
 		msg := &m.msgs[i]
-		if msg.done || msg.dead || msg.due > m.clock || slices.Contains(m.mine, i) {
+		if msg.due > m.clock || msg.mine {
 			continue
 		}
 		seen++
@@ -66,6 +68,7 @@ func (m *crashModel) ready() int {
 	}
 	if best < 0 && m.fresh < len(m.msgs) && m.msgs[m.fresh].stored <= m.clock {
 		best = m.fresh
+		m.open = append(m.open, best)
 		m.fresh++
 	}
 	return best
@@ -82,7 +85,7 @@ func (m *crashModel) deliver(i int, take func(inflight.Delivery)) {
 	if msg.count > m.levels.Limit {
 		level = max(level, m.levels.Alone())
 	}
-	m.mine = append(m.mine, i)
+	m.mine, msg.mine = append(m.mine, i), true
 	take(inflight.Delivery{Msg: &paperMsg{}, Sequence: uint64(i), NumDelivered: msg.count, Level: level})
 }
 
@@ -104,15 +107,12 @@ func (m *crashModel) fetch(_ context.Context, n int, wait bool, take func(inflig
 }
 
 func (m *crashModel) outstanding(context.Context) (all, redelivered int, err error) {
-	for i := range m.fresh {
-		if msg := &m.msgs[i]; !msg.done && !msg.dead {
-			all++
-			if msg.count > 1 {
-				redelivered++
-			}
+	for _, i := range m.open {
+		if m.msgs[i].count > 1 {
+			redelivered++
 		}
 	}
-	return all, redelivered, nil
+	return len(m.open), redelivered, nil
 }
 
 func (m *crashModel) quiet(_ context.Context, mine int) error {
@@ -186,8 +186,18 @@ func (m *crashModel) run(g *inflight.Batch, items []int) error {
 	return nil
 }
 
+// settled removes a message that is done or dead.
 func (m *crashModel) settled(n int) {
+	m.msgs[n].mine = false
 	m.mine = slices.DeleteFunc(m.mine, func(i int) bool { return i == n })
+	m.close(n)
+}
+
+// close removes a message from the open ones.
+func (m *crashModel) close(n int) {
+	if at, found := slices.BinarySearch(m.open, n); found {
+		m.open = slices.Delete(m.open, at, at+1)
+	}
 }
 
 // die ends the process during that batch. poisoned reports whether a payload of the batch caused it.
@@ -198,6 +208,7 @@ func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) e
 		m.others++
 	}
 	for _, n := range m.mine {
+		m.msgs[n].mine = false
 		switch {
 		case m.hard:
 			m.msgs[n].due = m.clock + time.Duration(m.rng.Int64N(int64(m.ackWait)))
@@ -209,6 +220,7 @@ func (m *crashModel) die(g *inflight.Batch, items, batch []int, poisoned bool) e
 	}
 	if poisoned && !m.hard && len(items) == 1 && m.msgs[batch[0]].begun >= LoneRuns {
 		m.msgs[batch[0]].dead = true
+		m.close(batch[0])
 	}
 	m.mine = m.mine[:0]
 	return errDied

@@ -1,0 +1,167 @@
+package faults
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/nats-io/nats.go"
+
+	"millrace/internal/ingest/results"
+)
+
+// arrowStream is a frame that is an Arrow stream: its schema, a message for each record batch, and the end. It is damaged
+// after it is written.
+type arrowStream struct {
+	body    []byte
+	starts  []int    // of the messages
+	records [][]byte // those that can be read without damage
+	damage  *damage  // nil if the records can be read
+}
+
+// recordsPerBatch is the number of records in each record batch of an arrowStream, except the last.
+const recordsPerBatch = 20
+
+// newArrowStream writes a stream with one binary column.
+func newArrowStream(records [][]byte, options ...ipc.Option) (*arrowStream, error) {
+	schema := arrow.NewSchema([]arrow.Field{{Name: "record", Type: arrow.BinaryTypes.Binary}}, nil)
+	options = append(options, ipc.WithSchema(schema))
+	var schemaAlone, out bytes.Buffer
+	if err := ipc.NewWriter(&schemaAlone, options...).Close(); err != nil {
+		return nil, err
+	}
+	s := &arrowStream{records: records, starts: []int{0, schemaAlone.Len() - endOfStream}}
+	w := ipc.NewWriter(&out, options...)
+	for some := range slices.Chunk(records, recordsPerBatch) {
+		b := array.NewBinaryBuilder(memory.DefaultAllocator, arrow.BinaryTypes.Binary)
+		b.AppendValues(some, nil)
+		batch := array.NewRecordBatch(schema, []arrow.Array{b.NewArray()}, int64(len(some)))
+		if err := w.Write(batch); err != nil {
+			return nil, err
+		}
+		s.starts = append(s.starts, out.Len())
+	}
+	err := w.Close()
+	s.body = out.Bytes()
+	return s, err
+}
+
+const (
+	// endOfStream is the size of the end of a stream: the marker with which messages start, and a length of 0.
+	endOfStream = 8
+
+	// head is the size of a message's start: the marker, and the length of the metadata.
+	head = 8
+
+	zstdMagic = "\x28\xb5\x2f\xfd"
+)
+
+// batches returns the number of record batches.
+func (s *arrowStream) batches() int { return len(s.starts) - 2 }
+
+// truncate leaves n bytes. The stream may end between two messages, but not before the schema.
+func (s *arrowStream) truncate(n int) {
+	k, between := slices.BinarySearch(s.starts, n)
+	s.body = s.body[:n]
+	if between && n > 0 {
+		s.records = s.records[:min(len(s.records), (k-1)*recordsPerBatch)]
+		return
+	}
+	at := s.starts[max(k-1, 0)]
+	s.damage = &damage{results.InvalidFrame, at, min(at+4, n)} // the message, or the second half of its head
+}
+
+// lengthen makes the metadata of message k longer than the body.
+func (s *arrowStream) lengthen(k int) {
+	at := s.starts[k]
+	s.body[at+head-1] ^= 1 << 6
+	s.damage = &damage{results.InvalidFrame, at, at}
+}
+
+// misplace makes the end of record i lie outside of the values of its record batch.
+func (s *arrowStream) misplace(i int) {
+	at := s.starts[1+i/recordsPerBatch]
+	offsets := at + head + int(binary.LittleEndian.Uint32(s.body[at+head/2:])) // behind the metadata, because nothing marks nulls
+	at = offsets + 4*(1+i%recordsPerBatch)
+	s.body[at+3] = 0x7f
+	s.damage = &damage{results.InvalidFrame, at, at}
+}
+
+// spoil breaks the last compressed buffer, which follows its length.
+func (s *arrowStream) spoil() error {
+	at := bytes.LastIndex(s.body, []byte(zstdMagic))
+	if at < 0 {
+		return fmt.Errorf("no buffer of %d bytes is compressed", len(s.body))
+	}
+	s.body[at+1] ^= 0xff
+	s.damage = &damage{results.InvalidFrame, at - 8, at - 8}
+	return nil
+}
+
+// damagedArrow returns the i-th stream. Two of six are as they were written, if they have records.
+func (r *rig) damagedArrow(i int, records [][]byte) (*arrowStream, error) {
+	var options []ipc.Option
+	kind := i % 6
+	if kind >= 4 {
+		options = []ipc.Option{ipc.WithZstd()}
+	}
+	s, err := newArrowStream(records, options...)
+	if err != nil {
+		return nil, err
+	}
+	switch rng := r.damageRNG(i); {
+	case kind == 0:
+		s.truncate(rng.IntN(len(s.body)))
+	case kind == 1:
+		s.lengthen(rng.IntN(1 + s.batches()))
+	case kind == 2 && len(records) > 0:
+		s.misplace(rng.IntN(len(records)))
+	case kind == 4 && len(records) > 0:
+		err = s.spoil()
+	}
+	return s, err
+}
+
+// TestFramesArrowDamaged truncates some Arrow streams between their record batches and within, and corrupts lengths, offsets and
+// compressed buffers of others. A stream that ends between two messages has the records before, and all others are dead letters.
+func TestFramesArrowDamaged(t *testing.T) {
+	eachMode(t, func(r *rig) {
+		n := times(6000, 600)
+		r.set("MILLRACE_FRAMING=arrow")
+		inputs := r.framesOf(upTo(100), appendLength)
+		stream := func(i int) *arrowStream {
+			records, _ := splitLengths(inputs(i).Data)
+			s, err := r.damagedArrow(i, records)
+			if err != nil {
+				panic(err)
+			}
+			return s
+		}
+		r.split = func(h nats.Header, body []byte) ([][]byte, *damage) {
+			i, err := strconv.Atoi(h.Get("Input"))
+			if err != nil {
+				panic(fmt.Sprintf("a frame without its number: %v", h))
+			}
+			s := stream(i)
+			if !bytes.Equal(s.body, body) {
+				panic(fmt.Sprintf("frame %d is stored with other bytes", i))
+			}
+			if s.damage != nil {
+				return nil, s.damage
+			}
+			return s.records, nil
+		}
+		r.feedDamaged("frames: Arrow, truncated or corrupted", n, func(i int) *nats.Msg {
+			m := inputs(i)
+			m.Data = stream(i).body
+			return m
+		})
+	})
+}
