@@ -172,12 +172,12 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 		return streams.ClosedByDrain, true
 	}
 	f.in.took(d)
-	if !f.takes(b, g, d) || !g.Pack(b, d) {
-		f.carry, f.carrying = d, true
-		f.midFrame.Store(d.Frame != nil && d.Frame.packed > 0)
-		return streams.ClosedByBytes, true
+	if f.takes(b, g, d) && g.Pack(b, d) {
+		return 0, false
 	}
-	return 0, false
+	f.carry, f.carrying = d, true
+	f.midFrame.Store(g.Open() != nil)
+	return streams.ClosedByBytes, true
 }
 
 // takes reports whether a batch that is not empty may take a delivery, or some of its records.
@@ -187,7 +187,7 @@ func (f *Batcher) takes(b *streams.Batch, g *Batch, d Delivery) bool {
 		if !d.Frame.TryOpen() {
 			return false // the next batch may wait for memory that this one holds
 		}
-		cost += d.Frame.cost
+		cost += d.Frame.Cost()
 	} else if !b.Fits(len(d.Msg.Data())) {
 		return false
 	}

@@ -1,8 +1,6 @@
 package inflight
 
 import (
-	"bytes"
-	"compress/gzip"
 	"testing"
 	"time"
 
@@ -13,10 +11,10 @@ import (
 )
 
 // linePool returns a pool for frames of lines.
-func linePool(t *testing.T, pipe *streams.Pipeline, decompress compression.Encoding) *Pool {
+func linePool(t *testing.T, pipe *streams.Pipeline) *Pool {
 	t.Helper()
 	p, err := NewPool([]*streams.Pipeline{pipe}, Settings{
-		Costs: NewCosts(operator.JSON, crc32c(t)), Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20}, Decompress: decompress,
+		Costs: NewCosts(operator.JSON, crc32c(t)), Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +46,7 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pipe := testPipeline(t, hostDevice(t), streams.Config{BatchPayloads: 4})
-			pool := linePool(t, pipe, compression.None)
+			pool := linePool(t, pipe)
 			msg := &countedMsg{paperMsg: paperMsg{data: []byte("1\n2\n3\n4\n5\n6\n")}}
 			d := Delivery{Msg: msg, Received: time.Now()}
 			pool.Unpack(&d)
@@ -77,67 +75,12 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 	}
 }
 
-// TestAFrameHoldsItsMemory: whatever way it is unpacked, it holds as much memory as its body takes, and gives back all.
-func TestAFrameHoldsItsMemory(t *testing.T) {
-	t.Parallel()
-	const size = 1 << 20
-	body := bytes.Repeat(append(bytes.Repeat([]byte("a"), 127), '\n'), size/128)
-	packed := gzipped(t, body)
-	if size < 100*len(packed) {
-		t.Fatalf("%d bytes are too many: the ratio must be far from the guess", len(packed))
-	}
-	pipe := testPipeline(t, hostDevice(t), streams.Config{})
-	for _, c := range []struct {
-		name   string
-		limit  int64
-		data   []byte
-		open   func(*Frame) bool
-		opened bool
-		held   bool // whether it holds memory afterwards
-	}{
-		{"with enough", 64 << 20, packed, (*Frame).TryOpen, true, true},
-		{"with too little", 512 << 10, packed, (*Frame).TryOpen, false, false},
-		{"without waiting", 512 << 10, packed, func(f *Frame) bool { f.Open(); return true }, true, true},
-		{"what is no gzip", 64 << 20, packed[:len(packed)/2], (*Frame).TryOpen, true, false},
-	} {
-		pool := linePool(t, pipe, compression.Gzip)
-		pool.SetLimit(c.limit)
-		pool.memory.force(1) // what is left is the limit: the first to take anything gets all it wants
-		f := &Frame{}
-		f.reset(pool.unpacker)
-		f.d = Delivery{Msg: &paperMsg{data: c.data}}
-		opened := c.open(f)
-		used := pool.Memory().Used - 1
-		if opened != c.opened || c.held && (used < size || used < int64(cap(f.body)) || used > 16*size) || !c.held && (used > 0 || cap(f.body) > 0) {
-			t.Errorf("%s: opened %v with %d bytes for a body of %d", c.name, opened, used, cap(f.body))
-		}
-		f.drop()
-		if used := pool.Memory().Used - 1; used != 0 {
-			t.Errorf("%s: %d bytes are not given back", c.name, used)
-		}
-	}
-}
-
-// gzipped compresses data. It does not declare its size.
-func gzipped(t *testing.T, data []byte) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
 // TestABatchIsNotReservedBeyondTheMemory: while frames exceed the memory, the next one waits until a submitted batch has given some
 // back. The rest of a frame that is in memory does not wait.
 func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 	t.Parallel()
 	pipe := testPipeline(t, hostDevice(t), streams.Config{})
-	pool := linePool(t, pipe, compression.None)
+	pool := linePool(t, pipe)
 	f := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
 	reserved := func(want string) {
 		t.Helper()
@@ -162,16 +105,16 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 			pool.unreserve(<-got, pipe)
 		}
 	}
-	pool.memory.force(pool.memory.limit + 1)
+	pool.memory.Force(pool.memory.limit + 1)
 	reserved("") // no batch would give memory back
-	pool.payloads.force(1)
+	pool.payloads.Force(1)
 	reserved("beyond the memory")
-	pool.payloads.force(1)
+	pool.payloads.Force(1)
 	f.midFrame.Store(true)
 	reserved("")
 	f.midFrame.Store(false)
-	pool.memory.give(1)
+	pool.memory.Give(1)
 	reserved("")
-	pool.payloads.give(1)
-	pool.memory.give(pool.memory.limit)
+	pool.payloads.Give(1)
+	pool.memory.Give(pool.memory.limit)
 }

@@ -70,21 +70,21 @@ func (h *holdings) Hold(ctx context.Context, d *Delivery) bool {
 // Force takes a delivery's memory at once, even if that exceeds the limit.
 func (h *holdings) Force(d *Delivery) {
 	d.Cost = h.costs.of(d, 1)
-	h.memory.force(d.Cost)
+	h.memory.Force(d.Cost)
 }
 
 // HoldReceipt takes the memory for acknowledging a delivery whose payload is no longer held. It does not wait.
-func (h *holdings) HoldReceipt() { h.memory.force(receiptCost) }
+func (h *holdings) HoldReceipt() { h.memory.Force(receiptCost) }
 
 // ReleaseReceipts gives back the memory that n calls of HoldReceipt took.
-func (h *holdings) ReleaseReceipts(n int) { h.memory.give(receiptCost * int64(n)) }
+func (h *holdings) ReleaseReceipts(n int) { h.memory.Give(receiptCost * int64(n)) }
 
 // Release gives back the memory that a delivery holds. It may be called more than once.
 func (h *holdings) Release(d *Delivery) {
-	h.memory.give(d.Cost)
+	h.memory.Give(d.Cost)
 	d.Cost = 0
 	if d.Frame != nil {
-		d.Frame.drop()
+		d.Frame.Drop()
 		h.released.announce()
 	}
 }
@@ -96,11 +96,11 @@ func (h *holdings) releaseAll(g *Batch) {
 		sum += g.Items[i].Cost
 		g.Items[i].Cost = 0
 		if f := g.Items[i].Frame; f != nil {
-			f.drop()
+			f.Drop()
 		}
 	}
-	h.memory.give(sum)
-	h.payloads.give(g.bytes)
+	h.memory.Give(sum)
+	h.payloads.Give(g.bytes)
 	g.bytes = 0
 	h.released.announce()
 }

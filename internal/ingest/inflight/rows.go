@@ -142,7 +142,7 @@ func (g *Batch) PackRow(b *streams.Batch, row int) bool {
 	case f.Records() == 0 || f.Table.Status(i) != record.OK:
 		return b.Append(nil)
 	}
-	return b.Append(f.split.Record(i))
+	return b.Append(f.Record(i))
 }
 
 // Collected records that the tables of the frames have the results of this batch. The frame that ends in a later batch leaves this
