@@ -17,7 +17,6 @@ type Frame struct {
 	Parts []table.Part // encoded results: one body, or several
 	Ahead bool         // whether everything that is stored before the last part is stored
 
-	encoded   []byte // the bodies of Parts
 	operators []operator.Operator
 	d         Delivery // the message, without the memory that it holds
 	cuts      []int    // records, in order, that must begin a new batch
@@ -33,23 +32,10 @@ func (p *Pool) Unpack(d *Delivery) {
 	if p.unpacker.Plain(d.Msg) {
 		return
 	}
-	f, _ := p.frames.Get().(*Frame)
-	if f == nil {
-		f = &Frame{operators: p.costs.results.Operators}
-	}
-	f.Parts, f.Ahead, f.cuts, f.err, f.done = nil, false, nil, nil, make(chan struct{})
-	f.over.Store(false)
+	f := &Frame{operators: p.costs.results.Operators, d: *d, done: make(chan struct{})}
 	f.missing.Store(1)
-	d.Frame, f.d = f, *d
+	d.Frame = f
 	p.unpacker.Start(&f.Message, d.Msg)
-}
-
-// reuse keeps a frame's memory for another message, unless goroutines may still use the frame.
-func (p *Pool) reuse(f *Frame) {
-	if f.missing.Load() == 0 && f.Forget() {
-		f.d = Delivery{} // release the message
-		p.frames.Put(f)
-	}
 }
 
 // Await waits until no result is missing, and returns nil. It returns an error if results will stay missing, or if ctx ends first.
@@ -61,6 +47,9 @@ func (f *Frame) Await(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// unused reports whether no batch uses the frame any more.
+func (f *Frame) unused() bool { return isOver(f.done) && f.missing.Load() == 0 }
 
 // Fail records that results will stay missing because of err. The goroutine that waits for them may then end the frame.
 func (f *Frame) Fail(err error) {
@@ -89,16 +78,16 @@ func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
 // EncodeParts encodes the results into bodies of at most limit bytes, each compressed by compress unless that is nil. See
 // table.Table.Parts for errors.
 func (f *Frame) EncodeParts(format operator.Format, limit int, compress func(dst, src []byte) []byte) (err error) {
-	f.encoded, f.Parts, err = f.Table.Parts(f.encoded[:0], format, limit, compress)
+	f.Encoded, f.Parts, err = f.Table.Parts(f.Encoded[:0], format, limit, compress)
 	return err
 }
 
 // EncodeSingle encodes the result of a message that is one record.
 func (f *Frame) EncodeSingle(format operator.Format, compress func(dst, src []byte) []byte) error {
-	f.encoded = f.Table.AppendSingle(f.encoded[:0], format)
-	body := f.encoded
+	f.Encoded = f.Table.AppendSingle(f.Encoded[:0], format)
+	body := f.Encoded
 	if compress != nil {
-		body = compress(nil, f.encoded)
+		body = compress(nil, f.Encoded)
 	}
 	f.Parts = append(f.Parts[:0], table.Part{To: 1, Body: body})
 	return nil

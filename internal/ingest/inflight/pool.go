@@ -24,7 +24,6 @@ type Pool struct {
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
 	retained      retention    // memory of unused batches and settle buffers
 	unpacker      *unpack.Unpacker
-	frames        sync.Pool // of *Frame
 }
 
 // ErrMemory means that Settings.Memory is too small for the worker.
@@ -69,7 +68,7 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p.memory.limit, p.retained.most = full, full/keepShare
 	s.Split.MaxRecord = int(largest)
 	messages := unpack.Settings{Split: s.Split, Decompress: s.Decompress, Results: s.Costs.results}
-	p.unpacker = unpack.New(messages, &p.memory)
+	p.unpacker = unpack.New(messages, &p.memory, p.Retain)
 	if s.Memory == 0 {
 		return p, nil
 	}
@@ -204,8 +203,8 @@ func (p *Pool) Finish(g *Batch) {
 func (p *Pool) Recycle(g *Batch) {
 	p.releaseAll(g)
 	for i := range g.Items {
-		if f := g.Items[i].Frame; f != nil {
-			p.reuse(f)
+		if f := g.Items[i].Frame; f != nil && f.unused() {
+			f.Message.Recycle()
 		}
 	}
 	p.empty(g)

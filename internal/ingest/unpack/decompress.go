@@ -51,7 +51,6 @@ func (m *Message) decompress(e compression.Encoding, must bool) ([]byte, error) 
 	for limit := min(most, expected); ; limit = min(most, guessedRatio*max(limit, 1<<10)) {
 		m.release()
 		if !m.take(limit, false) {
-			m.body = nil // it counts only while the message holds memory
 			return nil, errShort
 		}
 		body, err := m.decompressWithin(e, limit, limit == most)

@@ -4,38 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"millrace/internal/frame"
 	"millrace/internal/record"
-	"millrace/internal/table"
 )
 
-// Message is a message and its records. Unpacker.Start prepares it for another message. Everything except Open, TryOpen and Drop
-// needs an opened message.
+// Message is a message and its records. Everything except Open, TryOpen and Drop needs an opened message.
 type Message struct {
-	Table  table.Table  // results of the records
+	*buffers // from opening until Recycle
+
 	Cursor frame.Cursor // position before the first record that no batch has
 
 	Compressed, Decompressed int           // bytes of the body before and after decompression; 0 if it was not compressed
 	Decompressing, Splitting time.Duration // time that unpacking took
 
-	u     *Unpacker
-	in    Input
-	ahead atomic.Bool // whether a goroutine may unpack it ahead
+	u  *Unpacker
+	in Input
 
 	mu     sync.Mutex // guards the other fields until the message is opened
 	opened bool
-	cost   int64  // bytes of memory that the message takes
-	body   []byte // the decompressed body; unused if the message was not compressed
-	split  frame.Frame
+	cost   int64 // bytes of memory that the message takes
 	fault  error
-}
-
-// reset prepares m for another message.
-func (m *Message) reset(u *Unpacker, in Input) {
-	*m = Message{Table: m.Table, u: u, in: in, body: m.body[:0], split: m.split}
 }
 
 // Records returns the number of records. It is 0 if Fault is not nil.
@@ -75,8 +65,10 @@ func (m *Message) open(must bool) bool {
 	if m.opened {
 		return true
 	}
+	m.buffers = m.u.idle.take()
 	if m.opened = m.unpack(must); !m.opened {
 		m.release()
+		m.Recycle()
 	}
 	return m.opened
 }
@@ -89,17 +81,12 @@ func (m *Message) Drop() {
 	m.release()
 }
 
-// keptBody is the largest buffer in bytes that is kept for another message.
-const keptBody = 8 << 20
-
-// Forget releases the message, after Drop. It reports whether m may be used for another message.
-func (m *Message) Forget() bool {
-	if m.ahead.Load() || cap(m.body) > keptBody {
-		return false
+// Recycle keeps the buffers for another message. No goroutine may use the records or their results any more.
+func (m *Message) Recycle() {
+	if m.fault == nil {
+		m.u.idle.put(m.buffers)
 	}
-	m.in = nil
-	m.split.Reset()
-	return true
+	m.buffers = nil
 }
 
 // release gives back the memory. m.mu is held.
@@ -128,13 +115,14 @@ func (m *Message) unpack(must bool) bool {
 	if err == nil {
 		err = m.splitBody(body)
 	}
-	if m.fault = err; err != nil {
-		m.body = nil
-		m.split.Reset()
+	if err != nil {
 		m.release()
+		m.Recycle()
+		m.buffers, m.fault = &buffers{}, err
 		return true
 	}
-	if !m.take(m.split.Inflated()+m.u.Results.cost(m.Records()), must) {
+	results := m.split.Inflated() + m.u.Results.cost(m.Records())
+	if !m.take(max(results, m.size()-m.cost), must) { // the buffers may be larger than this message needs
 		return false
 	}
 	m.Cursor = m.split.Cursor()

@@ -44,12 +44,14 @@ type Unpacker struct {
 	memory        Memory
 	ahead         chan struct{} // holds a token for each goroutine that unpacks ahead
 	decompressors sync.Pool     // of *compression.Decompressor
+	idle          idleBuffers
 }
 
-// New returns an Unpacker whose messages take their memory from memory.
-func New(s Settings, memory Memory) *Unpacker {
+// New returns an Unpacker whose messages take their memory from memory. It calls retain when the memory that it keeps between messages
+// changes from before to now bytes, and keeps none for which retain reports false.
+func New(s Settings, memory Memory, retain func(before, now int64) bool) *Unpacker {
 	s.Split.MaxBytes = cmp.Or(s.Split.MaxBytes, frame.DefaultMaxBytes)
-	return &Unpacker{Settings: s, memory: memory, ahead: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	return &Unpacker{Settings: s, memory: memory, ahead: make(chan struct{}, runtime.GOMAXPROCS(0)), idle: idleBuffers{retain: retain}}
 }
 
 // The headers that tell how a message is to be read.
@@ -74,12 +76,10 @@ func (s *Settings) Plain(in Input) bool {
 	return single && asIs && len(in.Data()) <= s.Split.MaxRecord
 }
 
-// Start begins to unpack a message into m, and doesn't wait. It reuses the memory of m, which must be idle.
+// Start begins to unpack a message into m, which must be zero. It doesn't wait.
 func (u *Unpacker) Start(m *Message, in Input) {
-	m.reset(u, in)
-	m.ahead.Store(true)
+	m.u, m.in = u, in
 	go func() {
-		defer m.ahead.Store(false)
 		u.ahead <- struct{}{}
 		m.TryOpen()
 		<-u.ahead
