@@ -20,6 +20,7 @@ type Frame struct {
 	operators []operator.Operator
 	d         Delivery // the message, without the memory that it holds
 	cuts      []int    // records, in order, that must begin a new batch
+	overdrawn bool     // whether the overdraft counts it
 
 	missing atomic.Int32 // batches with records whose results are missing, and one until all records are packed
 	over    atomic.Bool

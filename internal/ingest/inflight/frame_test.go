@@ -82,6 +82,10 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 	pipe := testPipeline(t, hostDevice(t), streams.Config{})
 	pool := linePool(t, pipe)
 	f := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
+	undo := func(g *Batch) {
+		f.endTurn(nil)
+		pool.unreserve(g, pipe)
+	}
 	reserved := func(want string) {
 		t.Helper()
 		got := make(chan *Batch)
@@ -93,7 +97,7 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 			got <- g
 		}()
 		if want == "" {
-			pool.unreserve(<-got, pipe)
+			undo(<-got)
 			return
 		}
 		select {
@@ -102,7 +106,7 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 		case <-time.After(20 * time.Millisecond):
 			submitted := &Batch{bytes: 1}
 			pool.releaseAll(submitted)
-			pool.unreserve(<-got, pipe)
+			undo(<-got)
 		}
 	}
 	pool.memory.Force(pool.memory.limit + 1)
@@ -117,4 +121,53 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 	reserved("")
 	pool.payloads.Give(1)
 	pool.memory.Give(pool.memory.limit)
+}
+
+// TestFramesExceedTheMemoryOneAtATime: of the partitions on a device, one begins a batch with a frame that exceeds the memory. The
+// next one waits until that frame has given its memory back, even while no batch is submitted.
+func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
+	t.Parallel()
+	pipe := testPipeline(t, hostDevice(t), streams.Config{})
+	pool := linePool(t, pipe)
+	pool.SetLimit(1)
+	pool.memory.Force(1) // so nothing is unpacked ahead
+	first := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
+	second := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
+	g, err := first.Reserve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserved := make(chan error, 1)
+	go func() {
+		_, err := second.Reserve(t.Context())
+		reserved <- err
+	}()
+	waits := func(while string) {
+		t.Helper()
+		select {
+		case err := <-reserved:
+			t.Fatalf("a second batch may begin with a frame while %s: %v", while, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	waits("the first one has not opened its frame")
+	b, err := pool.Begin(g, pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Delivery{Msg: &paperMsg{data: []byte("1\n2\n")}}
+	pool.Unpack(&d)
+	first.Pack(b, g, d)
+	waits("the first one's frame exceeds the memory")
+	b.Release()
+	g.Collected()
+	pool.Recycle(g)
+	select {
+	case err := <-reserved:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("the second batch waits with nothing in flight")
+	}
 }
