@@ -1,6 +1,9 @@
 package frame
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"unsafe"
+)
 
 // arrowMemory is the memory that a frame needs for Arrow streams.
 type arrowMemory struct {
@@ -45,6 +48,15 @@ func (a *arrowMemory) reset() {
 	default:
 		a.dictionary.Reset()
 	}
+}
+
+// size returns the bytes of memory that reset keeps.
+func (a *arrowMemory) size() int64 {
+	size := int64(cap(a.slab) + cap(a.buffers)*int(unsafe.Sizeof(arrowBuffer{})))
+	if a.dictionary != nil {
+		size += a.dictionary.Size()
+	}
+	return size
 }
 
 // loadArrowBuffers sets f.arrow.buffers to count buffers of a record batch, beginning with number first, and returns the

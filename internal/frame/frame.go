@@ -2,6 +2,7 @@ package frame
 
 import (
 	"fmt"
+	"unsafe"
 
 	"millrace/internal/record"
 )
@@ -41,6 +42,12 @@ func (f *Frame) Reset() {
 	f.starts, f.ends = f.starts[:0], f.ends[:0]
 	f.segments, f.statuses = f.segments[:0], f.statuses[:0]
 	f.arrow.reset()
+}
+
+// Size returns the bytes of memory that the index takes, which Reset keeps for another message.
+func (f *Frame) Size() int64 {
+	size := 4*(cap(f.starts)+cap(f.ends)) + cap(f.statuses) + cap(f.segments)*int(unsafe.Sizeof(segment{}))
+	return int64(size) + f.arrow.size()
 }
 
 // Framed reports whether the message has a framing. If not, its body is the only record.

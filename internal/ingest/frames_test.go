@@ -196,11 +196,11 @@ func (r *rig) allSettled() bool {
 	if err != nil {
 		return false
 	}
-	settled := true
-	for info := range stream.ListConsumers(r.ctx()).Info() {
+	settled, consumers := true, stream.ListConsumers(r.ctx())
+	for info := range consumers.Info() {
 		settled = settled && info.NumPending == 0 && info.NumAckPending == 0
 	}
-	return settled
+	return settled && consumers.Err() == nil
 }
 
 // TestFramesHaveOneResultEach: frames of any number of records have the reference's results, whatever the size of a batch.

@@ -53,7 +53,7 @@ func (g *Batch) Pack(b *streams.Batch, d Delivery) (whole bool) {
 // packFrame appends as many of a frame's next records as b has space for.
 func (g *Batch) packFrame(b *streams.Batch, d Delivery) (whole bool) {
 	f := d.Frame
-	first := f.packed
+	first := f.Cursor.Next()
 	rows := f.pack(b)
 	if rows == 0 {
 		return false
@@ -64,7 +64,7 @@ func (g *Batch) packFrame(b *streams.Batch, d Delivery) (whole bool) {
 	if len(g.Items) == 0 {
 		g.touched = d.Received
 	}
-	if !f.ended() {
+	if f.Cursor.Next() < f.Records() {
 		g.addSpan(Span{Frame: f, Item: elsewhere, First: first, Rows: rows})
 		g.unended = d
 		return false
@@ -98,7 +98,7 @@ func (g *Batch) append(d Delivery) {
 	g.headers += d.HeaderBytes
 	g.cost += d.Cost
 	if d.Frame != nil {
-		g.cost += d.Frame.cost
+		g.cost += d.Frame.Cost()
 	}
 }
 

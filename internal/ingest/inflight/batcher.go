@@ -36,15 +36,26 @@ func (p *Pool) NewBatcher(pipe *streams.Pipeline, in *Queue, linger time.Duratio
 	return &Batcher{pool: p, Pipe: pipe, in: in, linger: linger, Window: window, freed: window.Join(), timer: t, unread: unread}
 }
 
-// Reserve waits until one more batch may be in flight; see Pool.Reserve. Before a batch with another frame, it also waits while
-// frames exceed the memory. So they exceed it by at most one for each goroutine that fills batches.
+// Reserve waits until one more batch may be in flight; see Pool.Reserve. If messages may be frames, it first waits for the turn to open
+// one; see overdraft. Pack or Drop ends the turn.
 func (f *Batcher) Reserve(ctx context.Context) (*Batch, error) {
-	if f.pool.Splits() && !f.midFrame.Load() {
-		if err := f.pool.awaitSpace(ctx, f.Pipe.Over()); err != nil {
+	if f.pool.Splits() {
+		if err := f.pool.awaitTurn(ctx, f); err != nil {
 			return nil, err
 		}
 	}
-	return f.pool.Reserve(ctx, f.Pipe)
+	g, err := f.pool.Reserve(ctx, f.Pipe)
+	if err != nil {
+		f.endTurn(nil)
+	}
+	return g, err
+}
+
+// endTurn ends the turn that Reserve waited for. opened is the frame that the batch begins with, or nil.
+func (f *Batcher) endTurn(opened *Frame) {
+	if f.pool.Splits() {
+		f.pool.endTurn(f, opened)
+	}
 }
 
 // Next fills the next batch, for which Reserve returned g. It returns nil if there are no more deliveries or the pipeline has
@@ -54,12 +65,14 @@ func (f *Batcher) Next(g *Batch) (*streams.Batch, streams.CloseReason, error) {
 	defer f.packing.Unlock()
 	first, ok := f.First()
 	if !ok {
+		f.endTurn(nil)
 		f.pool.unreserve(g, f.Pipe)
 		return nil, 0, nil
 	}
 	b, err := f.pool.Begin(g, f.Pipe)
 	if err != nil {
-		f.unread(first)
+		f.endTurn(nil)
+		f.leave(first)
 		return nil, 0, err
 	}
 	f.Pack(b, g, first)
@@ -71,6 +84,8 @@ func (f *Batcher) Pack(b *streams.Batch, g *Batch, d Delivery) {
 	if d.Frame != nil {
 		d.Frame.Open()
 	}
+	f.midFrame.Store(false)
+	f.endTurn(d.Frame)
 	f.midFrame.Store(!g.Pack(b, d))
 	if f.midFrame.Load() {
 		f.carry, f.carrying = d, true
@@ -82,8 +97,17 @@ func (f *Batcher) Leave() {
 	f.packing.Lock()
 	defer f.packing.Unlock()
 	for d, ok := f.First(); ok; d, ok = f.First() {
-		f.unread(d)
+		f.leave(d)
 	}
+}
+
+// leave passes a delivery to unread. A frame gives back its memory at once, because other batchers may wait for that.
+func (f *Batcher) leave(d Delivery) {
+	if d.Frame != nil {
+		f.pool.drop(d.Frame)
+		f.pool.overdraft.announce()
+	}
+	f.unread(d)
 }
 
 // First waits for the first delivery of the next batch. It reports false if there is none.
@@ -98,6 +122,7 @@ func (f *Batcher) First() (Delivery, bool) {
 
 // Drop releases the delivery that did not fit into the last batch.
 func (f *Batcher) Drop() {
+	f.endTurn(nil)
 	f.pool.Release(&f.carry)
 	f.carry, f.carrying = Delivery{}, false
 }
@@ -172,12 +197,12 @@ func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (stream
 		return streams.ClosedByDrain, true
 	}
 	f.in.took(d)
-	if !f.takes(b, g, d) || !g.Pack(b, d) {
-		f.carry, f.carrying = d, true
-		f.midFrame.Store(d.Frame != nil && d.Frame.packed > 0)
-		return streams.ClosedByBytes, true
+	if f.takes(b, g, d) && g.Pack(b, d) {
+		return 0, false
 	}
-	return 0, false
+	f.carry, f.carrying = d, true
+	f.midFrame.Store(g.Open() != nil)
+	return streams.ClosedByBytes, true
 }
 
 // takes reports whether a batch that is not empty may take a delivery, or some of its records.
@@ -187,7 +212,7 @@ func (f *Batcher) takes(b *streams.Batch, g *Batch, d Delivery) bool {
 		if !d.Frame.TryOpen() {
 			return false // the next batch may wait for memory that this one holds
 		}
-		cost += d.Frame.cost
+		cost += d.Frame.Cost()
 	} else if !b.Fits(len(d.Msg.Data())) {
 		return false
 	}

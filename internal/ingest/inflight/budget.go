@@ -25,7 +25,7 @@ type budgetWaiter struct {
 }
 
 // take waits for n bytes and takes them. If ctx ends first, it takes nothing and returns ctx's error. A goroutine that holds
-// bytes that only it can give back must call force instead, because take could deadlock.
+// bytes that only it can give back must call Force instead, because take could deadlock.
 func (b *budget) take(ctx context.Context, n int64) error {
 	b.mu.Lock()
 	if len(b.waiting) == 0 && b.hasRoom(n) {
@@ -53,8 +53,8 @@ func (b *budget) exceeded() bool {
 	return b.used > b.limit
 }
 
-// try takes n bytes, unless it would have to wait.
-func (b *budget) try(n int64) bool {
+// Try takes n bytes, unless it would have to wait.
+func (b *budget) Try(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.waiting) > 0 || !b.hasRoom(n) {
@@ -65,7 +65,7 @@ func (b *budget) try(n int64) bool {
 }
 
 // await waits until bytes are left in the budget or over is closed, or returns ctx's error. It takes nothing, so the next caller
-// of force may exceed the budget by one batch.
+// of Force may exceed the budget by one batch.
 func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
 	b.mu.Lock()
 	left := len(b.waiting) == 0 && b.hasRoom(1)
@@ -83,7 +83,7 @@ func (b *budget) await(ctx context.Context, over <-chan struct{}) error {
 		}
 	}()
 	if b.take(waiting, 1) == nil {
-		b.give(1)
+		b.Give(1)
 		return nil
 	}
 	return ctx.Err()
@@ -103,15 +103,15 @@ func (b *budget) leave(ctx context.Context, w *budgetWaiter) error {
 	return nil
 }
 
-// force takes n bytes at once, even if that exceeds the budget.
-func (b *budget) force(n int64) {
+// Force takes n bytes at once, even if that exceeds the budget.
+func (b *budget) Force(n int64) {
 	b.mu.Lock()
 	b.used += n
 	b.mu.Unlock()
 }
 
-// give gives n bytes back.
-func (b *budget) give(n int64) {
+// Give gives n bytes back.
+func (b *budget) Give(n int64) {
 	if n == 0 {
 		return
 	}

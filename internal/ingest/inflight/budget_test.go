@@ -32,12 +32,12 @@ func TestBudgetServesInOrder(t *testing.T) {
 		if !isOver(easy) || !isOver(b.isShort()) {
 			t.Error("nobody is told that somebody waits")
 		}
-		b.give(49)
+		b.Give(49)
 		synctest.Wait()
 		if len(large)+len(small) != 0 {
 			t.Error("somebody went on without room")
 		}
-		b.give(11)
+		b.Give(11)
 		synctest.Wait()
 		if len(large) != 1 || len(small) != 1 {
 			t.Error("not everybody went on with room")
@@ -55,12 +55,12 @@ func TestBudgetServesInOrder(t *testing.T) {
 func TestBudgetTakesAnySinglePayload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}
-		b.force(1)
+		b.Force(1)
 		huge := asking(t.Context(), b, 1000)
 		if len(huge) != 0 {
 			t.Fatal("it did not wait for the others")
 		}
-		b.give(1)
+		b.Give(1)
 		synctest.Wait()
 		if len(huge) != 1 {
 			t.Fatal("it waits with nothing else held")
@@ -69,7 +69,7 @@ func TestBudgetTakesAnySinglePayload(t *testing.T) {
 		if len(next) != 0 {
 			t.Error("another went beside it")
 		}
-		b.give(1000)
+		b.Give(1000)
 		synctest.Wait()
 		if len(next) != 1 {
 			t.Error("the next did not follow")
@@ -86,7 +86,7 @@ func TestBudgetIsAwaited(t *testing.T) {
 		if err := b.await(ctx, never); err != nil {
 			t.Fatal(err)
 		}
-		b.force(250) // a batch may exceed the budget
+		b.Force(250) // a batch may exceed the budget
 		got, ended := make(chan error, 3), make(chan error, 1)
 		for range 2 {
 			go func() { got <- b.await(t.Context(), never) }()
@@ -103,12 +103,12 @@ func TestBudgetIsAwaited(t *testing.T) {
 		if len(ended) != 1 || !errors.Is(<-ended, context.Canceled) {
 			t.Error("the end of the context does not end the wait, or is not said")
 		}
-		b.give(150)
+		b.Give(150)
 		synctest.Wait()
 		if len(got) != 0 {
 			t.Error("somebody went on with nothing left")
 		}
-		b.give(1)
+		b.Give(1)
 		synctest.Wait()
 		if len(got) != 2 || <-got != nil || <-got != nil {
 			t.Error("not everybody went on with some left")
@@ -123,7 +123,7 @@ func TestBudgetIsAwaited(t *testing.T) {
 func TestBudgetLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budget{limit: 100}
-		b.force(50)
+		b.Force(50)
 		ctx, cancel := context.WithCancel(t.Context())
 		large, small := asking(ctx, b, 90), asking(t.Context(), b, 50)
 		cancel()

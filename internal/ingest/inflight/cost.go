@@ -3,19 +3,15 @@ package inflight
 import (
 	"github.com/nats-io/nats.go"
 
-	"millrace/internal/frame"
+	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
-	"millrace/internal/table"
 )
 
 // Costs computes how much memory a delivery may take from the pull to its acknowledgement, in bytes. TestCostsCoverTheHeap
 // compares it with the heap.
 type Costs struct {
-	result int64 // maximum for one row's result, rounded up as the allocator does
-
-	operators  []operator.Operator
-	format     operator.Format
-	compressed bool // results are compressed
+	result  int64          // maximum for one row's result, rounded up as the allocator does
+	results unpack.Results // of frames
 }
 
 const (
@@ -35,22 +31,13 @@ const (
 // NewCosts returns the costs of deliveries whose results have that format.
 func NewCosts(format operator.Format, operators []operator.Operator) Costs {
 	most := int64(format.Most(operators))
-	return Costs{result: most + most/16, operators: operators, format: format}
+	return Costs{result: most + most/16, results: unpack.Results{Operators: operators, Format: format}}
 }
 
 // Compressed returns the costs if results are compressed, which takes the result of a frame twice.
 func (c Costs) Compressed() Costs {
-	c.compressed = true
+	c.results.Compressed = true
 	return c
-}
-
-// frame returns the maximum memory for the index and the results of a frame's records.
-func (c Costs) frame(records int) int64 {
-	body := int64(table.MostBytes(c.format, c.operators, records))
-	if c.compressed {
-		body *= 2
-	}
-	return int64(records)*frame.IndexBytes + table.MostSize(c.format, c.operators, records) + body + body/8
 }
 
 // of returns the cost of a delivery that takes that many rows of a batch.

@@ -1,8 +1,6 @@
 package inflight
 
 import (
-	"bytes"
-	"compress/gzip"
 	"testing"
 	"time"
 
@@ -13,10 +11,10 @@ import (
 )
 
 // linePool returns a pool for frames of lines.
-func linePool(t *testing.T, pipe *streams.Pipeline, decompress compression.Encoding) *Pool {
+func linePool(t *testing.T, pipe *streams.Pipeline) *Pool {
 	t.Helper()
 	p, err := NewPool([]*streams.Pipeline{pipe}, Settings{
-		Costs: NewCosts(operator.JSON, crc32c(t)), Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20}, Decompress: decompress,
+		Costs: NewCosts(operator.JSON, crc32c(t)), Split: frame.Splitter{Framing: frame.NewlineDelimited, MaxBytes: 64 << 20},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +46,7 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pipe := testPipeline(t, hostDevice(t), streams.Config{BatchPayloads: 4})
-			pool := linePool(t, pipe, compression.None)
+			pool := linePool(t, pipe)
 			msg := &countedMsg{paperMsg: paperMsg{data: []byte("1\n2\n3\n4\n5\n6\n")}}
 			d := Delivery{Msg: msg, Received: time.Now()}
 			pool.Unpack(&d)
@@ -77,68 +75,17 @@ func TestABatchThatIsCollectedLeavesItsOpenFrame(t *testing.T) {
 	}
 }
 
-// TestAFrameHoldsItsMemory: whatever way it is unpacked, it holds as much memory as its body takes, and gives back all.
-func TestAFrameHoldsItsMemory(t *testing.T) {
-	t.Parallel()
-	const size = 1 << 20
-	body := bytes.Repeat(append(bytes.Repeat([]byte("a"), 127), '\n'), size/128)
-	packed := gzipped(t, body)
-	if size < 100*len(packed) {
-		t.Fatalf("%d bytes are too many: the ratio must be far from the guess", len(packed))
-	}
-	pipe := testPipeline(t, hostDevice(t), streams.Config{})
-	for _, c := range []struct {
-		name   string
-		limit  int64
-		data   []byte
-		open   func(*Frame) bool
-		opened bool
-		held   bool // whether it holds memory afterwards
-	}{
-		{"with enough", 64 << 20, packed, (*Frame).TryOpen, true, true},
-		{"with too little", 512 << 10, packed, (*Frame).TryOpen, false, false},
-		{"without waiting", 512 << 10, packed, func(f *Frame) bool { f.Open(); return true }, true, true},
-		{"what is no gzip", 64 << 20, packed[:len(packed)/2], (*Frame).TryOpen, true, false},
-	} {
-		pool := linePool(t, pipe, compression.Gzip)
-		pool.SetLimit(c.limit)
-		pool.memory.force(1) // what is left is the limit: the first to take anything gets all it wants
-		f := &Frame{}
-		f.reset(pool.unpacker)
-		f.d = Delivery{Msg: &paperMsg{data: c.data}}
-		opened := c.open(f)
-		used := pool.Memory().Used - 1
-		if opened != c.opened || c.held && (used < size || used < int64(cap(f.body)) || used > 16*size) || !c.held && (used > 0 || cap(f.body) > 0) {
-			t.Errorf("%s: opened %v with %d bytes for a body of %d", c.name, opened, used, cap(f.body))
-		}
-		f.drop()
-		if used := pool.Memory().Used - 1; used != 0 {
-			t.Errorf("%s: %d bytes are not given back", c.name, used)
-		}
-	}
-}
-
-// gzipped compresses data. It does not declare its size.
-func gzipped(t *testing.T, data []byte) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
 // TestABatchIsNotReservedBeyondTheMemory: while frames exceed the memory, the next one waits until a submitted batch has given some
 // back. The rest of a frame that is in memory does not wait.
 func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 	t.Parallel()
 	pipe := testPipeline(t, hostDevice(t), streams.Config{})
-	pool := linePool(t, pipe, compression.None)
+	pool := linePool(t, pipe)
 	f := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
+	undo := func(g *Batch) {
+		f.endTurn(nil)
+		pool.unreserve(g, pipe)
+	}
 	reserved := func(want string) {
 		t.Helper()
 		got := make(chan *Batch)
@@ -150,7 +97,7 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 			got <- g
 		}()
 		if want == "" {
-			pool.unreserve(<-got, pipe)
+			undo(<-got)
 			return
 		}
 		select {
@@ -159,19 +106,68 @@ func TestABatchIsNotReservedBeyondTheMemory(t *testing.T) {
 		case <-time.After(20 * time.Millisecond):
 			submitted := &Batch{bytes: 1}
 			pool.releaseAll(submitted)
-			pool.unreserve(<-got, pipe)
+			undo(<-got)
 		}
 	}
-	pool.memory.force(pool.memory.limit + 1)
+	pool.memory.Force(pool.memory.limit + 1)
 	reserved("") // no batch would give memory back
-	pool.payloads.force(1)
+	pool.payloads.Force(1)
 	reserved("beyond the memory")
-	pool.payloads.force(1)
+	pool.payloads.Force(1)
 	f.midFrame.Store(true)
 	reserved("")
 	f.midFrame.Store(false)
-	pool.memory.give(1)
+	pool.memory.Give(1)
 	reserved("")
-	pool.payloads.give(1)
-	pool.memory.give(pool.memory.limit)
+	pool.payloads.Give(1)
+	pool.memory.Give(pool.memory.limit)
+}
+
+// TestFramesExceedTheMemoryOneAtATime: of the partitions on a device, one begins a batch with a frame that exceeds the memory. The
+// next one waits until that frame has given its memory back, even while no batch is submitted.
+func TestFramesExceedTheMemoryOneAtATime(t *testing.T) {
+	t.Parallel()
+	pipe := testPipeline(t, hostDevice(t), streams.Config{})
+	pool := linePool(t, pipe)
+	pool.SetLimit(1)
+	pool.memory.Force(1) // so nothing is unpacked ahead
+	first := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
+	second := pool.NewBatcher(pipe, NewQueue(0), time.Millisecond, NewWindow(1), nil)
+	g, err := first.Reserve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserved := make(chan error, 1)
+	go func() {
+		_, err := second.Reserve(t.Context())
+		reserved <- err
+	}()
+	waits := func(while string) {
+		t.Helper()
+		select {
+		case err := <-reserved:
+			t.Fatalf("a second batch may begin with a frame while %s: %v", while, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	waits("the first one has not opened its frame")
+	b, err := pool.Begin(g, pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Delivery{Msg: &paperMsg{data: []byte("1\n2\n")}}
+	pool.Unpack(&d)
+	first.Pack(b, g, d)
+	waits("the first one's frame exceeds the memory")
+	b.Release()
+	g.Collected()
+	pool.Recycle(g)
+	select {
+	case err := <-reserved:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("the second batch waits with nothing in flight")
+	}
 }

@@ -1,60 +1,13 @@
 package inflight
 
-import (
-	"context"
-	"sync"
-)
+import "context"
 
 // holdings tracks the memory that deliveries hold, from the pull to the acknowledgement.
 type holdings struct {
-	costs    Costs  // costs per delivery
-	memory   budget // memory of all deliveries in flight
-	payloads budget // payload bytes of submitted batches; bounds the number of large batches in flight
-	released announcement
-}
-
-// announcement wakes goroutines that wait for a change.
-type announcement struct {
-	mu   sync.Mutex
-	next chan struct{} // closed by the next announcement; nil while no goroutine waits
-}
-
-// wait returns a channel that the next announcement closes.
-func (a *announcement) wait() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.next == nil {
-		a.next = make(chan struct{})
-	}
-	return a.next
-}
-
-func (a *announcement) announce() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.next != nil {
-		close(a.next)
-		a.next = nil
-	}
-}
-
-// awaitSpace waits while deliveries use more memory than the limit and submitted batches will give some back. Opening a frame that a
-// batch needs does not wait for memory. awaitSpace ends when over is closed, and
-// returns an error if ctx ends.
-func (h *holdings) awaitSpace(ctx context.Context, over <-chan struct{}) error {
-	for {
-		released := h.released.wait()
-		if !h.memory.exceeded() || h.SubmittedBytes() == 0 {
-			return nil
-		}
-		select {
-		case <-released:
-		case <-over:
-			return nil // Reserve returns the error
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	costs     Costs  // costs per delivery
+	memory    budget // memory of all deliveries in flight
+	payloads  budget // payload bytes of submitted batches; bounds the number of large batches in flight
+	overdraft overdraft
 }
 
 // Hold waits for a delivery's memory and takes it. It reports false if ctx ends first.
@@ -70,22 +23,22 @@ func (h *holdings) Hold(ctx context.Context, d *Delivery) bool {
 // Force takes a delivery's memory at once, even if that exceeds the limit.
 func (h *holdings) Force(d *Delivery) {
 	d.Cost = h.costs.of(d, 1)
-	h.memory.force(d.Cost)
+	h.memory.Force(d.Cost)
 }
 
 // HoldReceipt takes the memory for acknowledging a delivery whose payload is no longer held. It does not wait.
-func (h *holdings) HoldReceipt() { h.memory.force(receiptCost) }
+func (h *holdings) HoldReceipt() { h.memory.Force(receiptCost) }
 
 // ReleaseReceipts gives back the memory that n calls of HoldReceipt took.
-func (h *holdings) ReleaseReceipts(n int) { h.memory.give(receiptCost * int64(n)) }
+func (h *holdings) ReleaseReceipts(n int) { h.memory.Give(receiptCost * int64(n)) }
 
 // Release gives back the memory that a delivery holds. It may be called more than once.
 func (h *holdings) Release(d *Delivery) {
-	h.memory.give(d.Cost)
+	h.memory.Give(d.Cost)
 	d.Cost = 0
 	if d.Frame != nil {
-		d.Frame.drop()
-		h.released.announce()
+		h.drop(d.Frame)
+		h.overdraft.announce()
 	}
 }
 
@@ -96,13 +49,13 @@ func (h *holdings) releaseAll(g *Batch) {
 		sum += g.Items[i].Cost
 		g.Items[i].Cost = 0
 		if f := g.Items[i].Frame; f != nil {
-			f.drop()
+			h.drop(f)
 		}
 	}
-	h.memory.give(sum)
-	h.payloads.give(g.bytes)
+	h.memory.Give(sum)
+	h.payloads.Give(g.bytes)
 	g.bytes = 0
-	h.released.announce()
+	h.overdraft.announce()
 }
 
 // Memory returns the memory that deliveries in flight use, and its limit.

@@ -10,6 +10,7 @@ import (
 	"millrace/internal/compression"
 	"millrace/internal/frame"
 	"millrace/internal/ingest/capacity"
+	"millrace/internal/ingest/unpack"
 	"millrace/internal/streams"
 )
 
@@ -22,7 +23,7 @@ type Pool struct {
 	free          *FreeList[*Batch]
 	inFlightCount atomic.Int32 // batches that are being filled, computed or settled
 	retained      retention    // memory of unused batches and settle buffers
-	unpacker      *unpacker
+	unpacker      *unpack.Unpacker
 }
 
 // ErrMemory means that Settings.Memory is too small for the worker.
@@ -66,11 +67,12 @@ func NewPool(pipes []*streams.Pipeline, s Settings) (*Pool, error) {
 	p.free = NewFreeList(BatchesPerSlot*slots, p.NewBatch)
 	p.memory.limit, p.retained.most = full, full/keepShare
 	s.Split.MaxRecord = int(largest)
-	p.unpacker = newUnpacker(s, &p.memory)
+	messages := unpack.Settings{Split: s.Split, Decompress: s.Decompress, Results: s.Costs.results}
+	p.unpacker = unpack.New(messages, &p.memory, p.Retain)
 	if s.Memory == 0 {
 		return p, nil
 	}
-	frames := int64(len(pipes)) * s.frame()
+	frames := int64(len(pipes)) * messages.Most(s.Largest)
 	if least := s.Fixed + frames + s.least(largest); s.Memory < least {
 		return nil, s.tooLittle(least, frames)
 	}
@@ -109,26 +111,8 @@ func (s Settings) least(batch int64) int64 {
 	return least * keepShare / (keepShare - 1)
 }
 
-// frame returns the maximum memory for one frame besides its message: the decompressed bytes, the index and the results of its records. A
-// batcher unpacks a frame even if that exceeds the budget, so this much is reserved for each pipeline. It is 0 if every message is one
-// record as it is.
-func (s Settings) frame() int64 {
-	if s.Split.Framing == frame.None && s.Decompress == compression.None {
-		return 0
-	}
-	most, records := s.Split.Limits()
-	body, content := int64(0), min(most, s.Largest)
-	if s.Decompress != compression.None {
-		body, content = most, most
-	}
-	if s.Split.Framing == frame.Arrow || s.Split.Framing == frame.Auto {
-		body, content = body+most, most // the buffers of the stream may be compressed
-	}
-	if s.Split.Framing == frame.None {
-		records = 1
-	}
-	return body + s.Costs.frame(int(min(int64(records), content+1)))
-}
+// Splits reports whether messages may be frames or compressed, so that the size of a message does not tell that of its records.
+func (p *Pool) Splits() bool { return p.unpacker.Splits() }
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
@@ -191,7 +175,7 @@ func (p *Pool) Begin(g *Batch, pipe *streams.Pipeline) (*streams.Batch, error) {
 func (p *Pool) Submit(b *streams.Batch, g *Batch, window *Window, why streams.CloseReason) error {
 	b.Owner = g
 	g.bytes = int64(b.Bytes() + g.headers)
-	p.payloads.force(g.bytes)
+	p.payloads.Force(g.bytes)
 	g.enter(window)
 	return b.Submit(why)
 }
@@ -219,8 +203,8 @@ func (p *Pool) Finish(g *Batch) {
 func (p *Pool) Recycle(g *Batch) {
 	p.releaseAll(g)
 	for i := range g.Items {
-		if f := g.Items[i].Frame; f != nil {
-			p.unpacker.reuse(f)
+		if f := g.Items[i].Frame; f != nil && f.unused() {
+			f.Message.Recycle()
 		}
 	}
 	p.empty(g)

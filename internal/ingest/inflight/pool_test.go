@@ -7,6 +7,7 @@ import (
 
 	"millrace/internal/compression"
 	"millrace/internal/frame"
+	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
@@ -36,7 +37,7 @@ func TestThePoolDividesItsMemory(t *testing.T) {
 // and deliveries in flight leave that much free.
 func TestTheMemoryCoversALargestFrame(t *testing.T) {
 	t.Parallel()
-	const payload, most, records = 1 << 20, 64 << 20, 1000
+	const payload = 1 << 20
 	costs := NewCosts(operator.JSON, crc32c(t))
 	pipe := func() *streams.Pipeline { return testPipeline(t, hostDevice(t), streams.Config{}) }
 	pipes := []*streams.Pipeline{pipe(), pipe()}
@@ -44,29 +45,25 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 		framing    frame.Framing
 		decompress compression.Encoding
 		costs      Costs
-		records    int
-		want       int64 // memory of one frame
 	}{
-		"neither framed nor compressed":   {frame.None, compression.None, costs, records, 0},
-		"framed":                          {frame.NewlineDelimited, compression.None, costs, records, costs.frame(records)},
-		"framed, at most a record a byte": {frame.VarintLengthDelimited, compression.None, costs, 2 * payload, costs.frame(payload + 1)},
-		"compressed":                      {frame.None, compression.Gzip, costs, records, most + costs.frame(1)},
-		"framed and compressed":           {frame.LengthDelimited, compression.Auto, costs, records, most + costs.frame(records)},
-		"Arrow, which compresses itself":  {frame.Arrow, compression.None, costs, records, most + costs.frame(records)},
-		"by the headers":                  {frame.Auto, compression.Auto, costs, records, 2*most + costs.frame(records)},
-		"framed, with compressed results": {frame.NewlineDelimited, compression.None, costs.Compressed(), records, costs.Compressed().frame(records)},
+		"neither framed nor compressed":   {frame.None, compression.None, costs},
+		"framed":                          {frame.NewlineDelimited, compression.None, costs},
+		"compressed":                      {frame.None, compression.Gzip, costs},
+		"framed and compressed":           {frame.LengthDelimited, compression.Auto, costs},
+		"Arrow, which compresses itself":  {frame.Arrow, compression.None, costs},
+		"by the headers":                  {frame.Auto, compression.Auto, costs},
+		"framed, with compressed results": {frame.NewlineDelimited, compression.None, costs.Compressed()},
 	} {
 		s := Settings{
-			Costs: c.costs, Split: frame.Splitter{Framing: c.framing, MaxRecords: c.records, MaxBytes: most}, Decompress: c.decompress,
+			Costs: c.costs, Split: frame.Splitter{Framing: c.framing, MaxRecords: 1000, MaxBytes: 64 << 20}, Decompress: c.decompress,
 			Fixed: 10 << 20, Largest: payload,
 		}
-		if got := s.frame(); got != c.want {
-			t.Errorf("%s: a frame takes %d bytes, want %d", name, got, c.want)
-		}
-		least := s.Fixed + s.least(1<<20) + int64(len(pipes))*c.want
+		messages := unpack.Settings{Split: s.Split, Decompress: s.Decompress, Results: c.costs.results}
+		frames := int64(len(pipes)) * messages.Most(payload)
+		least := s.Fixed + s.least(payload) + frames
 		s.Memory = least - 1
 		_, err := NewPool(pipes, s)
-		if !errors.Is(err, ErrMemory) || strings.Contains(err.Error(), "MILLRACE_FRAME_BYTES") != (c.want > 0) {
+		if !errors.Is(err, ErrMemory) || strings.Contains(err.Error(), "MILLRACE_FRAME_BYTES") != messages.Splits() {
 			t.Errorf("%s: with a byte too little: %v", name, err)
 		}
 		s.Memory = least
@@ -75,11 +72,8 @@ func TestTheMemoryCoversALargestFrame(t *testing.T) {
 			t.Errorf("%s: with %d bytes: %v", name, least, err)
 			continue
 		}
-		if all := p.memory.limit + p.retained.most + s.Fixed + int64(len(pipes))*c.want; all > s.Memory {
+		if all := p.memory.limit + p.retained.most + s.Fixed + frames; all > s.Memory {
 			t.Errorf("%s: with the largest frames all of it may take %d bytes of %d", name, all, s.Memory)
 		}
-	}
-	if plain, twice := costs.frame(records), costs.Compressed().frame(records); twice <= plain {
-		t.Errorf("compressed results take %d bytes, and others %d", twice, plain)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 const patience = natstest.Patience
 
-func hostDevice(t *testing.T) device.Device {
+func hostDevice(t testing.TB) device.Device {
 	t.Helper()
 	d, err := host.Open(host.Options{Cores: 2, Kernels: operator.HostKernels()})
 	if err != nil {
@@ -26,7 +26,7 @@ func hostDevice(t *testing.T) device.Device {
 	return d
 }
 
-func crc32c(t *testing.T) []operator.Operator {
+func crc32c(t testing.TB) []operator.Operator {
 	t.Helper()
 	ops, err := operator.ParseList("crc32c")
 	if err != nil {
@@ -36,7 +36,7 @@ func crc32c(t *testing.T) []operator.Operator {
 }
 
 // testPipeline returns a small pipeline that is closed before its device.
-func testPipeline(t *testing.T, d device.Device, cfg streams.Config) *streams.Pipeline {
+func testPipeline(t testing.TB, d device.Device, cfg streams.Config) *streams.Pipeline {
 	t.Helper()
 	cfg.Operators, cfg.BatchBytes, cfg.ScratchLimit = crc32c(t), 1<<20, 64<<20
 	if cfg.Lanes == 0 {

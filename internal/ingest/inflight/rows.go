@@ -112,14 +112,10 @@ func (g *Batch) Source(row int) *Delivery {
 
 // UnsettledRows returns the rows of unsettled deliveries, and of a frame that ends in a later batch.
 func (g *Batch) UnsettledRows() (rows []int) {
-	for first, s := range g.Spans {
-		for i := range s.Rows {
-			if item := s.item(i); item == elsewhere || !g.settled[item] {
-				rows = append(rows, first+i)
-			}
-		}
+	for row := range g.Rows() {
+		rows = append(rows, row)
 	}
-	return rows
+	return g.Unfinished(rows)
 }
 
 // Unfinished returns those rows whose deliveries are not settled. A frame that ends in a later batch is not.
@@ -142,7 +138,7 @@ func (g *Batch) PackRow(b *streams.Batch, row int) bool {
 	case f.Records() == 0 || f.Table.Status(i) != record.OK:
 		return b.Append(nil)
 	}
-	return b.Append(f.split.Record(i))
+	return b.Append(f.Record(i))
 }
 
 // Collected records that the tables of the frames have the results of this batch. The frame that ends in a later batch leaves this

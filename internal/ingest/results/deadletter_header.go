@@ -9,6 +9,7 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
+	"millrace/internal/ingest/unpack"
 )
 
 // Reason is why a payload was given up. It is the value of the Millrace-Reason header.
@@ -27,7 +28,7 @@ const (
 
 // ErrExceedsBatch returns the error for a payload of that many bytes when a batch holds at most most.
 func ErrExceedsBatch(bytes, most int) error {
-	return errors.New("payload of " + inflight.ExceedsBatch(bytes, most))
+	return errors.New("payload of " + unpack.ExceedsBatch(bytes, most))
 }
 
 // DeadLetterHeader returns the headers of a dead letter except its id, including the input's own if own is set. The id must differ
