@@ -303,18 +303,23 @@ func TestFramesWithoutADeadLetterStream(t *testing.T) {
 	})
 }
 
-// TestAPartThatTheStreamRefusesForItsSize: no retry helps, so the message is a dead letter. Its neighbors have results.
+// TestAPartThatTheStreamRefusesForItsSize: the stream's limit is lowered after the worker has read it. No retry helps, so the message is
+// a dead letter. Its neighbors have results.
 func TestAPartThatTheStreamRefusesForItsSize(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, r *rig) {
 		manyParts(r)
 		r.provision()
+		run := r.run(hostDevice(t), streams.Config{})
 		c := r.streamConfig("RESULTS")
 		c.MaxMsgSize = 64 << 10
 		r.updateStream(c)
 		inputs := []framed{manyLines(1, 3), manyLines(2, 1000), manyLines(3, 3)}
 		r.publishFrames(inputs)
-		r.process(hostDevice(t), streams.Config{})
+		until(t, "all inputs are settled", r.allSettled)
+		if err := run.drain(); err != nil {
+			t.Fatal(err)
+		}
 		got, dead := r.stored("results.>"), r.deadLetters()
 		r.wantFrame(1, inputs[0], got[1])
 		r.wantFrame(3, inputs[2], got[3])

@@ -190,7 +190,7 @@ func (r *rig) process(d device.Device, cfg streams.Config) {
 	}
 }
 
-// allSettled reports whether the consumers have nothing left.
+// allSettled reports whether the consumers have nothing left. Temporary ones, from which workers read inputs again, don't count.
 func (r *rig) allSettled() bool {
 	stream, err := r.js.Stream(r.ctx(), r.opts.Stream)
 	if err != nil {
@@ -198,7 +198,7 @@ func (r *rig) allSettled() bool {
 	}
 	settled, consumers := true, stream.ListConsumers(r.ctx())
 	for info := range consumers.Info() {
-		settled = settled && info.NumPending == 0 && info.NumAckPending == 0
+		settled = settled && (info.Config.Durable == "" || info.NumPending == 0 && info.NumAckPending == 0)
 	}
 	return settled && consumers.Err() == nil
 }

@@ -148,7 +148,7 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 	a.upTo, a.progressed, a.last = sequence, true, msg
 	a.mu.Unlock()
 	if msg == nil {
-		return fmt.Errorf("nothing in hand has sequence %d, which is to be acknowledged", sequence) // a bug; the next lease recovers from it
+		return fmt.Errorf("no open input has sequence %d, which the next acknowledgement must name", sequence) // a bug; the next lease recovers from it
 	}
 	a.send(ctx, msg, sequence)
 	return nil
@@ -157,7 +157,7 @@ func (a *acknowledgements) acknowledge(ctx context.Context, g *inflight.Batch) e
 // send sends an acknowledgement. If that fails, its inputs are redelivered and their results are dropped as duplicates.
 func (a *acknowledgements) send(ctx context.Context, msg pull.Receipt, sequence uint64) {
 	if err := a.host.acknowledge(ctx, msg); err != nil {
-		a.log.Warn("could not acknowledge; what was to be is delivered again, and its results are dropped as duplicates",
+		a.log.Warn("could not acknowledge; the inputs are delivered again, and their results are dropped as duplicates",
 			"sequence", sequence, "error", err)
 	}
 }
