@@ -29,5 +29,5 @@ func (r *rig) loseAcks() {
 		acks++
 		return acks%5 == 1
 	})
-	r.opts.publishTimeout = 100 * time.Millisecond
+	r.opts.publishTimeout = 300 * time.Millisecond
 }

@@ -11,8 +11,13 @@ import (
 	"millrace/internal/device"
 )
 
-// endTimeout bounds how long it takes to give up the partition after the drain has timed out.
-const endTimeout = time.Second
+const (
+	// endTimeout bounds how long it takes to give up the partition.
+	endTimeout = 5 * time.Second
+
+	// endAfterDrain bounds it after the drain has timed out.
+	endAfterDrain = time.Second
+)
 
 // end gives up the partition. The next lease gets the unfinished inputs. If a kernel lost the device, the annotations stay as
 // they are, because they record which payload was on it. After any other loss, only the owner annotation stays. The next lease is
@@ -28,6 +33,7 @@ func (l *lease) end(drainCtx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(drainCtx), endTimeout)
 	defer cancel()
+	defer context.AfterFunc(drainCtx, func() { time.AfterFunc(endAfterDrain, cancel) })()
 	// The server learns of the end of the pull over one connection, and receives the following requests over another. It must not
 	// redeliver to a client that has left.
 	err := l.server.flush(ctx)

@@ -46,17 +46,6 @@ func (m *leaseModel) answerAll() {
 	}
 }
 
-// answerNext answers the only pending call, which must be what.
-func (m *leaseModel) answerNext(what string) {
-	synctest.Wait()
-	if len(m.calls) != 1 || m.calls[0].what != what {
-		m.violate("the script expects a call of %s", what)
-		return
-	}
-	m.locked(m.answer)
-	synctest.Wait()
-}
-
 // arriveAll delivers all messages that the server has sent.
 func (m *leaseModel) arriveAll() {
 	for range 100 {
