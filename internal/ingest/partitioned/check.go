@@ -54,15 +54,18 @@ func (c *checker) acknowledgeAll(drainCtx context.Context, info *jetstream.Consu
 	c.acks.send(drainCtx, c.server.receipt(sequence, info.Delivered.Consumer), sequence)
 }
 
-// acknowledgeAgain resends the last acknowledgement for an input that it covered but that was redelivered. If the acknowledgement
-// was lost, nothing else might cover that input soon.
+// acknowledgeAgain repeats the last acknowledgement for an input that it covered but that was redelivered. If the acknowledgement was
+// lost or ignored, nothing else might cover that input soon. See acknowledgeAll for the number that it names.
 func (c *checker) acknowledgeAgain(drainCtx context.Context, sequence uint64) {
-	msg, covered, _ := c.acks.latest()
+	msg, covered, open := c.acks.latest()
 	if msg == nil || sequence > covered || time.Since(c.resentAt) < resendAfter {
 		return
 	}
 	c.resentAt = time.Now()
-	c.acks.send(drainCtx, msg, sequence)
+	if _, taken := c.acks.reached(); open == 0 {
+		msg = c.server.receipt(covered, taken)
+	}
+	c.acks.send(drainCtx, msg, covered)
 }
 
 // resendAfter is the minimum time between two resent acknowledgements. All inputs that one acknowledgement covers are redelivered
