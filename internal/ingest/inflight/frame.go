@@ -6,6 +6,7 @@ import (
 
 	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 	"millrace/internal/table"
 )
@@ -18,6 +19,7 @@ type Frame struct {
 	Ahead bool         // whether everything that is stored before the last part is stored
 
 	operators []operator.Operator
+	refusals  Refusals
 	d         Delivery // the message, without the memory that it holds
 	cuts      []int    // records, in order, that must begin a new batch
 	overdrawn bool     // whether the overdraft counts it
@@ -33,7 +35,7 @@ func (p *Pool) Unpack(d *Delivery) {
 	if p.unpacker.Plain(d.Msg) {
 		return
 	}
-	f := &Frame{operators: p.costs.results.Operators, d: *d, done: make(chan struct{})}
+	f := &Frame{operators: p.costs.results.Operators, refusals: p.costs.refusals, d: *d, done: make(chan struct{})}
 	f.missing.Store(1)
 	d.Frame = f
 	p.unpacker.Start(&f.Message, d.Msg)
@@ -68,8 +70,15 @@ func (f *Frame) settled() {
 	}
 }
 
-// Put stores the results of a run of records, from a completed batch's rows from row on.
+// Put stores the results of a run of records, from a completed batch's rows from row on. It marks the records that an operator refused.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
+	if f.refusals.Possible() {
+		for i := range records {
+			if f.refusals.Of(completed, row+i) != "" {
+				f.Mark(first+i, record.OperatorError)
+			}
+		}
+	}
 	for op, o := range f.operators {
 		stride := o.Stride()
 		f.Table.Put(op, first, completed.Results(op)[row*stride:][:records*stride])
