@@ -22,7 +22,7 @@ const DefaultMost = 4096
 // stream has one such part for each input.
 type Collector[M any] struct {
 	// Most is the most messages that are kept. Beyond it, the Collector drops the parts of the input that it knows longest, which are
-	// nearly always those that no last part will follow. It must be larger than the number of parts of all results that your workers
+	// nearly always parts that no last part will follow. It must be larger than the number of parts of all results that your workers
 	// store at the same time. 0 means DefaultMost.
 	Most int
 

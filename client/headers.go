@@ -16,7 +16,7 @@ const (
 
 	HeaderRecords     = "Millrace-Records"      // on a result of a frame: number of records of the whole frame
 	HeaderPart        = "Millrace-Part"         // on a result in several messages: see ParsePart
-	HeaderCut         = "Millrace-Cut"          // on a result in several messages: the same on those that belong together, see Collector
+	HeaderCut         = "Millrace-Cut"          // on a result in several messages: the same on all parts of one cut, see Collector
 	HeaderFirstRecord = "Millrace-First-Record" // on a result in several messages: index in the input of this message's first record
 
 	HeaderRecord          = "Millrace-Record"           // on a dead letter of one record of a frame: its index in the input

@@ -72,7 +72,7 @@ func (w *Writer) publishLetters(ctx context.Context, letters []*deadLetter, know
 	}
 }
 
-// sendLetters publishes dead letters once, many at a time. It returns those that are not stored, in the memory of letters, and why the
+// sendLetters publishes dead letters once, many at a time. It returns the dead letters that are not stored, in the memory of letters, and why the
 // last of them isn't.
 func (w *Writer) sendLetters(ctx context.Context, letters []*deadLetter) (left []*deadLetter, last error) {
 	var msgs []*nats.Msg
