@@ -248,7 +248,7 @@ func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reader, last, read := l.server.reader(), uint64(0), uint64(0)
+		reader, last, read, bulk := l.server.reader(), uint64(0), uint64(0), false
 		for {
 			raw, err := reader.read(r.ctx(), last+1)
 			if err != nil {
@@ -264,9 +264,13 @@ func TestInputsAreReadSinglyAndInBulk(t *testing.T) {
 				t.Fatalf("input %d has %d bytes", i, len(raw.Data))
 			}
 			last, read = raw.Sequence, read+1
+			bulk = bulk || reader.(*streamReader).bulk != ""
 		}
 		if read != want.NumPending {
 			t.Errorf("read %d messages of partition %d, want %d", read, p, want.NumPending)
+		}
+		if read > readSingly && !bulk {
+			t.Errorf("read %d messages of partition %d singly", read, p)
 		}
 		seen += int(read)
 		if raw, err := reader.read(r.ctx(), 1); err != nil || raw == nil || raw.Sequence > last {
