@@ -36,6 +36,7 @@ type benchFlags struct {
 	seconds float64
 	server  string
 	storage string
+	program string
 }
 
 const benchAbout = `Measures devices and pipelines: worker bench [GROUP...] [flags]. The groups are
@@ -62,6 +63,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	f.Uint64Var(&b.Seed, "seed", 0, "the seed of the random data; 0: a new one each time")
 	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; default: the bench starts one in a separate process. The bench creates streams called MILLRACE_BENCH_* there and removes them")
 	f.StringVar(&b.storage, "storage", "file", "for nats, the storage of the streams: `file` or memory")
+	f.StringVar(&b.program, "external", "", "for nats, the `command` of another program to compare with, with its arguments. It runs once in every round of its rows: from the server MILLRACE_BENCH_URL it reads the stream MILLRACE_BENCH_STREAM (subjects MILLRACE_BENCH_SUBJECTS) with a durable consumer of its own, stores one result for each message on the subject MILLRACE_BENCH_RESULTS, and acknowledges the message")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") {
 			b.Groups, args = append(b.Groups, args[0]), args[1:]
@@ -74,6 +76,9 @@ func parseBench(args []string) (*benchFlags, error) {
 	}
 	return b, nil
 }
+
+// external returns the program of --external and its arguments.
+func (b *benchFlags) external() []string { return strings.Fields(b.program) }
 
 // options checks the flags and translates them. The error names every problem at once.
 func (b *benchFlags) options() (bench.Options, error) {
@@ -107,7 +112,7 @@ func (b *benchFlags) options() (bench.Options, error) {
 	if b.storage != "file" && b.storage != "memory" {
 		errs = append(errs, fmt.Errorf("--storage is %q: give file or memory", b.storage))
 	}
-	nats := broker.New(broker.Options{}).Suite()
+	nats := broker.New(broker.Options{External: b.external()}).Suite()
 	o.Suites = []bench.Suite{nats}
 	if !embedded.Included && b.server == "" && o.Measures(nats.Name) {
 		errs = append(errs, fmt.Errorf("%w: name a running one with --server, or name the groups to measure without %s", embedded.ErrLeftOut, nats.Name))
@@ -148,7 +153,7 @@ func runBench(ctx context.Context, args []string) (err error) {
 	if console.IsTerminal(os.Stderr) {
 		o.Progress = showMeasurement
 	}
-	streamed := broker.New(broker.Options{Server: natsServer(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, Memory: b.storage == "memory"})
+	streamed := broker.New(broker.Options{Server: natsServer(cfg, b.server), Program: benchServerProgram(), Connections: cfg.NATS.Connections, External: b.external(), Memory: b.storage == "memory"})
 	o.Suites = []bench.Suite{streamed.Suite()}
 	defer func() { err = errors.Join(err, streamed.Close()) }()
 	o.Pipeline = func(d device.Info, ops []operator.Operator) streams.Config { return pipelineConfig(cfg, d, ops, nil) }

@@ -33,6 +33,9 @@ type Options struct {
 	// ignore it. 0: the worker's default.
 	Connections int
 
+	// External is a program to compare with, and its arguments: see rowExternal. Empty for none.
+	External []string
+
 	// Memory keeps the streams in memory instead of files.
 	Memory bool
 }
@@ -62,7 +65,7 @@ func (b *Bench) Suite() bench.Suite {
 		Sizes:   bench.Sizes{Of: "payload", Least: 1, Most: embedded.MaxPayload - maxHeader},
 		Experiments: []bench.Experiment{
 			{Rows: rateEntries(), Run: b.runRates},
-			{Rows: frameEntries, Run: b.runFrames},
+			{Rows: b.frameEntries(), Run: b.runFrames},
 			{Rows: latencyEntries, Run: b.runLatency},
 			{Rows: memoryEntries, Run: b.runMemory},
 		},

@@ -141,13 +141,9 @@ func TestStuckRoundEnds(t *testing.T) {
 	if err := s.fill(t.Context(), l); err != nil {
 		t.Fatal(err)
 	}
-	consumers, err := s.consumers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := waitForAcks(ctx, consumers); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
+	if err := s.waitForAcks(ctx); err == nil || !strings.Contains(err.Error(), "not every input was acknowledged") {
 		t.Errorf("the error is %v", err)
 	}
 }

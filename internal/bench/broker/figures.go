@@ -18,6 +18,7 @@ const (
 
 	figureOverSingle       = "records a second over one record per message"
 	figureOverUncompressed = "records a second over uncompressed frames"
+	figureOverExternal     = "records a second over the program of --external"
 
 	figureOverAsync  = "payloads a second over null-async"
 	figureOverNull   = "payloads a second over the null worker of the same shape"
@@ -64,6 +65,7 @@ var columns = []bench.Column{
 	},
 	{Title: "x single", Legend: "records/s over those of the same worker with one record per message", Cell: bench.FigureCell(figureOverSingle, bench.Number)},
 	{Title: "x uncompressed", Legend: "records/s over those of the same worker with uncompressed frames", Cell: bench.FigureCell(figureOverUncompressed, bench.Number)},
+	{Title: "x external", Legend: "records/s over those of the program of --external with the same messages", Cell: bench.FigureCell(figureOverExternal, bench.Number)},
 	{Title: "x go", Legend: "payloads/s over those of go-worker with the same operators", Cell: bench.FigureCell(figureOverPlain, bench.Number)},
 	{Title: "x shared", Legend: "payloads/s over those of millrace-shared with the same operators", Cell: bench.FigureCell(figureOverShared, bench.Number)},
 	{Title: "x usual", Legend: "payloads/s over those of the same worker with its default number of connections", Cell: bench.FigureCell(figureOverUsual, bench.Number)},

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 
 	"millrace/internal/bench"
 	"millrace/internal/compression"
@@ -24,6 +25,19 @@ var frameEntries = []bench.Entry{
 	{Name: rowFramesExclusive, Shows: "millrace-exclusive with crc32c and the same messages, and with one record per message"},
 }
 
+// externalEntry is the row of another program.
+var externalEntry = bench.Entry{
+	Name: rowExternal, Shows: "the program of --external with the same newline-delimited, uncompressed messages; its results are counted and not compared",
+}
+
+// frameEntries returns the rows that this bench has.
+func (b *Bench) frameEntries() []bench.Entry {
+	if len(b.o.External) == 0 {
+		return frameEntries
+	}
+	return append(slices.Clip(frameEntries), externalEntry)
+}
+
 const (
 	// usualFrameBytes is the size of a frame before compression.
 	usualFrameBytes = 512 << 10
@@ -32,7 +46,7 @@ const (
 	frameRecordBytes = 256
 )
 
-// forms are the framings and compressions that the rows compare. Compressed frames are compared with the first.
+// forms are the framings and compressions that the rows compare. Compressed frames and another program are compared with the first.
 var forms = []struct {
 	framing  frame.Framing
 	encoding compression.Encoding
@@ -50,18 +64,22 @@ func (b *Bench) runFrames(ctx context.Context, session *bench.Session) error {
 		return err
 	}
 	for _, size := range session.Sizes(frameRecordBytes) {
-		if err := s.runFramesOf(ctx, session, size, b.frameBytes); err != nil {
+		if err := s.runFramesOf(ctx, session, size, b.frameBytes, b.o.External); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// framed holds the cases of the four workers with the same messages.
-type framed struct{ nullShared, nullExclusive, shared, exclusive *bench.Case }
+// framed holds the cases of the workers with the same messages.
+type framed struct {
+	nullShared, nullExclusive, shared, exclusive *bench.Case
+	external                                     *bench.Case // nil for none
+}
 
-// runFramesOf measures workers with one record per message and with each form of frames.
-func (s *server) runFramesOf(ctx context.Context, session *bench.Session, size, frameBytes int) error {
+// runFramesOf measures workers with one record per message and with each form of frames. program is another program to compare with, or
+// empty.
+func (s *server) runFramesOf(ctx context.Context, session *bench.Session, size, frameBytes int, program []string) error {
 	ops, nulls := bench.Parse(operatorLists[0]), s.connections.nulls(session)
 	shared := s.connections.sharedDelivery(session, ops).named(rowFramesShared)
 	exclusive := s.connections.exclusiveDelivery(session, ops).named(rowFramesExclusive)
@@ -74,14 +92,18 @@ func (s *server) runFramesOf(ctx context.Context, session *bench.Session, size, 
 	single := framed{shared: measured(shared, alone), exclusive: measured(exclusive, alone)}
 	all := []*bench.Case{single.shared, single.exclusive}
 	var byForm []framed
-	for _, f := range forms {
+	for i, f := range forms {
 		f := formOf(f.framing, f.encoding, size, frameBytes)
 		c := framed{
 			nullShared: measured(nulls[1].named(rowFramesBatch), f), nullExclusive: measured(nulls[3].named(rowFramesPinned), f),
 			shared: measured(shared, f), exclusive: measured(exclusive, f),
 		}
-		byForm = append(byForm, c)
 		all = append(all, c.nullShared, c.nullExclusive, c.shared, c.exclusive)
+		if len(program) > 0 && i == 0 {
+			c.external = measured(externalKind(program), f)
+			all = append(all, c.external)
+		}
+		byForm = append(byForm, c)
 	}
 	session.Note("Frames have about %d KiB before compression. Results of frames are Arrow streams, and those of single records are JSON.", frameBytes>>10)
 	if err := session.Measure(ctx, all...); err != nil {
@@ -92,6 +114,10 @@ func (s *server) runFramesOf(ctx context.Context, session *bench.Session, size, 
 		c.exclusive.Compare(figureOverNull, figureRecords, c.nullExclusive)
 		c.shared.Compare(figureOverSingle, figureRecords, single.shared)
 		c.exclusive.Compare(figureOverSingle, figureRecords, single.exclusive)
+		if c.external != nil {
+			c.shared.Compare(figureOverExternal, figureRecords, c.external)
+			c.exclusive.Compare(figureOverExternal, figureRecords, c.external)
+		}
 		if forms[i].encoding != compression.None {
 			c.compareUncompressed(byForm[0])
 		}

@@ -17,6 +17,10 @@ type kind struct {
 	shape shape               // of the input stream and its consumers
 	ops   []operator.Operator // nil for a worker that computes nothing
 	later bool                // the inputs arrive while the worker runs; it publishes them itself
+
+	// foreign marks another program: its results are only counted, and its processor time is unknown.
+	foreign bool
+
 	// make creates the worker of one round. If took is not nil, it receives the time of each payload from received to
 	// stored. Only workers in the latency rows need to call it.
 	make func(took func(time.Duration)) worker

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -11,6 +12,13 @@ import (
 const atOnce = 6
 
 func TestMain(m *testing.M) {
+	if os.Getenv(envStream) != "" {
+		if err := moveForBench(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil { // unless -parallel says otherwise
 		panic(err)
 	}

@@ -78,6 +78,9 @@ func (s *server) recreate(ctx context.Context, of shape) error {
 	if err := s.create(ctx, s.out, results); err != nil {
 		return err
 	}
+	if of == bare {
+		return s.create(ctx, s.in, s.topology(false).Subjects)
+	}
 	if err := topology.Provision(ctx, s.js, s.topology(of != whole), quiet); err != nil {
 		return err
 	}

@@ -120,7 +120,9 @@ func (s *server) rateOf(session *bench.Session, k kind, size int, records string
 			c.Add(figureWire, "B/s", float64(n*l.bytes())/seconds)
 			c.Add(figureCompression, "", float64(l.records()*l.recordBytes())/float64(l.bytes()))
 		}
-		c.Add(bench.FigureCores, "", r.cpu.Seconds()/seconds)
+		if !k.foreign {
+			c.Add(bench.FigureCores, "", r.cpu.Seconds()/seconds)
+		}
 		if r.groups > 0 {
 			c.Add(figureFill, "", all/float64(r.groups))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -51,24 +52,24 @@ func (s *server) round(ctx context.Context, k kind, l load) (r roundFigures, err
 	if r, err = s.timed(ctx, w, l); err != nil {
 		return r, err
 	}
+	if k.foreign {
+		return r, s.counted(ctx, l.n)
+	}
 	return r, s.check(ctx, expected{load: l, stream: s.in, ops: k.ops})
 }
 
 // timed measures how long w takes to move l.
 func (s *server) timed(ctx context.Context, w worker, l load) (roundFigures, error) {
-	consumers, err := s.consumers(ctx)
-	if err != nil {
-		return roundFigures{}, err
-	}
 	start := now()
 	g := newErrGroup(ctx)
 	g.start(func(ctx context.Context) error { return w.run(ctx, l) })
 	g.start(func(ctx context.Context) (err error) {
-		start, err = beforeFirstDelivery(ctx, consumers, start, s.pollFirst)
+		start, err = s.beforeFirstDelivery(ctx, start)
 		return err
 	})
-	if err = g.wait(); err == nil {
-		err = waitForAcks(ctx, consumers)
+	err := g.wait()
+	if err == nil {
+		err = s.waitForAcks(ctx)
 	}
 	end := now()
 	return roundFigures{took: end.at.Sub(start.at), cpu: end.cpu - start.cpu}, err
@@ -82,48 +83,45 @@ type moment struct {
 
 func now() moment { return moment{time.Now(), bench.CPUTime()} }
 
-// beforeFirstDelivery waits for the first delivery of these consumers. It returns the last moment at which none had
-// delivered anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment,
-// and every is the pause between two looks.
+// beforeFirstDelivery waits for the first delivery of the input stream. It returns the last moment at which no consumer had
+// delivered anything: shortly before the first delivery, never after it. The parameter last is an earlier such moment.
 //
 // Before the first delivery a worker looks up its consumers or takes its partitions. That happens once and takes more
 // than a second with exclusive delivery, so it is not measured.
-func beforeFirstDelivery(ctx context.Context, consumers []jetstream.Consumer, last moment, every time.Duration) (moment, error) {
+func (s *server) beforeFirstDelivery(ctx context.Context, last moment) (moment, error) {
 	for {
 		next := now()
+		consumers, err := s.states(ctx)
+		if err != nil {
+			return last, fmt.Errorf("look for the first delivery: %w", err)
+		}
 		for _, c := range consumers {
-			info, err := c.Info(ctx)
-			if err != nil {
-				return last, fmt.Errorf("look for the first delivery: %w", err)
-			}
-			if info.Delivered.Consumer > 0 {
+			if c.Delivered.Consumer > 0 {
 				return last, nil
 			}
 		}
 		last = next
-		if err := pause(ctx, every); err != nil {
+		if err := pause(ctx, s.pollFirst); err != nil {
 			return last, err
 		}
 	}
 }
 
 // waitForAcks waits until the server has delivered everything and has every acknowledgement.
-func waitForAcks(ctx context.Context, consumers []jetstream.Consumer) error {
-	for _, c := range consumers {
-		for {
-			info, err := c.Info(ctx)
-			if err == nil && info.NumPending == 0 && info.NumAckPending == 0 {
-				break
-			}
-			if err == nil {
-				err = pause(ctx, pollLast)
-			}
-			if err != nil {
-				return fmt.Errorf("not every input was acknowledged: %w", err)
-			}
+func (s *server) waitForAcks(ctx context.Context) error {
+	for {
+		consumers, err := s.states(ctx)
+		waiting := slices.ContainsFunc(consumers, func(c *jetstream.ConsumerInfo) bool { return c.NumPending > 0 || c.NumAckPending > 0 })
+		if err == nil && !waiting && len(consumers) > 0 {
+			return nil
+		}
+		if err == nil {
+			err = pause(ctx, pollLast)
+		}
+		if err != nil {
+			return fmt.Errorf("not every input was acknowledged: %w", err)
 		}
 	}
-	return nil
 }
 
 // Pauses between two requests to the server: while waiting for the first delivery, which may take long, and for the

@@ -14,6 +14,7 @@ const (
 	whole       shape = iota // one consumer for all subjects, as for shared delivery
 	pinned                   // partitions with pinned consumers, as for exclusive delivery
 	partitioned              // partitions with consumers that any client may pull from
+	bare                     // no consumer: the worker creates its own
 )
 
 // consumers returns the consumers of the input stream.

@@ -67,7 +67,7 @@ func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	begun, g := now(), newErrGroup(t.Context())
 	var last moment
 	g.start(func(ctx context.Context) (err error) {
-		last, err = beforeFirstDelivery(ctx, consumers, begun, pollFirst)
+		last, err = s.beforeFirstDelivery(ctx, begun)
 		return err
 	})
 	if _, err := consumers[0].Next(); err != nil {
@@ -85,7 +85,7 @@ func TestClockStartsBeforeTheFirstDelivery(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := beforeFirstDelivery(ctx, consumers, begun, pollFirst); err == nil {
+	if _, err := s.beforeFirstDelivery(ctx, begun); err == nil {
 		t.Error("no error though the context has ended")
 	}
 }

@@ -1,0 +1,116 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// rowExternal is the name of the row of another program. It exists only if Options names the program.
+const rowExternal = "frames-external"
+
+// The variables that tell another program what to do: it creates a durable consumer on the stream, stores one result for each message,
+// and then acknowledges the message.
+const (
+	envURL      = "MILLRACE_BENCH_URL"      // of the server
+	envStream   = "MILLRACE_BENCH_STREAM"   // the stream with the inputs
+	envSubjects = "MILLRACE_BENCH_SUBJECTS" // the subjects of all inputs, with a wildcard
+	envResults  = "MILLRACE_BENCH_RESULTS"  // the subject for all results
+)
+
+// externalGrace is how long another program may take to end after its interrupt.
+const externalGrace = 10 * time.Second
+
+// external is another program, which runs in a process of its own for a round. Its results are counted and not compared, because they
+// have its own form.
+type external struct {
+	command []string
+	server  *server
+	process *exec.Cmd // nil while the program does not run
+	ended   chan error
+}
+
+// externalKind returns the kind that runs another program.
+func externalKind(command []string) kind {
+	return kind{name: rowExternal, shape: bare, foreign: true, make: func(func(time.Duration)) worker { return &external{command: command} }}
+}
+
+func (e *external) ready(_ context.Context, s *server, _ load) error {
+	e.server = s
+	return nil
+}
+
+func (e *external) run(ctx context.Context, l load) error {
+	p := exec.CommandContext(ctx, e.command[0], e.command[1:]...)
+	p.Stderr, p.WaitDelay = os.Stderr, externalGrace
+	p.Cancel = func() error { return p.Process.Signal(os.Interrupt) }
+	p.Env = append(os.Environ(), envURL+"="+e.server.address.URL, envStream+"="+e.server.in, envSubjects+"="+inPrefix+".>",
+		envResults+"="+outPrefix+".external")
+	if err := p.Start(); err != nil {
+		return fmt.Errorf("start the program of --external: %w", err)
+	}
+	e.process, e.ended = p, make(chan error, 1)
+	go func() { e.ended <- p.Wait() }()
+	for {
+		stored, err := e.server.stored(ctx)
+		if err != nil || stored >= l.n {
+			return err
+		}
+		select {
+		case err := <-e.ended:
+			e.process = nil
+			return fmt.Errorf("the program of --external ended with %d of %d results: %w", stored, l.n, errors.Join(err, ctx.Err()))
+		case <-time.After(pollFirst):
+		}
+	}
+}
+
+// close interrupts the program and waits for it. How it ends does not matter any more.
+func (e *external) close() error {
+	if e.process == nil {
+		return nil
+	}
+	if err := e.process.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("end the program of --external: %w", err)
+	}
+	defer time.AfterFunc(externalGrace, func() { _ = e.process.Process.Kill() }).Stop()
+	<-e.ended
+	return nil
+}
+
+// stored returns the number of messages in the result stream.
+func (s *server) stored(ctx context.Context) (int, error) {
+	stream, err := s.js.Stream(ctx, s.out)
+	if err != nil {
+		return 0, fmt.Errorf("count the results: %w", err)
+	}
+	return int(stream.CachedInfo().State.Msgs), nil
+}
+
+// counted returns an error if the result stream doesn't have one message for each of n inputs.
+func (s *server) counted(ctx context.Context, n int) error {
+	stored, err := s.stored(ctx)
+	if err == nil && stored != n {
+		err = fmt.Errorf("WRONG RESULT: the result stream holds %d messages for %d inputs", stored, n)
+	}
+	return err
+}
+
+// states returns the states of all consumers of the input stream.
+func (s *server) states(ctx context.Context) ([]*jetstream.ConsumerInfo, error) {
+	stream, err := s.js.Stream(ctx, s.in)
+	if err != nil {
+		return nil, err
+	}
+	var all []*jetstream.ConsumerInfo
+	list := stream.ListConsumers(ctx)
+	for c := range list.Info() {
+		all = append(all, c)
+	}
+	return all, list.Err()
+}
