@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -198,9 +199,19 @@ func (r *rig) allSettled() bool {
 	}
 	settled, consumers := true, stream.ListConsumers(r.ctx())
 	for info := range consumers.Info() {
-		settled = settled && (info.Config.Durable == "" || info.NumPending == 0 && info.NumAckPending == 0)
+		settled = settled && (info.Config.Durable == "" || info.NumPending == 0 && info.NumAckPending == 0 && r.knowsLast(stream, info))
 	}
 	return settled && consumers.Err() == nil
+}
+
+// knowsLast reports whether a consumer has delivered its last input. It counts a new input shortly after the stream has stored it, and
+// until then nothing seems to be left.
+func (r *rig) knowsLast(stream jetstream.Stream, consumer *jetstream.ConsumerInfo) bool {
+	last, err := stream.GetLastMsgForSubject(r.ctx(), cmp.Or(consumer.Config.FilterSubject, ">"))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return true
+	}
+	return err == nil && consumer.Delivered.Stream >= last.Sequence
 }
 
 // TestFramesHaveOneResultEach: frames of any number of records have the reference's results, whatever the size of a batch.
