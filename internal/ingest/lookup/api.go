@@ -124,7 +124,13 @@ func (a *api) explain(err error) error {
 		}
 	}
 	var api *jetstream.APIError
-	if errors.As(err, &api) && api.Code == 400 {
+	if !errors.As(err, &api) {
+		return err
+	}
+	if api.ErrorCode == jetstream.JSErrCodeMaximumConsumersLimit {
+		return fmt.Errorf("%w: raise the limit on consumers (max_consumers of the stream or the account, or the server's default_max_consumers), or remove consumers that nobody uses", err)
+	}
+	if api.Code == 400 {
 		return fmt.Errorf("%w: %w", ErrImpossible, err)
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,7 +21,7 @@ const (
 	// a client with more than 64 MiB pending.
 	bytesAtOnce = 4 << 20
 
-	// fetchWait is how long a request waits for messages.
+	// fetchWait is how long a scan waits for a message that the consumer does not have yet.
 	fetchWait = time.Second
 
 	// logEvery is the interval at which a long scan logs its progress.
@@ -42,6 +43,10 @@ type cursor struct {
 	created time.Time
 	next    uint64 // next sequence to read; 0: start by time
 	highest uint64 // highest sequence of an input that was read
+
+	// Scans share a consumer, because the server bounds the consumers of a stream and keeps each for a while.
+	consumer string // name of the consumer that delivers the messages from next on; empty for none
+	number   uint64 // consumer sequence of the last message from it
 }
 
 // restart drops all entries. The next scan reads from since on.
@@ -70,70 +75,101 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		*c = cursor{stream: c.stream, created: info.Created} // messages from before the stream was recreated no longer count
 	}
 	end := info.State.LastSeq
+	if c.next > end+1 {
+		c.consumer = "" // the stream lost its end, and the consumer would skip what is stored in its place
+	}
 	if info.State.Msgs == 0 || c.next > end {
 		c.next = end + 1
 		return true, nil
 	}
-	consumer, err := r.consumer(ctx, c)
-	if err != nil {
-		return false, err
-	}
-	complete, started, said, read := true, time.Now(), time.Now(), 0
-	take := func(m *pull.Message) {
-		read++
-		if meta, err := m.Metadata(); err == nil {
-			c.next = meta.Sequence.Stream + 1
-			complete = r.enter(c, m, wanted) && complete
-		}
-	}
-	for left := consumer.CachedInfo().NumPending; left > 0 && c.next <= end; {
+	complete = true
+	progress := progress{log: r.s.Log, stream: c.stream, started: time.Now(), said: time.Now()}
+	for c.next <= end {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		came, err := pull.Fetch(r.nc, pull.Request{Stream: c.stream, Consumer: consumer.CachedInfo().Name, Bytes: bytesAtOnce}, int(min(left, atOnce)), fetchWait, take)
-		if err != nil && !errors.Is(err, nats.ErrNoResponders) {
-			return false, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
-		}
-		left -= min(left, uint64(came))
-		if came == 0 {
-			gone, err := r.ended(ctx, consumer)
+		if c.consumer == "" {
+			pending, err := r.begin(ctx, c)
 			if err != nil {
 				return false, err
 			}
-			if gone {
-				break
+			if pending == 0 {
+				break // the remaining messages were removed
 			}
 		}
-		if time.Since(said) >= logEvery {
-			said = time.Now()
-			r.s.Log.Info("looking up results that may be stored already; their inputs wait until this is done", "stream", c.stream, "read", read, "left", left)
+		came, err := r.fetch(c, func(m *pull.Message) { complete = r.enter(c, m, wanted) && complete })
+		if err != nil {
+			return false, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
 		}
+		r.read += came
+		progress.reading(came, end-min(c.next, end))
 	}
 	c.next = max(c.next, end+1)
-	r.read += read
-	if took := time.Since(started); took >= logEvery {
-		r.s.Log.Info("looked up results that may be stored already", "stream", c.stream, "read", read, "took", took.Round(time.Millisecond).String())
-	}
+	progress.done()
 	return complete, nil
 }
 
-// ended reports whether a consumer has nothing more because its pending messages were removed from the stream.
-func (r *scanner) ended(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	info, err := r.js.Consumer(ctx, consumer.CachedInfo().Stream, consumer.CachedInfo().Name)
-	if err != nil {
-		return false, fmt.Errorf("query the consumer that reads stream %q: %w", consumer.CachedInfo().Stream, err)
+// begin creates the consumer of a cursor, and returns how many messages the stream has for it.
+func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err error) {
+	create := func() (jetstream.Consumer, error) { return r.consumerFrom(ctx, c.stream, c.next) }
+	if c.next == 0 {
+		create = func() (jetstream.Consumer, error) { return r.consumerSince(ctx, c.stream, r.since) }
 	}
-	return info.CachedInfo().NumPending == 0, nil
+	consumer, err := create()
+	if err != nil {
+		return 0, err
+	}
+	c.consumer, c.number = consumer.CachedInfo().Name, 0
+	return consumer.CachedInfo().NumPending, nil
 }
 
-// consumer creates the consumer that a scan reads from.
-func (r *scanner) consumer(ctx context.Context, c *cursor) (jetstream.Consumer, error) {
-	if c.next == 0 {
-		return r.consumerSince(ctx, c.stream, r.since)
+// fetch passes the next messages to take, and returns their number. If none come, or if one was lost on the way, it drops the consumer,
+// because only a new one tells what the stream still has: a consumer counts a message shortly after the stream has stored it.
+func (r *scanner) fetch(c *cursor, take func(*pull.Message)) (came int, err error) {
+	request, whole := pull.Request{Stream: c.stream, Consumer: c.consumer, Bytes: bytesAtOnce}, true
+	next := func(m *pull.Message) {
+		meta, err := m.Metadata()
+		if whole = whole && err == nil && meta.Sequence.Consumer == c.number+1; !whole {
+			return
+		}
+		c.number, c.next = meta.Sequence.Consumer, meta.Sequence.Stream+1
+		came++
+		take(m)
 	}
-	return r.consumerFrom(ctx, c.stream, c.next)
+	_, err = pull.Fetch(r.nc, request, atOnce, 0, next)
+	if err == nil && whole && came == 0 {
+		_, err = pull.Fetch(r.nc, request, 1, fetchWait, next)
+	}
+	if err != nil || !whole || came == 0 {
+		c.consumer = ""
+	}
+	if errors.Is(err, nats.ErrNoResponders) {
+		return came, nil // the server has deleted the consumer
+	}
+	return came, err
+}
+
+// progress logs how far a long scan is.
+type progress struct {
+	log           *slog.Logger
+	stream        string
+	started, said time.Time
+	read          int
+}
+
+// reading records that messages were read, and about how many are left.
+func (p *progress) reading(came int, left uint64) {
+	p.read += came
+	if time.Since(p.said) >= logEvery {
+		p.said = time.Now()
+		p.log.Info("looking up results that may be stored already; their inputs wait until this is done", "stream", p.stream, "read", p.read, "left", left)
+	}
+}
+
+func (p *progress) done() {
+	if took := time.Since(p.started); took >= logEvery {
+		p.log.Info("looked up results that may be stored already", "stream", p.stream, "read", p.read, "took", took.Round(time.Millisecond).String())
+	}
 }
 
 // enter records the input that a message belongs to. It returns false if entries had to be dropped.
