@@ -180,16 +180,6 @@ func (f *Batcher) Fill(b *streams.Batch, g *Batch) streams.CloseReason {
 	}
 }
 
-// isOver reports whether a channel is closed.
-func isOver(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // place adds a delivery, or keeps it for the next batch and closes this one. Headers do not go to the device, but they stay in
 // memory until the batch is settled. To bound that memory, a batch may have as many bytes of headers as of payloads.
 func (f *Batcher) place(b *streams.Batch, g *Batch, d Delivery, ok bool) (streams.CloseReason, bool) {

@@ -52,6 +52,16 @@ func (f *Frame) Await(ctx context.Context) error {
 // unused reports whether no batch uses the frame any more.
 func (f *Frame) unused() bool { return isOver(f.done) && f.missing.Load() == 0 }
 
+// isOver reports whether a channel is closed.
+func isOver(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // Fail records that results will stay missing because of err. The goroutine that waits for them may then end the frame.
 func (f *Frame) Fail(err error) {
 	if f.over.CompareAndSwap(false, true) {

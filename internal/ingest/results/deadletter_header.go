@@ -48,6 +48,9 @@ func DeadLetterHeader(d *inflight.Delivery, why Reason, cause error, own bool) n
 	return h
 }
 
+// DeadLetterID returns the id of the dead letter of a whole message.
+func DeadLetterID(d *inflight.Delivery, why Reason) string { return MessageID(d) + ":" + string(why) }
+
 // headerText converts an error to one header line of bounded length.
 func headerText(err error) string {
 	const most = 512

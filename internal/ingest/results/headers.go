@@ -146,9 +146,6 @@ func partID(d *inflight.Delivery, n int, cut string) string {
 // RecordID returns the id of the dead letter of a frame's i-th record.
 func RecordID(d *inflight.Delivery, i int) string { return MessageID(d) + "#" + strconv.Itoa(i) }
 
-// DeadLetterID returns the id of the dead letter of a whole message.
-func DeadLetterID(d *inflight.Delivery, why Reason) string { return MessageID(d) + ":" + string(why) }
-
 // headerBytes returns the number of bytes that headers take in a message.
 func headerBytes(h nats.Header) int {
 	n := len("NATS/1.0\r\n\r\n")

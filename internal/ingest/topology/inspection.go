@@ -23,6 +23,13 @@ type inspection struct {
 	cluster    string // its name; empty for a single server
 }
 
+// limit is the largest message that is accepted, in bytes.
+type limit struct {
+	bytes int64
+	of    string // what has the limit
+	raise string // how to raise it
+}
+
 // say reports a finding.
 func (i *inspection) say(l finding.Level, what, found, advice string) {
 	i.findings = append(i.findings, finding.Finding{Level: l, What: what, Found: found, Advice: advice})

@@ -60,3 +60,26 @@ type Use struct {
 	Linger     time.Duration // how long the oldest payload of a batch waits for more
 	Frames     Frames        // how messages hold records
 }
+
+// Frames describes how messages hold records, as far as the server's max_payload and the size of a batch must fit that. All sizes are
+// in bytes.
+type Frames struct {
+	Framed     bool // messages may hold several records
+	Compressed bool // messages may be compressed
+
+	Records    int // the most records of a message
+	Bytes      int // the most bytes of a message, after decompression
+	Result     int // the most bytes of a result of one record
+	ResultMore int // the most bytes that each further record adds
+}
+
+// none reports whether every message is one record as it is.
+func (f Frames) none() bool { return !f.Framed && !f.Compressed }
+
+// fit returns how many records a result of that many bytes has room for.
+func (f Frames) fit(bytes int) int {
+	if bytes < f.Result {
+		return 0
+	}
+	return 1 + (bytes-f.Result)/max(f.ResultMore, 1)
+}

@@ -10,9 +10,6 @@ import (
 // guessedRatio is the assumed ratio of a compressed message that doesn't declare its size.
 const guessedRatio = 4
 
-// errShort means that there is too little memory to decompress a message ahead of the batches.
-var errShort = errors.New("too little memory")
-
 // decompressed returns the body, decompressed if it was compressed. It returns errShort if there is too little memory and must is not
 // set.
 func (m *Message) decompressed(must bool) ([]byte, error) {

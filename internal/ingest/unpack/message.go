@@ -10,6 +10,15 @@ import (
 	"millrace/internal/record"
 )
 
+// The headers that tell how a message is to be read.
+const (
+	contentType     = "Content-Type"
+	contentEncoding = "Content-Encoding"
+)
+
+// errShort means that there is too little memory to decompress a message ahead of the batches.
+var errShort = errors.New("too little memory")
+
 // Message is a message and its records. Everything except Open, TryOpen and Drop needs an opened message.
 type Message struct {
 	*buffers // from opening until Recycle

@@ -54,12 +54,6 @@ func New(s Settings, memory Memory, retain func(before, now int64) bool) *Unpack
 	return &Unpacker{Settings: s, memory: memory, ahead: make(chan struct{}, runtime.GOMAXPROCS(0)), idle: idleBuffers{retain: retain}}
 }
 
-// The headers that tell how a message is to be read.
-const (
-	contentType     = "Content-Type"
-	contentEncoding = "Content-Encoding"
-)
-
 // Splits reports whether messages may be frames or compressed, so that the size of a message does not tell that of its records.
 func (s *Settings) Splits() bool {
 	return s.Split.Framing != frame.None || s.Decompress != compression.None

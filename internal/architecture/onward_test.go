@@ -1,0 +1,196 @@
+package architecture
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"maps"
+	"math/bits"
+	"path"
+	"slices"
+	"strings"
+)
+
+// maxBackward is the maximum number of pairs of files of a package, in all packages of internal/ingest together, in which the lower
+// file refers to the upper one.
+const maxBackward = 9
+
+// filesReferOneWay is a test because linters know only packages. It orders the files of each package so that as few references as
+// possible go backward.
+var filesReferOneWay = rule{
+	name: "files of ingest refer one way",
+	check: func(tr *tree) (found []string) {
+		all, places := 0, []string{}
+		for dir, files := range tr.ingestPackages() {
+			if n := backward(referencesOf(files)); n > 0 {
+				all += n
+				places = append(places, fmt.Sprintf("%s %d", dir, n))
+			}
+		}
+		if all > maxBackward {
+			slices.Sort(places)
+			found = append(found, fmt.Sprintf("internal/ingest: %d references go backward between files, want %d at most: move declarations to the files that need them (%s)",
+				all, maxBackward, strings.Join(places, ", ")))
+		}
+		return found
+	},
+	broken:   ringOfFiles(maxBackward + 2),
+	findings: []string{"internal/ingest: 10 references go backward between files, want 9 at most: move declarations to the files that need them (internal/ingest/ring 10)"},
+}
+
+// ringOfFiles returns a package of n files, each of which refers to the first one, which refers to all of them.
+func ringOfFiles(n int) map[string]string {
+	files, hub := map[string]string{}, "package ring\ntype Hub struct {\n"
+	for i := 1; i < n; i++ {
+		files[fmt.Sprintf("internal/ingest/ring/f%d.go", i)] = fmt.Sprintf("package ring\ntype F%d struct{ Hub *Hub }\n", i)
+		hub += fmt.Sprintf("\tf%d F%d\n", i, i)
+	}
+	files["internal/ingest/ring/hub.go"] = hub + "}\n"
+	return files
+}
+
+// ingestPackages returns the files of each package of ingest, without tests.
+func (tr *tree) ingestPackages() map[string][]textFile {
+	packages := map[string][]textFile{}
+	for _, f := range tr.goFiles() {
+		if strings.HasPrefix(f.path, "internal/ingest/") && !f.isTest() {
+			packages[f.dir()] = append(packages[f.dir()], f)
+		}
+	}
+	return packages
+}
+
+// referencesOf returns for each file of a package the files that it refers to.
+func referencesOf(files []textFile) map[string]map[string]bool {
+	owners, references := map[string]string{}, map[string]map[string]bool{}
+	for _, f := range files {
+		for _, name := range declared(f.code) {
+			owners[name] = path.Base(f.path)
+		}
+	}
+	for _, f := range files {
+		from := path.Base(f.path)
+		references[from] = map[string]bool{}
+		for _, name := range used(f.code) {
+			if owner := owners[name]; owner != "" && owner != from {
+				references[from][owner] = true
+			}
+		}
+	}
+	return references
+}
+
+// declared lists the names that a file declares in its package, without methods.
+func declared(f *ast.File) (names []string) {
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				names = append(names, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					names = append(names, s.Name.Name)
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						names = append(names, n.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// used lists the names that a file uses, without fields, methods, and names that the declaration they are used in declares itself.
+func used(f *ast.File) (names []string) {
+	for _, d := range f.Decls {
+		uses, own := []string{}, map[string]bool{}
+		var visit func(n ast.Node) bool
+		visit = func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				ast.Inspect(n.X, visit)
+				return false
+			case *ast.KeyValueExpr:
+				ast.Inspect(n.Value, visit)
+				return false
+			case *ast.StructType: // the names of its fields aren't used alone
+				for _, field := range n.Fields.List {
+					ast.Inspect(field.Type, visit)
+				}
+				return false
+			case *ast.Field:
+				ast.Inspect(n.Type, visit)
+				ownNames(own, n.Names...)
+				return false
+			case *ast.AssignStmt:
+				if n.Tok == token.DEFINE {
+					ownNames(own, n.Lhs...)
+				}
+			case *ast.RangeStmt:
+				ownNames(own, n.Key, n.Value)
+			case *ast.Ident:
+				uses = append(uses, n.Name)
+			}
+			return true
+		}
+		ast.Inspect(d, visit)
+		names = append(names, slices.DeleteFunc(uses, func(name string) bool { return own[name] })...)
+	}
+	return names
+}
+
+// ownNames adds those of the expressions that are names.
+func ownNames[E ast.Expr](own map[string]bool, list ...E) {
+	for _, e := range list {
+		if id, ok := ast.Expr(e).(*ast.Ident); ok && id != nil {
+			own[id.Name] = true
+		}
+	}
+}
+
+// backward returns the smallest number of references that go backward in any order of the files.
+func backward(references map[string]map[string]bool) int {
+	files := inCycles(references)
+	refers := make([]uint, len(files))
+	for i, from := range files {
+		for j, to := range files {
+			if references[from][to] {
+				refers[i] |= 1 << j
+			}
+		}
+	}
+	least := make([]int, 1<<len(files)) // by set of files: the lowest ones, in their best order
+	for set := 1; set < len(least); set++ {
+		least[set] = len(files) * len(files)
+		for top := range files {
+			if lower := set &^ (1 << top); lower != set {
+				upward := 0
+				for i := range files {
+					upward += bits.OnesCount(uint(lower>>i&1) & (refers[i] >> top & 1))
+				}
+				least[set] = min(least[set], least[lower]+upward)
+			}
+		}
+	}
+	return least[len(least)-1]
+}
+
+// inCycles returns the files that remain when those are left out, again and again, that refer to no other or to which no other refers.
+func inCycles(references map[string]map[string]bool) []string {
+	left := slices.Sorted(maps.Keys(references))
+	for {
+		all := slices.Clone(left)
+		left = slices.DeleteFunc(left, func(f string) bool {
+			refers := slices.ContainsFunc(all, func(g string) bool { return references[f][g] })
+			referred := slices.ContainsFunc(all, func(g string) bool { return references[g][f] })
+			return !refers || !referred
+		})
+		if len(left) == len(all) {
+			return left
+		}
+	}
+}
