@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,8 +32,9 @@ const externalGrace = 10 * time.Second
 type external struct {
 	command []string
 	server  *server
-	process *exec.Cmd // nil while the program does not run
-	ended   chan error
+	process *exec.Cmd     // nil before it has started
+	ended   chan struct{} // closed when it has ended
+	err     error         // why it ended, after that
 }
 
 // externalKind returns the kind that runs another program.
@@ -46,29 +48,35 @@ func (e *external) ready(_ context.Context, s *server, _ load) error {
 }
 
 func (e *external) run(ctx context.Context, l load) error {
-	p := exec.CommandContext(ctx, e.command[0], e.command[1:]...)
-	p.Stderr, p.WaitDelay = os.Stderr, externalGrace
-	p.Cancel = func() error { return p.Process.Signal(os.Interrupt) }
+	p := exec.Command(e.command[0], e.command[1:]...) // close ends it, when its acknowledgements have arrived
+	p.Stderr = os.Stderr
 	p.Env = append(os.Environ(), envURL+"="+e.server.address.URL, envStream+"="+e.server.in, envSubjects+"="+inPrefix+".>",
 		envResults+"="+outPrefix+".external")
 	if err := p.Start(); err != nil {
 		return fmt.Errorf("start the program of --external: %w", err)
 	}
-	e.process, e.ended = p, make(chan error, 1)
-	go func() { e.ended <- p.Wait() }()
+	e.process, e.ended = p, make(chan struct{})
+	go func() {
+		e.err = p.Wait()
+		close(e.ended)
+	}()
 	for {
 		stored, err := e.server.stored(ctx)
 		if err != nil || stored >= l.n {
 			return err
 		}
 		select {
-		case err := <-e.ended:
-			e.process = nil
-			return fmt.Errorf("the program of --external ended with %d of %d results: %w", stored, l.n, errors.Join(err, ctx.Err()))
+		case <-e.ended:
+			return fmt.Errorf("the program of --external ended with %d of %d results: %w", stored, l.n, cmp.Or(e.err, errEnded))
 		case <-time.After(pollFirst):
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
+
+// errEnded is why a program ended that reported success.
+var errEnded = errors.New("exit status 0")
 
 // close interrupts the program and waits for it. How it ends does not matter any more.
 func (e *external) close() error {
