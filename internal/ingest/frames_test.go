@@ -207,11 +207,20 @@ func (r *rig) allSettled() bool {
 // knowsLast reports whether a consumer has delivered its last input. It counts a new input shortly after the stream has stored it, and
 // until then nothing seems to be left.
 func (r *rig) knowsLast(stream jetstream.Stream, consumer *jetstream.ConsumerInfo) bool {
-	last, err := stream.GetLastMsgForSubject(r.ctx(), cmp.Or(consumer.Config.FilterSubject, ">"))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return true
+	filters := consumer.Config.FilterSubjects
+	if len(filters) == 0 {
+		filters = []string{cmp.Or(consumer.Config.FilterSubject, ">")}
 	}
-	return err == nil && consumer.Delivered.Stream >= last.Sequence
+	for _, filter := range filters {
+		last, err := stream.GetLastMsgForSubject(r.ctx(), filter)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil || consumer.Delivered.Stream < last.Sequence {
+			return false
+		}
+	}
+	return true
 }
 
 // TestFramesHaveOneResultEach: frames of any number of records have the reference's results, whatever the size of a batch.
