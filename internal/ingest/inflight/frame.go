@@ -28,17 +28,6 @@ type Frame struct {
 	err     error
 }
 
-// Unpack begins to unpack a delivery's message. It doesn't wait. It does nothing if the message is one record as it is.
-func (p *Pool) Unpack(d *Delivery) {
-	if p.unpacker.Plain(d.Msg) {
-		return
-	}
-	f := &Frame{operators: p.costs.results.Operators, d: *d, done: make(chan struct{})}
-	f.missing.Store(1)
-	d.Frame = f
-	p.unpacker.Start(&f.Message, d.Msg)
-}
-
 // Await waits until no result is missing, and returns nil. It returns an error if results will stay missing, or if ctx ends first.
 func (f *Frame) Await(ctx context.Context) error {
 	select {

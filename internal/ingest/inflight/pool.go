@@ -116,6 +116,17 @@ func (p *Pool) Splits() bool { return p.unpacker.Splits() }
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
+// Unpack begins to unpack a delivery's message. It doesn't wait. It does nothing if the message is one record as it is.
+func (p *Pool) Unpack(d *Delivery) {
+	if p.unpacker.Plain(d.Msg) {
+		return
+	}
+	f := &Frame{operators: p.costs.results.Operators, d: *d, done: make(chan struct{})}
+	f.missing.Store(1)
+	d.Frame = f
+	p.unpacker.Start(&f.Message, d.Msg)
+}
+
 // NewBatch returns an additional batch that is not on the free list. The pool keeps its deliveries alive too.
 func (p *Pool) NewBatch() *Batch {
 	g := &Batch{}

@@ -12,6 +12,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/retry"
+	"millrace/internal/ingest/topology"
 )
 
 // deadLetterAttempts is the number of attempts to publish a dead letter before the payload is given back for redelivery.
@@ -38,6 +39,22 @@ func (w *Writer) ReportDeadLetter(d *inflight.Delivery, why Reason, cause error)
 	w.s.Log.Warn("payload dead-lettered", "stream", d.Stream, "sequence", d.Sequence, "subject", d.Subject,
 		"bytes", len(d.Msg.Data()), "deliveries", d.NumDelivered, "reason", why, "cause", cause)
 	w.Report(inflight.DeadLettered, d)
+}
+
+// newDeadLetter returns the dead letter of a delivery's message.
+func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *deadLetter {
+	return &deadLetter{
+		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
+		id: DeadLetterID(d, why), body: d.Msg.Data(), record: noRecord,
+	}
+}
+
+// newRecordLetter returns the dead letter of a frame's i-th record.
+func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
+	s := d.Frame.Table.Status(i)
+	l := w.newDeadLetter(d, Reason(s.String()), errors.New(s.Message()))
+	l.id, l.body, l.record = RecordID(d, i), d.Frame.Record(i), i
+	return l
 }
 
 // publishDeadLetter publishes the dead letter of a delivery.

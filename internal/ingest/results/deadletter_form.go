@@ -2,7 +2,6 @@ package results
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"strconv"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
-	"millrace/internal/ingest/topology"
 )
 
 // form determines how a dead letter is divided into messages. Each form includes the whole payload.
@@ -36,22 +34,6 @@ type deadLetter struct {
 	record  int    // index of the record in its frame, or noRecord
 	form    form
 	payload uint64 // sequence of the message with the payload, if that is stored separately
-}
-
-// newDeadLetter returns the dead letter of a delivery's message.
-func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *deadLetter {
-	return &deadLetter{
-		w: w, d: d, why: why, cause: cause, subject: shortSubject(topology.MapSubject(w.s.DeadLetterPrefix, d.Subject)),
-		id: DeadLetterID(d, why), body: d.Msg.Data(), record: noRecord,
-	}
-}
-
-// newRecordLetter returns the dead letter of a frame's i-th record.
-func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
-	s := d.Frame.Table.Status(i)
-	l := w.newDeadLetter(d, Reason(s.String()), errors.New(s.Message()))
-	l.id, l.body, l.record = RecordID(d, i), d.Frame.Record(i), i
-	return l
 }
 
 // noRecord marks the dead letter of a whole message.

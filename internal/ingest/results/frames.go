@@ -20,13 +20,14 @@ import (
 	"millrace/internal/table"
 )
 
-// This file stores the results of frames. A frame's last message is stored after everything else: the dead letters of its records
+// frameWriter stores the results of frames. A frame's last message is stored after everything else: the dead letters of its records
 // and the earlier parts of its result. So if the last message is stored, the frame is done. Workers may cut the same result in
 // different ways, so each part names its cut (adr/0039).
+type frameWriter struct{ *Writer }
 
 // encodeFrames waits for the frames that end in a batch, and encodes their results. It removes those that have no result from
 // s.left.
-func (w *Writer) encodeFrames(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
+func (w frameWriter) encodeFrames(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		f := b.Items[i].Frame
 		if f == nil || err != nil {
@@ -74,7 +75,7 @@ const partSpace = 160
 
 // encodeFrame encodes the result of a frame into parts that the server accepts. A record whose result alone is larger than a
 // message gets the status too_large.
-func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
+func (w frameWriter) encodeFrame(d *inflight.Delivery) (err error) {
 	f := d.Frame
 	first := *d
 	first.First = true // without HeaderDeliveries
@@ -93,20 +94,8 @@ func (w *Writer) encodeFrame(d *inflight.Delivery) (err error) {
 	}
 }
 
-// compressor returns the function that compresses result bodies, or nil if they are not compressed. The caller must call done.
-func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func()) {
-	if w.s.Encoding == compression.None {
-		return nil, func() {}
-	}
-	c, _ := w.compressors.Get().(*compression.Compressor)
-	if c == nil {
-		c = &compression.Compressor{}
-	}
-	return func(dst, src []byte) []byte { return c.Append(dst, w.s.Encoding, src) }, func() { w.compressors.Put(c) }
-}
-
 // part returns the message with the n-th part of a frame's result.
-func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
+func (w frameWriter) part(d *inflight.Delivery, n int) nats.Msg {
 	h := w.frameHeader(d, len(d.Frame.Parts[n].Body))
 	if parts := d.Frame.Parts; len(parts) > 1 {
 		cut := fmt.Sprintf("%08x", parts[n].Cut)
@@ -121,7 +110,7 @@ func (w *Writer) part(d *inflight.Delivery, n int) nats.Msg {
 }
 
 // frameHeader returns the headers of a frame's result with a body of that many bytes.
-func (w *Writer) frameHeader(d *inflight.Delivery, body int) nats.Header {
+func (w frameWriter) frameHeader(d *inflight.Delivery, body int) nats.Header {
 	h := ResultHeader(d, w.operators)
 	if f := d.Frame; f.Framed() {
 		h[HeaderRecords] = []string{strconv.Itoa(f.Records())}
@@ -132,7 +121,7 @@ func (w *Writer) frameHeader(d *inflight.Delivery, body int) nats.Header {
 
 // observeFrame reports a frame whose result is stored. If the server already had the result of a redelivered frame, an earlier
 // delivery reported it.
-func (w *Writer) observeFrame(d *inflight.Delivery, a publisher.Answer) {
+func (w frameWriter) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 	if d.Frame != nil && (d.First || !a.Duplicate) {
 		w.s.Observer.Frame(d.Frame.Stats())
 	}
@@ -141,7 +130,7 @@ func (w *Writer) observeFrame(d *inflight.Delivery, a publisher.Answer) {
 // storeAhead stores what must be stored before the last messages of frames: the dead letters of records, and the earlier parts of
 // results. It removes from s.left the frames for which that can't be done. An error in retry may go away, and nothing of s.left may
 // be published before. An error in failed is the sink's.
-func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (retry, failed error) {
+func (w frameWriter) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (retry, failed error) {
 	s.left = slices.DeleteFunc(s.left, func(i int) bool {
 		d := &b.Items[i]
 		if d.Frame == nil || d.Frame.Ahead || retry != nil || failed != nil {
@@ -169,10 +158,10 @@ func (w *Writer) storeAhead(ctx context.Context, b *inflight.Batch, s *Buffers, 
 }
 
 // ends reports whether nothing can be stored any more.
-func (w *Writer) ends(ctx context.Context) bool { return ctx.Err() != nil || w.conns.Closed() }
+func (w frameWriter) ends(ctx context.Context) bool { return ctx.Err() != nil || w.conns.Closed() }
 
 // storeParts stores all parts of a frame's result except the last and those in known.
-func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery, known partials) error {
+func (w frameWriter) storeParts(ctx context.Context, d *inflight.Delivery, known partials) error {
 	ctx, cancel := context.WithDeadline(ctx, w.clearance.publishUntil(d, time.Now()))
 	defer cancel()
 	var msgs []*nats.Msg
@@ -194,7 +183,7 @@ func (w *Writer) storeParts(ctx context.Context, d *inflight.Delivery, known par
 const lettersAtOnce = 512
 
 // storeRecordLetters stores a dead letter for each record of a frame that failed, except those in known.
-func (w *Writer) storeRecordLetters(ctx context.Context, d *inflight.Delivery, known *partials) error {
+func (w frameWriter) storeRecordLetters(ctx context.Context, d *inflight.Delivery, known *partials) error {
 	var failed []int
 	for i := range d.Frame.Records() {
 		if d.Frame.Table.Status(i).Failed() {

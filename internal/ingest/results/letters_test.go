@@ -65,7 +65,7 @@ func TestEachRecordLetterIsStoredInItsOwnForm(t *testing.T) {
 	}
 	d := r.failedFrame(w, nats.Header{"Note": {strings.Repeat("n", 600)}}, lines)
 	known := partials{RecordID(&d, 3): true, RecordID(&d, lettersAtOnce): true}
-	if err := w.storeRecordLetters(r.ctx(), &d, &known); err != nil {
+	if err := (frameWriter{w}).storeRecordLetters(r.ctx(), &d, &known); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]int{} // what was omitted, by the number of dead letters
@@ -106,7 +106,7 @@ func BenchmarkRecordLetters(b *testing.B) {
 	for b.Loop() {
 		d.Stored = d.Stored.Add(time.Nanosecond) // other ids
 		d.First, d.Cleared = true, time.Now()
-		if err := w.storeRecordLetters(r.ctx(), &d, new(partials)); err != nil {
+		if err := (frameWriter{w}).storeRecordLetters(r.ctx(), &d, new(partials)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -38,4 +39,18 @@ type Observer interface {
 	// Frame is called once for each message that was split into records or decompressed, when its result is stored. It is not
 	// called for a redelivered message whose result the server reports as stored before, nor if the whole message is a dead letter.
 	Frame(inflight.FrameStats)
+}
+
+// Sink receives the outcomes of a batch's deliveries. Each delivery mode has one.
+type Sink interface {
+	// Stored is called with deliveries that may be acknowledged, because their results are stored.
+	Stored(ctx context.Context, stored []*inflight.Delivery)
+
+	// Undeliverable is called for the i-th delivery of a batch if it has no result, or one that can never be stored. It becomes a
+	// dead letter. An error ends Settle.
+	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
+
+	// Incomplete is called for the i-th delivery of a batch if it is a frame, and another batch could not compute its part. An
+	// error ends Settle.
+	Incomplete(b *inflight.Batch, i int, cause error) error
 }

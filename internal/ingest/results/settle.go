@@ -15,67 +15,6 @@ import (
 	"millrace/internal/streams"
 )
 
-// Sink receives the outcomes of a batch's deliveries. Each delivery mode has one.
-type Sink interface {
-	// Stored is called with deliveries that may be acknowledged, because their results are stored.
-	Stored(ctx context.Context, stored []*inflight.Delivery)
-
-	// Undeliverable is called for the i-th delivery of a batch if it has no result, or one that can never be stored. It becomes a
-	// dead letter. An error ends Settle.
-	Undeliverable(ctx context.Context, b *inflight.Batch, i int, why Reason, cause error) error
-
-	// Incomplete is called for the i-th delivery of a batch if it is a frame, and another batch could not compute its part. An
-	// error ends Settle.
-	Incomplete(b *inflight.Batch, i int, cause error) error
-}
-
-// Buffers is the memory for settling a batch. It is reused for the next one.
-type Buffers struct {
-	// Settling is how long the calls of the sink took for the batch that was settled last.
-	Settling time.Duration
-
-	records [][]byte // records of one payload, by operator
-	body    []byte   // its result before compression
-	left    []int    // indices of deliveries that are not settled yet
-	stale   []int    // of those, the deliveries to look up
-	known   []int    // of those, the deliveries with a stored result
-	results []nats.Msg
-	msgs    []*nats.Msg          // results to publish, by position in left
-	answers []publisher.Answer   // the server's answers to msgs
-	stored  []*inflight.Delivery // argument for the sink
-	partial partials             // what lookups found of inputs that are not done
-	kept    int64                // bytes that the pool counts for these buffers
-}
-
-// Tidy releases the last batch's results and deliveries, and bounds the memory that s keeps.
-func (s *Buffers) Tidy(p *inflight.Pool) {
-	s.clear()
-	size := inflight.SizeOf(s.records) + inflight.SizeOf(s.body) + inflight.SizeOf(s.left) + inflight.SizeOf(s.stale) + inflight.SizeOf(s.known) +
-		inflight.SizeOf(s.results) + inflight.SizeOf(s.msgs) + inflight.SizeOf(s.answers) + inflight.SizeOf(s.stored)
-	if !p.Retain(s.kept, size) {
-		s.Free(p)
-		return
-	}
-	s.kept = size
-}
-
-// Free releases all memory.
-func (s *Buffers) Free(p *inflight.Pool) {
-	p.Retain(s.kept, 0)
-	*s = Buffers{}
-}
-
-func (s *Buffers) clear() {
-	clear(s.records)
-	clear(s.results)
-	clear(s.msgs)
-	clear(s.answers)
-	clear(s.stored)
-}
-
-// reset prepares s for another batch.
-func (s *Buffers) reset() { s.Settling, s.left, s.partial = 0, s.left[:0], nil }
-
 // Encode writes the results of a completed batch into b, and into the tables of its frames. The batch's buffers may be released
 // afterwards.
 func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers) {
@@ -124,14 +63,14 @@ func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, r
 func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight.Batch, s *Buffers, sink Sink) error {
 	s.reset()
 	s.left = b.AppendUnsettled(s.left)
-	if err := w.encodeFrames(ctx, b, s, sink); err != nil {
+	if err := (frameWriter{w}).encodeFrames(ctx, b, s, sink); err != nil {
 		return err
 	}
 	for attempt := 1; len(s.left) > 0; attempt++ {
 		err := w.settleKnown(ctx, pipe, b, s, sink)
 		if err == nil && len(s.left) > 0 {
 			var failed error
-			if err, failed = w.storeAhead(ctx, b, s, sink); err == nil && failed == nil {
+			if err, failed = (frameWriter{w}).storeAhead(ctx, b, s, sink); err == nil && failed == nil {
 				err = w.publish(ctx, b, s, attempt)
 				failed = w.settleAnswered(ctx, pipe, b, s, sink)
 			}
@@ -183,7 +122,7 @@ func (w *Writer) publish(ctx context.Context, b *inflight.Batch, s *Buffers, att
 func (w *Writer) result(b *inflight.Batch, i int) nats.Msg {
 	d := &b.Items[i]
 	if d.Frame != nil {
-		return w.part(d, len(d.Frame.Parts)-1)
+		return frameWriter{w}.part(d, len(d.Frame.Parts)-1)
 	}
 	body, h := b.Result(i), ResultHeader(d, w.operators)
 	w.content.describe(h, false, len(body))
@@ -206,7 +145,7 @@ func (w *Writer) settleAnswered(ctx context.Context, pipe *streams.Pipeline, b *
 			b.Settle(i)
 			w.stored(d)
 			w.s.Observer.Settled(outcome(a), len(d.Msg.Data()), b.ResultBytes(i), now.Sub(d.Received), headroom)
-			w.observeFrame(d, a)
+			frameWriter{w}.observeFrame(d, a)
 		case publisher.Unstorable(a.Err) && err == nil:
 			err = sink.Undeliverable(ctx, b, i, TooLarge, fmt.Errorf("its result cannot be stored: %w", a.Err))
 		default:

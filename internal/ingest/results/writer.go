@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"millrace/internal/compression"
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/natsconn"
 	"millrace/internal/ingest/publisher"
@@ -62,6 +63,18 @@ func OperatorNames(operators []operator.Operator) string {
 		names[i] = op.String()
 	}
 	return strings.Join(names, ",")
+}
+
+// compressor returns the function that compresses result bodies, or nil if they are not compressed. The caller must call done.
+func (w *Writer) compressor() (compress func(dst, src []byte) []byte, done func()) {
+	if w.s.Encoding == compression.None {
+		return nil, func() {}
+	}
+	c, _ := w.compressors.Get().(*compression.Compressor)
+	if c == nil {
+		c = &compression.Compressor{}
+	}
+	return func(dst, src []byte) []byte { return c.Append(dst, w.s.Encoding, src) }, func() { w.compressors.Put(c) }
 }
 
 // openPublisher queries how the result stream accepts results.
