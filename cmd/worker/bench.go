@@ -63,7 +63,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	f.Uint64Var(&b.Seed, "seed", 0, "the seed of the random data; 0: a new one each time")
 	f.StringVar(&b.server, "server", "", "for nats, the `URL` of a running server with JetStream; default: the bench starts one in a separate process. The bench creates streams called MILLRACE_BENCH_* there and removes them")
 	f.StringVar(&b.storage, "storage", "file", "for nats, the storage of the streams: `file` or memory")
-	f.StringVar(&b.program, "external", "", "for nats, the `command` of another program to compare with, with its arguments. It runs once in every round of its rows: from the server MILLRACE_BENCH_URL it reads the stream MILLRACE_BENCH_STREAM (subjects MILLRACE_BENCH_SUBJECTS) with a durable consumer of its own, stores one result for each message on the subject MILLRACE_BENCH_RESULTS, and acknowledges the message")
+	f.StringVar(&b.program, "external", "", "for nats, the `command` of another program to compare with, with its arguments. It runs once in every round of its rows: from the server MILLRACE_BENCH_URL it reads the stream MILLRACE_BENCH_STREAM (subjects MILLRACE_BENCH_SUBJECTS) with a durable consumer that it creates, stores one result for each message on the subject MILLRACE_BENCH_RESULTS, and acknowledges the message")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") {
 			b.Groups, args = append(b.Groups, args[0]), args[1:]

@@ -27,8 +27,8 @@ const (
 // externalGrace is how long another program may take to end after its interrupt.
 const externalGrace = 10 * time.Second
 
-// external is another program, which runs in a process of its own for a round. Its results are counted and not compared, because they
-// have its own form.
+// external is another program, which runs in a separate process for a round. Its results are counted and not compared, because their
+// form is unknown.
 type external struct {
 	command []string
 	server  *server

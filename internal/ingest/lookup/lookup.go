@@ -63,10 +63,12 @@ func (r *Results) Find(ctx context.Context, inputs []Wanted) (found []Found, beg
 	complete := true
 	for i := range scan.cursors {
 		all, err := scan.scan(ctx, &scan.cursors[i], keys)
-		if err != nil {
+		if complete = complete && all; err != nil {
+			if !complete {
+				scan.restart(time.Time{})
+			}
 			return nil, began, r.explain(err)
 		}
-		complete = complete && all
 	}
 	found = make([]Found, len(inputs))
 	for i, in := range keys {
@@ -113,11 +115,11 @@ func (r *Results) Highest(ctx context.Context, oldest time.Time) (highest uint64
 	}
 	for i := range scan.cursors {
 		all, err := scan.scan(ctx, &scan.cursors[i], nil)
-		if err != nil {
-			return 0, r.explain(err)
-		}
 		if !all {
 			scan.since = time.Time{}
+		}
+		if err != nil {
+			return 0, r.explain(err)
 		}
 		highest = max(highest, scan.cursors[i].highest)
 	}

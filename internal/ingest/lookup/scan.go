@@ -58,18 +58,18 @@ func (r *scanner) restart(since time.Time) {
 }
 
 // scan reads the headers of all messages that a stream stored from the cursor on, up to now. complete is false if
-// entries were dropped that belong to none of these inputs.
+// entries were dropped that belong to none of these inputs, also together with an error.
 func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete bool, err error) {
 	info, err := r.info(ctx, c.stream)
 	if err != nil {
-		return false, err
+		return true, err
 	}
 	if info == nil {
 		*c = cursor{stream: c.stream}
 		return true, nil
 	}
 	if err := keeps(info); err != nil {
-		return false, err
+		return true, err
 	}
 	if !info.Created.Equal(c.created) {
 		*c = cursor{stream: c.stream, created: info.Created} // messages from before the stream was recreated no longer count
@@ -86,12 +86,13 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 	progress := progress{log: r.s.Log, stream: c.stream, started: time.Now(), said: time.Now()}
 	for c.next <= end {
 		if err := ctx.Err(); err != nil {
-			return false, err
+			return complete, err
 		}
-		if c.consumer == "" {
+		begun := c.consumer == ""
+		if begun {
 			pending, err := r.begin(ctx, c)
 			if err != nil {
-				return false, err
+				return complete, err
 			}
 			if pending == 0 {
 				break // the remaining messages were removed
@@ -99,7 +100,10 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 		}
 		came, err := r.fetch(c, func(m *pull.Message) { complete = r.enter(c, m, wanted) && complete })
 		if err != nil {
-			return false, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
+			return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, err)
+		}
+		if begun && came == 0 { // the caller tries again later; here this would make one consumer after another
+			return complete, fmt.Errorf("read the headers of stream %q: %w", c.stream, errNothing)
 		}
 		r.read += came
 		progress.reading(came, end-min(c.next, end))
@@ -108,6 +112,9 @@ func (r *scanner) scan(ctx context.Context, c *cursor, wanted []Input) (complete
 	progress.done()
 	return complete, nil
 }
+
+// errNothing is the error for a new consumer that has messages and delivers none.
+var errNothing = errors.New("a consumer delivers none of its messages")
 
 // begin creates the consumer of a cursor, and returns how many messages the stream has for it.
 func (r *scanner) begin(ctx context.Context, c *cursor) (pending uint64, err error) {

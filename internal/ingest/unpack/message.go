@@ -10,7 +10,7 @@ import (
 	"millrace/internal/record"
 )
 
-// The headers that tell how a message is to be read.
+// The headers that tell how to read a message.
 const (
 	contentType     = "Content-Type"
 	contentEncoding = "Content-Encoding"
