@@ -25,13 +25,18 @@ const (
 		return bars.some((a) => bars.some((b) => a.row !== b.row && a.batch !== b.batch && a.start < b.end && b.start < a.end));
 	})()`
 
-	// middleOfABar is the middle of the bar of a batch's compute stage, in pixels of the window, and the number of the batch.
+	// middleOfABar is the middle of the bar of a batch's compute stage, in pixels of the window, and the number of the batch. Bars
+	// that are drawn later cover those below them, so it takes a bar whose middle is visible.
 	middleOfABar = `(() => {
 		const canvas = document.querySelector("canvas");
 		canvas.scrollIntoView({ block: "center" });
-		const bars = millraceTimeline.drawn().filter((b) => b.row === "compute").sort((a, b) => b.width - a.width);
+		const bars = millraceTimeline.drawn().filter((b) => b.row === "compute");
+		const middle = (b) => ({ x: b.x + b.width / 2, y: b.y + b.height / 2 });
+		const covers = (b, at) => b.x <= at.x && at.x <= b.x + b.width && b.y <= at.y && at.y <= b.y + b.height;
+		const visible = bars.filter((b, i) => !bars.slice(i + 1).some((later) => covers(later, middle(b))));
+		const widest = visible.sort((a, b) => b.width - a.width)[0];
 		const box = canvas.getBoundingClientRect();
-		return [box.x + bars[0].x + bars[0].width / 2, box.y + bars[0].y + bars[0].height / 2, bars[0].batch];
+		return [box.x + middle(widest).x, box.y + middle(widest).y, widest.batch];
 	})()`
 
 	// overflow lists the elements that are wider than the window, except those that scroll.
