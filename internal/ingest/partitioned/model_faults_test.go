@@ -91,7 +91,8 @@ func (m *leaseModel) mishap() {
 				m.server.restart()
 			} else {
 				m.did("reset by an administrator")
-				m.server.reset(m.server.floorSequence + 1)
+				before := m.random.Uint64N(2) * m.random.Uint64N(m.server.floorSequence+1)
+				m.server.reset(m.server.floorSequence + 1 - before)
 			}
 		}
 	default:

@@ -11,18 +11,19 @@ import (
 // errReset ends a lease whose consumer begins to number its deliveries anew. The lease's acknowledgements have other numbers.
 var errReset = errors.New("the consumer was reset, or restored from an older state")
 
-// isOverAcknowledged reports whether the server has an acknowledgement of a delivery that the consumer never made, as far as the
-// server knows. That happens if an administrator resets the consumer while an acknowledgement is on its way, or if a server that
-// crashed has forgotten deliveries. The server then ignores all other acknowledgements and redelivery requests, until the consumer
-// has made as many deliveries.
+// isOverAcknowledged reports whether the server has an acknowledgement whose number is as high as that of any delivery of the
+// consumer, although deliveries are unacknowledged. That happens if an administrator resets the consumer while an acknowledgement is
+// on its way, or if a server that crashed has forgotten deliveries. The server then ignores all other acknowledgements and
+// redelivery requests, until the consumer has made more deliveries.
 func isOverAcknowledged(info *jetstream.ConsumerInfo) bool {
-	return info.AckFloor.Consumer > info.Delivered.Consumer
+	acknowledged, delivered := info.AckFloor.Consumer, info.Delivered.Consumer
+	return acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0
 }
 
 // repair resets an over-acknowledged consumer to its floor, because nothing else makes the server accept acknowledgements. It always
 // returns an error, which ends the lease.
 func (l *leaseState) repair(ctx context.Context, info *jetstream.ConsumerInfo) error {
-	l.log.Warn("the server has an acknowledgement of a delivery that the consumer never made; resetting the consumer to its floor",
+	l.log.Warn("the server has an acknowledgement with a number as high as the consumer's last delivery; resetting the consumer to its floor",
 		"floor", info.AckFloor.Stream, "acknowledged", info.AckFloor.Consumer, "delivered", info.Delivered.Consumer)
 	if err := l.server.reset(ctx, info.AckFloor.Stream+1); err != nil {
 		return fmt.Errorf("reset the consumer to sequence %d, which the server needs to accept acknowledgements again (allow "+

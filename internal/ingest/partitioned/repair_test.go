@@ -1,0 +1,65 @@
+package partitioned
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/ingest/topology"
+)
+
+// TestALateAcknowledgementWithTheLastNumber: after an administrator's reset, an acknowledgement from before it arrives late. It has the
+// number of the consumer's last delivery, but covers all inputs except the last one. The server then ignores the acknowledgement of
+// that input, which must not have to wait for AckWait.
+func TestALateAcknowledgementWithTheLastNumber(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	const n = 10
+	r.publish(n, document)
+	first := r.run(r.hostPipeline())
+	r.events.awaitStored(t, n)
+	r.awaitSettled(n)
+	first.drain()
+	r.publish(1, func(int) []byte { return document(n) })
+	consumer := topology.PartitionConsumer(r.topology.Consumer, 0)
+	if _, err := r.js.ResetConsumerToSequence(r.ctx(), r.topology.Stream, consumer, 2); err != nil {
+		t.Fatal(err)
+	}
+	pipe, open := r.heldPipeline(1024)
+	t.Cleanup(open)
+	second := r.run(pipe)
+	r.awaitDelivered(r.consumer(0), n) // the inputs 2 to 11
+	late := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.%d.%d.0", r.topology.Stream, consumer, n, n, time.Now().UnixNano())
+	if err := second.s.Conns[0].Publish(late, nil); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the server has it", func() bool {
+		info, err := r.consumer(0).Info(r.ctx())
+		return err == nil && info.AckFloor.Consumer == n && info.AckFloor.Stream == n && info.NumAckPending == 1
+	})
+	open()
+	r.awaitSettled(n + 1)
+	second.drain()
+	r.wantAll(n+1, document)
+}
+
+func TestIsOverAcknowledged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		delivered, acknowledged uint64
+		pending                 int
+		want                    bool
+	}{
+		{0, 0, 0, false}, {10, 0, 10, false}, {10, 5, 5, false}, {10, 10, 0, false}, {10, 9, 8, false}, // 9 was a redelivery
+		{10, 10, 1, true}, {10, 11, 0, true}, {10, 11, 1, true},
+	} {
+		info := &jetstream.ConsumerInfo{
+			Delivered: jetstream.SequenceInfo{Consumer: c.delivered}, AckFloor: jetstream.SequenceInfo{Consumer: c.acknowledged}, NumAckPending: c.pending,
+		}
+		if got := isOverAcknowledged(info); got != c.want {
+			t.Errorf("%d delivered, %d acknowledged, %d pending: %t, want %t", c.delivered, c.acknowledged, c.pending, got, c.want)
+		}
+	}
+}
