@@ -104,16 +104,16 @@ func TestAnIdleWorkerTakesWhatADeadOwnerLeft(t *testing.T) {
 	owner.giveUp() // it can't publish anything
 }
 
-// TestAConsumerThatAnAdministratorReset: everything is delivered again. The owner acknowledges what it has stored, the next owner
-// computes it once more, and every input keeps one result. The reset spares the first input: nats-server 2.15.2 reads the state of a
-// consumer that has delivered nothing from its file, and a reset to the beginning may skip writing that file.
+// TestAConsumerThatAnAdministratorReset: everything is delivered again, and every input keeps one result. The next owner computes it once
+// more. The reset spares the first input: nats-server 2.15.2 reads the state of a consumer that has delivered nothing from its file,
+// and a reset to the beginning may skip writing that file.
 func TestAConsumerThatAnAdministratorReset(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	for _, c := range []struct {
 		name     string
-		owned    bool // when the consumer is reset
-		computed int  // results that are published
+		owned    bool // whether the partition has an owner when the consumer is reset
+		computed int  // the least number of results that are published
 	}{{"under its owner", true, n + 1}, {"between two owners", false, 2 * n}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

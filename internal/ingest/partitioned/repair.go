@@ -11,10 +11,10 @@ import (
 // errReset ends a lease whose consumer begins to number its deliveries anew. The lease's acknowledgements have other numbers.
 var errReset = errors.New("the consumer was reset, or restored from an older state")
 
-// isOverAcknowledged reports whether the server has an acknowledgement whose number is as high as that of any delivery of the
-// consumer, although deliveries are unacknowledged. That happens if an administrator resets the consumer while an acknowledgement is
-// on its way, or if a server that crashed has forgotten deliveries. The server then ignores all other acknowledgements and
-// redelivery requests, until the consumer has made more deliveries.
+// isOverAcknowledged reports whether the server has an acknowledgement that none of the consumer's unacknowledged deliveries can
+// follow. Its number is higher than that of the last delivery that the server knows, or the same while it covers less. That happens if
+// an administrator resets the consumer while an acknowledgement is on its way, or if a server that crashed has forgotten deliveries.
+// The server then ignores all other acknowledgements and redelivery requests, until the consumer has made more deliveries.
 func isOverAcknowledged(info *jetstream.ConsumerInfo) bool {
 	acknowledged, delivered := info.AckFloor.Consumer, info.Delivered.Consumer
 	return acknowledged > delivered || acknowledged == delivered && info.NumAckPending > 0
