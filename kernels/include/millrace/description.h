@@ -1,0 +1,149 @@
+/* description.h: what a compiled operator says about itself, and what it gets for a batch.
+ *
+ * An operator is compiled from a source file that includes millrace/operator.cuh, for a GPU (cubin, fatbin, PTX) or for
+ * the CPU (a shared library). Each result of the compiler has two symbols:
+ *
+ *   millrace_operator_description   a constant: struct millrace_description, followed by its entries. It contains no
+ *                                   pointers, so a program can read it from the file without loading the code.
+ *   millrace_operator_run           the code: a kernel on a GPU, a C function on the CPU.
+ *
+ * Numbers are little-endian. Each structure can grow at its end in a later version of the contract: a description
+ * contains the sizes of its entries and of the structures that the code was compiled with. The header is plain C11. It
+ * compiles with NVRTC, which has no standard headers.
+ */
+#ifndef MILLRACE_DESCRIPTION_H
+#define MILLRACE_DESCRIPTION_H
+
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long uint64_t;
+#else
+#include <stdint.h>
+#endif
+
+/* The version of the contract between an operator and the worker. A worker with version n runs an operator that needs
+ * n or less. */
+#define MILLRACE_CONTRACT 1u
+
+/* The first eight bytes of a description. */
+#define MILLRACE_DESCRIPTION_MAGIC "MILLROP"
+
+/* Bounds, so that everything that reads a description can be bounded. Sizes of texts include the terminating zero. */
+#define MILLRACE_NAME_BYTES 32
+#define MILLRACE_REASON_BYTES 64
+#define MILLRACE_MOST_PARAMETERS 32
+#define MILLRACE_MOST_FIELDS 64
+#define MILLRACE_MOST_REASONS 128
+
+/* The types of parameters and result fields. A parameter is a number. */
+enum {
+    MILLRACE_UINT8 = 1,
+    MILLRACE_UINT16 = 2,
+    MILLRACE_UINT32 = 3,
+    MILLRACE_UINT64 = 4,
+    MILLRACE_INT8 = 5,
+    MILLRACE_INT16 = 6,
+    MILLRACE_INT32 = 7,
+    MILLRACE_INT64 = 8,
+    MILLRACE_FLOAT32 = 9,
+    MILLRACE_FLOAT64 = 10,
+    MILLRACE_BYTES = 11 /* a byte string; its place in the record holds its length, a uint32 */
+};
+
+/* How much of the GPU works on one record. */
+enum {
+    MILLRACE_THREAD = 1, /* one thread */
+    MILLRACE_WARP = 2,   /* 32 threads */
+    MILLRACE_BLOCK = 3   /* all threads of a block */
+};
+
+/* Properties of parameters and fields, combined with |. */
+enum {
+    MILLRACE_SHOWN = 1,      /* parameter: its value is a member of the JSON result, before the fields */
+    MILLRACE_HEX = 1,        /* field: in JSON a string of hexadecimal digits; see the documentation of results */
+    MILLRACE_BARE_JSON = 2,  /* the operator's only field: its value is the JSON value, without an object around it */
+    MILLRACE_BARE_COLUMN = 4 /* the operator's only field: its values are the Arrow column, without a struct */
+};
+
+/* A record's status: one byte per record. From 1 to the number of declared reasons, the operator rejected the record
+ * for that reason. The result of a record that isn't MILLRACE_DONE is all zeros. */
+enum {
+    MILLRACE_DONE = 0,
+    MILLRACE_OUT_OF_BOUNDS = 254, /* the code accessed a byte outside the record or outside its result */
+    MILLRACE_FAILED = 255         /* the operator couldn't compute the record */
+};
+
+/* One parameter. The parameter block holds the parameters in order of declaration, each aligned to its size. Numbers
+ * are extended to 64 bits: unsigned, signed, or float64, according to the type. */
+typedef struct millrace_parameter {
+    char name[MILLRACE_NAME_BYTES];
+    uint32_t type;
+    uint32_t flags;
+    uint32_t at; /* position in the parameter block */
+    uint32_t reserved;
+    uint64_t preset; /* default value */
+    uint64_t least;
+    uint64_t most;
+} millrace_parameter;
+
+/* One result field. A record holds the fields in order of declaration, each aligned to the size of its elements, and
+ * is padded to the size of its largest element. A byte string is a uint32 there: its length. */
+typedef struct millrace_field {
+    char name[MILLRACE_NAME_BYTES];
+    uint32_t type;
+    uint32_t flags;
+    uint32_t count;           /* number of elements; 0 if the parameter `count_parameter` is the number */
+    uint32_t count_parameter; /* index of a parameter plus 1; 0 for none */
+    uint32_t array;           /* 1 for an array (even of one element), 0 for a single value */
+    uint32_t most_bytes;      /* byte string: most_bytes + most_per_byte * (size of the record in bytes) is the most */
+    uint32_t most_per_byte;
+    uint32_t reserved;
+} millrace_field;
+
+/* One reason for which the operator may reject a record. */
+typedef struct millrace_reason {
+    char text[MILLRACE_REASON_BYTES];
+} millrace_reason;
+
+/* The description. Positions are relative to its start. */
+typedef struct millrace_description {
+    char magic[8];
+    uint32_t size;            /* of this structure */
+    uint32_t bytes;           /* of the description with all entries */
+    uint32_t contract;        /* the least version of the contract that the worker must have */
+    uint32_t batch_size;      /* of struct millrace_batch that the code was compiled with */
+    uint32_t version;         /* of the operator: incremented when its results or parameters change */
+    uint32_t form;            /* MILLRACE_THREAD, ... */
+    uint32_t threads;         /* threads per block on a GPU */
+    uint32_t teams;           /* records that a block processes at once */
+    uint32_t checked;         /* 1 if the code checks every access to a record */
+    uint32_t parameter_bytes; /* size of the parameter block */
+    uint32_t parameters, parameter_size, parameters_at;
+    uint32_t fields, field_size, fields_at;
+    uint32_t reasons, reason_size, reasons_at;
+    uint32_t reserved;
+    uint8_t source[32]; /* SHA-256 of the source file; zeros if unknown */
+    char name[MILLRACE_NAME_BYTES];
+} millrace_description;
+
+/* A ragged batch and where its results go. Addresses are of the device's memory, or of the process on the CPU. */
+typedef struct millrace_batch {
+    uint32_t size;    /* of this structure; the code uses only what it was compiled with */
+    uint32_t rows;    /* number of records */
+    uint32_t bytes;   /* size of all records */
+    uint32_t stride;  /* size of one record of the result */
+    uint64_t data;    /* bytes of the records, back to back, at any address; nothing beyond `bytes` may be read */
+    uint64_t offsets; /* rows + 1 uint32: record i is data[offsets[i]] up to data[offsets[i + 1]] */
+    uint64_t result;  /* rows * stride bytes, aligned to 256 */
+    uint64_t status;  /* rows bytes */
+    uint64_t strings; /* contents of the byte strings; for each field in turn, slots for all records. The slot of record
+                         i starts at most_bytes * i + most_per_byte * offsets[i] */
+} millrace_batch;
+
+#endif /* MILLRACE_DESCRIPTION_H */

@@ -1,0 +1,52 @@
+// operator.cuh: the header of an operator's source file. A complete operator:
+//
+//     #include <millrace/operator.cuh>
+//
+//     MILLRACE_OPERATOR(longest_run, 1)                  // name and version
+//     MILLRACE_PARAM(uint32_t, value, 32, 0, 255)        // type, name, default, least, most: longest_run?value=0
+//     MILLRACE_RESULT(uint32_t, run)                     // JSON {"run":3}, Arrow struct<run: uint32>
+//     MILLRACE_REASON(empty, "the record is empty")
+//
+//     MILLRACE_RECORD(record, params, result) {          // one thread per record
+//         if (record.empty()) return result.reject(empty);
+//         uint32_t run = 0;
+//         for (uint32_t i = 0; i < record.size(); i++) {
+//             run = record[i] == params.value ? run + 1 : 0;
+//             result.run = max(result.run, run);
+//         }
+//     }
+//
+// The file compiles for the GPU with nvcc or NVRTC, and for the CPU with a C++17 compiler. Both must give the same bytes
+// for the same record. A result depends only on the record and the parameters: not on other records, not on results of
+// earlier batches, and not on the number of lanes.
+//
+// Declarations come first, in this order: MILLRACE_OPERATOR, then any of these, then the code.
+//
+//   MILLRACE_PARAM(type, name, default, least, most [, millrace::shown])
+//   MILLRACE_RESULT(type, name [, flags])                  a number
+//   MILLRACE_RESULT_ARRAY(type, name, count [, flags])     an array of `count` numbers
+//   MILLRACE_RESULT_ARRAY_BY(type, name, param [, flags])  an array with as many numbers as that parameter says
+//   MILLRACE_RESULT_BYTES(name, most, per_byte [, flags])  a byte string, at most `most + per_byte * record.size()` long
+//   MILLRACE_REASON(name, text)                            a reason to reject a record
+//
+// Types are [u]int8_t to [u]int64_t, float and double. The flags are millrace::hex, millrace::bare and
+// millrace::bare_column (declare.cuh). The code is one of
+//
+//   MILLRACE_RECORD(record, params, result)                 one thread per record
+//   MILLRACE_RECORD_WARP(record, params, result, team)      32 threads per record
+//   MILLRACE_RECORD_BLOCK(threads, record, params, result, team)
+//
+// A team has lanes. On the CPU it has one lane, so use team.lane() and team.lanes() instead of constants (team.cuh).
+// Lane 0 decides the numbers and lengths in the result; every lane may write to arrays and byte strings. Numbers and
+// arrays are zero until the code sets them.
+//
+// An access outside a record or a result fails that record alone, and other records are not affected. Define
+// MILLRACE_UNCHECKED to omit these checks.
+#pragma once
+
+#include "declare.cuh"
+#include "description.h"
+#include "platform.cuh"
+#include "record.cuh"
+#include "run.cuh"
+#include "team.cuh"

@@ -1,0 +1,179 @@
+// The code around an operator's code: its description, and the loop over the records of a batch.
+#pragma once
+
+#include "declare.cuh"
+#include "team.cuh"
+
+namespace millrace {
+
+// The description as it is in the compiled operator: the structure followed by its entries.
+template <uint32_t kParameters, uint32_t kFields, uint32_t kReasons>
+struct Description {
+    millrace_description head;
+    millrace_parameter parameters[kParameters + 1]; // one more each, because C++ has no empty arrays
+    millrace_field fields[kFields + 1];
+    millrace_reason reasons[kReasons + 1];
+};
+
+template <class P, class R, class Reason>
+using DescriptionOf = Description<P::count_, R::count_, Reason::count_>;
+
+template <class P, class R, class Reason>
+MILLRACE_CONSTEXPR DescriptionOf<P, R, Reason> describe(const char *name, uint32_t version, uint32_t form, uint32_t threads,
+                                                        uint32_t teams) {
+    static_assert(R::count_ > 0, "declare at least one field with MILLRACE_RESULT");
+    static_assert(P::count_ <= MILLRACE_MOST_PARAMETERS, "too many parameters");
+    static_assert(R::count_ <= MILLRACE_MOST_FIELDS, "too many fields");
+    static_assert(Reason::count_ <= MILLRACE_MOST_REASONS, "too many reasons");
+    using All = DescriptionOf<P, R, Reason>;
+    All all{};
+    millrace_description &head = all.head;
+    copy_text(head.magic, MILLRACE_DESCRIPTION_MAGIC);
+    copy_text(head.name, name);
+    head.size = sizeof head, head.bytes = sizeof all, head.contract = 1, head.batch_size = sizeof(millrace_batch);
+    head.version = version, head.form = form, head.threads = threads, head.teams = teams, head.checked = kChecked;
+    head.parameter_bytes = P::bytes_;
+    head.parameters = P::count_, head.parameter_size = sizeof(millrace_parameter);
+    head.parameters_at = sizeof head;
+    head.fields = R::count_, head.field_size = sizeof(millrace_field);
+    head.fields_at = head.parameters_at + sizeof all.parameters;
+    head.reasons = Reason::count_, head.reason_size = sizeof(millrace_reason);
+    head.reasons_at = head.fields_at + sizeof all.fields;
+#ifdef MILLRACE_SOURCE // the bytes of the source file's hash, separated by commas
+    constexpr uint8_t source[32] = {MILLRACE_SOURCE};
+    for (uint32_t i = 0; i < 32; i++) head.source[i] = source[i];
+#endif
+    P::describe_(all.parameters);
+    R::describe_(all.fields);
+    Reason::describe_(all.reasons);
+    return all;
+}
+
+// A parameter block as an argument of a kernel.
+template <uint32_t kBytes>
+struct Block {
+    alignas(8) uint8_t bytes[kBytes == 0 ? 8 : (kBytes + 7) / 8 * 8];
+};
+
+// The code of an operator.
+template <class P, class R, class Team>
+using Body = void (*)(const Record &, const P &, R &, const Team &);
+
+// Computes the result of one record with all lanes of a team.
+template <class P, class R, class Team, Body<P, R, Team> kBody>
+MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, uint32_t row, const Team &team) {
+    const uint32_t *offsets = reinterpret_cast<const uint32_t *>(batch.offsets);
+    uint32_t start = offsets[row], size = offsets[row + 1] - start;
+    Place place(batch, row, start, size);
+    if (R::arrays_) {
+        R::clear_(place, params, team);
+        place.restart();
+        team.sync();
+    }
+    Record record(reinterpret_cast<const uint8_t *>(batch.data) + start, size);
+    R result(place, params);
+    kBody(record, params, result, team);
+
+    uint32_t code = result.code_;
+    if (kChecked && (record.out_of_bounds_occurred() || result.out_of_bounds_())) code = MILLRACE_OUT_OF_BOUNDS;
+    code = team.max(code);
+    place.restart();
+    if (code != MILLRACE_DONE && R::arrays_) {
+        R::clear_(place, params, team);
+        place.restart();
+    }
+    if (team.lane() == 0) {
+        result.store_(place, params, code == MILLRACE_DONE);
+        for (uint32_t i = place.at; i < batch.stride; i++) place.record[i] = 0;
+        reinterpret_cast<uint8_t *>(batch.status)[row] = static_cast<uint8_t>(code);
+    }
+    team.sync(); // the next record uses the same shared memory
+}
+
+} // namespace millrace
+
+#ifdef MILLRACE_GPU
+
+// Declares a function's shared memory: `type name[count]`, separate for each team, with undefined contents.
+#define MILLRACE_SHARED(type, name, count)                        \
+    __shared__ type millrace_all_##name[millrace_teams][(count)]; \
+    type(&name)[(count)] = millrace_all_##name[millrace_teams == 1 ? 0 : threadIdx.x / 32]
+
+#define MILLRACE_ENTRY(N, Team, form, threads, teams)                                                              \
+    extern "C" {                                                                                                    \
+    __device__ millrace::DescriptionOf<MILLRACE_DECLARED(N)> millrace_operator_description =                        \
+        millrace::describe<MILLRACE_DECLARED(N)>(millrace_operator_name, millrace_operator_version, form, threads, teams); \
+    __global__ void __launch_bounds__(threads) millrace_operator_run(                                               \
+        const __grid_constant__ millrace_batch batch,                                                               \
+        const __grid_constant__ millrace::Block<millrace::Parameters<N>::bytes_> block) {                           \
+        constexpr uint32_t lanes = threads / teams;                                                                 \
+        const millrace::Parameters<N> params(block.bytes);                                                          \
+        const Team team;                                                                                            \
+        for (uint32_t row = (blockIdx.x * threads + threadIdx.x) / lanes; row < batch.rows; row += gridDim.x * teams) { \
+            millrace::run_record<millrace::Parameters<N>, millrace::Result<N>, Team, millrace_operator_code>(       \
+                batch, params, row, team);                                                                          \
+        }                                                                                                           \
+    }                                                                                                               \
+    }
+
+#define MILLRACE_WARP_TEAM(warps) millrace::WarpTeam<warps>
+#define MILLRACE_BLOCK_TEAM(threads) millrace::BlockTeam<threads>
+
+#else
+
+#define MILLRACE_SHARED(type, name, count) type name[(count)]
+
+#define MILLRACE_ENTRY(N, Team, form, threads, teams)                                                              \
+    extern "C" {                                                                                                    \
+    extern __attribute__((visibility("default"))) const millrace::DescriptionOf<MILLRACE_DECLARED(N)>               \
+        millrace_operator_description;                                                                              \
+    constexpr millrace::DescriptionOf<MILLRACE_DECLARED(N)>                                                         \
+        millrace_operator_description =                                                                             \
+            millrace::describe<MILLRACE_DECLARED(N)>(millrace_operator_name, millrace_operator_version, form, threads, teams); \
+    /* Computes the records from `first` up to, but not including, `end`. Calls for separate records may overlap. */ \
+    __attribute__((visibility("default"))) void millrace_operator_run(const millrace_batch *batch, const void *block, \
+                                                                      uint32_t first, uint32_t end) {               \
+        const millrace::Parameters<N> params(static_cast<const uint8_t *>(block));                                  \
+        const Team team;                                                                                            \
+        for (uint32_t row = first; row < end; row++) {                                                              \
+            millrace::run_record<millrace::Parameters<N>, millrace::Result<N>, Team, millrace_operator_code>(       \
+                *batch, params, row, team);                                                                         \
+        }                                                                                                           \
+    }                                                                                                               \
+    }
+
+#define MILLRACE_WARP_TEAM(warps) millrace::OneLane
+#define MILLRACE_BLOCK_TEAM(threads) millrace::OneLane
+
+#endif
+
+#define MILLRACE_DECLARED(N) millrace::Parameters<N>, millrace::Result<N>, millrace::Reasons<N>
+
+// Declares the operator's code, defines what runs it, and begins the code's definition.
+#define MILLRACE_CODE(N, Team, form, threads, teams, ...)                                                          \
+    enum : uint32_t { millrace_teams = teams };                                                                     \
+    static MILLRACE_DEVICE void millrace_operator_code(const millrace::Record &, const millrace::Parameters<N> &,   \
+                                                       millrace::Result<N> &, const Team &);                        \
+    MILLRACE_ENTRY(N, Team, form, threads, teams)                                                                   \
+    MILLRACE_CODE_BEGIN(N, Team, __VA_ARGS__)
+#define MILLRACE_CODE_BEGIN(N, Team, record, params, result, team)                                                 \
+    static MILLRACE_DEVICE void millrace_operator_code([[maybe_unused]] const millrace::Record &record,             \
+                                                       [[maybe_unused]] const millrace::Parameters<N> &params,      \
+                                                       [[maybe_unused]] millrace::Result<N> &result,                \
+                                                       [[maybe_unused]] const Team &team)
+
+// One thread per record. Blocks are small, so that few records still reach all multiprocessors.
+#define MILLRACE_RECORD(record, params, result) \
+    MILLRACE_RECORD_AT(__COUNTER__, record, params, result)
+#define MILLRACE_RECORD_AT(N, record, params, result) \
+    MILLRACE_CODE(N, millrace::OneLane, MILLRACE_THREAD, 64, 64, record, params, result, millrace_team)
+
+#define MILLRACE_RECORD_WARP(record, params, result, team) \
+    MILLRACE_RECORD_WARP_AT(__COUNTER__, record, params, result, team)
+#define MILLRACE_RECORD_WARP_AT(N, record, params, result, team) \
+    MILLRACE_CODE(N, MILLRACE_WARP_TEAM(4), MILLRACE_WARP, 128, 4, record, params, result, team)
+
+#define MILLRACE_RECORD_BLOCK(threads, record, params, result, team) \
+    MILLRACE_RECORD_BLOCK_AT(__COUNTER__, threads, record, params, result, team)
+#define MILLRACE_RECORD_BLOCK_AT(N, threads, record, params, result, team) \
+    MILLRACE_CODE(N, MILLRACE_BLOCK_TEAM(threads), MILLRACE_BLOCK, threads, 1, record, params, result, team)

@@ -1,0 +1,56 @@
+// Runs an operator's library on a batch, in memory that shows what the code touches.
+#pragma once
+
+#include <stdint.h>
+
+#include <string>
+#include <vector>
+
+#include "../../include/millrace/description.h"
+#include "../check.hpp"
+
+// The result of one record.
+struct Answer {
+    uint8_t code = MILLRACE_DONE;
+    std::string record;               // its fixed part
+    std::vector<std::string> strings; // its byte strings
+};
+
+// An operator's library for the CPU.
+class Library {
+public:
+    explicit Library(const char *path);
+
+    const millrace_description &description() const { return *description_; }
+    const millrace_field &field(uint32_t i) const;
+
+    // Computes a batch. The records end where a page ends whose successor can't be read, so a read past the batch ends the
+    // program. Results, statuses and strings are `noise` at first, and so is what is around them, which must stay so.
+    std::vector<Answer> run(const Rows &rows, const std::string &block, uint32_t stride, uint8_t noise, bool split) const;
+
+private:
+    const millrace_description *description_;
+    void (*run_)(const millrace_batch *, const void *, uint32_t first, uint32_t end);
+};
+
+// Builds the fixed part of a record: numbers in order, each aligned to its size.
+class Packer {
+public:
+    template <class T>
+    Packer &add(T value) {
+        bytes_.resize((bytes_.size() + sizeof(T) - 1) / sizeof(T) * sizeof(T));
+        bytes_.append(reinterpret_cast<const char *>(&value), sizeof value);
+        if (largest_ < sizeof(T)) largest_ = sizeof(T);
+        return *this;
+    }
+    std::string padded() const {
+        std::string all = bytes_;
+        all.resize((all.size() + largest_ - 1) / largest_ * largest_);
+        return all;
+    }
+    std::string bytes() const { return bytes_; }
+
+private:
+    std::string bytes_;
+    size_t largest_ = 1;
+};
