@@ -1,8 +1,8 @@
 // The declarations of an operator: its name, parameters, result fields and reasons.
 //
-// Each declaration has a number, from __COUNTER__. Declaration N of a parameter makes Parameters<N> the struct
-// Parameters<N - 1> with one member more. For any other N, Parameters<N> is Parameters<N - 1>. Result and Reasons work in
-// the same way. So the last of each is the operator's, and it knows at compile time what it consists of.
+// Each declaration has a number. Declaration N of a parameter makes Parameters<N> the struct Parameters<N - 1> with one
+// member more. For any other N, Parameters<N> is Parameters<N - 1>. Result and Reasons work in the same way. So the last
+// of each is the operator's, and it knows at compile time what it consists of.
 //
 // Members of these structs that don't belong to the operator end with an underscore. Declared names can't.
 #pragma once
@@ -315,17 +315,41 @@ struct NoReasons {
 
 // ---- the operator ----
 
-enum : int { kFirstDeclaration = __COUNTER__ };
-
 // A declaration before MILLRACE_OPERATOR needs one of these, which have no definition.
-template <> struct Parameters<kFirstDeclaration>;
-template <> struct Result<kFirstDeclaration>;
-template <> struct Reasons<kFirstDeclaration>;
+template <> struct Parameters<0>;
+template <> struct Result<0>;
+template <> struct Reasons<0>;
+
+// Declarations are counted by overloads, because NVRTC has no __COUNTER__. Declaration N declares millrace_count for
+// Rank<N>. A call with a higher rank then selects the overload with the highest N so far.
+template <int N>
+struct Rank : Rank<N - 1> {};
+template <>
+struct Rank<0> {};
+
+template <int N>
+struct Index {
+    static constexpr int value = N;
+};
+
+constexpr int kMostDeclarations = 128; // nvcc instantiates templates at most 200 deep
 
 } // namespace millrace
 
-#define MILLRACE_OPERATOR(name, version) MILLRACE_OPERATOR_AT(__COUNTER__, name, version)
+__host__ __device__ millrace::Index<0> millrace_count(millrace::Rank<0>);
+
+// The number of declarations so far.
+#define MILLRACE_COUNT (decltype(millrace_count(millrace::Rank<millrace::kMostDeclarations>()))::value)
+
+// Defines N as the number of this declaration.
+#define MILLRACE_BEGIN(N)                \
+    enum : int { N = MILLRACE_COUNT + 1 }; \
+    static_assert(N <= millrace::kMostDeclarations, "an operator has at most 128 declarations");
+#define MILLRACE_END(N) __host__ __device__ millrace::Index<N> millrace_count(millrace::Rank<N>);
+
+#define MILLRACE_OPERATOR(name, version) MILLRACE_OPERATOR_AT(millrace_declared_operator, name, version)
 #define MILLRACE_OPERATOR_AT(N, name, version)                                                                     \
+    MILLRACE_BEGIN(N)                                                                                               \
     template <> struct millrace::Parameters<N> : millrace::NoParameters { using NoParameters::NoParameters; };      \
     template <> struct millrace::Result<N> : millrace::NoResult { using NoResult::NoResult; };                      \
     template <> struct millrace::Reasons<N> : millrace::NoReasons {};                                               \
@@ -333,11 +357,13 @@ template <> struct Reasons<kFirstDeclaration>;
                                               "underscores, and at most 31 characters");                            \
     static_assert((version) > 0, "operator " #name ": its version must be at least 1");                             \
     static constexpr char millrace_operator_name[] = #name;                                                         \
-    static constexpr uint32_t millrace_operator_version = (version);
+    static constexpr uint32_t millrace_operator_version = (version);                                                \
+    MILLRACE_END(N)
 
 #define MILLRACE_PARAM(type, name, preset, least, most, ...) \
-    MILLRACE_PARAM_AT(__COUNTER__, type, name, preset, least, most, millrace::flags(__VA_ARGS__))
+    MILLRACE_PARAM_AT(millrace_param_##name, type, name, preset, least, most, millrace::flags(__VA_ARGS__))
 #define MILLRACE_PARAM_AT(N, type, name, preset, least, most, given)                                               \
+    MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \
     struct millrace::Parameters<N> : millrace::Parameters<N - 1> {                                                  \
         using Before_ = millrace::Parameters<N - 1>;                                                                \
@@ -356,20 +382,21 @@ template <> struct Reasons<kFirstDeclaration>;
             Before_::describe_(all);                                                                                \
             all[count_ - 1] = millrace::describe_parameter<type>(#name, at_, preset, least, most, given);           \
         }                                                                                                           \
-    };
+    };                                                                                                              \
+    MILLRACE_END(N)
 
 #define MILLRACE_RESULT(type, name, ...) \
-    MILLRACE_FIELD_AT(__COUNTER__, name, millrace::flags(__VA_ARGS__), false, millrace::NumberField<type>)
+    MILLRACE_FIELD_AT(millrace_field_##name, name, millrace::flags(__VA_ARGS__), false, millrace::NumberField<type>)
 
 #define MILLRACE_RESULT_ARRAY(type, name, size, ...)                           \
-    MILLRACE_FIELD_AT(__COUNTER__, name, millrace::flags(__VA_ARGS__), true, \
+    MILLRACE_FIELD_AT(millrace_field_##name, name, millrace::flags(__VA_ARGS__), true, \
                       millrace::ArrayField<type, millrace::FixedSize<(size)>>)
 
 #define MILLRACE_RESULT_ARRAY_BY(type, name, param, ...) \
-    MILLRACE_RESULT_ARRAY_BY_AT(__COUNTER__, type, name, param, millrace::flags(__VA_ARGS__))
+    MILLRACE_RESULT_ARRAY_BY_AT(millrace_field_##name, type, name, param, millrace::flags(__VA_ARGS__))
 #define MILLRACE_RESULT_ARRAY_BY_AT(N, type, name, param, given)                                                   \
     struct millrace_size_of_##name {                                                                                \
-        using P_ = millrace::Parameters<N - 1>;                                                                     \
+        using P_ = millrace::Parameters<MILLRACE_COUNT>;                                                            \
         static constexpr uint32_t kCount = 0, kParameter = millrace::find_parameter<P_>(#param);                    \
         static_assert(kParameter > 0, "field " #name ": declare the parameter " #param " before it");               \
         static MILLRACE_DEVICE uint32_t of(const P_ &params) { return static_cast<uint32_t>(params.param); }        \
@@ -377,11 +404,12 @@ template <> struct Reasons<kFirstDeclaration>;
     MILLRACE_FIELD_AT(N, name, given, true, millrace::ArrayField<type, millrace_size_of_##name>)
 
 #define MILLRACE_RESULT_BYTES(name, most, per_byte, ...)                        \
-    MILLRACE_FIELD_AT(__COUNTER__, name, millrace::flags(__VA_ARGS__), false, \
+    MILLRACE_FIELD_AT(millrace_field_##name, name, millrace::flags(__VA_ARGS__), false, \
                       millrace::BytesField<(most), (per_byte)>)
 
 #define MILLRACE_FIELD_AT(N, name, given, is_array, ...) MILLRACE_FIELD_OF(N, name, given, is_array, __VA_ARGS__)
 #define MILLRACE_FIELD_OF(N, name, given, is_array, ...)                                                           \
+    MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \
     struct millrace::Result<N> : millrace::Result<N - 1> {                                                          \
         using Before_ = millrace::Result<N - 1>;                                                                    \
@@ -412,10 +440,12 @@ template <> struct Reasons<kFirstDeclaration>;
             Before_::store_(place, params, done);                                                                   \
             Field_::store(place, params, name, done);                                                               \
         }                                                                                                           \
-    };
+    };                                                                                                              \
+    MILLRACE_END(N)
 
-#define MILLRACE_REASON(name, text) MILLRACE_REASON_AT(__COUNTER__, name, text)
+#define MILLRACE_REASON(name, text) MILLRACE_REASON_AT(millrace_because_##name, name, text)
 #define MILLRACE_REASON_AT(N, name, reason)                                                                        \
+    MILLRACE_BEGIN(N)                                                                                               \
     template <>                                                                                                     \
     struct millrace::Reasons<N> : millrace::Reasons<N - 1> {                                                        \
         using Before_ = millrace::Reasons<N - 1>;                                                                   \
@@ -427,4 +457,5 @@ template <> struct Reasons<kFirstDeclaration>;
         }                                                                                                           \
     };                                                                                                              \
     enum millrace_reason_##name : uint32_t { name = millrace::Reasons<N>::count_ };                                 \
-    template <> struct millrace::IsReason<millrace_reason_##name> { static constexpr bool value = true; };
+    template <> struct millrace::IsReason<millrace_reason_##name> { static constexpr bool value = true; };          \
+    MILLRACE_END(N)

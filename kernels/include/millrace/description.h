@@ -39,7 +39,7 @@ typedef unsigned long uint64_t;
 #define MILLRACE_REASON_BYTES 64
 #define MILLRACE_MOST_PARAMETERS 32
 #define MILLRACE_MOST_FIELDS 64
-#define MILLRACE_MOST_REASONS 128
+#define MILLRACE_MOST_REASONS 64
 
 /* The types of parameters and result fields. A parameter is a number. */
 enum {

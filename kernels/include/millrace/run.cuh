@@ -150,13 +150,16 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
 #define MILLRACE_DECLARED(N) millrace::Parameters<N>, millrace::Result<N>, millrace::Reasons<N>
 
 // Declares the operator's code, defines what runs it, and begins the code's definition.
-#define MILLRACE_CODE(N, Team, form, threads, teams, ...)                                                          \
+#define MILLRACE_CODE(Team, form, threads, teams, ...)                                                             \
+    enum : int { millrace_last = MILLRACE_COUNT };                                                                  \
     enum : uint32_t { millrace_teams = teams };                                                                     \
-    static MILLRACE_DEVICE void millrace_operator_code(const millrace::Record &, const millrace::Parameters<N> &,   \
-                                                       millrace::Result<N> &, const Team &);                        \
-    MILLRACE_ENTRY(N, Team, form, threads, teams)                                                                   \
-    MILLRACE_CODE_BEGIN(N, Team, __VA_ARGS__)
-#define MILLRACE_CODE_BEGIN(N, Team, record, params, result, team)                                                 \
+    static MILLRACE_DEVICE void millrace_operator_code(const millrace::Record &,                                    \
+                                                       const millrace::Parameters<millrace_last> &,                 \
+                                                       millrace::Result<millrace_last> &, const Team &);            \
+    MILLRACE_ENTRY(millrace_last, Team, form, threads, teams)                                                       \
+    MILLRACE_CODE_BEGIN(millrace_last, Team, __VA_ARGS__)
+#define MILLRACE_CODE_BEGIN(N, Team, ...) MILLRACE_CODE_OF(N, Team, __VA_ARGS__)
+#define MILLRACE_CODE_OF(N, Team, record, params, result, team)                                                    \
     static MILLRACE_DEVICE void millrace_operator_code([[maybe_unused]] const millrace::Record &record,             \
                                                        [[maybe_unused]] const millrace::Parameters<N> &params,      \
                                                        [[maybe_unused]] millrace::Result<N> &result,                \
@@ -164,16 +167,10 @@ MILLRACE_DEVICE void run_record(const millrace_batch &batch, const P &params, ui
 
 // One thread per record. Blocks are small, so that few records still reach all multiprocessors.
 #define MILLRACE_RECORD(record, params, result) \
-    MILLRACE_RECORD_AT(__COUNTER__, record, params, result)
-#define MILLRACE_RECORD_AT(N, record, params, result) \
-    MILLRACE_CODE(N, millrace::OneLane, MILLRACE_THREAD, 64, 64, record, params, result, millrace_team)
+    MILLRACE_CODE(millrace::OneLane, MILLRACE_THREAD, 64, 64, record, params, result, millrace_team)
 
 #define MILLRACE_RECORD_WARP(record, params, result, team) \
-    MILLRACE_RECORD_WARP_AT(__COUNTER__, record, params, result, team)
-#define MILLRACE_RECORD_WARP_AT(N, record, params, result, team) \
-    MILLRACE_CODE(N, MILLRACE_WARP_TEAM(4), MILLRACE_WARP, 128, 4, record, params, result, team)
+    MILLRACE_CODE(MILLRACE_WARP_TEAM(4), MILLRACE_WARP, 128, 4, record, params, result, team)
 
 #define MILLRACE_RECORD_BLOCK(threads, record, params, result, team) \
-    MILLRACE_RECORD_BLOCK_AT(__COUNTER__, threads, record, params, result, team)
-#define MILLRACE_RECORD_BLOCK_AT(N, threads, record, params, result, team) \
-    MILLRACE_CODE(N, MILLRACE_BLOCK_TEAM(threads), MILLRACE_BLOCK, threads, 1, record, params, result, team)
+    MILLRACE_CODE(MILLRACE_BLOCK_TEAM(threads), MILLRACE_BLOCK, threads, 1, record, params, result, team)

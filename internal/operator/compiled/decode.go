@@ -1,0 +1,307 @@
+package compiled
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// magic begins every description.
+const magic = "MILLROP\x00"
+
+// Flags of parameters and fields.
+const (
+	flagShown      = 1
+	flagHex        = 1
+	flagBareJSON   = 2
+	flagBareColumn = 4
+)
+
+// head is struct millrace_description.
+type head struct {
+	Magic                                  [8]byte
+	Size, Bytes, Contract, BatchSize       uint32
+	Version, Form, Threads, Teams, Checked uint32
+	ParameterBytes                         uint32
+	Parameters, Fields, Reasons            entries
+	Reserved                               uint32
+	Source                                 [32]byte
+	Name                                   [nameBytes]byte
+}
+
+// entries says where entries of one kind are: their number, the size of each, and the position of the first.
+type entries struct{ Count, Size, At uint32 }
+
+// parameterEntry is struct millrace_parameter.
+type parameterEntry struct {
+	Name                      [nameBytes]byte
+	Type, Flags, At, Reserved uint32
+	Preset, Least, Most       uint64
+}
+
+// fieldEntry is struct millrace_field.
+type fieldEntry struct {
+	Name                                [nameBytes]byte
+	Type, Flags, Count, CountParameter  uint32
+	Array, MostBytes, PerByte, Reserved uint32
+}
+
+// VersionError is the error for an operator that needs a newer contract than this program has.
+type VersionError struct {
+	Operator string
+	Needs    uint32
+}
+
+// Error names both versions and says what to do.
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("operator %q needs version %d of the operator contract and this program has version %d: use a newer worker, or compile the operator with the header of this one",
+		e.Operator, e.Needs, Contract)
+}
+
+// Decode decodes a description. data may be longer than the description. The error is a *VersionError if the operator needs a newer
+// contract.
+func Decode(data []byte) (*Description, error) {
+	var h head
+	if len(data) < descriptionBytes || string(data[:len(magic)]) != magic {
+		return nil, errors.New("not the description of an operator")
+	}
+	read(data, &h)
+	name, err := text(h.Name[:])
+	if err != nil || !goodName(name) {
+		return nil, fmt.Errorf("the operator's name is %q: want lower-case letters, digits and underscores", name)
+	}
+	if h.Contract > Contract {
+		return nil, &VersionError{Operator: name, Needs: h.Contract}
+	}
+	d := &Description{Name: name, Version: h.Version, Form: Form(h.Form), Threads: int(h.Threads), Teams: int(h.Teams),
+		Checked: h.Checked != 0, Source: h.Source}
+	if err := d.decode(&h, data); err != nil {
+		return nil, fmt.Errorf("operator %q: its description is damaged: %w", name, err)
+	}
+	return d, nil
+}
+
+func (d *Description) decode(h *head, data []byte) error {
+	if h.Size < descriptionBytes || h.Bytes < h.Size || h.Bytes > mostDescription || uint64(h.Bytes) > uint64(len(data)) {
+		return fmt.Errorf("it has %d bytes, of which %d follow its first %d", len(data), h.Bytes, h.Size)
+	}
+	data = data[:h.Bytes]
+	if err := d.checkForm(); err != nil {
+		return err
+	}
+	if d.Version == 0 {
+		return errors.New("version 0")
+	}
+	if err := h.Parameters.each(data, "parameters", parameterBytes, mostParameters, d.addParameter); err != nil {
+		return err
+	}
+	if err := h.Fields.each(data, "fields", fieldBytes, mostFields, d.addField); err != nil {
+		return err
+	}
+	if err := h.Reasons.each(data, "reasons", reasonBytes, mostReasons, d.addReason); err != nil {
+		return err
+	}
+	if end := d.blockBytes(); uint64(end) != uint64(h.ParameterBytes) {
+		return fmt.Errorf("a parameter block of %d bytes, and its parameters end at byte %d", h.ParameterBytes, end)
+	}
+	return d.check()
+}
+
+func (d *Description) checkForm() error {
+	lanes := 0
+	if d.Teams > 0 {
+		lanes = d.Threads / d.Teams
+	}
+	switch {
+	case d.Threads <= 0 || d.Threads > mostThreads || d.Threads%warp != 0 || d.Teams <= 0 || lanes*d.Teams != d.Threads:
+	case d.Form == Thread && lanes == 1, d.Form == Warp && lanes == warp, d.Form == Block && d.Teams == 1:
+		return nil
+	}
+	return fmt.Errorf("form %d with %d threads for %d records", d.Form, d.Threads, d.Teams)
+}
+
+// each calls add for each entry.
+func (e entries) each(data []byte, what string, least, most uint32, add func(entry []byte) error) error {
+	end := uint64(e.At) + uint64(e.Count)*uint64(e.Size)
+	if e.Count > most || e.Size < least || end > uint64(len(data)) {
+		return fmt.Errorf("%d %s of %d bytes from byte %d on, in %d bytes", e.Count, what, e.Size, e.At, len(data))
+	}
+	for i := range e.Count {
+		from := e.At + i*e.Size
+		if err := add(data[from : from+e.Size]); err != nil {
+			return fmt.Errorf("%s, number %d: %w", what, i+1, err)
+		}
+	}
+	return nil
+}
+
+func (d *Description) addParameter(entry []byte) error {
+	var e parameterEntry
+	read(entry, &e)
+	name, err := text(e.Name[:])
+	if err != nil {
+		return err
+	}
+	p := Parameter{Name: name, Type: Type(e.Type), Shown: e.Flags&flagShown != 0,
+		Default: Number(e.Preset), Least: Number(e.Least), Most: Number(e.Most)}
+	switch {
+	case !goodName(name):
+		return fmt.Errorf("name %q", name)
+	case !p.Type.valid() || p.Type == Bytes:
+		return fmt.Errorf("%s has type %d", name, e.Type)
+	case uint64(e.At) != uint64(alignUp(d.blockBytes(), p.Type.Size())):
+		return fmt.Errorf("%s is at byte %d of the parameter block, after %d bytes of others", name, e.At, d.blockBytes())
+	case !p.representable(p.Default) || !p.representable(p.Least) || !p.representable(p.Most):
+		return fmt.Errorf("%s has a bound that its type %v can't have", name, p.Type)
+	case p.less(p.Default, p.Least) || p.less(p.Most, p.Default):
+		return fmt.Errorf("%s has the default %s, which isn't from %s to %s", name, p.format(p.Default), p.format(p.Least), p.format(p.Most))
+	}
+	d.Parameters = append(d.Parameters, p)
+	return nil
+}
+
+// representable reports whether the parameter's type has that value.
+func (p Parameter) representable(n Number) bool {
+	bits := 8 * p.Type.Size()
+	switch {
+	case p.Type.unsigned():
+		return bits == 64 || uint64(n)>>bits == 0
+	case p.Type.signed():
+		return int64(n)<<(64-bits)>>(64-bits) == int64(n)
+	case p.Type == Float32:
+		return !math.IsNaN(n.Float()) && float64(float32(n.Float())) == n.Float()
+	}
+	return !math.IsNaN(n.Float())
+}
+
+// less reports whether a is less than b.
+func (p Parameter) less(a, b Number) bool {
+	switch {
+	case p.Type.unsigned():
+		return a < b
+	case p.Type.signed():
+		return int64(a) < int64(b)
+	}
+	return a.Float() < b.Float()
+}
+
+func (d *Description) addField(entry []byte) error {
+	var e fieldEntry
+	read(entry, &e)
+	name, err := text(e.Name[:])
+	if err != nil {
+		return err
+	}
+	f := Field{Name: name, Type: Type(e.Type), Array: e.Array != 0, Count: int(e.Count), CountParameter: int(e.CountParameter) - 1,
+		Hex: e.Flags&flagHex != 0, BareJSON: e.Flags&flagBareJSON != 0, BareColumn: e.Flags&flagBareColumn != 0,
+		MostBytes: int(e.MostBytes), MostPerByte: int(e.PerByte)}
+	switch {
+	case !goodName(name):
+		return fmt.Errorf("name %q", name)
+	case !f.Type.valid():
+		return fmt.Errorf("%s has type %d", name, e.Type)
+	case f.Array && f.Type == Bytes || !f.Array && (e.Count != 1 || e.CountParameter != 0):
+		return fmt.Errorf("%s of type %v has %d elements", name, f.Type, e.Count)
+	case (f.Count == 0) == (f.CountParameter < 0) || f.Count > mostNumbers:
+		return fmt.Errorf("%s is an array of %d elements", name, e.Count)
+	case f.Hex && !f.Type.unsigned() && f.Type != Bytes:
+		return fmt.Errorf("%s of type %v has hexadecimal digits", name, f.Type)
+	case e.MostBytes > mostStringBytes || e.PerByte > mostPerByte || f.Type != Bytes && (e.MostBytes != 0 || e.PerByte != 0):
+		return fmt.Errorf("%s has at most %d bytes and %d per byte of its record", name, e.MostBytes, e.PerByte)
+	}
+	d.Fields = append(d.Fields, f)
+	return nil
+}
+
+func (d *Description) addReason(entry []byte) error {
+	reason, err := text(entry[:reasonBytes])
+	if err == nil && reason == "" {
+		err = errors.New("it is empty")
+	}
+	d.Reasons = append(d.Reasons, reason)
+	return err
+}
+
+// check checks what concerns several entries.
+func (d *Description) check() error {
+	if len(d.Fields) == 0 {
+		return errors.New("no result field")
+	}
+	names := map[string]bool{}
+	shown := false
+	for _, p := range d.Parameters {
+		if names[p.Name] {
+			return fmt.Errorf("two parameters %s", p.Name)
+		}
+		names[p.Name] = true
+		shown = shown || p.Shown
+	}
+	members := map[string]bool{}
+	for _, p := range d.Parameters {
+		members[p.Name] = p.Shown
+	}
+	for _, f := range d.Fields {
+		if members[f.Name] {
+			return fmt.Errorf("two members %s in the JSON result", f.Name)
+		}
+		members[f.Name] = true
+		if err := d.checkCount(f); err != nil {
+			return err
+		}
+		if (f.BareJSON || f.BareColumn) && len(d.Fields) > 1 || f.BareJSON && shown {
+			return fmt.Errorf("%s stands alone, but it isn't alone", f.Name)
+		}
+	}
+	return nil
+}
+
+// checkCount checks the parameter that is the size of an array.
+func (d *Description) checkCount(f Field) error {
+	if f.CountParameter < 0 {
+		return nil
+	}
+	if f.CountParameter >= len(d.Parameters) {
+		return fmt.Errorf("%s has as many elements as parameter number %d of %d", f.Name, f.CountParameter+1, len(d.Parameters))
+	}
+	p := d.Parameters[f.CountParameter]
+	if !p.Type.unsigned() || p.Least < 1 || p.Most > mostNumbers {
+		return fmt.Errorf("%s has as many elements as %s: it must be an unsigned integer from 1 to at most %d", f.Name, p.Name, mostNumbers)
+	}
+	return nil
+}
+
+// read decodes a structure that is entirely in data.
+func read(data []byte, to any) {
+	if _, err := binary.Decode(data, binary.LittleEndian, to); err != nil {
+		panic(fmt.Sprintf("compiled: %v", err)) // the caller has checked the length
+	}
+}
+
+// text returns the text that ends at the first zero byte: printable ASCII characters.
+func text(field []byte) (string, error) {
+	s, _, ended := bytes.Cut(field, []byte{0})
+	for _, c := range s {
+		if c < ' ' || c > '~' {
+			return "", fmt.Errorf("text %q isn't printable", s)
+		}
+	}
+	if !ended {
+		return "", fmt.Errorf("text %q doesn't end", s)
+	}
+	return string(s), nil
+}
+
+// goodName reports whether a name begins with a lower-case letter, continues with those, digits and underscores, and doesn't end with
+// an underscore.
+func goodName(name string) bool {
+	for i, c := range []byte(name) {
+		if letter := c >= 'a' && c <= 'z'; !letter && (i == 0 || c != '_' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return name != "" && name[len(name)-1] != '_'
+}
+
+func alignUp(n, to int) int { return (n + to - 1) / to * to }

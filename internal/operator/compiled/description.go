@@ -1,0 +1,149 @@
+// Package compiled reads what a compiled operator says about itself: its name, parameters, result fields and reasons. An operator is
+// compiled from one source file for a GPU or for the CPU (docs/adr/0040-operators-of-your-own.md). Its description is a constant in
+// the compiled file, so reading it loads nothing and runs nothing.
+//
+// The package doesn't trust its input: a description that contradicts itself is an error, and everything is bounded. Start reading
+// with Description, then decode.go and file.go. kernels/include/millrace/description.h specifies the format.
+package compiled
+
+import "math"
+
+// Contract is the version of the contract between an operator and the worker that this package implements. It can read an operator
+// that needs this version or an earlier one.
+const Contract = 1
+
+// Bounds of the format.
+const (
+	mostNumbers      = 1 << 20 // elements of an array
+	mostStringBytes  = 1 << 24 // constant part of the bound of a byte string
+	mostPerByte      = 1 << 10 // factor of the bound of a byte string
+	mostDescription  = 1 << 16 // bytes of a description
+	mostThreads      = 1024    // threads of a block
+	warp             = 32
+	mostReasons      = 64
+	mostParameters   = 32
+	mostFields       = 64
+	nameBytes        = 32
+	reasonBytes      = 64
+	descriptionBytes = 152 // struct millrace_description of contract 1
+	parameterBytes   = 72  // struct millrace_parameter
+	fieldBytes       = 64  // struct millrace_field
+)
+
+// Description is what an operator says about itself.
+type Description struct {
+	Name       string
+	Version    uint32 // incremented when results or parameters change
+	Form       Form
+	Threads    int      // threads per block on a GPU
+	Teams      int      // records that a block processes at once
+	Checked    bool     // the code checks every access to a record
+	Source     [32]byte // SHA-256 of the source file; zeros if unknown
+	Parameters []Parameter
+	Fields     []Field // at least one
+	Reasons    []string
+}
+
+// blockBytes returns the size of the parameter block. Parameters are in order of declaration, each aligned to its size.
+func (d *Description) blockBytes() int {
+	at := 0
+	for _, p := range d.Parameters {
+		at = alignUp(at, p.Type.Size()) + p.Type.Size()
+	}
+	return at
+}
+
+// Form says how much of a GPU works on one record.
+type Form uint32
+
+// The forms.
+const (
+	Thread Form = iota + 1
+	Warp
+	Block
+)
+
+func (f Form) String() string {
+	switch f {
+	case Thread:
+		return "thread per record"
+	case Warp:
+		return "warp per record"
+	case Block:
+		return "block per record"
+	}
+	return "unknown form"
+}
+
+// Type is the type of a parameter or of a field's elements.
+type Type uint32
+
+// The types.
+const (
+	Uint8 Type = iota + 1
+	Uint16
+	Uint32
+	Uint64
+	Int8
+	Int16
+	Int32
+	Int64
+	Float32
+	Float64
+	Bytes // a byte string; in the record it is a uint32, its length
+)
+
+var types = [...]struct {
+	name  string
+	bytes int
+}{
+	Uint8: {"uint8", 1}, Uint16: {"uint16", 2}, Uint32: {"uint32", 4}, Uint64: {"uint64", 8},
+	Int8: {"int8", 1}, Int16: {"int16", 2}, Int32: {"int32", 4}, Int64: {"int64", 8},
+	Float32: {"float32", 4}, Float64: {"float64", 8}, Bytes: {"bytes", 4},
+}
+
+func (t Type) valid() bool { return t >= Uint8 && t <= Bytes }
+
+// String returns the name of the type, as in Go.
+func (t Type) String() string {
+	if !t.valid() {
+		return "unknown type"
+	}
+	return types[t].name
+}
+
+// Size returns the bytes that one element has in a record.
+func (t Type) Size() int { return types[t].bytes }
+
+func (t Type) unsigned() bool { return t >= Uint8 && t <= Uint64 }
+func (t Type) signed() bool   { return t >= Int8 && t <= Int64 }
+func (t Type) float() bool    { return t == Float32 || t == Float64 }
+
+// Parameter is a number that a user may choose.
+type Parameter struct {
+	Name                 string
+	Type                 Type
+	Shown                bool // the JSON result contains its value
+	Default, Least, Most Number
+}
+
+// Number is the value of a parameter. Its type says what the bits mean: an unsigned integer, a signed one, or a float64.
+type Number uint64
+
+// Float returns the value of a parameter of type Float32 or Float64.
+func (n Number) Float() float64 { return math.Float64frombits(uint64(n)) }
+
+// Field is one value in the result of a record.
+type Field struct {
+	Name           string
+	Type           Type
+	Array          bool
+	Count          int // number of elements; 0 if CountParameter is the number
+	CountParameter int // index of a parameter; -1 if there is none
+
+	Hex        bool // in JSON a string of hexadecimal digits
+	BareJSON   bool // the only field: it is the operator's JSON value, without an object
+	BareColumn bool // the only field: it is the operator's Arrow column, without a struct
+
+	MostBytes, MostPerByte int // a byte string of a record of n bytes has at most MostBytes + MostPerByte*n bytes
+}

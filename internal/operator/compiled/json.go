@@ -1,0 +1,166 @@
+package compiled
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// AppendJSON appends the compact JSON value of one record: an object with the parameters that are shown and then the fields, in order of
+// declaration. The value of an operator with a bare field is that field's value.
+//
+// Integers are decimal. Floating-point numbers have the fewest digits that give the same number again; infinities and NaN are null.
+// Hexadecimal fields are strings of lower-case digits: an integer has two digits for each of its bytes, most significant first, and an
+// array of uint8 is one string with its bytes in order. Byte strings are base64 (RFC 4648, with padding), or hexadecimal.
+//
+// strings has the contents of each byte string, in order of declaration. AppendJSON panics if record is not Stride bytes long.
+func (o *Operator) AppendJSON(dst, record []byte, byteStrings ...[]byte) []byte {
+	if len(record) != o.stride {
+		panic(fmt.Sprintf("compiled: a record of %s has %d bytes, want %d", o.spec, len(record), o.stride))
+	}
+	d := o.description
+	if d.Fields[0].BareJSON {
+		return o.appendField(dst, 0, record, byteStrings)
+	}
+	separator := byte('{')
+	for i, p := range d.Parameters {
+		if p.Shown {
+			dst = appendKey(dst, separator, p.Name)
+			dst = append(dst, p.json(o.values[i])...)
+			separator = ','
+		}
+	}
+	for i, f := range d.Fields {
+		dst = appendKey(dst, separator, f.Name)
+		dst = o.appendField(dst, i, record, byteStrings)
+		separator = ','
+		if f.Type == Bytes {
+			byteStrings = byteStrings[1:]
+		}
+	}
+	return append(dst, '}')
+}
+
+// appendKey doesn't quote names, because they consist of letters, digits and underscores.
+func appendKey(dst []byte, separator byte, name string) []byte {
+	dst = append(dst, separator, '"')
+	dst = append(dst, name...)
+	return append(dst, `":`...)
+}
+
+// json returns the value of a parameter. Bounds keep infinities out only if the operator's author wants that.
+func (p Parameter) json(n Number) string {
+	if p.Type.float() {
+		return string(appendFloat(nil, n.Float(), 8*p.Type.Size()))
+	}
+	return p.format(n)
+}
+
+// appendField appends field i. The first of byteStrings belongs to the next byte string.
+func (o *Operator) appendField(dst []byte, i int, record []byte, byteStrings [][]byte) []byte {
+	f, place := o.description.Fields[i], o.fields[i]
+	size := f.Type.Size()
+	data := record[place.at : place.at+size*place.count]
+	switch {
+	case f.Type == Bytes && f.Hex:
+		return appendHex(dst, byteStrings[0])
+	case f.Type == Bytes:
+		dst = append(dst, '"')
+		dst = base64.StdEncoding.AppendEncode(dst, byteStrings[0])
+		return append(dst, '"')
+	case f.Array && f.Type == Uint8 && f.Hex:
+		return appendHex(dst, data)
+	case !f.Array:
+		return f.appendNumber(dst, data)
+	}
+	dst = append(dst, '[')
+	for ; len(data) > 0; data = data[size:] {
+		dst = f.appendNumber(dst, data[:size])
+		dst = append(dst, ',')
+	}
+	dst[len(dst)-1] = ']' // an array has at least one element, so there is a trailing comma
+	return dst
+}
+
+func appendHex(dst, data []byte) []byte {
+	dst = append(dst, '"')
+	dst = hex.AppendEncode(dst, data)
+	return append(dst, '"')
+}
+
+// appendNumber appends one element.
+func (f Field) appendNumber(dst, data []byte) []byte {
+	var bits uint64
+	switch len(data) {
+	case 1:
+		bits = uint64(data[0])
+	case 2:
+		bits = uint64(binary.LittleEndian.Uint16(data))
+	case 4:
+		bits = uint64(binary.LittleEndian.Uint32(data))
+	default:
+		bits = binary.LittleEndian.Uint64(data)
+	}
+	switch {
+	case f.Hex:
+		var bigEndian [8]byte
+		binary.BigEndian.PutUint64(bigEndian[:], bits)
+		return appendHex(dst, bigEndian[8-len(data):])
+	case f.Type == Float32:
+		return appendFloat(dst, float64(math.Float32frombits(uint32(bits))), 32)
+	case f.Type == Float64:
+		return appendFloat(dst, math.Float64frombits(bits), 64)
+	case f.Type.signed():
+		unused := 64 - 8*len(data)
+		return strconv.AppendInt(dst, int64(bits)<<unused>>unused, 10)
+	}
+	return strconv.AppendUint(dst, bits, 10)
+}
+
+// appendFloat appends a number as encoding/json does, except that it appends null for numbers that JSON doesn't have.
+func appendFloat(dst []byte, value float64, bits int) []byte {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return append(dst, "null"...)
+	}
+	format := byte('f')
+	if size := math.Abs(value); size != 0 && (size < 1e-6 || size >= 1e21) {
+		format = 'e'
+	}
+	return strconv.AppendFloat(dst, value, format, -1, bits)
+}
+
+// mostDigits is the maximum length of a number in JSON, by type.
+var mostDigits = [...]int{
+	Uint8: 3, Uint16: 5, Uint32: 10, Uint64: 20, Int8: 4, Int16: 6, Int32: 11, Int64: 20,
+	Float32: 24, Float64: 25, // "-0.0000012345679", "-123456790000000000000", "-1.7976931348623157e+308"
+}
+
+// MostJSON returns the maximum number of bytes that AppendJSON appends for a record of a payload with that many bytes.
+func (o *Operator) MostJSON(payloadBytes int) int {
+	most := len("{}")
+	for i, p := range o.description.Parameters {
+		if p.Shown {
+			most += len(`"":,`) + len(p.Name) + len(p.json(o.values[i]))
+		}
+	}
+	for i, f := range o.description.Fields {
+		most += len(`"":,`) + len(f.Name) + f.mostJSON(o.fields[i].count, payloadBytes)
+	}
+	return most
+}
+
+func (f Field) mostJSON(count, payloadBytes int) int {
+	const quotes, brackets = 2, 2
+	switch {
+	case f.Type == Bytes && f.Hex:
+		return quotes + 2*(f.MostBytes+f.MostPerByte*payloadBytes)
+	case f.Type == Bytes:
+		return quotes + base64.StdEncoding.EncodedLen(f.MostBytes+f.MostPerByte*payloadBytes)
+	case f.Hex:
+		return brackets + count*(quotes+2*f.Type.Size()+len(","))
+	}
+	return brackets + count*(mostDigits[f.Type]+len(","))
+}

@@ -1,0 +1,255 @@
+package compiled_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"millrace/internal/operator"
+	"millrace/internal/operator/compiled"
+)
+
+// The built-in operators as they would be declared.
+var (
+	crc32c = &compiled.Description{Name: "crc32c", Version: 1, Form: compiled.Block, Threads: 128, Teams: 1,
+		Fields: []compiled.Field{{Name: "checksum", Type: compiled.Uint32, Count: 1, CountParameter: -1, Hex: true, BareJSON: true, BareColumn: true}}}
+	minhash = &compiled.Description{Name: "minhash", Version: 1, Form: compiled.Block, Threads: 128, Teams: 1,
+		Parameters: []compiled.Parameter{
+			{Name: "k", Type: compiled.Uint32, Shown: true, Default: 24, Least: 1, Most: 256},
+			{Name: "hashes", Type: compiled.Uint32, Default: 128, Least: 1, Most: 1024},
+			{Name: "seed", Type: compiled.Uint64, Shown: true, Default: 1, Most: math.MaxUint64},
+		},
+		Fields: []compiled.Field{{Name: "signature", Type: compiled.Uint32, Array: true, CountParameter: 1, BareColumn: true}}}
+)
+
+// TestBuiltInOperatorsFollowFromTheirDeclarations compares everything that a declaration determines with the built-in operators.
+func TestBuiltInOperatorsFollowFromTheirDeclarations(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, spec := range []string{"crc32c", "minhash", "minhash?k=4&hashes=2", "minhash?seed=18446744073709551615&k=256&hashes=1024", "minhash?seed=0&hashes=1"} {
+		want, err := operator.Parse(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		description := crc32c
+		if want.Name() == "minhash" {
+			description = minhash
+		}
+		_, query, _ := strings.Cut(spec, "?")
+		got, err := description.Bind(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Name() != want.Name() || got.String() != want.String() || got.Stride() != want.Stride() || !bytes.Equal(got.Params(), want.Params()) {
+			t.Errorf("%s: name %s, spec %s, stride %d, parameters %x; want %s, %s, %d, %x", spec, got.Name(), got, got.Stride(), got.Params(),
+				want.Name(), want, want.Stride(), want.Params())
+		}
+		for range 50 {
+			record := make([]byte, want.Stride())
+			for i := range record {
+				record[i] = byte(random.Uint32())
+			}
+			g, w := got.AppendJSON([]byte("before"), record), want.AppendJSON([]byte("before"), record)
+			if !bytes.Equal(g, w) {
+				t.Fatalf("%s: %s, want %s", spec, g, w)
+			}
+		}
+		ones := bytes.Repeat([]byte{0xff}, want.Stride())
+		if most, longest := got.MostJSON(1<<20), len(want.AppendJSON(nil, ones)); most < longest || most > longest+32 {
+			t.Errorf("%s: MostJSON is %d, and the longest value has %d bytes", spec, most, longest)
+		}
+	}
+}
+
+func TestWrongParametersAreNamed(t *testing.T) {
+	for query, want := range map[string]string{
+		"k=0":        `operator "minhash": parameter "k" is "0": give a whole number from 1 to 256`,
+		"k=2&k=3":    `operator "minhash": parameter "k" is given twice`,
+		"q=1":        `operator "minhash": unknown parameter "q": known are k, hashes, seed`,
+		"hashes":     `operator "minhash": parameter "hashes" is "": give a whole number from 1 to 1024`,
+		"k=x&seed=-": "operator \"minhash\": parameter \"k\" is \"x\": give a whole number from 1 to 256\nparameter \"seed\" is \"-\": give a whole number from 0 to 18446744073709551615",
+	} {
+		if _, err := minhash.Bind(query); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %s", query, err, want)
+		}
+	}
+	if _, err := crc32c.Bind("k=1"); err == nil || !strings.Contains(err.Error(), "takes no parameters") {
+		t.Errorf("crc32c?k=1: error %v", err)
+	}
+}
+
+// one returns an operator with a single field.
+func one(t *testing.T, f compiled.Field) *compiled.Operator {
+	t.Helper()
+	f.Name, f.CountParameter = "v", -1
+	o, err := (&compiled.Description{Name: "one", Version: 1, Form: compiled.Thread, Threads: 64, Teams: 64, Fields: []compiled.Field{f}}).Bind("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestJSONOfEachType(t *testing.T) {
+	float32s := func(values ...float32) []byte {
+		b, _ := binary.Append(nil, binary.LittleEndian, values)
+		return b
+	}
+	float64s := func(values ...float64) []byte {
+		b, _ := binary.Append(nil, binary.LittleEndian, values)
+		return b
+	}
+	infinity := math.Inf(1)
+	for _, test := range []struct {
+		field  compiled.Field
+		record []byte
+		want   string
+	}{
+		{compiled.Field{Type: compiled.Uint8, Count: 1}, []byte{255}, `{"v":255}`},
+		{compiled.Field{Type: compiled.Int8, Count: 1}, []byte{255}, `{"v":-1}`},
+		{compiled.Field{Type: compiled.Int16, Count: 1}, []byte{0, 128}, `{"v":-32768}`},
+		{compiled.Field{Type: compiled.Uint16, Count: 1}, []byte{1, 2}, `{"v":513}`},
+		{compiled.Field{Type: compiled.Int32, Count: 1}, []byte{254, 255, 255, 255}, `{"v":-2}`},
+		{compiled.Field{Type: compiled.Int64, Count: 1}, []byte{0, 0, 0, 0, 0, 0, 0, 128}, `{"v":-9223372036854775808}`},
+		{compiled.Field{Type: compiled.Uint64, Count: 1}, bytes.Repeat([]byte{255}, 8), `{"v":18446744073709551615}`},
+		{compiled.Field{Type: compiled.Uint8, Array: true, Count: 3}, []byte{1, 2, 3}, `{"v":[1,2,3]}`},
+		{compiled.Field{Type: compiled.Uint8, Array: true, Count: 3, Hex: true}, []byte{1, 2, 0xab}, `{"v":"0102ab"}`},
+		{compiled.Field{Type: compiled.Uint16, Array: true, Count: 2, Hex: true}, []byte{1, 2, 3, 4}, `{"v":["0201","0403"]}`},
+		{compiled.Field{Type: compiled.Uint64, Count: 1, Hex: true, BareJSON: true}, []byte{1, 2, 3, 4, 5, 6, 7, 8}, `"0807060504030201"`},
+		{compiled.Field{Type: compiled.Float32, Array: true, Count: 4}, float32s(0.1, -1.5, 1e-7, 3e30), `{"v":[0.1,-1.5,1e-07,3e+30]}`},
+		{compiled.Field{Type: compiled.Float64, Array: true, Count: 4}, float64s(0.1, infinity, math.NaN(), -infinity), `{"v":[0.1,null,null,null]}`},
+		{compiled.Field{Type: compiled.Float64, Count: 1}, float64s(0), `{"v":0}`},
+	} {
+		o := one(t, test.field)
+		if got := string(o.AppendJSON(nil, test.record)); got != test.want {
+			t.Errorf("%v: %s, want %s", test.field.Type, got, test.want)
+		}
+		if most := o.MostJSON(0); most < len(test.want) {
+			t.Errorf("%v: MostJSON is %d, and a value has %d bytes", test.field.Type, most, len(test.want))
+		}
+	}
+}
+
+// The longest texts of floats: MostJSON must bound them.
+func TestMostJSONBoundsFloats(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	single, double := one(t, compiled.Field{Type: compiled.Float32, Count: 1}), one(t, compiled.Field{Type: compiled.Float64, Count: 1})
+	for range 200_000 {
+		bits := random.Uint64()
+		record := binary.LittleEndian.AppendUint64(nil, bits)
+		if random.IntN(2) == 0 { // numbers with many digits before the point, and with zeros after it
+			value := (random.Float64() - 0.5) * math.Pow(10, float64(random.IntN(30)-8))
+			record = binary.LittleEndian.AppendUint64(nil, math.Float64bits(value))
+			narrow := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(value)))
+			record = append(record, narrow...)
+		} else {
+			record = append(record, record[:4]...)
+		}
+		for o, part := range map[*compiled.Operator][]byte{double: record[:8], single: record[8:]} {
+			text := o.AppendJSON(nil, part)
+			if len(text) > o.MostJSON(0) {
+				t.Fatalf("%s has %d bytes, and MostJSON is %d", text, len(text), o.MostJSON(0))
+			}
+			if !json.Valid(text) {
+				t.Fatalf("%s isn't JSON", text)
+			}
+		}
+	}
+}
+
+// Byte strings have their lengths in the record and their contents beside it.
+func TestByteStrings(t *testing.T) {
+	d := &compiled.Description{Name: "strings", Version: 1, Form: compiled.Thread, Threads: 64, Teams: 64, Fields: []compiled.Field{
+		{Name: "a", Type: compiled.Bytes, Count: 1, CountParameter: -1, MostBytes: 4},
+		{Name: "n", Type: compiled.Uint8, Count: 1, CountParameter: -1},
+		{Name: "b", Type: compiled.Bytes, Count: 1, CountParameter: -1, Hex: true, MostPerByte: 1},
+	}}
+	o, err := d.Bind("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := slices.Concat([]byte{4, 0, 0, 0, 9, 0, 0, 0}, []byte{2, 0, 0, 0})
+	if got, want := string(o.AppendJSON(nil, record, []byte("\xff\xfeab"), []byte("hi"))), `{"a":"//5hYg==","n":9,"b":"6869"}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := o.MostJSON(2), len(`{"a":"//5hYg==","n":255,"b":"6869"}`); got < want || got > want+8 {
+		t.Errorf("MostJSON is %d, and the longest value has %d bytes", got, want)
+	}
+}
+
+func TestReasons(t *testing.T) {
+	d := *crc32c
+	d.Reasons = []string{"the record is empty"}
+	o, err := d.Bind("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status, want := range map[byte]string{1: "the record is empty", 254: "outside", 255: "failed"} {
+		if text, ok := o.Reason(status); !ok || !strings.Contains(text, want) {
+			t.Errorf("status %d: %q, %t", status, text, ok)
+		}
+	}
+	for _, status := range []byte{0, 2, 253} {
+		if text, ok := o.Reason(status); ok {
+			t.Errorf("status %d has the reason %q", status, text)
+		}
+	}
+}
+
+func TestAppendJSONAllocatesNothing(t *testing.T) {
+	o, err := minhash.Bind("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, dst := make([]byte, o.Stride()), make([]byte, 0, o.MostJSON(0))
+	if n := testing.AllocsPerRun(100, func() { dst = o.AppendJSON(dst[:0], record) }); n != 0 {
+		t.Errorf("%v allocations a record", n)
+	}
+}
+
+func BenchmarkAppendJSON(b *testing.B) {
+	declared, err := minhash.Bind("")
+	if err != nil {
+		b.Fatal(err)
+	}
+	builtIn, err := operator.Parse("minhash")
+	if err != nil {
+		b.Fatal(err)
+	}
+	record := make([]byte, declared.Stride())
+	for i := range record {
+		record[i] = byte(i * 37)
+	}
+	dst := make([]byte, 0, declared.MostJSON(0))
+	for name, appendJSON := range map[string]func() []byte{
+		"declared": func() []byte { return declared.AppendJSON(dst, record) },
+		"built-in": func() []byte { return builtIn.AppendJSON(dst, record) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(appendJSON())))
+			for b.Loop() {
+				appendJSON()
+			}
+		})
+	}
+}
+
+func Example() {
+	d := compiled.Description{
+		Name: "entropy", Version: 1,
+		Parameters: []compiled.Parameter{{Name: "bits", Type: compiled.Uint32, Default: 4, Least: 1, Most: 6}},
+		Fields:     []compiled.Field{{Name: "peak", Type: compiled.Uint32, Count: 1, CountParameter: -1}},
+	}
+	o, err := d.Bind("bits=5")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(o, o.Stride(), string(o.AppendJSON(nil, []byte{17, 0, 0, 0})))
+	// Output: entropy?bits=5 4 {"peak":17}
+}
