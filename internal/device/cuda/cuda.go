@@ -1,5 +1,5 @@
 // Package cuda drives NVIDIA GPUs. It opens the kernel library libmillrace.so at run time and calls it through the C
-// ABI of kernels/include/millrace.h. It is the only package of Millrace that imports "C".
+// ABI of kernels/include/millrace.h. It is one of two packages of Millrace that import "C"; the other is internal/operator/cpulib.
 //
 // The Go binary needs no CUDA to build or to start. Without the library, the driver or a GPU, Open fails with
 // device.ErrUnavailable. In a binary built without cgo, every function does.

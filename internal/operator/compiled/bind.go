@@ -32,6 +32,29 @@ func (d *Description) Bind(query string) (*Operator, error) {
 	if err != nil {
 		return nil, err
 	}
+	return d.bind(values), nil
+}
+
+// BindBlock returns the operator with the parameters in a block that Operator.Params has returned.
+func (d *Description) BindBlock(block []byte) (*Operator, error) {
+	if len(block) != d.blockBytes() {
+		return nil, fmt.Errorf("the parameter block has %d bytes: give %d", len(block), d.blockBytes())
+	}
+	values, at := make([]Number, len(d.Parameters)), 0
+	for i, p := range d.Parameters {
+		size := p.Type.Size()
+		at = alignUp(at, size)
+		n := p.number(block[at : at+size])
+		if !p.representable(n) || p.less(n, p.Least) || p.less(p.Most, n) {
+			return nil, fmt.Errorf("parameter %q is %s: give %s to %s", p.Name, p.format(n), p.format(p.Least), p.format(p.Most))
+		}
+		values[i] = n
+		at += size
+	}
+	return d.bind(values), nil
+}
+
+func (d *Description) bind(values []Number) *Operator {
 	o := &Operator{description: d, values: values, spec: d.Name}
 	separator := "?"
 	for i, p := range d.Parameters {
@@ -51,7 +74,7 @@ func (d *Description) Bind(query string) (*Operator, error) {
 		o.stride, largest = at+size*count, max(largest, size)
 	}
 	o.stride = alignUp(o.stride, largest)
-	return o, nil
+	return o
 }
 
 func (d *Description) parse(query string) ([]Number, error) {
@@ -151,6 +174,31 @@ func (p Parameter) append(block []byte, n Number) []byte {
 		return binary.LittleEndian.AppendUint32(block, uint32(n))
 	}
 	return binary.LittleEndian.AppendUint64(block, uint64(n))
+}
+
+// number returns the value that append wrote.
+func (p Parameter) number(data []byte) Number {
+	bits := unsignedBits(data)
+	switch unused := 64 - 8*len(data); {
+	case p.Type == Float32:
+		return Number(math.Float64bits(float64(math.Float32frombits(uint32(bits)))))
+	case p.Type.signed():
+		return Number(int64(bits) << unused >> unused)
+	}
+	return Number(bits)
+}
+
+// unsignedBits returns a little-endian number of 1, 2, 4 or 8 bytes.
+func unsignedBits(data []byte) uint64 {
+	switch len(data) {
+	case 1:
+		return uint64(data[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(data))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(data))
+	}
+	return binary.LittleEndian.Uint64(data)
 }
 
 // Description returns what the operator says about itself.

@@ -139,6 +139,9 @@ func FuzzDecode(f *testing.F) {
 		if op.Stride() <= 0 || len(op.Params()) != d.blockBytes() {
 			t.Errorf("stride %d, block of %d bytes", op.Stride(), len(op.Params()))
 		}
+		if again, err := d.BindBlock(op.Params()); err != nil || again.String() != op.String() {
+			t.Errorf("the block of %v is read as %v, %v", op, again, err)
+		}
 	})
 }
 

@@ -93,17 +93,7 @@ func appendHex(dst, data []byte) []byte {
 
 // appendNumber appends one element.
 func (f Field) appendNumber(dst, data []byte) []byte {
-	var bits uint64
-	switch len(data) {
-	case 1:
-		bits = uint64(data[0])
-	case 2:
-		bits = uint64(binary.LittleEndian.Uint16(data))
-	case 4:
-		bits = uint64(binary.LittleEndian.Uint32(data))
-	default:
-		bits = binary.LittleEndian.Uint64(data)
-	}
+	bits := unsignedBits(data)
 	switch {
 	case f.Hex:
 		var bigEndian [8]byte

@@ -1,0 +1,74 @@
+package compiled
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// layoutAlign is the alignment of the parts of a result, in bytes.
+const layoutAlign = 256
+
+// Layout says where the parts of the result of a batch are: first the records, then one status byte per record, then the slots of the
+// byte strings. Each part starts at a multiple of 256.
+type Layout struct {
+	Status  int // position of the statuses
+	Strings int // position of the slots
+	End     int // bytes of the whole result
+}
+
+// Layout returns the layout of a batch with that many records, which have that many bytes in total.
+func (o *Operator) Layout(rows, bytes int) Layout {
+	var l Layout
+	l.Status = alignUp(rows*o.stride, layoutAlign)
+	l.Strings = alignUp(l.Status+rows, layoutAlign)
+	l.End = l.Strings
+	for _, f := range o.description.Fields {
+		l.End += f.MostBytes*rows + f.MostPerByte*bytes
+	}
+	return l
+}
+
+// Check checks what the code of the operator left in result, which has the layout for these offsets: every status must be one that the
+// operator declares, and no byte string may exceed its slot. Code that writes only through its result can't fail this check.
+func (o *Operator) Check(offsets []uint32, result []byte) error {
+	rows := len(offsets) - 1
+	l := o.Layout(rows, int(offsets[rows]))
+	for i, status := range result[l.Status : l.Status+rows] {
+		if _, ok := o.Reason(status); !ok && status != 0 {
+			return fmt.Errorf("operator %s: record %d has status %d: it must be 0, 254, 255 or the number of one of %d reasons",
+				o.description.Name, i, status, len(o.description.Reasons))
+		}
+	}
+	for k, f := range o.description.Fields {
+		if f.Type != Bytes {
+			continue
+		}
+		for i := range rows {
+			length := o.stringBytes(result, k, i)
+			if most := f.MostBytes + f.MostPerByte*int(offsets[i+1]-offsets[i]); length > most {
+				return fmt.Errorf("operator %s: record %d has %d bytes of %s: it may have %d", o.description.Name, i, length, f.Name, most)
+			}
+		}
+	}
+	return nil
+}
+
+// stringBytes returns the length of the byte string in field k of record i.
+func (o *Operator) stringBytes(result []byte, k, i int) int {
+	return int(binary.LittleEndian.Uint32(result[i*o.stride+o.fields[k].at:]))
+}
+
+// AppendStrings appends the byte strings of record i to dst, in order of declaration. They refer to result, which Check has accepted.
+func (o *Operator) AppendStrings(dst [][]byte, offsets []uint32, result []byte, i int) [][]byte {
+	rows := len(offsets) - 1
+	at := o.Layout(rows, int(offsets[rows])).Strings
+	for k, f := range o.description.Fields {
+		if f.Type != Bytes {
+			continue
+		}
+		slot := at + f.MostBytes*i + f.MostPerByte*int(offsets[i])
+		dst = append(dst, result[slot:slot+o.stringBytes(result, k, i)])
+		at += f.MostBytes*rows + f.MostPerByte*int(offsets[rows])
+	}
+	return dst
+}

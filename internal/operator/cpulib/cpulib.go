@@ -1,0 +1,122 @@
+// Package cpulib runs operators of one's own on the CPU: libraries that a C++ compiler made from a source file with
+// millrace/operator.cuh (docs/adr/0040-operators-of-your-own.md).
+//
+// A Library is a device.HostKernel, so the host and sim devices run it like a built-in operator. Start reading with Open, then Kernel.
+// The code isn't sandboxed: it can do what the process can do, and a fault in it ends the process.
+package cpulib
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+
+	"millrace/internal/device"
+	"millrace/internal/operator/compiled"
+)
+
+// Library is an operator that was compiled for the CPU. It is immutable and safe for concurrent use. A library is never closed.
+type Library struct {
+	path        string
+	description *compiled.Description
+	code        code
+}
+
+// Open reads the description of the library at path and then loads its code. A library that needs a newer contract, or isn't an
+// operator, is refused before any of its code runs.
+func Open(path string) (*Library, error) {
+	d, err := compiled.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	absolute, err := filepath.Abs(path) // the loader searches for a name without a slash
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := load(absolute)
+	if err != nil {
+		return nil, fmt.Errorf("operator %q can't be loaded: %w", d.Name, err)
+	}
+	return &Library{path: path, description: d, code: loaded}, nil
+}
+
+// Description returns what the operator says about itself.
+func (l *Library) Description() *compiled.Description { return l.description }
+
+// Name implements device.HostKernel.
+func (l *Library) Name() string { return l.description.Name }
+
+// Bind implements device.HostKernel.
+func (l *Library) Bind(params []byte) (device.BoundHostKernel, error) {
+	o, err := l.description.BindBlock(params)
+	if err != nil {
+		return nil, device.Errorf("bind "+l.Name(), "", device.ErrInvalid, "%v", err)
+	}
+	return &Kernel{operator: o, code: l.code, block: o.Params()}, nil
+}
+
+// Kernel is an operator with its parameters. It implements device.BoundHostKernel. The result of a batch has the layout of
+// compiled.Operator.Layout: records, statuses and byte strings.
+type Kernel struct {
+	operator *compiled.Operator
+	code     code
+	block    []byte
+}
+
+// Operator returns the operator with its parameters.
+func (k *Kernel) Operator() *compiled.Operator { return k.operator }
+
+// Needs implements device.BoundHostKernel.
+func (k *Kernel) Needs(s device.Shape) device.Needs {
+	return device.Needs{Result: k.operator.Layout(s.Rows, s.Bytes).End}
+}
+
+// batch is a batch in the memory of the process.
+type batch struct {
+	rows                       []byte
+	offsets                    []uint32
+	stride                     int
+	records, statuses, strings []byte
+	block                      []byte
+}
+
+// pieceUnits is the amount of work that one goroutine takes at a time: bytes of records, where each record counts as recordUnits more.
+const (
+	pieceUnits  = 64 << 10
+	recordUnits = 64
+)
+
+// Run implements device.BoundHostKernel. It fails if the code leaves a result that its description doesn't permit.
+func (k *Kernel) Run(rows []byte, offsets []uint32, _, result []byte, parallel device.Parallel) error {
+	if len(offsets) == 0 || int(offsets[len(offsets)-1]) != len(rows) {
+		return fmt.Errorf("operator %s: offsets that don't end with the %d bytes of the records", k.operator.Name(), len(rows))
+	}
+	n := len(offsets) - 1
+	l := k.operator.Layout(n, len(rows))
+	if len(result) < l.End {
+		return fmt.Errorf("operator %s: %d bytes for results: it takes %d", k.operator.Name(), len(result), l.End)
+	}
+	b := &batch{rows: rows, offsets: offsets, stride: k.operator.Stride(), records: result[:l.Status], statuses: result[l.Status:l.Strings],
+		strings: result[l.Strings:l.End], block: k.block}
+	clear(result[n*b.stride : l.Status]) // every byte of a result depends on the batch alone
+	clear(result[l.Status+n : l.Strings])
+	pieces := min(n, (len(rows)+recordUnits*n+pieceUnits-1)/pieceUnits)
+	parallel(pieces, func(i int) { k.code.call(b, i*n/pieces, (i+1)*n/pieces) })
+	return k.operator.Check(offsets, result[:l.End])
+}
+
+// Equal reports whether two results of a batch are the same. The unused parts of slots for byte strings don't count.
+func (k *Kernel) Equal(offsets []uint32, a, b []byte) bool {
+	n := len(offsets) - 1
+	l := k.operator.Layout(n, int(offsets[n]))
+	if !bytes.Equal(a[:l.Strings], b[:l.Strings]) {
+		return false
+	}
+	for i := range n {
+		for s, text := range k.operator.AppendStrings(nil, offsets, a, i) {
+			if !bytes.Equal(text, k.operator.AppendStrings(nil, offsets, b, i)[s]) {
+				return false
+			}
+		}
+	}
+	return true
+}
