@@ -42,6 +42,7 @@ func commands() []command {
 		{"bench", "measure devices and pipelines", runBench},
 		{"plan", "predict how long a schedule takes, in slots or from measurements", runPlan},
 		{"check", "find problems of configuration, device, streams and consumer", runCheck},
+		{"operator", "write, compile and test operators of your own", runOperator},
 		{"config", "list every variable with its current value, default and meaning", runConfig},
 		{"version", "print the versions of the worker, its libraries and the driver", runVersion},
 		{benchServer, "", runBenchServer},

@@ -293,6 +293,15 @@ func text(field []byte) (string, error) {
 	return string(s), nil
 }
 
+// CheckName returns an error if an operator can't have that name.
+func CheckName(name string) error {
+	if !goodName(name) || len(name) >= nameBytes {
+		return fmt.Errorf("%q can't be the name of an operator: begin with a lower-case letter, continue with those, digits and underscores, end with a letter or digit, and use at most %d characters",
+			name, nameBytes-1)
+	}
+	return nil
+}
+
 // goodName reports whether a name begins with a lower-case letter, continues with those, digits and underscores, and doesn't end with
 // an underscore.
 func goodName(name string) bool {

@@ -33,8 +33,8 @@ const (
 // Description is what an operator says about itself.
 type Description struct {
 	Name       string
-	Version    uint32 // incremented when results or parameters change
-	Form       Form
+	Version    uint32   // incremented when results or parameters change
+	Form       Form     // 0 for built-in operators
 	Threads    int      // threads per block on a GPU
 	Teams      int      // records that a block processes at once
 	Checked    bool     // the code checks every access to a record
@@ -72,7 +72,7 @@ func (f Form) String() string {
 	case Block:
 		return "block per record"
 	}
-	return "unknown form"
+	return "tiles of the batch"
 }
 
 // Type is the type of a parameter or of a field's elements.

@@ -15,18 +15,8 @@ import (
 	"millrace/internal/operator/compiled"
 )
 
-// The built-in operators as they would be declared.
-var (
-	crc32c = &compiled.Description{Name: "crc32c", Version: 1, Form: compiled.Block, Threads: 128, Teams: 1,
-		Fields: []compiled.Field{{Name: "checksum", Type: compiled.Uint32, Count: 1, CountParameter: -1, Hex: true, BareJSON: true, BareColumn: true}}}
-	minhash = &compiled.Description{Name: "minhash", Version: 1, Form: compiled.Block, Threads: 128, Teams: 1,
-		Parameters: []compiled.Parameter{
-			{Name: "k", Type: compiled.Uint32, Shown: true, Default: 24, Least: 1, Most: 256},
-			{Name: "hashes", Type: compiled.Uint32, Default: 128, Least: 1, Most: 1024},
-			{Name: "seed", Type: compiled.Uint64, Shown: true, Default: 1, Most: math.MaxUint64},
-		},
-		Fields: []compiled.Field{{Name: "signature", Type: compiled.Uint32, Array: true, CountParameter: 1, BareColumn: true}}}
-)
+// The built-in operators.
+var crc32c, minhash = compiled.BuiltIn()[0], compiled.BuiltIn()[1]
 
 // TestBuiltInOperatorsFollowFromTheirDeclarations compares everything that a declaration determines with the built-in operators.
 func TestBuiltInOperatorsFollowFromTheirDeclarations(t *testing.T) {

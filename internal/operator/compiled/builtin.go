@@ -1,0 +1,59 @@
+package compiled
+
+import (
+	"math"
+	"strconv"
+)
+
+// BuiltIn returns the descriptions of the built-in operators. Their parameters, parameter blocks, layouts and JSON values are those of
+// package operator. They have no form, because their kernels divide a batch into tiles of bytes instead of records.
+func BuiltIn() []*Description {
+	return []*Description{
+		{
+			Name: "crc32c", Version: 1,
+			Fields: []Field{{Name: "checksum", Type: Uint32, Count: 1, CountParameter: -1, Hex: true, BareJSON: true, BareColumn: true}},
+		},
+		{
+			Name: "minhash", Version: 1,
+			Parameters: []Parameter{
+				{Name: "k", Type: Uint32, Shown: true, Default: 24, Least: 1, Most: 256},
+				{Name: "hashes", Type: Uint32, Default: 128, Least: 1, Most: 1024},
+				{Name: "seed", Type: Uint64, Shown: true, Default: 1, Most: math.MaxUint64},
+			},
+			Fields: []Field{{Name: "signature", Type: Uint32, Array: true, CountParameter: 1, BareColumn: true}},
+		},
+	}
+}
+
+// Text returns the parameter's name, type, default and bounds, for example "bits=4 (uint32, 1 to 6)".
+func (p Parameter) Text() string {
+	return p.Name + "=" + p.format(p.Default) + " (" + p.Type.String() + ", " + p.format(p.Least) + " to " + p.format(p.Most) + ")"
+}
+
+// Text returns the field's name and type, for example "signature uint32[hashes]".
+func (d *Description) Text(f Field) string {
+	text := f.Name + " " + f.Type.String()
+	switch {
+	case f.CountParameter >= 0:
+		text += "[" + d.Parameters[f.CountParameter].Name + "]"
+	case f.Array:
+		text += "[" + strconv.Itoa(f.Count) + "]"
+	case f.Type == Bytes:
+		text += ", at most " + f.bound()
+	}
+	if f.Hex {
+		text += ", hex"
+	}
+	return text
+}
+
+// bound returns the maximum length of a byte string.
+func (f Field) bound() string {
+	switch {
+	case f.MostPerByte == 0:
+		return strconv.Itoa(f.MostBytes)
+	case f.MostBytes == 0:
+		return strconv.Itoa(f.MostPerByte) + " per byte"
+	}
+	return strconv.Itoa(f.MostBytes) + " and " + strconv.Itoa(f.MostPerByte) + " per byte"
+}

@@ -1,0 +1,2 @@
+// none.cu: has no operator.
+#include <millrace/operator.cuh>
