@@ -46,6 +46,16 @@ type Operator interface {
 	AppendReference(dst, payload []byte) []byte
 }
 
+// Refuser is implemented by operators that can refuse a record. Their results of a batch have a status for each record in addition to
+// the records.
+type Refuser interface {
+	Operator
+
+	// Refusal returns why the operator has no result for a record, or "" if it has one. results is what the operator's kernel left
+	// for a batch of that many rows. The text is the same for the same record in any batch and on any device.
+	Refusal(results []byte, rows, row int) string
+}
+
 // HostKernels returns the operators' kernels for devices that use host memory as device memory, one for each name that
 // Parse knows.
 func HostKernels() []device.HostKernel {

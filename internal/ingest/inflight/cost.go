@@ -10,8 +10,9 @@ import (
 // Costs computes how much memory a delivery may take from the pull to its acknowledgement, in bytes. TestCostsCoverTheHeap
 // compares it with the heap.
 type Costs struct {
-	result  int64          // maximum for one row's result, rounded up as the allocator does
-	results unpack.Results // of frames
+	result   int64          // maximum for one row's result, rounded up as the allocator does
+	results  unpack.Results // of frames
+	refusals Refusals
 }
 
 const (
@@ -31,7 +32,9 @@ const (
 // NewCosts returns the costs of deliveries whose results have that format.
 func NewCosts(format operator.Format, operators []operator.Operator) Costs {
 	most := int64(format.Most(operators))
-	return Costs{result: most + most/16, results: unpack.Results{Operators: operators, Format: format}}
+	return Costs{
+		result: most + most/16, results: unpack.Results{Operators: operators, Format: format}, refusals: NewRefusals(operators),
+	}
 }
 
 // Compressed returns the costs if results are compressed, which takes the result of a frame twice.

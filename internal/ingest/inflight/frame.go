@@ -6,6 +6,7 @@ import (
 
 	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
+	"millrace/internal/record"
 	"millrace/internal/streams"
 	"millrace/internal/table"
 )
@@ -18,6 +19,7 @@ type Frame struct {
 	Ahead bool         // whether everything that is stored before the last part is stored
 
 	operators []operator.Operator
+	refusals  Refusals
 	d         Delivery // the message, without the memory that it holds
 	cuts      []int    // records, in order, that must begin a new batch
 	overdrawn bool     // whether the overdraft counts it
@@ -67,8 +69,15 @@ func (f *Frame) settled() {
 	}
 }
 
-// Put stores the results of a run of records, from a completed batch's rows from row on.
+// Put stores the results of a run of records, from a completed batch's rows from row on. It marks the records that an operator refused.
 func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
+	if f.refusals.Possible() {
+		for i := range records {
+			if f.refusals.Of(completed, row+i) != "" {
+				f.Mark(first+i, record.OperatorError)
+			}
+		}
+	}
 	for op, o := range f.operators {
 		stride := o.Stride()
 		f.Table.Put(op, first, completed.Results(op)[row*stride:][:records*stride])

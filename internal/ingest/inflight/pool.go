@@ -121,7 +121,7 @@ func (p *Pool) Unpack(d *Delivery) {
 	if p.unpacker.Plain(d.Msg) {
 		return
 	}
-	f := &Frame{operators: p.costs.results.Operators, d: *d, done: make(chan struct{})}
+	f := &Frame{operators: p.costs.results.Operators, refusals: p.costs.refusals, d: *d, done: make(chan struct{})}
 	f.missing.Store(1)
 	d.Frame = f
 	p.unpacker.Start(&f.Message, d.Msg)

@@ -178,6 +178,9 @@ func (r *groupSearch) Run(ctx context.Context, rows []int) error {
 	for _, row := range rows {
 		if f, i := r.g.Row(row); f == nil {
 			r.bodies[i] = part.Result(n)
+			if reason := part.Refusal(n); reason != "" {
+				r.g.Refuse(i, reason)
+			}
 			n++
 		}
 	}

@@ -2,6 +2,7 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -39,8 +40,15 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 }
 
 // encodeRow encodes the result of the i-th delivery, which is one record, from a completed batch's row. It compresses the result, unless
-// compress is nil.
+// compress is nil. A delivery that an operator refused has no result.
 func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
+	if w.refusals.Possible() {
+		if reason := w.refusals.Of(completed, row); reason != "" {
+			b.Refuse(i, reason)
+			b.Bodies.Add(b.Bodies.Data)
+			return
+		}
+	}
 	s.records = s.records[:0]
 	for op, o := range w.s.Operators {
 		stride := o.Stride()
@@ -64,6 +72,9 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 	s.reset()
 	s.left = b.AppendUnsettled(s.left)
 	if err := (frameWriter{w}).encodeFrames(ctx, b, s, sink); err != nil {
+		return err
+	}
+	if err := w.giveUpRefused(ctx, b, s, sink); err != nil {
 		return err
 	}
 	for attempt := 1; len(s.left) > 0; attempt++ {
@@ -93,6 +104,22 @@ func (w *Writer) Settle(ctx context.Context, pipe *streams.Pipeline, b *inflight
 		}
 	}
 	return nil
+}
+
+// giveUpRefused removes the deliveries that an operator refused from s.left. They become dead letters.
+func (w *Writer) giveUpRefused(ctx context.Context, b *inflight.Batch, s *Buffers, sink Sink) (err error) {
+	if !w.refusals.Possible() {
+		return nil
+	}
+	s.left = slices.DeleteFunc(s.left, func(i int) bool {
+		reason := b.Refusal(i)
+		if reason == "" || err != nil {
+			return false
+		}
+		err = sink.Undeliverable(ctx, b, i, OperatorError, errors.New(reason))
+		return true
+	})
+	return err
 }
 
 // publish sends every result that is left and waits for the server's answers. It returns the last error.

@@ -27,6 +27,7 @@ type Writer struct {
 	again     publisher.Publisher // for messages that may have been published before, and for dead letters
 	operators string              // value of HeaderOperators
 	content   content             // headers that describe the bodies of results
+	refusals  inflight.Refusals
 
 	compressors sync.Pool // of *compression.Compressor
 
@@ -42,7 +43,7 @@ func NewWriter(ctx context.Context, conns natsconn.Connections, s Settings) (*Wr
 	}
 	w := &Writer{
 		s: s, conns: conns, js: js, operators: OperatorNames(s.Operators), content: newContent(s.Format, s.Encoding),
-		size: messageSize{conns: conns, log: s.Log},
+		refusals: inflight.NewRefusals(s.Operators), size: messageSize{conns: conns, log: s.Log},
 	}
 	if w.clearance, err = newClearance(ctx, conns[0], js, s); err != nil {
 		return nil, err

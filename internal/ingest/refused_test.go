@@ -1,0 +1,182 @@
+package ingest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"millrace/internal/compression"
+	"millrace/internal/device"
+	"millrace/internal/frame"
+	"millrace/internal/ingest/inflight"
+	"millrace/internal/ingest/results"
+	"millrace/internal/operator"
+	"millrace/internal/streams"
+)
+
+// refused is the length of a record that refusing refuses, besides unfit.
+const refused = unfit - 1
+
+// refusing is an operator that refuses records of unfit or refused bytes. Its results of a batch are the records and then a status byte for each.
+type refusing struct{ operator.Operator }
+
+func (r refusing) Refusal(results []byte, rows, row int) string {
+	if results[rows*r.Stride()+row] == 0 {
+		return ""
+	}
+	return "the record doesn't fit"
+}
+
+// refusingKernel is the kernel of refusing.
+type refusingKernel struct{ device.HostKernel }
+
+func (k refusingKernel) Bind(params []byte) (device.BoundHostKernel, error) {
+	b, err := k.HostKernel.Bind(params)
+	return refusingBound{b}, err
+}
+
+type refusingBound struct{ device.BoundHostKernel }
+
+func (b refusingBound) Needs(s device.Shape) device.Needs {
+	n := b.BoundHostKernel.Needs(s)
+	n.Result += s.Rows
+	return n
+}
+
+func (b refusingBound) Run(rows []byte, offsets []uint32, scratch, result []byte, parallel device.Parallel) error {
+	n := len(offsets) - 1
+	statuses := result[len(result)-n:]
+	for i := range n {
+		statuses[i] = 0
+		if size := offsets[i+1] - offsets[i]; size == unfit || size == refused {
+			statuses[i] = 1
+		}
+	}
+	return b.BoundHostKernel.Run(rows, offsets, scratch, result[:len(result)-n], parallel)
+}
+
+// refuse makes the first operator of the rig, crc32c, refuse records of unfit bytes, and returns a device that does so.
+func (r *rig) refuse(t *testing.T) device.Device {
+	r.opts.Operators = slices.Clone(r.opts.Operators)
+	r.opts.Operators[0] = refusing{r.opts.Operators[0]}
+	kernels := operator.HostKernels()
+	kernels[0] = refusingKernel{kernels[0]}
+	return openHost(t, kernels)
+}
+
+// TestARefusedPayloadIsADeadLetter: no other payload of its batch is computed again or delayed.
+func TestARefusedPayloadIsADeadLetter(t *testing.T) {
+	for _, batch := range []int{1, 16, 1024} {
+		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			eachMode(t, func(t *testing.T, r *rig) {
+				r.opts.Split.Framing = frame.None
+				d := r.refuse(t)
+				r.provision()
+				const n = 60
+				bad := []int{0, 17, 18, 59}
+				payload := unfitAt(bad...)
+				r.publish(n, payload)
+				r.process(d, streams.Config{BatchPayloads: batch})
+				found, dead := r.stored("results.>"), r.deadLetters()
+				for i := range n {
+					seq := uint64(i + 1)
+					if !slices.Contains(bad, i) {
+						if len(found[seq]) != 1 || len(dead[seq]) != 0 {
+							t.Fatalf("payload %d has %d results and %d dead letters", i, len(found[seq]), len(dead[seq]))
+						}
+						if err := r.opts.Format.Check(r.opts.Operators, payload(i), found[seq][0].Data()); err != nil {
+							t.Errorf("payload %d: %v", i, err)
+						}
+						continue
+					}
+					if len(found[seq]) != 0 || len(dead[seq]) != 1 {
+						t.Fatalf("refused payload %d has %d results and %d dead letters", i, len(found[seq]), len(dead[seq]))
+					}
+					wantHeaders(t, dead[seq][0].Headers(), map[string]string{
+						results.HeaderReason: string(results.OperatorError), results.HeaderError: "operator crc32c: the record doesn't fit",
+					})
+					if !bytes.Equal(dead[seq][0].Data(), payload(i)) {
+						t.Errorf("the dead letter of payload %d is not the payload", i)
+					}
+				}
+				if got := r.tally.count(inflight.DeadLettered); got != len(bad) {
+					t.Errorf("%d dead letters are reported, want %d", got, len(bad))
+				}
+			})
+		})
+	}
+}
+
+// TestARefusedRecordOfAFrameFailsAlone: the other records have their results, also if they are in other batches.
+func TestARefusedRecordOfAFrameFailsAlone(t *testing.T) {
+	for _, batch := range []int{1, 7, 1024} {
+		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
+			eachMode(t, func(t *testing.T, r *rig) {
+				d := r.refuse(t)
+				inputs := []framed{manyLines(1, 20), manyLines(2, 30, 0, 13, 29), manyLines(3, 1, 0), manyLines(4, 5)}
+				r.provision()
+				r.publishFrames(inputs)
+				r.process(d, streams.Config{BatchPayloads: batch})
+				r.wantFrames(inputs)
+			})
+		})
+	}
+}
+
+// TestARefusedCompressedPayloadIsADeadLetter: a message that is one record takes another path if it was compressed.
+func TestARefusedCompressedPayloadIsADeadLetter(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Split.Framing, r.opts.Decompress = frame.None, compression.Auto
+		d := r.refuse(t)
+		r.provision()
+		in := framed{body: new(compression.Compressor).Append(nil, compression.Zstd, bytes.Repeat([]byte{'x'}, unfit))}
+		in.header = map[string][]string{"Content-Encoding": {"zstd"}}
+		r.publishFrames([]framed{in})
+		r.process(d, streams.Config{})
+		dead := r.deadLetters()[1]
+		if len(dead) != 1 || len(r.stored("results.>")) != 0 {
+			t.Fatalf("%d dead letters, want 1 and no result", len(dead))
+		}
+		wantHeaders(t, dead[0].Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
+	})
+}
+
+// TestARefusedPayloadBesideOneThatFails: the batch is computed again in parts, and each part knows what was refused.
+func TestARefusedPayloadBesideOneThatFails(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig) {
+		r.opts.Split.Framing = frame.None
+		r.opts.Operators = slices.Clone(r.opts.Operators)
+		r.opts.Operators[0] = refusing{r.opts.Operators[0]}
+		kernels := operator.HostKernels()
+		kernels[0], kernels[1] = refusingKernel{kernels[0]}, picky{kernels[1], false}
+		r.provision()
+		const n, failing = 40, 11
+		payload := func(i int) []byte {
+			if i == 3 || i == 12 || i == 30 {
+				return bytes.Repeat([]byte{'x'}, refused)
+			}
+			return unfitAt(failing)(i)
+		}
+		r.publish(n, payload)
+		r.process(openHost(t, kernels), streams.Config{BatchPayloads: 16})
+		found, dead := r.stored("results.>"), r.deadLetters()
+		for i := range n {
+			want := ""
+			switch len(payload(i)) {
+			case refused:
+				want = "operator crc32c: the record doesn't fit"
+			case unfit:
+				want = "the results need"
+			}
+			seq := uint64(i + 1)
+			if (want == "") != (len(found[seq]) == 1) || (want != "") != (len(dead[seq]) == 1) {
+				t.Fatalf("payload %d of %d bytes has %d results and %d dead letters", i, len(payload(i)), len(found[seq]), len(dead[seq]))
+			}
+			if want != "" && !strings.Contains(dead[seq][0].Headers().Get(results.HeaderError), want) {
+				t.Errorf("the dead letter of payload %d says %q, want %q", i, dead[seq][0].Headers().Get(results.HeaderError), want)
+			}
+		}
+	})
+}
