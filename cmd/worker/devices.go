@@ -12,6 +12,8 @@ import (
 	"millrace/internal/device"
 	"millrace/internal/device/cuda"
 	"millrace/internal/device/host"
+	"millrace/internal/operator"
+	"millrace/internal/operator/own"
 	"millrace/internal/streams"
 )
 
@@ -67,6 +69,9 @@ func maxRecord(cfg *config.Config) int64 {
 	bytes := int64(4) // the payload's entry in the offsets table
 	for _, op := range cfg.ParsedOperators() {
 		bytes += int64(op.Stride())
+		if _, ok := op.(operator.Refuser); ok {
+			bytes++ // its status
+		}
 	}
 	return bytes
 }
@@ -74,7 +79,11 @@ func maxRecord(cfg *config.Config) int64 {
 // openHost opens the CPU device.
 func openHost(cfg *config.Config) (device.Device, error) {
 	memory := hostMemory(cfg)
-	d, err := host.Open(host.Options{Kernels: hostKernels(), MemoryLimit: memory, HostMemoryLimit: memory})
+	kernels, err := own.Kernels(cfg.ParsedOperators())
+	if err != nil {
+		return nil, err
+	}
+	d, err := host.Open(host.Options{Kernels: append(hostKernels(), kernels...), MemoryLimit: memory, HostMemoryLimit: memory})
 	if err != nil {
 		return nil, err
 	}

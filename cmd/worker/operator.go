@@ -46,7 +46,8 @@ func runOperator(ctx context.Context, args []string) error {
 }
 
 func operatorHelp(w io.Writer) {
-	_, _ = fmt.Fprint(w, "Writes, compiles and tests operators of your own, on the CPU. The worker doesn't run them yet.\n\nUsage: worker operator command\n\n")
+	_, _ = fmt.Fprint(w, "Writes, compiles and tests operators of your own. They run only on the CPU so far. To use NAME.cpu.so, name its folder in\n"+
+		"MILLRACE_OPERATOR_PATH and NAME in MILLRACE_OPERATORS, and set MILLRACE_DEVICE=host.\n\nUsage: worker operator command\n\n")
 	for _, c := range operatorCommands() {
 		_, _ = fmt.Fprintf(w, "  %-6s %s\n", c.name, c.short)
 	}

@@ -67,7 +67,7 @@ func TestEveryVariableIsAValue(t *testing.T) {
 	all := enough.with(values{
 		"nats.existingSecret": "nats", "nats.credsKey": "user.creds",
 		"nats.tls.caKey": "ca.crt", "nats.tls.certKey": "tls.crt", "nats.tls.keyKey": "tls.key",
-		"config.kernels": "/opt/libmillrace.so", "config.debugAddr": "127.0.0.1:6060",
+		"config.kernels": "/opt/libmillrace.so", "config.debugAddr": "127.0.0.1:6060", "config.operatorPath": "/operators",
 		"config.framing": "arrow", "config.arrowColumn": "text",
 	})
 	set := workerEnvironment(t, all)
@@ -116,7 +116,7 @@ var changed = map[string]struct {
 	"resultPrefix": {"out.x", "out.x"}, "deadletterPrefix": {"dead", "dead"}, "provision": {true, "true"},
 	"delivery": {"exclusive", "exclusive"}, "partitions": {256, "256"}, "ack": {"confirmed", "confirmed"}, "maxDeliver": {3, "3"},
 	"ackWait": {"1m30s", "1m30s"}, "maxAckPending": {10_000_000, "10000000"}, "operators": {[]string{"minhash?k=5&hashes=16"}, "minhash?k=5&hashes=16"},
-	"resultFormat": {"binary", "binary"}, "framing": {"auto", "auto"}, "arrowColumn": {"text", "text"},
+	"operatorPath": {"/usr,/etc", "/usr,/etc"}, "resultFormat": {"binary", "binary"}, "framing": {"auto", "auto"}, "arrowColumn": {"text", "text"},
 	"frameRecords": {16_777_216, "16777216"}, "frameBytes": {"256MiB", "256MiB"}, "decompress": {"auto", "auto"}, "resultEncoding": {"zstd", "zstd"},
 	"device": {"auto", "auto"}, "devices": {"0,1", "0,1"}, "kernels": {"/a.so", "/a.so"},
 	"lanes": {8, "8"}, "batchBytes": {"64KiB", "64KiB"}, "batchPayloads": {1_048_576, "1048576"}, "linger": {"500ms", "500ms"},

@@ -40,6 +40,7 @@ func TestWrongValuesAreNamed(t *testing.T) {
 		"config.resultEncoding":              {"gzip", "auto"},
 		"config.maxAckPending":               {-1, 10_000_001},
 		"config.subjects":                    {[]string{}, "ingest.>", []string{"a,b"}},
+		"config.operatorPath":                {1},
 		"config.operators":                   {[]string{}, []string{"crc32c,minhash"}},
 		"config.stream":                      {"", "in.gest", "IN GEST"},
 		"config.resultPrefix":                {"", "results.>", ".results"},

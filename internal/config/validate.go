@@ -8,8 +8,10 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"millrace/internal/operator"
+	"millrace/internal/operator/own"
 )
 
 // validate records every problem of the values that could be parsed.
@@ -42,9 +44,31 @@ func (c *Config) parseOperators() {
 		c.problem(Prefix+"_OPERATORS", "empty")
 		return
 	}
-	var err error
-	if c.operators, err = operator.ParseList(c.Operators.String()); err != nil {
+	found, err := own.Find(c.OperatorPath)
+	if err != nil {
+		c.problem(Prefix+"_OPERATOR_PATH", err.Error())
+	}
+	var sources []operator.Source
+	for _, s := range found {
+		sources = append(sources, s)
+	}
+	if c.operators, err = operator.ParseList(c.Operators.String(), sources...); err != nil {
 		c.problem(Prefix+"_OPERATORS", err.Error())
+	}
+	c.validateOwn()
+}
+
+// validateOwn checks what operators of one's own can't do yet.
+func (c *Config) validateOwn() {
+	names := strings.Join(own.Names(c.operators), ", ")
+	if names == "" {
+		return
+	}
+	if c.format == operator.Arrow {
+		c.problemDo(Prefix+"_RESULT_FORMAT", "results of "+names+" can't be written as Arrow yet", "use json or binary")
+	}
+	if c.Device != "host" {
+		c.problemDo(Prefix+"_DEVICE", "operators of your own run only on the CPU so far: "+names, "use host, or leave them out of "+Prefix+"_OPERATORS")
 	}
 }
 

@@ -28,10 +28,21 @@ var kinds = []kind{
 	}},
 }
 
+// Source is an operator that isn't built in, without its parameters.
+type Source interface {
+	// Name returns the operator's name. It isn't that of a built-in operator.
+	Name() string
+
+	// Bind returns the operator with parameters from a query such as "bits=5&seed=1". The others have their defaults. The error names
+	// the operator, every problem, and the permitted values.
+	Bind(query string) (Operator, error)
+}
+
 // Parse parses one operator: its name, optionally followed by a question mark and parameters, as in
 // "minhash?k=24&hashes=128&seed=1". Parameters may be in any order, each at most once; the others have their defaults.
+// The name is that of a built-in operator, or of one of sources.
 // The error names every problem in the spec and the permitted values.
-func Parse(spec string) (Operator, error) {
+func Parse(spec string, sources ...Source) (Operator, error) {
 	name, query, hasQuery := strings.Cut(spec, "?")
 	for _, k := range kinds {
 		if k.name != name {
@@ -46,14 +57,19 @@ func Parse(spec string) (Operator, error) {
 		}
 		return k.build(values), nil
 	}
-	return nil, fmt.Errorf("unknown operator %q: known are %s", name, kindNames())
+	for _, s := range sources {
+		if s.Name() == name {
+			return s.Bind(query)
+		}
+	}
+	return nil, fmt.Errorf("unknown operator %q: known are %s", name, kindNames(sources))
 }
 
 // ParseList parses operators separated by commas and keeps their order. It ignores spaces around each. An empty list
 // and a repeated name are errors. The error joins all problems in the list.
-func ParseList(list string) ([]Operator, error) {
+func ParseList(list string, sources ...Source) ([]Operator, error) {
 	if strings.TrimSpace(list) == "" {
-		return nil, fmt.Errorf("no operator given: name at least one of %s", kindNames())
+		return nil, fmt.Errorf("no operator given: name at least one of %s", kindNames(sources))
 	}
 	var (
 		ops  []Operator
@@ -61,7 +77,7 @@ func ParseList(list string) ([]Operator, error) {
 		seen = make(map[string]bool)
 	)
 	for spec := range strings.SplitSeq(list, ",") {
-		op, err := Parse(strings.TrimSpace(spec))
+		op, err := Parse(strings.TrimSpace(spec), sources...)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -144,10 +160,13 @@ func (k kind) parameterNames() string {
 	return strings.Join(names, ", ")
 }
 
-func kindNames() string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = k.name
+func kindNames(sources []Source) string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	for _, s := range sources {
+		names = append(names, s.Name())
 	}
 	return strings.Join(names, ", ")
 }

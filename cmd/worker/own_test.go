@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"millrace/internal/operator/develop"
+)
+
+// ownFolder returns a folder with an operator, compiled for the CPU.
+func ownFolder(t *testing.T, name string, text []byte) string {
+	t.Helper()
+	if _, err := exec.LookPath("c++"); err != nil {
+		t.Skip("SKIPPED: no C++ compiler")
+	}
+	folder := t.TempDir()
+	source := filepath.Join(folder, name+develop.SourceSuffix)
+	if err := os.WriteFile(source, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := develop.Compile(t.Context(), source, filepath.Join(folder, name+develop.CPUSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// entropyFolder returns a folder with the operator entropy.
+func entropyFolder(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../examples/operators/entropy/entropy.cu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ownFolder(t, "entropy", text)
+}
+
+// ends is an operator that refuses no record, because the demo counts a refused record as a wrong one.
+const ends = `#include <millrace/operator.cuh>
+MILLRACE_OPERATOR(ends, 3)
+MILLRACE_PARAM(uint32_t, n, 4, 1, 16)
+MILLRACE_RESULT(uint64_t, size)
+MILLRACE_RESULT(float, half)
+MILLRACE_RESULT_ARRAY_BY(uint8_t, head, n, millrace::hex)
+MILLRACE_RECORD(record, params, result) {
+    result.size = record.size();
+    result.half = static_cast<float>(record.size()) / 2;
+    for (uint32_t i = 0; i < min(params.n, record.size()); i++) result.head[i] = record[i];
+}
+`
+
+// TestDemoWithAnOperatorOfOnesOwn runs a whole worker, in both formats and with frames, and checks every result.
+func TestDemoWithAnOperatorOfOnesOwn(t *testing.T) {
+	folder := ownFolder(t, "ends", []byte(ends))
+	for _, format := range []string{"json", "binary"} {
+		for _, framing := range []string{"none", "newline_delimited"} {
+			t.Run(format+"/"+framing, func(t *testing.T) {
+				r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATOR_PATH=" + folder, "MILLRACE_OPERATORS=ends?n=5,crc32c",
+					"MILLRACE_RESULT_FORMAT=" + format}, "demo", "--payloads", "60", "--framing", framing)
+				r.want(t, exitDone)
+				if !strings.Contains(r.out, "\nverified 60 of 60 results") {
+					t.Errorf("the demo ends with\n%s", r.out)
+				}
+			})
+		}
+	}
+}
+
+func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
+	folder := entropyFolder(t)
+	path := "MILLRACE_OPERATOR_PATH=" + folder
+	call(t, []string{path, "MILLRACE_OPERATORS=entropy", "MILLRACE_DEVICE=auto"}, "run").
+		want(t, exitUsage, "MILLRACE_DEVICE", "operators of your own run only on the CPU so far: entropy", "use host")
+	call(t, []string{path, "MILLRACE_OPERATORS=entropy", "MILLRACE_RESULT_FORMAT=arrow"}, "run").
+		want(t, exitUsage, "MILLRACE_RESULT_FORMAT", "can't be written as Arrow yet", "use json or binary")
+	call(t, []string{path, "MILLRACE_OPERATORS=entropy?bits=7"}, "run").
+		want(t, exitUsage, `parameter "bits" is "7": give a whole number from 1 to 6`)
+	call(t, []string{"MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, `unknown operator "entropy": known are crc32c, minhash`)
+	if err := os.Remove(filepath.Join(folder, "entropy"+develop.CPUSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	call(t, []string{path, "MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, "run `worker operator build "+filepath.Join(folder, "entropy.cu"))
+	call(t, []string{"MILLRACE_OPERATOR_PATH=/nothing"}, "run").want(t, exitUsage, "MILLRACE_OPERATOR_PATH", "/nothing", "no such file")
+}
+
+// TestRefusedPayloadIsADeadLetterOfTheWorker publishes a payload that entropy refuses between two that it takes.
+func TestRefusedPayloadIsADeadLetterOfTheWorker(t *testing.T) {
+	s := serve(t)
+	p := start(t, []string{"MILLRACE_NATS_URL=" + s.URL(), "MILLRACE_PROVISION=true", "MILLRACE_OPERATOR_PATH=" + entropyFolder(t),
+		"MILLRACE_OPERATORS=entropy?bits=5"}, "run")
+	p.await("working")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	js := client(t, s)
+	for _, body := range []string{"aab", "", "xyzzy"} {
+		if _, err := js.PublishMsg(ctx, &nats.Msg{Subject: "ingest.web", Data: []byte(body)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results, err := js.OrderedConsumer(ctx, "RESULTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"results.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`{"bytes":3,"entropy":{"peak":3}}`, `{"bytes":5,"entropy":{"peak":5}}`} {
+		m, err := results.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(m.Data()) != want || m.Headers().Get("Millrace-Operators") != "entropy?bits=5" {
+			t.Errorf("%s of %s, want %s", m.Data(), m.Headers().Get("Millrace-Operators"), want)
+		}
+	}
+	letters, err := js.OrderedConsumer(ctx, "RESULTS_DEADLETTER", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"deadletter.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := letters.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Headers().Get("Millrace-Reason") != "operator_error" || m.Headers().Get("Millrace-Error") != "operator entropy: the record is empty" {
+		t.Errorf("the dead letter has the headers %v", m.Headers())
+	}
+	if code := p.terminate(); code != exitDone {
+		t.Errorf("exit status %d after SIGTERM, want 0", code)
+	}
+}

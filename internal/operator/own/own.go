@@ -1,0 +1,239 @@
+// Package own finds operators of one's own in folders, and makes them usable like the built-in ones
+// (docs/adr/0040-operators-of-your-own.md).
+//
+// The configuration finds them with Find, and cmd/worker opens the libraries of those that it uses with Kernels. They run on the
+// CPU only. Start reading with Find, then Operator.
+package own
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"millrace/internal/device"
+	"millrace/internal/operator"
+	"millrace/internal/operator/compiled"
+	"millrace/internal/operator/cpulib"
+)
+
+// Suffixes of an operator's files.
+const (
+	sourceSuffix = ".cu"
+	cpuSuffix    = ".cpu.so"
+)
+
+// Source is an operator that was found. It implements operator.Source.
+type Source struct {
+	name        string
+	path        string                // of the library, or of the source file if there is no library
+	description *compiled.Description // nil if there is no library
+
+	open    sync.Once
+	library *cpulib.Library
+	err     error // why the library can't be opened
+}
+
+// Find returns the operators in the folders, in order of their names. It reads descriptions and loads no code. Files of other kinds are
+// ignored. The error joins all problems: a folder that can't be read, a library that isn't an operator or is older than the source
+// file beside it, and a name that two operators have.
+func Find(folders []string) ([]*Source, error) {
+	var (
+		errs  []error
+		found = map[string]*Source{}
+	)
+	for _, folder := range folders {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, s := range sources(folder, entries) {
+			if err := s.read(); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if other := found[s.name]; other != nil {
+				errs = append(errs, fmt.Errorf("operator %q is in %s and in %s: remove one of them", s.name, other.path, s.path))
+				continue
+			}
+			found[s.name] = s
+		}
+	}
+	all := make([]*Source, 0, len(found))
+	for _, s := range found {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *Source) int { return strings.Compare(a.name, b.name) })
+	return all, errors.Join(errs...)
+}
+
+// sources returns the operators of a folder: one for each library, and one for each source file without a library.
+func sources(folder string, entries []fs.DirEntry) (all []*Source) {
+	libraries := map[string]bool{}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), cpuSuffix); ok && name != "" && name[0] != '.' {
+			libraries[name] = true
+			all = append(all, &Source{name: name, path: filepath.Join(folder, e.Name())})
+		}
+	}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), sourceSuffix); ok && name != "" && name[0] != '.' && !libraries[name] {
+			all = append(all, &Source{name: name, path: filepath.Join(folder, e.Name())})
+		}
+	}
+	return all
+}
+
+// read reads the description of the library, if there is one.
+func (s *Source) read() error {
+	for _, d := range compiled.BuiltIn() {
+		if d.Name == s.name {
+			return fmt.Errorf("%s: %q is the name of a built-in operator: choose another", s.path, s.name)
+		}
+	}
+	if strings.HasSuffix(s.path, sourceSuffix) {
+		return compiled.CheckName(s.name)
+	}
+	d, err := compiled.ReadFile(s.path)
+	if err != nil {
+		return err
+	}
+	if d.Name != s.name {
+		return fmt.Errorf("%s has the operator %q: name the file %s%s", s.path, d.Name, d.Name, cpuSuffix)
+	}
+	s.description = d
+	return s.compareSource(strings.TrimSuffix(s.path, cpuSuffix) + sourceSuffix)
+}
+
+// compareSource returns an error if the source file beside the library isn't the one that it was compiled from.
+func (s *Source) compareSource(path string) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || s.description.Source == [sha256.Size]byte{} {
+		return nil
+	}
+	if err == nil && sha256.Sum256(text) != s.description.Source {
+		err = fmt.Errorf("%s was compiled from another version of %s: run `worker operator build %s`", s.path, path, path)
+	}
+	return err
+}
+
+// Name implements operator.Source.
+func (s *Source) Name() string { return s.name }
+
+// Bind implements operator.Source.
+func (s *Source) Bind(query string) (operator.Operator, error) {
+	if s.description == nil {
+		return nil, fmt.Errorf("operator %q: %s has no library for the CPU beside it: run `worker operator build %s`", s.name, s.path, s.path)
+	}
+	for _, f := range s.description.Fields {
+		if f.Type == compiled.Bytes {
+			return nil, fmt.Errorf("operator %q: its field %s is a byte string, which results can't contain yet: use an array of uint8", s.name, f.Name)
+		}
+	}
+	o, err := s.description.Bind(query)
+	if err != nil {
+		return nil, err
+	}
+	return &Operator{source: s, bound: o}, nil
+}
+
+// load opens the library once.
+func (s *Source) load() (*cpulib.Library, error) {
+	s.open.Do(func() { s.library, s.err = cpulib.Open(s.path) })
+	return s.library, s.err
+}
+
+// Operator is an operator of one's own with its parameters. It implements operator.Refuser.
+type Operator struct {
+	source *Source
+	bound  *compiled.Operator
+}
+
+// Name implements operator.Operator.
+func (o *Operator) Name() string { return o.source.name }
+
+// String implements operator.Operator.
+func (o *Operator) String() string { return o.bound.String() }
+
+// Params implements operator.Operator.
+func (o *Operator) Params() []byte { return o.bound.Params() }
+
+// Stride implements operator.Operator.
+func (o *Operator) Stride() int { return o.bound.Stride() }
+
+// Needs implements operator.Operator.
+func (o *Operator) Needs(s device.Shape) device.Needs {
+	return device.Needs{Result: o.bound.Layout(s.Rows, s.Bytes).End}
+}
+
+// AppendJSON implements operator.Operator.
+func (o *Operator) AppendJSON(dst, record []byte) []byte { return o.bound.AppendJSON(dst, record) }
+
+// MostJSON implements operator.Operator.
+func (o *Operator) MostJSON() int { return o.bound.MostJSON(0) }
+
+// Refusal implements operator.Refuser.
+func (o *Operator) Refusal(results []byte, rows, row int) string {
+	status := results[o.bound.Layout(rows, 0).Status+row]
+	if status == 0 {
+		return ""
+	}
+	reason, _ := o.bound.Reason(status) // the kernel has checked the status
+	return reason
+}
+
+// AppendReference implements operator.Operator with the library itself, on a batch of the payload alone. The record of a payload that
+// the operator refuses is zeros. AppendReference panics if Kernels has not opened the library.
+func (o *Operator) AppendReference(dst, payload []byte) []byte {
+	library, err := o.source.load()
+	if err != nil {
+		panic(err)
+	}
+	kernel, err := library.Bind(o.bound.Params())
+	if err != nil {
+		panic(err) // Bind has checked the parameters
+	}
+	result := make([]byte, o.Needs(device.Shape{Rows: 1, Bytes: len(payload)}).Result)
+	one := func(n int, fn func(i int)) {
+		for i := range n {
+			fn(i)
+		}
+	}
+	if err := kernel.Run(bytes.Clone(payload), []uint32{0, uint32(len(payload))}, nil, result, one); err != nil {
+		panic(err) // the library breaks its contract
+	}
+	return append(dst, result[:o.Stride()]...)
+}
+
+// Kernels opens the libraries of the operators of one's own among operators, and returns their kernels for the host device.
+func Kernels(operators []operator.Operator) (kernels []device.HostKernel, err error) {
+	for _, op := range operators {
+		o, ok := op.(*Operator)
+		if !ok {
+			continue
+		}
+		library, err := o.source.load()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.source.path, err)
+		}
+		kernels = append(kernels, library)
+	}
+	return kernels, nil
+}
+
+// Names returns the names of the operators of one's own among operators.
+func Names(operators []operator.Operator) (names []string) {
+	for _, op := range operators {
+		if o, ok := op.(*Operator); ok {
+			names = append(names, o.Name())
+		}
+	}
+	return names
+}
