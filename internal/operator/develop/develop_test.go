@@ -165,3 +165,19 @@ func TestWithoutACompilerTheErrorSaysWhatToDo(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestTheDocumentShowsTheExample compares the operator in docs/operators.md with its file, without the comment before its code.
+func TestTheDocumentShowsTheExample(t *testing.T) {
+	source, err := os.ReadFile(entropy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile("../../../docs/operators.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, found := strings.Cut(string(source), "\n#include")
+	if !found || !strings.Contains(string(document), "```cuda\n#include"+code+"```") {
+		t.Error("docs/operators.md doesn't show entropy.cu as it is")
+	}
+}
