@@ -6,7 +6,6 @@
 package own
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -190,7 +189,8 @@ func (o *Operator) Refusal(results []byte, rows, row int) string {
 }
 
 // AppendReference implements operator.Operator with the library itself, on a batch of the payload alone. The record of a payload that
-// the operator refuses is zeros. AppendReference panics if Kernels has not opened the library.
+// the operator refuses is zeros. So is a record that the description doesn't permit: on the device it is an error that names the
+// operator. AppendReference panics if the library can't be opened, which Kernels reports before.
 func (o *Operator) AppendReference(dst, payload []byte) []byte {
 	library, err := o.source.load()
 	if err != nil {
@@ -206,8 +206,8 @@ func (o *Operator) AppendReference(dst, payload []byte) []byte {
 			fn(i)
 		}
 	}
-	if err := kernel.Run(bytes.Clone(payload), []uint32{0, uint32(len(payload))}, nil, result, one); err != nil {
-		panic(err) // the library breaks its contract
+	if err := kernel.Run(payload, []uint32{0, uint32(len(payload))}, nil, result, one); err != nil {
+		clear(result)
 	}
 	return append(dst, result[:o.Stride()]...)
 }

@@ -168,3 +168,22 @@ MILLRACE_RECORD(record, params, result) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// A library that leaves an undeclared status must not end the process that computes a reference. The device reports it.
+func TestReferenceOfALiarIsZeros(t *testing.T) {
+	dir := folderWith(t, "liar", `#include <millrace/operator.cuh>
+MILLRACE_OPERATOR(liar, 1)
+MILLRACE_RESULT(uint32_t, size)
+MILLRACE_RECORD(record, params, result) {
+    result.size = 7;
+    if (record.size() == 3) result.code_ = 9;
+}
+`, true)
+	op, err := operator.Parse("liar", find(t, dir)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if honest, liar := op.AppendReference(nil, []byte("ab")), op.AppendReference(nil, []byte("abc")); honest[0] != 7 || liar[0] != 0 {
+		t.Errorf("records %x and %x", honest, liar)
+	}
+}
