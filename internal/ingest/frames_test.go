@@ -90,7 +90,7 @@ func (r *rig) deadLetters() map[uint64][]jetstream.Msg {
 // wantFrame checks the parts of one input's result.
 func (r *rig) wantFrame(seq uint64, in framed, parts []jetstream.Msg) {
 	r.t.Helper()
-	want := table.Reference(r.opts.Operators, in.records, in.statuses)
+	want := r.wantTable(in)
 	if len(parts) == 0 {
 		r.t.Errorf("input %d of %d records has no result", seq, len(in.records))
 		return
@@ -139,6 +139,7 @@ func wantHeader(t *testing.T, h nats.Header, key, want string) {
 // wantRecordLetters checks that exactly the failed records have a dead letter each.
 func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
 	r.t.Helper()
+	want := r.wantTable(in)
 	missing := map[string]record.Status{}
 	for i, s := range in.statuses {
 		if s.Failed() {
@@ -154,7 +155,9 @@ func (r *rig) wantRecordLetters(seq uint64, in framed, dead []jetstream.Msg) {
 		}
 		delete(missing, at)
 		wantHeader(r.t, m.Headers(), results.HeaderReason, s.String())
-		if i, _ := strconv.Atoi(at); !bytes.Equal(m.Data(), in.records[i]) {
+		i, _ := strconv.Atoi(at)
+		wantHeader(r.t, m.Headers(), results.HeaderError, want.Message(i))
+		if !bytes.Equal(m.Data(), in.records[i]) {
 			r.t.Errorf("the dead letter of record %s of input %d has %d bytes, want its %d", at, seq, len(m.Data()), len(in.records[i]))
 		}
 		if !strings.HasSuffix(m.Headers().Get(jetstream.MsgIDHeader), "#"+at) {

@@ -13,7 +13,9 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/results"
 	"millrace/internal/operator"
+	"millrace/internal/record"
 	"millrace/internal/streams"
+	"millrace/internal/table"
 )
 
 // refused is the length of a record that refusing refuses, besides unfit.
@@ -26,7 +28,23 @@ func (r refusing) Refusal(results []byte, rows, row int) string {
 	if results[rows*r.Stride()+row] == 0 {
 		return ""
 	}
-	return "the record doesn't fit"
+	return notFitting
+}
+
+// notFitting is why refusing refuses a record.
+const notFitting = "the record doesn't fit"
+
+// wantTable returns the results that an input must have. If the first operator is refusing, it refused the records that have an error.
+func (r *rig) wantTable(in framed) *table.Table {
+	want := table.Reference(r.opts.Operators, in.records, in.statuses)
+	if _, ok := r.opts.Operators[0].(refusing); ok {
+		for i := range in.records {
+			if want.Status(i) == record.OperatorError {
+				want.Refuse(i, 0, notFitting)
+			}
+		}
+	}
+	return want
 }
 
 // refusingKernel is the kernel of refusing.
@@ -114,6 +132,7 @@ func TestARefusedRecordOfAFrameFailsAlone(t *testing.T) {
 	for _, batch := range []int{1, 7, 1024} {
 		t.Run(fmt.Sprintf("batches of %d", batch), func(t *testing.T) {
 			eachMode(t, func(t *testing.T, r *rig) {
+				r.opts.Format = operator.JSON // which has the reasons
 				d := r.refuse(t)
 				inputs := []framed{manyLines(1, 20), manyLines(2, 30, 0, 13, 29), manyLines(3, 1, 0), manyLines(4, 5)}
 				r.provision()
@@ -139,7 +158,7 @@ func TestARefusedCompressedPayloadIsADeadLetter(t *testing.T) {
 		if len(dead) != 1 || len(r.stored("results.>")) != 0 {
 			t.Fatalf("%d dead letters, want 1 and no result", len(dead))
 		}
-		wantHeaders(t, dead[0].Headers(), map[string]string{results.HeaderReason: string(results.OperatorError)})
+		wantHeaders(t, dead[0].Headers(), map[string]string{results.HeaderReason: string(results.OperatorError), results.HeaderError: "operator crc32c: the record doesn't fit"})
 	})
 }
 

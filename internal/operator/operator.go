@@ -52,9 +52,13 @@ type Refuser interface {
 	Operator
 
 	// Refusal returns why the operator has no result for a record, or "" if it has one. results is what the operator's kernel left
-	// for a batch of that many rows. The text is the same for the same record in any batch and on any device.
+	// for a batch of that many rows. The text is the same for the same record in any batch and on any device. It consists of at most
+	// 64 printable ASCII characters.
 	Refusal(results []byte, rows, row int) string
 }
+
+// RefusalText returns what users read about a record that the operator with that name refused for a reason.
+func RefusalText(name, reason string) string { return "operator " + name + ": " + reason }
 
 // HostKernels returns the operators' kernels for devices that use host memory as device memory, one for each name that
 // Parse knows.

@@ -150,7 +150,7 @@ func (t *Table) differenceJSON(body []byte, from, to int) error {
 			return err
 		}
 		if status != record.OK {
-			if want := appendError(nil, t.lengths[i], status); !bytes.Equal(line, want) {
+			if want := t.appendError(nil, i); !bytes.Equal(line, want) {
 				return fmt.Errorf("record %d: got %q, want %q", i, line, want)
 			}
 			continue

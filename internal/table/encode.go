@@ -67,7 +67,7 @@ func (t *Table) AppendSingle(dst []byte, f operator.Format) []byte {
 func MostBytes(f operator.Format, ops []operator.Operator, records int) int {
 	switch f {
 	case operator.JSON:
-		return records * (max(f.Most(ops), mostError) + len("\n"))
+		return records * (max(f.Most(ops), mostError(ops)) + len("\n"))
 	case operator.Binary:
 		most := binaryHeaderBytes + padded(records)
 		for _, op := range ops {
@@ -91,13 +91,22 @@ func (t *Table) clearResults(from, to int) {
 	}
 }
 
-// mostError is the maximum length of an error's line. No status has a longer text than 100 bytes.
-const mostError = len(`{"bytes":,"error":{"reason":"","message":""}}`) + 20 + 100
+// mostError returns the maximum length of an error's line. No status has longer texts than 100 bytes.
+func mostError(ops []operator.Operator) int {
+	const most = len(`{"bytes":,"error":{"reason":"","message":""}}`) + maxNumber + 100
+	if canRefuse(ops) {
+		return most + mostRefusal
+	}
+	return most
+}
+
+// maxNumber is the maximum number of digits of a record's length.
+const maxNumber = 20
 
 func (t *Table) appendJSON(dst []byte, from, to int) []byte {
 	for i := from; i < to; i++ {
-		if s := t.statuses[i]; s != record.OK {
-			dst = appendError(dst, t.lengths[i], s)
+		if t.statuses[i] != record.OK {
+			dst = t.appendError(dst, i)
 		} else {
 			for op := range t.ops {
 				t.results[op] = t.result(op, i)
@@ -109,14 +118,14 @@ func (t *Table) appendJSON(dst []byte, from, to int) []byte {
 	return dst
 }
 
-// appendError doesn't quote the texts, because they consist of ASCII letters and punctuation that needs no quoting.
-func appendError(dst []byte, length uint64, s record.Status) []byte {
+// appendError appends the line of record i, which isn't OK.
+func (t *Table) appendError(dst []byte, i int) []byte {
 	dst = append(dst, `{"bytes":`...)
-	dst = strconv.AppendUint(dst, length, 10)
+	dst = strconv.AppendUint(dst, t.lengths[i], 10)
 	dst = append(dst, `,"error":{"reason":"`...)
-	dst = append(dst, s.String()...)
+	dst = append(dst, t.statuses[i].String()...)
 	dst = append(dst, `","message":"`...)
-	dst = append(dst, s.Message()...)
+	dst = appendText(dst, t.Message(i))
 	return append(dst, `"}}`...)
 }
 

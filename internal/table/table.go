@@ -17,12 +17,13 @@ import (
 // Table has a row for each record of a message: its length in bytes, its status, and its result of each operator. The results of an
 // operator are back to back, as a device leaves them. The zero Table has no records; call Reset before anything else.
 //
-// SetLength, SetStatus and Put may be called concurrently for different records. All other calls need the table for themselves.
+// SetLength, SetStatus, Refuse and Put may be called concurrently for different records. All other calls need the table for themselves.
 type Table struct {
 	ops      []operator.Operator
 	lengths  []uint64
 	statuses []record.Status
 	columns  [][]byte // columns[i] has Stride bytes per record of ops[i]
+	refusals refusals
 
 	arrow   *arrowipc.Encoder // made by the first Append for Arrow with these operators
 	scratch []byte            // uncompressed body in Parts
@@ -40,6 +41,7 @@ func (t *Table) Reset(ops []operator.Operator, records int) {
 	clear(t.lengths)
 	t.statuses = resized(t.statuses, records)
 	clear(t.statuses)
+	t.refusals.reset(ops, records)
 	t.columns = resized(t.columns[:cap(t.columns)], len(ops)) // keeps the memory of columns beyond the operators of the last message
 	for i, op := range ops {
 		t.columns[i] = resized(t.columns[i], records*op.Stride())
@@ -103,7 +105,7 @@ func (t *Table) result(op, i int) []byte {
 
 // Size returns the bytes of memory that the table holds. A table keeps its memory for the next message.
 func (t *Table) Size() int64 {
-	size := int64(8*cap(t.lengths) + cap(t.statuses) + cap(t.scratch))
+	size := int64(8*cap(t.lengths) + cap(t.statuses) + 2*cap(t.refusals.causes) + cap(t.scratch))
 	for _, column := range t.columns[:cap(t.columns)] {
 		size += int64(cap(column))
 	}
@@ -117,6 +119,9 @@ func (t *Table) Size() int64 {
 // doesn't include the uncompressed body that Parts holds if it has a compress function: add MostBytes for that.
 func MostSize(f operator.Format, ops []operator.Operator, records int) int64 {
 	size := int64(8+1) * int64(records)
+	if canRefuse(ops) {
+		size += 2 * int64(records)
+	}
 	for _, op := range ops {
 		size += int64(op.Stride()) * int64(records)
 	}

@@ -6,7 +6,6 @@ import (
 
 	"millrace/internal/ingest/unpack"
 	"millrace/internal/operator"
-	"millrace/internal/record"
 	"millrace/internal/streams"
 	"millrace/internal/table"
 )
@@ -73,8 +72,8 @@ func (f *Frame) settled() {
 func (f *Frame) Put(completed *streams.Batch, row, first, records int) {
 	if f.refusals.Possible() {
 		for i := range records {
-			if f.refusals.Of(completed, row+i) != "" {
-				f.Mark(first+i, record.OperatorError)
+			if op, reason := f.refusals.Find(completed, row+i); reason != "" {
+				f.Table.Refuse(first+i, op, reason)
 			}
 		}
 	}

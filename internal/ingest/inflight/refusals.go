@@ -27,12 +27,12 @@ func NewRefusals(operators []operator.Operator) (r Refusals) {
 // Possible reports whether one of the operators can refuse a record.
 func (r Refusals) Possible() bool { return len(r.refusers) > 0 }
 
-// Of returns why an operator refused a row of a completed batch, or "" if none did. It names the first operator that did.
-func (r Refusals) Of(completed *streams.Batch, row int) string {
+// Find returns the index of the first operator that refused a row of a completed batch, and why. The reason is "" if none did.
+func (r Refusals) Find(completed *streams.Batch, row int) (op int, reason string) {
 	for _, o := range r.refusers {
 		if reason := o.by.Refusal(completed.Results(o.index), completed.Rows(), row); reason != "" {
-			return "operator " + o.by.Name() + ": " + reason
+			return o.index, reason
 		}
 	}
-	return ""
+	return 0, ""
 }

@@ -51,8 +51,8 @@ func (w *Writer) newDeadLetter(d *inflight.Delivery, why Reason, cause error) *d
 
 // newRecordLetter returns the dead letter of a frame's i-th record.
 func (w *Writer) newRecordLetter(d *inflight.Delivery, i int) *deadLetter {
-	s := d.Frame.Table.Status(i)
-	l := w.newDeadLetter(d, Reason(s.String()), errors.New(s.Message()))
+	t := &d.Frame.Table
+	l := w.newDeadLetter(d, Reason(t.Status(i).String()), errors.New(t.Message(i)))
 	l.id, l.body, l.record = RecordID(d, i), d.Frame.Record(i), i
 	return l
 }

@@ -44,7 +44,7 @@ func (w frameWriter) encodeFrames(ctx context.Context, b *inflight.Batch, s *Buf
 			err = sink.Undeliverable(ctx, b, i, reason(f.Fault()), f.Fault())
 		case !f.Framed() && f.Table.Status(0).Failed():
 			status := f.Table.Status(0)
-			err = sink.Undeliverable(ctx, b, i, Reason(status.String()), errors.New(status.Message()))
+			err = sink.Undeliverable(ctx, b, i, Reason(status.String()), errors.New(f.Table.Message(0)))
 		default:
 			cause := w.encodeFrame(&b.Items[i])
 			if cause == nil {

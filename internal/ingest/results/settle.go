@@ -13,6 +13,7 @@ import (
 	"millrace/internal/ingest/inflight"
 	"millrace/internal/ingest/publisher"
 	"millrace/internal/ingest/topology"
+	"millrace/internal/operator"
 	"millrace/internal/streams"
 )
 
@@ -43,8 +44,8 @@ func (w *Writer) Encode(b *inflight.Batch, completed *streams.Batch, s *Buffers)
 // compress is nil. A delivery that an operator refused has no result.
 func (w *Writer) encodeRow(b *inflight.Batch, i int, completed *streams.Batch, row int, s *Buffers, compress func(dst, src []byte) []byte) {
 	if w.refusals.Possible() {
-		if reason := w.refusals.Of(completed, row); reason != "" {
-			b.Refuse(i, reason)
+		if op, reason := w.refusals.Find(completed, row); reason != "" {
+			b.Refuse(i, operator.RefusalText(w.s.Operators[op].Name(), reason))
 			b.Bodies.Add(b.Bodies.Data)
 			return
 		}
