@@ -227,6 +227,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(result(f, rows))
 	f.Add(result(f, rows[:1], rows[1:]))
 	f.Add(result(f))
+	f.Add(fields())
 	f.Fuzz(func(t *testing.T, body []byte) {
 		_ = decode(t, body) // whether it is an error is up to the body
 	})

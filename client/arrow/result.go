@@ -26,13 +26,14 @@ const (
 type Result struct {
 	Bytes    []uint64 // the records' lengths
 	Statuses []string // ok, or why a record has no values: the names of the constants of package client
-	Columns  []Column // one per operator whose values are numbers of 32 bits; columns of other types are left out
+	Columns  []Column // one per operator or field whose values are unsigned numbers of 32 bits; those of other types are left out
 }
 
-// Column has the values of one operator.
+// Column has the values of one operator, or of one field of an operator whose values are structs.
 type Column struct {
-	Name string // name of the operator
-	Spec string // the operator with all parameters; empty if the result doesn't tell
+	Name  string // name of the operator
+	Field string // name of the field; empty if the operator's values aren't structs
+	Spec  string // the operator with all parameters; empty if the result doesn't tell
 
 	stride int // numbers per value
 	values []uint32
@@ -54,10 +55,11 @@ func (r *Result) Len() int { return len(r.Bytes) }
 // OK reports whether record i was processed.
 func (r *Result) OK(i int) bool { return r.Statuses[i] == client.OK.String() }
 
-// Column returns the column of the first operator with this name or this spec, and nil if there is none.
+// Column returns the first column of the operator with this name or this spec, or of the field with this name, such as "entropy.peak". It
+// returns nil if there is none.
 func (r *Result) Column(name string) *Column {
 	for i := range r.Columns {
-		if c := &r.Columns[i]; c.Name == name || c.Spec == name {
+		if c := &r.Columns[i]; c.Name == name || c.Spec == name || c.Field != "" && c.Name+"."+c.Field == name {
 			return c
 		}
 	}
@@ -96,10 +98,19 @@ func Decode(body []byte) (result *Result, err error) {
 	return result, nil
 }
 
-// newResult returns a result without records, and the index of each column in the schema.
-func newResult(schema *arrow.Schema) (*Result, []int, error) {
+// place is where the values of a column are in the schema.
+type place struct {
+	column int
+	field  int // of a struct, or whole
+}
+
+// whole marks a column that isn't a struct.
+const whole = -1
+
+// newResult returns a result without records, and where each of its columns is in the schema.
+func newResult(schema *arrow.Schema) (*Result, []place, error) {
 	r := new(Result)
-	var places []int
+	var places []place
 	for i, field := range schema.Fields() {
 		if i < 2 {
 			if want := []string{bytesColumn, statusColumn}[i]; field.Name != want {
@@ -107,22 +118,21 @@ func newResult(schema *arrow.Schema) (*Result, []int, error) {
 			}
 			continue
 		}
-		column := Column{Name: field.Name, stride: 1}
+		column := Column{Name: field.Name}
 		if at := field.Metadata.FindKey(specKey); at >= 0 {
 			column.Spec = field.Metadata.Values()[at]
 		}
-		switch t := field.Type.(type) {
-		case *arrow.Uint32Type:
-		case *arrow.FixedSizeListType:
-			column.stride = int(t.Len())
-			if t.Elem().ID() != arrow.UINT32 {
-				continue
-			}
-		default:
-			continue
+		if r.addColumn(column, field.Type) {
+			places = append(places, place{i, whole})
 		}
-		r.Columns = append(r.Columns, column)
-		places = append(places, i)
+		if t, ok := field.Type.(*arrow.StructType); ok {
+			for j, f := range t.Fields() {
+				column.Field = f.Name
+				if r.addColumn(column, f.Type) {
+					places = append(places, place{i, j})
+				}
+			}
+		}
 	}
 	if schema.NumFields() < 2 {
 		return r, nil, fmt.Errorf("%d columns: a result begins with %s and %s", schema.NumFields(), bytesColumn, statusColumn)
@@ -130,8 +140,21 @@ func newResult(schema *arrow.Schema) (*Result, []int, error) {
 	return r, places, nil
 }
 
+// addColumn adds a column if its values are unsigned numbers of 32 bits.
+func (r *Result) addColumn(c Column, t arrow.DataType) bool {
+	c.stride = 1
+	if list, ok := t.(*arrow.FixedSizeListType); ok {
+		c.stride, t = int(list.Len()), list.Elem()
+	}
+	if t.ID() != arrow.UINT32 {
+		return false
+	}
+	r.Columns = append(r.Columns, c)
+	return true
+}
+
 // append appends the rows of a batch. It checks every column's length against that of the first, whose numbers are in memory.
-func (r *Result) append(batch arrow.RecordBatch, places []int) error {
+func (r *Result) append(batch arrow.RecordBatch, places []place) error {
 	lengths, ok := batch.Column(0).(*array.Uint64)
 	if !ok {
 		return fmt.Errorf("column %q is %v, not uint64", bytesColumn, batch.Column(0).DataType())
@@ -152,34 +175,40 @@ func (r *Result) append(batch arrow.RecordBatch, places []int) error {
 		r.Statuses = append(r.Statuses, status)
 	}
 	for k := range r.Columns {
-		if err := r.Columns[k].append(batch.Column(places[k]), rows); err != nil {
+		data := batch.Column(places[k].column)
+		values := data
+		if s, ok := data.(*array.Struct); ok {
+			values = s.Field(places[k].field)
+		}
+		if err := r.Columns[k].append(data, values, rows); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Column) append(data arrow.Array, rows int) error {
-	if data.Len() != rows {
-		return fmt.Errorf("column %q has %d rows, not %d", c.Name, data.Len(), rows)
+// append appends the rows of a batch. data is the column, and values its values: itself, or those of a field.
+func (c *Column) append(data, values arrow.Array, rows int) error {
+	if data.Len() != rows || values.Len() != rows {
+		return fmt.Errorf("column %q has %d rows of %d values, not %d", c.Name, data.Len(), values.Len(), rows)
 	}
 	if rows == 0 {
 		return nil
 	}
-	numbers, from := data, 0
-	if list, ok := data.(*array.FixedSizeList); ok {
+	numbers, from := values, 0
+	if list, ok := values.(*array.FixedSizeList); ok {
 		start, _ := list.ValueOffsets(0)
 		numbers, from = list.ListValues(), int(start)
 	}
-	values, ok := numbers.(*array.Uint32)
+	elements, ok := numbers.(*array.Uint32)
 	if !ok {
 		return fmt.Errorf("column %q is %v", c.Name, data.DataType())
 	}
 	n := rows * c.stride
-	if from < 0 || n < 0 || from+n > len(values.Uint32Values()) {
-		return fmt.Errorf("column %q has %d numbers, not %d", c.Name, len(values.Uint32Values())-from, n)
+	if from < 0 || n < 0 || from+n > len(elements.Uint32Values()) {
+		return fmt.Errorf("column %q has %d numbers, not %d", c.Name, len(elements.Uint32Values())-from, n)
 	}
-	c.values = append(c.values, values.Uint32Values()[from:from+n]...)
+	c.values = append(c.values, elements.Uint32Values()[from:from+n]...)
 	c.valid = slices.Grow(c.valid, rows)
 	for i := range rows {
 		c.valid = append(c.valid, data.IsValid(i))

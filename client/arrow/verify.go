@@ -21,7 +21,8 @@ const (
 
 	batchNodes, batchBuffers, batchCompression, batchVariadic = 1, 2, 3, 4
 
-	typeInt, typeBinary, typeUtf8, typeFixedSizeBinary, typeFixedSizeList = 2, 4, 5, 15, 16
+	typeInt, typeFloatingPoint, typeBinary, typeUtf8   = 2, 3, 4, 5
+	typeStruct, typeFixedSizeBinary, typeFixedSizeList = 13, 15, 16
 
 	mostElements = 4096 // most fields and keys of a schema
 )
@@ -77,11 +78,21 @@ func verifySchema(schema table) error {
 	if err := errors.Join(schema.count(schemaMetadata, 4, &left), schema.count(schemaFeatures, 8, &left)); err != nil {
 		return err
 	}
-	return verifyFields(schema, schemaFields, 0, &left)
+	return verifyFields(schema, schemaFields, column, &left)
 }
 
-// verifyFields checks a vector of fields and their children. Only lists have children, and a result has no lists of lists.
-func verifyFields(parent table, number, depth int, left *int) error {
+// level is where a field is.
+type level int
+
+const (
+	column  level = iota
+	member        // of a struct
+	element       // of a list
+)
+
+// verifyFields checks a vector of fields and their children. A result has structs of numbers, byte strings and lists, and lists of
+// numbers.
+func verifyFields(parent table, number int, at level, left *int) error {
 	if err := parent.count(number, 4, left); err != nil {
 		return err
 	}
@@ -95,13 +106,17 @@ func verifyFields(parent table, number, depth int, left *int) error {
 			return errors.New("a column has a dictionary: a result has none")
 		}
 		switch kind := field.byte(fieldType); {
-		case kind == typeFixedSizeList && depth == 0:
-			if err := verifyFields(field, fieldChildren, depth+1, left); err != nil {
+		case kind == typeFixedSizeList && at < element:
+			if err := verifyFields(field, fieldChildren, element, left); err != nil {
 				return err
 			}
-		case kind == typeInt, kind == typeBinary, kind == typeUtf8, kind == typeFixedSizeBinary:
+		case kind == typeStruct && at == column:
+			if err := verifyFields(field, fieldChildren, member, left); err != nil {
+				return err
+			}
+		case kind == typeInt, kind == typeFloatingPoint, kind == typeBinary, kind == typeUtf8, kind == typeFixedSizeBinary:
 			if _, children := field.vector(fieldChildren); children > 0 {
-				return errors.New("a column that isn't a list has children")
+				return errors.New("a column that is neither a list nor a struct has children")
 			}
 		default:
 			return fmt.Errorf("a column has type %d: a result has none of it", kind)

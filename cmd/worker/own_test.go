@@ -55,10 +55,10 @@ MILLRACE_RECORD(record, params, result) {
 }
 `
 
-// TestDemoWithAnOperatorOfOnesOwn runs a whole worker, in both formats and with frames, and checks every result.
+// TestDemoWithAnOperatorOfOnesOwn runs a whole worker, in every format and with frames, and checks every result.
 func TestDemoWithAnOperatorOfOnesOwn(t *testing.T) {
 	folder := ownFolder(t, "ends", []byte(ends))
-	for _, format := range []string{"json", "binary"} {
+	for _, format := range []string{"json", "binary", "arrow"} {
 		for _, framing := range []string{"none", "newline_delimited"} {
 			t.Run(format+"/"+framing, func(t *testing.T) {
 				r := call(t, []string{"MILLRACE_DEBUG_ADDR=", "MILLRACE_OPERATOR_PATH=" + folder, "MILLRACE_OPERATORS=ends?n=5,crc32c",
@@ -77,8 +77,6 @@ func TestOperatorsOfOnesOwnAreRefusedWithWhatToDo(t *testing.T) {
 	path := "MILLRACE_OPERATOR_PATH=" + folder
 	call(t, []string{path, "MILLRACE_OPERATORS=entropy", "MILLRACE_DEVICE=auto"}, "run").
 		want(t, exitUsage, "MILLRACE_DEVICE", "operators of your own run only on the CPU so far: entropy", "use host")
-	call(t, []string{path, "MILLRACE_OPERATORS=entropy", "MILLRACE_RESULT_FORMAT=arrow"}, "run").
-		want(t, exitUsage, "MILLRACE_RESULT_FORMAT", "can't be written as Arrow yet", "use json or binary")
 	call(t, []string{path, "MILLRACE_OPERATORS=entropy?bits=7"}, "run").
 		want(t, exitUsage, `parameter "bits" is "7": give a whole number from 1 to 6`)
 	call(t, []string{"MILLRACE_OPERATORS=entropy"}, "run").want(t, exitUsage, `unknown operator "entropy": known are crc32c, minhash`)

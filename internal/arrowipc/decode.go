@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -34,6 +35,9 @@ func Decode(columns []Column, body []byte) (rows Rows, err error) {
 	}
 	defer reader.Release()
 	rows.Values = make([][]byte, len(columns))
+	if slices.ContainsFunc(columns, func(c Column) bool { return c.binaries() > 0 }) {
+		rows.Spans = make([][]Span, len(columns))
+	}
 	for reader.Next() {
 		if err := rows.add(columns, reader.RecordBatch()); err != nil {
 			return Rows{}, err
@@ -66,19 +70,32 @@ func (r *Rows) add(columns []Column, batch arrow.RecordBatch) error {
 	}
 	for k, c := range columns {
 		column := batch.Column(fixedColumns + k)
-		values, err := valuesOf(c, column)
-		if err != nil {
-			return fmt.Errorf("column %s: %w", c.Name, err)
-		}
 		for i := range n {
 			if null := r.Statuses[first+i] != record.OK; null != column.IsNull(i) {
 				return fmt.Errorf("record %d, %s: null is %t, and its status is %v", first+i, c.Name, column.IsNull(i), r.Statuses[first+i])
 			}
-			if column.IsNull(i) {
-				r.Values[k] = append(r.Values[k], make([]byte, c.Width)...)
-			} else {
-				r.Values[k] = append(r.Values[k], values[i*c.Width:(i+1)*c.Width]...)
-			}
+		}
+		if err := r.addColumn(k, c, column, n); err != nil {
+			return fmt.Errorf("column %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// addColumn appends the n records of a column.
+func (r *Rows) addColumn(k int, c Column, column arrow.Array, n int) error {
+	if c.Fields != nil {
+		return r.addFields(k, c, column, n)
+	}
+	values, err := valuesOf(c, column)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		if column.IsNull(i) {
+			r.Values[k] = append(r.Values[k], make([]byte, c.Width)...)
+		} else {
+			r.Values[k] = append(r.Values[k], values[i*c.Width:(i+1)*c.Width]...)
 		}
 	}
 	return nil

@@ -2,7 +2,10 @@ package arrowipc
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +16,7 @@ import (
 	"millrace/internal/record"
 )
 
-var lists = [][]Column{{}, {crc32c}, {minhash}, {crc32c, minhash}, {other, minhash, crc32c}}
+var lists = [][]Column{{}, {crc32c}, {minhash}, {crc32c, minhash}, {other, minhash, crc32c}, {packed}, {number, list}, {text}, {crc32c, all, text}}
 
 func TestDecodeReturnsWhatWasEncoded(t *testing.T) {
 	for _, columns := range lists {
@@ -25,10 +28,7 @@ func TestDecodeReturnsWhatWasEncoded(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%d records: %v", n, err)
 				}
-				if len(columns) == 0 {
-					want.Values = [][]byte{}
-				}
-				if !reflect.DeepEqual(got, want) {
+				if !same(columns, got, want) {
 					t.Fatalf("%d records of %d columns differ", n, len(columns))
 				}
 			}
@@ -41,7 +41,7 @@ func TestDecodeReturnsWhatWasEncoded(t *testing.T) {
 
 // The bytes of a stream depend on its rows alone, not on what the encoder wrote before.
 func TestStreamsDependOnTheirRowsAlone(t *testing.T) {
-	columns := []Column{crc32c, minhash, other}
+	columns := []Column{crc32c, minhash, other, all, packed, text}
 	used := NewEncoder(columns)
 	prefix := []byte("before")
 	for _, n := range []int{300, 0, 5, 64, 1} {
@@ -137,11 +137,11 @@ func TestMostBoundsEveryStream(t *testing.T) {
 			for i := range rows.Statuses {
 				rows.Statuses[i] = record.OperatorError // the longest
 			}
-			got, most := len(NewEncoder(columns).Append(nil, rows)), Most(columns, n)
+			got, most := len(NewEncoder(columns).Append(nil, rows)), Most(columns, n, len(rows.Strings))
 			if got > most {
 				t.Errorf("%d records of %d columns: %d bytes, and Most is %d", n, len(columns), got, most)
 			}
-			if slack := 248 + 180*len(columns); most > got+slack {
+			if slack := 248 + 180*len(columns) + 300*fieldsOf(columns); most > got+slack {
 				t.Errorf("%d records of %d columns: Most is %d, far above %d", n, len(columns), most, got)
 			}
 		}
@@ -149,23 +149,99 @@ func TestMostBoundsEveryStream(t *testing.T) {
 }
 
 func TestAllocationsDoNotDependOnRows(t *testing.T) {
-	columns := []Column{crc32c, minhash}
+	columns := []Column{crc32c, minhash, all, text}
 	e := NewEncoder(columns)
+	strings := len(someRows(columns, 2000, 9).Strings)
 	count := func(n int) float64 {
-		rows, dst := someRows(columns, n, 9), make([]byte, 0, Most(columns, n))
+		rows, dst := someRows(columns, n, 9), make([]byte, 0, Most(columns, n, strings))
 		return testing.AllocsPerRun(20, func() { dst = e.Append(dst[:0], rows) })
 	}
 	count(2000) // grow the encoder's memory
 	if few, many := count(20), count(2000); many > few+2 {
 		t.Errorf("%v allocations for 20 records, %v for 2000", few, many)
 	}
-	if got, most := e.Size(), MostSize(columns, 2000); got > most {
+	if got, most := e.Size(), MostSize(columns, 2000, strings); got > most {
 		t.Errorf("the encoder holds %d bytes, and MostSize is %d", got, most)
 	}
 }
 
+// fieldsOf returns the number of the columns' fields, and of their lists.
+func fieldsOf(columns []Column) (n int) {
+	for _, c := range columns {
+		for _, f := range c.Fields {
+			n += 1 + min(f.Count, 1)
+		}
+	}
+	return n
+}
+
+// same reports whether two sets of rows are equal, wherever their byte strings are in memory.
+func same(columns []Column, a, b Rows) bool {
+	for k, c := range columns {
+		if c.binaries() == 0 {
+			continue
+		}
+		for i := range a.Lengths {
+			x, y := a.Spans[k][i], b.Spans[k][i]
+			if !bytes.Equal(a.Strings[x.From:x.To], b.Strings[y.From:y.To]) {
+				return false
+			}
+		}
+	}
+	return slices.Equal(a.Lengths, b.Lengths) && slices.Equal(a.Statuses, b.Statuses) && slices.EqualFunc(a.Values, b.Values, bytes.Equal)
+}
+
+// Every value is what a reader with the Arrow library alone sees.
+func TestValuesOfFieldsAsOthersReadThem(t *testing.T) {
+	columns := []Column{all, text, list}
+	rows := someRows(columns, 90, 4)
+	reader, err := ipc.NewReader(bytes.NewReader(NewEncoder(columns).Append(nil, rows)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Release()
+	if got, want := reader.Schema().Field(2).Type.String(), "struct<a: uint8, b: fixed_size_list<item: int8>[3], c: uint16, d: fixed_size_list<item: int16>[2], "+
+		"text: binary, e: uint32, f: fixed_size_list<item: int32>[1], g: fixed_size_list<item: float32>[2], h: uint64, "+
+		"i: fixed_size_list<item: int64>[2], more: binary, j: fixed_size_list<item: float64>[3], last: fixed_size_list<item: uint8>[5]>"; !strings.HasPrefix(strings.ReplaceAll(got, ", nullable", ""), want) {
+		t.Errorf("the type is %s, want %s", got, want)
+	}
+	if !reader.Next() {
+		t.Fatal("no batch")
+	}
+	fields := reader.RecordBatch().Column(2).(*array.Struct)
+	column := func(name string) int {
+		return slices.IndexFunc(all.Fields, func(f Field) bool { return f.Name == name })
+	}
+	for i, s := range rows.Statuses {
+		data, span := rows.Values[0][i*all.Width:], rows.Spans[0][i]
+		if fields.IsNull(i) != (s != record.OK) || reader.RecordBatch().Column(3).IsNull(i) != (s != record.OK) {
+			t.Fatalf("record %d of status %v: null is %t", i, s, fields.IsNull(i))
+		}
+		if fields.IsNull(i) {
+			continue
+		}
+		le, n := binary.LittleEndian, int(binary.LittleEndian.Uint32(data[12:]))
+		doubles := fields.Field(column("j")).(*array.FixedSizeList).ListValues().(*array.Float64)
+		words := fields.Field(column("d")).(*array.FixedSizeList).ListValues().(*array.Int16)
+		alone := rows.Spans[1][i]
+		for name, c := range map[string]struct{ got, want any }{
+			"text":  {fields.Field(column("text")).(*array.Binary).Value(i), rows.Strings[span.From:][:n]},
+			"more":  {fields.Field(column("more")).(*array.Binary).Value(i), rows.Strings[span.From+n : span.To]},
+			"alone": {reader.RecordBatch().Column(3).(*array.Binary).Value(i), rows.Strings[alone.From:alone.To]},
+			"a":     {fields.Field(column("a")).(*array.Uint8).Value(i), data[0]},
+			"h":     {fields.Field(column("h")).(*array.Uint64).Value(i), le.Uint64(data[32:])},
+			"j":     {math.Float64bits(doubles.Value(3*i + 2)), le.Uint64(data[64+16:])},
+			"d":     {words.Value(2*i + 1), int16(le.Uint16(data[6+2:]))},
+		} {
+			if !reflect.DeepEqual(c.got, c.want) {
+				t.Fatalf("record %d, %s: got %v, want %v", i, name, c.got, c.want)
+			}
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
-	columns := []Column{crc32c, {Name: "minhash", Spec: "minhash", Kind: Uint32List, Width: 8}, other}
+	columns := []Column{crc32c, {Name: "minhash", Spec: "minhash", Kind: Uint32List, Width: 8}, other, all, text}
 	for _, n := range []int{0, 1, 9} {
 		f.Add(NewEncoder(columns).Append(nil, someRows(columns, n, 2)))
 	}
@@ -176,7 +252,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := Decode(columns, e.Append(nil, rows))
-		if err != nil || !reflect.DeepEqual(again.Lengths, rows.Lengths) || !bytes.Equal(again.Values[1], rows.Values[1]) {
+		if err != nil || !same(columns, again, rows) {
 			t.Fatalf("decoded rows don't survive encoding (%v)", err)
 		}
 	})

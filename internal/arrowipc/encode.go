@@ -17,6 +17,9 @@ type Rows struct {
 	Lengths  []uint64        // length of each record in bytes
 	Statuses []record.Status // as many as Lengths
 	Values   [][]byte        // Values[i] has the values of column i back to back; those of records that aren't OK must be zeros
+
+	Strings []byte   // byte strings of all columns, in any order
+	Spans   [][]Span // Spans[i] has the place in Strings for each record of column i; nil for columns without byte strings
 }
 
 // Encoder writes streams with the same columns. It writes the schema's message once and copies it into every stream. It isn't safe
@@ -31,7 +34,8 @@ type Encoder struct {
 	// Memory that is reused.
 	offsets  []int32 // end of each status in texts
 	texts    []byte
-	validity []byte // one bit per record
+	validity []byte       // one bit per record
+	gathered [][]gathered // for each column its fields
 }
 
 // endOfStream ends every stream.
@@ -40,9 +44,12 @@ const endOfStream = "\xff\xff\xff\xff\x00\x00\x00\x00"
 // NewEncoder returns an encoder for these columns. It panics if a column's kind and width contradict each other.
 func NewEncoder(columns []Column) *Encoder {
 	e := &Encoder{columns: slices.Clone(columns), schema: newSchema(columns)}
+	for _, c := range columns {
+		e.gathered = append(e.gathered, make([]gathered, len(c.Fields)))
+	}
 	e.writer = ipc.NewWriter(&e.sink, ipc.WithSchema(e.schema))
 	// The writer's first batch follows the schema. What it writes twice is the batch alone.
-	none := Rows{Values: make([][]byte, len(columns))}
+	none := Rows{Values: make([][]byte, len(columns)), Spans: make([][]Span, len(columns))}
 	e.write(none)
 	first := len(e.sink)
 	e.write(none)
@@ -56,10 +63,11 @@ func NewEncoder(columns []Column) *Encoder {
 func (e *Encoder) Columns() []Column { return e.columns }
 
 // Append appends a stream of one batch with these rows. A stream without rows has no batch. The allocations don't depend on the
-// number of rows. Append panics if the parts of rows differ in length, or if a status is not valid.
+// number of rows. Append panics if the parts of rows differ in length, if a status is not valid, or if the byte strings of a column have
+// 2 GiB or more.
 func (e *Encoder) Append(dst []byte, rows Rows) []byte {
-	e.check(rows)
-	e.sink = append(slices.Grow(dst, Most(e.columns, len(rows.Lengths))), e.head...)
+	stringBytes := e.check(rows)
+	e.sink = append(slices.Grow(dst, Most(e.columns, len(rows.Lengths), stringBytes)), e.head...)
 	if len(rows.Lengths) > 0 {
 		e.write(rows)
 	}
@@ -70,15 +78,27 @@ func (e *Encoder) Append(dst []byte, rows Rows) []byte {
 
 // Size returns the bytes of memory that the encoder reuses.
 func (e *Encoder) Size() int64 {
-	return int64(4*cap(e.offsets) + cap(e.texts) + cap(e.validity) + cap(e.head))
+	size := int64(4*cap(e.offsets) + cap(e.texts) + cap(e.validity) + cap(e.head))
+	for _, fields := range e.gathered {
+		for i := range fields {
+			size += fields[i].size()
+		}
+	}
+	return size
 }
 
-// MostSize returns the maximum of Size of an encoder that has written streams of at most that many rows.
-func MostSize(columns []Column, rows int) int64 {
-	return int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(Most(columns, 0))
+// MostSize returns the maximum of Size of an encoder that has written streams of at most that many rows and bytes of byte strings. Memory
+// for byte strings grows in steps, so it may be larger than they are.
+func MostSize(columns []Column, rows, stringBytes int) int64 {
+	most := int64(4*(rows+1)+longestStatus*rows+(rows+7)/8) + int64(Most(columns, 0, 0))
+	for _, c := range columns {
+		most += int64(c.mostFields(rows)) + int64(c.binaries())*int64(2*stringBytes+64)
+	}
+	return most
 }
 
-func (e *Encoder) check(rows Rows) {
+// check checks the parts of rows. It returns the length of their byte strings.
+func (e *Encoder) check(rows Rows) (stringBytes int) {
 	n := len(rows.Lengths)
 	if len(rows.Statuses) != n || len(rows.Values) != len(e.columns) {
 		panic(fmt.Sprintf("arrowipc: %d lengths, %d statuses, %d columns: want %d columns", n, len(rows.Statuses), len(rows.Values), len(e.columns)))
@@ -92,7 +112,32 @@ func (e *Encoder) check(rows Rows) {
 		if len(rows.Values[i]) != n*c.Width {
 			panic(fmt.Sprintf("arrowipc: column %q has %d bytes for %d records of %d", c.Name, len(rows.Values[i]), n, c.Width))
 		}
+		if c.binaries() > 0 {
+			stringBytes += checkSpans(c, rows.spans(i), n)
+		}
 	}
+	return stringBytes
+}
+
+// spans returns the places of a column's byte strings. Rows without records may have none.
+func (r *Rows) spans(column int) []Span {
+	if len(r.Lengths) == 0 {
+		return nil
+	}
+	return r.Spans[column]
+}
+
+func checkSpans(c Column, spans []Span, n int) (bytes int) {
+	if len(spans) != n {
+		panic(fmt.Sprintf("arrowipc: column %q has byte strings of %d records, want %d", c.Name, len(spans), n))
+	}
+	for _, s := range spans {
+		bytes += s.To - s.From
+	}
+	if bytes > mostStrings {
+		panic(fmt.Sprintf("arrowipc: column %q has byte strings of %d bytes: a column takes %d", c.Name, bytes, mostStrings))
+	}
+	return bytes
 }
 
 // write writes one batch. Its columns are the caller's memory, so each value is copied once, into the sink. The writer fails only
@@ -107,6 +152,10 @@ func (e *Encoder) write(rows Rows) {
 		newArray(arrow.BinaryTypes.String, n, 0, nil, nil,
 			memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(e.offsets)), memory.NewBufferBytes(e.texts)))
 	for i, c := range e.columns {
+		if c.Fields != nil {
+			columns = append(columns, e.fieldsArray(i, rows, nulls, valid))
+			continue
+		}
 		t := e.schema.Field(fixedColumns + i).Type
 		values := memory.NewBufferBytes(rows.Values[i])
 		if c.Kind != Uint32List {

@@ -1,6 +1,7 @@
 package arrowipc
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
@@ -23,7 +24,11 @@ func someRows(columns []Column, n, failing int) Rows {
 			rows.Statuses[i] = record.Status(1 + r.IntN(int(record.Statuses)-1))
 		}
 	}
-	for _, c := range columns {
+	for k, c := range columns {
+		if c.Fields != nil {
+			rows.addSome(k, c, len(columns), r)
+			continue
+		}
 		values := make([]byte, n*c.Width)
 		for i := range n {
 			if rows.Statuses[i] == record.OK {
@@ -37,8 +42,56 @@ func someRows(columns []Column, n, failing int) Rows {
 	return rows
 }
 
+// all has a field of each type, with gaps between them, and packed has no gap.
+var (
+	all = Column{Name: "all", Spec: "all?x=1", Kind: Struct, Width: 96, Fields: []Field{
+		{"a", Uint8Type, 0, 0}, {"b", Int8Type, 3, 1}, {"c", Uint16Type, 0, 4}, {"d", Int16Type, 2, 6}, {"text", BinaryType, 0, 12},
+		{"e", Uint32Type, 0, 16}, {"f", Int32Type, 1, 20}, {"g", Float32Type, 2, 24}, {"h", Uint64Type, 0, 32}, {"i", Int64Type, 2, 40},
+		{"more", BinaryType, 0, 56}, {"j", Float64Type, 3, 64}, {"last", Uint8Type, 5, 88},
+	}}
+	packed = Column{Name: "packed", Spec: "packed", Kind: Struct, Width: 4, Fields: []Field{{"peak", Uint32Type, 0, 0}}}
+	number = Column{Name: "number", Spec: "number", Kind: Single, Width: 8, Fields: []Field{{"n", Float64Type, 0, 0}}}
+	list   = Column{Name: "list", Spec: "list", Kind: Single, Width: 6, Fields: []Field{{"n", Int16Type, 3, 0}}}
+	text   = Column{Name: "text", Spec: "text", Kind: Single, Width: 4, Fields: []Field{{"n", BinaryType, 0, 0}}}
+)
+
+// addSome adds random values to column k, which has fields.
+func (r *Rows) addSome(k int, c Column, columns int, random *rand.Rand) {
+	values := make([]byte, len(r.Lengths)*c.Width)
+	if c.binaries() > 0 && r.Spans == nil {
+		r.Spans = make([][]Span, columns)
+	}
+	for i, s := range r.Statuses {
+		from, bytes := len(r.Strings), values[i*c.Width:(i+1)*c.Width]
+		for _, f := range c.Fields {
+			if s != record.OK {
+				break
+			}
+			if f.Type == BinaryType {
+				n := random.IntN(40) * random.IntN(2)
+				binary.LittleEndian.PutUint32(bytes[f.At:], uint32(n))
+				r.Strings = append(r.Strings, randomBytes(n, random)...)
+			} else {
+				copy(bytes[f.At:], randomBytes(f.bytes(), random))
+			}
+		}
+		if c.binaries() > 0 {
+			r.Spans[k] = append(r.Spans[k], Span{from, len(r.Strings)})
+		}
+	}
+	r.Values = append(r.Values, values)
+}
+
+func randomBytes(n int, random *rand.Rand) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(random.Uint32())
+	}
+	return b
+}
+
 func BenchmarkAppend(b *testing.B) {
-	for name, columns := range map[string][]Column{"crc32c": {crc32c}, "both": {crc32c, minhash}} {
+	for name, columns := range map[string][]Column{"crc32c": {crc32c}, "both": {crc32c, minhash}, "struct": {packed}, "fields": {all}, "text": {text}} {
 		b.Run(name, func(b *testing.B) {
 			e, rows := NewEncoder(columns), someRows(columns, 2048, 0)
 			var dst []byte

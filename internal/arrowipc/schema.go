@@ -22,6 +22,8 @@ const (
 	Bytes      Kind = iota // fixed_size_binary[Width]
 	Uint32                 // uint32; Width is 4
 	Uint32List             // fixed_size_list<uint32>[Width/4]; Width is a multiple of 4
+	Single                 // the type of the only field
+	Struct                 // a struct of the fields
 )
 
 // Column describes the values of one operator.
@@ -29,7 +31,9 @@ type Column struct {
 	Name  string
 	Spec  string // the operator with its parameters; the field's metadata has it under the key "operator"
 	Kind  Kind
-	Width int // bytes of one value
+	Width int // bytes of one record
+
+	Fields []Field // of Single and Struct, in order
 }
 
 // The first two columns of every stream.
@@ -52,6 +56,10 @@ func (c Column) dataType() arrow.DataType {
 		return arrow.PrimitiveTypes.Uint32
 	case c.Kind == Uint32List && c.Width%arrow.Uint32SizeBytes == 0:
 		return arrow.FixedSizeListOfNonNullable(int32(c.Width/arrow.Uint32SizeBytes), arrow.PrimitiveTypes.Uint32)
+	case c.Kind == Single && len(c.Fields) == 1:
+		return c.Fields[0].dataType(c.Width)
+	case c.Kind == Struct && len(c.Fields) > 0:
+		return c.structType()
 	}
 	panic(fmt.Sprintf("arrowipc: column %q of kind %d has %d bytes", c.Name, c.Kind, c.Width))
 }
@@ -78,11 +86,17 @@ const (
 	longestStatus   = len("operator_error")
 )
 
-// Most returns the maximum number of bytes that Encoder.Append appends for that many rows.
-func Most(columns []Column, rows int) int {
-	most := mostDescription + padded(8*rows, 8) + padded(4*(rows+1), 8) + padded(longestStatus*rows, 8)
+// Most returns the maximum number of bytes that Encoder.Append appends for that many rows, whose byte strings have that many bytes
+// together.
+func Most(columns []Column, rows, stringBytes int) int {
+	most := mostDescription + padded(8*rows, 8) + padded(4*(rows+1), 8) + padded(longestStatus*rows, 8) + stringBytes
 	for _, c := range columns {
-		most += mostField + len(c.Name) + len(c.Spec) + padded((rows+7)/8, 64) + padded(c.Width*rows, 8)
+		most += mostField + len(c.Name) + len(c.Spec) + padded((rows+7)/8, 64)
+		if c.Fields == nil {
+			most += padded(c.Width*rows, 8)
+		} else {
+			most += c.mostFields(rows)
+		}
 	}
 	return most
 }

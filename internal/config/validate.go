@@ -64,9 +64,6 @@ func (c *Config) validateOwn() {
 	if names == "" {
 		return
 	}
-	if c.format == operator.Arrow {
-		c.problemDo(Prefix+"_RESULT_FORMAT", "results of "+names+" can't be written as Arrow yet", "use json or binary")
-	}
 	if c.Device != "host" {
 		c.problemDo(Prefix+"_DEVICE", "operators of your own run only on the CPU so far: "+names, "use host, or leave them out of "+Prefix+"_OPERATORS")
 	}

@@ -9,17 +9,27 @@ import (
 	"millrace/internal/record"
 )
 
-// ArrowColumns describes the operators' columns in an Arrow stream. An operator that this function doesn't know has its records as
+// Columnar is implemented by operators that describe their column in an Arrow stream.
+type Columnar interface {
+	Operator
+
+	// ArrowColumn returns the description of the column, whose Width is Stride.
+	ArrowColumn() arrowipc.Column
+}
+
+// ArrowColumns describes the operators' columns in an Arrow stream. An operator that is neither built in nor Columnar has its records as
 // they are.
 func ArrowColumns(ops []Operator) []arrowipc.Column {
 	columns := make([]arrowipc.Column, 0, len(ops))
 	for _, op := range ops {
 		c := arrowipc.Column{Name: op.Name(), Spec: op.String(), Kind: arrowipc.Bytes, Width: op.Stride()}
-		switch op.(type) {
+		switch op := op.(type) {
 		case crc32c:
 			c.Kind = arrowipc.Uint32
 		case *minhash:
 			c.Kind = arrowipc.Uint32List
+		case Columnar:
+			c = op.ArrowColumn()
 		}
 		columns = append(columns, c)
 	}
@@ -33,7 +43,7 @@ var arrowEncoders sync.Pool
 func appendArrow(dst []byte, ops []Operator, payloadBytes int, records [][]byte) []byte {
 	columns := ArrowColumns(ops)
 	e, _ := arrowEncoders.Get().(*arrowipc.Encoder)
-	if e == nil || !slices.Equal(e.Columns(), columns) {
+	if e == nil || !slices.EqualFunc(e.Columns(), columns, arrowipc.Column.Equal) {
 		e = arrowipc.NewEncoder(columns)
 	}
 	dst = e.Append(dst, arrowipc.Rows{Lengths: []uint64{uint64(payloadBytes)}, Statuses: []record.Status{record.OK}, Values: records})

@@ -79,7 +79,7 @@ func (f Format) Most(ops []Operator) int {
 		}
 		return most
 	case Arrow:
-		return arrowipc.Most(ArrowColumns(ops), 1)
+		return arrowipc.Most(ArrowColumns(ops), 1, 0)
 	}
 	panic("operator: no such format: " + f.String())
 }

@@ -75,7 +75,7 @@ func MostBytes(f operator.Format, ops []operator.Operator, records int) int {
 		}
 		return most
 	case operator.Arrow:
-		return arrowipc.Most(operator.ArrowColumns(ops), records)
+		return arrowipc.Most(operator.ArrowColumns(ops), records, 0)
 	}
 	panic("table: no such format: " + f.String())
 }

@@ -126,7 +126,7 @@ func MostSize(f operator.Format, ops []operator.Operator, records int) int64 {
 		size += int64(op.Stride()) * int64(records)
 	}
 	if f == operator.Arrow {
-		size += arrowipc.MostSize(operator.ArrowColumns(ops), records)
+		size += arrowipc.MostSize(operator.ArrowColumns(ops), records, 0)
 	}
 	return size
 }

@@ -217,6 +217,9 @@ func (o *Operator) Params() []byte { return append([]byte{}, o.block...) }
 // Stride returns the length of one record in bytes.
 func (o *Operator) Stride() int { return o.stride }
 
+// Place returns where field i begins in a record, and the number of its elements.
+func (o *Operator) Place(i int) (at, count int) { return o.fields[i].at, o.fields[i].count }
+
 // Reason returns the text for the status byte of a record that the operator didn't compute: a declared reason, or what the code did.
 // ok is false for a status that the operator can't return.
 func (o *Operator) Reason(status byte) (text string, ok bool) {

@@ -1,0 +1,96 @@
+package arrow_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+
+	clientarrow "millrace/client/arrow"
+	"millrace/internal/arrowipc"
+	"millrace/internal/record"
+)
+
+// fields is a result of operators with structs, as the worker writes it. Record 1 failed.
+func fields() []byte {
+	columns := []arrowipc.Column{
+		{Name: "entropy", Spec: "entropy?bits=5", Kind: arrowipc.Struct, Width: 8, Fields: []arrowipc.Field{
+			{Name: "mean", Type: arrowipc.Float32Type, At: 0}, {Name: "peak", Type: arrowipc.Uint32Type, At: 4}}},
+		{Name: "top", Spec: "top", Kind: arrowipc.Struct, Width: 12, Fields: []arrowipc.Field{
+			{Name: "pair", Type: arrowipc.Uint32Type, Count: 2, At: 4}, {Name: "small", Type: arrowipc.Int8Type, Count: 3, At: 0}}},
+		{Name: "plain", Spec: "plain", Kind: arrowipc.Single, Width: 4, Fields: []arrowipc.Field{{Name: "n", Type: arrowipc.Uint32Type}}},
+	}
+	rows := arrowipc.Rows{Lengths: []uint64{3, 0, 9}, Statuses: []record.Status{record.OK, record.OperatorError, record.OK}}
+	for k, c := range columns {
+		values := make([]byte, 3*c.Width)
+		for i := range 3 {
+			for at := 0; at < c.Width && i != 1; at += 4 {
+				binary.LittleEndian.PutUint32(values[i*c.Width+at:], uint32(100*k+10*i+at))
+			}
+		}
+		rows.Values = append(rows.Values, values)
+	}
+	return arrowipc.NewEncoder(columns).Append(nil, rows)
+}
+
+func TestFieldsOfStructsAreColumns(t *testing.T) {
+	r, err := clientarrow.Decode(fields())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range r.Columns {
+		names = append(names, c.Name+"."+c.Field)
+	}
+	if want := []string{"entropy.peak", "top.pair", "plain."}; !slices.Equal(names, want) {
+		t.Fatalf("columns %v, want %v", names, want)
+	}
+	for name, want := range map[string][3][]uint32{
+		"entropy.peak": {{4}, nil, {24}}, "entropy?bits=5": {{4}, nil, {24}}, "entropy": {{4}, nil, {24}},
+		"top.pair": {{104, 108}, nil, {124, 128}}, "plain": {{200}, nil, {220}},
+	} {
+		c := r.Column(name)
+		if c == nil {
+			t.Errorf("%s isn't found", name)
+			continue
+		}
+		for i := range want {
+			if got := c.Value(i); !slices.Equal(got, want[i]) || (got == nil) != (want[i] == nil) {
+				t.Errorf("%s of record %d: %v, want %v", name, i, got, want[i])
+			}
+		}
+	}
+	for _, name := range []string{"entropy.mean", "entropy.", "top.small", "plain.n"} {
+		if c := r.Column(name); c != nil {
+			t.Errorf("%s is found: %+v", name, c)
+		}
+	}
+}
+
+// No number of a result with structs that lies makes Decode panic or take much memory.
+func TestNumbersOfStructsThatLieCostLittle(t *testing.T) {
+	whole := fields()
+	for at := range len(whole) - 3 {
+		for _, lie := range []uint32{1<<32 - 1, 1<<31 - 1, 5000, 0} {
+			body := slices.Clone(whole)
+			binary.LittleEndian.PutUint32(body[at:], lie)
+			_ = decode(t, body)
+		}
+	}
+}
+
+func ExampleResult_Column_field() {
+	result, err := clientarrow.Decode(fields())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	peak := result.Column("entropy.peak")
+	for i := range result.Len() {
+		fmt.Println(result.Statuses[i], peak.Value(i))
+	}
+	// Output:
+	// ok [4]
+	// operator_error []
+	// ok [24]
+}

@@ -1,0 +1,104 @@
+package arrowipc
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// Type is the type of a field's elements.
+type Type uint8
+
+// The types.
+const (
+	Uint8Type Type = iota
+	Uint16Type
+	Uint32Type
+	Uint64Type
+	Int8Type
+	Int16Type
+	Int32Type
+	Int64Type
+	Float32Type
+	Float64Type
+	BinaryType // a byte string; the record has its length, a uint32
+)
+
+var types = [...]struct {
+	arrow arrow.DataType
+	bytes int // of an element in a record
+}{
+	Uint8Type: {arrow.PrimitiveTypes.Uint8, 1}, Uint16Type: {arrow.PrimitiveTypes.Uint16, 2},
+	Uint32Type: {arrow.PrimitiveTypes.Uint32, 4}, Uint64Type: {arrow.PrimitiveTypes.Uint64, 8},
+	Int8Type: {arrow.PrimitiveTypes.Int8, 1}, Int16Type: {arrow.PrimitiveTypes.Int16, 2},
+	Int32Type: {arrow.PrimitiveTypes.Int32, 4}, Int64Type: {arrow.PrimitiveTypes.Int64, 8},
+	Float32Type: {arrow.PrimitiveTypes.Float32, 4}, Float64Type: {arrow.PrimitiveTypes.Float64, 8},
+	BinaryType: {arrow.BinaryTypes.Binary, 4},
+}
+
+// Field is a field of an operator's records.
+type Field struct {
+	Name  string
+	Type  Type
+	Count int // elements of a list; 0 if the field is no list
+	At    int // position in the record
+}
+
+// bytes returns the length of the field in a record.
+func (f Field) bytes() int { return types[f.Type].bytes * max(f.Count, 1) }
+
+// dataType returns the Arrow type of the field. It panics if the field doesn't fit into a record of that many bytes.
+func (f Field) dataType(width int) arrow.DataType {
+	if int(f.Type) >= len(types) || f.Count < 0 || f.At < 0 || f.At+f.bytes() > width || f.Type == BinaryType && f.Count != 0 {
+		panic(fmt.Sprintf("arrowipc: field %q of type %d with %d elements at byte %d of %d", f.Name, f.Type, f.Count, f.At, width))
+	}
+	if f.Count > 0 {
+		return arrow.FixedSizeListOfNonNullable(int32(f.Count), types[f.Type].arrow)
+	}
+	return types[f.Type].arrow
+}
+
+// structType returns the type of a column that is a struct. Its fields are never null by themselves.
+func (c Column) structType() arrow.DataType {
+	fields := make([]arrow.Field, 0, len(c.Fields))
+	for _, f := range c.Fields {
+		fields = append(fields, arrow.Field{Name: f.Name, Type: f.dataType(c.Width)})
+	}
+	return arrow.StructOf(fields...)
+}
+
+// Equal reports whether two columns are the same.
+func (c Column) Equal(o Column) bool {
+	return c.Name == o.Name && c.Spec == o.Spec && c.Kind == o.Kind && c.Width == o.Width && slices.Equal(c.Fields, o.Fields)
+}
+
+// binaries returns the number of the column's byte strings in a record.
+func (c Column) binaries() (n int) {
+	for _, f := range c.Fields {
+		if f.Type == BinaryType {
+			n++
+		}
+	}
+	return n
+}
+
+// mostFields returns the maximum number of bytes in a stream of that many rows that belong to the column's fields.
+func (c Column) mostFields(rows int) (most int) {
+	for _, f := range c.Fields {
+		most += mostField + len(f.Name)
+		if f.Count > 0 {
+			most += mostField // the list's element
+		}
+		if f.Type == BinaryType {
+			most += padded(4*(rows+1), 8) + 8 // the bytes themselves are padded too
+		} else {
+			most += padded(f.bytes()*rows, 8)
+		}
+	}
+	return most
+}
+
+// mostStrings is the maximum length of the byte strings in one column of a batch.
+const mostStrings = math.MaxInt32
